@@ -1,0 +1,3 @@
+//! catalogd.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! cluster-operator.
+
+fn main() {}

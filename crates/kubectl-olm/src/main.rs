@@ -1,0 +1,3 @@
+//! kubectl-olm.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! operator-controller.
+
+fn main() {}
