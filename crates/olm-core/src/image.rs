@@ -1,0 +1,485 @@
+//! Image references as OLM writes them: the canonical form of a docker reference, nothing short, nothing implied.
+//!
+//! Rule: catalogd §3.4. Short names (`library/x`, `docker.io/x`) are refused, not completed; whether a tag or digest
+//! is needed is for the caller to say. Nothing is contacted here.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::version::go_quote;
+
+/// Longest repository (registry and path) in bytes.
+const MAX_REPOSITORY: usize = 255;
+/// Longest tag in bytes.
+const MAX_TAG: usize = 128;
+
+/// Hash function of a digest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DigestAlgorithm {
+    /// SHA-256, 64 hex digits.
+    Sha256,
+    /// SHA-384, 96 hex digits.
+    Sha384,
+    /// SHA-512, 128 hex digits.
+    Sha512,
+}
+
+impl DigestAlgorithm {
+    /// Name before the colon.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Sha256 => "sha256",
+            Self::Sha384 => "sha384",
+            Self::Sha512 => "sha512",
+        }
+    }
+
+    fn hex_length(self) -> usize {
+        match self {
+            Self::Sha256 => 64,
+            Self::Sha384 => 96,
+            Self::Sha512 => 128,
+        }
+    }
+}
+
+/// Why a text is no digest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DigestError {
+    /// The algorithm is none of sha256, sha384, sha512.
+    #[error("unsupported digest algorithm")]
+    Algorithm,
+    /// Too many or too few hex digits for the algorithm.
+    #[error("invalid checksum digest length")]
+    Length,
+    /// No colon, or something else than lower-case hex digits after it.
+    #[error("invalid checksum digest format")]
+    Format,
+}
+
+/// A content digest. Invariant: `sha256:`, `sha384:` or `sha512:` and 64, 96 or 128 lower-case hex digits.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Digest(String);
+
+impl Digest {
+    /// The digest as text, algorithm first.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The hash function.
+    pub fn algorithm(&self) -> DigestAlgorithm {
+        match self.0.as_bytes().get(3) {
+            Some(b'3') => DigestAlgorithm::Sha384,
+            Some(b'5') => DigestAlgorithm::Sha512,
+            _ => DigestAlgorithm::Sha256,
+        }
+    }
+
+    /// The hex digits.
+    pub fn hex(&self) -> &str {
+        self.0.split_once(':').map_or("", |(_, hex)| hex)
+    }
+
+    /// Makes a digest from a finished hash.
+    ///
+    /// # Errors
+    /// When `hash` has not the length of the algorithm.
+    pub fn from_hash(algorithm: DigestAlgorithm, hash: &[u8]) -> Result<Self, DigestError> {
+        let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{}:{hex}", algorithm.as_str()).parse()
+    }
+}
+
+impl FromStr for Digest {
+    type Err = DigestError;
+
+    fn from_str(text: &str) -> Result<Self, DigestError> {
+        let (algorithm, hex) = text.split_once(':').ok_or(DigestError::Format)?;
+        let algorithm = match algorithm {
+            "sha256" => DigestAlgorithm::Sha256,
+            "sha384" => DigestAlgorithm::Sha384,
+            "sha512" => DigestAlgorithm::Sha512,
+            _ => return Err(DigestError::Algorithm),
+        };
+        if hex.len() != algorithm.hex_length() {
+            return Err(DigestError::Length);
+        }
+        if !hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+            return Err(DigestError::Format);
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = DigestError;
+
+    fn try_from(text: String) -> Result<Self, DigestError> {
+        text.parse()
+    }
+}
+
+impl From<Digest> for String {
+    fn from(digest: Digest) -> Self {
+        digest.0
+    }
+}
+
+/// Why a text is no canonical image reference.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ImageRefError {
+    /// Both a tag and a digest.
+    #[error("Docker references with both a tag and digest are currently not supported")]
+    TagAndDigest,
+    /// The registry, or `library/`, is left out.
+    #[error("repository name must be canonical")]
+    NotCanonical,
+    /// Upper case in the repository path.
+    #[error("invalid reference format: repository name must be lowercase")]
+    Uppercase,
+    /// More than 255 bytes of repository.
+    #[error("repository name must not be more than {MAX_REPOSITORY} characters")]
+    TooLong,
+    /// Nothing at all.
+    #[error("repository name must have at least one component")]
+    Empty,
+    /// Anything else that is no reference.
+    #[error("invalid reference format")]
+    Format,
+    /// The digest is malformed.
+    #[error(transparent)]
+    Digest(#[from] DigestError),
+}
+
+impl ImageRefError {
+    /// How the reference would have to look, if a guess is possible.
+    pub fn hint(&self, text: &str) -> Option<String> {
+        match self {
+            Self::TagAndDigest => {
+                let (head, digest) = text.split_once('@')?;
+                let (repository, _) = head.rsplit_once(':')?;
+                Some(format!("drop the tag: {}", go_quote(&format!("{repository}@{digest}"))))
+            }
+            Self::NotCanonical => Some(format!("write the registry: {}", go_quote(&canonical_guess(text)))),
+            Self::Uppercase => Some("use lower case for the repository path".to_owned()),
+            Self::Format if text.contains("://") => Some("leave out the scheme".to_owned()),
+            Self::TooLong | Self::Empty | Self::Format | Self::Digest(_) => None,
+        }
+    }
+}
+
+fn canonical_guess(text: &str) -> String {
+    let rest =
+        text.strip_prefix("index.docker.io/").or_else(|| text.strip_prefix("docker.io/")).unwrap_or(text);
+    if rest.contains('/') { format!("docker.io/{rest}") } else { format!("docker.io/library/{rest}") }
+}
+
+/// A canonical image reference: registry (host and optional port), repository path, and a tag or a digest or neither.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct ImageRef {
+    registry: String,
+    repository: String,
+    tag: Option<String>,
+    digest: Option<Digest>,
+}
+
+impl ImageRef {
+    /// Host and optional port, for example `quay.io` or `localhost:5000`.
+    pub fn registry(&self) -> &str {
+        &self.registry
+    }
+
+    /// Path inside the registry, for example `operatorhubio/catalog`.
+    pub fn repository(&self) -> &str {
+        &self.repository
+    }
+
+    /// The tag.
+    pub fn tag(&self) -> Option<&str> {
+        self.tag.as_deref()
+    }
+
+    /// The digest.
+    pub fn digest(&self) -> Option<&Digest> {
+        self.digest.as_ref()
+    }
+
+    /// Registry and repository without tag and digest.
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.registry, self.repository)
+    }
+
+    /// The same repository at a digest, without tag.
+    #[must_use]
+    pub fn with_digest(&self, digest: Digest) -> Self {
+        Self {
+            registry: self.registry.clone(),
+            repository: self.repository.clone(),
+            tag: None,
+            digest: Some(digest),
+        }
+    }
+
+    /// The same tag and digest in another place (a mirror).
+    ///
+    /// # Errors
+    /// When `name` is no canonical `registry/repository`.
+    pub fn with_name(&self, name: &str) -> Result<Self, ImageRefError> {
+        let other: Self = name.parse()?;
+        if other.tag.is_some() || other.digest.is_some() {
+            return Err(ImageRefError::Format);
+        }
+        Ok(Self { tag: self.tag.clone(), digest: self.digest.clone(), ..other })
+    }
+}
+
+impl FromStr for ImageRef {
+    type Err = ImageRefError;
+
+    fn from_str(text: &str) -> Result<Self, ImageRefError> {
+        if text.is_empty() {
+            return Err(ImageRefError::Empty);
+        }
+        let (head, digest) = match text.split_once('@') {
+            Some((head, digest)) => (head, Some(digest)),
+            None => (text, None),
+        };
+        let (name, tag) = split_tag(head);
+        // a name without registry stands for one of docker.io, which makes it a name, but no canonical one
+        let (registry, repository) = match name.split_once('/') {
+            Some((first, rest)) if is_registry_like(first) => (first, rest),
+            _ => ("", name),
+        };
+        if repository.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            return Err(ImageRefError::Uppercase);
+        }
+        let tag_ok = tag.is_none_or(is_tag);
+        let digest_ok = digest.is_none_or(is_digest_shape);
+        let registry_ok = registry.is_empty() || is_registry(registry);
+        if !(tag_ok && digest_ok && registry_ok && repository.split('/').all(is_component)) {
+            return Err(ImageRefError::Format);
+        }
+        if name.len() > MAX_REPOSITORY {
+            return Err(ImageRefError::TooLong);
+        }
+        let digest = digest.map(str::parse::<Digest>).transpose()?;
+        if matches!(registry, "" | "index.docker.io")
+            || (registry == "docker.io" && !repository.contains('/'))
+        {
+            return Err(ImageRefError::NotCanonical);
+        }
+        if tag.is_some() && digest.is_some() {
+            return Err(ImageRefError::TagAndDigest);
+        }
+        Ok(Self {
+            registry: registry.to_owned(),
+            repository: repository.to_owned(),
+            tag: tag.map(str::to_owned),
+            digest,
+        })
+    }
+}
+
+/// Splits at the last colon behind the last slash; a colon before it belongs to the port.
+fn split_tag(head: &str) -> (&str, Option<&str>) {
+    let path = head.rfind('/').map_or(0, |slash| slash + 1);
+    match head.get(path..).and_then(|last| last.find(':')) {
+        Some(colon) => (&head[..path + colon], Some(&head[path + colon + 1..])),
+        None => (head, None),
+    }
+}
+
+fn is_tag(tag: &str) -> bool {
+    let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let bytes = tag.as_bytes();
+    tag.len() <= MAX_TAG
+        && bytes.first().copied().is_some_and(word)
+        && bytes.iter().all(|&byte| word(byte) || matches!(byte, b'.' | b'-'))
+}
+
+/// `algorithm:hex` by the pattern of a reference; the digest's own rules come after it.
+fn is_digest_shape(digest: &str) -> bool {
+    let Some((algorithm, hex)) = digest.split_once(':') else { return false };
+    algorithm.split(['-', '_', '+', '.']).all(|part| {
+        part.starts_with(|c: char| c.is_ascii_alphabetic())
+            && part.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    }) && hex.len() >= 32
+        && hex.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Whether the first part of a path stands for a registry at all.
+fn is_registry_like(first: &str) -> bool {
+    first == "localhost" || first.contains(['.', ':']) || first.bytes().any(|byte| byte.is_ascii_uppercase())
+}
+
+fn is_registry(registry: &str) -> bool {
+    let (host, port) = if registry.starts_with('[') {
+        match registry.find(']') {
+            Some(end) => {
+                let rest = &registry[end + 1..];
+                let address = &registry[1..end];
+                let ip6 = !address.is_empty()
+                    && address.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b':');
+                return ip6 && (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port));
+            }
+            None => return false,
+        }
+    } else {
+        match registry.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (registry, None),
+        }
+    };
+    port.is_none_or(is_port)
+        && host.split('.').all(|label| {
+            !label.is_empty()
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+                && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        })
+}
+
+fn is_port(port: &str) -> bool {
+    !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Lower-case alphanumerics, separated by one dot, one or two underscores, or any number of dashes.
+fn is_component(component: &str) -> bool {
+    let alphanumeric = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let bytes = component.as_bytes();
+    let mut rest = bytes;
+    loop {
+        let word = rest.iter().take_while(|byte| alphanumeric(byte)).count();
+        if word == 0 {
+            return false;
+        }
+        rest = &rest[word..];
+        let separator = rest.iter().take_while(|byte| !alphanumeric(byte)).count();
+        match &rest[..separator] {
+            [] => return rest.is_empty(),
+            [b'.' | b'_'] | [b'_', b'_'] => {}
+            dashes if dashes.iter().all(|&byte| byte == b'-') => {}
+            _ => return false,
+        }
+        rest = &rest[separator..];
+    }
+}
+
+impl fmt::Display for ImageRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.registry, self.repository)?;
+        if let Some(tag) = &self.tag {
+            write!(f, ":{tag}")?;
+        }
+        if let Some(digest) = &self.digest {
+            write!(f, "@{digest}")?;
+        }
+        Ok(())
+    }
+}
+
+impl TryFrom<String> for ImageRef {
+    type Error = ImageRefError;
+
+    fn try_from(text: String) -> Result<Self, ImageRefError> {
+        text.parse()
+    }
+}
+
+impl From<ImageRef> for String {
+    fn from(image: ImageRef) -> Self {
+        image.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn canonical_references_round_trip() {
+        let sha256 = format!("quay.io/operatorhubio/catalog@sha256:{}", "a1".repeat(32));
+        let sha512 = format!("quay.io/cat@sha512:{}", "a1".repeat(64));
+        for text in [
+            "quay.io/operatorhubio/catalog:latest",
+            &sha256,
+            &sha512,
+            "localhost:5000/cat:1",
+            "localhost/cat:1",
+            "10.0.0.1:5000/cat:1",
+            "[::1]:5000/cat:1",
+            "docker.io/library/foo:1",
+            "quay.io/operatorhubio/catalog",
+            "quay.io/a.b/c__d/e---f/g_h:V1.2-x",
+            "Registry.example/cat:1",
+        ] {
+            let image: ImageRef = text.parse().unwrap();
+            assert_eq!(image.to_string(), text);
+        }
+        let image: ImageRef = "localhost:5000/a/b:1".parse().unwrap();
+        assert_eq!((image.registry(), image.repository(), image.tag()), ("localhost:5000", "a/b", Some("1")));
+        let moved = image.with_name("mirror.example/x").unwrap();
+        assert_eq!(moved.to_string(), "mirror.example/x:1");
+        let digest: Digest = format!("sha256:{}", "0".repeat(64)).parse().unwrap();
+        assert_eq!(image.with_digest(digest.clone()).to_string(), format!("localhost:5000/a/b@{digest}"));
+    }
+
+    #[test]
+    fn refusals_name_what_is_wrong() {
+        let both = format!("quay.io/a/b:v1@sha256:{}", "0".repeat(64));
+        let md5 = format!("quay.io/cat@md5:{}", "0".repeat(32));
+        let short = format!("quay.io/cat@sha256:{}", "0".repeat(40));
+        let upper = format!("quay.io/cat@sha256:{}", "A".repeat(64));
+        let long = format!("quay.io/{}:1", "a".repeat(250));
+        let tag = format!("quay.io/a:{}", "1".repeat(129));
+        for (text, want) in [
+            (both.as_str(), "Docker references with both a tag and digest are currently not supported"),
+            ("library/catalog:latest", "repository name must be canonical"),
+            ("myregistry/cat:1", "repository name must be canonical"),
+            ("docker.io/foo:1", "repository name must be canonical"),
+            ("index.docker.io/library/foo:1", "repository name must be canonical"),
+            ("quay.io/foo/Cat:1", "invalid reference format: repository name must be lowercase"),
+            ("https://quay.io/cat:1", "invalid reference format"),
+            ("quay.io//cat:1", "invalid reference format"),
+            ("quay.io/cat:a:b", "invalid reference format"),
+            ("quay.io/ca$t:1", "invalid reference format"),
+            ("quay.io/cat:", "invalid reference format"),
+            ("quay.io/cat@sha256:abc", "invalid reference format"),
+            (&md5, "unsupported digest algorithm"),
+            (&short, "invalid checksum digest length"),
+            (&upper, "invalid checksum digest format"),
+            (&long, "repository name must not be more than 255 characters"),
+            (&tag, "invalid reference format"),
+            ("Not A Reference", "invalid reference format: repository name must be lowercase"),
+            ("", "repository name must have at least one component"),
+        ] {
+            assert_eq!(text.parse::<ImageRef>().unwrap_err().to_string(), want, "{text}");
+        }
+        assert_eq!(
+            ImageRefError::NotCanonical.hint("docker.io/foo:1").unwrap(),
+            r#"write the registry: "docker.io/library/foo:1""#
+        );
+        assert!(ImageRefError::TagAndDigest.hint(&both).unwrap().contains("quay.io/a/b@sha256:"));
+    }
+
+    #[test]
+    fn digests() {
+        let digest = Digest::from_hash(DigestAlgorithm::Sha256, &[7; 32]).unwrap();
+        assert_eq!(digest.as_str(), format!("sha256:{}", "07".repeat(32)));
+        assert_eq!(digest.algorithm(), DigestAlgorithm::Sha256);
+        assert_eq!(digest.hex().len(), 64);
+        assert_eq!(Digest::from_hash(DigestAlgorithm::Sha512, &[7; 32]).unwrap_err(), DigestError::Length);
+        assert_eq!("sha256".parse::<Digest>().unwrap_err(), DigestError::Format);
+    }
+}

@@ -1,0 +1,116 @@
+//! Names that must not be mixed up: package, channel, bundle, catalog.
+//!
+//! Catalogs in the wild use free text (spaces, upper case, a leading `--`), so the only invariant is "not empty".
+//! Stricter rules belong to `olm-fbc`'s validation, which reports them instead of refusing to read.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A name was the empty string.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{what} name must not be empty")]
+pub struct EmptyName {
+    what: &'static str,
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+        $(#[$doc])*
+        ///
+        /// Invariant: not empty. Ordered and hashed as its text.
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(into = "String", try_from = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = EmptyName;
+
+            fn from_str(text: &str) -> Result<Self, EmptyName> {
+                Self::try_from(text.to_owned())
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = EmptyName;
+
+            fn try_from(text: String) -> Result<Self, EmptyName> {
+                if text.is_empty() { Err(EmptyName { what: $what }) } else { Ok(Self(text)) }
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> Self {
+                name.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+    };
+}
+
+name!(
+    /// Name of a package of a catalog.
+    PackageName,
+    "package"
+);
+name!(
+    /// Name of a channel of a package.
+    ChannelName,
+    "channel"
+);
+name!(
+    /// Name of a bundle of a package. A bundle name may occur in `replaces` and `skips` without any bundle behind it.
+    BundleName,
+    "bundle"
+);
+name!(
+    /// Name of a ClusterCatalog.
+    CatalogName,
+    "catalog"
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_empty_name_is_refused() {
+        for text in ["stable", "--default-channel", "A b/c", "ünïcode"] {
+            assert_eq!(text.parse::<ChannelName>().unwrap().to_string(), text);
+        }
+        assert_eq!("".parse::<ChannelName>().unwrap_err().to_string(), "channel name must not be empty");
+    }
+
+    #[test]
+    fn serde_is_transparent() {
+        let name: PackageName = serde_json::from_str("\"argo\"").unwrap();
+        assert_eq!(serde_json::to_string(&name).unwrap(), "\"argo\"");
+        assert!(serde_json::from_str::<PackageName>("\"\"").is_err());
+    }
+}
