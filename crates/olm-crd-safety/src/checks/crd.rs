@@ -1,0 +1,45 @@
+//! Checks on the CRD as a whole: scope, stored versions, fields that disappear. Rule: CRD upgrade safety §4.1.
+
+use olm_core::Object;
+use serde_json::Value;
+
+use crate::schema::flatten;
+use crate::{Finding, Place, Profile, go, versions};
+
+pub(crate) fn compare(old: &Object, new: &Object, profile: Profile) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut say = |check, message| findings.push(Finding { place: Place::Crd, check, message });
+
+    let scope = |crd: &Object| {
+        let scope = crd.0.get("spec").and_then(|spec| spec.get("scope")).and_then(Value::as_str);
+        scope.unwrap_or_default().to_owned()
+    };
+    let (old_scope, new_scope) = (scope(old), scope(new));
+    if old_scope != new_scope {
+        say("scope", format!("scope changed : {} -> {}", go::quote(&old_scope), go::quote(&new_scope)));
+    }
+
+    let stored = old.0.get("status").and_then(|status| status.get("storedVersions")).and_then(Value::as_array);
+    let gone: Vec<&str> = stored
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .filter(|stored| !versions(new).any(|(name, _)| name == *stored))
+        .collect();
+    if !gone.is_empty() {
+        say("storedVersionRemoval", format!("stored versions removed : [{}]", gone.join(" ")));
+    }
+
+    for (version, old_schema) in versions(old) {
+        let new_schema = versions(new).find(|(name, _)| *name == version).and_then(|(_, schema)| schema);
+        let (Some(old_schema), Some(new_schema)) = (old_schema, new_schema) else { continue };
+        let kept = flatten(new_schema, profile);
+        for path in flatten(old_schema, profile).into_keys() {
+            let branch = profile == Profile::Corrected && super::in_combinator(&path);
+            if !kept.contains_key(&path) && !branch {
+                say("existingFieldRemoval", format!("removed field : {version}.{path}"));
+            }
+        }
+    }
+    findings
+}

@@ -1,0 +1,140 @@
+//! The checks, and the walk that applies them to every schema node of the old version.
+//!
+//! Each check looks at its own keywords, says at most one thing, and takes its keywords out of both copies; what still
+//! differs afterwards is an unhandled change. Rule: CRD upgrade safety §3.2, §4.
+
+pub(crate) mod crd;
+mod property;
+mod unhandled;
+
+use serde_json::{Map, Value};
+
+use crate::schema::{align, flatten, rule_identity, without_texts};
+use crate::{Finding, Place, Profile};
+
+/// Two copies of one node, old and new, from which checks take what they have judged.
+pub(crate) struct Pair {
+    pub(crate) old: Map<String, Value>,
+    pub(crate) new: Map<String, Value>,
+    /// The new node with its `properties`, for checks that look at a child's default.
+    pub(crate) children: Map<String, Value>,
+    pub(crate) profile: Profile,
+}
+
+impl Pair {
+    /// Takes a keyword out of both copies.
+    pub(crate) fn take(&mut self, keyword: &str) -> (Option<Value>, Option<Value>) {
+        (present(self.old.remove(keyword)), present(self.new.remove(keyword)))
+    }
+
+    pub(crate) fn corrected(&self) -> bool {
+        self.profile == Profile::Corrected
+    }
+}
+
+/// Absent, null and empty collections mean the same in a schema.
+fn present(value: Option<Value>) -> Option<Value> {
+    value.filter(|value| match value {
+        Value::Null => false,
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(map) => !map.is_empty(),
+        Value::String(text) => !text.is_empty(),
+        Value::Bool(_) | Value::Number(_) => true,
+    })
+}
+
+/// Every node of the old schema against its successor; a node without one is compared with an empty schema.
+pub(crate) fn compare(old: &Value, new: &Value, profile: Profile, place: impl Fn(String) -> Place) -> Vec<Finding> {
+    let aligned;
+    let new = match profile {
+        Profile::Corrected => {
+            aligned = align(old, new);
+            &aligned
+        }
+        Profile::Parity => new,
+    };
+    let old = flatten(old, profile);
+    let new = flatten(new, profile);
+    let nothing = Map::new();
+    let mut findings = Vec::new();
+    for (path, old_node) in old {
+        let successor = new.get(&path).copied();
+        if profile == Profile::Corrected && successor.is_none() && in_combinator(&path) {
+            continue; // the parent judges branches that come or go
+        }
+        let new_node = successor.unwrap_or(&nothing);
+        let found = node(old_node, new_node, profile);
+        findings.extend(found.into_iter().map(|(check, message)| Finding { place: place(path.clone()), check, message }));
+    }
+    findings
+}
+
+fn in_combinator(path: &str) -> bool {
+    path.contains(".anyOf[") || path.contains(".allOf[")
+}
+
+fn node(old: &Map<String, Value>, new: &Map<String, Value>, profile: Profile) -> Vec<(&'static str, String)> {
+    let children = new.clone();
+    let mut pair = Pair { old: old.clone(), new: new.clone(), children, profile };
+    for keyword in ["properties", "items"] {
+        pair.take(keyword);
+    }
+    if pair.corrected() {
+        prepare(&mut pair);
+    }
+    let mut findings = property::all(&mut pair);
+    findings.extend(unhandled::compare(&mut pair));
+    findings
+}
+
+/// The corrected profile's extra knowledge: texts are no difference, children of map values and branches speak for themselves.
+fn prepare(pair: &mut Pair) {
+    for keyword in ["description", "title", "example", "externalDocs"] {
+        pair.take(keyword);
+    }
+    for side in [&mut pair.old, &mut pair.new] {
+        for keyword in ["not", "oneOf"] {
+            if let Some(value) = side.get_mut(keyword) {
+                *value = without_texts(value);
+            }
+        }
+        if let Some(Value::Array(rules)) = side.get_mut("x-kubernetes-validations") {
+            *rules = rules.iter().map(rule_identity).collect();
+        }
+    }
+    let both_schemas = |keyword: &str, pair: &Pair| {
+        pair.old.get(keyword).is_some_and(Value::is_object) && pair.new.get(keyword).is_some_and(Value::is_object)
+    };
+    if both_schemas("additionalProperties", pair) {
+        pair.take("additionalProperties");
+    }
+}
+
+/// Why a finding of this check is dangerous.
+pub(crate) fn danger(check: &str) -> &'static str {
+    match check {
+        "scope" => "all stored objects would become unreachable",
+        "storedVersionRemoval" => "objects stored in that version could no longer be read",
+        "existingFieldRemoval" => "the field's stored values would be pruned on the next write",
+        "default" => "objects that leave the field out would change their meaning",
+        "required" => "stored objects without the field could no longer be updated",
+        "enum" | "maximum" | "maxItems" | "maxLength" | "maxProperties" | "minimum" | "minItems" | "minLength"
+        | "minProperties" | "pattern" | "oneOf" => "stored objects with other values could no longer be updated",
+        "nullable" => "stored null values would become invalid",
+        "type" => "stored values have the old type",
+        "schema" => "the apiserver refuses a version without a schema",
+        _ => "whether stored objects stay valid cannot be decided",
+    }
+}
+
+/// What an author can do instead of the change that this check found.
+pub(crate) fn mend(check: &str) -> &'static str {
+    match check {
+        "scope" => "make a new kind instead",
+        "storedVersionRemoval" => "migrate stored objects, then drop the version in a later release",
+        "existingFieldRemoval" | "type" => "keep the field and add a new one, or make a new version with a conversion webhook",
+        "required" => "give the field a default, or keep it optional",
+        "schema" => "give every version an openAPIV3Schema",
+        _ => "keep the old constraint, or make a new version with a conversion webhook",
+    }
+}

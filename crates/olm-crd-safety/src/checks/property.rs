@@ -1,0 +1,170 @@
+//! Checks on one schema node. Rule: CRD upgrade safety §4.2; what the corrected profile lets through: decision 12.
+
+use serde_json::Value;
+
+use super::Pair;
+use crate::go;
+
+type Said = Option<(&'static str, String)>;
+
+/// All property checks, in the reference's order of names.
+pub(super) fn all(pair: &mut Pair) -> Vec<(&'static str, String)> {
+    let mut found = vec![default(pair), enumeration(pair)];
+    pair.take("description");
+    for check in ["maximum", "maxItems", "maxLength", "maxProperties"] {
+        found.push(upper(pair, check));
+    }
+    for check in ["minimum", "minItems", "minLength", "minProperties"] {
+        found.push(lower(pair, check));
+    }
+    found.extend([nullable(pair), one_of(pair), pattern(pair), required(pair), type_(pair)]);
+    found.into_iter().flatten().collect()
+}
+
+fn default(pair: &mut Pair) -> Said {
+    let (old, new) = (pair.old.remove("default"), pair.new.remove("default"));
+    let quoted = |value: &Value| go::quote(&value.to_string());
+    let message = match (old, new) {
+        (None, Some(new)) => format!("default added when there was none previously : {}", quoted(&new)),
+        (Some(old), None) => format!("default value removed : {}", quoted(&old)),
+        (Some(old), Some(new)) if old != new => {
+            format!("default value changed : {} -> {}", quoted(&old), quoted(&new))
+        }
+        _ => return None,
+    };
+    Some(("default", message))
+}
+
+fn enumeration(pair: &mut Pair) -> Said {
+    let values = |value: Option<Value>| {
+        let mut list: Vec<String> = match value {
+            Some(Value::Array(list)) => list.iter().map(Value::to_string).collect(),
+            _ => Vec::new(),
+        };
+        list.sort();
+        list
+    };
+    let (old, new) = pair.take("enum");
+    let (old, new) = (values(old), values(new));
+    if old.is_empty() && !new.is_empty() {
+        return Some(("enum", format!("enum constraint added when there was none previously : [{}]", new.join(" "))));
+    }
+    if new.is_empty() && pair.corrected() {
+        return None;
+    }
+    let removed: Vec<String> = old.into_iter().filter(|value| !new.contains(value)).collect();
+    (!removed.is_empty()).then(|| ("enum", format!("allowed enum values removed : [{}]", removed.join(" "))))
+}
+
+fn upper(pair: &mut Pair, check: &'static str) -> Said {
+    let (old, new) = pair.take(check);
+    let new = new.as_ref().and_then(Value::as_f64)?;
+    let show = |n| go::number(n, check == "maximum");
+    match old.as_ref().and_then(Value::as_f64) {
+        None => Some((check, format!("maximum constraint added when there was none previously : {}", show(new)))),
+        Some(old) if new < old => Some((check, format!("maximum decreased : {} -> {}", show(old), show(new)))),
+        Some(_) => None,
+    }
+}
+
+fn lower(pair: &mut Pair, check: &'static str) -> Said {
+    let (old, new) = pair.take(check);
+    let new = new.as_ref().and_then(Value::as_f64)?;
+    let show = |n| go::number(n, check == "minimum");
+    match old.as_ref().and_then(Value::as_f64) {
+        // nothing is shorter than 0
+        None if pair.corrected() && check != "minimum" && new == 0.0 => None,
+        None => Some((check, format!("minimum constraint added when there was none previously : {}", show(new)))),
+        Some(old) if new > old => Some((check, format!("minimum increased : {} -> {}", show(old), show(new)))),
+        Some(_) => None,
+    }
+}
+
+fn nullable(pair: &mut Pair) -> Said {
+    let (old, new) = pair.take("nullable");
+    let on = |value: Option<Value>| value == Some(Value::Bool(true));
+    match (on(old), on(new)) {
+        (false, true) if !pair.corrected() => Some(("nullable", "nullable added : false -> true".to_owned())),
+        (true, false) => Some(("nullable", "nullable removed : true -> false".to_owned())),
+        _ => None,
+    }
+}
+
+fn one_of(pair: &mut Pair) -> Said {
+    let schemas = |value: Option<Value>| match value {
+        Some(Value::Array(list)) => list.iter().map(without_top_texts).collect(),
+        _ => Vec::new(),
+    };
+    let (old, new) = pair.take("oneOf");
+    let (old, new): (Vec<Value>, Vec<Value>) = (schemas(old), schemas(new));
+    let show = |list: &[&Value]| list.iter().map(|schema| schema.to_string()).collect::<Vec<_>>().join(" ");
+    let missing = |from: &'_ [Value], list: &'_ [Value]| -> Vec<Value> {
+        list.iter().filter(|schema| !from.contains(schema)).cloned().collect()
+    };
+    if old.is_empty() && !new.is_empty() {
+        let all: Vec<&Value> = new.iter().collect();
+        return Some(("oneOf", format!("oneOf constraint added when there was none previously: [{}]", show(&all))));
+    }
+    if new.is_empty() && pair.corrected() {
+        return None; // without the constraint, more is allowed
+    }
+    let removed = missing(&new, &old);
+    if !removed.is_empty() {
+        let removed: Vec<&Value> = removed.iter().collect();
+        return Some(("oneOf", format!("allowed oneOf schemas removed: [{}]", show(&removed))));
+    }
+    let added = missing(&old, &new);
+    (!added.is_empty()).then(|| {
+        let added: Vec<&Value> = added.iter().collect();
+        ("oneOf", format!("allowed oneOf schemas added: [{}]", show(&added)))
+    })
+}
+
+fn without_top_texts(schema: &Value) -> Value {
+    let mut schema = schema.clone();
+    if let Value::Object(node) = &mut schema {
+        for text in ["description", "title", "example", "externalDocs"] {
+            node.remove(text);
+        }
+    }
+    schema
+}
+
+fn pattern(pair: &mut Pair) -> Said {
+    let (old, new) = pair.take("pattern");
+    let text = |value: &Option<Value>| go::quote(value.as_ref().and_then(Value::as_str).unwrap_or_default());
+    let (from, to) = (text(&old), text(&new));
+    let word = match (&old, &new) {
+        (None, Some(_)) => "added",
+        (Some(_), None) if !pair.corrected() => "removed",
+        (Some(old), Some(new)) if old != new => "changed",
+        _ => return None,
+    };
+    Some(("pattern", format!("pattern {word} : {from} -> {to}")))
+}
+
+fn required(pair: &mut Pair) -> Said {
+    let (old, new) = pair.take("required");
+    let names = |value: &Option<Value>| -> Vec<String> {
+        let list = value.as_ref().and_then(Value::as_array).into_iter().flatten();
+        list.filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let before = names(&old);
+    let mut added: Vec<String> = names(&new).into_iter().filter(|name| !before.contains(name)).collect();
+    if pair.corrected() {
+        // the apiserver fills a default in before it validates
+        let has_default = |name: &String| {
+            pair.children.get("properties").and_then(|p| p.get(name)).and_then(|p| p.get("default")).is_some()
+        };
+        added.retain(|name| !has_default(name));
+    }
+    added.sort();
+    (!added.is_empty()).then(|| ("required", format!("new required fields: [{}]", added.join(" "))))
+}
+
+fn type_(pair: &mut Pair) -> Said {
+    let (old, new) = pair.take("type");
+    let text = |value: Option<Value>| value.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (old, new) = (text(old), text(new));
+    (old != new).then(|| ("type", format!("type changed : {} -> {}", go::quote(&old), go::quote(&new))))
+}

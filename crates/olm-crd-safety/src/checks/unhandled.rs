@@ -1,0 +1,99 @@
+//! Whatever no check understands. The parity profile blocks every such difference; the corrected one knows which
+//! directions only widen. Rule: CRD upgrade safety §4.3, decision 12.
+
+use serde_json::Value;
+
+use super::Pair;
+use crate::go;
+
+/// Keywords with the reference's label for each, in the order of its struct.
+const LABELS: [(&str, &str); 24] = [
+    ("id", "ID"),
+    ("$schema", "Schema"),
+    ("$ref", "Ref"),
+    ("format", "Format"),
+    ("title", "Title"),
+    ("exclusiveMaximum", "ExclusiveMaximum"),
+    ("exclusiveMinimum", "ExclusiveMinimum"),
+    ("multipleOf", "MultipleOf"),
+    ("uniqueItems", "UniqueItems"),
+    ("allOf", "AllOf"),
+    ("anyOf", "AnyOf"),
+    ("not", "Not"),
+    ("additionalProperties", "AdditionalProperties"),
+    ("patternProperties", "PatternProperties"),
+    ("dependencies", "Dependencies"),
+    ("additionalItems", "AdditionalItems"),
+    ("definitions", "Definitions"),
+    ("externalDocs", "ExternalDocs"),
+    ("example", "Example"),
+    ("x-kubernetes-preserve-unknown-fields", "XPreserveUnknownFields"),
+    ("x-kubernetes-embedded-resource", "XEmbeddedResource"),
+    ("x-kubernetes-int-or-string", "XIntOrString"),
+    ("x-kubernetes-list-type", "XListType"),
+    ("x-kubernetes-map-type", "XMapType"),
+];
+
+pub(super) fn compare(pair: &mut Pair) -> Option<(&'static str, String)> {
+    let mut said = Vec::new();
+    let mut differs = false;
+    for (keyword, label) in LABELS {
+        let (old, new) = pair.take(keyword);
+        let (old, new) = (unless_off(old), unless_off(new));
+        if old == new || (pair.corrected() && widens(keyword, old.as_ref(), new.as_ref())) {
+            continue;
+        }
+        differs = true;
+        said.push(format!("{label} {} -> {}", go::value(keyword, old.as_ref()), go::value(keyword, new.as_ref())));
+    }
+    let (old, new) = pair.take("x-kubernetes-validations");
+    if old != new && !(pair.corrected() && rules_removed(old.as_ref(), new.as_ref())) {
+        differs = true;
+        said.push(format!("XValidations {} -> {}", go::rules(old.as_ref()), go::rules(new.as_ref())));
+    }
+    // the rest has no short form: list map keys and keywords that this program does not know
+    let rest: Vec<String> = pair.old.keys().chain(pair.new.keys()).cloned().collect();
+    for keyword in rest {
+        let (old, new) = pair.take(&keyword);
+        differs |= old != new;
+    }
+    differs.then(|| {
+        let detail = if said.is_empty() { String::new() } else { format!(" ({})", said.join("; ")) };
+        ("unhandled", format!("unhandled changes found{detail}"))
+    })
+}
+
+/// `false` and absent are the same for every boolean keyword but `additionalProperties`, where the value is kept as it is.
+fn unless_off(value: Option<Value>) -> Option<Value> {
+    value.filter(|value| *value != Value::Bool(false))
+}
+
+/// Whether everything that was valid stays valid.
+fn widens(keyword: &str, old: Option<&Value>, new: Option<&Value>) -> bool {
+    match keyword {
+        "format" => {
+            let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+            matches!((text(old).as_str(), text(new).as_str()), (_, "") | ("int32", "int64") | ("float", "double"))
+        }
+        "exclusiveMaximum" | "exclusiveMinimum" | "uniqueItems" | "multipleOf" | "not" => new.is_none(),
+        "x-kubernetes-preserve-unknown-fields" => old.is_none(),
+        // equal branches stand at equal places; each is judged at its own path
+        "anyOf" => match (branches(old), branches(new)) {
+            (_, 0) => true,
+            (0, _) => false,
+            (before, after) => after >= before,
+        },
+        "allOf" => branches(new) <= branches(old),
+        _ => false,
+    }
+}
+
+fn branches(value: Option<&Value>) -> usize {
+    value.and_then(Value::as_array).map_or(0, Vec::len)
+}
+
+fn rules_removed(old: Option<&Value>, new: Option<&Value>) -> bool {
+    let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
+    let before = list(old);
+    list(new).iter().all(|rule| before.contains(rule))
+}

@@ -1,0 +1,82 @@
+//! Served versions of one CRD must agree with each other, lower to higher, unless a conversion webhook translates.
+//!
+//! What was already inconsistent stays allowed as long as it does not get worse. Rule: CRD upgrade safety §6.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+
+use olm_core::Object;
+use serde_json::Value;
+
+use crate::{Finding, Place, Profile, checks};
+
+pub(crate) fn compare(old: &Object, new: &Object, profile: Profile) -> Vec<Finding> {
+    let strategy = new.0.get("spec").and_then(|spec| spec.get("conversion")).and_then(|c| c.get("strategy"));
+    if strategy.and_then(Value::as_str) == Some("Webhook") {
+        return Vec::new();
+    }
+    let known: BTreeSet<Finding> = pairs(old, profile).into_iter().collect();
+    pairs(new, profile).into_iter().filter(|finding| !known.contains(finding)).collect()
+}
+
+fn pairs(crd: &Object, profile: Profile) -> Vec<Finding> {
+    let list = crd.0.get("spec").and_then(|spec| spec.get("versions")).and_then(Value::as_array);
+    let mut served: Vec<(&str, &Value)> = list
+        .into_iter()
+        .flatten()
+        .filter(|version| version.get("served").and_then(Value::as_bool) == Some(true))
+        .filter_map(|version| {
+            Some((version.get("name")?.as_str()?, version.get("schema")?.get("openAPIV3Schema")?))
+        })
+        .collect();
+    served.sort_by(|a, b| priority(a.0, b.0));
+    let mut findings = Vec::new();
+    for (at, (low, low_schema)) in served.iter().enumerate() {
+        for (high, high_schema) in &served[at + 1..] {
+            let place = |path: String| Place::Served { pair: format!("{low} -> {high}"), path };
+            findings.extend(checks::compare(low_schema, high_schema, profile, place));
+        }
+    }
+    findings
+}
+
+/// Ascending Kubernetes version priority: alpha, beta, stable, each by numbers; other names rank below, in reverse alphabetical order.
+fn priority(a: &str, b: &str) -> Ordering {
+    match (parts(a), parts(b)) {
+        (Some(a), Some(b)) => a.cmp(&b),
+        (Some(_), None) => Ordering::Greater,
+        (None, Some(_)) => Ordering::Less,
+        (None, None) => b.cmp(a),
+    }
+}
+
+/// Stability class (0 alpha, 1 beta, 2 stable), major, minor.
+fn parts(version: &str) -> Option<(u8, u64, u64)> {
+    let rest = version.strip_prefix('v')?;
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    let major = number(&rest[..digits])?;
+    let tail = &rest[digits..];
+    let (class, minor) = match (tail.strip_prefix("alpha"), tail.strip_prefix("beta"), tail) {
+        (Some(minor), _, _) => (0, number(minor)?),
+        (_, Some(minor), _) => (1, number(minor)?),
+        (_, _, "") => (2, 0),
+        _ => return None,
+    };
+    Some((class, major, minor))
+}
+
+fn number(text: &str) -> Option<u64> {
+    (!text.is_empty() && !text.starts_with('0')).then(|| text.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::priority;
+
+    #[test]
+    fn kubernetes_version_order() {
+        let mut versions = ["v1", "foo10", "v11alpha2", "v10", "v3beta1", "v2", "v12alpha1", "v11beta2", "foo1"];
+        versions.sort_by(|a, b| priority(a, b));
+        assert_eq!(versions, ["foo10", "foo1", "v11alpha2", "v12alpha1", "v3beta1", "v11beta2", "v1", "v2", "v10"]);
+    }
+}
