@@ -1,0 +1,112 @@
+//! Has the content of a revision changed since it was first seen? Phases are compared by digest.
+//!
+//! Rule: revisions §5.3.
+
+use olm_core::{Object, go_json};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::pack::hex;
+
+/// Name and digest of a phase, as status records it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PhaseDigest {
+    /// Name of the phase.
+    pub name: String,
+    /// `sha256:<hex>`.
+    pub digest: String,
+}
+
+/// Digest of a phase's name and its resolved, unchanged objects.
+pub fn phase_digest(name: &str, objects: &[Object]) -> PhaseDigest {
+    let objects: Vec<Value> = objects.iter().map(Object::to_value).collect();
+    let input = go_json(&json!({"name": name, "objects": objects}));
+    PhaseDigest { name: name.to_owned(), digest: format!("sha256:{}", hex(&Sha256::digest(input))) }
+}
+
+/// The content is not what it was.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ContentChanged {
+    /// Other objects than before.
+    #[error(
+        "resolved content of {} phase(s) has changed: {}; a referenced object source may have been deleted and recreated with different content",
+        .0.len(),
+        .0.join("; ")
+    )]
+    Phases(Vec<String>),
+    /// More or fewer phases than before.
+    #[error("number of phases has changed (expected {expected} phases, got {found})")]
+    Count {
+        /// Phases recorded.
+        expected: usize,
+        /// Phases found.
+        found: usize,
+    },
+}
+
+/// Compares the phases found with those recorded; nothing recorded is nothing to compare with.
+///
+/// # Errors
+/// When they differ, with the text of the `Blocked` condition.
+pub fn check_observed(recorded: &[PhaseDigest], found: &[PhaseDigest]) -> Result<(), ContentChanged> {
+    if recorded.is_empty() {
+        return Ok(());
+    }
+    if recorded.len() != found.len() {
+        return Err(ContentChanged::Count { expected: recorded.len(), found: found.len() });
+    }
+    let changed: Vec<String> = found
+        .iter()
+        .filter_map(|now| {
+            let before = recorded.iter().find(|before| before.name == now.name);
+            let expected = before.map_or("", |before| before.digest.as_str());
+            (expected != now.digest)
+                .then(|| format!("phase {:?} (expected digest {expected}, got {})", now.name, now.digest))
+        })
+        .collect();
+    if changed.is_empty() { Ok(()) } else { Err(ContentChanged::Phases(changed)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// rule: revisions §4.4, worked example
+    #[test]
+    fn worked_example() {
+        let config = Object::from_value(
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "test-cm"}}),
+        )
+        .unwrap();
+        assert_eq!(
+            phase_digest("deploy", &[config]).digest,
+            "sha256:8ac9863af8b99ba59314e7b44c1a7a0dcfbec529655a9bcbd57dc1ecbcc88609"
+        );
+    }
+
+    #[test]
+    fn differences_are_named() {
+        let phase = |name: &str, digest: &str| PhaseDigest { name: name.into(), digest: digest.into() };
+        let recorded = [phase("a", "sha256:1"), phase("b", "sha256:2")];
+        assert_eq!(check_observed(&[], &recorded), Ok(()));
+        assert_eq!(check_observed(&recorded, &recorded), Ok(()));
+        assert_eq!(
+            check_observed(&recorded, &[phase("a", "sha256:1"), phase("b", "sha256:3")])
+                .unwrap_err()
+                .to_string(),
+            "resolved content of 1 phase(s) has changed: phase \"b\" (expected digest sha256:2, got sha256:3); a referenced object \
+             source may have been deleted and recreated with different content"
+        );
+        assert_eq!(
+            check_observed(&recorded, &[phase("a", "sha256:0"), phase("c", "sha256:3")])
+                .unwrap_err()
+                .to_string(),
+            "resolved content of 2 phase(s) has changed: phase \"a\" (expected digest sha256:1, got sha256:0); phase \"c\" (expected \
+             digest , got sha256:3); a referenced object source may have been deleted and recreated with different content"
+        );
+        assert_eq!(
+            check_observed(&recorded, &recorded[..1]).unwrap_err().to_string(),
+            "number of phases has changed (expected 2 phases, got 1)"
+        );
+    }
+}

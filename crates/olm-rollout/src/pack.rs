@@ -1,0 +1,369 @@
+//! The content of a revision as immutable Secrets, and back.
+//!
+//! Names and keys are content hashes and byte-equal to what the reference computes, so that a cluster can be taken
+//! over (gzip output of very large objects excepted). Reading is bounded. Rule: revisions §4.4 and §5.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use olm_core::{Object, go_json};
+use sha2::{Digest as _, Sha256};
+
+use crate::phase::Phase;
+
+/// Most bytes of values in one Secret; objects larger than this are compressed.
+pub const MAX_SECRET: usize = 900 * 1024;
+/// Most bytes of one object after decompression.
+pub const MAX_OBJECT: usize = 10 * 1024 * 1024;
+
+/// One Secret to create: immutable, of type [`crate::keys::OBJECT_DATA`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PackedSecret {
+    /// Name, `<revision>-<16 hex digits>`.
+    pub name: String,
+    /// Values by key.
+    pub data: BTreeMap<String, Vec<u8>>,
+}
+
+/// Where the content of one object lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectRef {
+    /// Name of the Secret.
+    pub secret: String,
+    /// Key in its data.
+    pub key: String,
+}
+
+/// A phase whose objects lie in Secrets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PackedPhase {
+    /// Name of the phase.
+    pub name: String,
+    /// One reference for each object, in order.
+    pub objects: Vec<ObjectRef>,
+}
+
+/// Phases and the Secrets that hold their objects.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Packed {
+    /// Secrets in the order in which they were filled.
+    pub secrets: Vec<PackedSecret>,
+    /// Phases in order.
+    pub phases: Vec<PackedPhase>,
+}
+
+/// Why content cannot be packed.
+#[derive(Debug, thiserror::Error)]
+pub enum PackError {
+    /// One object alone is larger than a Secret may be.
+    #[error(
+        "object in phase {phase} index {index} exceeds maximum Secret data size ({size} bytes > {MAX_SECRET} bytes) even after compression"
+    )]
+    TooLarge {
+        /// Index of the phase, from 0.
+        phase: usize,
+        /// Index of the object in the phase, from 0.
+        index: usize,
+        /// Its size after compression, bytes.
+        size: usize,
+    },
+    /// The compressor failed.
+    #[error("compressing object in phase {phase} index {index}")]
+    Compress {
+        /// Index of the phase, from 0.
+        phase: usize,
+        /// Index of the object in the phase, from 0.
+        index: usize,
+        /// What it said.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Packs the phases of the revision `revision` into Secrets.
+///
+/// # Errors
+/// When an object does not fit into a Secret even compressed.
+pub fn pack(revision: &str, phases: &[Phase]) -> Result<Packed, PackError> {
+    let mut packer = Packer { revision, closed: vec![], open: BTreeMap::new(), size: 0 };
+    let mut places: Vec<(String, Vec<(usize, String)>)> = vec![];
+    for (phase_index, phase) in phases.iter().enumerate() {
+        let mut objects = vec![];
+        for (index, object) in phase.objects.iter().enumerate() {
+            let value =
+                encode(object).map_err(|source| PackError::Compress { phase: phase_index, index, source })?;
+            if value.len() > MAX_SECRET {
+                return Err(PackError::TooLarge { phase: phase_index, index, size: value.len() });
+            }
+            objects.push(packer.add(value));
+        }
+        places.push((phase.name.clone(), objects));
+    }
+    packer.close();
+    let secrets = packer.closed;
+    let phases = places
+        .into_iter()
+        .map(|(name, objects)| PackedPhase {
+            name,
+            objects: objects
+                .into_iter()
+                .filter_map(|(secret, key)| {
+                    Some(ObjectRef { secret: secrets.get(secret)?.name.clone(), key })
+                })
+                .collect(),
+        })
+        .collect();
+    Ok(Packed { secrets, phases })
+}
+
+struct Packer<'a> {
+    revision: &'a str,
+    closed: Vec<PackedSecret>,
+    open: BTreeMap<String, Vec<u8>>,
+    size: usize,
+}
+
+impl Packer<'_> {
+    /// Puts a value into the open Secret, or a new one when it would overflow; gives the Secret's index and the key.
+    fn add(&mut self, value: Vec<u8>) -> (usize, String) {
+        let key = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(&value));
+        if !self.open.contains_key(&key) {
+            if self.size + value.len() > MAX_SECRET {
+                self.close();
+            }
+            self.size += value.len();
+            self.open.insert(key.clone(), value);
+        }
+        (self.closed.len(), key)
+    }
+
+    fn close(&mut self) {
+        if self.open.is_empty() {
+            return;
+        }
+        let data = std::mem::take(&mut self.open);
+        self.size = 0;
+        let mut hash = Sha256::new();
+        for (key, value) in &data {
+            hash.update(key.as_bytes());
+            hash.update(value);
+        }
+        let digest = hex(&hash.finalize());
+        let short = digest.get(..16).unwrap_or(&digest);
+        self.closed.push(PackedSecret { name: format!("{}-{short}", self.revision), data });
+    }
+}
+
+fn encode(object: &Object) -> Result<Vec<u8>, std::io::Error> {
+    let json = go_json(&object.to_value());
+    if json.len() <= MAX_SECRET {
+        return Ok(json);
+    }
+    let mut encoder = GzEncoder::new(vec![], Compression::best());
+    encoder.write_all(&json)?;
+    encoder.finish()
+}
+
+/// Why the content of an object cannot be read. The texts name the key and the Secret (`<namespace>/<name>`).
+#[derive(Debug, thiserror::Error)]
+pub enum UnpackError {
+    /// The gzip stream is broken.
+    #[error("decompressing key {key:?} in Secret {secret}: {source}")]
+    Decompress {
+        /// Key in the Secret's data.
+        key: String,
+        /// Namespace and name of the Secret.
+        secret: String,
+        /// What the decompressor said.
+        source: std::io::Error,
+    },
+    /// It decompresses to too much.
+    #[error("decompressed data for key {key:?} in Secret {secret} exceeds maximum size ({MAX_OBJECT} bytes)")]
+    TooLarge {
+        /// Key in the Secret's data.
+        key: String,
+        /// Namespace and name of the Secret.
+        secret: String,
+    },
+    /// It is no JSON object.
+    #[error("unmarshaling object from key {key:?} in Secret {secret}: {problem}")]
+    NoObject {
+        /// Key in the Secret's data.
+        key: String,
+        /// Namespace and name of the Secret.
+        secret: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+/// Reads one object from a Secret's value; gzip is recognised by its first two bytes.
+///
+/// # Errors
+/// When the value is broken, larger than [`MAX_OBJECT`] or no JSON object.
+pub fn unpack(value: &[u8], key: &str, secret: &str) -> Result<Object, UnpackError> {
+    let (key, secret) = (|| key.to_owned(), || secret.to_owned());
+    let mut inflated = vec![];
+    let json = if value.starts_with(&[0x1f, 0x8b]) {
+        GzDecoder::new(value)
+            .take(MAX_OBJECT as u64 + 1)
+            .read_to_end(&mut inflated)
+            .map_err(|source| UnpackError::Decompress { key: key(), secret: secret(), source })?;
+        inflated.as_slice()
+    } else {
+        value
+    };
+    if json.len() > MAX_OBJECT {
+        return Err(UnpackError::TooLarge { key: key(), secret: secret() });
+    }
+    serde_json::from_slice::<serde_json::Value>(json)
+        .map_err(|error| error.to_string())
+        .and_then(|value| Object::from_value(value).map_err(|error| error.to_string()))
+        .map_err(|problem| UnpackError::NoObject { key: key(), secret: secret(), problem })
+}
+
+/// Names of the Secrets that `phases` refer to, each once.
+pub fn secret_names(phases: &[PackedPhase]) -> BTreeSet<&str> {
+    phases.iter().flat_map(|phase| &phase.objects).map(|object| object.secret.as_str()).collect()
+}
+
+/// Lower-case hexadecimal digits of bytes.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn object(value: Value) -> Object {
+        Object::from_value(value).unwrap()
+    }
+
+    fn phase(name: &str, objects: Vec<Object>) -> Phase {
+        Phase { name: name.to_owned(), objects }
+    }
+
+    fn sized(name: &str, bytes: usize) -> Object {
+        object(
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"x": "a".repeat(bytes)}}),
+        )
+    }
+
+    /// A reproducible text that does not compress well.
+    fn noise(bytes: usize) -> String {
+        let mut state = 1_u64;
+        (0..bytes)
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                char::from(b'!' + u8::try_from((state >> 40) % 90).unwrap())
+            })
+            .collect()
+    }
+
+    /// rule: revisions §4.4, worked example
+    #[test]
+    fn worked_example() {
+        let config =
+            object(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "test-cm"}}));
+        let packed = pack("my-ext-1", &[phase("deploy", vec![config])]).unwrap();
+        assert_eq!(packed.secrets.len(), 1);
+        assert_eq!(packed.secrets[0].name, "my-ext-1-a3611ac6a275e97c");
+        let (key, value) = packed.secrets[0].data.first_key_value().unwrap();
+        assert_eq!(key, "uBC12aGOF0WKH4yk6Z6nHiSkFudBFiYGeWP1ERvY-xc");
+        assert_eq!(value.len(), 68);
+        assert_eq!(
+            packed.phases,
+            [PackedPhase {
+                name: "deploy".into(),
+                objects: vec![ObjectRef { secret: packed.secrets[0].name.clone(), key: key.clone() }]
+            }]
+        );
+    }
+
+    #[test]
+    fn equal_content_shares_a_key_and_full_secrets_are_closed() {
+        let packed = pack(
+            "e-1",
+            &[
+                phase("a", vec![sized("one", 400_000), sized("one", 400_000), sized("two", 400_000)]),
+                phase("b", vec![sized("three", 400_000), sized("one", 400_000)]),
+            ],
+        )
+        .unwrap();
+        let keys: Vec<usize> = packed.secrets.iter().map(|secret| secret.data.len()).collect();
+        assert_eq!(
+            keys,
+            [2, 2],
+            "one and two, then three and one again: a key is shared only within a Secret"
+        );
+        assert_eq!(packed.phases[0].objects[0], packed.phases[0].objects[1]);
+        assert_ne!(packed.phases[1].objects[1].secret, packed.phases[0].objects[0].secret);
+        assert_eq!(packed.phases[1].objects[1].key, packed.phases[0].objects[0].key);
+        for secret in &packed.secrets {
+            assert!(secret.data.values().map(Vec::len).sum::<usize>() <= MAX_SECRET);
+        }
+        assert_eq!(secret_names(&packed.phases).len(), 2);
+    }
+
+    #[test]
+    fn everything_comes_back() {
+        let content = vec![
+            object(
+                json!({"apiVersion": "v1", "kind": "X", "metadata": {"name": "<&>"}, "n": [1, 1.5, null]}),
+            ),
+            sized("large", MAX_SECRET + 1),
+        ];
+        let packed = pack("e-1", &[phase("a", content.clone())]).unwrap();
+        let values: BTreeMap<_, _> = packed.secrets.iter().flat_map(|secret| &secret.data).collect();
+        for (reference, want) in packed.phases[0].objects.iter().zip(&content) {
+            let got = unpack(values[&reference.key], &reference.key, "ns/secret").unwrap();
+            assert_eq!(&got, want);
+        }
+        assert!(values.values().any(|value| value.starts_with(&[0x1f, 0x8b])));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let large = object(json!({"data": noise(2_000_000)}));
+        let refused = pack("e-1", &[phase("a", vec![]), phase("b", vec![sized("x", 1), large])]).unwrap_err();
+        assert!(
+            refused.to_string().starts_with("object in phase 1 index 1 exceeds maximum Secret data size (")
+                && refused.to_string().ends_with(" bytes > 921600 bytes) even after compression"),
+            "{refused}"
+        );
+        assert_eq!(pack("e-1", &[]).unwrap(), Packed::default());
+    }
+
+    #[test]
+    fn hostile_values_get_sentences() {
+        let mut bomb = GzEncoder::new(vec![], Compression::best());
+        bomb.write_all(&vec![b' '; MAX_OBJECT + 1]).unwrap();
+        for (value, want) in [
+            (b"\x1f\x8b".to_vec(), "decompressing key \"k\" in Secret n/s: "),
+            (
+                bomb.finish().unwrap(),
+                "decompressed data for key \"k\" in Secret n/s exceeds maximum size (10485760 bytes)",
+            ),
+            (
+                b"[]".to_vec(),
+                "unmarshaling object from key \"k\" in Secret n/s: a manifest must be a JSON object, not a list",
+            ),
+            (b"{".to_vec(), "unmarshaling object from key \"k\" in Secret n/s: EOF while parsing"),
+            (vec![], "unmarshaling object from key \"k\" in Secret n/s: EOF while parsing a value"),
+        ] {
+            let got = unpack(&value, "k", "n/s").unwrap_err().to_string();
+            assert!(got.starts_with(want), "{got}");
+        }
+    }
+}

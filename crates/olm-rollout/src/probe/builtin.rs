@@ -1,0 +1,202 @@
+//! Readiness of kinds for which the written default probes say nothing, or something that can never hold.
+//!
+//! Only for revisions of an extension, never written into their spec. What is defined here replaces the *default* probe
+//! of the kind; a probe that somebody changed is still asked. Rule: revisions §17 row 16.
+
+use olm_core::Object;
+use serde_json::Value;
+
+use super::{Assertion, Verdict, field, status_is_outdated};
+
+/// Readiness by kind; `None` where nothing is built in and the written probes decide alone.
+pub fn readiness(object: &Object) -> Option<Verdict> {
+    let check = match (object.group(), object.kind()) {
+        ("apps", "StatefulSet") => stateful_set,
+        ("apps", "DaemonSet") => daemon_set,
+        ("apps", "Deployment") if wanted_replicas(object) == 0 => idle_deployment,
+        ("batch", "Job") => job,
+        ("apiregistration.k8s.io", "APIService") => api_service,
+        _ => return None,
+    };
+    if status_is_outdated(object) {
+        return Some(Verdict::unknown(".status outdated"));
+    }
+    Some(check(object))
+}
+
+fn wanted_replicas(object: &Object) -> i64 {
+    field(object, &["spec", "replicas"]).and_then(Value::as_i64).unwrap_or(1)
+}
+
+fn status_number(object: &Object, key: &str) -> i64 {
+    field(object, &["status", key]).and_then(Value::as_i64).unwrap_or(0)
+}
+
+/// Has the kind's controller seen the object at all?
+fn observed(object: &Object) -> Verdict {
+    match field(object, &["status", "observedGeneration"]) {
+        Some(_) => Verdict::yes(),
+        None => Verdict::unknown("missing .status.observedGeneration"),
+    }
+}
+
+fn at_least(object: &Object, key: &str, wanted: i64) -> Verdict {
+    let found = status_number(object, key);
+    if found >= wanted {
+        Verdict::yes()
+    } else {
+        Verdict::no(format!(".status.{key} is {found}, want {wanted}"))
+    }
+}
+
+fn stateful_set(object: &Object) -> Verdict {
+    let wanted = wanted_replicas(object);
+    let on_delete =
+        field(object, &["spec", "updateStrategy", "type"]).and_then(Value::as_str) == Some("OnDelete");
+    let partition = field(object, &["spec", "updateStrategy", "rollingUpdate", "partition"])
+        .and_then(Value::as_i64)
+        .unwrap_or(0);
+    let updated = if on_delete {
+        Verdict::yes()
+    } else {
+        at_least(object, "updatedReplicas", wanted.saturating_sub(partition).max(0))
+    };
+    Verdict::all([observed(object), at_least(object, "readyReplicas", wanted), updated])
+}
+
+fn daemon_set(object: &Object) -> Verdict {
+    let wanted = status_number(object, "desiredNumberScheduled");
+    let on_delete =
+        field(object, &["spec", "updateStrategy", "type"]).and_then(Value::as_str) == Some("OnDelete");
+    let updated = if on_delete { Verdict::yes() } else { at_least(object, "updatedNumberScheduled", wanted) };
+    Verdict::all([observed(object), updated, at_least(object, "numberAvailable", wanted)])
+}
+
+fn idle_deployment(object: &Object) -> Verdict {
+    let left = status_number(object, "replicas");
+    let gone =
+        if left == 0 { Verdict::yes() } else { Verdict::no(format!(".status.replicas is {left}, want 0")) };
+    Verdict::all([observed(object), gone])
+}
+
+fn job(object: &Object) -> Verdict {
+    if field(object, &["spec", "suspend"]).and_then(Value::as_bool) == Some(true) {
+        return Verdict::yes();
+    }
+    let holds = |condition: &str| {
+        Assertion::ConditionEqual { condition: condition.into(), status: "True".into() }.check(object)
+    };
+    if holds("Failed").is_ready() {
+        return Verdict::no(r#".status.condition["Failed"] is True"#);
+    }
+    holds("Complete")
+}
+
+fn api_service(object: &Object) -> Verdict {
+    Assertion::ConditionEqual { condition: "Available".into(), status: "True".into() }.check(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::{Ready, test_object};
+    use serde_json::json;
+
+    #[test]
+    fn readiness_by_kind() {
+        let ready = Some((Ready::Yes, String::new()));
+        let no = |message: &str| Some((Ready::No, message.to_owned()));
+        let unknown = |message: &str| Some((Ready::Unknown, message.to_owned()));
+        for (api_version, kind, spec, status, want) in [
+            ("apps/v1", "StatefulSet", json!({}), json!({}), unknown("missing .status.observedGeneration")),
+            (
+                "apps/v1",
+                "StatefulSet",
+                json!({}),
+                json!({"observedGeneration": 0}),
+                unknown(".status outdated"),
+            ),
+            (
+                "apps/v1",
+                "StatefulSet",
+                json!({"replicas": 2}),
+                json!({"observedGeneration": 1, "readyReplicas": 1, "updatedReplicas": 2}),
+                no(".status.readyReplicas is 1, want 2"),
+            ),
+            (
+                "apps/v1",
+                "StatefulSet",
+                json!({"replicas": 3, "updateStrategy": {"rollingUpdate": {"partition": 2}}}),
+                json!({"observedGeneration": 1, "readyReplicas": 3, "updatedReplicas": 1}),
+                ready.clone(),
+            ),
+            (
+                "apps/v1",
+                "StatefulSet",
+                json!({"updateStrategy": {"type": "OnDelete"}}),
+                json!({"observedGeneration": 1, "readyReplicas": 1}),
+                ready.clone(),
+            ),
+            (
+                "apps/v1",
+                "StatefulSet",
+                json!({"replicas": 0}),
+                json!({"observedGeneration": 1}),
+                ready.clone(),
+            ),
+            ("apps/v1", "DaemonSet", json!({}), json!({"observedGeneration": 1}), ready.clone()),
+            (
+                "apps/v1",
+                "DaemonSet",
+                json!({}),
+                json!({"observedGeneration": 1, "desiredNumberScheduled": 2, "updatedNumberScheduled": 2, "numberAvailable": 1}),
+                no(".status.numberAvailable is 1, want 2"),
+            ),
+            (
+                "apps/v1",
+                "Deployment",
+                json!({"replicas": 0}),
+                json!({"observedGeneration": 1}),
+                ready.clone(),
+            ),
+            (
+                "apps/v1",
+                "Deployment",
+                json!({"replicas": 0}),
+                json!({"observedGeneration": 1, "replicas": 1}),
+                no(".status.replicas is 1, want 0"),
+            ),
+            ("apps/v1", "Deployment", json!({}), json!({}), None),
+            ("batch/v1", "Job", json!({}), json!({}), unknown("missing .status.conditions")),
+            ("batch/v1", "Job", json!({"suspend": true}), json!({}), ready.clone()),
+            (
+                "batch/v1",
+                "Job",
+                json!({}),
+                json!({"conditions": [{"type": "Complete", "status": "True"}]}),
+                ready.clone(),
+            ),
+            (
+                "batch/v1",
+                "Job",
+                json!({}),
+                json!({"conditions": [{"type": "Failed", "status": "True"}]}),
+                no(r#".status.condition["Failed"] is True"#),
+            ),
+            (
+                "apiregistration.k8s.io/v1",
+                "APIService",
+                json!({}),
+                json!({"conditions": [{"type": "Available", "status": "False"}]}),
+                no(r#".status.condition["Available"] is False"#),
+            ),
+            ("v1", "ConfigMap", json!({}), json!({}), None),
+        ] {
+            let object = test_object(
+                json!({"apiVersion": api_version, "kind": kind, "metadata": {"generation": 1}, "spec": spec, "status": status}),
+            );
+            let got = readiness(&object).map(|verdict| (verdict.ready, verdict.messages.join("|")));
+            assert_eq!(got, want, "{kind} {spec} {status}");
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Is an object ready, so that the next phase may start? Probes are data of the revision; each selects objects and
+//! asserts something of their status.
+//!
+//! A probe first looks whether the status is current at all, even for objects that its selector skips. Readiness of
+//! kinds which the written probes cannot express lives in [`builtin`]. Rule: revisions §2.2 and §8; the typed comparison
+//! of values is §17 row 17.
+
+mod assertion;
+pub mod builtin;
+mod defaults;
+mod selector;
+
+use olm_core::Object;
+
+pub use assertion::Assertion;
+pub use defaults::default_probes;
+pub use selector::{LabelSelector, Requirement, Selector};
+
+/// What some objects must show.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Probe {
+    /// Which objects; others pass.
+    pub selector: Selector,
+    /// What they must show, all of it.
+    pub assertions: Vec<Assertion>,
+}
+
+/// Outcome of probing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ready {
+    /// Everything holds.
+    Yes,
+    /// Something does not hold.
+    No,
+    /// It cannot be told (yet).
+    Unknown,
+}
+
+impl Ready {
+    /// The word in collision reports.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Yes => "Succeeded",
+            Self::No => "Failed",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+/// Outcome of probing one object, with what stands in the way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// May the next phase start?
+    pub ready: Ready,
+    /// Why not; empty when ready.
+    pub messages: Vec<String>,
+}
+
+impl Verdict {
+    /// All is well.
+    pub fn yes() -> Self {
+        Self { ready: Ready::Yes, messages: vec![] }
+    }
+
+    /// One thing that does not hold.
+    pub fn no(message: impl Into<String>) -> Self {
+        Self { ready: Ready::No, messages: vec![message.into()] }
+    }
+
+    /// One thing that cannot be told.
+    pub fn unknown(message: impl Into<String>) -> Self {
+        Self { ready: Ready::Unknown, messages: vec![message.into()] }
+    }
+
+    /// All of `verdicts`: unknown if any is, else no if any is. Only the messages of the deciding ones are kept, each
+    /// once.
+    pub fn all(verdicts: impl IntoIterator<Item = Self>) -> Self {
+        let mut whole = Self::yes();
+        for verdict in verdicts {
+            if verdict.ready < whole.ready || verdict.ready == Ready::Yes {
+                continue;
+            }
+            if verdict.ready > whole.ready {
+                whole = Self { ready: verdict.ready, messages: vec![] };
+            }
+            for message in verdict.messages {
+                if !whole.messages.contains(&message) {
+                    whole.messages.push(message);
+                }
+            }
+        }
+        whole
+    }
+
+    /// Does it let the rollout go on?
+    pub fn is_ready(&self) -> bool {
+        self.ready == Ready::Yes
+    }
+}
+
+/// Who wrote the revision: decides whether built-in readiness applies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Author {
+    /// The extension controller: its default probes are completed by [`builtin`].
+    Extension,
+    /// Somebody's hand: the probes are taken as written, nothing else is asked.
+    Hand,
+}
+
+/// Probes an object.
+pub fn evaluate(probes: &[Probe], author: Author, object: &Object) -> Verdict {
+    let builtin = match author {
+        Author::Extension => builtin::readiness(object),
+        Author::Hand => None,
+    };
+    let replaced = builtin.is_some().then(default_probes).unwrap_or_default();
+    let written = probes.iter().map(|probe| {
+        if status_is_outdated(object) {
+            return Verdict::unknown(".status outdated");
+        }
+        if !probe.selector.matches(object) || replaced.contains(probe) {
+            return Verdict::yes();
+        }
+        Verdict::all(probe.assertions.iter().map(|assertion| assertion.check(object)))
+    });
+    Verdict::all(written.chain(builtin))
+}
+
+/// Does the status speak of an older generation?
+pub(crate) fn status_is_outdated(object: &Object) -> bool {
+    let observed = field(object, &["status", "observedGeneration"]);
+    let generation =
+        field(object, &["metadata", "generation"]).and_then(serde_json::Value::as_i64).unwrap_or(0);
+    observed.and_then(serde_json::Value::as_i64).is_some_and(|observed| observed != generation)
+}
+
+/// A nested member; `None` when any step is missing or no object.
+pub(crate) fn field<'a>(object: &'a Object, path: &[&str]) -> Option<&'a serde_json::Value> {
+    let (first, rest) = path.split_first()?;
+    rest.iter().try_fold(object.0.get(*first)?, |value, step| value.get(step))
+}
+
+#[cfg(test)]
+pub(crate) fn test_object(value: serde_json::Value) -> Object {
+    Object::from_value(value).unwrap()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn unknown_beats_no_beats_yes() {
+        let no = || Verdict::no("n");
+        let unknown = || Verdict::unknown("u");
+        for (verdicts, ready, messages) in [
+            (vec![], Ready::Yes, vec![]),
+            (vec![Verdict::yes(), Verdict::yes()], Ready::Yes, vec![]),
+            (vec![Verdict::yes(), no(), Verdict::no("m"), no()], Ready::No, vec!["n", "m"]),
+            (
+                vec![no(), unknown(), Verdict::yes(), Verdict::no("m"), unknown(), Verdict::unknown("v")],
+                Ready::Unknown,
+                vec!["u", "v"],
+            ),
+        ] {
+            let got = Verdict::all(verdicts);
+            assert_eq!(
+                (got.ready, got.messages.iter().map(String::as_str).collect::<Vec<_>>()),
+                (ready, messages)
+            );
+        }
+    }
+
+    fn deployment(status: serde_json::Value) -> Object {
+        test_object(json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "generation": 2}, "spec": {"replicas": 1},
+            "status": status,
+        }))
+    }
+
+    #[test]
+    fn default_probes_on_deployments() {
+        let probes = default_probes();
+        for (status, ready, messages) in [
+            (json!({}), Ready::Unknown, vec!["missing .status.conditions"]),
+            (json!({"observedGeneration": 1}), Ready::Unknown, vec![".status outdated"]),
+            (
+                json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 1, "conditions": [{"type": "Available", "status": "True"}]}),
+                Ready::No,
+                vec![r#""status.updatedReplicas" != "status.replicas" expected: 1 got: 2"#],
+            ),
+            (
+                json!({"observedGeneration": 2, "conditions": [{"type": "Available", "status": "False"}]}),
+                Ready::No,
+                vec![r#""status.updatedReplicas" missing"#, r#".status.condition["Available"] is False"#],
+            ),
+            (
+                json!({"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "conditions": [{"type": "Available", "status": "True"}]}),
+                Ready::Yes,
+                vec![],
+            ),
+        ] {
+            let got = evaluate(&probes, Author::Extension, &deployment(status.clone()));
+            assert_eq!(
+                (got.ready, got.messages.iter().map(String::as_str).collect::<Vec<_>>()),
+                (ready, messages),
+                "{status}"
+            );
+            assert_eq!(evaluate(&probes, Author::Hand, &deployment(status)), got);
+        }
+    }
+
+    #[test]
+    fn guard_needs_a_probe_and_ignores_the_selector() {
+        let stale = test_object(json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generation": 3}, "status": {"observedGeneration": 2},
+        }));
+        assert_eq!(evaluate(&default_probes(), Author::Hand, &stale), Verdict::unknown(".status outdated"));
+        assert_eq!(evaluate(&[], Author::Hand, &stale), Verdict::yes());
+    }
+
+    #[test]
+    fn built_in_readiness_replaces_only_the_default_probe() {
+        let set = test_object(json!({
+            "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"generation": 1}, "spec": {"replicas": 1},
+            "status": {"observedGeneration": 1, "replicas": 1, "readyReplicas": 1, "updatedReplicas": 1,
+                       "currentRevision": "a", "updateRevision": "a"},
+        }));
+        assert!(evaluate(&default_probes(), Author::Extension, &set).is_ready());
+        assert_eq!(
+            evaluate(&default_probes(), Author::Hand, &set),
+            Verdict::unknown("missing .status.conditions")
+        );
+        let own = Probe {
+            selector: Selector::GroupKind { group: "apps".into(), kind: "StatefulSet".into() },
+            assertions: vec![Assertion::FieldValue { path: "status.replicas".into(), value: "3".into() }],
+        };
+        let got = evaluate(&[own], Author::Extension, &set);
+        assert_eq!(got, Verdict::no(r#"value at key "status.replicas" != "3"; expected: "3" got: 1"#));
+    }
+}

@@ -1,0 +1,137 @@
+//! From a rendered manifest to the content of a revision: what is kept, what is stamped.
+//!
+//! The revision number, the managed-by label and the owner reference are *not* content; they are put on by
+//! [`crate::desired`] when the object is applied. Rule: rendering §14, revisions §3.
+
+use olm_core::Object;
+use serde_json::{Map, Value};
+
+use crate::keys;
+
+/// What the objects of a revision are marked with.
+#[derive(Debug, Clone, Copy)]
+pub struct Stamp<'a> {
+    /// Name of the owning extension.
+    pub extension: &'a str,
+    /// Package of the bundle; nothing is stamped when empty.
+    pub package: &'a str,
+    /// Version of the bundle; nothing is stamped when empty.
+    pub version: &'a str,
+}
+
+/// Metadata that content may have.
+const KEPT: [&str; 4] = ["annotations", "labels", "name", "namespace"];
+
+/// Makes content of a manifest: drops `status`, all metadata but name, namespace, labels and annotations, and kubectl's
+/// bookkeeping; stamps owner labels and bundle annotations. The second value names the metadata that was given up.
+pub fn sanitise(mut object: Object, stamp: Stamp<'_>) -> (Object, Vec<String>) {
+    object.0.remove("status");
+    let metadata = object.metadata_mut();
+    let mut dropped = vec![];
+    metadata.retain(|key, value| {
+        let kept = KEPT.contains(&key.as_str());
+        if !kept && !is_empty(value) {
+            dropped.push(key.clone());
+        }
+        kept
+    });
+    for map in ["labels", "annotations"] {
+        if metadata.get(map).is_some_and(|value| !value.is_object()) {
+            metadata.remove(map);
+        }
+    }
+    if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
+        annotations.remove(keys::LAST_APPLIED);
+        if annotations.is_empty() {
+            metadata.remove("annotations");
+        }
+    }
+    object.set_label(keys::OWNER_KIND, keys::OWNER_KIND_VALUE);
+    object.set_label(keys::OWNER_NAME, stamp.extension);
+    for (key, value) in [(keys::BUNDLE_VERSION, stamp.version), (keys::PACKAGE_NAME, stamp.package)] {
+        if !value.is_empty() {
+            object.set_annotation(key, value);
+        }
+    }
+    (object, dropped)
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        Value::String(text) => text.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// The labels of a revision and of its content's owner.
+pub fn owner_labels(extension: &str) -> Map<String, Value> {
+    Map::from_iter([
+        (keys::OWNER_KIND.to_owned(), keys::OWNER_KIND_VALUE.into()),
+        (keys::OWNER_NAME.to_owned(), extension.into()),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const STAMP: Stamp<'_> = Stamp { extension: "ext", package: "pkg", version: "1.0.0" };
+
+    fn run(value: Value, stamp: Stamp<'_>) -> (Value, Vec<String>) {
+        let (object, dropped) = sanitise(Object::from_value(value).unwrap(), stamp);
+        (object.into_value(), dropped)
+    }
+
+    #[test]
+    fn content_keeps_four_members_of_metadata() {
+        let (got, dropped) = run(
+            json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "status": {"x": 1}, "data": {"a": "b"},
+                "metadata": {
+                    "name": "c", "namespace": "n", "creationTimestamp": null, "uid": "1", "finalizers": ["f"],
+                    "generateName": "g", "ownerReferences": [],
+                    "labels": {"mine": "a", "olm.operatorframework.io/owner-name": "forged"},
+                    "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "k": "v"},
+                },
+            }),
+            STAMP,
+        );
+        assert_eq!(
+            got,
+            json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"},
+                "metadata": {
+                    "name": "c", "namespace": "n",
+                    "labels": {
+                        "mine": "a",
+                        "olm.operatorframework.io/owner-kind": "ClusterExtension",
+                        "olm.operatorframework.io/owner-name": "ext",
+                    },
+                    "annotations": {
+                        "k": "v",
+                        "olm.operatorframework.io/bundle-version": "1.0.0",
+                        "olm.operatorframework.io/package-name": "pkg",
+                    },
+                },
+            })
+        );
+        assert_eq!(dropped, ["finalizers", "generateName", "uid"]);
+    }
+
+    #[test]
+    fn empty_maps_and_stamps_leave_nothing_behind() {
+        let (got, dropped) = run(
+            json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": "c", "labels": null, "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}},
+            }),
+            Stamp { extension: "ext", package: "", version: "" },
+        );
+        assert_eq!(got["metadata"], json!({"name": "c", "labels": owner_labels("ext")}));
+        assert!(dropped.is_empty());
+    }
+}
