@@ -1,3 +1,111 @@
-//! xtask.
+//! Chores of the repository that a program does better than a reviewer: generated files and the layering of crates.
+//!
+//! ```text
+//! cargo run -p xtask -- generate    write manifests/crds from the API types
+//! cargo run -p xtask -- verify      fail if a generated file is not current, or an arrow between crates is not allowed
+//! cargo run -p xtask -- layering    only the arrows
+//! ```
 
-fn main() {}
+mod crdgen;
+mod layering;
+mod yaml;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+
+const USAGE: &str = "usage: cargo run -p xtask -- generate | verify | layering";
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let verb = arguments.next();
+    if arguments.next().is_some() {
+        bail!(USAGE);
+    }
+    let root = root()?;
+    match verb.as_deref() {
+        Some("generate") => generate(&root),
+        Some("verify") => verify(&root),
+        Some("layering") => layering::check(&root),
+        Some(_) | None => bail!(USAGE),
+    }
+}
+
+/// Every generated file: its path from the repository's root, and what it has to hold.
+fn generated() -> Result<Vec<(PathBuf, String)>> {
+    crdgen::files()
+}
+
+fn generate(root: &Path) -> Result<()> {
+    for (path, wanted) in generated()? {
+        let target = root.join(&path);
+        if std::fs::read_to_string(&target).is_ok_and(|present| present == wanted) {
+            eprintln!("current  {}", path.display());
+            continue;
+        }
+        if let Some(folder) = target.parent() {
+            std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        }
+        std::fs::write(&target, wanted).with_context(|| format!("cannot write {}", path.display()))?;
+        eprintln!("written  {}", path.display());
+    }
+    Ok(())
+}
+
+fn verify(root: &Path) -> Result<()> {
+    let mut stale = Vec::new();
+    for (path, wanted) in generated()? {
+        let present = std::fs::read_to_string(root.join(&path)).unwrap_or_default();
+        if present != wanted {
+            stale.push(format!(
+                "{} (first difference in line {})",
+                path.display(),
+                first_difference(&present, &wanted)
+            ));
+        }
+    }
+    if !stale.is_empty() {
+        bail!("these files are not what the sources say; run `make generate`: {}", stale.join(", "));
+    }
+    layering::check(root)
+}
+
+fn first_difference(present: &str, wanted: &str) -> usize {
+    let same = present.lines().zip(wanted.lines()).take_while(|(a, b)| a == b).count();
+    same + 1
+}
+
+/// The repository's root, two folders above this package.
+fn root() -> Result<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = here.ancestors().nth(2).context("xtask is not in hack/xtask any more")?;
+    Ok(root.to_path_buf())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generated_files_are_current_and_arrows_allowed() {
+        verify(&root().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn first_difference_counts_from_one() {
+        assert_eq!(first_difference("a\nb\n", "a\nc\n"), 2);
+        assert_eq!(first_difference("", "a\n"), 1);
+        assert_eq!(first_difference("a\n", "a\nb\n"), 2);
+    }
+}

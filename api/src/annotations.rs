@@ -1,0 +1,35 @@
+//! Annotation keys that are part of the wire contract.
+//!
+//! Rule: operator-controller §1.4; the three request keys at the end are additions (decisions 11 and 31).
+
+/// On revisions and managed objects: the package of the bundle.
+pub const PACKAGE_NAME: &str = "olm.operatorframework.io/package-name";
+/// On revisions: the name of the bundle.
+pub const BUNDLE_NAME: &str = "olm.operatorframework.io/bundle-name";
+/// On revisions and managed objects: the version of the bundle.
+pub const BUNDLE_VERSION: &str = "olm.operatorframework.io/bundle-version";
+/// On revisions: the release of the bundle; an empty value says "explicitly empty", absence says "unknown".
+pub const BUNDLE_RELEASE: &str = "olm.operatorframework.io/bundle-release";
+/// On revisions: the bundle's image reference as the catalog gives it.
+pub const BUNDLE_REFERENCE: &str = "olm.operatorframework.io/bundle-reference";
+/// On revisions: the bundle's properties as a JSON array.
+pub const PROPERTIES: &str = "olm.properties";
+/// On managed objects: the number of the revision that last applied them.
+pub const REVISION: &str = "olm.operatorframework.io/revision";
+/// On generated CRDs: which variant of the API they hold.
+pub const GENERATOR: &str = "olm.operatorframework.io/generator";
+/// On shipped manifests: the feature set they belong to.
+pub const FEATURE_SET: &str = "olm.operatorframework.io/feature-set";
+/// On objects of a Helm release of the reference: the release.
+pub const HELM_RELEASE_NAME: &str = "meta.helm.sh/release-name";
+/// On objects of a Helm release of the reference: the release's namespace.
+pub const HELM_RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
+
+/// On a ClusterExtension or one managed object's manifest: value `keep` leaves objects in place on uninstall (decision 11).
+pub const DELETION_POLICY: &str = "olm.operatorframework.io/deletion-policy";
+/// Value of [`DELETION_POLICY`].
+pub const DELETION_POLICY_KEEP: &str = "keep";
+/// On a ClusterExtension: value `true` refuses an uninstall that would delete custom resources (decision 11).
+pub const PROTECT_CUSTOM_RESOURCES: &str = "olm.operatorframework.io/protect-custom-resources";
+/// On a ClusterExtension or ClusterCatalog: any new value asks for an immediate retry (decision 31).
+pub const REQUESTED_AT: &str = "olm.operatorframework.io/requested-at";

@@ -1,0 +1,266 @@
+//! `ClusterExtension`: the user's wish to have one package installed, and what became of it.
+//!
+//! Rule: operator-controller §1.1 (the experimental superset, decision 2), decision 3 for `version`.
+
+#![expect(
+    unreachable_pub,
+    clippy::duplicated_attributes,
+    reason = "the schema derive copies each struct into a function; printer columns share argument names"
+)]
+
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::Condition;
+use crate::cel;
+use crate::schema::{self, Selector};
+
+/// The package that is wanted, where it may come from and how it is installed.
+#[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[kube(
+    group = "olm.operatorframework.io",
+    version = "v1",
+    kind = "ClusterExtension",
+    plural = "clusterextensions",
+    singular = "clusterextension",
+    status = "ClusterExtensionStatus",
+    derive = "PartialEq",
+    doc = "ClusterExtension asks for one package to be installed in the cluster and kept at a version that the request allows.",
+    printcolumn(name = "Installed Bundle", type_ = "string", json_path = ".status.install.bundle.name"),
+    printcolumn(name = "Version", type_ = "string", json_path = ".status.install.bundle.version"),
+    printcolumn(
+        name = "Installed",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Installed')].status"
+    ),
+    printcolumn(
+        name = "Progressing",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Progressing')].status"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+pub struct ClusterExtensionSpec {
+    /// The namespace for the package's own namespaced objects, such as its Deployments and ServiceAccounts.
+    /// It must exist, or be created by the user; it cannot be changed later. A lower-case DNS label of at most 63 characters.
+    #[schemars(length(max = 63))]
+    #[x_kube(validation = cel::namespace_unchanged(), validation = cel::namespace_label())]
+    pub namespace: String,
+
+    /// A ServiceAccount in `namespace` in whose name the package's objects are written. Without it they are written with the
+    /// rights of the controller. It can be removed later, but not exchanged for another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("minProperties" = 1))]
+    pub service_account: Option<ServiceAccountReference>,
+
+    /// Where the package comes from.
+    #[x_kube(validation = cel::source_member())]
+    pub source: Source,
+
+    /// How the package is installed and upgraded; the defaults are safe.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = cel::install_member())]
+    pub install: Option<Install>,
+
+    /// Settings for the bundle, such as the namespace that it watches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = cel::config_member())]
+    pub config: Option<Config>,
+
+    /// Minutes (10 to 720) that a rollout may take before it is reported as failed. Without it there is no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 10, max = 720))]
+    pub progress_deadline_minutes: Option<i32>,
+}
+
+/// Names a ServiceAccount in the extension's namespace.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceAccountReference {
+    /// The ServiceAccount's name: lower-case DNS labels joined by dots, at most 253 characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = cel::service_account_unchanged(), validation = cel::service_account_subdomain())]
+    pub name: Option<String>,
+}
+
+/// Where a package comes from; `sourceType` says which member is set.
+#[derive(JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Source {
+    /// The kind of source; `Catalog` is the only one.
+    pub source_type: SourceType,
+
+    /// The package and the constraints on its version, looked up in the cluster's catalogs.
+    /// Required when `sourceType` is `Catalog`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub catalog: Option<CatalogFilter>,
+}
+
+/// The kinds of source.
+#[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SourceType {
+    /// From the ClusterCatalogs of this cluster.
+    Catalog,
+}
+
+/// Which bundles of which catalogs may be installed.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CatalogFilter {
+    /// The package's name; it cannot be changed later. Lower-case DNS labels joined by dots, at most 253 characters.
+    #[schemars(length(max = 253))]
+    #[x_kube(validation = cel::package_unchanged(), validation = cel::package_subdomain())]
+    pub package_name: String,
+
+    /// The versions that are wanted: one version (`1.2.3`) or a range, at most 64 characters. Comparators (`=`, `!=`, `>`, `>=`,
+    /// `<`, `<=`, `~`, `^`) separated by spaces or commas must all hold, groups separated by `||` are alternatives, `x`, `X` or `*`
+    /// stands for any number, and `1.2.3 - 2.3.4` includes both ends. Without it every version is allowed. Prereleases match only
+    /// a group that names a prerelease itself. A single version pins the package.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    #[x_kube(validation = cel::version_range())]
+    pub version: Option<String>,
+
+    /// The channels (at most 256) to take versions from; without it all channels of the package count. Together with `version` a
+    /// bundle must satisfy both.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::channels")]
+    pub channels: Vec<String>,
+
+    /// Which ClusterCatalogs to look into, by their labels; without it all of them. Every catalog carries the label
+    /// `olm.operatorframework.io/metadata.name` with its own name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::selector")]
+    pub selector: Option<Selector>,
+
+    /// What decides about the way from the installed version to another. `CatalogProvided` follows the upgrade edges of the
+    /// catalog's channels. `SelfCertified` allows any version in range, also a lower one; data loss is then the user's risk.
+    #[serde(default)]
+    pub upgrade_constraint_policy: UpgradeConstraintPolicy,
+}
+
+/// Who decides which upgrades are possible.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum UpgradeConstraintPolicy {
+    /// The catalog's upgrade edges.
+    #[default]
+    CatalogProvided,
+    /// The user.
+    SelfCertified,
+}
+
+/// How a package is installed and upgraded.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Install {
+    /// Checks that run before anything is applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = cel::preflight_member())]
+    pub preflight: Option<Preflight>,
+}
+
+/// Checks that run before anything is applied.
+#[derive(JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Preflight {
+    /// The check that new CustomResourceDefinitions do not endanger stored custom resources.
+    pub crd_upgrade_safety: CrdUpgradeSafety,
+}
+
+/// The CRD upgrade safety check.
+#[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CrdUpgradeSafety {
+    /// `Strict` refuses an upgrade whose CRDs are not safe; it is also what happens when nothing is said. `None` skips the check:
+    /// the upgrade may then lose data.
+    pub enforcement: CrdUpgradeSafetyEnforcement,
+}
+
+/// What an unsafe CRD change leads to.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum CrdUpgradeSafetyEnforcement {
+    /// Nothing; there is no check.
+    None,
+    /// The upgrade is refused.
+    #[default]
+    Strict,
+}
+
+/// Settings for a bundle; `configType` says which member is set.
+#[derive(JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Config {
+    /// Where the settings are; `Inline` is the only place.
+    pub config_type: ConfigType,
+
+    /// The settings themselves, a JSON object with at least one member. Which members there are depends on the bundle, e.g.
+    /// `watchNamespace` or `deploymentConfig`. Required when `configType` is `Inline`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::any_object")]
+    pub inline: Option<Map<String, Value>>,
+}
+
+/// Where settings are.
+#[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ConfigType {
+    /// In the ClusterExtension itself.
+    Inline,
+}
+
+/// What is installed and what is going on.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterExtensionStatus {
+    /// Observations: `Installed`, `Progressing`, `Available`, `Ready` and whether catalogs deprecate what is installed
+    /// (`Deprecated`, `PackageDeprecated`, `ChannelDeprecated`, `BundleDeprecated`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    pub conditions: Vec<Condition>,
+
+    /// The installed bundle; absent while nothing is installed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub install: Option<InstallStatus>,
+
+    /// The revisions that are not archived: the installed one first, then those that are rolling out, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub active_revisions: Vec<RevisionStatus>,
+}
+
+/// The installed bundle.
+#[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstallStatus {
+    /// What the catalog says about the installed bundle.
+    pub bundle: BundleMetadata,
+}
+
+/// Identifies one bundle of a package.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BundleMetadata {
+    /// The bundle's name: lower-case DNS labels joined by dots.
+    #[x_kube(validation = cel::package_subdomain())]
+    pub name: String,
+
+    /// The bundle's semantic version.
+    #[x_kube(validation = cel::bundle_version())]
+    pub version: String,
+
+    /// The bundle's release within its version, at most 20 characters; empty means that the bundle says it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 20))]
+    #[x_kube(validation = cel::bundle_release())]
+    pub release: Option<String>,
+}
+
+/// One revision of the extension that is not archived.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RevisionStatus {
+    /// The name of the ClusterObjectSet.
+    pub name: String,
+
+    /// Its `Available` and `Progressing` conditions while it rolls out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    pub conditions: Vec<Condition>,
+}

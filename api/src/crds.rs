@@ -1,0 +1,61 @@
+//! The CustomResourceDefinitions, as they are shipped.
+//!
+//! What the derive macros emit differs from the reference in ways that clients can see, so the result is corrected here: no
+//! `nullable` (the apiserver then refuses `null` where a value belongs), no root `title`, and the
+//! generator annotation (on the CRD alone, not on every object made by `T::new`).
+//!
+//! Rule: operator-controller §1, catalogd §3; decision 2 (`spec` is required, the experimental superset is the only set).
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+use serde_json::{Value, json};
+
+use crate::{ClusterCatalog, ClusterExtension, ClusterObjectSet, annotations};
+
+/// All CRDs, in name order.
+///
+/// # Errors
+/// Only if the corrected schema is no CustomResourceDefinition any more, which a test rules out.
+pub fn crds() -> Result<Vec<CustomResourceDefinition>, serde_json::Error> {
+    [ClusterCatalog::crd(), ClusterExtension::crd(), ClusterObjectSet::crd()]
+        .into_iter()
+        .map(|crd| serde_json::from_value(corrected(serde_json::to_value(crd)?)))
+        .collect()
+}
+
+fn corrected(mut crd: Value) -> Value {
+    crd["metadata"]["annotations"] = json!({ annotations::GENERATOR: "experimental" });
+    let Some(versions) = crd.pointer_mut("/spec/versions").and_then(Value::as_array_mut) else {
+        return crd;
+    };
+    for version in versions {
+        let Some(root) = version.pointer_mut("/schema/openAPIV3Schema") else { continue };
+        correct_schema(root);
+        if let Some(root) = root.as_object_mut() {
+            root.remove("title");
+            root.insert("required".to_owned(), json!(["metadata", "spec"]));
+        }
+        // the apiserver knows these three; saying what they are makes `kubectl explain` complete
+        root["properties"]["apiVersion"] = json!({
+            "type": "string",
+            "description": "The API group and version of this object: olm.operatorframework.io/v1."
+        });
+        root["properties"]["kind"] = json!({ "type": "string", "description": "The kind of this object." });
+        root["properties"]["metadata"] = json!({ "type": "object" });
+    }
+    crd
+}
+
+fn correct_schema(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            // a property may be called `nullable`; then its value is a schema, not a flag
+            if members.get("nullable").is_some_and(Value::is_boolean) {
+                members.remove("nullable");
+            }
+            members.values_mut().for_each(correct_schema);
+        }
+        Value::Array(items) => items.iter_mut().for_each(correct_schema),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}

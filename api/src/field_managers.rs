@@ -1,0 +1,10 @@
+//! Field managers of server-side apply. They are visible in `metadata.managedFields` and must not change.
+//!
+//! Rule: operator-controller §1.4, decision 20.
+
+/// Writes ClusterObjectSets on behalf of a ClusterExtension.
+pub const CLUSTER_EXTENSION_CONTROLLER: &str = "olm.operatorframework.io/clusterextension-controller";
+/// Writes the objects of a ClusterObjectSet.
+pub const OBJECTS: &str = "olm.operatorframework.io";
+/// Used for dry runs only; nothing is ever stored under this name.
+pub const DRY_RUN: &str = "dummy";

@@ -1,0 +1,204 @@
+//! The arrows between the crates of the workspace: which may use which, as data, and a check over `cargo metadata`.
+//!
+//! There are no others. A new arrow is its own commit that changes this table and says why.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+const LIBRARIES: &[&str] = &[
+    "olm-api",
+    "olm-bundle",
+    "olm-client",
+    "olm-core",
+    "olm-crd-safety",
+    "olm-fbc",
+    "olm-oci",
+    "olm-resolver",
+    "olm-rollout",
+    "olm-runtime",
+    "olm-yaml",
+];
+
+/// A package and the packages of this workspace that it may use.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("olm-core", &[]),
+    ("olm-yaml", &[]),
+    ("olm-fbc", &["olm-core", "olm-yaml"]),
+    ("olm-resolver", &["olm-core", "olm-fbc"]),
+    ("olm-bundle", &["olm-core", "olm-yaml"]),
+    ("olm-crd-safety", &["olm-core"]),
+    ("olm-rollout", &["olm-core"]),
+    ("olm-oci", &["olm-core"]),
+    ("olm-api", &[]),
+    ("olm-runtime", &["olm-api"]),
+    ("olm-client", &["olm-core", "olm-fbc", "olm-oci", "olm-bundle", "olm-api", "olm-runtime"]),
+    ("catalogd", &["olm-core", "olm-fbc", "olm-oci", "olm-api", "olm-runtime"]),
+    ("operator-controller", LIBRARIES),
+    ("kubectl-olm", LIBRARIES),
+    ("cluster-operator", &["olm-core", "olm-api", "olm-runtime"]),
+    // the kit starts our binaries as processes, so it needs none of their code
+    ("olm-kit", &["olm-api"]),
+    ("xtask", &["olm-api"]),
+];
+
+/// Packages that only test: they may use anything but binaries.
+const TEST_PACKAGES: &[&str] = &["olm-integration"];
+
+/// Crates that must build without Kubernetes, an async runtime or a socket, and the packages that would bring these.
+const PURE: &[&str] =
+    &["olm-core", "olm-yaml", "olm-fbc", "olm-resolver", "olm-bundle", "olm-crd-safety", "olm-rollout"];
+const IMPURE_PACKAGES: &[&str] = &[
+    "kube",
+    "kube-core",
+    "kube-client",
+    "k8s-openapi",
+    "tokio",
+    "hyper",
+    "reqwest",
+    "oci-client",
+    "axum",
+    "rustls",
+];
+/// Kubernetes packages appear only here.
+const KUBE_USERS: &[&str] = &[
+    "olm-api",
+    "olm-runtime",
+    "olm-client",
+    "catalogd",
+    "operator-controller",
+    "kubectl-olm",
+    "cluster-operator",
+    "olm-kit",
+    "olm-integration",
+];
+const KUBE_PACKAGES: &[&str] = &["kube", "k8s-openapi"];
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    dependencies: Vec<Dependency>,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    name: String,
+    /// absent for ordinary dependencies, else `dev` or `build`
+    kind: Option<String>,
+}
+
+/// Fails with one line for each arrow that is not allowed.
+pub(crate) fn check(root: &Path) -> Result<()> {
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(root)
+        .output()
+        .context("cannot run cargo metadata")?;
+    if !output.status.success() {
+        bail!("cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let metadata: Metadata = serde_json::from_slice(&output.stdout).context("cannot read cargo metadata")?;
+    let violations = violations(&metadata.packages);
+    if !violations.is_empty() {
+        bail!("arrows that style §2 does not have:\n  {}", violations.join("\n  "));
+    }
+    Ok(())
+}
+
+fn violations(packages: &[Package]) -> Vec<String> {
+    let arrows: BTreeMap<&str, &[&str]> = ARROWS.iter().copied().collect();
+    let ours: BTreeSet<&str> = packages.iter().map(|package| package.name.as_str()).collect();
+    let mut found = Vec::new();
+    for package in packages {
+        let name = package.name.as_str();
+        let test_package = TEST_PACKAGES.contains(&name);
+        if !arrows.contains_key(name) && !test_package {
+            found.push(format!("{name} is not in the table of hack/xtask/src/layering.rs"));
+            continue;
+        }
+        for dependency in &package.dependencies {
+            let used = dependency.name.as_str();
+            // tests may use the kit, and a binary's tests any library
+            let only_tests = dependency.kind.as_deref() == Some("dev");
+            if ours.contains(used) {
+                let allowed = match arrows.get(name) {
+                    Some(list) => list.contains(&used) || only_tests && used == "olm-kit",
+                    None => LIBRARIES.contains(&used) || used == "olm-kit",
+                };
+                if !allowed {
+                    found.push(format!("{name} -> {used}"));
+                }
+            }
+            if PURE.contains(&name) && IMPURE_PACKAGES.contains(&used) {
+                found.push(format!("{name} is pure but uses {used}"));
+            }
+            if KUBE_PACKAGES.contains(&used) && !KUBE_USERS.contains(&name) {
+                found.push(format!("{name} may not know Kubernetes but uses {used}"));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(name: &str, dependencies: &[(&str, Option<&str>)]) -> Package {
+        let dependencies = dependencies
+            .iter()
+            .map(|(name, kind)| Dependency { name: (*name).to_owned(), kind: kind.map(str::to_owned) })
+            .collect();
+        Package { name: name.to_owned(), dependencies }
+    }
+
+    #[test]
+    fn finds_each_sort_of_violation() {
+        let packages = [
+            package("olm-core", &[("serde", None), ("tokio", None)]),
+            package("olm-fbc", &[("olm-core", None), ("olm-resolver", None)]),
+            package("olm-resolver", &[("olm-fbc", None), ("olm-kit", Some("dev"))]),
+            package("olm-oci", &[("kube", None)]),
+            package("catalogd", &[("olm-kit", None)]),
+            package("operator-controller", &[("catalogd", Some("dev"))]),
+            package(
+                "olm-integration",
+                &[("olm-kit", Some("dev")), ("olm-runtime", None), ("catalogd", None)],
+            ),
+            package("olm-kit", &[]),
+            package("newcomer", &[]),
+        ];
+        assert_eq!(
+            violations(&packages),
+            [
+                "olm-core is pure but uses tokio",
+                "olm-fbc -> olm-resolver",
+                "olm-oci may not know Kubernetes but uses kube",
+                "catalogd -> olm-kit",
+                "operator-controller -> catalogd",
+                "olm-integration -> catalogd",
+                "newcomer is not in the table of hack/xtask/src/layering.rs",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_table_has_no_way_back() {
+        // every library may use only libraries that come earlier in the table
+        let order: Vec<&str> = ARROWS.iter().map(|(name, _)| *name).collect();
+        for (index, (name, uses)) in ARROWS.iter().enumerate() {
+            for used in *uses {
+                let place = order.iter().position(|candidate| candidate == used).unwrap();
+                assert!(place < index, "{name} -> {used}");
+            }
+        }
+    }
+}
