@@ -1,0 +1,167 @@
+#!/usr/bin/env bash
+# Builds the programs that tests, the demo and `make cluster-up` run, and prints the folder that holds them (last line of
+# standard output; progress goes to standard error).
+#
+# Each folder beside this file with a go.mod is one Go module: the programs are its `tool` directives, and the module's own
+# main package (named like the folder) if it has one. hack/oracles/ counts as one more. A `build.conf` in the folder may say
+# `tags=…` and `ldflags=…`. Adding a tool is adding a folder.
+#
+# Where: ${XDG_CACHE_HOME:-$HOME/.cache}/olm-rs/tools/<hash of all module files>/bin. A module is built once for its own
+# hash into a temporary folder that is renamed when complete, so that an interrupted or failed build is never taken for a
+# finished one, and changing one module does not rebuild the others.
+#
+# KUBEBUILDER_ASSETS, when it holds all of the control plane, is used instead of building the `kubernetes` module.
+# OLM_TOOLS_ONLY="kubernetes kwok registry" limits the work to these modules.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/olm-rs/tools
+control_plane="etcd kube-apiserver kube-controller-manager kube-scheduler kubectl"
+
+say() { printf '%s\n' "$*" >&2; }
+fail() { say "tools: $*"; exit 1; }
+
+command -v go >/dev/null || fail "the Go tool chain is needed to build them; install Go and put \`go\` on PATH"
+export GOWORK=off CGO_ENABLED=0
+
+modules=()
+for dir in "$here"/*/ "$root"/hack/oracles/; do
+    dir=${dir%/}
+    [ -f "$dir/go.mod" ] || continue
+    name=$(basename "$dir")
+    case " ${OLM_TOOLS_ONLY:-$name} " in *" $name "*) modules+=("$dir") ;; esac
+done
+
+assets=
+if [ -n "${KUBEBUILDER_ASSETS:-}" ]; then
+    assets=$KUBEBUILDER_ASSETS
+    for program in $control_plane; do
+        if [ ! -x "$assets/$program" ]; then
+            say "tools: KUBEBUILDER_ASSETS has no $program; building the control plane instead"
+            assets=
+            break
+        fi
+    done
+fi
+
+# the hash of what decides a module's programs: its files (not documentation), this script, the Go version and platform
+hash_of() {
+    local dir=$1
+    {
+        go env GOVERSION GOOS GOARCH
+        cat "$here/build.sh"
+        cd "$dir"
+        find . -type f ! -name '*.md' ! -name '*_test.go' -print | LC_ALL=C sort | while read -r file; do
+            printf '%s\n' "$file"
+            cat "$file"
+        done
+    } | sha256sum | cut -c1-16
+}
+
+conf() { [ -f "$1/build.conf" ] && sed -n "s/^$2=//p" "$1/build.conf" || true; }
+
+# the import paths that a module builds, one a line
+programs_of() {
+    (
+        cd "$1"
+        awk '/^tool \(/ { block = 1; next } block && /^\)/ { block = 0 } block { print $1 } /^tool [^(]/ { print $2 }' go.mod
+        # (`go list` reads a package only where there is Go source)
+        if ls ./*.go >/dev/null 2>&1; then
+            [ "$(go list -f '{{.Name}}' . )" != main ] || echo .
+        fi
+    )
+}
+
+# k8s.io/…/cmd/kubectl -> kubectl; …/server/v3 -> etcd; . -> the folder's name
+program_name() {
+    case $2 in
+        .) basename "$1" ;;
+        go.etcd.io/etcd/server/v3) echo etcd ;;
+        *) basename "$2" ;;
+    esac
+}
+
+mkdir -p "$cache/modules"
+exec 9>"$cache/lock"
+if command -v flock >/dev/null && ! flock -n 9; then
+    say "tools: another build is running; waiting for it"
+    flock 9
+fi
+
+# what is to do: "<module folder> <import path> <staging folder>"
+plan=()
+folders=()
+hashes=
+for dir in "${modules[@]}"; do
+    name=$(basename "$dir")
+    if [ "$name" = kubernetes ] && [ -n "$assets" ]; then
+        hashes+="assets $assets"$'\n'
+        continue
+    fi
+    hash=$(hash_of "$dir")
+    hashes+="$name $hash"$'\n'
+    done_dir=$cache/modules/$name-$hash
+    folders+=("$done_dir")
+    [ -d "$done_dir" ] && continue
+    while read -r path; do plan+=("$dir $path $done_dir"); done < <(programs_of "$dir")
+done
+
+total=${#plan[@]}
+number=0
+for item in ${plan[@]+"${plan[@]}"}; do
+    read -r dir path done_dir <<<"$item"
+    number=$((number + 1))
+    staging=$done_dir.partial
+    program=$(program_name "$dir" "$path")
+    mkdir -p "$staging"
+    started=$SECONDS
+    log=$staging/.$program.log
+    (
+        cd "$dir"
+        exec go build -trimpath -tags "$(conf "$dir" tags)" -ldflags "-s -w $(conf "$dir" ldflags)" \
+            -o "$staging/$program" "$path" >"$log" 2>&1 9>&-
+    ) &
+    pid=$!
+    # an interrupted build must not go on in the background
+    trap 'kill "$pid" 2>/dev/null; exit 130' INT TERM
+    if [ -t 2 ]; then
+        while kill -0 "$pid" 2>/dev/null; do
+            printf '\r[%d/%d] building %s … %ds' "$number" "$total" "$program" $((SECONDS - started)) >&2
+            sleep 1
+        done
+    else
+        printf '[%d/%d] building %s …' "$number" "$total" "$program" >&2
+    fi
+    status=0
+    wait "$pid" || status=$?
+    trap - INT TERM
+    if [ "$status" -ne 0 ]; then
+        say " failed after $((SECONDS - started))s"
+        tail -40 "$log" >&2
+        fail "building $program failed (the output above is also in $log)"
+    fi
+    [ -t 2 ] && printf '\r[%d/%d] building %s …' "$number" "$total" "$program" >&2
+    say " $((SECONDS - started))s"
+    rm -f "$log"
+    # the last program of a module completes it
+    case ${plan[$number]:-} in
+        *" $done_dir") ;;
+        *) mv "$staging" "$done_dir" ;;
+    esac
+done
+
+bin=$cache/$(printf '%s' "$hashes" | sha256sum | cut -c1-16)/bin
+if [ ! -d "$bin" ]; then
+    staging=$(dirname "$bin").partial
+    rm -rf "$staging"
+    mkdir -p "$staging/bin"
+    for folder in ${folders[@]+"${folders[@]}"}; do
+        ln -f "$folder"/* "$staging/bin/" 2>/dev/null || cp -a "$folder"/* "$staging/bin/"
+    done
+    if [ -n "$assets" ]; then
+        for program in $control_plane; do ln -s "$assets/$program" "$staging/bin/$program"; done
+    fi
+    mv "$staging" "$(dirname "$bin")"
+fi
+printf '%s\n' "$bin"

@@ -1,0 +1,210 @@
+//! The cluster as a test sees it: its own control plane or one shared with other tests, and what tests do with it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use kube::api::{DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use kube::discovery::{ApiCapabilities, ApiResource, Scope};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use crate::control_plane::{ControlPlane, Options};
+use crate::{Tools, Wait, audit, kubeconfig, repository, unique};
+
+/// A control plane that is ours ([`Cluster::start`]) or somebody else's ([`Cluster::shared`], [`Cluster::attach`]).
+#[derive(Debug)]
+pub struct Cluster {
+    dir: PathBuf,
+    // dropping it stops the programs; absent for a cluster that somebody else owns
+    plane: Option<ControlPlane>,
+}
+
+impl Cluster {
+    /// The control plane shared by all tests of this run: the one of folder `OLM_TEST_CLUSTER` (`make test` starts it once
+    /// for all test programs), else one for this test program, started at first use and ended with the program.
+    ///
+    /// Tests keep to their own namespaces and names ([`Cluster::namespace`], [`unique`]).
+    pub async fn shared() -> Result<&'static Self> {
+        static SHARED: OnceCell<Cluster> = OnceCell::const_new();
+        SHARED
+            .get_or_try_init(|| async {
+                match std::env::var_os("OLM_TEST_CLUSTER").filter(|dir| !dir.is_empty()) {
+                    Some(dir) => Self::attach(Path::new(&dir)),
+                    None => Self::start().await,
+                }
+            })
+            .await
+    }
+
+    /// A control plane of the caller's own, stopped when dropped. About 4 s.
+    pub async fn start() -> Result<Self> {
+        Self::start_with(&Options::default()).await
+    }
+
+    /// [`Cluster::start`] with options.
+    pub async fn start_with(options: &Options) -> Result<Self> {
+        let plane = ControlPlane::start(options).await?;
+        Ok(Self { dir: plane.dir().to_owned(), plane: Some(plane) })
+    }
+
+    /// The cluster whose control plane somebody else runs in `dir`.
+    pub fn attach(dir: &Path) -> Result<Self> {
+        if !dir.join("kubeconfig").is_file() {
+            bail!("{} is not the folder of a running cluster: it has no kubeconfig", dir.display());
+        }
+        Ok(Self { dir: dir.to_owned(), plane: None })
+    }
+
+    /// The working folder, with `logs/`.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The control plane, when it is ours.
+    pub fn plane(&mut self) -> Option<&mut ControlPlane> {
+        self.plane.as_mut()
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.dir.join("kubeconfig")
+    }
+
+    /// A client for the administrator. Make one per test: a client belongs to the runtime that made it.
+    pub async fn client(&self) -> Result<Client> {
+        kubeconfig::client(&self.kubeconfig()).await
+    }
+
+    /// A client from any kubeconfig, for instance one of [`Cluster::kubeconfig_as`].
+    pub async fn client_from(kubeconfig: &Path) -> Result<Client> {
+        kubeconfig::client(kubeconfig).await
+    }
+
+    /// A kubeconfig that acts as `user` with `groups` (by impersonation); RBAC applies as to that user.
+    pub fn kubeconfig_as(&self, user: &str, groups: &[&str]) -> Result<PathBuf> {
+        let path = self.dir.join("kubeconfigs").join(unique("user"));
+        kubeconfig::derive(&self.kubeconfig(), &path, &json!({"as": user, "as-groups": groups}))?;
+        Ok(path)
+    }
+
+    /// A kubeconfig with a token of the service account, which is created when absent. The token lives for a day.
+    pub async fn kubeconfig_for_service_account(&self, namespace: &str, name: &str) -> Result<PathBuf> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client().await?, namespace);
+        let account = serde_json::from_value(json!({"metadata": {"name": name}}))?;
+        match accounts.create(&PostParams::default(), &account).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(problem) => return Err(problem).context("cannot create the service account"),
+        }
+        let request = TokenRequest {
+            spec: Some(TokenRequestSpec { expiration_seconds: Some(86_400), ..Default::default() }),
+            ..Default::default()
+        };
+        let answer = accounts.create_token_request(name, &PostParams::default(), &request).await?;
+        let token = answer.status.context("no token in the answer")?.token;
+        let path = self.dir.join("kubeconfigs").join(unique(name));
+        kubeconfig::derive(&self.kubeconfig(), &path, &json!({"token": token}))?;
+        Ok(path)
+    }
+
+    /// Creates a namespace `<prefix>-<random>` and returns its name.
+    pub async fn namespace(&self, prefix: &str) -> Result<String> {
+        let name = unique(prefix);
+        let namespaces: Api<Namespace> = Api::all(self.client().await?);
+        let namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
+        namespaces.create(&PostParams::default(), &namespace).await?;
+        Ok(name)
+    }
+
+    /// Applies (server-side, field manager `olm-kit`, forced) every document of a YAML or JSON text, in order. Waits for
+    /// CustomResourceDefinitions to be established.
+    pub async fn apply(&self, yaml: &str) -> Result<Vec<DynamicObject>> {
+        let client = self.client().await?;
+        let mut applied = Vec::new();
+        for document in documents(yaml)? {
+            applied.push(apply_one(&client, &document).await?);
+        }
+        Ok(applied)
+    }
+
+    /// Applies every `.yaml` file of a folder, in name order.
+    pub async fn apply_dir(&self, dir: &Path) -> Result<Vec<DynamicObject>> {
+        let mut applied = Vec::new();
+        for path in yaml_files(dir)? {
+            let text = std::fs::read_to_string(&path)?;
+            applied.extend(self.apply(&text).await.with_context(|| path.display().to_string())?);
+        }
+        Ok(applied)
+    }
+
+    /// Installs the project's CRDs (`manifests/crds`). Doing it twice does no harm.
+    pub async fn install_crds(&self) -> Result<()> {
+        let applied = self.apply_dir(&repository().join("manifests/crds")).await?;
+        if applied.is_empty() {
+            bail!("manifests/crds has no CRD");
+        }
+        Ok(())
+    }
+
+    /// Every request so far, when the cluster was started with [`Options::audit`].
+    pub fn audit(&self) -> Result<Vec<audit::Request>> {
+        audit::read(&self.dir)
+    }
+
+    /// A `kubectl` command for this cluster.
+    pub fn kubectl(&self) -> Result<Command> {
+        let mut command = Tools::locate()?.command("kubectl")?;
+        command.env("KUBECONFIG", self.kubeconfig());
+        Ok(command)
+    }
+}
+
+/// The YAML files of a folder, sorted by name.
+pub(crate) fn yaml_files(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(dir)
+        .with_context(|| format!("cannot read {}", dir.display()))?
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| path.extension().is_some_and(|it| it == "yaml"))
+        .collect();
+    files.sort();
+    Ok(files)
+}
+
+/// The documents of a YAML text; empty ones are left out.
+pub(crate) fn documents(yaml: &str) -> Result<Vec<Value>> {
+    let all: Vec<Value> = serde_saphyr::from_multiple(yaml).map_err(|problem| anyhow::anyhow!("{problem}"))?;
+    Ok(all.into_iter().filter(|document| !document.is_null()).collect())
+}
+
+/// An [`Api`] for the kind of `document`, in its namespace (or `default`).
+pub(crate) async fn api_for(client: &Client, document: &Value) -> Result<Api<DynamicObject>> {
+    let text = |pointer: &str| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (version, kind) = (text("/apiVersion"), text("/kind"));
+    let (group, version) = version.split_once('/').unwrap_or(("", &version));
+    let found: (ApiResource, ApiCapabilities) =
+        kube::discovery::pinned_kind(client, &GroupVersionKind::gvk(group, version, &kind))
+            .await
+            .with_context(|| format!("the cluster has no kind {kind} in {group}/{version}"))?;
+    Ok(match (found.1.scope, text("/metadata/namespace")) {
+        (Scope::Cluster, _) => Api::all_with(client.clone(), &found.0),
+        (Scope::Namespaced, namespace) => {
+            let namespace = if namespace.is_empty() { "default" } else { &namespace };
+            Api::namespaced_with(client.clone(), namespace, &found.0)
+        }
+    })
+}
+
+async fn apply_one(client: &Client, document: &Value) -> Result<DynamicObject> {
+    let name = document.pointer("/metadata/name").and_then(Value::as_str).context("a manifest without metadata.name")?;
+    let api = api_for(client, document).await?;
+    let applied = api.patch(name, &PatchParams::apply("olm-kit").force(), &Patch::Apply(document)).await?;
+    if document["kind"] == "CustomResourceDefinition" {
+        Wait::new(&api, name).within(Duration::from_secs(30)).for_condition("Established", "True").await?;
+    }
+    Ok(applied)
+}

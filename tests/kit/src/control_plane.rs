@@ -1,0 +1,256 @@
+//! A real Kubernetes control plane on loopback: etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok, which
+//! plays the kubelet of one node (pods become Running and Ready, Deployments Available; nothing is executed).
+//!
+//! It deliberately knows nothing of OLM. Everything lives in one folder and ends with this value.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::core::v1::{Node, ServiceAccount};
+use kube::Api;
+use serde_json::json;
+
+use crate::pki::{self, Ca, Identity};
+use crate::{Child, RunDir, Tools, Wait, audit, free_port, kubeconfig};
+
+/// How long the parts may take to become ready, each. Generous: the machine may be busy.
+const START_LIMIT: Duration = Duration::from_secs(120);
+
+/// What to start.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// record every request; read it with [`crate::Cluster::audit`]
+    pub audit: bool,
+    /// the folder to work in; a temporary one when absent. It must be empty and is not removed.
+    pub dir: Option<PathBuf>,
+    /// further flags of kube-apiserver
+    pub apiserver_flags: Vec<String>,
+    /// leave out controller-manager, scheduler, kwok and the node: enough for schema, admission and watch tests
+    pub api_only: bool,
+}
+
+/// A running control plane; dropping it stops everything.
+#[derive(Debug)]
+pub struct ControlPlane {
+    // declared first, so dropped first: children before the folder that they write to
+    children: Vec<Child>,
+    dir: PathBuf,
+    // after `children`
+    _temporary: Option<RunDir>,
+}
+
+impl ControlPlane {
+    /// Starts it and waits until it serves: the apiserver ready, controllers at work, the node Ready.
+    pub async fn start(options: &Options) -> Result<Self> {
+        let mut last = None;
+        for attempt in 0..3 {
+            let (dir, temporary) = match &options.dir {
+                Some(dir) => (dir.clone(), None),
+                None => {
+                    let own = RunDir::new("cluster")?;
+                    (own.path().to_owned(), Some(own))
+                }
+            };
+            let mut plane = Self { children: Vec::new(), dir, _temporary: temporary };
+            match plane.bring_up(options).await {
+                Ok(()) => return Ok(plane),
+                Err(problem) => {
+                    let clash = plane.children.iter().any(|child| child.log_text().contains("address already in use"));
+                    let problem = problem.context(plane.describe_failure());
+                    if !clash || attempt == 2 {
+                        return Err(problem);
+                    }
+                    // somebody took one of the ports between choosing and using it: once more with others
+                    if let Some(dir) = &options.dir {
+                        drop(plane);
+                        std::fs::remove_dir_all(dir)?;
+                    }
+                    last = Some(problem);
+                }
+            }
+        }
+        Err(last.unwrap_or_else(|| anyhow::anyhow!("the control plane did not start")))
+    }
+
+    /// The working folder; logs are in `logs/`, the administrator's kubeconfig is `kubeconfig`.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.dir.join("kubeconfig")
+    }
+
+    /// The running programs, in the order of their start.
+    pub fn children(&mut self) -> &mut [Child] {
+        &mut self.children
+    }
+
+    /// Stops everything in reverse order, orderly (TERM first).
+    pub fn stop(&mut self) {
+        while let Some(mut child) = self.children.pop() {
+            child.stop(Duration::from_secs(5));
+        }
+    }
+
+    async fn bring_up(&mut self, options: &Options) -> Result<()> {
+        let tools = Tools::locate()?;
+        let dir = self.dir.clone();
+        std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        let ca = Ca::create(&dir.join("pki"), "olm-rs local control plane")?;
+        let serving = ca.server("apiserver", &["10.0.0.1", "kubernetes.default.svc"])?;
+        let admin = ca.client("admin", "olm-kit-admin", Some("system:masters"))?;
+        let (token_key, token_public) = pki::service_account_keys(&dir.join("pki"))?;
+        let port = free_port()?;
+        let server = format!("https://127.0.0.1:{port}");
+        kubeconfig::write(&self.kubeconfig(), &server, &ca.certificate(), &admin)?;
+
+        let etcd = format!("http://127.0.0.1:{}", free_port()?);
+        let peer = format!("http://127.0.0.1:{}", free_port()?);
+        self.spawn(
+            "etcd",
+            tools
+                .command("etcd")?
+                .args(["--listen-client-urls", &etcd, "--advertise-client-urls", &etcd])
+                .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+                .args(["--initial-cluster", &format!("default={peer}")])
+                .args(["--unsafe-no-fsync", "--log-level", "error", "--data-dir"])
+                .arg(dir.join("etcd")),
+        )?;
+        self.spawn(
+            "kube-apiserver",
+            apiserver(tools.command("kube-apiserver")?, &dir, &ca, &serving, &etcd, port)
+                .arg("--service-account-key-file")
+                .arg(&token_public)
+                .arg("--service-account-signing-key-file")
+                .arg(&token_key)
+                .args(if options.audit { audit::flags(&dir)? } else { Vec::new() })
+                .args(&options.apiserver_flags),
+        )?;
+        self.wait_ready().await?;
+        if options.api_only {
+            return Ok(());
+        }
+
+        let config = self.kubeconfig();
+        let limits = ["--leader-elect=false", "--secure-port=0", "--kube-api-qps=500", "--kube-api-burst=1000"];
+        self.spawn(
+            "kube-controller-manager",
+            tools
+                .command("kube-controller-manager")?
+                .args(staleness_gates(tools)?)
+                .args(limits)
+                .args(["--use-service-account-credentials", "--concurrent-namespace-syncs=4"])
+                .arg("--kubeconfig")
+                .arg(&config)
+                .arg("--service-account-private-key-file")
+                .arg(&token_key)
+                .arg("--root-ca-file")
+                .arg(ca.certificate()),
+        )?;
+        self.spawn(
+            "kube-scheduler",
+            tools.command("kube-scheduler")?.args(limits).arg("--kubeconfig").arg(&config),
+        )?;
+        self.spawn(
+            "kwok",
+            tools
+                .command("kwok")?
+                // without renewed leases the node turns NotReady after some 50 s, and its pods with it
+                .args(["--manage-all-nodes=true", "--node-lease-duration-seconds=40"])
+                .arg("--kubeconfig")
+                .arg(&config),
+        )?;
+        self.wait_working().await
+    }
+
+    fn spawn(&mut self, name: &str, command: &mut Command) -> Result<()> {
+        let log = self.dir.join("logs").join(format!("{name}.log"));
+        self.children.push(Child::spawn(name, command, &log)?);
+        Ok(())
+    }
+
+    /// Polls `/readyz`: there is nothing to watch yet.
+    async fn wait_ready(&mut self) -> Result<()> {
+        let client = kubeconfig::client(&self.kubeconfig()).await?;
+        let deadline = tokio::time::Instant::now() + START_LIMIT;
+        let mut pause = tokio::time::interval(Duration::from_millis(50));
+        loop {
+            pause.tick().await;
+            let request = http::Request::get("/readyz").body(Vec::new())?;
+            let answer = tokio::time::timeout(Duration::from_secs(5), client.request_text(request)).await;
+            if matches!(answer, Ok(Ok(_))) {
+                return Ok(());
+            }
+            if let Some(child) = self.children.iter_mut().find_map(|child| child.exited().map(|_| child)) {
+                bail!("{} ended at its start", child.name());
+            }
+            if tokio::time::Instant::now() > deadline {
+                bail!("kube-apiserver was not ready within {} s", START_LIMIT.as_secs());
+            }
+        }
+    }
+
+    /// The node is Ready (kwok works) and namespaces get their service account (controller-manager works).
+    async fn wait_working(&self) -> Result<()> {
+        let client = kubeconfig::client(&self.kubeconfig()).await?;
+        let nodes: Api<Node> = Api::all(client.clone());
+        let node = serde_json::from_value(json!({
+            "metadata": {"name": "node-1", "labels": {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}},
+        }))?;
+        nodes.create(&Default::default(), &node).await.context("cannot create the node")?;
+        Wait::new(&nodes, "node-1").within(START_LIMIT).for_condition("Ready", "True").await?;
+        let accounts: Api<ServiceAccount> = Api::namespaced(client, "default");
+        Wait::new(&accounts, "default").within(START_LIMIT).to_exist().await?;
+        Ok(())
+    }
+
+    fn describe_failure(&mut self) -> String {
+        let mut text = "the control plane did not start".to_owned();
+        for child in &mut self.children {
+            text += &format!("\n--- {}", child.describe_end());
+        }
+        text
+    }
+}
+
+fn apiserver(
+    mut command: Command,
+    dir: &Path,
+    ca: &Ca,
+    serving: &Identity,
+    etcd: &str,
+    port: u16,
+) -> Command {
+    command
+        .args(["--etcd-servers", etcd, "--secure-port", &port.to_string()])
+        .args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none"])
+        .args(["--authorization-mode=RBAC", "--allow-privileged", "--service-cluster-ip-range=10.0.0.0/24"])
+        .arg("--service-account-issuer=https://kubernetes.default.svc.cluster.local")
+        .arg("--cert-dir")
+        .arg(dir.join("pki"))
+        .arg("--client-ca-file")
+        .arg(ca.certificate())
+        .arg("--tls-cert-file")
+        .arg(&serving.certificate)
+        .arg("--tls-private-key-file")
+        .arg(&serving.key);
+    command
+}
+
+/// Switches the staleness checks of 1.36 off where the program has them: on a busy machine they make replica sets wait long.
+fn staleness_gates(tools: &Tools) -> Result<Vec<String>> {
+    let help = tools.command("kube-controller-manager")?.arg("--help").output()?;
+    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    let gates: Vec<String> = ["ReplicaSet", "DaemonSet", "Job", "StatefulSet"]
+        .iter()
+        .map(|kind| format!("StaleControllerConsistency{kind}"))
+        .filter(|gate| help.contains(gate.as_str()))
+        .map(|gate| format!("{gate}=false"))
+        .collect();
+    Ok(if gates.is_empty() { gates } else { vec![format!("--feature-gates={}", gates.join(","))] })
+}
+

@@ -1,0 +1,2 @@
+//! olm-kit.
+fn main() {}
