@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::version::go_quote;
+use crate::quote::go_quote;
 
 /// Longest repository (registry and path) in bytes.
 const MAX_REPOSITORY: usize = 255;

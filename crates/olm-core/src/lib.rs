@@ -6,6 +6,8 @@ mod go_json;
 mod image;
 mod names;
 mod object;
+mod quote;
+mod range;
 mod release;
 mod version;
 
@@ -13,5 +15,7 @@ pub use go_json::{go_json, go_json_string};
 pub use image::{Digest, DigestAlgorithm, DigestError, ImageRef, ImageRefError};
 pub use names::{BundleName, CatalogName, ChannelName, EmptyName, PackageName};
 pub use object::{Object, ObjectError, ObjectKey};
+pub use quote::go_quote;
+pub use range::{Dialect, LooseVersion, LooseVersionError, Range, RangeError};
 pub use release::{Release, ReleaseError, VersionRelease, VersionReleaseError};
 pub use version::{Version, VersionError};

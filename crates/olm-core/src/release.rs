@@ -10,7 +10,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::version::{Version, VersionError, check_pre_identifier, go_quote};
+use crate::quote::go_quote;
+use crate::version::{Version, VersionError, check_pre_identifier};
 
 /// Longest release in characters.
 const MAX_RELEASE: usize = 20;

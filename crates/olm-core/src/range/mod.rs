@@ -1,0 +1,182 @@
+//! Version ranges in the two dialects that OLM uses. They are two languages with two parsers; nothing here guesses
+//! which of them a text is written in.
+//!
+//! `masterminds` is the dialect of `ClusterExtension.spec.source.catalog.version` (rule: fbc §13), `blang` that of
+//! `skipRange` and of dependencies (rule: fbc §12). Both behave as the Go libraries do, odd corners included; what is
+//! odd is said where it is done.
+
+mod blang;
+mod loose;
+mod masterminds;
+
+use std::fmt;
+use std::ops;
+use std::str::FromStr;
+
+pub use loose::{LooseVersion, LooseVersionError};
+
+use crate::Version;
+
+/// The two languages of ranges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Dialect {
+    /// Constraints of Masterminds semver v3: `^1.2`, `~1.2.3`, `>=1.0.0, <2`, `1.x || 3`.
+    Masterminds,
+    /// Ranges of blang semver v4: `>=1.0.0 <1.2.3`, `!1.2.1`, `1.2.x`.
+    Blang,
+}
+
+/// Why a text is no range of its dialect.
+///
+/// `Display` is the text of the Go library, because it ends up in conditions. `position` and `hint` are for people.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct RangeError {
+    message: String,
+    source_text: String,
+    position: ops::Range<usize>,
+    hint: Option<String>,
+}
+
+impl RangeError {
+    fn new(message: impl Into<String>, source_text: &str, position: ops::Range<usize>) -> Self {
+        let end = position.end.min(source_text.len());
+        Self {
+            message: message.into(),
+            source_text: source_text.to_owned(),
+            position: position.start.min(end)..end,
+            hint: None,
+        }
+    }
+
+    fn hinted(mut self, hint: impl Into<Option<String>>) -> Self {
+        self.hint = hint.into();
+        self
+    }
+
+    /// Byte range of the offending characters in the text that was given.
+    pub fn position(&self) -> ops::Range<usize> {
+        self.position.clone()
+    }
+
+    /// What to write instead, or what to change.
+    pub fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
+    /// The message, the range with the offending characters underlined, and the hint, over several lines.
+    pub fn explain(&self) -> String {
+        let before = self.source_text.get(..self.position.start).unwrap_or_default().chars().count();
+        let width = self.source_text.get(self.position.clone()).unwrap_or_default().chars().count().max(1);
+        let shown: String = self.source_text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let mut text = format!("{}\n  {shown}\n  {}{}", self.message, " ".repeat(before), "^".repeat(width));
+        if let Some(hint) = &self.hint {
+            text.push_str("\n  ");
+            text.push_str(hint);
+        }
+        text
+    }
+}
+
+/// A parsed range. `Display` is the source text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Range {
+    source: Box<str>,
+    rule: Rule,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Rule {
+    Masterminds(masterminds::Constraints),
+    Blang(blang::Ranges),
+}
+
+impl Range {
+    /// Parses a constraint as Masterminds semver v3.5.0 does: at most 512 bytes and 32 groups between `||`.
+    ///
+    /// # Errors
+    /// With the library's text, the position of the offending characters and, where possible, a mend.
+    pub fn masterminds(text: &str) -> Result<Self, RangeError> {
+        let rule = Rule::Masterminds(masterminds::parse(text)?);
+        Ok(Self { source: text.into(), rule })
+    }
+
+    /// Parses a range as blang semver v4.0.0 does.
+    ///
+    /// One difference: an empty group between two `||`, which makes the library panic when it is reached, is an error.
+    ///
+    /// # Errors
+    /// With the library's text, the position of the offending characters and, where possible, a mend.
+    pub fn blang(text: &str) -> Result<Self, RangeError> {
+        let rule = Rule::Blang(blang::parse(text)?);
+        Ok(Self { source: text.into(), rule })
+    }
+
+    /// Parses in the dialect named.
+    ///
+    /// # Errors
+    /// As [`Range::masterminds`] and [`Range::blang`].
+    pub fn parse(dialect: Dialect, text: &str) -> Result<Self, RangeError> {
+        match dialect {
+            Dialect::Masterminds => Self::masterminds(text),
+            Dialect::Blang => Self::blang(text),
+        }
+    }
+
+    /// Whether the version is in the range. Build metadata never matters.
+    pub fn contains(&self, version: &Version) -> bool {
+        match &self.rule {
+            Rule::Masterminds(constraints) => constraints.check(&version.into()),
+            Rule::Blang(ranges) => ranges.contains(version),
+        }
+    }
+
+    /// Whether a loosely written version (`v1`, `1.2`) is in the range; `None` if the dialect only knows strict ones
+    /// and this is none.
+    pub fn contains_loose(&self, version: &LooseVersion) -> Option<bool> {
+        match &self.rule {
+            Rule::Masterminds(constraints) => Some(constraints.check(&version.into())),
+            Rule::Blang(ranges) => version.as_str().parse().ok().map(|version| ranges.contains(&version)),
+        }
+    }
+
+    /// The dialect in which the range is written.
+    pub fn dialect(&self) -> Dialect {
+        match self.rule {
+            Rule::Masterminds(_) => Dialect::Masterminds,
+            Rule::Blang(_) => Dialect::Blang,
+        }
+    }
+
+    /// The source text.
+    pub fn as_str(&self) -> &str {
+        &self.source
+    }
+
+    /// Whether the range has no lower or no upper bound in some group: such a skipRange reaches further than its
+    /// author usually means. Always false for the Masterminds dialect.
+    pub fn is_unbound(&self) -> bool {
+        match &self.rule {
+            Rule::Masterminds(_) => false,
+            Rule::Blang(ranges) => ranges.is_unbound(),
+        }
+    }
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.source)
+    }
+}
+
+impl FromStr for Dialect {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "masterminds" => Ok(Self::Masterminds),
+            "blang" => Ok(Self::Blang),
+            _ => Err(format!("unknown range dialect {text:?}: use masterminds or blang")),
+        }
+    }
+}
