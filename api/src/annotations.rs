@@ -33,3 +33,7 @@ pub const DELETION_POLICY_KEEP: &str = "keep";
 pub const PROTECT_CUSTOM_RESOURCES: &str = "olm.operatorframework.io/protect-custom-resources";
 /// On a ClusterExtension or ClusterCatalog: any new value asks for an immediate retry (decision 31).
 pub const REQUESTED_AT: &str = "olm.operatorframework.io/requested-at";
+/// On a ClusterExtension: value `true` suspends it; nothing is resolved, applied or corrected until it goes away.
+pub const PAUSED: &str = "olm.operatorframework.io/paused";
+/// On object-data Secrets: a digest of what the objects were rendered from, so that an unchanged wish is recognised after a restart.
+pub const RENDER_INPUTS: &str = "olm.operatorframework.io/render-inputs";

@@ -172,8 +172,8 @@ pub struct Preflight {
 /// The CRD upgrade safety check.
 #[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrdUpgradeSafety {
-    /// `Strict` refuses an upgrade whose CRDs are not safe; it is also what happens when nothing is said. `None` skips the check:
-    /// the upgrade may then lose data.
+    /// `Strict` refuses an upgrade whose CRDs are not safe; it is also what happens when nothing is said. `Warn` checks and reports
+    /// in an event, but goes on; `None` skips the check: the upgrade may then lose data.
     pub enforcement: CrdUpgradeSafetyEnforcement,
 }
 
@@ -185,6 +185,8 @@ pub enum CrdUpgradeSafetyEnforcement {
     /// The upgrade is refused.
     #[default]
     Strict,
+    /// The upgrade goes on; an event says what was found (decision 12).
+    Warn,
 }
 
 /// Settings for a bundle; `configType` says which member is set.
