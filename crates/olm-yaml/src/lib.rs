@@ -1,1 +1,36 @@
-//! olm-yaml.
+//! Foreign YAML 1.1 and JSON, read as Go's `encoding/json` and `sigs.k8s.io/yaml` read them, written
+//! again as *normalised JSON*: compact, keys sorted, the last duplicate wins, numbers as IEEE doubles in
+//! Go's layout. Rules: fbc §3 (decoding one file) and §4.2 (bytes).
+//!
+//! The crate knows nothing of catalogs, bundles or files. It takes bytes or a [`std::io::Read`] and bounded
+//! work from [`Limits`]; whatever is wrong with the input becomes an error sentence, never a panic.
+//!
+//! ```
+//! use olm_yaml::{Documents, Limits};
+//!
+//! let input = b"---\nname: foo\nenabled: yes\n---\n{\"b\": 1.0, \"a\": 0x1f}\n";
+//! let documents: Vec<Vec<u8>> =
+//!     Documents::from_bytes(input, Limits::default()).collect::<Result<_, _>>().unwrap();
+//! assert_eq!(documents[0], br#"{"enabled":true,"name":"foo"}"#);
+//! assert_eq!(documents[1], br#"{"a":31,"b":1}"#);
+//! ```
+
+mod documents;
+mod error;
+mod json;
+mod limits;
+mod members;
+mod number;
+mod scalar;
+mod split;
+mod text;
+mod yaml;
+
+pub use documents::{Document, Documents, Origin};
+pub use error::{ParseError, ReadError};
+pub use json::{Normaliser, normalise_json};
+pub use limits::Limits;
+pub use members::Member;
+pub use number::GoNumber;
+pub use text::{push_json_string, unescape_json};
+pub use yaml::yaml_to_json;

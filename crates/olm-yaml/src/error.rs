@@ -1,0 +1,36 @@
+//! What can be wrong with foreign bytes, and where.
+
+use thiserror::Error;
+
+/// A place in the input and what is wrong there.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("line {line} (byte {offset}): {message}")]
+pub struct ParseError {
+    /// Byte offset from the start of the file (or of the slice that was parsed), counted from 0.
+    pub offset: u64,
+    /// Line in the same input, counted from 1.
+    pub line: u64,
+    /// The sentence, worded as Go's libraries word it (fbc §3).
+    pub message: String,
+}
+
+/// Why the next document of a stream could not be had.
+#[derive(Debug, Error)]
+pub enum ReadError {
+    /// The bytes could not be read.
+    #[error("cannot read the input")]
+    Io(#[from] std::io::Error),
+    /// The bytes were read and are not what they should be.
+    #[error(transparent)]
+    Parse(#[from] ParseError),
+}
+
+impl ReadError {
+    /// The parse error, if it is one.
+    pub fn as_parse(&self) -> Option<&ParseError> {
+        match self {
+            Self::Parse(error) => Some(error),
+            Self::Io(_) => None,
+        }
+    }
+}

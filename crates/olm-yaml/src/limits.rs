@@ -1,0 +1,29 @@
+//! How much work one input may cause.
+
+/// Bounds on one stream of documents. Exceeding one is a [`crate::ParseError`] that names the bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of one document, as read and as written (so it also bounds what aliases expand to).
+    pub document_bytes: usize,
+    /// Bytes of the whole stream.
+    pub stream_bytes: u64,
+    /// Documents in one stream.
+    pub documents: u64,
+    /// Bytes that anchors, aliases and merges of one YAML document may copy.
+    pub alias_bytes: usize,
+    /// Nesting of objects and arrays; Go's own limit is 10,000.
+    pub depth: usize,
+}
+
+impl Default for Limits {
+    /// 64 MiB a document (16 MiB of it by aliases), 2 GiB a stream, 10 million documents, depth 10,000.
+    fn default() -> Self {
+        Self {
+            document_bytes: 64 << 20,
+            alias_bytes: 16 << 20,
+            stream_bytes: 2 << 30,
+            documents: 10_000_000,
+            depth: 10_000,
+        }
+    }
+}

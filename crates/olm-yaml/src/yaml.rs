@@ -1,0 +1,649 @@
+//! YAML events to normalised JSON, without a tree (fbc §3.3).
+//!
+//! The grammar is libyaml's (`libyaml-safer`), meaning is decided here: scalars by [`crate::scalar`], anchors
+//! as copies of the JSON they became, merges as members set in place (so what comes later wins). Only the
+//! first document of the input counts, as in Go.
+
+use std::collections::HashMap;
+
+use base64::{
+    Engine as _, alphabet,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
+use libyaml_safer::{Error as Syntax, ErrorKind, Event, EventData, Mark, Parser, ScalarStyle};
+
+use crate::{
+    GoNumber, Limits, Normaliser, ParseError,
+    members::{Member, sort_members},
+    scalar::{Scalar, resolve},
+    text::{push_escaped, replace_invalid},
+};
+
+/// Converts the first document of `input` and appends it to `out`; a document without content is `null`.
+///
+/// # Errors
+/// [`ParseError`] with the sentence of Go's library (`error converting YAML to JSON: yaml: …`), or one that
+/// names the limit.
+pub fn yaml_to_json(input: &[u8], out: &mut Vec<u8>, limits: &Limits) -> Result<(), ParseError> {
+    convert(input, out, &mut Normaliser::new(), limits).map(|_| ())
+}
+
+/// What stood in a chunk beside the first document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Converted {
+    /// Line (from 0, within the chunk) of content that is never read, if there is any.
+    pub(crate) ignored_from: Option<u64>,
+}
+
+/// As [`yaml_to_json`]; leaves the members of the outermost mapping in `buffers`.
+pub(crate) fn convert(
+    input: &[u8],
+    out: &mut Vec<u8>,
+    buffers: &mut Normaliser,
+    limits: &Limits,
+) -> Result<Converted, ParseError> {
+    let input = input.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(input);
+    let start = out.len();
+    buffers.members.clear();
+    let mut sink = Sink {
+        input,
+        out,
+        start,
+        members: &mut buffers.members,
+        scratch: &mut buffers.scratch,
+        frames: Vec::new(),
+        anchors: HashMap::new(),
+        spent: 0,
+        limits,
+        problem: None,
+        slashes: memchr::memmem::find(input, b"\\/").map(|_| Cursor::default()),
+    };
+    let result = sink.document();
+    if result.is_err() {
+        out.truncate(start);
+        buffers.members.clear();
+    }
+    result
+}
+
+/// When Go would have noticed: while parsing, while decoding, while converting to JSON. The earliest wins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Parse,
+    Decode,
+    Convert,
+}
+
+enum Anchor {
+    /// The node that carries it is not finished.
+    Open,
+    Done {
+        json: Vec<u8>,
+        key: Key,
+    },
+}
+
+/// What a node is as a mapping key; text is escaped, without quotes.
+#[derive(Clone)]
+enum Key {
+    Text(Vec<u8>),
+    Null,
+    TooLarge(u64),
+    Collection,
+}
+
+enum Place {
+    Item,
+    Key,
+    Value,
+    Merge,
+}
+
+struct Frame {
+    mapping: bool,
+    /// Where the opening bracket lies.
+    start: usize,
+    first_member: usize,
+    ascending: bool,
+    place: Place,
+    anchor: Option<String>,
+}
+
+#[derive(Default)]
+struct Cursor {
+    byte: usize,
+    character: u64,
+}
+
+struct Sink<'a> {
+    input: &'a [u8],
+    out: &'a mut Vec<u8>,
+    start: usize,
+    members: &'a mut Vec<Member>,
+    scratch: &'a mut Vec<u8>,
+    frames: Vec<Frame>,
+    anchors: HashMap<String, Anchor>,
+    /// Bytes copied on behalf of anchors, aliases and merges.
+    spent: usize,
+    limits: &'a Limits,
+    problem: Option<(Phase, ParseError)>,
+    /// Present only if the input holds `\/` somewhere.
+    slashes: Option<Cursor>,
+}
+
+/// Stops reading events at once; an ordinary problem lets them run on, for a syntax error comes first.
+struct Stop(ParseError);
+
+impl Sink<'_> {
+    fn document(&mut self) -> Result<Converted, ParseError> {
+        let mut source = self.input;
+        let mut parser = Parser::new();
+        parser.set_input_string(&mut source);
+        loop {
+            let event = parser.parse().map_err(|error| syntax(&error, self.input))?;
+            match event.data {
+                EventData::StreamStart { .. } | EventData::DocumentStart { .. } => {}
+                EventData::StreamEnd => {
+                    if self.out.len() == self.start && self.problem.is_none() {
+                        self.out.extend_from_slice(b"null");
+                    }
+                    break;
+                }
+                EventData::DocumentEnd { .. } => break,
+                _ => self.node(event).map_err(|Stop(error)| error)?,
+            }
+        }
+        if let Some((_, problem)) = self.problem.take() {
+            return Err(problem);
+        }
+        let ignored_from = match parser.parse() {
+            Ok(Event { data: EventData::StreamEnd, .. }) => None,
+            Ok(event) => Some(event.start_mark.line),
+            Err(error) => Some(error.problem_mark().map_or(0, |mark| mark.line)),
+        };
+        Ok(Converted { ignored_from })
+    }
+
+    fn report(&mut self, phase: Phase, mark: Mark, message: impl Into<String>) {
+        if self.problem.as_ref().is_none_or(|(earlier, _)| phase < *earlier) {
+            self.problem = Some((phase, at(mark, message)));
+        }
+    }
+
+    fn node(&mut self, event: Event) -> Result<(), Stop> {
+        let mark = event.start_mark;
+        if self.out.len() - self.start > self.limits.document_bytes {
+            let limit = self.limits.document_bytes;
+            return Err(Stop(at(mark, format!("the document is larger than the limit of {limit} bytes"))));
+        }
+        match event.data {
+            EventData::Scalar { anchor, tag, value, style, .. } => {
+                if style == ScalarStyle::DoubleQuoted {
+                    self.refuse_escaped_slash(mark, event.end_mark)?;
+                }
+                let plain = style == ScalarStyle::Plain;
+                self.scalar(mark, anchor, tag.as_deref(), &value, plain)
+            }
+            EventData::Alias { anchor } => self.alias(mark, &anchor),
+            EventData::SequenceStart { anchor, .. } => self.open(mark, false, anchor),
+            EventData::MappingStart { anchor, .. } => self.open(mark, true, anchor),
+            EventData::SequenceEnd | EventData::MappingEnd => self.close(mark),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the next node is a key, and the comma before an item or a key.
+    fn arrive(&mut self) -> bool {
+        let Some(frame) = self.frames.last() else { return false };
+        let first = self.out.len() == frame.start + 1;
+        match frame.place {
+            Place::Item => {
+                if !first {
+                    self.out.push(b',');
+                }
+                false
+            }
+            Place::Key => true,
+            Place::Value | Place::Merge => false,
+        }
+    }
+
+    /// A value has been written from `start` to the end of the output.
+    fn finish(&mut self, mark: Mark, start: usize) -> Result<(), Stop> {
+        let Some(frame) = self.frames.last_mut() else { return Ok(()) };
+        match frame.place {
+            Place::Item | Place::Key => Ok(()),
+            Place::Value => {
+                frame.place = Place::Key;
+                if let Some(member) = self.members.last_mut() {
+                    member.end = self.out.len();
+                }
+                Ok(())
+            }
+            Place::Merge => {
+                frame.place = Place::Key;
+                let value = self.out.split_off(start);
+                self.merge(mark, &value)
+            }
+        }
+    }
+
+    fn open(&mut self, mark: Mark, mapping: bool, anchor: Option<String>) -> Result<(), Stop> {
+        if self.frames.len() >= self.limits.depth {
+            return Err(Stop(at(mark, "error converting YAML to JSON: yaml: exceeded max depth")));
+        }
+        if self.arrive() {
+            let what = if mapping { "a mapping" } else { "a sequence" };
+            self.report(Phase::Decode, mark, converting(&format!("yaml: invalid map key: {what}")));
+            self.key(mark, Key::Text(b"?".to_vec()));
+        }
+        if let Some(name) = &anchor {
+            self.anchors.insert(name.clone(), Anchor::Open);
+        }
+        let place = if mapping { Place::Key } else { Place::Item };
+        let start = self.out.len();
+        self.out.push(if mapping { b'{' } else { b'[' });
+        let first_member = self.members.len();
+        self.frames.push(Frame { mapping, start, first_member, ascending: true, place, anchor });
+        Ok(())
+    }
+
+    fn close(&mut self, mark: Mark) -> Result<(), Stop> {
+        let Some(frame) = self.frames.pop() else { return Ok(()) };
+        if frame.mapping {
+            if !frame.ascending {
+                sort_members(self.members, frame.first_member, frame.start + 1, self.out, self.scratch);
+            }
+            self.out.push(b'}');
+            if !self.frames.is_empty() {
+                self.members.truncate(frame.first_member);
+            }
+        } else {
+            self.out.push(b']');
+        }
+        if let Some(name) = frame.anchor {
+            self.spend(mark, self.out.len() - frame.start)?;
+            let json = self.out[frame.start..].to_vec();
+            self.anchors.insert(name, Anchor::Done { json, key: Key::Collection });
+        }
+        self.finish(mark, frame.start)
+    }
+
+    fn alias(&mut self, mark: Mark, name: &str) -> Result<(), Stop> {
+        let (length, key) = match self.anchors.get(name) {
+            None => {
+                self.report(
+                    Phase::Parse,
+                    mark,
+                    converting(&format!("yaml: unknown anchor '{name}' referenced")),
+                );
+                (0, Key::Text(b"?".to_vec()))
+            }
+            Some(Anchor::Open) => {
+                self.report(
+                    Phase::Decode,
+                    mark,
+                    converting(&format!("yaml: anchor '{name}' value contains itself")),
+                );
+                (0, Key::Text(b"?".to_vec()))
+            }
+            Some(Anchor::Done { json, key }) => (json.len(), key.clone()),
+        };
+        self.spend(mark, length)?;
+        if self.arrive() {
+            self.key(mark, key);
+            return Ok(());
+        }
+        let start = self.out.len();
+        match self.anchors.get(name) {
+            Some(Anchor::Done { json, .. }) => self.out.extend_from_slice(json),
+            _ => self.out.extend_from_slice(b"null"),
+        }
+        self.finish(mark, start)
+    }
+
+    fn spend(&mut self, mark: Mark, bytes: usize) -> Result<(), Stop> {
+        self.spent = self.spent.saturating_add(bytes);
+        if self.spent > self.limits.alias_bytes {
+            return Err(Stop(at(mark, converting("yaml: document contains excessive aliasing"))));
+        }
+        Ok(())
+    }
+
+    fn scalar(
+        &mut self,
+        mark: Mark,
+        anchor: Option<String>,
+        tag: Option<&str>,
+        value: &str,
+        plain: bool,
+    ) -> Result<(), Stop> {
+        let decoded;
+        let scalar = match tagged(tag, value, plain) {
+            Ok(Tagged::Scalar(scalar)) => scalar,
+            Ok(Tagged::Binary(bytes)) => {
+                decoded = bytes;
+                Scalar::Text(&decoded)
+            }
+            Err(message) => {
+                self.report(Phase::Decode, mark, converting(&message));
+                Scalar::Text("")
+            }
+        };
+        let is_key = self.arrive();
+        if is_key && scalar == Scalar::Merge {
+            if let Some(frame) = self.frames.last_mut() {
+                frame.place = Place::Merge;
+            }
+            return Ok(());
+        }
+        if is_key {
+            let key = key_of(scalar);
+            if let Some(name) = anchor {
+                let mut json = Vec::new();
+                self.remember(mark, name, scalar, &mut json)?;
+            }
+            self.key(mark, key);
+            return Ok(());
+        }
+        let start = self.out.len();
+        if matches!(scalar, Scalar::Float(number) if !number.is_finite()) {
+            let Scalar::Float(number) = scalar else { return Ok(()) };
+            let text = if number.is_nan() {
+                "NaN"
+            } else if number > 0.0 {
+                "+Inf"
+            } else {
+                "-Inf"
+            };
+            self.report(Phase::Convert, mark, converting(&format!("json: unsupported value: {text}")));
+        }
+        push_scalar(scalar, self.out);
+        if let Some(name) = anchor {
+            let mut json = Vec::new();
+            self.remember(mark, name, scalar, &mut json)?;
+        }
+        self.finish(mark, start)
+    }
+
+    fn remember(
+        &mut self,
+        mark: Mark,
+        name: String,
+        scalar: Scalar<'_>,
+        json: &mut Vec<u8>,
+    ) -> Result<(), Stop> {
+        push_scalar(scalar, json);
+        self.spend(mark, json.len())?;
+        self.anchors.insert(name, Anchor::Done { json: std::mem::take(json), key: key_of(scalar) });
+        Ok(())
+    }
+
+    /// Writes `"key":` and notes the member.
+    fn key(&mut self, mark: Mark, key: Key) {
+        let text = match key {
+            Key::Text(text) => text,
+            Key::Null => {
+                let message = "unsupported map key of type: %!s(<nil>), key: <nil>";
+                self.report(Phase::Convert, mark, converting(message));
+                Vec::new()
+            }
+            Key::TooLarge(number) => {
+                let message = format!("unsupported map key of type: uint64, key: {number:#x}");
+                self.report(Phase::Convert, mark, converting(&message));
+                Vec::new()
+            }
+            Key::Collection => {
+                self.report(
+                    Phase::Decode,
+                    mark,
+                    converting("yaml: invalid map key: a mapping or a sequence"),
+                );
+                Vec::new()
+            }
+        };
+        self.push_key(&text);
+        if let Some(frame) = self.frames.last_mut() {
+            frame.place = Place::Value;
+        }
+    }
+
+    fn push_key(&mut self, escaped: &[u8]) {
+        let Some(frame) = self.frames.last_mut() else { return };
+        if self.out.len() != frame.start + 1 {
+            self.out.push(b',');
+        }
+        let start = self.out.len();
+        self.out.push(b'"');
+        self.out.extend_from_slice(escaped);
+        self.out.extend_from_slice(b"\":");
+        let member = Member { start, value: self.out.len(), end: self.out.len() };
+        if frame.ascending {
+            let prior = self.members[frame.first_member..].last();
+            frame.ascending = memchr::memchr(b'\\', escaped).is_none()
+                && prior.is_none_or(|prior| self.out[prior.key()] < *escaped);
+        }
+        self.members.push(member);
+    }
+
+    /// Sets the members of a mapping, or of a sequence of mappings (the first one wins, so it is set last).
+    fn merge(&mut self, mark: Mark, value: &[u8]) -> Result<(), Stop> {
+        self.spend(mark, value.len())?;
+        let mut mappings = Vec::new();
+        let mut ok = true;
+        match value.first() {
+            Some(b'{') => mappings.push(value),
+            Some(b'[') => {
+                let mut rest = &value[1..];
+                let mut discard = Vec::new();
+                while let Some(b'{') = rest.first() {
+                    discard.clear();
+                    let Ok(used) = Normaliser::new().value(rest, &mut discard, self.limits) else { break };
+                    mappings.push(&rest[..used]);
+                    rest = &rest[used..];
+                    rest = rest.strip_prefix(b",").unwrap_or(rest);
+                }
+                ok = rest == b"]";
+            }
+            _ => ok = false,
+        }
+        if !ok {
+            let message = converting("yaml: map merge requires map or sequence of maps as the value");
+            self.report(Phase::Decode, mark, message);
+            return Ok(());
+        }
+        for mapping in mappings.into_iter().rev() {
+            let mut normaliser = Normaliser::new();
+            let mut json = Vec::new();
+            if normaliser.value(mapping, &mut json, self.limits).is_err() {
+                continue;
+            }
+            for member in normaliser.members() {
+                self.push_key(&json[member.key()]);
+                self.out.extend_from_slice(&json[member.value()]);
+                if let Some(member) = self.members.last_mut() {
+                    member.end = self.out.len();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// libyaml reads the escape `\/`, Go refuses it.
+    fn refuse_escaped_slash(&mut self, start: Mark, end: Mark) -> Result<(), Stop> {
+        let Some(cursor) = &mut self.slashes else { return Ok(()) };
+        let (Some(from), Some(to)) =
+            (cursor.seek(self.input, start.index), cursor.seek(self.input, end.index))
+        else {
+            return Ok(());
+        };
+        let mut rest = &self.input[from..to];
+        while let Some(found) = memchr::memchr(b'\\', rest) {
+            if rest.get(found + 1) == Some(&b'/') {
+                let line = start.line;
+                let place = if line == 0 { String::new() } else { format!("line {}: ", line + 1) };
+                let message = converting(&format!("yaml: {place}found unknown escape character"));
+                return Err(Stop(at(start, message)));
+            }
+            rest = rest.get(found + 2..).unwrap_or_default();
+        }
+        Ok(())
+    }
+}
+
+impl Cursor {
+    /// The byte offset of a character, which must not lie before the last one asked for.
+    fn seek(&mut self, input: &[u8], character: u64) -> Option<usize> {
+        while self.character < character {
+            let rest = input.get(self.byte + 1..)?;
+            self.byte += 1 + rest.iter().take_while(|&&b| b & 0xC0 == 0x80).count();
+            self.character += 1;
+        }
+        Some(self.byte.min(input.len()))
+    }
+}
+
+enum Tagged<'a> {
+    Scalar(Scalar<'a>),
+    Binary(String),
+}
+
+/// Resolves a scalar by its tag, if it has one that means something, else by its style.
+fn tagged<'a>(tag: Option<&str>, value: &'a str, plain: bool) -> Result<Tagged<'a>, String> {
+    let short = tag.map(|tag| tag.strip_prefix("tag:yaml.org,2002:").unwrap_or(tag));
+    let resolved = match short {
+        None if plain => resolve(value),
+        None => Scalar::Text(value),
+        Some("binary") => return binary(value).map(Tagged::Binary),
+        Some("merge") if value == "<<" => Scalar::Merge,
+        Some(wanted @ ("int" | "float" | "bool" | "null")) => {
+            let wanted = format!("!!{wanted}");
+            match resolve(value) {
+                scalar if scalar.tag() == wanted => scalar,
+                Scalar::Int(number) if wanted == "!!float" => Scalar::Float(number as f64),
+                scalar => {
+                    return Err(format!("yaml: cannot decode {} `{value}` as a {wanted}", scalar.tag()));
+                }
+            }
+        }
+        Some("timestamp") if !is_timestamp(value) => {
+            return Err(format!("yaml: cannot decode {} `{value}` as a !!timestamp", resolve(value).tag()));
+        }
+        Some(_) => Scalar::Text(value),
+    };
+    Ok(Tagged::Scalar(resolved))
+}
+
+/// Roughly: a date, perhaps with a time behind it. Timestamps stay text whatever they say.
+fn is_timestamp(value: &str) -> bool {
+    let date = value.split(['T', 't', ' ']).next().unwrap_or_default();
+    let parts: Vec<&str> = date.split('-').collect();
+    let digits = |part: &str, most: usize| {
+        (1..=most).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit())
+    };
+    matches!(parts.as_slice(), [year, month, day] if year.len() == 4 && digits(year, 4) && digits(month, 2) && digits(day, 2))
+}
+
+fn binary(value: &str) -> Result<String, String> {
+    let engine = GeneralPurpose::new(
+        &alphabet::STANDARD,
+        GeneralPurposeConfig::new()
+            .with_decode_padding_mode(DecodePaddingMode::RequireCanonical)
+            .with_decode_allow_trailing_bits(true),
+    );
+    let compact: Vec<u8> = value.bytes().filter(|b| !matches!(b, b'\r' | b'\n')).collect();
+    let bytes =
+        engine.decode(compact).map_err(|_| "yaml: !!binary value contains invalid base64 data".to_owned())?;
+    let mut clean = Vec::new();
+    replace_invalid(&bytes, &mut clean);
+    Ok(String::from_utf8_lossy(&clean).into_owned())
+}
+
+fn push_scalar(scalar: Scalar<'_>, out: &mut Vec<u8>) {
+    match scalar {
+        Scalar::Null => out.extend_from_slice(b"null"),
+        Scalar::Bool(true) => out.extend_from_slice(b"true"),
+        Scalar::Bool(false) => out.extend_from_slice(b"false"),
+        Scalar::Int(number) => GoNumber(number as f64).push(out),
+        Scalar::Uint(number) => GoNumber(number as f64).push(out),
+        Scalar::Float(number) => GoNumber(number).push(out),
+        Scalar::Text(text) => {
+            out.push(b'"');
+            push_escaped(text.as_bytes(), out);
+            out.push(b'"');
+        }
+        Scalar::Merge => out.extend_from_slice(b"\"<<\""),
+    }
+}
+
+fn key_of(scalar: Scalar<'_>) -> Key {
+    match scalar {
+        Scalar::Null => Key::Null,
+        Scalar::Uint(number) => Key::TooLarge(number),
+        Scalar::Bool(true) => Key::Text(b"true".to_vec()),
+        Scalar::Bool(false) => Key::Text(b"false".to_vec()),
+        Scalar::Int(number) => Key::Text(number.to_string().into_bytes()),
+        Scalar::Float(number) => Key::Text(GoNumber(number).as_key()),
+        Scalar::Merge => Key::Text(b"<<".to_vec()),
+        Scalar::Text(text) => {
+            let mut escaped = Vec::with_capacity(text.len());
+            push_escaped(text.as_bytes(), &mut escaped);
+            Key::Text(escaped)
+        }
+    }
+}
+
+fn converting(problem: &str) -> String {
+    format!("error converting YAML to JSON: {problem}")
+}
+
+/// A problem at a mark; the line counts from 1 within the input, the offset is left to the caller.
+fn at(mark: Mark, message: impl Into<String>) -> ParseError {
+    ParseError { offset: mark.index, line: mark.line + 1, message: message.into() }
+}
+
+/// A syntax error in Go's words: the line appears only if it is not the first, and for scanner errors it is
+/// counted from 1.
+fn syntax(error: &Syntax, input: &[u8]) -> ParseError {
+    let problem = error.problem_mark().unwrap_or_default();
+    let context = error.context_mark().unwrap_or_default();
+    let named = match (problem.line, error.kind()) {
+        (0, _) => context.line,
+        (line, ErrorKind::Scanner) => line + 1,
+        (line, _) => line,
+    };
+    let place = if named == 0 { String::new() } else { format!("line {named}: ") };
+    let mark = if problem.index > 0 { problem } else { context };
+    let (mut found, text) = match error.kind() {
+        ErrorKind::Reader | ErrorKind::Io => (at(mark, ""), encoding_problem(input)),
+        _ => (at(mark, ""), None),
+    };
+    let text = text.map_or(error.problem(), |(line, text)| {
+        found.line = line;
+        text
+    });
+    ParseError { message: converting(&format!("yaml: {place}{text}")), ..found }
+}
+
+/// Why the bytes are not text, in libyaml's words, and the line.
+fn encoding_problem(input: &[u8]) -> Option<(u64, &'static str)> {
+    if input.starts_with(b"\xFE\xFF") || input.starts_with(b"\xFF\xFE") {
+        return Some((1, "incomplete UTF-16 character"));
+    }
+    let error = std::str::from_utf8(input).err()?;
+    let (valid, rest) = input.split_at(error.valid_up_to());
+    let line = memchr::memchr_iter(b'\n', valid).count() as u64 + 1;
+    let length = match rest.first()? {
+        0xC0..=0xDF => 2,
+        0xE0..=0xEF => 3,
+        0xF0..=0xF7 => 4,
+        _ => return Some((line, "invalid leading UTF-8 octet")),
+    };
+    let problem = match rest.get(1..length) {
+        None => "incomplete UTF-8 octet sequence",
+        Some(trailing) if trailing.iter().any(|b| b & 0xC0 != 0x80) => "invalid trailing UTF-8 octet",
+        Some(_) if rest.starts_with(b"\xED") || rest.first() >= Some(&0xF4) => "invalid Unicode character",
+        Some(_) => "invalid length of a UTF-8 sequence",
+    };
+    Some((line, problem))
+}
