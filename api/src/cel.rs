@@ -6,28 +6,28 @@
 
 use kube::core::Rule;
 
-/// One version in a range: up to three parts, each a number or a wildcard, then prerelease and build.
+/// One version in a range: up to three numbers, the last of which may be a wildcard, then prerelease and build. What follows a
+/// wildcard is ignored by the range library, nonsense included, and so it is here.
 macro_rules! version {
     () => {
         concat!(
-            r"v?([0-9]+|[xX*])(\.([0-9]+|[xX*])){0,2}",
+            r"v?([0-9]+(\.[0-9]+){0,2}|([0-9]+\.){0,2}[xX*]|([0-9]+\.)?[xX*]\.[0-9xX*|]+|[xX*](\.[0-9xX*|]+){2})",
             r"(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?"
         )
     };
 }
 
-/// A version with an optional operator before it, or a hyphen range.
+/// A version with an optional operator before it.
+macro_rules! simple {
+    () => {
+        concat!(r"(=|!=|>|<|>=|=>|<=|=<|~|~>|\^)?\s*", version!())
+    };
+}
+
+/// A simple comparator, or a hyphen range, behind which the library needs no separator.
 macro_rules! comparator {
     () => {
-        concat!(
-            r"((=|!=|>|<|>=|=>|<=|=<|~|~>|\^)?\s*",
-            version!(),
-            "|",
-            version!(),
-            r"\s+-\s+",
-            version!(),
-            ")"
-        )
+        concat!("(", simple!(), "|", version!(), r"\s+-\s+", version!(), "(", simple!(), ")*)")
     };
 }
 
