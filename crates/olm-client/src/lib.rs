@@ -1,1 +1,5 @@
-//! olm-client.
+//! The IO that operator-controller and kubectl-olm share: reading packages from catalogd, fetching and rendering bundles.
+//!
+//! It does not reconcile and writes no status. Decisions are made by the pure crates that it feeds.
+
+pub mod catalogd;

@@ -1,0 +1,229 @@
+//! Label selectors as Kubernetes reads them: checked once, matched often.
+//!
+//! The texts are those of the Kubernetes libraries, because users see them in the `Progressing` condition.
+//! Rule: resolution §4.1. It does not know which objects are selected.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+/// A checked label selector. No requirements means that everything matches.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Selector(Vec<Requirement>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Requirement {
+    In { key: String, values: Vec<String> },
+    NotIn { key: String, values: Vec<String> },
+    Exists { key: String },
+    DoesNotExist { key: String },
+}
+
+impl Selector {
+    /// Checks `selector`; absent or empty selects everything.
+    ///
+    /// # Errors
+    /// The Kubernetes text for the first requirement that is wrong (labels in key order, then expressions).
+    pub fn parse(selector: Option<&LabelSelector>) -> Result<Self, String> {
+        let Some(selector) = selector else { return Ok(Self::default()) };
+        let mut requirements = Vec::new();
+        for (key, value) in selector.match_labels.iter().flatten() {
+            let values = vec![value.clone()];
+            check(key, &values, Vec::new())?;
+            requirements.push(Requirement::In { key: key.clone(), values });
+        }
+        for expression in selector.match_expressions.iter().flatten() {
+            let key = expression.key.clone();
+            let values = expression.values.clone().unwrap_or_default();
+            let requirement = match expression.operator.as_str() {
+                "In" | "NotIn" => {
+                    check(&key, &values, set_problem(&values))?;
+                    if expression.operator == "In" {
+                        Requirement::In { key, values }
+                    } else {
+                        Requirement::NotIn { key, values }
+                    }
+                }
+                "Exists" | "DoesNotExist" => {
+                    check(&key, &values, no_set_problem(&values))?;
+                    if expression.operator == "Exists" {
+                        Requirement::Exists { key }
+                    } else {
+                        Requirement::DoesNotExist { key }
+                    }
+                }
+                other => return Err(format!("{other:?} is not a valid label selector operator")),
+            };
+            requirements.push(requirement);
+        }
+        Ok(Self(requirements))
+    }
+
+    /// Whether an object with these labels is selected.
+    #[must_use]
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.0.iter().all(|requirement| match requirement {
+            Requirement::In { key, values } => labels.get(key).is_some_and(|found| values.contains(found)),
+            Requirement::NotIn { key, values } => labels.get(key).is_none_or(|found| !values.contains(found)),
+            Requirement::Exists { key } => labels.contains_key(key),
+            Requirement::DoesNotExist { key } => !labels.contains_key(key),
+        })
+    }
+}
+
+fn set_problem(values: &[String]) -> Vec<String> {
+    if values.is_empty() {
+        vec!["values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty".to_owned()]
+    } else {
+        Vec::new()
+    }
+}
+
+fn no_set_problem(values: &[String]) -> Vec<String> {
+    if values.is_empty() {
+        Vec::new()
+    } else {
+        let shown = serde_json::to_string(values).unwrap_or_default();
+        vec![format!("values: Invalid value: {shown}: values set must be empty for exists and does not exist")]
+    }
+}
+
+fn check(key: &str, values: &[String], set: Vec<String>) -> Result<(), String> {
+    let mut problems = Vec::new();
+    let about_key = qualified_name_problems(key);
+    if !about_key.is_empty() {
+        problems.push(format!("key: Invalid value: {key:?}: {}", about_key.join("; ")));
+    }
+    problems.extend(set);
+    for (index, value) in values.iter().enumerate() {
+        let about_value = label_value_problems(value);
+        if !about_value.is_empty() {
+            problems.push(format!("values[{index}][{key}]: Invalid value: {value:?}: {}", about_value.join("; ")));
+        }
+    }
+    match problems.len() {
+        0 => Ok(()),
+        1 => Err(problems.remove(0)),
+        _ => Err(format!("[{}]", problems.join(", "))),
+    }
+}
+
+const NAME_TEXT: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const VALUE_TEXT: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+const SUBDOMAIN_TEXT: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+
+fn qualified_name_problems(key: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    let parts: Vec<&str> = key.split('/').collect();
+    let name = match parts.as_slice() {
+        [name] => *name,
+        [prefix, name] => {
+            if prefix.is_empty() {
+                problems.push("prefix part must be non-empty".to_owned());
+            } else if prefix.len() > 253 {
+                problems.push("prefix part must be no more than 253 characters".to_owned());
+            } else if !is_subdomain(prefix) {
+                problems.push(format!("prefix part {SUBDOMAIN_TEXT}"));
+            }
+            *name
+        }
+        _ => {
+            return vec![format!(
+                "a qualified name {NAME_TEXT} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            )];
+        }
+    };
+    if name.is_empty() {
+        problems.push("name part must be non-empty".to_owned());
+    } else if name.len() > 63 {
+        problems.push("name part must be no more than 63 characters".to_owned());
+    }
+    if !is_name(name) {
+        problems.push(format!("name part {NAME_TEXT}"));
+    }
+    problems
+}
+
+fn label_value_problems(value: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    if value.len() > 63 {
+        problems.push("must be no more than 63 characters".to_owned());
+    }
+    if !value.is_empty() && !is_name(value) {
+        problems.push(VALUE_TEXT.to_owned());
+    }
+    problems
+}
+
+fn is_name(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    ends(bytes.first())
+        && ends(bytes.last())
+        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+}
+
+fn is_subdomain(text: &str) -> bool {
+    text.split('.').all(|label| {
+        let bytes = label.as_bytes();
+        let edge = |byte: Option<&u8>| byte.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+        edge(bytes.first())
+            && edge(bytes.last())
+            && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(json: serde_json::Value) -> Result<Selector, String> {
+        Selector::parse(Some(&serde_json::from_value(json).unwrap()))
+    }
+
+    #[test]
+    fn matches_as_kubernetes_does() {
+        let labels: BTreeMap<String, String> =
+            [("tier", "gold"), ("team", "a")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        for (json, want) in [
+            (serde_json::json!({}), true),
+            (serde_json::json!({"matchLabels": {"tier": "gold"}}), true),
+            (serde_json::json!({"matchLabels": {"tier": "silver"}}), false),
+            (serde_json::json!({"matchExpressions": [{"key": "tier", "operator": "In", "values": ["gold", "x"]}]}), true),
+            (serde_json::json!({"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["gold"]}]}), false),
+            (serde_json::json!({"matchExpressions": [{"key": "nope", "operator": "NotIn", "values": ["gold"]}]}), true),
+            (serde_json::json!({"matchExpressions": [{"key": "team", "operator": "Exists"}]}), true),
+            (serde_json::json!({"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}), false),
+        ] {
+            assert_eq!(parse(json.clone()).unwrap().matches(&labels), want, "{json}");
+        }
+    }
+
+    #[test]
+    fn refuses_with_the_kubernetes_text() {
+        for (json, want) in [
+            (
+                serde_json::json!({"matchExpressions": [{"key": "tier", "operator": "bad"}]}),
+                "\"bad\" is not a valid label selector operator",
+            ),
+            (serde_json::json!({"matchLabels": {"": "value"}}), "key: Invalid value: \"\": name part must be non-empty"),
+            (
+                serde_json::json!({"matchLabels": {"name": "&value"}}),
+                "values[0][name]: Invalid value: \"&value\": a valid label must be",
+            ),
+            (
+                serde_json::json!({"matchExpressions": [{"key": "a", "operator": "In"}]}),
+                "values: Invalid value: []: for 'in', 'notin' operators",
+            ),
+            (
+                serde_json::json!({"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["x"]}]}),
+                "values: Invalid value: [\"x\"]: values set must be empty",
+            ),
+            (serde_json::json!({"matchLabels": {"A_/b": "v"}}), "key: Invalid value: \"A_/b\": prefix part"),
+            (serde_json::json!({"matchLabels": {"a/b/c": "v"}}), "key: Invalid value: \"a/b/c\": a qualified name"),
+        ] {
+            let text = parse(json.clone()).unwrap_err();
+            assert!(text.starts_with(want), "{json}: {text}");
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! The revision that a rendered bundle amounts to: phases, annotations, probes. Pure.
+//!
+//! Rule: revisions §3, §4.1; resolution §6.3 step 3.
+
+use std::collections::BTreeMap;
+
+use kube::core::ObjectMeta;
+use olm_api::cluster_object_set::{
+    Assertion, AssertionType, CollisionProtection, ConditionEqual, FieldValue, FieldsEqual, GroupKind, LifecycleState,
+    ObjectReference, Phase, PhaseObject, ProbeSelector, ProbeSelectorType, ProbedStatus, ProgressionProbe,
+};
+use olm_api::{ClusterExtension, ClusterObjectSet, ClusterObjectSetSpec, annotations, labels};
+use olm_core::{Object, go_json_string};
+use olm_rollout::{PackError, Packed, Stamp, TooManyPhases, probe};
+use serde_json::Value;
+
+use super::attempt::BundleFacts;
+use super::validate::Wish;
+
+/// Content of a revision that has no number yet.
+#[derive(Debug, Clone)]
+pub struct Desired {
+    phases: Vec<olm_rollout::Phase>,
+    annotations: BTreeMap<String, String>,
+    progress_deadline_minutes: Option<i32>,
+    owner: k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference,
+    extension: String,
+}
+
+/// A revision with its number, and the Secrets that hold its objects.
+#[derive(Debug, Clone)]
+pub struct Numbered {
+    /// The ClusterObjectSet as it is applied.
+    pub set: ClusterObjectSet,
+    /// Its Secrets.
+    pub packed: Packed,
+}
+
+/// Why objects do not fit into a revision.
+#[derive(Debug, thiserror::Error)]
+pub enum DesiredError {
+    /// More objects than phases can hold.
+    #[error(transparent)]
+    Phases(#[from] TooManyPhases),
+    /// An object is too large for a Secret.
+    #[error("packing objects into Secrets: {0}")]
+    Pack(#[from] PackError),
+}
+
+impl Desired {
+    /// Lays rendered objects out in phases.
+    ///
+    /// `properties` is the bundle's `olm.properties` annotation, if it has one.
+    ///
+    /// # Errors
+    /// When there are more objects than the API can hold.
+    pub fn new(
+        wish: &Wish,
+        bundle: &BundleFacts,
+        properties: Option<&str>,
+        objects: Vec<Object>,
+    ) -> Result<Self, DesiredError> {
+        let stamp = Stamp { extension: &wish.name, package: &bundle.package, version: &bundle.version };
+        let content = objects.into_iter().map(|object| olm_rollout::sanitise(object, stamp).0).collect();
+        Ok(Self {
+            phases: olm_rollout::phases(content)?,
+            annotations: revision_annotations(bundle, properties),
+            progress_deadline_minutes: wish.progress_deadline_minutes,
+            owner: owner(&wish.name, &wish.uid),
+            extension: wish.name.clone(),
+        })
+    }
+
+    /// The revision under this number.
+    ///
+    /// # Errors
+    /// When an object does not fit into a Secret.
+    pub fn numbered(&self, number: i64, system_namespace: &str) -> Result<Numbered, DesiredError> {
+        let name = format!("{}-{number}", self.extension);
+        let packed = olm_rollout::pack(&name, &self.phases)?;
+        let phases = packed.phases.iter().map(|phase| api_phase(phase, system_namespace)).collect();
+        let mut set = ClusterObjectSet::new(
+            &name,
+            ClusterObjectSetSpec {
+                lifecycle_state: LifecycleState::Active,
+                revision: number,
+                collision_protection: CollisionProtection::Prevent,
+                phases,
+                progress_deadline_minutes: self.progress_deadline_minutes,
+                progression_probes: default_probes(),
+            },
+        );
+        set.metadata = ObjectMeta {
+            name: Some(name),
+            annotations: Some(self.annotations.clone()),
+            labels: Some(BTreeMap::from([
+                (labels::OWNER_KIND.to_owned(), labels::OWNER_KIND_CLUSTER_EXTENSION.to_owned()),
+                (labels::OWNER_NAME.to_owned(), self.extension.clone()),
+            ])),
+            owner_references: Some(vec![self.owner.clone()]),
+            ..ObjectMeta::default()
+        };
+        Ok(Numbered { set, packed })
+    }
+}
+
+/// Whether the stored revision already holds exactly this content.
+#[must_use]
+pub fn same_content(stored: &ClusterObjectSet, wanted: &ClusterObjectSet) -> bool {
+    stored.spec.lifecycle_state == LifecycleState::Active
+        && stored.spec.collision_protection == wanted.spec.collision_protection
+        && stored.spec.phases == wanted.spec.phases
+}
+
+/// Whether what may change in place (annotations, probes, deadline) already is as wanted.
+#[must_use]
+pub fn same_settings(stored: &ClusterObjectSet, wanted: &ClusterObjectSet) -> bool {
+    let ours = wanted.metadata.annotations.as_ref();
+    let theirs = stored.metadata.annotations.as_ref();
+    ours.into_iter().flatten().all(|(key, value)| theirs.and_then(|all| all.get(key)) == Some(value))
+        && stored.spec.progress_deadline_minutes == wanted.spec.progress_deadline_minutes
+        && stored.spec.progression_probes == wanted.spec.progression_probes
+}
+
+/// Annotations of a revision.
+fn revision_annotations(bundle: &BundleFacts, properties: Option<&str>) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::from([
+        (annotations::BUNDLE_NAME.to_owned(), bundle.name.clone()),
+        (annotations::PACKAGE_NAME.to_owned(), bundle.package.clone()),
+        (annotations::BUNDLE_VERSION.to_owned(), bundle.version.clone()),
+        (annotations::BUNDLE_REFERENCE.to_owned(), bundle.reference.clone()),
+    ]);
+    all.extend(bundle.release.clone().map(|release| (annotations::BUNDLE_RELEASE.to_owned(), release)));
+    all.extend(properties.map(|text| (annotations::PROPERTIES.to_owned(), text.to_owned())));
+    all
+}
+
+fn owner(name: &str, uid: &str) -> k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference {
+    use kube::Resource as _;
+    k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference {
+        api_version: ClusterExtension::api_version(&()).into_owned(),
+        kind: ClusterExtension::kind(&()).into_owned(),
+        name: name.to_owned(),
+        uid: uid.to_owned(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}
+
+fn api_phase(phase: &olm_rollout::PackedPhase, system_namespace: &str) -> Phase {
+    let objects = phase
+        .objects
+        .iter()
+        .map(|object| PhaseObject {
+            object: None,
+            reference: Some(ObjectReference {
+                name: object.secret.clone(),
+                namespace: Some(system_namespace.to_owned()),
+                key: object.key.clone(),
+            }),
+            collision_protection: None,
+        })
+        .collect();
+    Phase { name: phase.name.clone(), objects, collision_protection: None }
+}
+
+fn default_probes() -> Vec<ProgressionProbe> {
+    olm_rollout::default_probes()
+        .into_iter()
+        .filter_map(|probe| {
+            let probe::Selector::GroupKind { group, kind } = probe.selector else { return None };
+            Some(ProgressionProbe {
+                selector: ProbeSelector {
+                    type_: ProbeSelectorType::GroupKind,
+                    group_kind: Some(GroupKind { group, kind }),
+                    label: None,
+                },
+                assertions: probe.assertions.into_iter().map(assertion).collect(),
+            })
+        })
+        .collect()
+}
+
+fn assertion(assertion: probe::Assertion) -> Assertion {
+    let empty = |type_| Assertion { type_, condition_equal: None, fields_equal: None, field_value: None };
+    match assertion {
+        probe::Assertion::ConditionEqual { condition, status } => Assertion {
+            condition_equal: Some(ConditionEqual {
+                type_: condition,
+                status: if status == "True" { ProbedStatus::True } else { ProbedStatus::False },
+            }),
+            ..empty(AssertionType::ConditionEqual)
+        },
+        probe::Assertion::FieldsEqual { a, b } => Assertion {
+            fields_equal: Some(FieldsEqual { field_a: a, field_b: b }),
+            ..empty(AssertionType::FieldsEqual)
+        },
+        probe::Assertion::FieldValue { path, value } => Assertion {
+            field_value: Some(FieldValue { field_path: path, value }),
+            ..empty(AssertionType::FieldValue)
+        },
+    }
+}
+
+/// What besides the bundle decides the rendered objects, as one short text: equal texts, equal objects.
+///
+/// `renderer` names the version of the rendering code, so that a new release looks again.
+#[must_use]
+pub fn fingerprint(wish: &Wish, bundle: &BundleFacts, options: &str, renderer: &str) -> String {
+    use sha2::{Digest as _, Sha256};
+    let inputs = serde_json::json!({
+        "bundle": [bundle.name, bundle.version, bundle.release],
+        "namespace": wish.namespace,
+        "config": wish.config.clone().map_or(Value::Null, Value::Object),
+        "options": options,
+        "renderer": renderer,
+    });
+    let digest = Sha256::digest(go_json_string(&inputs));
+    digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}

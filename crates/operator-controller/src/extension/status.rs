@@ -1,0 +1,326 @@
+//! The status of a ClusterExtension, derived once from an [`Attempt`] and never patched along the way.
+//!
+//! Conditions and texts: rule resolution §5.1–5.3, revisions §9.6; `Ready`, `Reconciling`, `Stalled`: decision 4;
+//! deprecation values: decision 7. It knows no client and no clock.
+
+use k8s_openapi::jiff::Timestamp;
+use olm_api::cluster_extension::{BundleMetadata, ClusterExtensionInstallStatus, RevisionStatus};
+use olm_api::{ClusterExtensionStatus, Condition, ConditionStatus, condition, reason};
+
+use super::attempt::{Attempt, BundleFacts, Class, Failure, Progress, RevisionFacts, RevisionStates};
+use super::deprecation;
+
+const NO_BUNDLE: &str = "No bundle installed";
+
+/// The status after `attempt`.
+///
+/// `before` is the stored status: it lends transition times, and deprecation values that a transient error must not lose.
+/// `report_release` says whether `install.bundle.release` is a field of its own (gate BundleReleaseSupport).
+pub fn derive(
+    attempt: &Attempt,
+    before: Option<&ClusterExtensionStatus>,
+    generation: i64,
+    report_release: bool,
+    now: Timestamp,
+) -> ClusterExtensionStatus {
+    let stored = before.map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let make = Maker { generation, now };
+    let states = &attempt.revisions;
+
+    let mut conditions = Vec::new();
+    let installed = installed(&attempt.progress, states, &make);
+    let available = states.installed.as_ref().and_then(|revision| revision.condition(condition::AVAILABLE));
+    let progressing = progressing(&attempt.progress, states, stored, &make);
+    let ready = ready(&attempt.progress, states, progressing.as_ref(), available, &make);
+    let (reconciling, stalled) = kstatus(&attempt.progress, progressing.as_ref(), &ready, &make);
+
+    conditions.extend(deprecation::conditions(&attempt.deprecations, states.installed.is_some(), stored, generation, now));
+    conditions.push(installed);
+    conditions.extend(progressing);
+    conditions.extend(available.map(|found| make.mirror(found)));
+    conditions.push(ready);
+    conditions.extend(reconciling);
+    conditions.extend(stalled);
+
+    let unreadable = matches!(attempt.progress, Progress::RevisionsUnreadable(_));
+    ClusterExtensionStatus {
+        conditions: merge(stored, conditions),
+        install: states
+            .installed
+            .as_ref()
+            .map(|revision| ClusterExtensionInstallStatus { bundle: metadata(&revision.bundle, report_release) }),
+        active_revisions: if unreadable {
+            before.map(|status| status.active_revisions.clone()).unwrap_or_default()
+        } else {
+            active_revisions(states, &make)
+        },
+    }
+}
+
+/// Keeps the stored order and the transition times that the stored conditions justify; a mirrored condition brings its own time.
+fn merge(stored: &[Condition], derived: Vec<Condition>) -> Vec<Condition> {
+    condition::merge(stored, derived)
+}
+
+struct Maker {
+    generation: i64,
+    now: Timestamp,
+}
+
+impl Maker {
+    fn new(&self, type_: &str, status: ConditionStatus, reason: &str, message: impl Into<String>) -> Condition {
+        Condition::new(type_, status, reason, message, Some(self.generation), self.now)
+    }
+
+    /// A revision's condition as the extension shows it: same words and time, the extension's generation.
+    fn mirror(&self, found: &Condition) -> Condition {
+        Condition { observed_generation: Some(self.generation), ..found.clone() }
+    }
+}
+
+fn metadata(bundle: &BundleFacts, report_release: bool) -> BundleMetadata {
+    BundleMetadata {
+        name: bundle.name.clone(),
+        version: bundle.version.clone(),
+        release: if report_release { bundle.release.clone() } else { None },
+    }
+}
+
+fn installed(progress: &Progress, states: &RevisionStates, make: &Maker) -> Condition {
+    let type_ = condition::INSTALLED;
+    if let Progress::RevisionsUnreadable(failure) | Progress::Invalid(failure) = progress
+        && states.installed.is_none()
+        && states.rolling.is_empty()
+    {
+        return make.new(type_, ConditionStatus::Unknown, reason::FAILED, failure.message.clone());
+    }
+    if let Some(revision) = &states.installed {
+        let message = format!("Installed bundle {} successfully", revision.bundle.reference);
+        return make.new(type_, ConditionStatus::True, reason::SUCCEEDED, message);
+    }
+    let waiting = states.rolling.last().is_some_and(|revision| {
+        revision.condition(condition::PROGRESSING).is_none_or(|found| found.reason != reason::RETRYING)
+    });
+    let reason = if waiting { reason::ABSENT } else { reason::FAILED };
+    make.new(type_, ConditionStatus::False, reason, NO_BUNDLE)
+}
+
+fn progressing(
+    progress: &Progress,
+    states: &RevisionStates,
+    stored: &[Condition],
+    make: &Maker,
+) -> Option<Condition> {
+    let type_ = condition::PROGRESSING;
+    let failed = |failure: &Failure| {
+        let (status, reason) = match failure.class {
+            Class::Transient | Class::NeedsChange => (ConditionStatus::True, reason::RETRYING),
+            Class::Blocked => (ConditionStatus::False, reason::BLOCKED),
+            Class::InvalidConfiguration => (ConditionStatus::False, reason::INVALID_CONFIGURATION),
+        };
+        make.new(type_, status, reason, text::fit(&failure.message))
+    };
+    match progress {
+        Progress::Invalid(failure) | Progress::Failed(failure) => Some(failed(failure)),
+        Progress::RevisionsUnreadable(_) => {
+            Some(make.new(type_, ConditionStatus::True, reason::RETRYING, "retrying to get installed bundle"))
+        }
+        Progress::Applied { .. } => rollout(states, make),
+        Progress::Paused => rollout(states, make).or_else(|| condition::find(stored, type_).cloned()),
+        Progress::Uninstalling { message } => {
+            Some(make.new(type_, ConditionStatus::True, reason::ROLLING_OUT, text::fit(message)))
+        }
+    }
+}
+
+/// What the revisions say: the last rolling one, else the installed one. A revision without conditions has just been made.
+fn rollout(states: &RevisionStates, make: &Maker) -> Option<Condition> {
+    let speaker = states.rolling.last().or(states.installed.as_ref())?;
+    Some(match speaker.condition(condition::PROGRESSING) {
+        Some(found) => make.mirror(found),
+        None => make.new(
+            condition::PROGRESSING,
+            ConditionStatus::True,
+            reason::ROLLING_OUT,
+            format!("Revision {} is rolling out.", speaker.bundle.version),
+        ),
+    })
+}
+
+fn ready(
+    progress: &Progress,
+    states: &RevisionStates,
+    progressing: Option<&Condition>,
+    available: Option<&Condition>,
+    make: &Maker,
+) -> Condition {
+    let no = |reason: &str, message: String| make.new(condition::READY, ConditionStatus::False, reason, message);
+    let said = || progressing.map(|found| found.message.clone()).unwrap_or_default();
+    match progress {
+        Progress::Paused => no(reason::PAUSED, "reconciliation is paused by annotation".to_owned()),
+        Progress::Uninstalling { message } => no(reason::ROLLING_OUT, text::fit(message)),
+        Progress::Invalid(failure) | Progress::RevisionsUnreadable(failure) | Progress::Failed(failure) => {
+            let reason = match failure.class {
+                Class::Transient | Class::NeedsChange => reason::RETRYING,
+                Class::Blocked | Class::InvalidConfiguration => reason::BLOCKED,
+            };
+            no(reason, text::fit(&failure.message))
+        }
+        Progress::Applied { wanted } => {
+            let state = progressing.map(|found| (found.status, found.reason.as_str()));
+            match (state, &states.installed) {
+                (Some((ConditionStatus::False, _)), _) => no(reason::BLOCKED, said()),
+                (Some((_, reason::RETRYING)), _) => no(reason::RETRYING, said()),
+                (_, _) if !states.rolling.is_empty() => no(reason::ROLLING_OUT, said()),
+                (_, None) => no(reason::ROLLING_OUT, said()),
+                (_, Some(installed)) if !installed.bundle.is_same(wanted) => no(
+                    reason::UPGRADE_PENDING,
+                    format!("bundle {} is installed, {} is wanted", installed.bundle.name, wanted.name),
+                ),
+                (_, Some(_)) if available.is_none_or(|found| found.status != ConditionStatus::True) => {
+                    no(reason::UNAVAILABLE, available.map(|found| found.message.clone()).unwrap_or_default())
+                }
+                (Some((_, reason::SUCCEEDED)), Some(installed)) => make.new(
+                    condition::READY,
+                    ConditionStatus::True,
+                    reason::SUCCEEDED,
+                    format!("bundle {} is installed and available", installed.bundle.name),
+                ),
+                (_, Some(_)) => no(reason::ROLLING_OUT, said()),
+            }
+        }
+    }
+}
+
+/// kstatus conditions: present only while they hold.
+fn kstatus(
+    progress: &Progress,
+    progressing: Option<&Condition>,
+    ready: &Condition,
+    make: &Maker,
+) -> (Option<Condition>, Option<Condition>) {
+    let on = |type_: &str| Some(make.new(type_, ConditionStatus::True, &ready.reason, ready.message.clone()));
+    let stalled = match progress {
+        Progress::Invalid(failure) | Progress::RevisionsUnreadable(failure) | Progress::Failed(failure) => {
+            failure.class != Class::Transient
+        }
+        Progress::Applied { .. } => progressing.is_some_and(|found| found.status == ConditionStatus::False),
+        Progress::Paused | Progress::Uninstalling { .. } => false,
+    };
+    let idle = ready.status == ConditionStatus::True || matches!(progress, Progress::Paused);
+    match (stalled, idle) {
+        (true, _) => (None, on(condition::STALLED)),
+        (false, true) => (None, None),
+        (false, false) => (on(condition::RECONCILING), None),
+    }
+}
+
+fn active_revisions(states: &RevisionStates, make: &Maker) -> Vec<RevisionStatus> {
+    let installed =
+        states.installed.iter().map(|revision| RevisionStatus { name: revision.name.clone(), conditions: Vec::new() });
+    let rolling = states.rolling.iter().map(|revision| RevisionStatus {
+        name: revision.name.clone(),
+        conditions: shown(revision, make),
+    });
+    installed.chain(rolling).collect()
+}
+
+fn shown(revision: &RevisionFacts, make: &Maker) -> Vec<Condition> {
+    [condition::AVAILABLE, condition::PROGRESSING]
+        .iter()
+        .filter_map(|type_| revision.condition(type_))
+        .map(|found| make.mirror(found))
+        .collect()
+}
+
+/// Condition texts from error texts.
+pub mod text {
+    /// Bytes of the longest condition message.
+    const LIMIT: usize = 32_768;
+    const CUT: &str = "\n\n... [message truncated]";
+
+    /// Removes what changes from try to try (local and remote socket addresses) and cuts what does not fit.
+    ///
+    /// Rule: resolution §3.5.
+    #[must_use]
+    pub fn fit(message: &str) -> String {
+        let mut text = without_sockets(message);
+        if text.len() > LIMIT {
+            let mut end = LIMIT - CUT.len();
+            while !text.is_char_boundary(end) {
+                end -= 1;
+            }
+            text.truncate(end);
+            text.push_str(CUT);
+        }
+        text
+    }
+
+    /// Deletes `(read|write) (tcp|udp) <ip[:port]>-><ip[:port]>(: )?`, which names a new port on every try.
+    fn without_sockets(message: &str) -> String {
+        let mut out = String::with_capacity(message.len());
+        let mut rest = message;
+        while let Some(at) = ["read tcp ", "read udp ", "write tcp ", "write udp "]
+            .iter()
+            .filter_map(|verb| rest.find(verb).map(|at| (at, verb.len())))
+            .min()
+        {
+            let (start, verb) = at;
+            let after = &rest[start + verb..];
+            match address(after).and_then(|n| after[n..].strip_prefix("->").and_then(|next| Some((n, address(next)?)))) {
+                Some((left, right)) => {
+                    out.push_str(&rest[..start]);
+                    let end = &after[left + 2 + right..];
+                    rest = end.strip_prefix(": ").unwrap_or(end);
+                }
+                None => {
+                    out.push_str(&rest[..start + verb]);
+                    rest = after;
+                }
+            }
+        }
+        out.push_str(rest);
+        out
+    }
+
+    /// Length of an IPv4 or bracketed IPv6 address with an optional port at the start of `text`.
+    fn address(text: &str) -> Option<usize> {
+        let host = if text.starts_with('[') {
+            let end = text.find(']')?;
+            text[1..end].bytes().all(|b| b.is_ascii_hexdigit() || b == b':').then_some(end + 1)?
+        } else {
+            let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+            (text[..end].split('.').filter(|part| !part.is_empty()).count() == 4).then_some(end)?
+        };
+        let port = text[host..].strip_prefix(':').map_or(0, |port| {
+            let digits = port.bytes().take_while(u8::is_ascii_digit).count();
+            if digits == 0 { 0 } else { digits + 1 }
+        });
+        Some(host + port)
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::fit;
+
+        #[test]
+        fn socket_addresses_go_away() {
+            for (given, want) in [
+                ("dial: read udp 10.244.0.8:46753->10.96.0.10:53: i/o timeout", "dial: i/o timeout"),
+                ("write tcp [::1]:1->[fe80::2]:443: broken", "broken"),
+                ("read tcp 1.2.3.4->5.6.7.8", ""),
+                ("read tcp nonsense", "read tcp nonsense"),
+                ("a read tcp x, read tcp 1.2.3.4:5->6.7.8.9:1 b", "a read tcp x,  b"),
+                ("plain", "plain"),
+            ] {
+                assert_eq!(fit(given), want, "{given}");
+            }
+        }
+
+        #[test]
+        fn long_texts_are_cut_on_a_character() {
+            let cut = fit(&"ä".repeat(20_000));
+            assert!(cut.len() <= 32_768 && cut.ends_with("... [message truncated]"));
+        }
+    }
+}

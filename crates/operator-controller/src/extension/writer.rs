@@ -1,0 +1,164 @@
+//! Writing revisions: Secrets first, then the ClusterObjectSet, then the Secrets' owner. Idempotent at every step.
+//!
+//! Rule: revisions §4.3, §4.5 (order, texts, crash safety). It decides nothing about content.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::core::ObjectMeta;
+use kube::{Api, Client, ResourceExt as _};
+use olm_api::{ClusterObjectSet, annotations, field_managers, labels, secret_types};
+use olm_rollout::PackedSecret;
+use serde_json::json;
+
+use super::desired::Numbered;
+
+/// Why a revision could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// An old archived revision could not be deleted.
+    #[error("garbage collecting old revisions: {0}")]
+    Retention(#[source] kube::Error),
+    /// A Secret could not be created.
+    #[error("creating ref Secret {name:?}: {source}")]
+    Secret {
+        /// Its name.
+        name: String,
+        /// What the apiserver said.
+        source: kube::Error,
+    },
+    /// The revision was refused.
+    #[error("creating new Revision: {0}")]
+    Create(#[source] kube::Error),
+    /// The settings of an existing revision could not be changed.
+    #[error("patching {name} Revision: {source}")]
+    Update {
+        /// Its name.
+        name: String,
+        /// What the apiserver said.
+        source: kube::Error,
+    },
+    /// The Secrets could not be given to the revision.
+    #[error("patching ownerReferences on ref Secrets: {0}")]
+    Owner(#[source] kube::Error),
+}
+
+/// Writes revisions and their Secrets as the controller itself.
+#[derive(Clone)]
+pub struct Writer {
+    sets: Api<ClusterObjectSet>,
+    secrets: Api<Secret>,
+}
+
+impl Writer {
+    /// Secrets go into `system_namespace`.
+    pub fn new(client: Client, system_namespace: &str) -> Self {
+        Self { sets: Api::all(client.clone()), secrets: Api::namespaced(client, system_namespace) }
+    }
+
+    /// Creates a revision, after deleting `expired` ones. `fingerprint` is kept on its Secrets.
+    ///
+    /// # Errors
+    /// The step that failed; every step can be repeated.
+    pub async fn create(
+        &self,
+        revision: &Numbered,
+        expired: &[&str],
+        fingerprint: &str,
+    ) -> Result<ClusterObjectSet, WriteError> {
+        for name in expired {
+            match self.sets.delete(name, &DeleteParams::default()).await {
+                Err(error) if !is_not_found(&error) => return Err(WriteError::Retention(error)),
+                _ => {}
+            }
+        }
+        let owner_name = revision.set.labels().get(labels::OWNER_NAME).cloned().unwrap_or_default();
+        let set_name = revision.set.name_any();
+        for secret in &revision.packed.secrets {
+            let wanted = ref_secret(secret, &set_name, &owner_name, fingerprint);
+            match self.secrets.create(&PostParams::default(), &wanted).await {
+                Ok(_) => {}
+                Err(error) if is_conflict(&error) => {} // same name, same content: the name is a hash of it
+                Err(source) => return Err(WriteError::Secret { name: secret.name.clone(), source }),
+            }
+        }
+        let stored = self.apply(&set_name, &revision.set).await.map_err(WriteError::Create)?;
+        self.own_secrets(&stored).await?;
+        Ok(stored)
+    }
+
+    /// Changes what may change in place: annotations, probes, deadline.
+    ///
+    /// # Errors
+    /// When the apiserver refuses.
+    pub async fn update(&self, set: &ClusterObjectSet) -> Result<ClusterObjectSet, WriteError> {
+        let name = set.name_any();
+        self.apply(&name, set).await.map_err(|source| WriteError::Update { name, source })
+    }
+
+    /// Gives Secrets of the revision that have no owner yet to it, and says which fingerprint they carry.
+    ///
+    /// One LIST when called; nothing is written when all have their owner.
+    ///
+    /// # Errors
+    /// When the apiserver refuses.
+    pub async fn own_secrets(&self, set: &ClusterObjectSet) -> Result<Option<String>, WriteError> {
+        let name = set.name_any();
+        let uid = set.metadata.uid.clone().unwrap_or_default();
+        let of_revision = ListParams::default().labels(&format!("{}={name}", labels::REVISION_NAME));
+        let found = self.secrets.list_metadata(&of_revision).await.map_err(WriteError::Owner)?;
+        let mut fingerprint = None;
+        for secret in found {
+            fingerprint = secret.annotations().get(annotations::RENDER_INPUTS).cloned().or(fingerprint);
+            if secret.owner_references().iter().any(|owner| owner.uid == uid) {
+                continue;
+            }
+            let patch = json!({"metadata": {"ownerReferences": [{
+                "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet", "name": name, "uid": uid,
+                "controller": true, "blockOwnerDeletion": true,
+            }]}});
+            let patched =
+                self.secrets.patch_metadata(&secret.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await;
+            match patched {
+                Err(error) if !is_not_found(&error) => return Err(WriteError::Owner(error)),
+                _ => {}
+            }
+        }
+        Ok(fingerprint)
+    }
+
+    async fn apply(&self, name: &str, set: &ClusterObjectSet) -> Result<ClusterObjectSet, kube::Error> {
+        let params = PatchParams::apply(field_managers::CLUSTER_EXTENSION_CONTROLLER).force();
+        self.sets.patch(name, &params, &Patch::Apply(set)).await
+    }
+}
+
+fn ref_secret(secret: &PackedSecret, revision: &str, owner: &str, fingerprint: &str) -> Secret {
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(secret.name.clone()),
+            labels: Some(BTreeMap::from([
+                (labels::REVISION_NAME.to_owned(), revision.to_owned()),
+                (labels::OWNER_NAME.to_owned(), owner.to_owned()),
+            ])),
+            annotations: Some(BTreeMap::from([(annotations::RENDER_INPUTS.to_owned(), fingerprint.to_owned())])),
+            ..ObjectMeta::default()
+        },
+        type_: Some(secret_types::OBJECT_DATA.to_owned()),
+        immutable: Some(true),
+        data: Some(secret.data.iter().map(|(key, value)| (key.clone(), ByteString(value.clone()))).collect()),
+        ..Secret::default()
+    }
+}
+
+/// Whether the apiserver says that the object is not there.
+pub fn is_not_found(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+/// Whether the apiserver says that the object is already there, or was changed by somebody else.
+pub fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
+}
