@@ -1,0 +1,166 @@
+//! The catalog content server: paths to answers. Knows the store and HTTP; not Kubernetes, not registries.
+//!
+//! [`Catalogs::answer`] is a plain function from a request to a response, so that everything but sockets is tested in
+//! process; `server` puts it on the network. One snapshot of the store answers one request, so an answer never mixes
+//! two versions of a catalog. Rules: catalogd §7, decisions 15, 16 and 27.
+
+mod all;
+mod body;
+mod cache;
+mod conditions;
+mod encoding;
+mod metas;
+mod metrics;
+mod range;
+mod respond;
+mod routes;
+pub mod server;
+
+use std::sync::Arc;
+
+use http::header::{self, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+
+pub use body::{Body, FRAME};
+pub use conditions::http_date;
+pub use metrics::Metrics;
+
+use self::cache::Cache;
+use self::conditions::Validators;
+use self::routes::{Endpoint, Route};
+use crate::store::{Served, Store};
+
+/// Type of catalog content.
+const JSONL: HeaderValue = HeaderValue::from_static("application/jsonl");
+/// Bound of the cache of compressed answers.
+const CACHE_BYTES: usize = 8 << 20;
+
+/// Which endpoints exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Endpoints {
+    /// `/api/v1/metas` and `/api/v1/packages`.
+    pub metas: bool,
+    /// `/api/v1/graphql`.
+    pub graphql: bool,
+}
+
+/// Answers requests for catalogs.
+#[derive(Debug)]
+pub struct Catalogs {
+    store: Store,
+    endpoints: Endpoints,
+    cache: Cache,
+}
+
+impl Catalogs {
+    /// Serves what `store` serves.
+    #[must_use]
+    pub fn new(store: Store, endpoints: Endpoints) -> Self {
+        Self { store, endpoints, cache: Cache::new(CACHE_BYTES) }
+    }
+
+    /// Answers one request. The body of the request is read only where the endpoint takes one.
+    pub async fn answer<B>(&self, request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body,
+    {
+        let (head, _body) = request.into_parts();
+        let mut response = self.find(&head);
+        if head.method == Method::HEAD {
+            *response.body_mut() = without_body(&mut response);
+        }
+        response
+    }
+
+    fn find(&self, head: &http::request::Parts) -> Response<Body> {
+        let (name, endpoint) = match routes::route(head.uri.path()) {
+            Route::Catalog(name, endpoint) => (name, endpoint),
+            Route::Nothing => return respond::no_such_page(),
+            Route::Unclean(clean) => {
+                let query = head.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+                return respond::redirect(&head.method, &format!("{clean}{query}"));
+            }
+        };
+        let reads = matches!(head.method, Method::GET | Method::HEAD);
+        match endpoint {
+            Endpoint::Metas | Endpoint::Packages if !self.endpoints.metas => return respond::no_such_page(),
+            Endpoint::Graphql => return respond::no_such_page(),
+            Endpoint::All | Endpoint::Metas | Endpoint::Packages if !reads => {
+                return respond::wrong_method("GET, HEAD");
+            }
+            Endpoint::All | Endpoint::Metas | Endpoint::Packages => {}
+        }
+        if let Err(sentence) = routes::check_name(&name) {
+            return respond::error(StatusCode::BAD_REQUEST, &sentence);
+        }
+        let served = || self.store.get(&name);
+        match endpoint {
+            Endpoint::All => match served() {
+                Some(served) => all::answer(&head.method, &head.headers, &served),
+                None => respond::no_content(),
+            },
+            Endpoint::Metas => match (metas::query(head.uri.query().unwrap_or("")), served()) {
+                (Err(()), _) => respond::bad_request(),
+                (Ok(_), None) => respond::no_content(),
+                (Ok(query), Some(served)) => {
+                    metas::answer(&head.method, &head.headers, &served, &query, &self.cache)
+                }
+            },
+            Endpoint::Packages | Endpoint::Graphql => respond::no_such_page(),
+        }
+    }
+}
+
+/// Drops the body of an answer to HEAD; its length stays known where it was.
+fn without_body(response: &mut Response<Body>) -> Body {
+    use http_body::Body as _;
+    if let (Some(size), false) =
+        (response.body().size_hint().exact(), response.headers().contains_key(header::CONTENT_LENGTH))
+    {
+        let has_body = !matches!(response.status(), StatusCode::NOT_MODIFIED | StatusCode::NO_CONTENT);
+        if has_body {
+            response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(size));
+        }
+    }
+    Body::Empty
+}
+
+/// Adds what names the representation: entity tag, date and image digest.
+fn with_validators(mut response: Response<Body>, served: &Served, validators: &Validators) -> Response<Body> {
+    let headers = response.headers_mut();
+    if let Ok(tag) = HeaderValue::try_from(validators.tag.as_str()) {
+        headers.insert(header::ETAG, tag);
+    }
+    if let Ok(date) = HeaderValue::try_from(validators.date()) {
+        headers.insert(header::LAST_MODIFIED, date);
+    }
+    name_digest(&mut response, served);
+    response
+}
+
+/// Says which image the content was made from.
+fn name_digest(response: &mut Response<Body>, served: &Served) {
+    if let Ok(digest) = HeaderValue::try_from(served.content.digest().to_string()) {
+        response.headers_mut().insert(respond::CATALOG_DIGEST, digest);
+    }
+}
+
+/// Adds length and, unless it is HEAD that asks, the body.
+fn with_length(
+    method: &Method,
+    mut response: Response<Body>,
+    length: u64,
+    body: impl FnOnce() -> body::Stored,
+) -> Response<Body> {
+    response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    if *method != Method::HEAD {
+        *response.body_mut() = Body::Stored(body());
+    }
+    response
+}
+
+/// Shared by all connections.
+pub type Shared = Arc<Catalogs>;
+
+#[cfg(test)]
+mod tests;

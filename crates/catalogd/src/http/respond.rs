@@ -1,0 +1,93 @@
+//! Answers that are not catalog content: errors and redirects, with the bodies that clients know (rule: catalogd §7.4).
+
+use http::header::{self, HeaderName, HeaderValue};
+use http::{Method, Response, StatusCode};
+
+use super::body::Body;
+
+/// Which image the content of an answer was made from (decision 15).
+pub(super) const CATALOG_DIGEST: HeaderName = HeaderName::from_static("olm-catalog-digest");
+const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
+const VARY: HeaderValue = HeaderValue::from_static("Accept-Encoding");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
+
+/// An answer with the headers that every answer has, and no body.
+#[must_use]
+pub(super) fn bare(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::Empty);
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::VARY, VARY);
+    response
+}
+
+/// An error with a line of text.
+#[must_use]
+pub(super) fn error(status: StatusCode, text: &str) -> Response<Body> {
+    let mut response = bare(status);
+    response.headers_mut().insert(header::CONTENT_TYPE, TEXT);
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, NOSNIFF);
+    *response.body_mut() = Body::text(format!("{text}\n"));
+    response
+}
+
+/// 404 for a path that names nothing we serve.
+#[must_use]
+pub(super) fn no_such_page() -> Response<Body> {
+    error(StatusCode::NOT_FOUND, "404 page not found")
+}
+
+/// 404 for a catalog without content.
+#[must_use]
+pub(super) fn no_content() -> Response<Body> {
+    error(StatusCode::NOT_FOUND, "404 Not Found")
+}
+
+/// 400 for a query that is not understood.
+#[must_use]
+pub(super) fn bad_request() -> Response<Body> {
+    error(StatusCode::BAD_REQUEST, "400 Bad Request")
+}
+
+/// 500; the cause belongs into the log.
+#[must_use]
+pub(super) fn internal() -> Response<Body> {
+    error(StatusCode::INTERNAL_SERVER_ERROR, "500 Internal Server Error")
+}
+
+/// 405 with the methods that would do.
+#[must_use]
+pub(super) fn wrong_method(allowed: &'static str) -> Response<Body> {
+    let mut response = error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
+    response
+}
+
+/// 307 to the cleaned form of a path.
+#[must_use]
+pub(super) fn redirect(method: &Method, location: &str) -> Response<Body> {
+    let Ok(value) = HeaderValue::from_str(location) else { return no_such_page() };
+    let mut response = bare(StatusCode::TEMPORARY_REDIRECT);
+    response.headers_mut().insert(header::LOCATION, value);
+    if matches!(*method, Method::GET | Method::HEAD) {
+        response.headers_mut().insert(header::CONTENT_TYPE, HTML);
+        *response.body_mut() =
+            Body::text(format!("<a href=\"{}\">Temporary Redirect</a>.\n\n", escape(location)));
+    }
+    response
+}
+
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&#34;"),
+            '\'' => out.push_str("&#39;"),
+            other => out.push(other),
+        }
+    }
+    out
+}

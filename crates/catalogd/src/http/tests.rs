@@ -1,0 +1,267 @@
+//! Requests against a stored catalog, in process: status, headers and body of each as a snapshot.
+
+use std::fmt::Write as _;
+
+use http_body_util::BodyExt;
+
+use super::*;
+
+const DIGEST: &str = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+const STORED_AT: &str = "Tue, 14 Nov 2023 22:13:20 GMT";
+
+struct Bench {
+    catalogs: Catalogs,
+    _root: tempfile::TempDir,
+}
+
+fn bench() -> Bench {
+    let root = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(root.path()).unwrap();
+    let objects = |big: usize| {
+        let pad = "p".repeat(big);
+        vec![
+            ("olm.package", "", "demo", r#"{"defaultChannel":"stable","name":"demo","schema":"olm.package"}"#.to_owned()),
+            ("olm.channel", "demo", "stable", r#"{"entries":[{"name":"demo.v1.0.0"}],"name":"stable","package":"demo","schema":"olm.channel"}"#.to_owned()),
+            ("olm.bundle", "demo", "demo.v1.0.0", format!(r#"{{"name":"demo.v1.0.0","package":"demo","pad":"{pad}","schema":"olm.bundle"}}"#)),
+            ("", "demo", "free", r#"{"name":"free","package":"demo"}"#.to_owned()),
+            ("custom", "other", "demo.v1.0.0", r#"{"name":"demo.v1.0.0","package":"other","schema":"custom"}"#.to_owned()),
+        ]
+    };
+    for (name, letter, big) in [("cat", 'a', 1500), ("small", 'b', 0)] {
+        let digest = format!("sha256:{}", letter.to_string().repeat(64)).parse().unwrap();
+        let mut staging = store.stage(store.lease(&digest)).unwrap();
+        for (schema, package, name, mut line) in objects(big) {
+            line.push('\n');
+            staging.push(schema, package, name, line.as_bytes()).unwrap();
+        }
+        let (content, _lease) = staging.commit().unwrap();
+        let reference = format!("example.com/c@{digest}");
+        store.publish(name, Served { content, reference, last_unpacked: 1_700_000_000 }).unwrap();
+    }
+    let endpoints = Endpoints { metas: true, graphql: false };
+    Bench { catalogs: Catalogs::new(store, endpoints), _root: root }
+}
+
+impl Bench {
+    async fn raw(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> (http::response::Parts, Vec<u8>) {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response =
+            self.catalogs.answer(request.body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap()).await;
+        let (head, body) = response.into_parts();
+        (head, body.collect().await.unwrap().to_bytes().to_vec())
+    }
+
+    /// One request as text: sorted headers, the body shortened where it repeats itself.
+    async fn show(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> String {
+        let (head, body) = self.raw(method, path, headers).await;
+        let mut text = format!("{method} {path}");
+        headers.iter().for_each(|(name, value)| write!(text, " [{name}: {value}]").unwrap());
+        let shown = |text: &str| text.replace(DIGEST, "<digest>").replace(&"p".repeat(1500), "<1500 p>");
+        write!(text, "\n  {}", head.status.as_u16()).unwrap();
+        let mut lines: Vec<String> =
+            head.headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        lines.sort();
+        lines.iter().for_each(|line| write!(text, " | {}", shown(line)).unwrap());
+        text.push('\n');
+        match String::from_utf8(body) {
+            Ok(body) => shown(&body).lines().for_each(|line| writeln!(text, "    {line}").unwrap()),
+            Err(error) => writeln!(text, "    {} bytes, binary", error.as_bytes().len()).unwrap(),
+        }
+        text
+    }
+}
+
+#[tokio::test]
+async fn all() {
+    let bench = bench();
+    let mut text = String::new();
+    let path = "/catalogs/cat/api/v1/all";
+    for (method, path, headers) in [
+        ("GET", path, &[][..]),
+        ("HEAD", path, &[]),
+        ("HEAD", path, &[("accept-encoding", "gzip")]),
+        ("GET", "/catalogs/cat/api/v1/all?schema=olm.bundle&foo", &[("range", "bytes=0-3")]),
+        ("GET", path, &[("if-modified-since", STORED_AT)]),
+        ("GET", path, &[("if-modified-since", "nonsense"), ("range", "bytes=0-9")]),
+        ("GET", path, &[("if-unmodified-since", "Mon, 01 Jan 2001 00:00:00 GMT")]),
+        ("GET", path, &[("if-none-match", "*")]),
+        (
+            "GET",
+            path,
+            &[(
+                "if-none-match",
+                "\"sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"",
+            )],
+        ),
+        ("GET", path, &[("if-match", "\"x\"")]),
+        ("GET", path, &[("range", "bytes=0-9")]),
+        ("HEAD", path, &[("range", "bytes=0-9")]),
+        ("GET", path, &[("range", "bytes=0-9"), ("accept-encoding", "gzip")]),
+        ("GET", path, &[("range", "bytes=0-9"), ("if-range", "\"other\""), ("if-none-match", "\"y\"")]),
+        ("GET", path, &[("range", "bytes=99999999-")]),
+        ("GET", path, &[("range", "bytes=9-1")]),
+        ("POST", path, &[]),
+        ("OPTIONS", path, &[]),
+        ("GET", "/catalogs/cat/api/v1/all/", &[]),
+        ("GET", "/catalogs/nothing/api/v1/all", &[]),
+        ("HEAD", "/catalogs/nothing/api/v1/all", &[]),
+        ("POST", "/catalogs/nothing/api/v1/all", &[]),
+        ("GET", "/catalogs/Bad_Name/api/v1/all", &[]),
+        ("GET", "/catalogs/../api/v1/all?x=%3C", &[]),
+        ("POST", "//catalogs/cat/api/v1/all", &[]),
+        ("GET", "/catalogs/small/api/v1/all", &[("accept-encoding", "gzip, zstd")]),
+        ("GET", "/catalogs/cat/api/v1/graphql", &[]),
+        ("GET", "/metrics", &[]),
+    ] {
+        text.push_str(&bench.show(method, path, headers).await);
+    }
+    insta::assert_snapshot!(text);
+}
+
+#[tokio::test]
+async fn metas() {
+    let bench = bench();
+    let mut text = String::new();
+    let path = |query: &str| format!("/catalogs/cat/api/v1/metas{query}");
+    for (method, query, headers) in [
+        ("GET", "", &[("range", "bytes=0-3")][..]),
+        ("HEAD", "", &[]),
+        ("GET", "?schema=olm.package", &[]),
+        ("HEAD", "?schema=olm.package", &[]),
+        ("GET", "?package=demo", &[]),
+        ("GET", "?name=demo.v1.0.0&package=other", &[]),
+        ("GET", "?schema=nothing", &[]),
+        ("GET", "?schema=olm.package&schema=custom", &[("range", "bytes=0-3")]),
+        ("GET", "?schema=olm.package", &[("if-modified-since", STORED_AT)]),
+        ("GET", "?schema=olm.package", &[("if-modified-since", "nonsense")]),
+        ("GET", "?schema=olm.package", &[("if-match", "\"x\"")]),
+        ("GET", "?schema=olm.package", &[("if-none-match", "*")]),
+        ("GET", "?foo=1", &[]),
+        ("GET", "?schema=%zz", &[]),
+        ("GET", "?a;b", &[]),
+        ("PATCH", "", &[]),
+    ] {
+        text.push_str(&bench.show(method, &path(query), headers).await);
+    }
+    text.push_str(&bench.show("GET", "/catalogs/nothing/api/v1/metas", &[]).await);
+    text.push_str(&bench.show("GET", "/catalogs/nothing/api/v1/metas?foo=bar", &[]).await);
+    insta::assert_snapshot!(text);
+}
+
+#[tokio::test]
+async fn compressed_answers_hold_the_same_bytes_and_have_their_own_tags() {
+    let bench = bench();
+    for path in [
+        "/catalogs/cat/api/v1/all",
+        "/catalogs/cat/api/v1/metas",
+        "/catalogs/cat/api/v1/metas?schema=olm.bundle",
+        "/catalogs/cat/api/v1/metas?schema=olm.bundle&package=demo",
+    ] {
+        let (plain, want) = bench.raw("GET", path, &[]).await;
+        let mut tags = vec![plain.headers[header::ETAG].clone()];
+        for encoding in ["gzip", "zstd"] {
+            let (head, body) = bench.raw("GET", path, &[("accept-encoding", encoding)]).await;
+            assert_eq!(head.headers[header::CONTENT_ENCODING], encoding, "{path}");
+            assert!(!head.headers.contains_key(header::ACCEPT_RANGES), "{path}");
+            assert_eq!(head.headers[header::CONTENT_LENGTH], body.len().to_string(), "{path}");
+            let mut got = Vec::new();
+            match encoding {
+                "gzip" => {
+                    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(body.as_slice()), &mut got)
+                        .unwrap()
+                }
+                _ => std::io::Read::read_to_end(&mut zstd::Decoder::new(body.as_slice()).unwrap(), &mut got)
+                    .unwrap(),
+            };
+            assert_eq!(got, want, "{path} {encoding}");
+            let tag = head.headers[header::ETAG].clone();
+            let again = [("accept-encoding", encoding), ("if-none-match", tag.to_str().unwrap())];
+            assert_eq!(bench.raw("GET", path, &again).await.0.status, 304, "{path} {encoding}");
+            tags.push(tag);
+        }
+        tags.dedup();
+        assert_eq!(tags.len(), 3, "{path}: one tag a representation");
+    }
+}
+
+#[tokio::test]
+async fn several_ranges_come_as_one_multipart_body() {
+    let bench = bench();
+    let path = "/catalogs/cat/api/v1/all";
+    let (head, body) = bench.raw("GET", path, &[("range", "bytes=0-1,5-6")]).await;
+    assert_eq!(head.status, 206);
+    let kind = head.headers[header::CONTENT_TYPE].to_str().unwrap();
+    let boundary = kind.strip_prefix("multipart/byteranges; boundary=").unwrap();
+    assert_eq!(head.headers[header::CONTENT_LENGTH], body.len().to_string());
+    let (_, whole) = bench.raw("GET", path, &[]).await;
+    let size = whole.len();
+    let part = |from: usize, to: usize| {
+        let bytes = String::from_utf8(whole[from..=to].to_vec()).unwrap();
+        format!(
+            "--{boundary}\r\nContent-Range: bytes {from}-{to}/{size}\r\nContent-Type: application/jsonl\r\n\r\n{bytes}\r\n"
+        )
+    };
+    assert_eq!(String::from_utf8(body).unwrap(), format!("{}{}--{boundary}--\r\n", part(0, 1), part(5, 6)));
+}
+
+#[tokio::test]
+async fn a_filtered_answer_reads_its_own_bytes_only() {
+    let bench = bench();
+    let served = bench.catalogs.store.get("cat").unwrap();
+    let before = served.content.jsonl().bytes_read();
+    let (_, body) = bench.raw("GET", "/catalogs/cat/api/v1/metas?schema=olm.package", &[]).await;
+    assert_eq!(served.content.jsonl().bytes_read() - before, body.len() as u64);
+}
+
+#[tokio::test]
+async fn an_answer_in_flight_survives_a_swap_and_the_removal_of_its_content() {
+    let bench = bench();
+    let request =
+        Request::get("/catalogs/cat/api/v1/all").body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap();
+    let response = bench.catalogs.answer(request).await;
+    let store = &bench.catalogs.store;
+    let size = store.get("cat").unwrap().content.jsonl().size();
+    store.withdraw("cat").unwrap();
+    assert_eq!(store.collect(None).unwrap().contents.len(), 1);
+    assert_eq!(response.into_body().collect().await.unwrap().to_bytes().len() as u64, size);
+    assert_eq!(bench.raw("GET", "/catalogs/cat/api/v1/all", &[]).await.0.status, 404);
+}
+
+#[tokio::test]
+async fn long_files_come_in_frames() {
+    let root = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(root.path()).unwrap();
+    let digest = DIGEST.parse().unwrap();
+    let mut staging = store.stage(store.lease(&digest)).unwrap();
+    let mut want = Vec::new();
+    for number in 0..20_000_u32 {
+        let line = format!("{{\"n\":{number},\"schema\":\"s{}\"}}\n", number % 3);
+        staging.push(&format!("s{}", number % 3), "", "", line.as_bytes()).unwrap();
+        want.push((number % 3, line));
+    }
+    let (content, _lease) = staging.commit().unwrap();
+    store.publish("cat", Served { content, reference: String::new(), last_unpacked: 0 }).unwrap();
+    let catalogs = Catalogs::new(store, Endpoints { metas: true, graphql: false });
+    let bench = Bench { catalogs, _root: root };
+    let (_, all) = bench.raw("GET", "/catalogs/cat/api/v1/all", &[]).await;
+    assert!(all.len() > 2 * FRAME);
+    assert_eq!(all, want.iter().map(|(_, line)| line.as_str()).collect::<String>().into_bytes());
+    let (_, some) = bench.raw("GET", "/catalogs/cat/api/v1/metas?schema=s1", &[]).await;
+    let third: String =
+        want.iter().filter(|(schema, _)| *schema == 1).map(|(_, line)| line.as_str()).collect();
+    assert_eq!(some, third.clone().into_bytes());
+    let (head, packed) =
+        bench.raw("GET", "/catalogs/cat/api/v1/metas?schema=s1", &[("accept-encoding", "gzip")]).await;
+    let mut got = Vec::new();
+    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(packed.as_slice()), &mut got).unwrap();
+    assert_eq!(got, third.into_bytes());
+    assert_eq!(head.headers[header::CONTENT_ENCODING], "gzip");
+}

@@ -1,0 +1,431 @@
+//! What is on disk: catalog content by image digest, and which catalog name serves which content.
+//!
+//! ```text
+//! <root>/lock                         held while a process uses the directory
+//! <root>/content/sha256:<hex>/…       one directory a digest, written once (see `content`)
+//! <root>/names/<catalog>              which digest is served under a name, since when
+//! <root>/staging/…                    private to running writers; emptied at start
+//! ```
+//! Every change is one rename of something already durable, so that a kill at any instant leaves the old or the new
+//! state. Readers never take a lock: they load one snapshot of the name map and keep the content alive by holding it.
+//! Garbage collection cannot race with a writer: whoever writes or is about to publish holds a [`Lease`].
+//! It does not know HTTP, the API server or registries. Rules: catalogd §6 and §12 rows 2, 7, 8, 23, 24; decision 15.
+
+mod content;
+pub mod index;
+mod names;
+mod staging;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwap;
+use olm_core::Digest;
+
+pub use content::{Blob, Content, ContentError};
+pub use index::{Index, IndexError, Query, Section};
+pub use staging::{COMPRESS_FROM, Staging};
+
+/// Why the store could not do something.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another process uses the same directory.
+    #[error("cache directory {} is in use by another process", .0.display())]
+    InUse(PathBuf),
+    /// The directory cannot be prepared.
+    #[error("cannot prepare cache directory {}: {source}", dir.display())]
+    Prepare {
+        /// Which directory.
+        dir: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Content or a name could not be written; the usual cause is a full disk.
+    #[error("cannot write catalog content: {0}")]
+    Write(#[source] io::Error),
+    /// What was just written cannot be read back.
+    #[error("stored content is not usable: {0}")]
+    Content(#[from] ContentError),
+    /// See [`IndexError`].
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    /// The name cannot be a file name.
+    #[error("{0:?} is not the name of a catalog")]
+    Name(String),
+}
+
+impl StoreError {
+    /// Whether the disk is full.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Write(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+    }
+}
+
+/// What is served under one catalog name.
+#[derive(Debug, Clone)]
+pub struct Served {
+    /// The content.
+    pub content: Arc<Content>,
+    /// Canonical image reference, with digest.
+    pub reference: String,
+    /// `status.lastUnpacked`, seconds since 1970; the same on all replicas.
+    pub last_unpacked: i64,
+}
+
+/// Snapshot of all names.
+pub type Serving = BTreeMap<String, Arc<Served>>;
+
+/// What one garbage collection removed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// Names of catalogs that no longer exist.
+    pub names: Vec<String>,
+    /// Digests that nothing referred to.
+    pub contents: Vec<String>,
+    /// Left-overs of writers that are gone.
+    pub leftovers: usize,
+}
+
+/// What was found on disk at start.
+#[derive(Debug, Default)]
+pub struct Opened {
+    /// Names that are served again.
+    pub served: Vec<String>,
+    /// Names whose content is gone or damaged, with the reason; they have to be pulled again.
+    pub lost: Vec<(String, String)>,
+}
+
+/// The store. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Store(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    root: PathBuf,
+    serving: ArcSwap<Serving>,
+    /// Serialises renames, publications and collections; never held while content is read or written.
+    state: Mutex<State>,
+    next: AtomicU64,
+    /// Locked for the life of the process.
+    _lock: File,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    leases: HashMap<Digest, usize>,
+    /// Staging directories of running writers.
+    writers: BTreeSet<PathBuf>,
+}
+
+/// Keeps the content of one digest from being collected.
+#[derive(Debug)]
+pub struct Lease {
+    store: Store,
+    digest: Digest,
+    writer: Option<PathBuf>,
+}
+
+impl Lease {
+    /// Which content is kept.
+    #[must_use]
+    pub fn digest(&self) -> &Digest {
+        &self.digest
+    }
+
+    /// Renames a finished staging directory into place.
+    fn settle(&self, dir: &Path) -> Result<Arc<Content>, StoreError> {
+        let shared = &self.store.0;
+        let place = shared.place(&self.digest);
+        let _state = shared.lock();
+        if place.exists() {
+            if let Ok(content) = self.store.opened(&self.digest) {
+                return Ok(content);
+            }
+            shared.discard(&place).map_err(StoreError::Write)?;
+        }
+        std::fs::rename(dir, &place).map_err(StoreError::Write)?;
+        staging::sync_dir(&shared.root.join("content")).map_err(StoreError::Write)?;
+        Ok(Arc::new(Content::open(&place, &self.digest)?))
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let mut state = self.store.0.lock();
+        if let Some(count) = state.leases.get_mut(&self.digest) {
+            *count -= 1;
+            if *count == 0 {
+                state.leases.remove(&self.digest);
+            }
+        }
+        if let Some(writer) = &self.writer {
+            state.writers.remove(writer);
+        }
+    }
+}
+
+impl Store {
+    /// Takes possession of `root`, removes what dead writers left, and serves again what is intact.
+    ///
+    /// Only manifests, sizes and indexes are checked here, so this is quick whatever the size of the catalogs; call
+    /// [`Content::verify`] later for the rest.
+    ///
+    /// # Errors
+    /// When the directory cannot be made or another process uses it.
+    pub fn open(root: &Path) -> Result<(Self, Opened), StoreError> {
+        let prepare = |source| StoreError::Prepare { dir: root.to_owned(), source };
+        make_dir(root).map_err(prepare)?;
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(root.join("lock"))
+            .map_err(prepare)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(std::fs::TryLockError::WouldBlock) => return Err(StoreError::InUse(root.to_owned())),
+            Err(std::fs::TryLockError::Error(source)) => return Err(prepare(source)),
+        }
+        let staging = root.join("staging");
+        if staging.exists() {
+            std::fs::remove_dir_all(&staging).map_err(prepare)?;
+        }
+        for dir in ["content", "names", "staging"] {
+            make_dir(&root.join(dir)).map_err(prepare)?;
+        }
+        let shared = Shared {
+            root: root.to_owned(),
+            serving: ArcSwap::default(),
+            state: Mutex::default(),
+            next: AtomicU64::new(0),
+            _lock: lock,
+        };
+        let store = Self(Arc::new(shared));
+        let opened = store.reopen().map_err(prepare)?;
+        Ok((store, opened))
+    }
+
+    /// What is served now. One snapshot answers one request.
+    #[must_use]
+    pub fn serving(&self) -> Arc<Serving> {
+        self.0.serving.load_full()
+    }
+
+    /// What is served under `name`.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<Arc<Served>> {
+        self.0.serving.load().get(name).cloned()
+    }
+
+    /// Keeps the content of `digest`, present or coming, until the lease is dropped.
+    #[must_use]
+    pub fn lease(&self, digest: &Digest) -> Lease {
+        *self.0.lock().leases.entry(digest.clone()).or_default() += 1;
+        Lease { store: self.clone(), digest: digest.clone(), writer: None }
+    }
+
+    /// Content that is already stored and intact as far as sizes tell.
+    #[must_use]
+    pub fn stored(&self, lease: &Lease) -> Option<Arc<Content>> {
+        self.opened(&lease.digest).ok()
+    }
+
+    /// Begins to write the content of a digest.
+    ///
+    /// # Errors
+    /// When the disk refuses it.
+    pub fn stage(&self, mut lease: Lease) -> Result<Staging, StoreError> {
+        let number = self.0.next.fetch_add(1, Ordering::Relaxed);
+        let dir = self.0.root.join("staging").join(format!("{}-{number}", std::process::id()));
+        self.0.lock().writers.insert(dir.clone());
+        lease.writer = Some(dir.clone());
+        Staging::new(lease, dir)
+    }
+
+    /// Serves stored content under a name, durably: after a restart too.
+    ///
+    /// # Errors
+    /// When the disk refuses it; the name then serves what it served before.
+    pub fn publish(&self, name: &str, served: Served) -> Result<(), StoreError> {
+        let state = self.0.lock();
+        let pointer = names::Pointer::of(&served);
+        let number = self.0.next.fetch_add(1, Ordering::Relaxed);
+        let draft = self.0.root.join("staging").join(format!("name-{}-{number}", std::process::id()));
+        names::write(&self.0.root.join("names"), &draft, name, &pointer)?;
+        self.swap(&state, |serving| {
+            serving.insert(name.to_owned(), Arc::new(served));
+        });
+        Ok(())
+    }
+
+    /// Stops serving a name. Returns whether it was served.
+    ///
+    /// # Errors
+    /// When the disk refuses it; the name is not served any more all the same, until the next start.
+    pub fn withdraw(&self, name: &str) -> Result<bool, StoreError> {
+        let state = self.0.lock();
+        let mut served = false;
+        self.swap(&state, |serving| served = serving.remove(name).is_some());
+        names::remove(&self.0.root.join("names"), name)?;
+        Ok(served)
+    }
+
+    /// Removes damaged content at once, with every name that serves it. Returns these names.
+    ///
+    /// # Errors
+    /// When the disk refuses it; the names are not served any more all the same.
+    pub fn condemn(&self, digest: &Digest) -> Result<Vec<String>, StoreError> {
+        let state = self.0.lock();
+        let mut lost = Vec::new();
+        self.swap(&state, |serving| {
+            serving.retain(|name, served| {
+                let keep = served.content.digest() != digest;
+                if !keep {
+                    lost.push(name.clone());
+                }
+                keep
+            });
+        });
+        for name in &lost {
+            names::remove(&self.0.root.join("names"), name)?;
+        }
+        self.0.discard(&self.0.place(digest)).map_err(StoreError::Write)?;
+        Ok(lost)
+    }
+
+    /// Removes names that are not in `known`, content that no name and no lease needs, and left-overs.
+    ///
+    /// # Errors
+    /// When a directory cannot be read or renamed; nothing that is served is ever touched.
+    pub fn collect(&self, known: Option<&BTreeSet<String>>) -> Result<Collected, StoreError> {
+        let mut collected = Collected::default();
+        let mut doomed = Vec::new();
+        {
+            let state = self.0.lock();
+            if let Some(known) = known {
+                for name in names::list(&self.0.root.join("names")).map_err(StoreError::Write)? {
+                    if !known.contains(&name) {
+                        self.swap(&state, |serving| {
+                            serving.remove(&name);
+                        });
+                        names::remove(&self.0.root.join("names"), &name)?;
+                        collected.names.push(name);
+                    }
+                }
+            }
+            let serving = self.0.serving.load();
+            let needed: BTreeSet<String> = (serving.values().map(|served| served.content.digest()))
+                .chain(state.leases.keys())
+                .map(Digest::to_string)
+                .collect();
+            for name in names::list(&self.0.root.join("content")).map_err(StoreError::Write)? {
+                if !needed.contains(&name) {
+                    doomed.push(
+                        self.0.bury(&self.0.root.join("content").join(&name)).map_err(StoreError::Write)?,
+                    );
+                    collected.contents.push(name);
+                }
+            }
+            for name in names::list(&self.0.root.join("staging")).map_err(StoreError::Write)? {
+                let path = self.0.root.join("staging").join(&name);
+                if !state.writers.contains(&path) && !doomed.contains(&path) {
+                    collected.leftovers += 1;
+                    doomed.push(path);
+                }
+            }
+        }
+        for path in doomed {
+            remove(&path).map_err(StoreError::Write)?;
+        }
+        Ok(collected)
+    }
+
+    /// Opens the content of a digest, sharing it with a name that serves it already.
+    fn opened(&self, digest: &Digest) -> Result<Arc<Content>, ContentError> {
+        let serving = self.0.serving.load();
+        if let Some(served) = serving.values().find(|served| served.content.digest() == digest) {
+            return Ok(served.content.clone());
+        }
+        Content::open(&self.0.place(digest), digest).map(Arc::new)
+    }
+
+    fn reopen(&self) -> io::Result<Opened> {
+        let mut opened = Opened::default();
+        let names = self.0.root.join("names");
+        for name in names::list(&names)? {
+            let read = names::read(&names, &name).and_then(|(digest, pointer)| {
+                let content = self.opened(&digest).map_err(|error| error.to_string())?;
+                Ok(Served { content, reference: pointer.reference, last_unpacked: pointer.last_unpacked })
+            });
+            match read {
+                Ok(served) => {
+                    let state = self.0.lock();
+                    self.swap(&state, |serving| {
+                        serving.insert(name.clone(), Arc::new(served));
+                    });
+                    opened.served.push(name);
+                }
+                Err(reason) => opened.lost.push((name, reason)),
+            }
+        }
+        Ok(opened)
+    }
+
+    /// Changes the name map; the guard shows that no one else does.
+    fn swap(&self, _state: &MutexGuard<'_, State>, change: impl FnOnce(&mut Serving)) {
+        let mut serving = Serving::clone(&self.0.serving.load());
+        change(&mut serving);
+        self.0.serving.store(Arc::new(serving));
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn place(&self, digest: &Digest) -> PathBuf {
+        self.root.join("content").join(digest.to_string())
+    }
+
+    /// Renames something out of sight; the caller removes it.
+    fn bury(&self, path: &Path) -> io::Result<PathBuf> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let grave = self.root.join("staging").join(format!("removed-{}-{number}", std::process::id()));
+        std::fs::rename(path, &grave)?;
+        Ok(grave)
+    }
+
+    fn discard(&self, path: &Path) -> io::Result<()> {
+        match self.bury(path) {
+            Ok(grave) => remove(&grave),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn make_dir(dir: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    let removed = match std::fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_dir() => std::fs::remove_dir_all(path),
+        Ok(_) => std::fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests;

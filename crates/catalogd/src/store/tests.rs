@@ -1,0 +1,231 @@
+//! The store on a real directory: what survives a restart, what is refused, what is collected.
+
+use super::*;
+
+fn digest(letter: char) -> Digest {
+    format!("sha256:{}", letter.to_string().repeat(64)).parse().unwrap()
+}
+
+fn line(name: &str) -> Vec<u8> {
+    format!("{{\"name\":\"{name}\",\"schema\":\"olm.package\",\"x\":\"{}\"}}\n", "y".repeat(600)).into_bytes()
+}
+
+fn store_one(store: &Store, letter: char, names: &[&str]) -> (Arc<Content>, Lease) {
+    let mut staging = store.stage(store.lease(&digest(letter))).unwrap();
+    for name in names {
+        staging.push("olm.package", "", name, &line(name)).unwrap();
+    }
+    staging.commit().unwrap()
+}
+
+fn served(content: Arc<Content>) -> Served {
+    Served { reference: format!("example.com/c@{}", content.digest()), content, last_unpacked: 1_700_000_000 }
+}
+
+fn body(content: &Content) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(content.jsonl().size()).unwrap()];
+    content.jsonl().read_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+fn entries(root: &Path, dir: &str) -> Vec<String> {
+    names::list(&root.join(dir)).unwrap()
+}
+
+#[test]
+fn content_is_served_again_after_a_restart() {
+    let root = tempfile::tempdir().unwrap();
+    let (store, opened) = Store::open(root.path()).unwrap();
+    assert!(opened.served.is_empty());
+    let (content, _lease) = store_one(&store, 'a', &["one", "two"]);
+    assert_eq!(body(&content), [line("one"), line("two")].concat());
+    assert!(content.gzip().is_some() && content.zstd().is_some());
+    content.verify().unwrap();
+    store.publish("cat", served(content)).unwrap();
+    assert!(matches!(Store::open(root.path()), Err(StoreError::InUse(_))), "one process a directory");
+    drop((_lease, store));
+
+    let (store, opened) = Store::open(root.path()).unwrap();
+    assert_eq!((opened.served, opened.lost), (vec!["cat".to_owned()], vec![]));
+    let again = store.get("cat").unwrap();
+    assert_eq!(again.last_unpacked, 1_700_000_000);
+    assert_eq!(again.content.index().objects(), 2);
+    assert_eq!(body(&again.content), [line("one"), line("two")].concat());
+}
+
+#[test]
+fn small_catalogs_have_no_compressed_copies_and_empty_ones_are_content() {
+    let root = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(root.path()).unwrap();
+    let (content, _lease) = store_one(&store, 'a', &[]);
+    assert_eq!(content.jsonl().size(), 0);
+    assert!(content.gzip().is_none() && content.zstd().is_none());
+}
+
+#[test]
+fn compressed_copies_hold_the_same_bytes() {
+    let root = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(root.path()).unwrap();
+    let (content, _lease) = store_one(&store, 'a', &["one", "two", "three"]);
+    let all = |blob: &Blob| {
+        let mut bytes = vec![0; usize::try_from(blob.size()).unwrap()];
+        blob.read_at(&mut bytes, 0).unwrap();
+        bytes
+    };
+    let mut plain = Vec::new();
+    let gzip = all(content.gzip().unwrap());
+    io::Read::read_to_end(&mut flate2::read::GzDecoder::new(gzip.as_slice()), &mut plain).unwrap();
+    assert_eq!(plain, body(&content));
+    assert_eq!(zstd::decode_all(all(content.zstd().unwrap()).as_slice()).unwrap(), body(&content));
+}
+
+#[test]
+fn an_abandoned_writer_leaves_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(root.path()).unwrap();
+    let mut staging = store.stage(store.lease(&digest('a'))).unwrap();
+    staging.push("s", "", "n", b"{}\n").unwrap();
+    drop(staging);
+    assert!(entries(root.path(), "staging").is_empty());
+    assert!(entries(root.path(), "content").is_empty());
+}
+
+#[test]
+fn what_a_killed_process_left_is_removed_at_start() {
+    let root = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(root.path()).unwrap();
+    std::mem::forget(store.stage(store.lease(&digest('a'))).unwrap());
+    assert_eq!(entries(root.path(), "staging").len(), 1);
+    // The forgotten writer keeps the store alive; a new process would find the lock free.
+    store.0._lock.unlock().unwrap();
+    let _ = Store::open(root.path()).unwrap();
+    assert!(entries(root.path(), "staging").is_empty());
+}
+
+#[test]
+fn two_names_share_one_digest_and_the_second_writer_uses_the_first_one_s_content() {
+    let root = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(root.path()).unwrap();
+    let (first, lease) = store_one(&store, 'a', &["one"]);
+    store.publish("x", served(first.clone())).unwrap();
+    let (second, _) = store_one(&store, 'a', &["one"]);
+    assert!(Arc::ptr_eq(&first, &second), "open files are shared");
+    store.publish("y", served(second)).unwrap();
+    drop(lease);
+    assert_eq!(entries(root.path(), "content").len(), 1);
+    assert!(store.withdraw("x").unwrap());
+    assert_eq!(store.collect(None).unwrap(), Collected::default(), "y still needs it");
+    assert!(store.withdraw("y").unwrap());
+    assert_eq!(store.collect(None).unwrap().contents.len(), 1);
+    assert_eq!(body(&first), line("one"), "a reader that holds it can still read it");
+}
+
+#[test]
+fn collection_spares_writers_and_leases() {
+    let root = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(root.path()).unwrap();
+    let (content, lease) = store_one(&store, 'a', &["one"]);
+    let mut staging = store.stage(store.lease(&digest('b'))).unwrap();
+    assert_eq!(store.collect(None).unwrap(), Collected::default());
+    staging.push("s", "", "n", &line("n")).unwrap();
+    let (other, other_lease) = staging.commit().unwrap();
+    store.publish("other", served(other)).unwrap();
+    store.publish("gone", served(content)).unwrap();
+    drop((lease, other_lease));
+    let known = BTreeSet::from(["other".to_owned()]);
+    let collected = store.collect(Some(&known)).unwrap();
+    assert_eq!(
+        (collected.names, collected.contents),
+        (vec!["gone".to_owned()], vec![digest('a').to_string()])
+    );
+    assert!(store.get("gone").is_none() && store.get("other").is_some());
+    assert!(entries(root.path(), "staging").is_empty());
+}
+
+#[test]
+fn damage_is_found() {
+    use std::os::unix::fs::FileExt;
+    type Harm = fn(&Path);
+    let cases: [(&str, Harm, bool); 6] = [
+        ("no manifest", |dir| std::fs::remove_file(dir.join("manifest.json")).unwrap(), false),
+        (
+            "cut manifest",
+            |dir| File::options().write(true).open(dir.join("manifest.json")).unwrap().set_len(40).unwrap(),
+            false,
+        ),
+        (
+            "cut catalog",
+            |dir| File::options().write(true).open(dir.join("catalog.jsonl")).unwrap().set_len(9).unwrap(),
+            false,
+        ),
+        (
+            "cut copy",
+            |dir| File::options().write(true).open(dir.join("catalog.jsonl.gz")).unwrap().set_len(9).unwrap(),
+            false,
+        ),
+        (
+            "changed index",
+            |dir| {
+                File::options().write(true).open(dir.join("index")).unwrap().write_all_at(b"x", 30).unwrap()
+            },
+            false,
+        ),
+        (
+            "changed catalog",
+            |dir| {
+                File::options()
+                    .write(true)
+                    .open(dir.join("catalog.jsonl"))
+                    .unwrap()
+                    .write_all_at(b"x", 30)
+                    .unwrap()
+            },
+            true,
+        ),
+    ];
+    for (case, harm, only_by_checksum) in cases {
+        let root = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(root.path()).unwrap();
+        let (content, lease) = store_one(&store, 'a', &["one", "two"]);
+        harm(content.dir());
+        store.publish("cat", served(content)).unwrap();
+        drop((lease, store));
+        let (store, opened) = Store::open(root.path()).unwrap();
+        assert_eq!(opened.lost.len(), usize::from(!only_by_checksum), "{case}");
+        if only_by_checksum {
+            let content = store.get("cat").unwrap().content.clone();
+            assert!(
+                matches!(content.verify(), Err(ContentError::Damaged { file: "catalog.jsonl" })),
+                "{case}"
+            );
+            assert_eq!(store.condemn(content.digest()).unwrap(), ["cat"]);
+        }
+        assert!(store.get("cat").is_none(), "{case}");
+        let (content, _lease) = store_one(&store, 'a', &["one", "two"]);
+        content.verify().unwrap();
+    }
+}
+
+#[test]
+fn a_name_moves_from_one_digest_to_the_next_and_back() {
+    let root = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(root.path()).unwrap();
+    for letter in ['a', 'b', 'a'] {
+        let (content, _lease) = store_one(&store, letter, &[&letter.to_string()]);
+        store.publish("cat", served(content)).unwrap();
+        assert_eq!(store.get("cat").unwrap().content.digest(), &digest(letter));
+    }
+    store.collect(None).unwrap();
+    assert_eq!(entries(root.path(), "content"), [digest('a').to_string()]);
+}
+
+#[test]
+fn names_that_are_paths_are_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(root.path()).unwrap();
+    let (content, _lease) = store_one(&store, 'a', &["one"]);
+    for name in ["", "..", ".", "a/b"] {
+        assert!(matches!(store.publish(name, served(content.clone())), Err(StoreError::Name(_))), "{name:?}");
+        assert!(store.get(name).is_none(), "{name:?}");
+    }
+}
