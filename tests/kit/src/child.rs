@@ -353,7 +353,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let script = "trap '' TERM; echo up; while :; do sleep 0.05; done";
         let mut child =
-            Child::spawn("stubborn", Command::new("sh").args(["-c", script]), &dir.path().join("log")).unwrap();
+            Child::spawn("stubborn", Command::new("sh").args(["-c", script]), &dir.path().join("log"))
+                .unwrap();
         while child.log_text().is_empty() {
             std::thread::yield_now();
         }
@@ -388,8 +389,7 @@ mod tests {
         lines += &format!("+ {} {}\n", children[1].id(), start(1));
         lines += &format!("+ {} {}\n", children[2].id(), start(2) - 1);
         lines += &format!("- {}\nd {}\n", children[1].id(), dir.path().display());
-        let mut shell =
-            Command::new("/bin/sh").args(["-c", WATCHDOG]).stdin(Stdio::piped()).spawn().unwrap();
+        let mut shell = Command::new("/bin/sh").args(["-c", WATCHDOG]).stdin(Stdio::piped()).spawn().unwrap();
         shell.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
         assert!(shell.wait().unwrap().success() || !dir.path().exists());
         assert!(!children[0].wait().unwrap().success());

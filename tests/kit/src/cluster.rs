@@ -177,13 +177,15 @@ pub(crate) fn yaml_files(dir: &Path) -> Result<Vec<PathBuf>> {
 
 /// The documents of a YAML text; empty ones are left out.
 pub(crate) fn documents(yaml: &str) -> Result<Vec<Value>> {
-    let all: Vec<Value> = serde_saphyr::from_multiple(yaml).map_err(|problem| anyhow::anyhow!("{problem}"))?;
+    let all: Vec<Value> =
+        serde_saphyr::from_multiple(yaml).map_err(|problem| anyhow::anyhow!("{problem}"))?;
     Ok(all.into_iter().filter(|document| !document.is_null()).collect())
 }
 
 /// An [`Api`] for the kind of `document`, in its namespace (or `default`).
 pub(crate) async fn api_for(client: &Client, document: &Value) -> Result<Api<DynamicObject>> {
-    let text = |pointer: &str| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text =
+        |pointer: &str| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (version, kind) = (text("/apiVersion"), text("/kind"));
     let (group, version) = version.split_once('/').unwrap_or(("", &version));
     let found: (ApiResource, ApiCapabilities) =
@@ -200,7 +202,10 @@ pub(crate) async fn api_for(client: &Client, document: &Value) -> Result<Api<Dyn
 }
 
 async fn apply_one(client: &Client, document: &Value) -> Result<DynamicObject> {
-    let name = document.pointer("/metadata/name").and_then(Value::as_str).context("a manifest without metadata.name")?;
+    let name = document
+        .pointer("/metadata/name")
+        .and_then(Value::as_str)
+        .context("a manifest without metadata.name")?;
     let api = api_for(client, document).await?;
     let applied = api.patch(name, &PatchParams::apply("olm-kit").force(), &Patch::Apply(document)).await?;
     if document["kind"] == "CustomResourceDefinition" {

@@ -57,7 +57,10 @@ impl ControlPlane {
             match plane.bring_up(options).await {
                 Ok(()) => return Ok(plane),
                 Err(problem) => {
-                    let clash = plane.children.iter().any(|child| child.log_text().contains("address already in use"));
+                    let clash = plane
+                        .children
+                        .iter()
+                        .any(|child| child.log_text().contains("address already in use"));
                     let problem = problem.context(plane.describe_failure());
                     if !clash || attempt == 2 {
                         return Err(problem);
@@ -136,7 +139,8 @@ impl ControlPlane {
         }
 
         let config = self.kubeconfig();
-        let limits = ["--leader-elect=false", "--secure-port=0", "--kube-api-qps=500", "--kube-api-burst=1000"];
+        let limits =
+            ["--leader-elect=false", "--secure-port=0", "--kube-api-qps=500", "--kube-api-burst=1000"];
         self.spawn(
             "kube-controller-manager",
             tools
@@ -227,7 +231,11 @@ fn apiserver(
 ) -> Command {
     command
         .args(["--etcd-servers", etcd, "--secure-port", &port.to_string()])
-        .args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none"])
+        .args([
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            "--endpoint-reconciler-type=none",
+        ])
         .args(["--authorization-mode=RBAC", "--allow-privileged", "--service-cluster-ip-range=10.0.0.0/24"])
         .arg("--service-account-issuer=https://kubernetes.default.svc.cluster.local")
         .arg("--cert-dir")
@@ -253,4 +261,3 @@ fn staleness_gates(tools: &Tools) -> Result<Vec<String>> {
         .collect();
     Ok(if gates.is_empty() { gates } else { vec![format!("--feature-gates={}", gates.join(","))] })
 }
-

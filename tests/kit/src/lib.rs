@@ -55,10 +55,14 @@ mod audit;
 mod child;
 mod cluster;
 mod control_plane;
+pub mod image;
 mod kubeconfig;
 mod pki;
 mod ports;
+mod process;
+pub mod registry;
 mod run_dir;
+mod stack;
 mod tools;
 mod wait;
 
@@ -66,9 +70,13 @@ pub use audit::Request;
 pub use child::{Child, Memory, Stranger};
 pub use cluster::Cluster;
 pub use control_plane::{ControlPlane, Options};
+pub use image::{BundleImage, CatalogImage, Crd, Entry, Image, Index, Layer, Package};
 pub use pki::{Ca, Identity};
 pub use ports::{free_port, unique};
+pub use process::{Process, Program, SYSTEM_NAMESPACE};
+pub use registry::{Pushed, Registry};
 pub use run_dir::RunDir;
+pub use stack::{LogsOnFailure, Stack};
 pub use tools::{Tools, repository, shared_material};
 pub use wait::{Condition, Wait, condition, eventually, wait_for};
 

@@ -49,7 +49,8 @@ impl Ca {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+        params.key_usages =
+            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
         write(&dir.join("ca/ca.crt"), &issuer.pem())?;
         Ok(Self { issuer, dir: dir.to_owned(), _own: None })
@@ -97,8 +98,10 @@ impl Ca {
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
         let folder = self.dir.join("issued");
-        let identity =
-            Identity { certificate: folder.join(format!("{file}.crt")), key: folder.join(format!("{file}.key")) };
+        let identity = Identity {
+            certificate: folder.join(format!("{file}.crt")),
+            key: folder.join(format!("{file}.key")),
+        };
         write(&identity.certificate, &certificate.pem())?;
         write(&identity.key, &key.serialize_pem())?;
         Ok(identity)
@@ -111,6 +114,8 @@ impl Ca {
         Ok(reqwest::Client::builder()
             .tls_certs_only([certificate])
             .no_proxy()
+            // a kept connection belongs to the runtime of the test that made it
+            .pool_max_idle_per_host(0)
             .timeout(std::time::Duration::from_secs(60))
             .build()?)
     }

@@ -68,8 +68,10 @@ where
 
     /// Until condition `kind` has `status`.
     pub async fn for_condition(self, kind: &str, status: &str) -> Result<K> {
-        self.until(&format!("{kind}={status}"), |object| condition(object, kind).is_some_and(|it| it.status == status))
-            .await
+        self.until(&format!("{kind}={status}"), |object| {
+            condition(object, kind).is_some_and(|it| it.status == status)
+        })
+        .await
     }
 
     /// Until condition `kind` has `status` and `reason`.
@@ -153,9 +155,9 @@ where
     };
     match tokio::time::timeout(limit, repeat).await {
         Ok(value) => Ok(value),
-        Err(_) => Err(last.unwrap_or_else(|| anyhow::anyhow!("no answer")).context(format!(
-            "not within {limit:.0?}: {what}"
-        ))),
+        Err(_) => Err(last
+            .unwrap_or_else(|| anyhow::anyhow!("no answer"))
+            .context(format!("not within {limit:.0?}: {what}"))),
     }
 }
 
@@ -218,7 +220,10 @@ mod tests {
             {"type": "Installed", "status": "False", "reason": "Failed", "message": "no", "observedGeneration": 2},
         ]}});
         let found = condition(&object, "Installed").unwrap();
-        assert_eq!((found.status.as_str(), found.reason.as_str(), found.observed_generation), ("False", "Failed", Some(2)));
+        assert_eq!(
+            (found.status.as_str(), found.reason.as_str(), found.observed_generation),
+            ("False", "Failed", Some(2))
+        );
         assert_eq!(condition(&object, "Other"), None);
         assert_eq!(describe(&object), "  Installed=False Failed: no\n  generation 3");
     }

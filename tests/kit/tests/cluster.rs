@@ -75,7 +75,10 @@ async fn the_audit_log_counts_requests() {
     let seen = cluster.audit().unwrap();
     let ours: Vec<_> = seen.iter().filter(|it| it.resource == "configmaps" && it.name == "absent").collect();
     assert_eq!(ours.len(), 3);
-    assert!(ours.iter().all(|it| it.verb == "get" && it.code == 404 && it.user == "olm-kit-admin" && !it.writes()));
+    assert!(
+        ours.iter()
+            .all(|it| it.verb == "get" && it.code == 404 && it.user == "olm-kit-admin" && !it.writes())
+    );
 }
 
 #[tokio::test]

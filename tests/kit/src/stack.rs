@@ -1,0 +1,76 @@
+//! Everything that an end-to-end test needs: a cluster with the CRDs, a registry, catalogd and operator-controller.
+//!
+//! The controllers act on every object of their cluster, so a stack has a control plane of its own.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use tokio::sync::OnceCell;
+
+use crate::{Cluster, Options, Process, Program, Registry, process::SYSTEM_NAMESPACE};
+
+/// A running system. Stopped when dropped.
+#[derive(Debug)]
+pub struct Stack {
+    /// catalogd
+    pub catalogd: Process,
+    /// operator-controller
+    pub operator_controller: Process,
+    /// the registry that both trust
+    pub registry: Registry,
+    /// the control plane (last, so that it ends last)
+    pub cluster: Cluster,
+}
+
+impl Stack {
+    /// The stack of this test program, started at first use, ended with the program. Tests use names of their own.
+    pub async fn shared() -> Result<&'static Self> {
+        static SHARED: OnceCell<Stack> = OnceCell::const_new();
+        SHARED.get_or_try_init(Self::start).await
+    }
+
+    /// A stack of the caller's own.
+    pub async fn start() -> Result<Self> {
+        Self::start_with(&Options::default(), |program| program).await
+    }
+
+    /// With options of the control plane and changes to the two programs (told apart by [`Program::name`]).
+    pub async fn start_with(options: &Options, change: impl Fn(Program) -> Program) -> Result<Self> {
+        let (cluster, registry) = tokio::try_join!(Cluster::start_with(options), Registry::start())?;
+        cluster.install_olm().await?;
+        let catalogd = change(Program::catalogd(&cluster)?);
+        let operator_controller = change(Program::operator_controller(&cluster)?);
+        let (catalogd, operator_controller) = tokio::try_join!(catalogd.start(), operator_controller.start())
+            .context("a process did not start")?;
+        Ok(Self { catalogd, operator_controller, registry, cluster })
+    }
+
+    /// Prints the end of both logs when the test that holds it panics. Needed with [`Stack::shared`], which no test owns.
+    pub fn logs_on_failure(&self) -> LogsOnFailure {
+        LogsOnFailure(vec![self.catalogd.log(), self.operator_controller.log()])
+    }
+}
+
+impl Cluster {
+    /// Installs what the two processes expect to find: the CRDs and the system namespace. Doing it twice does no harm.
+    pub async fn install_olm(&self) -> Result<()> {
+        self.install_crds().await?;
+        self.apply(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {SYSTEM_NAMESPACE}}}}}"))
+            .await?;
+        Ok(())
+    }
+}
+
+/// See [`Stack::logs_on_failure`].
+#[derive(Debug)]
+pub struct LogsOnFailure(Vec<PathBuf>);
+
+impl Drop for LogsOnFailure {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for log in &self.0 {
+                eprintln!("--- end of {}:\n{}", log.display(), crate::child::tail(log, 0, 60));
+            }
+        }
+    }
+}
