@@ -1,0 +1,171 @@
+//! Rows 1 to 31 of the case table (scope, versions, served pairs), and cases where the corrected profile must look deeper.
+
+use olm_core::Object;
+use olm_crd_safety::{Finding, Policy, Profile, compare, refusal};
+use serde_json::{Value, json};
+
+/// `name[!served][*stored]` and the schema of `^.spec`'s properties.
+fn version(name: &str, served: bool, properties: &Value) -> Value {
+    json!({
+        "name": name, "served": served, "storage": name == "v1",
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}}},
+    })
+}
+
+fn crd(scope: &str, versions: Vec<Value>, stored: &[&str], strategy: Option<&str>) -> Object {
+    let mut spec = json!({"scope": scope, "versions": versions});
+    if let Some(strategy) = strategy {
+        spec["conversion"] = json!({"strategy": strategy});
+    }
+    Object::from_value(json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"}, "spec": spec, "status": {"storedVersions": stored},
+    }))
+    .unwrap()
+}
+
+fn texts(findings: &[Finding]) -> Vec<String> {
+    findings.iter().map(Finding::to_string).collect()
+}
+
+fn check(row: u16, old: &Object, new: &Object, want: &[&str]) {
+    for profile in [Profile::Parity, Profile::Corrected] {
+        let got = texts(&compare(old, new, Policy { profile }));
+        assert_eq!(got, want, "row {row} {profile:?}");
+    }
+}
+
+#[test]
+fn scope_and_versions() {
+    let a = json!({"a": {"type": "string"}});
+    let ab = json!({"a": {"type": "string"}, "b": {"type": "string"}});
+    let v1 = || version("v1", true, &a);
+    let one = |scope: &str| crd(scope, vec![v1()], &["v1"], None);
+
+    check(1, &one("Namespaced"), &one("Cluster"), &["scope: scope changed : \"Namespaced\" -> \"Cluster\""]);
+    let alpha = |stored: &[&str]| crd("Namespaced", vec![version("v1alpha1", true, &a), v1()], stored, None);
+    check(
+        2,
+        &alpha(&["v1alpha1", "v1"]),
+        &one("Namespaced"),
+        &["storedVersionRemoval: stored versions removed : [v1alpha1]"],
+    );
+    let two = crd(
+        "Namespaced",
+        vec![version("v1alpha1", true, &a), version("v1alpha2", true, &a), v1()],
+        &["v1alpha1", "v1alpha2", "v1"],
+        None,
+    );
+    check(3, &two, &one("Namespaced"), &["storedVersionRemoval: stored versions removed : [v1alpha1 v1alpha2]"]);
+    check(4, &alpha(&["v1"]), &one("Namespaced"), &[]);
+    let unserved = crd("Namespaced", vec![version("v1alpha1", false, &a), v1()], &["v1"], None);
+    check(5, &alpha(&["v1"]), &unserved, &[]);
+    let with_v2 = |properties: &Value, served: bool, strategy: Option<&str>| {
+        crd("Namespaced", vec![v1(), version("v2", served, properties)], &["v1"], strategy)
+    };
+    check(7, &one("Namespaced"), &with_v2(&a, true, None), &[]);
+    check(8, &one("Namespaced"), &with_v2(&ab, true, None), &[]);
+    let both = crd("Namespaced", vec![version("v1", true, &ab)], &["v1"], None);
+    let lacking = crd("Namespaced", vec![version("v1", true, &ab), version("v2", true, &a)], &["v1"], None);
+    check(9, &both, &lacking, &["v1 -> v2: ^.spec.b: type: type changed : \"string\" -> \"\""]);
+    let other = json!({"a": {"type": "integer"}});
+    let pair = ["v1 -> v2: ^.spec.a: type: type changed : \"string\" -> \"integer\""];
+    check(10, &one("Namespaced"), &with_v2(&other, true, None), &pair);
+    check(11, &one("Namespaced"), &with_v2(&other, true, Some("Webhook")), &[]);
+    check(12, &one("Namespaced"), &with_v2(&other, true, Some("None")), &pair);
+    check(13, &one("Namespaced"), &with_v2(&other, false, None), &[]);
+    check(14, &with_v2(&other, true, None), &with_v2(&other, true, None), &[]);
+    let grown = crd("Namespaced", vec![version("v1", true, &ab), version("v2", true, &a)], &["v1"], None);
+    check(
+        17,
+        &with_v2(&a, true, None),
+        &grown,
+        &["v1 -> v2: ^.spec.b: type: type changed : \"string\" -> \"\""],
+    );
+    let broken = crd("Namespaced", vec![version("v1", true, &other)], &["v1"], Some("Webhook"));
+    check(18, &one("Namespaced"), &broken, &["v1: ^.spec.a: type: type changed : \"string\" -> \"integer\""]);
+    let narrowed = json!({"a": {"type": "string", "enum": ["x"]}});
+    check(
+        19,
+        &one("Namespaced"),
+        &with_v2(&narrowed, true, None),
+        &["v1 -> v2: ^.spec.a: enum: enum constraint added when there was none previously : [\"x\"]"],
+    );
+    let z = json!({"a": {"type": "string"}, "z": {"type": "string"}});
+    let below = crd(
+        "Namespaced",
+        vec![v1(), version("v1beta1", true, &z), version("v1alpha1", true, &a)],
+        &["v1"],
+        None,
+    );
+    check(20, &one("Namespaced"), &below, &["v1beta1 -> v1: ^.spec.z: type: type changed : \"string\" -> \"\""]);
+    check(21, &one("Namespaced"), &crd("Namespaced", vec![v1()], &["v1"], Some("Webhook")), &[]);
+    let alpha_other = |served| crd("Namespaced", vec![version("v1alpha1", served, &other), v1()], &["v1"], None);
+    check(
+        23,
+        &alpha_other(false),
+        &alpha_other(true),
+        &["v1alpha1 -> v1: ^.spec.a: type: type changed : \"integer\" -> \"string\""],
+    );
+    let worse = json!({"a": {"type": "integer"}, "b": {"type": "integer"}});
+    check(
+        31,
+        &crd("Namespaced", vec![version("v1", true, &a), version("v2", true, &other)], &["v1"], None),
+        &crd("Namespaced", vec![version("v1", true, &ab), version("v2", true, &worse)], &["v1"], None),
+        &["v1 -> v2: ^.spec.b: type: type changed : \"string\" -> \"integer\""],
+    );
+}
+
+#[test]
+fn a_version_without_schema_is_said_not_crashed_on() {
+    let a = json!({"a": {"type": "string"}});
+    let whole = crd("Namespaced", vec![version("v1", true, &a)], &["v1"], None);
+    let bare = crd("Namespaced", vec![json!({"name": "v1", "served": true, "storage": true})], &["v1"], None);
+    check(26, &whole, &bare, &["v1: ^: schema: version v1 has no schema"]);
+    check(27, &bare, &whole, &[]);
+}
+
+#[test]
+fn wider_at_any_depth_is_allowed_and_narrower_is_not() {
+    let deep = |leaf: Value| {
+        let properties = json!({"m": {"type": "object", "additionalProperties": {"type": "array", "items": {
+            "type": "object", "properties": {"x": {"type": "string", "anyOf": [{"enum": ["z"]}, leaf]}}}}}});
+        crd("Namespaced", vec![version("v1", true, &properties)], &["v1"], None)
+    };
+    let corrected = |old: Value, new: Value| texts(&compare(&deep(old), &deep(new), Policy::default()));
+    assert_eq!(corrected(json!({"maxLength": 1}), json!({"maxLength": 2})), Vec::<String>::new());
+    assert_eq!(
+        corrected(json!({"maxLength": 2}), json!({"maxLength": 1})),
+        ["v1: ^.spec.m.additionalProperties.items.x.anyOf[1]: maxLength: maximum decreased : 2 -> 1"]
+    );
+}
+
+#[test]
+fn inside_not_and_one_of_wider_is_not_safer() {
+    let with = |keyword: &str, value: Value| {
+        let mut f = json!({"type": "integer"});
+        f[keyword] = value;
+        crd("Namespaced", vec![version("v1", true, &json!({"f": f}))], &["v1"], None)
+    };
+    let blocked = |old: &Object, new: &Object| !compare(old, new, Policy::default()).is_empty();
+    assert!(blocked(&with("not", json!({"maximum": 1})), &with("not", json!({"maximum": 2}))));
+    assert!(blocked(&with("oneOf", json!([{"maximum": 1}])), &with("oneOf", json!([{"maximum": 2}]))));
+    assert!(!blocked(&with("not", json!({"title": "a"})), &with("not", json!({"title": "b"}))));
+}
+
+#[test]
+fn the_refusal_is_sorted_and_names_the_crd() {
+    let old = json!({"b": {"type": "string"}, "a": {"type": "string"}});
+    let new = json!({});
+    let old = crd("Namespaced", vec![version("v1", true, &old)], &["v1"], None);
+    let new = crd("Namespaced", vec![version("v1", true, &new)], &["v1"], None);
+    let findings = compare(&old, &new, Policy::default());
+    assert_eq!(
+        refusal("widgets.example.com", &findings).unwrap(),
+        "validating upgrade for CRD \"widgets.example.com\": existingFieldRemoval: removed field : v1.^.spec.a\n\
+         existingFieldRemoval: removed field : v1.^.spec.b\n\
+         v1: ^.spec.a: type: type changed : \"string\" -> \"\"\n\
+         v1: ^.spec.b: type: type changed : \"string\" -> \"\""
+    );
+    assert_eq!(refusal("x", &[]), None);
+}
