@@ -42,12 +42,19 @@ pub(crate) fn number(value: f64, float: bool) -> String {
 pub(crate) fn value(keyword: &str, value: Option<&Value>) -> String {
     let pointer = matches!(
         keyword,
-        "multipleOf" | "x-kubernetes-preserve-unknown-fields" | "x-kubernetes-list-type" | "x-kubernetes-map-type" | "$ref"
+        "multipleOf"
+            | "x-kubernetes-preserve-unknown-fields"
+            | "x-kubernetes-list-type"
+            | "x-kubernetes-map-type"
+            | "$ref"
     );
     match value {
         None => match keyword {
             "format" | "title" | "id" | "$schema" => "\"\"".to_owned(),
-            "exclusiveMaximum" | "exclusiveMinimum" | "uniqueItems" | "x-kubernetes-embedded-resource"
+            "exclusiveMaximum"
+            | "exclusiveMinimum"
+            | "uniqueItems"
+            | "x-kubernetes-embedded-resource"
             | "x-kubernetes-int-or-string" => "false".to_owned(),
             _ => "nil".to_owned(),
         },
@@ -89,9 +96,14 @@ mod tests {
 
     #[test]
     fn floats_print_as_go_prints_them() {
-        for (value, want) in
-            [(10.0, "10"), (10.5, "10.5"), (3e7, "3e+07"), (100_000.0, "100000"), (1_234_567.0, "1.234567e+06"), (0.5, "0.5")]
-        {
+        for (value, want) in [
+            (10.0, "10"),
+            (10.5, "10.5"),
+            (3e7, "3e+07"),
+            (100_000.0, "100000"),
+            (1_234_567.0, "1.234567e+06"),
+            (0.5, "0.5"),
+        ] {
             assert_eq!(number(value, true), want);
         }
     }

@@ -86,7 +86,9 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
             Place::Crd => write!(f, "{}: {}", self.check, self.message),
-            Place::Version { version, path } => write!(f, "{version}: {path}: {}: {}", self.check, self.message),
+            Place::Version { version, path } => {
+                write!(f, "{version}: {path}: {}: {}", self.check, self.message)
+            }
             Place::Served { pair, path } => write!(f, "{pair}: {path}: {}: {}", self.check, self.message),
         }
     }
@@ -128,7 +130,11 @@ pub fn refusal(crd: &str, findings: &[Finding]) -> Option<String> {
 
 fn no_schema(version: &str) -> Finding {
     let message = format!("version {version} has no schema");
-    Finding { place: Place::Version { version: version.to_owned(), path: "^".to_owned() }, check: "schema", message }
+    Finding {
+        place: Place::Version { version: version.to_owned(), path: "^".to_owned() },
+        check: "schema",
+        message,
+    }
 }
 
 /// Versions of a CRD in their order, each with its schema.

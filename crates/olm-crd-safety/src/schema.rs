@@ -68,7 +68,9 @@ pub(crate) fn without_texts(value: &Value) -> Value {
                     let value = match (keyword.as_str(), value) {
                         // names of properties are no keywords
                         ("properties" | "patternProperties" | "definitions", Value::Object(members)) => {
-                            Value::Object(members.iter().map(|(k, v)| (k.clone(), without_texts(v))).collect())
+                            Value::Object(
+                                members.iter().map(|(k, v)| (k.clone(), without_texts(v))).collect(),
+                            )
                         }
                         ("x-kubernetes-validations", Value::Array(rules)) => {
                             Value::Array(rules.iter().map(rule_identity).collect())
@@ -95,7 +97,10 @@ pub(crate) fn rule_identity(rule: &Value) -> Value {
         Value::Object(rule) => {
             let texts = ["message", "messageExpression", "reason", "fieldPath"];
             Value::Object(
-                rule.iter().filter(|(k, _)| !texts.contains(&k.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect(),
+                rule.iter()
+                    .filter(|(k, _)| !texts.contains(&k.as_str()))
+                    .map(|(k, v)| (k.clone(), v.clone()))
+                    .collect(),
             )
         }
         other => other.clone(),
@@ -110,11 +115,15 @@ pub(crate) fn align(old: &Value, new: &Value) -> Value {
     for (keyword, value) in node {
         let before = old.get(keyword);
         let value = match (keyword.as_str(), before, value) {
-            ("anyOf" | "allOf", Some(Value::Array(before)), Value::Array(list)) => Value::Array(reorder(before, list)),
+            ("anyOf" | "allOf", Some(Value::Array(before)), Value::Array(list)) => {
+                Value::Array(reorder(before, list))
+            }
             ("properties", Some(Value::Object(before)), Value::Object(members)) => Value::Object(
                 members
                     .iter()
-                    .map(|(name, value)| (name.clone(), before.get(name).map_or(value.clone(), |b| align(b, value))))
+                    .map(|(name, value)| {
+                        (name.clone(), before.get(name).map_or(value.clone(), |b| align(b, value)))
+                    })
                     .collect(),
             ),
             ("items" | "additionalProperties", Some(before), value) => align(before, value),
@@ -134,7 +143,8 @@ fn reorder(before: &[Value], list: &[Value]) -> Vec<Value> {
         slots.push(found.map(|at| rest.remove(at).clone()));
     }
     let mut rest = rest.into_iter();
-    let mut ordered: Vec<Value> = slots.into_iter().filter_map(|slot| slot.or_else(|| rest.next().cloned())).collect();
+    let mut ordered: Vec<Value> =
+        slots.into_iter().filter_map(|slot| slot.or_else(|| rest.next().cloned())).collect();
     ordered.extend(rest.cloned());
     ordered
 }

@@ -75,8 +75,12 @@ mod tests {
 
     #[test]
     fn kubernetes_version_order() {
-        let mut versions = ["v1", "foo10", "v11alpha2", "v10", "v3beta1", "v2", "v12alpha1", "v11beta2", "foo1"];
+        let mut versions =
+            ["v1", "foo10", "v11alpha2", "v10", "v3beta1", "v2", "v12alpha1", "v11beta2", "foo1"];
         versions.sort_by(|a, b| priority(a, b));
-        assert_eq!(versions, ["foo10", "foo1", "v11alpha2", "v12alpha1", "v3beta1", "v11beta2", "v1", "v2", "v10"]);
+        assert_eq!(
+            versions,
+            ["foo10", "foo1", "v11alpha2", "v12alpha1", "v3beta1", "v11beta2", "v1", "v2", "v10"]
+        );
     }
 }

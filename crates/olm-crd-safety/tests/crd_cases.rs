@@ -1,5 +1,7 @@
 //! Rows 1 to 31 of the case table (scope, versions, served pairs), and cases where the corrected profile must look deeper.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 use olm_core::Object;
 use olm_crd_safety::{Finding, Policy, Profile, compare, refusal};
 use serde_json::{Value, json};
@@ -56,7 +58,12 @@ fn scope_and_versions() {
         &["v1alpha1", "v1alpha2", "v1"],
         None,
     );
-    check(3, &two, &one("Namespaced"), &["storedVersionRemoval: stored versions removed : [v1alpha1 v1alpha2]"]);
+    check(
+        3,
+        &two,
+        &one("Namespaced"),
+        &["storedVersionRemoval: stored versions removed : [v1alpha1 v1alpha2]"],
+    );
     check(4, &alpha(&["v1"]), &one("Namespaced"), &[]);
     let unserved = crd("Namespaced", vec![version("v1alpha1", false, &a), v1()], &["v1"], None);
     check(5, &alpha(&["v1"]), &unserved, &[]);
@@ -98,9 +105,15 @@ fn scope_and_versions() {
         &["v1"],
         None,
     );
-    check(20, &one("Namespaced"), &below, &["v1beta1 -> v1: ^.spec.z: type: type changed : \"string\" -> \"\""]);
+    check(
+        20,
+        &one("Namespaced"),
+        &below,
+        &["v1beta1 -> v1: ^.spec.z: type: type changed : \"string\" -> \"\""],
+    );
     check(21, &one("Namespaced"), &crd("Namespaced", vec![v1()], &["v1"], Some("Webhook")), &[]);
-    let alpha_other = |served| crd("Namespaced", vec![version("v1alpha1", served, &other), v1()], &["v1"], None);
+    let alpha_other =
+        |served| crd("Namespaced", vec![version("v1alpha1", served, &other), v1()], &["v1"], None);
     check(
         23,
         &alpha_other(false),

@@ -3,6 +3,8 @@
 //! `parity` holds the findings without the prefix `v1: `, and without `^.spec.f: ` where they are about that path. A text
 //! ending in `…` stands for all texts with that beginning. An empty list says that the change is allowed.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 use olm_core::Object;
 use olm_crd_safety::{Policy, Profile, compare};
 use serde_json::{Value, json};
@@ -25,8 +27,10 @@ fn crd(f: &Value) -> Object {
     if !f.is_null() {
         properties["f"] = f.clone();
     }
-    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}});
-    let versions = json!([{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]);
+    let schema =
+        json!({"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}});
+    let versions =
+        json!([{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]);
     Object::from_value(json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "widgets.example.com"},
@@ -75,8 +79,20 @@ fn rows() -> Vec<Row> {
     vec![
         row(32, Value::Null, s(), &[], false),
         row(33, Value::Null, with(s(), "default", json!("a")), &[], false),
-        row(34, Value::Null, json!({"type": "object", "required": ["a"], "properties": {"a": {"type": "string"}}}), &[], false),
-        row(35, Value::Null, json!({"type": "string", "enum": ["a"], "pattern": "a", "minLength": 1}), &[], false),
+        row(
+            34,
+            Value::Null,
+            json!({"type": "object", "required": ["a"], "properties": {"a": {"type": "string"}}}),
+            &[],
+            false,
+        ),
+        row(
+            35,
+            Value::Null,
+            json!({"type": "string", "enum": ["a"], "pattern": "a", "minLength": 1}),
+            &[],
+            false,
+        ),
         row(36, s(), Value::Null, &["existingFieldRemoval: removed field : v1.^.spec.f", TYPE_GONE], true),
         row(
             37,
@@ -110,7 +126,10 @@ fn rows() -> Vec<Row> {
             40,
             with(i(), "format", json!("int32")),
             s(),
-            &["type: type changed : \"integer\" -> \"string\"", "unhandled: unhandled changes found (Format \"int32\" -> \"\")"],
+            &[
+                "type: type changed : \"integer\" -> \"string\"",
+                "unhandled: unhandled changes found (Format \"int32\" -> \"\")",
+            ],
             true,
         ),
         row(41, i(), json!({"type": "number"}), &["type: type changed : \"integer\" -> \"number\""], true),
@@ -118,7 +137,10 @@ fn rows() -> Vec<Row> {
             42,
             i(),
             json!({"x-kubernetes-int-or-string": true}),
-            &["type: type changed : \"integer\" -> \"\"", "unhandled: unhandled changes found (XIntOrString false -> true)"],
+            &[
+                "type: type changed : \"integer\" -> \"\"",
+                "unhandled: unhandled changes found (XIntOrString false -> true)",
+            ],
             true,
         ),
         row(
@@ -175,7 +197,13 @@ fn rows() -> Vec<Row> {
             &["enum: enum constraint added when there was none previously : [\"a\" \"b\"]"],
             true,
         ),
-        row(51, with(s(), "enum", json!(["a"])), s(), &["enum: allowed enum values removed : [\"a\"]"], false),
+        row(
+            51,
+            with(s(), "enum", json!(["a"])),
+            s(),
+            &["enum: allowed enum values removed : [\"a\"]"],
+            false,
+        ),
         row(52, with(s(), "enum", json!(["a", "b"])), with(s(), "enum", json!(["b", "a"])), &[], false),
         row(
             53,
@@ -184,7 +212,13 @@ fn rows() -> Vec<Row> {
             &["default: default added when there was none previously : \"\\\"a\\\"\""],
             true,
         ),
-        row(54, with(s(), "default", json!("a")), s(), &["default: default value removed : \"\\\"a\\\"\""], true),
+        row(
+            54,
+            with(s(), "default", json!("a")),
+            s(),
+            &["default: default value removed : \"\\\"a\\\"\""],
+            true,
+        ),
         row(
             55,
             with(s(), "default", json!("a")),
@@ -215,8 +249,16 @@ fn rows() -> Vec<Row> {
         ),
         row(
             59,
-            with(object(json!({"a": {"type": "string"}, "b": {"type": "string"}})), "required", json!(["a", "b"])),
-            with(object(json!({"a": {"type": "string"}, "b": {"type": "string"}})), "required", json!(["b", "a"])),
+            with(
+                object(json!({"a": {"type": "string"}, "b": {"type": "string"}})),
+                "required",
+                json!(["a", "b"]),
+            ),
+            with(
+                object(json!({"a": {"type": "string"}, "b": {"type": "string"}})),
+                "required",
+                json!(["b", "a"]),
+            ),
             &[],
             false,
         ),
@@ -234,7 +276,13 @@ fn rows() -> Vec<Row> {
             &["maximum: maximum constraint added when there was none previously : 10"],
             true,
         ),
-        row(62, with(i(), "maximum", json!(10)), with(i(), "maximum", json!(5)), &["maximum: maximum decreased : 10 -> 5"], true),
+        row(
+            62,
+            with(i(), "maximum", json!(10)),
+            with(i(), "maximum", json!(5)),
+            &["maximum: maximum decreased : 10 -> 5"],
+            true,
+        ),
         row(63, with(i(), "maximum", json!(10)), with(i(), "maximum", json!(15)), &[], false),
         row(64, with(i(), "maximum", json!(10)), i(), &[], false),
         row(
@@ -258,7 +306,13 @@ fn rows() -> Vec<Row> {
             &["minimum: minimum constraint added when there was none previously : 1"],
             true,
         ),
-        row(68, with(i(), "minimum", json!(1)), with(i(), "minimum", json!(2)), &["minimum: minimum increased : 1 -> 2"], true),
+        row(
+            68,
+            with(i(), "minimum", json!(1)),
+            with(i(), "minimum", json!(2)),
+            &["minimum: minimum increased : 1 -> 2"],
+            true,
+        ),
         row(69, with(i(), "minimum", json!(1)), with(i(), "minimum", json!(0)), &[], false),
         row(70, with(i(), "minimum", json!(1)), i(), &[], false),
         row(
@@ -303,8 +357,20 @@ fn rows() -> Vec<Row> {
             &["unhandled: unhandled changes found (ExclusiveMinimum true -> false)"],
             false,
         ),
-        row(77, i(), with(i(), "multipleOf", json!(2)), &["unhandled: unhandled changes found (MultipleOf nil -> &2)"], true),
-        row(78, with(i(), "multipleOf", json!(2)), i(), &["unhandled: unhandled changes found (MultipleOf &2 -> nil)"], false),
+        row(
+            77,
+            i(),
+            with(i(), "multipleOf", json!(2)),
+            &["unhandled: unhandled changes found (MultipleOf nil -> &2)"],
+            true,
+        ),
+        row(
+            78,
+            with(i(), "multipleOf", json!(2)),
+            i(),
+            &["unhandled: unhandled changes found (MultipleOf &2 -> nil)"],
+            false,
+        ),
         row(79, list(s()), with(list(s()), "uniqueItems", json!(false)), &[], false),
         row(80, s(), with(s(), "pattern", json!("^a$")), &["pattern: pattern added : \"\" -> \"^a$\""], true),
         row(
@@ -314,13 +380,43 @@ fn rows() -> Vec<Row> {
             &["pattern: pattern changed : \"^b$\" -> \"^a$\""],
             true,
         ),
-        row(82, with(s(), "pattern", json!("^b$")), s(), &["pattern: pattern removed : \"^b$\" -> \"\""], false),
-        row(83, s(), with(s(), "nullable", json!(true)), &["nullable: nullable added : false -> true"], false),
-        row(84, with(s(), "nullable", json!(true)), s(), &["nullable: nullable removed : true -> false"], true),
+        row(
+            82,
+            with(s(), "pattern", json!("^b$")),
+            s(),
+            &["pattern: pattern removed : \"^b$\" -> \"\""],
+            false,
+        ),
+        row(
+            83,
+            s(),
+            with(s(), "nullable", json!(true)),
+            &["nullable: nullable added : false -> true"],
+            false,
+        ),
+        row(
+            84,
+            with(s(), "nullable", json!(true)),
+            s(),
+            &["nullable: nullable removed : true -> false"],
+            true,
+        ),
         row(85, s(), with(s(), "nullable", json!(false)), &[], false),
         row(86, with(s(), "description", json!("a")), with(s(), "description", json!("b")), &[], false),
-        row(87, s(), with(s(), "title", json!("T")), &["unhandled: unhandled changes found (Title \"\" -> \"T\")"], false),
-        row(88, s(), with(s(), "example", json!("x")), &["unhandled: unhandled changes found (Example nil -> …"], false),
+        row(
+            87,
+            s(),
+            with(s(), "title", json!("T")),
+            &["unhandled: unhandled changes found (Title \"\" -> \"T\")"],
+            false,
+        ),
+        row(
+            88,
+            s(),
+            with(s(), "example", json!("x")),
+            &["unhandled: unhandled changes found (Example nil -> …"],
+            false,
+        ),
         row(
             89,
             s(),
@@ -328,7 +424,13 @@ fn rows() -> Vec<Row> {
             &["unhandled: unhandled changes found (ExternalDocs nil -> …"],
             false,
         ),
-        row(90, s(), with(s(), "format", json!("email")), &["unhandled: unhandled changes found (Format \"\" -> \"email\")"], true),
+        row(
+            90,
+            s(),
+            with(s(), "format", json!("email")),
+            &["unhandled: unhandled changes found (Format \"\" -> \"email\")"],
+            true,
+        ),
         row(
             91,
             with(s(), "format", json!("date")),
@@ -336,7 +438,13 @@ fn rows() -> Vec<Row> {
             &["unhandled: unhandled changes found (Format \"date\" -> \"date-time\")"],
             true,
         ),
-        row(92, with(s(), "format", json!("date")), s(), &["unhandled: unhandled changes found (Format \"date\" -> \"\")"], false),
+        row(
+            92,
+            with(s(), "format", json!("date")),
+            s(),
+            &["unhandled: unhandled changes found (Format \"date\" -> \"\")"],
+            false,
+        ),
         row(
             93,
             with(i(), "format", json!("int32")),
@@ -348,14 +456,18 @@ fn rows() -> Vec<Row> {
             94,
             i(),
             with(i(), "x-kubernetes-validations", json!([{"rule": "self > 0", "message": "m"}])),
-            &["unhandled: unhandled changes found (XValidations nil -> ValidationRules{{Rule: \"self > 0\", Message: \"m\"}})"],
+            &[
+                "unhandled: unhandled changes found (XValidations nil -> ValidationRules{{Rule: \"self > 0\", Message: \"m\"}})",
+            ],
             true,
         ),
         row(
             95,
             with(i(), "x-kubernetes-validations", json!([{"rule": "self > 0", "message": "m"}])),
             i(),
-            &["unhandled: unhandled changes found (XValidations ValidationRules{{Rule: \"self > 0\", Message: \"m\"}} -> nil)"],
+            &[
+                "unhandled: unhandled changes found (XValidations ValidationRules{{Rule: \"self > 0\", Message: \"m\"}} -> nil)",
+            ],
             false,
         ),
         row(
@@ -393,8 +505,20 @@ fn rows() -> Vec<Row> {
             &[],
             false,
         ),
-        row(101, list(with(s(), "description", json!("a"))), list(with(s(), "description", json!("b"))), &[], false),
-        row(102, list(s()), list(i()), &["^.spec.f.items: type: type changed : \"string\" -> \"integer\""], true),
+        row(
+            101,
+            list(with(s(), "description", json!("a"))),
+            list(with(s(), "description", json!("b"))),
+            &[],
+            false,
+        ),
+        row(
+            102,
+            list(s()),
+            list(i()),
+            &["^.spec.f.items: type: type changed : \"string\" -> \"integer\""],
+            true,
+        ),
         row(
             103,
             list(object(json!({"a": {"type": "string"}, "b": {"type": "string"}}))),
@@ -409,7 +533,10 @@ fn rows() -> Vec<Row> {
             104,
             map(s()),
             map(i()),
-            &["^.spec.f.additionalProperties: type: type changed : \"string\" -> \"integer\"", "unhandled: unhandled changes found…"],
+            &[
+                "^.spec.f.additionalProperties: type: type changed : \"string\" -> \"integer\"",
+                "unhandled: unhandled changes found…",
+            ],
             true,
         ),
         row(
@@ -526,7 +653,10 @@ fn rows() -> Vec<Row> {
             119,
             with(json!({"type": "object"}), "oneOf", json!([req("a")])),
             json!({"type": "object"}),
-            &["existingFieldRemoval: removed field : v1.^.spec.f.oneOf[0]", "oneOf: allowed oneOf schemas removed: […"],
+            &[
+                "existingFieldRemoval: removed field : v1.^.spec.f.oneOf[0]",
+                "oneOf: allowed oneOf schemas removed: […",
+            ],
             false,
         ),
         row(
@@ -540,7 +670,10 @@ fn rows() -> Vec<Row> {
             121,
             with(json!({"type": "object"}), "oneOf", json!([req("a"), req("b")])),
             with(json!({"type": "object"}), "oneOf", json!([req("a")])),
-            &["existingFieldRemoval: removed field : v1.^.spec.f.oneOf[1]", "oneOf: allowed oneOf schemas removed: […"],
+            &[
+                "existingFieldRemoval: removed field : v1.^.spec.f.oneOf[1]",
+                "oneOf: allowed oneOf schemas removed: […",
+            ],
             true,
         ),
         row(
@@ -604,7 +737,11 @@ fn what_corrected_says_parity_says_too() {
         let parity = findings(&row, Profile::Parity);
         let unhandled = parity.iter().any(|text| text.contains("unhandled"));
         for text in findings(&row, Profile::Corrected) {
-            assert!(parity.contains(&text) || (unhandled && text.contains("unhandled")), "row {}: {text}", row.id);
+            assert!(
+                parity.contains(&text) || (unhandled && text.contains("unhandled")),
+                "row {}: {text}",
+                row.id
+            );
         }
     }
 }

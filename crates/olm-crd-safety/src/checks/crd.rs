@@ -19,7 +19,8 @@ pub(crate) fn compare(old: &Object, new: &Object, profile: Profile) -> Vec<Findi
         say("scope", format!("scope changed : {} -> {}", go::quote(&old_scope), go::quote(&new_scope)));
     }
 
-    let stored = old.0.get("status").and_then(|status| status.get("storedVersions")).and_then(Value::as_array);
+    let stored =
+        old.0.get("status").and_then(|status| status.get("storedVersions")).and_then(Value::as_array);
     let gone: Vec<&str> = stored
         .into_iter()
         .flatten()

@@ -44,7 +44,12 @@ fn present(value: Option<Value>) -> Option<Value> {
 }
 
 /// Every node of the old schema against its successor; a node without one is compared with an empty schema.
-pub(crate) fn compare(old: &Value, new: &Value, profile: Profile, place: impl Fn(String) -> Place) -> Vec<Finding> {
+pub(crate) fn compare(
+    old: &Value,
+    new: &Value,
+    profile: Profile,
+    place: impl Fn(String) -> Place,
+) -> Vec<Finding> {
     let aligned;
     let new = match profile {
         Profile::Corrected => {
@@ -64,7 +69,11 @@ pub(crate) fn compare(old: &Value, new: &Value, profile: Profile, place: impl Fn
         }
         let new_node = successor.unwrap_or(&nothing);
         let found = node(old_node, new_node, profile);
-        findings.extend(found.into_iter().map(|(check, message)| Finding { place: place(path.clone()), check, message }));
+        findings.extend(found.into_iter().map(|(check, message)| Finding {
+            place: place(path.clone()),
+            check,
+            message,
+        }));
     }
     findings
 }
@@ -103,7 +112,8 @@ fn prepare(pair: &mut Pair) {
         }
     }
     let both_schemas = |keyword: &str, pair: &Pair| {
-        pair.old.get(keyword).is_some_and(Value::is_object) && pair.new.get(keyword).is_some_and(Value::is_object)
+        pair.old.get(keyword).is_some_and(Value::is_object)
+            && pair.new.get(keyword).is_some_and(Value::is_object)
     };
     if both_schemas("additionalProperties", pair) {
         pair.take("additionalProperties");
@@ -118,8 +128,10 @@ pub(crate) fn danger(check: &str) -> &'static str {
         "existingFieldRemoval" => "the field's stored values would be pruned on the next write",
         "default" => "objects that leave the field out would change their meaning",
         "required" => "stored objects without the field could no longer be updated",
-        "enum" | "maximum" | "maxItems" | "maxLength" | "maxProperties" | "minimum" | "minItems" | "minLength"
-        | "minProperties" | "pattern" | "oneOf" => "stored objects with other values could no longer be updated",
+        "enum" | "maximum" | "maxItems" | "maxLength" | "maxProperties" | "minimum" | "minItems"
+        | "minLength" | "minProperties" | "pattern" | "oneOf" => {
+            "stored objects with other values could no longer be updated"
+        }
         "nullable" => "stored null values would become invalid",
         "type" => "stored values have the old type",
         "schema" => "the apiserver refuses a version without a schema",
@@ -132,7 +144,9 @@ pub(crate) fn mend(check: &str) -> &'static str {
     match check {
         "scope" => "make a new kind instead",
         "storedVersionRemoval" => "migrate stored objects, then drop the version in a later release",
-        "existingFieldRemoval" | "type" => "keep the field and add a new one, or make a new version with a conversion webhook",
+        "existingFieldRemoval" | "type" => {
+            "keep the field and add a new one, or make a new version with a conversion webhook"
+        }
         "required" => "give the field a default, or keep it optional",
         "schema" => "give every version an openAPIV3Schema",
         _ => "keep the old constraint, or make a new version with a conversion webhook",

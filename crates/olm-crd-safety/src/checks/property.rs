@@ -47,7 +47,10 @@ fn enumeration(pair: &mut Pair) -> Said {
     let (old, new) = pair.take("enum");
     let (old, new) = (values(old), values(new));
     if old.is_empty() && !new.is_empty() {
-        return Some(("enum", format!("enum constraint added when there was none previously : [{}]", new.join(" "))));
+        return Some((
+            "enum",
+            format!("enum constraint added when there was none previously : [{}]", new.join(" ")),
+        ));
     }
     if new.is_empty() && pair.corrected() {
         return None;
@@ -61,8 +64,12 @@ fn upper(pair: &mut Pair, check: &'static str) -> Said {
     let new = new.as_ref().and_then(Value::as_f64)?;
     let show = |n| go::number(n, check == "maximum");
     match old.as_ref().and_then(Value::as_f64) {
-        None => Some((check, format!("maximum constraint added when there was none previously : {}", show(new)))),
-        Some(old) if new < old => Some((check, format!("maximum decreased : {} -> {}", show(old), show(new)))),
+        None => {
+            Some((check, format!("maximum constraint added when there was none previously : {}", show(new))))
+        }
+        Some(old) if new < old => {
+            Some((check, format!("maximum decreased : {} -> {}", show(old), show(new))))
+        }
         Some(_) => None,
     }
 }
@@ -74,8 +81,12 @@ fn lower(pair: &mut Pair, check: &'static str) -> Said {
     match old.as_ref().and_then(Value::as_f64) {
         // nothing is shorter than 0
         None if pair.corrected() && check != "minimum" && new == 0.0 => None,
-        None => Some((check, format!("minimum constraint added when there was none previously : {}", show(new)))),
-        Some(old) if new > old => Some((check, format!("minimum increased : {} -> {}", show(old), show(new)))),
+        None => {
+            Some((check, format!("minimum constraint added when there was none previously : {}", show(new))))
+        }
+        Some(old) if new > old => {
+            Some((check, format!("minimum increased : {} -> {}", show(old), show(new))))
+        }
         Some(_) => None,
     }
 }
@@ -103,7 +114,10 @@ fn one_of(pair: &mut Pair) -> Said {
     };
     if old.is_empty() && !new.is_empty() {
         let all: Vec<&Value> = new.iter().collect();
-        return Some(("oneOf", format!("oneOf constraint added when there was none previously: [{}]", show(&all))));
+        return Some((
+            "oneOf",
+            format!("oneOf constraint added when there was none previously: [{}]", show(&all)),
+        ));
     }
     if new.is_empty() && pair.corrected() {
         return None; // without the constraint, more is allowed

@@ -44,7 +44,11 @@ pub(super) fn compare(pair: &mut Pair) -> Option<(&'static str, String)> {
             continue;
         }
         differs = true;
-        said.push(format!("{label} {} -> {}", go::value(keyword, old.as_ref()), go::value(keyword, new.as_ref())));
+        said.push(format!(
+            "{label} {} -> {}",
+            go::value(keyword, old.as_ref()),
+            go::value(keyword, new.as_ref())
+        ));
     }
     let (old, new) = pair.take("x-kubernetes-validations");
     if old != new && !(pair.corrected() && rules_removed(old.as_ref(), new.as_ref())) {
@@ -73,7 +77,10 @@ fn widens(keyword: &str, old: Option<&Value>, new: Option<&Value>) -> bool {
     match keyword {
         "format" => {
             let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
-            matches!((text(old).as_str(), text(new).as_str()), (_, "") | ("int32", "int64") | ("float", "double"))
+            matches!(
+                (text(old).as_str(), text(new).as_str()),
+                (_, "") | ("int32", "int64") | ("float", "double")
+            )
         }
         "exclusiveMaximum" | "exclusiveMinimum" | "uniqueItems" | "multipleOf" | "not" => new.is_none(),
         "x-kubernetes-preserve-unknown-fields" => old.is_none(),
