@@ -69,18 +69,15 @@ fn condition_equal(object: &Object, wanted: &str, status: &str) -> Verdict {
             return Verdict::unknown(format!(".status.condition[{wanted:?}] outdated"));
         }
         let actual = text("status");
-        return if actual == status {
-            Verdict::yes()
-        } else {
-            Verdict::no(format!(".status.condition[{wanted:?}] is {actual}"))
-        };
+        let found = format!(".status.condition[{wanted:?}] is {actual}");
+        return if actual == status { Verdict::holds(found) } else { Verdict::no(found) };
     }
     Verdict::unknown(format!("missing .status.condition[{wanted:?}]"))
 }
 
 fn fields_equal(object: &Object, a: &str, b: &str) -> Verdict {
     match (locate(object, a), locate(object, b)) {
-        (Ok(Some(left)), Ok(Some(right))) if left == right => Verdict::yes(),
+        (Ok(Some(left)), Ok(Some(right))) if left == right => Verdict::holds(format!("{a:?} == {b:?}")),
         (Ok(Some(left)), Ok(Some(right))) => Verdict::no(format!(
             "{a:?} != {b:?} expected: {} got: {}",
             go_json_string(left),
@@ -95,7 +92,9 @@ fn field_value(object: &Object, path: &str, wanted: &str) -> Verdict {
     match locate(object, path) {
         Err(problem) => Verdict::no(format!("error locating key {path:?}; {problem}")),
         Ok(None) => Verdict::no(format!("missing key: {path:?}")),
-        Ok(Some(value)) if is_text(value, wanted) => Verdict::yes(),
+        Ok(Some(value)) if is_text(value, wanted) => {
+            Verdict::holds(format!("value at key {path:?} == {wanted:?}"))
+        }
         Ok(Some(value)) => Verdict::no(format!(
             "value at key {path:?} != {wanted:?}; expected: {wanted:?} got: {}",
             go_json_string(value)
@@ -178,7 +177,7 @@ mod tests {
                 condition(),
                 json!({"conditions": [{"type": "T", "status": "True", "observedGeneration": 2}]}),
                 Ready::Yes,
-                "",
+                r#".status.condition["T"] is True"#,
             ),
             (
                 condition(),
@@ -188,7 +187,7 @@ mod tests {
             ),
             (fields(), json!({}), Ready::No, r#""status.a" missing"#),
             (fields(), json!({"a": 1}), Ready::No, r#""status.b" missing"#),
-            (fields(), json!({"a": {"x": [1]}, "b": {"x": [1]}}), Ready::Yes, ""),
+            (fields(), json!({"a": {"x": [1]}, "b": {"x": [1]}}), Ready::Yes, r#""status.a" == "status.b""#),
             (
                 fields(),
                 json!({"a": 1, "b": "<"}),
@@ -203,7 +202,7 @@ mod tests {
                 Ready::No,
                 r#"error locating key "status.phase"; .status.phase accessor error: text is of the type string, expected map[string]interface{}"#,
             ),
-            (value(), json!({"phase": "Bound"}), Ready::Yes, ""),
+            (value(), json!({"phase": "Bound"}), Ready::Yes, r#"value at key "status.phase" == "Bound""#),
             (
                 value(),
                 json!({"phase": "Pending"}),
@@ -216,7 +215,7 @@ mod tests {
                 Ready::No,
                 r#"value at key "status.phase" != "Bound"; expected: "Bound" got: {"a":1}"#,
             ),
-            (number(), json!({"n": 3}), Ready::Yes, ""),
+            (number(), json!({"n": 3}), Ready::Yes, r#"value at key "status.n" == "3""#),
             (number(), json!({"n": 4}), Ready::No, r#"value at key "status.n" != "3"; expected: "3" got: 4"#),
         ] {
             let object = test_object(json!({"metadata": {"generation": 2}, "status": status}));

@@ -174,7 +174,7 @@ mod tests {
                 "Job",
                 json!({}),
                 json!({"conditions": [{"type": "Complete", "status": "True"}]}),
-                ready.clone(),
+                Some((Ready::Yes, r#".status.condition["Complete"] is True"#.to_owned())),
             ),
             (
                 "batch/v1",

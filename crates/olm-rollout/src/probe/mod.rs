@@ -52,7 +52,7 @@ impl Ready {
 pub struct Verdict {
     /// May the next phase start?
     pub ready: Ready,
-    /// Why not; empty when ready.
+    /// What was found by the deciding assertions; empty when nothing was asked.
     pub messages: Vec<String>,
 }
 
@@ -60,6 +60,11 @@ impl Verdict {
     /// All is well.
     pub fn yes() -> Self {
         Self { ready: Ready::Yes, messages: vec![] }
+    }
+
+    /// One thing that holds.
+    pub fn holds(message: impl Into<String>) -> Self {
+        Self { ready: Ready::Yes, messages: vec![message.into()] }
     }
 
     /// One thing that does not hold.
@@ -77,7 +82,7 @@ impl Verdict {
     pub fn all(verdicts: impl IntoIterator<Item = Self>) -> Self {
         let mut whole = Self::yes();
         for verdict in verdicts {
-            if verdict.ready < whole.ready || verdict.ready == Ready::Yes {
+            if verdict.ready < whole.ready {
                 continue;
             }
             if verdict.ready > whole.ready {
@@ -198,7 +203,10 @@ mod tests {
             (
                 json!({"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "conditions": [{"type": "Available", "status": "True"}]}),
                 Ready::Yes,
-                vec![],
+                vec![
+                    r#""status.updatedReplicas" == "status.replicas""#,
+                    r#".status.condition["Available"] is True"#,
+                ],
             ),
         ] {
             let got = evaluate(&probes, Author::Extension, &deployment(status.clone()));

@@ -1,0 +1,450 @@
+//! Does the live object already say what we want, as far as we own it? Told from `managedFields`, without a request.
+//!
+//! It errs towards "changed" only, for values that the apiserver stores in another form (`cpu: "0.1"` as `100m`): an
+//! apply then changes nothing. Fields that we do not declare are never looked at. Rule: feasibility §2, revisions §7.5.
+
+use olm_core::Object;
+use serde_json::{Map, Value};
+
+use crate::fields::{Entry, Step, entries, item, owns};
+use crate::keys;
+
+/// How the live object differs from the wish.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Drift {
+    /// Not at all.
+    None,
+    /// Fields of ours have other values or are missing; nobody else claims them.
+    Changed,
+    /// Another manager owns fields that we want, or our own bookkeeping is gone.
+    Taken,
+}
+
+/// Members of a wish that name the object instead of describing it.
+pub(crate) fn is_identity(path: &[&str]) -> bool {
+    matches!(
+        path,
+        ["apiVersion" | "kind" | "status"]
+            | [
+                "metadata",
+                "name"
+                    | "namespace"
+                    | "creationTimestamp"
+                    | "selfLink"
+                    | "uid"
+                    | "clusterName"
+                    | "generation"
+                    | "managedFields"
+                    | "resourceVersion"
+            ]
+    )
+}
+
+/// Our entry in the object's managed fields: that of an apply, else that of the create.
+pub(crate) fn our_entry(live: &Object) -> Option<Entry<'_>> {
+    let ours = |operation: &'static str| {
+        entries(live).find(|entry| {
+            entry.manager == keys::FIELD_MANAGER
+                && entry.subresource.is_empty()
+                && entry.operation == operation
+        })
+    };
+    ours("Apply").or_else(|| ours("Update"))
+}
+
+/// Must the entry that our create left be converted before the next apply, or fields would have two owners with our
+/// name? (decision 20)
+pub fn needs_conversion(live: &Object) -> bool {
+    entries(live).any(|entry| {
+        entry.manager == keys::FIELD_MANAGER && entry.subresource.is_empty() && entry.operation == "Update"
+    })
+}
+
+/// The managed fields with our create's entry turned into one of an apply (merged with such a one, if there is any).
+/// `None` when nothing is to be converted.
+pub fn converted(live: &Object) -> Option<Vec<Value>> {
+    if !needs_conversion(live) {
+        return None;
+    }
+    let list = live.metadata()?.get("managedFields")?.as_array()?;
+    let is_ours = |entry: &Value, operation: &str| {
+        let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
+        text("manager") == keys::FIELD_MANAGER
+            && text("subresource").is_empty()
+            && text("operation") == operation
+    };
+    let mut kept: Vec<Value> = list.iter().filter(|entry| !is_ours(entry, "Update")).cloned().collect();
+    for created in list.iter().filter(|entry| is_ours(entry, "Update")) {
+        match kept.iter_mut().find(|entry| is_ours(entry, "Apply")) {
+            Some(applied) => {
+                if let (Some(into), Some(from)) = (applied.get_mut("fieldsV1"), created.get("fieldsV1")) {
+                    merge(into, from);
+                }
+            }
+            None => {
+                let mut entry = created.clone();
+                if let Some(members) = entry.as_object_mut() {
+                    members.insert("operation".into(), "Apply".into());
+                }
+                kept.push(entry);
+            }
+        }
+    }
+    Some(kept)
+}
+
+fn merge(into: &mut Value, from: &Value) {
+    if let (Some(into), Some(from)) = (into.as_object_mut(), from.as_object()) {
+        for (key, value) in from {
+            match into.get_mut(key) {
+                Some(member) => merge(member, value),
+                None => {
+                    into.insert(key.clone(), value.clone());
+                }
+            }
+        }
+    }
+}
+
+/// Compares the wish (as it would be applied) with the live object.
+pub fn drift(wish: &Object, live: &Object) -> Drift {
+    let Some(ours) = our_entry(live) else { return Drift::Taken };
+    let mut walk = Walk { strict: ours.operation == "Apply", changed: false, missing: vec![], path: vec![] };
+    walk.object(Some(ours.fields), &wish.0, &live.0, &mut vec![]);
+    if !walk.changed && walk.missing.is_empty() {
+        return Drift::None;
+    }
+    let taken = walk.missing.iter().any(|path| {
+        entries(live)
+            .any(|entry| !is_same(&entry, &ours) && entry.subresource != "status" && owns(entry.fields, path))
+    });
+    if taken { Drift::Taken } else { Drift::Changed }
+}
+
+fn is_same(a: &Entry<'_>, b: &Entry<'_>) -> bool {
+    std::ptr::eq(a.fields, b.fields)
+}
+
+/// Field paths of the wish (keys as in `fieldsV1`) that our entry does not own; all, when we have no entry.
+pub(crate) fn unowned(wish: &Object, live: &Object) -> Vec<Vec<String>> {
+    let ours = our_entry(live);
+    let mut walk = Walk { strict: false, changed: false, missing: vec![], path: vec![] };
+    walk.object(ours.map(|entry| entry.fields), &wish.0, &live.0, &mut vec![]);
+    walk.missing
+}
+
+struct Walk {
+    /// Fields that we own but no longer want count as a change. Not after a create, which owns defaulted fields too.
+    strict: bool,
+    changed: bool,
+    missing: Vec<Vec<String>>,
+    path: Vec<String>,
+}
+
+impl Walk {
+    fn object<'a>(
+        &mut self,
+        fields: Option<&Map<String, Value>>,
+        wish: &'a Map<String, Value>,
+        live: &Map<String, Value>,
+        names: &mut Vec<&'a str>,
+    ) {
+        for (name, wanted) in wish {
+            names.push(name);
+            let identity = names.len() <= 2 && is_identity(names);
+            if !identity && !wanted.is_null() {
+                let key = format!("f:{name}");
+                let owned = fields.and_then(|fields| fields.get(&key)).and_then(Value::as_object);
+                self.step(key, owned, wanted, live.get(name), names);
+            }
+            names.pop();
+        }
+        if self.strict {
+            let unwanted = fields.into_iter().flat_map(Map::keys).any(|key| match Step::parse(key) {
+                Step::Member(name) => wish.get(name).is_none_or(Value::is_null),
+                Step::Here => false,
+                Step::Item(_) | Step::Value(_) | Step::Other => true,
+            });
+            self.changed |= unwanted;
+        }
+    }
+
+    fn step<'a>(
+        &mut self,
+        key: String,
+        owned: Option<&Map<String, Value>>,
+        wanted: &'a Value,
+        live: Option<&Value>,
+        names: &mut Vec<&'a str>,
+    ) {
+        self.path.push(key);
+        match (owned, wanted, live) {
+            (None, Value::Object(wish), Some(Value::Object(live))) if !wish.is_empty() => {
+                self.object(None, wish, live, names);
+            }
+            (None, ..) => self.missing.push(self.path.clone()),
+            (Some(fields), _, live) if is_leaf(fields) => {
+                self.changed |= !live.is_some_and(|live| same(wanted, live));
+            }
+            (Some(fields), Value::Object(wish), Some(Value::Object(live))) => {
+                self.object(Some(fields), wish, live, names);
+            }
+            (Some(fields), Value::Array(wish), Some(Value::Array(live))) => self.list(fields, wish, live),
+            (Some(_), ..) => self.changed = true,
+        }
+        self.path.pop();
+    }
+
+    fn list(&mut self, fields: &Map<String, Value>, wish: &[Value], live: &[Value]) {
+        let mut matched = 0;
+        for (key, owned) in fields {
+            match Step::parse(key) {
+                Step::Here => {}
+                Step::Item(keys) => match (item(wish, &keys), item(live, &keys)) {
+                    (Some(wanted), Some(live)) => {
+                        matched += 1;
+                        let owned = owned.as_object();
+                        self.step(key.clone(), owned, wanted, Some(live), &mut vec!["", "", ""]);
+                    }
+                    (Some(_), None) => {
+                        matched += 1;
+                        self.changed = true;
+                    }
+                    (None, _) => self.changed |= self.strict,
+                },
+                Step::Value(value) => {
+                    if wish.contains(&value) {
+                        matched += 1;
+                        self.changed |= !live.contains(&value);
+                    } else {
+                        self.changed |= self.strict;
+                    }
+                }
+                Step::Member(_) | Step::Other => self.changed = true,
+            }
+        }
+        if matched < wish.len() {
+            self.missing.push(self.path.clone());
+        }
+    }
+}
+
+fn is_leaf(fields: &Map<String, Value>) -> bool {
+    fields.is_empty()
+}
+
+/// Equal values; a wish's nulls are absent, numbers compare by value.
+fn same(wish: &Value, live: &Value) -> bool {
+    match (wish, live) {
+        (Value::Object(wish), Value::Object(live)) => {
+            let wanted = wish.iter().filter(|(_, value)| !value.is_null()).count();
+            wanted == live.len()
+                && wish.iter().all(|(key, value)| {
+                    value.is_null() || live.get(key).is_some_and(|live| same(value, live))
+                })
+        }
+        (Value::Array(wish), Value::Array(live)) => {
+            wish.len() == live.len() && wish.iter().zip(live).all(|(wish, live)| same(wish, live))
+        }
+        (Value::Number(wish), Value::Number(live)) => wish == live || wish.as_f64() == live.as_f64(),
+        _ => wish == live,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn object(value: Value) -> Object {
+        Object::from_value(value).unwrap()
+    }
+
+    /// A live Deployment as the apiserver stores it after our apply of [`wish`], with defaults.
+    fn live() -> Value {
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {
+                "name": "d", "namespace": "n", "uid": "u", "resourceVersion": "5", "generation": 1,
+                "labels": {"app": "x"},
+                "managedFields": [
+                    {"manager": "olm.operatorframework.io", "operation": "Apply", "fieldsV1": {
+                        "f:metadata": {"f:labels": {"f:app": {}}},
+                        "f:spec": {
+                            "f:selector": {},
+                            "f:template": {"f:spec": {"f:containers": {"k:{\"name\":\"m\"}": {
+                                ".": {}, "f:name": {}, "f:image": {},
+                                "f:ports": {"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {".": {}, "f:containerPort": {}}},
+                                "f:args": {},
+                            }}}},
+                        },
+                    }},
+                    {"manager": "kube-controller-manager", "operation": "Update", "subresource": "status", "fieldsV1": {
+                        "f:status": {"f:replicas": {}},
+                    }},
+                ],
+            },
+            "spec": {
+                "replicas": 1, "progressDeadlineSeconds": 600, "selector": {"matchLabels": {"app": "x"}},
+                "template": {"spec": {"restartPolicy": "Always", "containers": [
+                    {"name": "m", "image": "i", "imagePullPolicy": "Always", "args": ["a"],
+                     "ports": [{"containerPort": 80, "protocol": "TCP"}]},
+                ]}},
+            },
+            "status": {"replicas": 1},
+        })
+    }
+
+    fn wish() -> Value {
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "d", "namespace": "n", "labels": {"app": "x"}},
+            "spec": {
+                "selector": {"matchLabels": {"app": "x"}},
+                "template": {"spec": {"containers": [
+                    {"name": "m", "image": "i", "args": ["a"], "ports": [{"containerPort": 80}]},
+                ]}},
+            },
+        })
+    }
+
+    fn with(mut value: Value, pointer: &str, member: Value) -> Value {
+        let (parent, name) = pointer.rsplit_once('/').unwrap();
+        let parent = value.pointer_mut(parent).unwrap();
+        match parent {
+            Value::Object(members) if member.is_null() => drop(members.remove(name)),
+            Value::Object(members) => drop(members.insert(name.replace('~', "/"), member)),
+            Value::Array(items) => items[name.parse::<usize>().unwrap()] = member,
+            _ => panic!("no parent"),
+        }
+        value
+    }
+
+    const CONTAINER: &str = "/spec/template/spec/containers/0";
+
+    #[test]
+    fn what_others_do_is_no_drift() {
+        for (case, live) in [
+            ("as applied", live()),
+            ("status", with(live(), "/status/replicas", json!(7))),
+            ("foreign label", with(live(), "/metadata/labels/mine", json!("a"))),
+            ("foreign annotation", with(live(), "/metadata/annotations", json!({"mine": "a"}))),
+            ("scaled", with(live(), "/spec/replicas", json!(5))),
+            (
+                "restarted",
+                with(live(), "/spec/template/metadata", json!({"annotations": {"restartedAt": "now"}})),
+            ),
+            (
+                "foreign container",
+                with(
+                    live(),
+                    "/spec/template/spec/containers",
+                    json!([
+                        {"name": "side", "image": "j"},
+                        live().pointer(CONTAINER).unwrap(),
+                    ]),
+                ),
+            ),
+        ] {
+            assert_eq!(drift(&object(wish()), &object(live)), Drift::None, "{case}");
+        }
+    }
+
+    #[test]
+    fn what_touches_our_fields_is_drift() {
+        for (case, live) in [
+            ("value", with(live(), &format!("{CONTAINER}/image"), json!("evil"))),
+            ("atomic", with(live(), "/spec/selector", json!({"matchLabels": {"app": "y"}}))),
+            ("removed", with(live(), &format!("{CONTAINER}/args"), Value::Null)),
+            ("label removed", with(live(), "/metadata/labels", Value::Null)),
+            ("container removed", with(live(), "/spec/template/spec/containers", json!([]))),
+            (
+                "port changed",
+                with(
+                    live(),
+                    &format!("{CONTAINER}/ports"),
+                    json!([{"containerPort": 81, "protocol": "TCP"}]),
+                ),
+            ),
+        ] {
+            assert_eq!(drift(&object(wish()), &object(live)), Drift::Changed, "{case}");
+        }
+        for (case, wish) in [
+            ("new label", with(wish(), "/metadata/labels/new", json!("1"))),
+            ("new member", with(wish(), &format!("{CONTAINER}/command"), json!(["x"]))),
+            (
+                "new container",
+                with(
+                    wish(),
+                    "/spec/template/spec/containers",
+                    json!([wish().pointer(CONTAINER).unwrap(), {"name": "z"}]),
+                ),
+            ),
+            ("dropped member", with(wish(), &format!("{CONTAINER}/args"), Value::Null)),
+            ("dropped labels", with(wish(), "/metadata/labels", Value::Null)),
+        ] {
+            assert_eq!(drift(&object(wish), &object(live())), Drift::Changed, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_field_that_another_manager_took_is_taken() {
+        let mut stolen = live();
+        let entry = |fields: Value| json!({"manager": "lab-user", "operation": "Update", "fieldsV1": fields});
+        stolen["metadata"]["managedFields"][0]["fieldsV1"].as_object_mut().unwrap().remove("f:metadata");
+        stolen["metadata"]["labels"]["app"] = json!("other");
+        stolen["metadata"]["managedFields"]
+            .as_array_mut()
+            .unwrap()
+            .push(entry(json!({"f:metadata": {"f:labels": {"f:app": {}}}})));
+        assert_eq!(drift(&object(wish()), &object(stolen.clone())), Drift::Taken);
+        assert_eq!(
+            unowned(&object(wish()), &object(stolen)),
+            [["f:metadata", "f:labels", "f:app"].map(str::to_owned)]
+        );
+        let mut forgotten = live();
+        forgotten["metadata"].as_object_mut().unwrap().remove("managedFields");
+        assert_eq!(drift(&object(wish()), &object(forgotten)), Drift::Taken);
+    }
+
+    #[test]
+    fn after_a_create_defaulted_fields_are_ours_but_no_drift() {
+        let mut created = live();
+        let entry = &mut created["metadata"]["managedFields"][0];
+        entry["operation"] = json!("Update");
+        entry["fieldsV1"]["f:spec"]["f:replicas"] = json!({});
+        assert_eq!(drift(&object(wish()), &object(created.clone())), Drift::None);
+        assert!(needs_conversion(&object(created.clone())));
+        let converted = converted(&object(created.clone())).unwrap();
+        assert_eq!(converted.len(), 2);
+        assert_eq!(converted[1]["operation"], "Apply");
+        assert_eq!(converted[1]["fieldsV1"], created["metadata"]["managedFields"][0]["fieldsV1"]);
+        created["metadata"]["managedFields"] = json!(converted);
+        assert!(!needs_conversion(&object(created.clone())));
+        assert_eq!(
+            drift(&object(wish()), &object(created)),
+            Drift::Changed,
+            "the apply gives the defaulted field up"
+        );
+    }
+
+    #[test]
+    fn two_entries_of_ours_are_merged() {
+        let entry = |operation: &str, fields: Value| json!({"manager": "olm.operatorframework.io", "operation": operation, "fieldsV1": fields});
+        let live = object(json!({"metadata": {"managedFields": [
+            entry("Apply", json!({"f:a": {"f:b": {}}})),
+            entry("Update", json!({"f:a": {"f:c": {}}, "f:d": {}})),
+        ]}}));
+        assert_eq!(
+            converted(&live).unwrap(),
+            [entry("Apply", json!({"f:a": {"f:b": {}, "f:c": {}}, "f:d": {}}))]
+        );
+    }
+
+    #[test]
+    fn nulls_and_number_forms_do_not_count() {
+        assert!(same(&json!({"a": null, "b": 1.0}), &json!({"b": 1})));
+        assert!(!same(&json!({"b": 1}), &json!({"b": 1, "c": 2})));
+        assert!(!same(&json!([1]), &json!([1, 2])));
+    }
+}

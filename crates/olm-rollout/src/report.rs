@@ -1,0 +1,331 @@
+//! Why an object may not be touched, as text for a condition.
+//!
+//! Rule: revisions §9.3. Field lists are cut at [`MAX_PATHS`] and a phase's text at [`MAX_TEXT`], so that a status never
+//! becomes too large to be written.
+
+use std::collections::BTreeMap;
+
+use olm_core::Object;
+use serde_json::{Map, Value, json};
+
+use crate::applied::{is_identity, our_entry, unowned};
+use crate::desired::{OwnerRef, Us, adopting, controller_of};
+use crate::fields::{PathSet, Step, entries, item, owns, print_step};
+use crate::probe::Verdict;
+
+/// Field paths that are listed in one section, at most.
+pub const MAX_PATHS: usize = 100;
+/// Characters of all reports of a phase, at most.
+pub const MAX_TEXT: usize = 30_000;
+
+/// The report on one object whose adoption is refused.
+pub fn collision(content: &Object, live: &Object, us: &Us, verdict: &Verdict) -> String {
+    let wish = adopting(content, us, live);
+    let mut text = format!(
+        "Object {}\nAction: \"Collision\"\nProbes:\n- Progress: {}\n",
+        title(content),
+        verdict.ready.word()
+    );
+    for message in &verdict.messages {
+        text.push_str(&format!("  - {message}\n"));
+    }
+    let managers = conflicts(&wish, live);
+    if !managers.is_empty() {
+        text.push_str("Conflicts:\n");
+        for (manager, paths) in managers {
+            text.push_str(&format!("- {manager:?}\n"));
+            push_paths(&mut text, &paths);
+        }
+    }
+    if our_entry(live).is_some() {
+        let alone = crate::desired::desired(content, us);
+        let comparison = compare(&alone, live);
+        if comparison.iter().any(|(_, paths)| !paths.is_empty()) {
+            text.push_str("Comparison:\n");
+            for (section, paths) in &comparison {
+                if !paths.is_empty() {
+                    text.push_str(&format!("- {section}:\n"));
+                    push_paths(&mut text, paths);
+                }
+            }
+        }
+    }
+    text.push_str(&format!("Conflicting Owner: {}\n", owner_text(controller_of(live).as_ref())));
+    text
+}
+
+/// The condition text of a phase with collisions; `index` counts from 0.
+pub fn collisions(index: usize, reports: &[String]) -> String {
+    let mut text = format!("revision object collisions in phase {index}");
+    for (number, report) in reports.iter().enumerate() {
+        if text.len() + report.len() > MAX_TEXT && number > 0 {
+            text.push_str(&format!("\n… and {} more objects", reports.len() - number));
+            break;
+        }
+        text.push_str(if number == 0 { "\n" } else { "\n\n" });
+        text.push_str(report);
+    }
+    text
+}
+
+/// `<Kind>.<apiVersion> <namespace>/<name>`
+pub fn title(object: &Object) -> String {
+    format!(
+        "{}.{} {}/{}",
+        object.kind(),
+        object.api_version(),
+        object.namespace().unwrap_or_default(),
+        object.name()
+    )
+}
+
+fn push_paths(text: &mut String, paths: &PathSet) {
+    for path in paths.print(MAX_PATHS) {
+        text.push_str(&format!("  {path}\n"));
+    }
+}
+
+fn owner_text(owner: Option<&OwnerRef>) -> String {
+    let Some(owner) = owner else { return "nil".to_owned() };
+    let block = owner.block_owner_deletion.map_or_else(|| "nil".to_owned(), |block| format!("*{block}"));
+    format!(
+        "&OwnerReference{{Kind:{},Name:{},UID:{},APIVersion:{},Controller:*{},BlockOwnerDeletion:{block},}}",
+        owner.kind, owner.name, owner.uid, owner.api_version, owner.controller
+    )
+}
+
+fn printed(path: &[String]) -> Vec<String> {
+    path.iter().map(|key| print_step(key)).filter(|step| !step.is_empty()).collect()
+}
+
+/// Which other managers own fields that we want. Without bookkeeping of ours, all that they share with the wish.
+fn conflicts(wish: &Object, live: &Object) -> BTreeMap<String, PathSet> {
+    let ours = our_entry(live);
+    let missing = unowned(wish, live);
+    let mut managers: BTreeMap<String, PathSet> = BTreeMap::new();
+    for entry in entries(live) {
+        if ours.is_some_and(|ours| std::ptr::eq(ours.fields, entry.fields)) {
+            continue;
+        }
+        let mut shared = vec![];
+        if ours.is_some() {
+            shared.extend(missing.iter().filter(|path| owns(entry.fields, path)).cloned());
+        } else {
+            intersect(entry.fields, &Value::Object(wish.0.clone()), &mut vec![], &mut shared);
+        }
+        for path in shared {
+            managers.entry(entry.manager.to_owned()).or_default().insert(&printed(&path));
+        }
+    }
+    managers
+}
+
+/// Leaves of a field set that the wish has too.
+fn intersect(fields: &Map<String, Value>, wish: &Value, path: &mut Vec<String>, out: &mut Vec<Vec<String>>) {
+    for (key, below) in fields {
+        let found = match (Step::parse(key), wish) {
+            (Step::Member(name), Value::Object(members)) => members.get(name),
+            (Step::Item(keys), Value::Array(list)) => item(list, &keys),
+            (Step::Value(value), Value::Array(list)) => list.iter().find(|found| **found == value),
+            _ => None,
+        };
+        let Some(found) = found else { continue };
+        path.push(key.clone());
+        let names: Vec<&str> = path.iter().filter_map(|key| key.strip_prefix("f:")).collect();
+        if names.len() != path.len() || !is_identity(&names) {
+            match below.as_object() {
+                Some(below) if !below.is_empty() => intersect(below, found, path, out),
+                _ => out.push(path.clone()),
+            }
+        }
+        path.pop();
+    }
+}
+
+/// Fields only live has, fields that differ, fields only the wish has.
+fn compare(wish: &Object, live: &Object) -> [(&'static str, PathSet); 3] {
+    let mut known = Value::Object(Map::new());
+    for entry in entries(live) {
+        merge_keys(&mut known, entry.fields);
+    }
+    let mut sections =
+        [("Added", PathSet::default()), ("Modified", PathSet::default()), ("Removed", PathSet::default())];
+    let mut compare = Compare { sections: &mut sections, path: vec![] };
+    compare.object(&wish.0, &live.0, &known);
+    sections
+}
+
+fn merge_keys(into: &mut Value, fields: &Map<String, Value>) {
+    let Some(members) = into.as_object_mut() else { return };
+    for (key, below) in fields {
+        let child = members.entry(key.clone()).or_insert_with(|| json!({}));
+        if let Some(below) = below.as_object() {
+            merge_keys(child, below);
+        }
+    }
+}
+
+struct Compare<'a> {
+    sections: &'a mut [(&'static str, PathSet); 3],
+    path: Vec<String>,
+}
+
+impl Compare<'_> {
+    fn object(&mut self, wish: &Map<String, Value>, live: &Map<String, Value>, known: &Value) {
+        let names: std::collections::BTreeSet<&String> = wish.keys().chain(live.keys()).collect();
+        for name in names {
+            let key = format!("f:{name}");
+            self.path.push(format!(".{name}"));
+            let plain: Vec<&str> = self.path.iter().map(|step| step.trim_start_matches('.')).collect();
+            if !is_identity(&plain) {
+                let below = known.get(&key).cloned().unwrap_or_else(|| json!({}));
+                self.pair(wish.get(name), live.get(name), &below);
+            }
+            self.path.pop();
+        }
+    }
+
+    fn pair(&mut self, wish: Option<&Value>, live: Option<&Value>, known: &Value) {
+        let keyed = known.as_object().is_some_and(|known| known.keys().any(|key| key.starts_with("k:")));
+        let atomic = known.as_object().is_some_and(Map::is_empty);
+        match (wish, live) {
+            (Some(wish), Some(live)) if wish == live => {}
+            (Some(Value::Object(wish)), Some(Value::Object(live))) if !atomic => {
+                self.object(wish, live, known)
+            }
+            (Some(Value::Array(wish)), Some(Value::Array(live))) if keyed => self.list(wish, live, known),
+            (Some(_), Some(_)) => self.note(1),
+            (None, Some(Value::Object(live))) if !atomic && !live.is_empty() => {
+                self.object(&Map::new(), live, known)
+            }
+            (None, Some(_)) => self.note(0),
+            (Some(Value::Object(wish)), None) if !atomic && !wish.is_empty() => {
+                self.object(wish, &Map::new(), known)
+            }
+            (Some(_), None) => self.note(2),
+            (None, None) => {}
+        }
+    }
+
+    /// Lists keyed as the known field sets say; the items' own key names are taken from the first of them.
+    fn list(&mut self, wish: &[Value], live: &[Value], known: &Value) {
+        let Some((keys, below)) = known.as_object().and_then(|known| {
+            known.iter().find_map(|(key, below)| match Step::parse(key) {
+                Step::Item(keys) => Some((keys, below)),
+                _ => None,
+            })
+        }) else {
+            return self.note(1);
+        };
+        let key_of = |value: &Value| -> Map<String, Value> {
+            keys.keys().filter_map(|key| Some((key.clone(), value.get(key)?.clone()))).collect()
+        };
+        for value in wish {
+            let key = key_of(value);
+            let other = live.iter().find(|live| key_of(live) == key);
+            self.item(&key, Some(value), other, below);
+        }
+        for value in live {
+            let key = key_of(value);
+            if !wish.iter().any(|wish| key_of(wish) == key) {
+                self.item(&key, None, Some(value), below);
+            }
+        }
+    }
+
+    fn item(&mut self, key: &Map<String, Value>, wish: Option<&Value>, live: Option<&Value>, known: &Value) {
+        let json = olm_core::go_json_string(&Value::Object(key.clone()));
+        self.path.push(print_step(&format!("k:{json}")));
+        self.pair(wish, live, known);
+        self.path.pop();
+    }
+
+    fn note(&mut self, section: usize) {
+        if let Some((_, paths)) = self.sections.get_mut(section) {
+            paths.insert(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::desired::test_us;
+
+    fn object(value: Value) -> Object {
+        Object::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_foreign_object_without_owner() {
+        let content = object(
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "n"}, "data": {"version": "1"}}),
+        );
+        let live = object(json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": {"mine": "yes"},
+            "metadata": {"name": "c", "namespace": "n", "managedFields": [
+                {"manager": "lab-user", "operation": "Apply", "fieldsV1": {"f:data": {"f:mine": {}}}},
+            ]},
+        }));
+        assert_eq!(
+            collisions(1, &[collision(&content, &live, &test_us(), &Verdict::yes())]),
+            "revision object collisions in phase 1\nObject ConfigMap.v1 n/c\nAction: \"Collision\"\nProbes:\n- Progress: Succeeded\n\
+             Conflicting Owner: nil\n"
+        );
+    }
+
+    /// As recorded in the scenario crd-foreign.
+    #[test]
+    fn a_foreign_crd_names_the_managers_of_our_fields() {
+        let spec = json!({"group": "g", "scope": "Namespaced", "versions": [{"name": "v1"}],
+                          "names": {"kind": "K", "listKind": "KList", "plural": "ks", "singular": "k"}});
+        let content =
+            object(json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                                    "metadata": {"name": "ks.g"}, "spec": spec}));
+        let mut live = content.clone();
+        live.metadata_mut().insert(
+            "managedFields".into(),
+            json!([
+                {"manager": "kube-apiserver", "operation": "Update", "subresource": "status", "fieldsV1": {"f:status": {"f:conditions": {}}}},
+                {"manager": "lab-user", "operation": "Apply", "fieldsV1": {"f:spec": {
+                    "f:group": {}, "f:scope": {}, "f:versions": {},
+                    "f:names": {"f:kind": {}, "f:listKind": {}, "f:plural": {}, "f:singular": {}}}}},
+            ]),
+        );
+        let verdict = Verdict::holds(".status.condition[\"Established\"] is True");
+        insta::assert_snapshot!(collision(&content, &live, &test_us(), &verdict));
+    }
+
+    /// As recorded in the scenario own-two-ce.
+    #[test]
+    fn an_object_of_another_extension_is_compared() {
+        let content = object(json!({
+            "apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": "sa", "namespace": "n", "labels": {"olm.operatorframework.io/owner-name": "e"}},
+        }));
+        let live = object(json!({
+            "apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {
+                "name": "sa", "namespace": "n", "uid": "z", "resourceVersion": "1", "creationTimestamp": "t",
+                "labels": {"olm.operatorframework.io/owner-name": "other", "app.kubernetes.io/managed-by": "olm.operatorframework.io"},
+                "annotations": {"olm.operatorframework.io/revision": "2"},
+                "ownerReferences": [{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet", "name": "other-2",
+                                     "uid": "u9", "controller": true, "blockOwnerDeletion": true}],
+                "managedFields": [{"manager": "olm.operatorframework.io", "operation": "Apply", "fieldsV1": {"f:metadata": {
+                    "f:labels": {"f:olm.operatorframework.io/owner-name": {}, "f:app.kubernetes.io/managed-by": {}},
+                    "f:annotations": {"f:olm.operatorframework.io/revision": {}},
+                    "f:ownerReferences": {"k:{\"uid\":\"u9\"}": {}},
+                }}}],
+            },
+        }));
+        insta::assert_snapshot!(collision(&content, &live, &test_us(), &Verdict::yes()));
+    }
+
+    #[test]
+    fn many_reports_are_cut() {
+        let reports: Vec<String> = (0..50).map(|_| "x".repeat(1000)).collect();
+        let text = collisions(0, &reports);
+        assert!(text.len() <= MAX_TEXT + 100, "{}", text.len());
+        assert!(text.ends_with("\n… and 21 more objects"), "{}", &text[text.len() - 60..]);
+    }
+}

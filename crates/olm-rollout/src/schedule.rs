@@ -1,0 +1,94 @@
+//! When to look again: deadline and backoff, as plain arithmetic. Whoever waits brings the clock.
+//!
+//! Rule: revisions §9.4 and §9.5. A failure that only the user can mend is retried ever more slowly, up to
+//! [`SLOWEST`]; the change that mends it is watched for.
+
+use std::time::Duration;
+
+/// First retry after an error.
+pub const FASTEST: Duration = Duration::from_millis(100);
+/// Slowest retry after many errors.
+pub const SLOWEST: Duration = Duration::from_secs(300);
+/// How often an unfinished teardown is looked at, beside the events of its objects.
+pub const TEARDOWN: Duration = Duration::from_secs(5);
+
+/// The delay after the `failures`-th error in a row (from 1): doubles each time.
+pub fn backoff(failures: u32) -> Duration {
+    let factor = 1_u32.checked_shl(failures.saturating_sub(1).min(31)).unwrap_or(u32::MAX);
+    FASTEST.saturating_mul(factor).min(SLOWEST)
+}
+
+/// How a revision stands towards its deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deadline {
+    /// There is none (any more).
+    None,
+    /// It is ahead, so far.
+    Ahead(Duration),
+    /// It has passed.
+    Passed {
+        /// The time allowed, minutes.
+        minutes: u32,
+    },
+}
+
+/// How far the deadline is. `age` is the time since the revision was created; `inactive` when it succeeded once, is
+/// archived or being deleted.
+pub fn deadline(minutes: Option<i64>, age: Duration, inactive: bool) -> Deadline {
+    let Some(minutes) =
+        minutes.and_then(|minutes| u32::try_from(minutes).ok()).filter(|&minutes| minutes > 0)
+    else {
+        return Deadline::None;
+    };
+    if inactive {
+        return Deadline::None;
+    }
+    match Duration::from_secs(u64::from(minutes) * 60).checked_sub(age) {
+        Some(left) if !left.is_zero() => Deadline::Ahead(left),
+        _ => Deadline::Passed { minutes },
+    }
+}
+
+/// The earlier of a retry and the deadline; `None` when neither is due.
+pub fn wake(retry: Option<Duration>, deadline: Deadline) -> Option<Duration> {
+    match (retry, deadline) {
+        (Some(retry), Deadline::Ahead(left)) => Some(retry.min(left)),
+        (None, Deadline::Ahead(left)) => Some(left),
+        (retry, Deadline::None | Deadline::Passed { .. }) => retry,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backoff_doubles_up_to_the_limit() {
+        for (failures, millis) in
+            [(0, 100), (1, 100), (2, 200), (5, 1600), (12, 204_800), (13, 300_000), (u32::MAX, 300_000)]
+        {
+            assert_eq!(backoff(failures), Duration::from_millis(millis), "{failures}");
+        }
+    }
+
+    #[test]
+    fn deadlines() {
+        let secs = Duration::from_secs;
+        for (minutes, age, inactive, want) in [
+            (None, 10, false, Deadline::None),
+            (Some(0), 10, false, Deadline::None),
+            (Some(-1), 10, false, Deadline::None),
+            (Some(10), 10, true, Deadline::None),
+            (Some(10), 590, false, Deadline::Ahead(secs(10))),
+            (Some(10), 600, false, Deadline::Passed { minutes: 10 }),
+            (Some(10), 6000, false, Deadline::Passed { minutes: 10 }),
+        ] {
+            assert_eq!(deadline(minutes, secs(age), inactive), want);
+        }
+        assert_eq!(wake(Some(secs(60)), Deadline::Ahead(secs(10))), Some(secs(10)));
+        assert_eq!(wake(Some(secs(5)), Deadline::Ahead(secs(10))), Some(secs(5)));
+        assert_eq!(wake(None, Deadline::Ahead(secs(10))), Some(secs(10)));
+        assert_eq!(wake(None, Deadline::Passed { minutes: 10 }), None);
+        assert_eq!(wake(Some(secs(5)), Deadline::None), Some(secs(5)));
+    }
+}

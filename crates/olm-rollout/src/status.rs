@@ -1,0 +1,299 @@
+//! What a revision says about itself: the conditions, derived once from how far the pass got.
+//!
+//! Pure: an [`Outcome`] and a few facts in, condition values out; whoever writes them adds times and generations.
+//! Rule: revisions §9.
+
+use crate::probe::{Ready, Verdict};
+use crate::schedule::Deadline;
+
+/// Status of a condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Truth {
+    /// `True`
+    True,
+    /// `False`
+    False,
+    /// `Unknown`
+    Unknown,
+}
+
+/// One condition to set; the ones not named stay as they are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statement {
+    /// Type of the condition.
+    pub condition: &'static str,
+    /// Its status.
+    pub status: Truth,
+    /// Its reason.
+    pub reason: &'static str,
+    /// Its message.
+    pub message: String,
+}
+
+/// The state of one processed object, as far as the status cares.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectState {
+    /// `<Kind>.<apiVersion> <namespace>/<name>`
+    pub title: String,
+    /// A newer revision has it.
+    pub progressed: bool,
+    /// It is where it shall be: nothing is left to write, nobody stands in the way.
+    pub settled: bool,
+    /// Its probes.
+    pub verdict: Verdict,
+}
+
+impl ObjectState {
+    fn is_complete(&self) -> bool {
+        self.settled && self.verdict.is_ready()
+    }
+}
+
+/// The state of one processed phase.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PhaseState {
+    /// Its objects.
+    pub objects: Vec<ObjectState>,
+}
+
+impl PhaseState {
+    /// Every object is in place and ready.
+    pub fn is_complete(&self) -> bool {
+        self.objects.iter().all(ObjectState::is_complete)
+    }
+
+    /// Some, but not all objects went to a newer revision.
+    fn is_mixed(&self) -> bool {
+        let progressed = self.objects.iter().filter(|object| object.progressed).count();
+        progressed > 0 && progressed < self.objects.len()
+    }
+
+    /// The line on the first object that is not ready, if probes are why.
+    fn failing(&self) -> Option<String> {
+        let object = self.objects.iter().find(|object| object.verdict.ready != Ready::Yes)?;
+        Some(format!("Object {}: {}", object.title, object.verdict.messages.join(" and ")))
+    }
+}
+
+/// How far a pass over a revision got.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Content is not what it was or must not be used; only a change helps.
+    Blocked(String),
+    /// Something failed; the real state is hidden.
+    Failed(String),
+    /// The content or somebody's objects stand in the way: findings, not failures.
+    Refused(String),
+    /// All that could be processed was.
+    Processed {
+        /// The processed phases, in order.
+        phases: Vec<PhaseState>,
+        /// Number of phases of the revision.
+        total: usize,
+    },
+    /// Archived or deleted, but not all objects are gone. The text may say what is waited for.
+    Removing(Option<String>),
+    /// The teardown failed.
+    RemovalFailed(String),
+    /// Archived, and everything is gone.
+    Archived,
+}
+
+impl Outcome {
+    /// Everything is in place and ready: older revisions can be archived.
+    pub fn is_complete(&self) -> bool {
+        match self {
+            Self::Processed { phases, total } => {
+                phases.len() == *total && phases.iter().all(PhaseState::is_complete)
+            }
+            Self::Blocked(_)
+            | Self::Failed(_)
+            | Self::Refused(_)
+            | Self::Removing(_)
+            | Self::RemovalFailed(_)
+            | Self::Archived => false,
+        }
+    }
+}
+
+/// What else the conditions depend on.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts<'a> {
+    /// The bundle's version, from the revision's annotation; empty when absent.
+    pub version: &'a str,
+    /// The revision has an `Available` condition already.
+    pub had_available: bool,
+    /// How it stands towards its deadline.
+    pub deadline: Deadline,
+}
+
+/// What is said while objects of an archived or deleted revision remain.
+pub const REMOVING: &str = "removing revision resources that are not owned by another revision";
+
+/// The conditions to set.
+pub fn statements(outcome: &Outcome, facts: Facts<'_>) -> Vec<Statement> {
+    let version = facts.version;
+    let rolling = || format!("Revision {version} is rolling out.");
+    let progressing = |reason, message: String| late(facts.deadline, reason, message);
+    match outcome {
+        Outcome::Blocked(text) => vec![say("Progressing", Truth::False, "Blocked", text.clone())],
+        Outcome::Failed(text) => {
+            let mut said = vec![progressing("Retrying", text.clone())];
+            if facts.had_available {
+                said.push(say("Available", Truth::Unknown, "Reconciling", text.clone()));
+            }
+            said
+        }
+        Outcome::Refused(text) => vec![progressing("Retrying", text.clone())],
+        Outcome::Removing(detail) => {
+            let text =
+                detail.as_ref().map_or_else(|| REMOVING.to_owned(), |detail| format!("{REMOVING}; {detail}"));
+            vec![progressing("Retrying", text)]
+        }
+        Outcome::RemovalFailed(text) => vec![progressing("Retrying", text.clone())],
+        Outcome::Archived => {
+            let text = "revision is archived";
+            vec![
+                say("Available", Truth::Unknown, "Archived", text.to_owned()),
+                say("Progressing", Truth::False, "Archived", text.to_owned()),
+            ]
+        }
+        Outcome::Processed { phases, .. } if outcome.is_complete() => {
+            let progress = if phases.iter().any(PhaseState::is_mixed) {
+                progressing("RollingOut", rolling())
+            } else {
+                say("Progressing", Truth::True, "Succeeded", format!("Revision {version} has rolled out."))
+            };
+            vec![
+                progress,
+                say(
+                    "Available",
+                    Truth::True,
+                    "ProbesSucceeded",
+                    "Objects are available and pass all probes.".to_owned(),
+                ),
+                say("Succeeded", Truth::True, "Succeeded", "Revision succeeded rolling out.".to_owned()),
+            ]
+        }
+        Outcome::Processed { phases, .. } => {
+            let failing: Vec<String> =
+                phases.iter().filter(|phase| !phase.is_complete()).filter_map(PhaseState::failing).collect();
+            let available = if failing.is_empty() {
+                say("Available", Truth::False, "RollingOut", rolling())
+            } else {
+                say("Available", Truth::False, "ProbeFailure", failing.join("\n"))
+            };
+            vec![progressing("RollingOut", rolling()), available]
+        }
+    }
+}
+
+/// A `Progressing=True` statement, or what replaces it once the deadline has passed.
+fn late(deadline: Deadline, reason: &'static str, message: String) -> Statement {
+    match deadline {
+        Deadline::Passed { minutes } => say(
+            "Progressing",
+            Truth::False,
+            "ProgressDeadlineExceeded",
+            format!("Revision has not rolled out for {minutes} minute(s). Last status: {message}"),
+        ),
+        Deadline::None | Deadline::Ahead(_) => say("Progressing", Truth::True, reason, message),
+    }
+}
+
+fn say(condition: &'static str, status: Truth, reason: &'static str, message: String) -> Statement {
+    Statement { condition, status, reason, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn object(name: &str, progressed: bool, verdict: Verdict) -> ObjectState {
+        ObjectState { title: format!("ConfigMap.v1 n/{name}"), progressed, settled: true, verdict }
+    }
+
+    fn processed(phases: Vec<Vec<ObjectState>>, total: usize) -> Outcome {
+        Outcome::Processed {
+            phases: phases.into_iter().map(|objects| PhaseState { objects }).collect(),
+            total,
+        }
+    }
+
+    /// Every outcome with every fact that matters to it, in one text.
+    #[test]
+    fn all_statements() {
+        let ready = |name: &str| object(name, false, Verdict::yes());
+        let unsettled = ObjectState { settled: false, ..ready("w") };
+        let text = || "text".to_owned();
+        let mut said = String::new();
+        for (case, outcome) in [
+            ("blocked", Outcome::Blocked(text())),
+            ("failed", Outcome::Failed(text())),
+            ("refused", Outcome::Refused(text())),
+            ("complete", processed(vec![vec![ready("a")], vec![]], 2)),
+            ("complete but mixed", processed(vec![vec![ready("a"), object("b", true, Verdict::yes())]], 1)),
+            ("complete, all progressed", processed(vec![vec![object("b", true, Verdict::yes())]], 1)),
+            (
+                "first phase waits",
+                processed(
+                    vec![vec![
+                        ready("a"),
+                        object("b", false, Verdict::no("x")),
+                        object("c", false, Verdict::no("y")),
+                    ]],
+                    2,
+                ),
+            ),
+            (
+                "two phases fail",
+                processed(
+                    vec![
+                        vec![object("b", false, Verdict::all([Verdict::no("x"), Verdict::no("z")]))],
+                        vec![object("c", false, Verdict::unknown("y"))],
+                    ],
+                    2,
+                ),
+            ),
+            ("nothing fails, nothing settled", processed(vec![vec![unsettled]], 1)),
+            ("removing", Outcome::Removing(None)),
+            ("removing, with detail", Outcome::Removing(Some("2 custom resources remain".to_owned()))),
+            ("removal failed", Outcome::RemovalFailed(text())),
+            ("archived", Outcome::Archived),
+        ] {
+            for had_available in [false, true] {
+                for deadline in [
+                    Deadline::None,
+                    Deadline::Ahead(Duration::from_secs(1)),
+                    Deadline::Passed { minutes: 10 },
+                ] {
+                    let got = statements(&outcome, Facts { version: "1.0.0", had_available, deadline });
+                    if deadline == Deadline::Ahead(Duration::from_secs(1)) {
+                        let none = statements(
+                            &outcome,
+                            Facts { version: "1.0.0", had_available, deadline: Deadline::None },
+                        );
+                        assert_eq!(got, none, "a deadline ahead changes nothing");
+                        continue;
+                    }
+                    if had_available && !matches!(outcome, Outcome::Failed(_)) {
+                        continue;
+                    }
+                    said.push_str(&format!("# {case}, had Available: {had_available}, {deadline:?}\n"));
+                    for Statement { condition, status, reason, message } in got {
+                        said.push_str(&format!("{condition}={status:?}/{reason}: {message}\n"));
+                    }
+                }
+            }
+        }
+        insta::assert_snapshot!(said);
+    }
+
+    #[test]
+    fn an_absent_version_leaves_two_spaces() {
+        let facts = Facts { version: "", had_available: false, deadline: Deadline::None };
+        let said = statements(&processed(vec![], 0), facts);
+        assert_eq!(said[0].message, "Revision  has rolled out.");
+    }
+}

@@ -1,0 +1,148 @@
+//! What happens to an object when its revision is archived or deleted.
+//!
+//! Only what the revision controls is deleted; whatever another one controls merely loses our reference (revisions §12
+//! with §17 row 1). Phases go in reverse; a phase is gone before the one before it starts.
+
+use olm_core::Object;
+
+use crate::desired::{Us, owner_refs};
+use crate::keys;
+
+/// Why a revision is torn down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// A newer revision replaced it, or somebody archived it.
+    Archive,
+    /// It is being deleted, most often with its extension.
+    Delete,
+    /// Its objects shall stay: orphaning deletion, or the extension says `deletion-policy: keep`.
+    Keep,
+}
+
+/// What the object looks like to the teardown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// We are its controller.
+    pub controlled: bool,
+    /// We are among its owners.
+    pub owned: bool,
+    /// It is being deleted already.
+    pub terminating: bool,
+    /// Its manifest says that it shall be kept.
+    pub keep: bool,
+    /// A revision in force has it in its content and will take it over.
+    pub awaited: bool,
+}
+
+/// What to do with an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Removal {
+    /// Nothing; it is gone as far as we are concerned.
+    Gone,
+    /// Delete it, with UID and resourceVersion as preconditions, and wait until it is gone.
+    Delete,
+    /// Wait: it is on its way, or a sibling is about to take it over.
+    Wait,
+    /// Take our owner reference out; another owner has it.
+    Unlink,
+    /// Leave it in the cluster without an owner: take out reference and marks.
+    Release,
+}
+
+/// Reduces a live object to what the table looks at.
+pub fn standing(content: &Object, live: &Object, us: &Us, awaited: bool) -> Standing {
+    let owners = owner_refs(live);
+    let ours = owners.iter().find(|owner| us.is(owner));
+    Standing {
+        controlled: ours.is_some_and(|owner| owner.controller),
+        owned: ours.is_some(),
+        terminating: live
+            .metadata()
+            .is_some_and(|metadata| metadata.get("deletionTimestamp").is_some_and(|at| !at.is_null())),
+        keep: content.annotations().get(keys::DELETION_POLICY) == Some(&keys::DELETION_POLICY_KEEP),
+        awaited,
+    }
+}
+
+/// The table: what to do with an object that exists.
+pub fn remove(standing: Standing, reason: Reason) -> Removal {
+    let Standing { controlled, owned, terminating, keep, awaited } = standing;
+    match (owned, controlled, reason) {
+        (false, ..) => Removal::Gone,
+        (true, false, Reason::Archive | Reason::Delete) => Removal::Unlink,
+        (true, false, Reason::Keep) => Removal::Unlink,
+        (true, true, Reason::Keep) => Removal::Release,
+        (true, true, Reason::Archive) if awaited => Removal::Wait,
+        (true, true, Reason::Archive | Reason::Delete) if keep => Removal::Release,
+        (true, true, Reason::Archive | Reason::Delete) if terminating => Removal::Wait,
+        (true, true, Reason::Archive | Reason::Delete) => Removal::Delete,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::desired::test_us;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn the_whole_table() {
+        let mut table = String::new();
+        for reason in [Reason::Archive, Reason::Delete, Reason::Keep] {
+            for (owner, controlled, owned) in
+                [("stranger", false, false), ("owner", false, true), ("controller", true, true)]
+            {
+                for bits in 0..8_u8 {
+                    let standing = Standing {
+                        controlled,
+                        owned,
+                        terminating: bits & 1 > 0,
+                        keep: bits & 2 > 0,
+                        awaited: bits & 4 > 0,
+                    };
+                    let words: Vec<&str> = [
+                        (standing.terminating, "terminating"),
+                        (standing.keep, "keep"),
+                        (standing.awaited, "awaited"),
+                    ]
+                    .into_iter()
+                    .filter_map(|(set, word)| set.then_some(word))
+                    .collect();
+                    let removal = remove(standing, reason);
+                    assert!(
+                        controlled || !matches!(removal, Removal::Delete | Removal::Release),
+                        "only what we control"
+                    );
+                    table.push_str(&format!("{reason:?} {owner} [{}]: {removal:?}\n", words.join(" ")));
+                }
+            }
+        }
+        insta::assert_snapshot!(table);
+    }
+
+    /// rule: revisions §12, the most dangerous defect: an equal number on somebody else's object means nothing.
+    #[test]
+    fn an_equal_number_gives_no_right_to_delete() {
+        let live = |uid: &str, controller: bool| {
+            Object::from_value(json!({"metadata": {
+                "annotations": {"olm.operatorframework.io/revision": "2"},
+                "ownerReferences": [{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet", "name": "e-2",
+                                     "uid": uid, "controller": controller}],
+            }}))
+            .unwrap()
+        };
+        let content = Object::default();
+        let run = |live: &Object| remove(standing(&content, live, &test_us(), false), Reason::Archive);
+        assert_eq!(run(&live("other", true)), Removal::Gone);
+        assert_eq!(run(&live("u2", false)), Removal::Unlink);
+        assert_eq!(run(&live("u2", true)), Removal::Delete);
+    }
+
+    #[test]
+    fn the_manifest_may_ask_to_be_kept() {
+        let annotations: Value = json!({"olm.operatorframework.io/deletion-policy": "keep"});
+        let content = Object::from_value(json!({"metadata": {"annotations": annotations}})).unwrap();
+        assert!(standing(&content, &Object::default(), &test_us(), false).keep);
+        assert!(!standing(&Object::default(), &Object::default(), &test_us(), false).keep);
+    }
+}
