@@ -1,0 +1,387 @@
+//! Typed decoding of normalised objects as Go decodes into structs (fbc §5): member names match whatever
+//! their case, unknown members are ignored, `null` leaves the zero value, a wrong type is an error in Go's
+//! words. Of several spellings of one member the last in byte order wins.
+
+use std::{collections::BTreeMap, fmt, marker::PhantomData};
+
+use base64::{
+    Engine as _, alphabet,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
+use serde::{
+    Deserialize,
+    de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+/// Where a value sits, for error texts: the innermost struct and the members from the root.
+#[derive(Clone, Copy)]
+pub(crate) struct Path<'a> {
+    pub(crate) parent: Option<&'a Path<'a>>,
+    pub(crate) owner: &'static str,
+    pub(crate) member: &'static str,
+}
+
+impl Path<'_> {
+    /// `json: cannot unmarshal <found> into Go struct field <path> of type <wanted>`.
+    pub(crate) fn mismatch<E: de::Error>(&self, found: &str, wanted: &str) -> E {
+        E::custom(format_args!("json: cannot unmarshal {found} into Go struct field {self} of type {wanted}"))
+    }
+
+    fn members(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(parent) = self.parent {
+            parent.members(f)?;
+        }
+        write!(f, ".{}", self.member)
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.owner)?;
+        self.members(f)
+    }
+}
+
+/// A type that can be read as Go would read it: each kind of JSON value is refused unless the type says
+/// otherwise, and `null` is no value at all.
+pub(crate) trait Decode: Sized {
+    /// The type's name in Go's error texts.
+    fn go_type() -> String;
+
+    fn from_bool<E: de::Error>(_: bool, path: &Path<'_>) -> Result<Self, E> {
+        Err(path.mismatch("bool", &Self::go_type()))
+    }
+
+    fn from_text<E: de::Error>(_: &str, path: &Path<'_>) -> Result<Self, E> {
+        Err(path.mismatch("string", &Self::go_type()))
+    }
+
+    fn from_list<'de, A: SeqAccess<'de>>(_: A, path: &Path<'_>) -> Result<Self, A::Error> {
+        Err(path.mismatch("array", &Self::go_type()))
+    }
+
+    fn from_object<'de, A: MapAccess<'de>>(_: A, path: &Path<'_>) -> Result<Self, A::Error> {
+        Err(path.mismatch("object", &Self::go_type()))
+    }
+
+    fn decode<'de, D: Deserializer<'de>>(value: D, path: &Path<'_>) -> Result<Option<Self>, D::Error> {
+        value.deserialize_any(Kinds { path, wanted: PhantomData })
+    }
+}
+
+/// Sends each kind of JSON value to its method of [`Decode`].
+struct Kinds<'p, T> {
+    path: &'p Path<'p>,
+    wanted: PhantomData<T>,
+}
+
+impl<'de, T: Decode> Visitor<'de> for Kinds<'_, T> {
+    type Value = Option<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&T::go_type())
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Self::Value, E> {
+        T::from_bool(value, self.path).map(Some)
+    }
+
+    fn visit_i64<E: de::Error>(self, _: i64) -> Result<Self::Value, E> {
+        Err(self.path.mismatch("number", &T::go_type()))
+    }
+
+    fn visit_u64<E: de::Error>(self, _: u64) -> Result<Self::Value, E> {
+        Err(self.path.mismatch("number", &T::go_type()))
+    }
+
+    fn visit_f64<E: de::Error>(self, _: f64) -> Result<Self::Value, E> {
+        Err(self.path.mismatch("number", &T::go_type()))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+        T::from_text(text, self.path).map(Some)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
+        T::from_list(items, self.path).map(Some)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Self::Value, A::Error> {
+        T::from_object(members, self.path).map(Some)
+    }
+}
+
+pub(crate) struct Seed<'p, T> {
+    path: &'p Path<'p>,
+    wanted: PhantomData<T>,
+}
+
+impl<'p, T> Seed<'p, T> {
+    pub(crate) fn new(path: &'p Path<'p>) -> Self {
+        Self { path, wanted: PhantomData }
+    }
+}
+
+impl<'de, T: Decode> DeserializeSeed<'de> for Seed<'_, T> {
+    type Value = Option<T>;
+
+    fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<Option<T>, D::Error> {
+        T::decode(value, self.path)
+    }
+}
+
+impl Decode for String {
+    fn go_type() -> String {
+        "string".to_owned()
+    }
+
+    fn from_text<E: de::Error>(text: &str, _: &Path<'_>) -> Result<Self, E> {
+        Ok(text.to_owned())
+    }
+}
+
+impl Decode for bool {
+    fn go_type() -> String {
+        "bool".to_owned()
+    }
+
+    fn from_bool<E: de::Error>(value: bool, _: &Path<'_>) -> Result<Self, E> {
+        Ok(value)
+    }
+}
+
+/// Bytes written as base64; line ends inside are tolerated.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Base64(pub Vec<u8>);
+
+impl Decode for Base64 {
+    fn go_type() -> String {
+        "[]uint8".to_owned()
+    }
+
+    fn from_text<E: de::Error>(text: &str, _: &Path<'_>) -> Result<Self, E> {
+        decode_base64(text).map(Base64).map_err(E::custom)
+    }
+}
+
+/// Standard base64 with padding, CR and LF skipped.
+///
+/// # Errors
+/// `illegal base64 data at input byte N`.
+pub(crate) fn decode_base64(text: &str) -> Result<Vec<u8>, String> {
+    let engine = GeneralPurpose::new(
+        &alphabet::STANDARD,
+        GeneralPurposeConfig::new()
+            .with_decode_padding_mode(DecodePaddingMode::RequireCanonical)
+            .with_decode_allow_trailing_bits(true),
+    );
+    let compact: Vec<u8> = text.bytes().filter(|b| !matches!(b, b'\r' | b'\n')).collect();
+    engine.decode(&compact).map_err(|error| {
+        let at = match error {
+            base64::DecodeError::InvalidByte(at, _)
+            | base64::DecodeError::InvalidLastSymbol { offset: at, .. } => at,
+            _ => compact.len() / 4 * 4,
+        };
+        format!("illegal base64 data at input byte {at}")
+    })
+}
+
+/// Any JSON value, kept as its normalised text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Json(Box<str>);
+
+impl Json {
+    pub(crate) fn null() -> Self {
+        Self("null".into())
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The value as a tree.
+    pub fn to_value(&self) -> serde_json::Value {
+        serde_json::from_str(&self.0).unwrap_or_default()
+    }
+
+    pub(crate) fn read<T: Decode + Default>(&self, owner: &'static str) -> Result<T, String> {
+        read(self.0.as_bytes(), owner)
+    }
+}
+
+impl Decode for Json {
+    fn decode<'de, D: Deserializer<'de>>(value: D, _: &Path<'_>) -> Result<Option<Self>, D::Error> {
+        Ok(Some(Self(Box::<RawValue>::deserialize(value)?.into())))
+    }
+
+    fn go_type() -> String {
+        "json.RawMessage".to_owned()
+    }
+}
+
+impl<T: Decode + Default> Decode for Vec<T> {
+    fn go_type() -> String {
+        format!("[]{}", T::go_type())
+    }
+
+    fn from_list<'de, A: SeqAccess<'de>>(mut items: A, path: &Path<'_>) -> Result<Self, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element_seed(Seed::<T>::new(path))? {
+            list.push(item.unwrap_or_default());
+        }
+        Ok(list)
+    }
+}
+
+impl<T: Decode> Decode for Option<T> {
+    fn decode<'de, D: Deserializer<'de>>(value: D, path: &Path<'_>) -> Result<Option<Self>, D::Error> {
+        T::decode(value, path).map(|value| value.map(Some))
+    }
+
+    fn go_type() -> String {
+        T::go_type()
+    }
+}
+
+impl<T: Decode + Default> Decode for BTreeMap<String, T> {
+    fn go_type() -> String {
+        format!("map[string]{}", T::go_type())
+    }
+
+    fn from_object<'de, A: MapAccess<'de>>(mut members: A, path: &Path<'_>) -> Result<Self, A::Error> {
+        let mut map = BTreeMap::new();
+        while let Some(key) = members.next_key::<String>()? {
+            let value = members.next_value_seed(Seed::<T>::new(path))?;
+            map.insert(key, value.unwrap_or_default());
+        }
+        Ok(map)
+    }
+}
+
+/// Whether a member name is `name` (lower-case ASCII) under Go's simple folding.
+pub(crate) fn folds_to(key: &str, name: &str) -> bool {
+    if key.len() == name.len() {
+        return key.eq_ignore_ascii_case(name);
+    }
+    let fold = |c: char| match c {
+        '\u{17F}' => 's',
+        '\u{212A}' => 'k',
+        c => c.to_ascii_lowercase(),
+    };
+    key.chars().map(fold).eq(name.chars().map(fold))
+}
+
+/// Declares structs whose members are read as Go reads them.
+macro_rules! go_struct {
+    ($(
+        $(#[$doc:meta])*
+        $vis:vis struct $name:ident ($owner:literal, $go:literal) {
+            $( $(#[$member_doc:meta])* $field_vis:vis $field:ident : $type:ty = $member:literal ),* $(,)?
+        }
+    )*) => { $(
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, Default)]
+        $vis struct $name { $( $(#[$member_doc])* $field_vis $field: $type ),* }
+
+        impl $crate::decode::Decode for $name {
+            fn go_type() -> String {
+                $go.to_owned()
+            }
+
+            fn from_object<'de, A: serde::de::MapAccess<'de>>(
+                mut members: A,
+                path: &$crate::decode::Path<'_>,
+            ) -> Result<Self, A::Error> {
+                let mut found = $name::default();
+                let parent = (!path.member.is_empty()).then_some(path);
+                while let Some(key) = members.next_key::<std::borrow::Cow<'de, str>>()? {
+                    $( if $crate::decode::folds_to(&key, $member) {
+                        let path = $crate::decode::Path { parent, owner: $owner, member: $member };
+                        if let Some(value) = members.next_value_seed($crate::decode::Seed::<$type>::new(&path))? {
+                            found.$field = value;
+                        }
+                        continue;
+                    } )*
+                    members.next_value::<serde::de::IgnoredAny>()?;
+                }
+                Ok(found)
+            }
+        }
+    )* };
+}
+pub(crate) use go_struct;
+
+/// Reads one object. `owner` names the root in messages about the value itself.
+pub(crate) fn read<T: Decode + Default>(json: &[u8], owner: &'static str) -> Result<T, String> {
+    let root = Path { parent: None, owner, member: "" };
+    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    let value = T::decode(&mut deserializer, &root).map_err(|error| {
+        let text = error.to_string();
+        // serde_json adds where in the line it was; Go does not
+        let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
+        let root = format!("into Go struct field {owner}. of type ");
+        text.replace(&root, "into Go value of type ")
+    })?;
+    Ok(value.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    go_struct! {
+        struct Inner("E", "main.E") {
+                name: String = "name",
+                skips: Vec<String> = "skips",
+                data: Base64 = "base64data",
+        }
+        struct Outer("C", "main.C") {
+                name: String = "name",
+                entries: Vec<Inner> = "entries",
+        }
+    }
+
+    #[test]
+    fn sentences_are_those_of_go() {
+        for (input, want) in [
+            (r#"{"name":5}"#, "json: cannot unmarshal number into Go struct field C.name of type string"),
+            (
+                r#"{"entries":[{"name":5}]}"#,
+                "json: cannot unmarshal number into Go struct field E.entries.name of type string",
+            ),
+            (
+                r#"{"entries":{"a":1}}"#,
+                "json: cannot unmarshal object into Go struct field C.entries of type []main.E",
+            ),
+            (
+                r#"{"entries":["x"]}"#,
+                "json: cannot unmarshal string into Go struct field C.entries of type main.E",
+            ),
+            (
+                r#"{"entries":[{"skips":[true]}]}"#,
+                "json: cannot unmarshal bool into Go struct field E.entries.skips of type string",
+            ),
+            (r#"[]"#, "json: cannot unmarshal array into Go value of type main.C"),
+            (r#"{"entries":[{"base64data":"@@"}]}"#, "illegal base64 data at input byte 0"),
+        ] {
+            assert_eq!(read::<Outer>(input.as_bytes(), "C").unwrap_err(), want, "{input}");
+        }
+    }
+
+    #[test]
+    fn names_match_whatever_their_case() {
+        let json = "{\"ENTRIES\":[{\"Name\":\"e\",\"name\":null,\"\u{17f}kip\u{17f}\":[\"a\",null]},null],\"Name\":\"x\",\"nAME\":\"y\",\"other\":[{}]}";
+        let found: Outer = read(json.as_bytes(), "C").unwrap();
+        assert_eq!(found.name, "y");
+        assert_eq!(found.entries.len(), 2);
+        assert_eq!(found.entries[0].name, "e");
+        assert_eq!(found.entries[0].skips, ["a", ""]);
+        assert_eq!(read::<Outer>(b"null", "C").unwrap(), Outer::default());
+    }
+}

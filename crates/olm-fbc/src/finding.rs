@@ -1,0 +1,74 @@
+//! What is wrong with a catalog: data first, text late.
+
+use std::fmt;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// `opm validate` refuses it too, or the entry had to be left out.
+    Error,
+    /// It works, but probably not as meant.
+    Warning,
+}
+
+/// Which object a finding is about. Empty members are unknown.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Subject {
+    /// Package.
+    pub package: String,
+    /// Schema.
+    pub schema: String,
+    /// Name.
+    pub name: String,
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Finding {
+    /// How bad.
+    pub severity: Severity,
+    /// Short name of the rule, such as `A12` or `channel-head` (fbc §8).
+    pub rule: &'static str,
+    /// What it is about.
+    pub subject: Subject,
+    /// The sentence, the reference's where it has one.
+    pub message: String,
+    /// What would mend it.
+    pub hint: Option<String>,
+}
+
+impl Finding {
+    /// An error.
+    pub fn error(rule: &'static str, subject: Subject, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Error, rule, subject, message: message.into(), hint: None }
+    }
+
+    /// A warning.
+    pub fn warning(rule: &'static str, subject: Subject, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, rule, subject, message: message.into(), hint: None }
+    }
+
+    /// The same with a hint.
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, "; {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Subject {
+    /// A subject from a meta's head.
+    pub fn of(meta: &crate::Meta) -> Self {
+        Self { package: meta.package.clone(), schema: meta.schema.clone(), name: meta.name.clone() }
+    }
+}
