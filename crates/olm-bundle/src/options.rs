@@ -1,0 +1,54 @@
+//! What decides, beside the bundle itself, how it renders.
+
+use serde_json::Value;
+
+/// Feature gates that rendering knows; all on is the project's default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gates {
+    /// `SingleOwnNamespaceInstallSupport`: bundles without AllNamespaces may be installed.
+    pub single_own_namespace: bool,
+    /// `DeploymentConfig`: `deploymentConfig` may be used in the configuration.
+    pub deployment_config: bool,
+}
+
+impl Default for Gates {
+    fn default() -> Self {
+        Self { single_own_namespace: true, deployment_config: true }
+    }
+}
+
+/// Who issues the serving certificates of webhooks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CertProvider {
+    /// cert-manager, through an Issuer and a Certificate that are rendered.
+    CertManager,
+    /// OpenShift's service-ca, through annotations.
+    ServiceCa,
+    /// The project's own controller: it writes the Secret that pods mount and the `caBundle`s, neither is rendered.
+    BuiltIn,
+}
+
+/// How to render a bundle.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RenderOptions {
+    /// Namespace that the operator runs in.
+    pub install_namespace: String,
+    /// `spec.config.inline`, if there is any.
+    pub config: Option<Value>,
+    /// Issuer of serving certificates; without one, bundles with webhooks are refused.
+    pub cert_provider: Option<CertProvider>,
+    /// Feature gates.
+    pub gates: Gates,
+}
+
+impl RenderOptions {
+    /// No configuration, built-in certificates, every gate on.
+    pub fn new(install_namespace: impl Into<String>) -> Self {
+        Self {
+            install_namespace: install_namespace.into(),
+            config: None,
+            cert_provider: Some(CertProvider::BuiltIn),
+            gates: Gates::default(),
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! The files of a registry+v1 bundle, read once into a [`RegistryV1`]. Rule: bundle-rendering §2.
+//!
+//! Paths are the ones every bundle uses; image labels that would relocate them are not looked at. Files are taken in
+//! path order whatever order they come in. A file in `manifests/` that has no manifest's name and holds no manifest (a
+//! README, say) is left out with a warning instead of failing the bundle.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use olm_core::Object;
+use olm_yaml::{Documents, Limits, ReadError};
+use serde_json::Value;
+
+use crate::csv::{Csv, undeclared};
+use crate::kube::{ShapeError, component, conform};
+use crate::properties;
+
+const ANNOTATIONS: &str = "metadata/annotations.yaml";
+const PROPERTIES: &str = "metadata/properties.yaml";
+const MANIFESTS: &str = "manifests";
+const PACKAGE_KEY: &str = "operators.operatorframework.io.bundle.package.v1";
+
+/// Bytes that all files of one bundle may have together. The largest published bundle has 7 MB.
+const BUNDLE_BYTES: u64 = 64 << 20;
+/// Files that one bundle may have below `manifests/` and `metadata/`.
+const BUNDLE_FILES: usize = 10_000;
+/// How deep lists may hold lists.
+const LIST_DEPTH: usize = 16;
+
+/// A parsed registry+v1 bundle.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RegistryV1 {
+    /// Package of `metadata/annotations.yaml`; may be empty, which validation refuses.
+    pub package_name: String,
+    /// The ClusterServiceVersion.
+    pub csv: Csv,
+    /// CustomResourceDefinitions in file order, members that Kubernetes does not declare removed.
+    pub crds: Vec<Object>,
+    /// Every other object, untouched, in file order.
+    pub others: Vec<Object>,
+    /// What was left out or looks wrong but stops nothing.
+    pub warnings: Vec<String>,
+}
+
+/// Why files are no registry+v1 bundle.
+#[derive(Debug, thiserror::Error)]
+pub enum ParseError {
+    /// `metadata/annotations.yaml` is missing.
+    #[error("open metadata/annotations.yaml: no such file or directory")]
+    NoAnnotations,
+    /// `metadata/annotations.yaml` is not what it should be.
+    #[error("{message}")]
+    Annotations {
+        /// What is wrong.
+        message: String,
+    },
+    /// There is no `manifests/`.
+    #[error("stat manifests: no such file or directory")]
+    NoManifests,
+    /// `manifests/` is not flat.
+    #[error(
+        "subdirectories are not allowed within the \"manifests\" directory of the bundle image filesystem: found {path:?}"
+    )]
+    SubDirectory {
+        /// The sub-directory.
+        path: String,
+    },
+    /// A manifest cannot be read.
+    #[error("error parsing objects in {path:?}: {message}{}", also(.more))]
+    Objects {
+        /// The first file that cannot be read.
+        path: String,
+        /// What is wrong with it.
+        message: String,
+        /// Further files that cannot be read.
+        more: Vec<String>,
+    },
+    /// There is no CSV.
+    #[error("no ClusterServiceVersion found in \"manifests\"")]
+    NoCsv,
+    /// There is more than one CSV; which one is meant cannot be known.
+    #[error("more than one ClusterServiceVersion found in \"manifests\": {}; a bundle holds exactly one", .names.join(", "))]
+    SeveralCsvs {
+        /// Their names.
+        names: Vec<String>,
+    },
+    /// Properties of the bundle cannot be read.
+    #[error(transparent)]
+    Properties(#[from] properties::PropertiesError),
+    /// The bundle is larger than any bundle is.
+    #[error("the bundle has more than {limit} {what} below manifests/ and metadata/")]
+    TooLarge {
+        /// How many are allowed.
+        limit: u64,
+        /// Of what.
+        what: &'static str,
+    },
+    /// A file could not be read.
+    #[error("cannot read {path}")]
+    Read {
+        /// Path inside the bundle.
+        path: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+fn also(files: &[String]) -> String {
+    if files.is_empty() {
+        return String::new();
+    }
+    let shown: Vec<_> = files.iter().take(3).map(|path| format!("{path:?}")).collect();
+    let rest = if files.len() > shown.len() {
+        format!(" and {} more", files.len() - shown.len())
+    } else {
+        String::new()
+    };
+    format!("; not readable either: {}{rest}", shown.join(", "))
+}
+
+impl RegistryV1 {
+    /// Reads a bundle from its files: paths relative to the bundle's root, with `/`. Files outside `manifests/` and
+    /// `metadata/` are ignored; a path that ends in `/` is a directory.
+    ///
+    /// # Errors
+    /// When the files are no registry+v1 bundle.
+    pub fn from_files<P, B>(files: impl IntoIterator<Item = (P, B)>) -> Result<Self, ParseError>
+    where
+        P: Into<String>,
+        B: AsRef<[u8]>,
+    {
+        let mut by_path = BTreeMap::new();
+        let mut bytes = 0_u64;
+        for (path, content) in files {
+            let path: String = path.into();
+            let path = path.trim_start_matches("./").trim_start_matches('/').to_owned();
+            if path == ANNOTATIONS || path == PROPERTIES || path.starts_with("manifests/") {
+                bytes += content.as_ref().len() as u64;
+                by_path.insert(path, content);
+            }
+        }
+        if bytes > BUNDLE_BYTES {
+            return Err(ParseError::TooLarge { limit: BUNDLE_BYTES, what: "bytes" });
+        }
+        if by_path.len() > BUNDLE_FILES {
+            return Err(ParseError::TooLarge { limit: BUNDLE_FILES as u64, what: "files" });
+        }
+
+        let annotations = by_path.get(ANNOTATIONS).ok_or(ParseError::NoAnnotations)?;
+        let package_name = package_name(annotations.as_ref())?;
+        let mut warnings = Vec::new();
+        let manifests = manifests(&by_path, &mut warnings)?;
+        let mut classified = classify(manifests, &mut warnings)?;
+        let csv = match classified.csvs.len() {
+            0 => return Err(ParseError::NoCsv),
+            1 => classified.csvs.remove(0),
+            _ => {
+                return Err(ParseError::SeveralCsvs {
+                    names: classified.csvs.into_iter().map(|csv| csv.name).collect(),
+                });
+            }
+        };
+        let csv = properties::merge(csv, by_path.get(PROPERTIES).map(AsRef::as_ref))?;
+        Ok(Self { package_name, csv, crds: classified.crds, others: classified.others, warnings })
+    }
+
+    /// Reads a bundle from an unpacked directory. Symbolic links are not followed.
+    ///
+    /// # Errors
+    /// When a file cannot be read or the files are no registry+v1 bundle.
+    pub fn load_dir(root: &Path) -> Result<Self, ParseError> {
+        let mut files = Vec::new();
+        for file in [ANNOTATIONS, PROPERTIES] {
+            match read(root, file) {
+                Ok(content) => files.push((file.to_owned(), content)),
+                Err(source) if source.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => return Err(ParseError::Read { path: file.to_owned(), source }),
+            }
+        }
+        let failed = |source| ParseError::Read { path: MANIFESTS.to_owned(), source };
+        let entries = match fs::read_dir(root.join(MANIFESTS)) {
+            Ok(entries) => entries,
+            Err(source) if source.kind() == io::ErrorKind::NotFound => {
+                return Err(if files.iter().any(|(path, _)| path == ANNOTATIONS) {
+                    ParseError::NoManifests
+                } else {
+                    ParseError::NoAnnotations
+                });
+            }
+            Err(source) => return Err(failed(source)),
+        };
+        let mut total = 0_u64;
+        for entry in entries {
+            let entry = entry.map_err(failed)?;
+            let path = format!("{MANIFESTS}/{}", entry.file_name().to_string_lossy());
+            let kind = entry.file_type().map_err(failed)?;
+            if kind.is_dir() {
+                files.push((format!("{path}/"), Vec::new()));
+            } else if kind.is_file() {
+                total += entry.metadata().map_err(failed)?.len();
+                if total > BUNDLE_BYTES {
+                    return Err(ParseError::TooLarge { limit: BUNDLE_BYTES, what: "bytes" });
+                }
+                let content =
+                    read(root, &path).map_err(|source| ParseError::Read { path: path.clone(), source })?;
+                files.push((path, content));
+            }
+        }
+        Self::from_files(files)
+    }
+}
+
+fn read(root: &Path, path: &str) -> io::Result<Vec<u8>> {
+    fs::read(root.join(path))
+}
+
+/// Bounds on one file: a bundle's own bound, little nesting.
+pub(crate) fn limits() -> Limits {
+    Limits { stream_bytes: BUNDLE_BYTES, documents: 10_000, depth: 120, ..Limits::default() }
+}
+
+fn package_name(annotations: &[u8]) -> Result<String, ParseError> {
+    let value = single_document(annotations).map_err(|message| ParseError::Annotations { message })?;
+    let package = value.get("annotations").and_then(|annotations| annotations.get(PACKAGE_KEY));
+    match package {
+        None | Some(Value::Null) => Ok(String::new()),
+        Some(Value::String(name)) => Ok(name.clone()),
+        Some(_) => Err(ParseError::Annotations {
+            message: format!("{ANNOTATIONS}: annotations.{PACKAGE_KEY} must be a string"),
+        }),
+    }
+}
+
+/// The first document of a file; an empty file is null.
+pub(crate) fn single_document(bytes: &[u8]) -> Result<Value, String> {
+    match Documents::from_bytes(bytes, limits()).next() {
+        None => Ok(Value::Null),
+        Some(Ok(json)) => serde_json::from_slice(&json).map_err(|error| error.to_string()),
+        Some(Err(error)) => Err(sentence(&error)),
+    }
+}
+
+/// What is wrong, in the words of the reference's parser.
+fn sentence(error: &ReadError) -> String {
+    error.as_parse().map_or_else(|| error.to_string(), |parse| parse.message.clone())
+}
+
+/// An object and the file that holds it.
+struct Manifest {
+    path: String,
+    object: Object,
+}
+
+fn manifests<B: AsRef<[u8]>>(
+    files: &BTreeMap<String, B>,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<Manifest>, ParseError> {
+    let mut read = Vec::new();
+    let mut present = false;
+    let mut failures: Vec<(String, String)> = Vec::new();
+    for (path, content) in files.range(format!("{MANIFESTS}/")..) {
+        let Some(name) = path.strip_prefix("manifests/") else { break };
+        present = true;
+        if let Some((folder, _)) = name.split_once('/') {
+            if !failures.is_empty() {
+                break;
+            }
+            return Err(ParseError::SubDirectory { path: format!("{MANIFESTS}/{folder}") });
+        }
+        match objects(path, content.as_ref()) {
+            Ok(found) => read.extend(found.into_iter().map(|object| Manifest { path: path.clone(), object })),
+            Err(message) if is_manifest_name(name) => failures.push((path.clone(), message)),
+            Err(_) => {
+                warnings.push(format!("{path} holds no manifest and has no manifest's name; it is left out"))
+            }
+        }
+    }
+    if !present {
+        return Err(ParseError::NoManifests);
+    }
+    let mut failures = failures.into_iter();
+    match failures.next() {
+        Some((path, message)) => {
+            Err(ParseError::Objects { path, message, more: failures.map(|(path, _)| path).collect() })
+        }
+        None => Ok(read),
+    }
+}
+
+fn is_manifest_name(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    [".yaml", ".yml", ".json"].iter().any(|extension| lower.ends_with(extension))
+}
+
+fn objects(path: &str, content: &[u8]) -> Result<Vec<Object>, String> {
+    let mut found = Vec::new();
+    for document in Documents::from_bytes(content, limits()) {
+        let json = document.map_err(|error| format!("error parsing {path}: {}", sentence(&error)))?;
+        let value: Value =
+            serde_json::from_slice(&json).map_err(|error| format!("error parsing {path}: {error}"))?;
+        if !value.is_null() {
+            flatten(path, value, LIST_DEPTH, &mut found)?;
+        }
+    }
+    Ok(found)
+}
+
+/// Adds the object, or, where it is a list, what is in it.
+fn flatten(path: &str, value: Value, depth: usize, found: &mut Vec<Object>) -> Result<(), String> {
+    let mut object =
+        Object::from_value(value).map_err(|error| format!("unable to decode {path:?}: {error}"))?;
+    for (member, name) in [("kind", "Kind"), ("apiVersion", "apiVersion")] {
+        if object.0.get(member).and_then(Value::as_str).is_none_or(str::is_empty) {
+            let text: String = olm_core::go_json_string(&object.to_value()).chars().take(100).collect();
+            return Err(format!("unable to decode {path:?}: Object '{name}' is missing in '{text}'"));
+        }
+    }
+    if !object.kind().ends_with("List") || !object.0.get("items").is_some_and(Value::is_array) {
+        found.push(object);
+        return Ok(());
+    }
+    if depth == 0 {
+        return Err(format!("unable to decode {path:?}: lists are nested more than {LIST_DEPTH} deep"));
+    }
+    let kind = object.kind().strip_suffix("List").unwrap_or_default().to_owned();
+    let api_version = object.api_version().to_owned();
+    let Some(Value::Array(items)) = object.0.remove("items") else { return Ok(()) };
+    for mut item in items {
+        if let Some(members) = item.as_object_mut()
+            && !kind.is_empty()
+        {
+            members.entry("kind").or_insert_with(|| kind.as_str().into());
+            members.entry("apiVersion").or_insert_with(|| api_version.as_str().into());
+        }
+        flatten(path, item, depth - 1, found)?;
+    }
+    Ok(())
+}
+
+struct Classified {
+    csvs: Vec<Csv>,
+    crds: Vec<Object>,
+    others: Vec<Object>,
+}
+
+/// Sorts objects by kind; the group is not looked at.
+fn classify(manifests: Vec<Manifest>, warnings: &mut Vec<String>) -> Result<Classified, ParseError> {
+    let mut classified = Classified { csvs: Vec::new(), crds: Vec::new(), others: Vec::new() };
+    for Manifest { path, object } in manifests {
+        let wrong = |error: ShapeError| ParseError::Objects {
+            path: path.clone(),
+            message: error.to_string(),
+            more: Vec::new(),
+        };
+        match object.kind() {
+            "ClusterServiceVersion" => classified.csvs.push(Csv::read(object, warnings).map_err(wrong)?),
+            "CustomResourceDefinition" => {
+                let mut value = object.into_value();
+                let conformed = conform(&mut value, component::CRD, "").map_err(wrong)?;
+                let mut crd = Object::from_value(value).unwrap_or_default();
+                crd.0.remove("status");
+                let name = crd.name().to_owned();
+                warnings.extend(
+                    conformed
+                        .dropped
+                        .iter()
+                        .map(|at| undeclared(&format!("CustomResourceDefinition {name:?}: {at}"))),
+                );
+                classified.crds.push(crd);
+            }
+            _ => classified.others.push(object),
+        }
+    }
+    Ok(classified)
+}

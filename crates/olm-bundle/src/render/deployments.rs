@@ -1,0 +1,54 @@
+//! Deployments of the install strategy. Rule: bundle-rendering §9.6.
+
+use olm_core::Object;
+use serde_json::{Map, Value, json};
+
+use super::{Context, cert_volumes, certificates, overrides};
+use crate::csv::CsvDeployment;
+
+pub(super) fn deployments(context: &Context<'_>) -> Vec<Object> {
+    context.bundle.csv.deployments.iter().map(|deployment| one(context, deployment)).collect()
+}
+
+fn one(context: &Context<'_>, deployment: &CsvDeployment) -> Object {
+    let mut spec = deployment.spec.clone();
+    spec.insert("revisionHistoryLimit".to_owned(), 1.into());
+    annotate_template(context, member(&mut spec, "template"));
+    let mut metadata = json!({"name": deployment.name, "namespace": context.namespace()});
+    if !deployment.labels.is_empty() {
+        metadata["labels"] = json!(deployment.labels);
+    }
+    if let Some(secret) = certificates::secret(context, &deployment.name) {
+        cert_volumes::mount(member(member(&mut spec, "template"), "spec"), &secret);
+    }
+    let mut object = super::object(json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata,
+        "spec": spec,
+    }));
+    overrides::apply(&context.config.deployment, &mut object);
+    object
+}
+
+/// Annotations of the CSV, under those of the template, under what tells the operator where it is and what to watch.
+fn annotate_template(context: &Context<'_>, template: &mut Map<String, Value>) {
+    let own = member(member(template, "metadata"), "annotations");
+    for (key, value) in &context.bundle.csv.annotations {
+        own.entry(key.as_str()).or_insert_with(|| value.as_str().into());
+    }
+    own.insert("olm.targetNamespaces".to_owned(), context.targets.annotation().into());
+    own.insert("olm.operatorNamespace".to_owned(), context.namespace().into());
+}
+
+/// The object member of that name, made where it is missing.
+pub(super) fn member<'a>(parent: &'a mut Map<String, Value>, name: &str) -> &'a mut Map<String, Value> {
+    let value = parent.entry(name).or_insert_with(|| Value::Object(Map::new()));
+    if !value.is_object() {
+        *value = Value::Object(Map::new());
+    }
+    match value {
+        Value::Object(members) => members,
+        _ => unreachable!("made an object just above"),
+    }
+}

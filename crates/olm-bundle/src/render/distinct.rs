@@ -1,0 +1,56 @@
+//! The objects rendered so far, each identity once.
+//!
+//! Equal objects collapse. Where one only adds members to the other (a shipped ServiceAccount with labels and the bare
+//! one made for its permissions), the richer one stays. Anything else is a contradiction that the caller hears of
+//! (defects 13 and 14 of §16).
+
+use std::collections::HashMap;
+
+use olm_core::{Object, ObjectKey};
+use serde_json::Value;
+
+use crate::error::RenderError;
+
+#[derive(Default)]
+pub(super) struct Objects {
+    made: Vec<(&'static str, Object)>,
+    index: HashMap<ObjectKey, usize>,
+}
+
+impl Objects {
+    /// Adds objects of one source.
+    pub(super) fn add(&mut self, source: &'static str, objects: Vec<Object>) -> Result<(), RenderError> {
+        for object in objects {
+            // the same object in another version of its group is still the same object
+            let key = ObjectKey { version: String::new(), ..object.key() };
+            let Some(&at) = self.index.get(&key) else {
+                self.index.insert(key, self.made.len());
+                self.made.push((source, object));
+                continue;
+            };
+            let (first, known) = &mut self.made[at];
+            if contains(&known.to_value(), &object.to_value()) {
+                continue;
+            }
+            if !contains(&object.to_value(), &known.to_value()) {
+                return Err(RenderError::Duplicate { object: object.key().objref(), first, second: source });
+            }
+            *known = object;
+        }
+        Ok(())
+    }
+
+    pub(super) fn into_vec(self) -> Vec<Object> {
+        self.made.into_iter().map(|(_, object)| object).collect()
+    }
+}
+
+/// Whether `whole` has every member of `part` with the same content.
+fn contains(whole: &Value, part: &Value) -> bool {
+    match (whole, part) {
+        (Value::Object(whole), Value::Object(part)) => {
+            part.iter().all(|(name, member)| whole.get(name).is_some_and(|known| contains(known, member)))
+        }
+        (whole, part) => whole == part,
+    }
+}

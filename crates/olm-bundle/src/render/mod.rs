@@ -1,0 +1,122 @@
+//! From a bundle and its configuration to the objects of a cluster. Rules: bundle-rendering §4 to §12.
+//!
+//! Gates, configuration, validators, targets and generators run in this order; the first that refuses ends it. The same
+//! input gives the same objects in the same order with the same bytes. Labels, phases and revisions come later and
+//! elsewhere.
+
+mod additional;
+mod admission;
+mod cert_volumes;
+mod certificates;
+mod crds;
+mod deployments;
+mod distinct;
+mod overrides;
+mod rbac;
+mod services;
+
+use olm_core::Object;
+
+use crate::config::{self, Config};
+use crate::error::{RenderError, Unsupported};
+use crate::modes::{InstallMode, Targets, targets};
+use crate::options::RenderOptions;
+use crate::registry::RegistryV1;
+use crate::validate::validate;
+
+pub use certificates::{CaTarget, WebhookCertificate};
+
+/// A rendered bundle.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rendered {
+    /// The objects, in the order of the generators.
+    pub objects: Vec<Object>,
+    /// What the operator watches.
+    pub targets: Targets,
+    /// Serving certificates that webhooks need, whoever issues them.
+    pub certificates: Vec<WebhookCertificate>,
+    /// What was left out or looks wrong but stops nothing.
+    pub warnings: Vec<String>,
+}
+
+/// Renders a bundle to the objects that installing it creates.
+///
+/// # Errors
+/// When the bundle is not supported, the configuration is refused, or the bundle contradicts itself.
+pub fn render(bundle: &RegistryV1, options: &RenderOptions) -> Result<Vec<Object>, RenderError> {
+    render_with_report(bundle, options).map(|rendered| rendered.objects)
+}
+
+/// As [`render`], with what else became known.
+///
+/// # Errors
+/// As [`render`].
+pub fn render_with_report(bundle: &RegistryV1, options: &RenderOptions) -> Result<Rendered, RenderError> {
+    gate(bundle, options)?;
+    let config = if options.gates.single_own_namespace || options.config.is_some() {
+        let modes = &bundle.csv.install_modes;
+        config::read(options.config.as_ref(), modes, &options.install_namespace, options.gates)?
+    } else {
+        Config::default()
+    };
+    let findings = validate(bundle);
+    if !findings.is_empty() {
+        return Err(RenderError::Invalid { findings });
+    }
+    let requested: Vec<String> = config.watch_namespace.iter().cloned().collect();
+    let targets = targets(&bundle.csv.install_modes, &options.install_namespace, &requested)?;
+
+    let context = Context { bundle, options, targets: &targets, config: &config };
+    let mut objects = distinct::Objects::default();
+    objects.add("the service accounts of its permissions", rbac::service_accounts(&context))?;
+    objects.add("its permissions", rbac::permissions(&context))?;
+    objects.add("its cluster permissions", rbac::cluster_permissions(&context))?;
+    objects.add("its custom resource definitions", crds::crds(&context)?)?;
+    objects.add("its own manifests", additional::additional(&context))?;
+    objects.add("its deployments", deployments::deployments(&context))?;
+    objects.add("its validating webhooks", admission::validating(&context))?;
+    objects.add("its mutating webhooks", admission::mutating(&context))?;
+    objects.add("the services of its webhooks", services::services(&context))?;
+    objects.add("the certificates of its webhooks", certificates::objects(&context))?;
+
+    let certificates = certificates::certificates(&context);
+    let warnings = bundle.warnings.iter().chain(&config.warnings).cloned().collect();
+    Ok(Rendered { objects: objects.into_vec(), targets, certificates, warnings })
+}
+
+/// What every generator may look at.
+struct Context<'a> {
+    bundle: &'a RegistryV1,
+    options: &'a RenderOptions,
+    targets: &'a Targets,
+    config: &'a Config,
+}
+
+impl Context<'_> {
+    fn namespace(&self) -> &str {
+        &self.options.install_namespace
+    }
+}
+
+/// Refuses what cannot be installed at all. Rule: bundle-rendering §4.
+fn gate(bundle: &RegistryV1, options: &RenderOptions) -> Result<(), RenderError> {
+    let modes = &bundle.csv.install_modes;
+    let usable = [InstallMode::AllNamespaces, InstallMode::SingleNamespace, InstallMode::OwnNamespace];
+    let unsupported = if bundle.csv.owned_api_services > 0 {
+        Unsupported::ApiServices
+    } else if !bundle.csv.webhooks.is_empty() && options.cert_provider.is_none() {
+        Unsupported::Webhooks
+    } else if !options.gates.single_own_namespace && !modes.supports(InstallMode::AllNamespaces) {
+        Unsupported::NotAllNamespaces
+    } else if !usable.iter().any(|mode| modes.supports(*mode)) {
+        Unsupported::NoInstallMode
+    } else {
+        return Ok(());
+    };
+    Err(RenderError::Unsupported(unsupported))
+}
+
+/// An object made here, which is always a JSON object.
+fn object(value: serde_json::Value) -> Object {
+    Object::from_value(value).unwrap_or_default()
+}

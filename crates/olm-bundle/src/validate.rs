@@ -1,0 +1,297 @@
+//! The checks of a bundle's own consistency: all run, findings are listed in this order. Rule: bundle-rendering §7.
+//!
+//! The first thirteen and their messages are the reference's. The rest refuse what no API server would accept or what
+//! the reference silently ignores (§16: 5, 9, 15, 31, 32).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::csv::{Webhook, WebhookType};
+use crate::dns::subdomain_problems;
+use crate::kinds;
+use crate::modes::{InstallMode, InstallModes};
+use crate::registry::RegistryV1;
+
+/// Everything that is wrong with the bundle, in the order of the checks.
+pub fn validate(bundle: &RegistryV1) -> Vec<String> {
+    let checks: [fn(&RegistryV1, &mut Vec<String>); 18] = [
+        deployment_names_are_unique,
+        deployment_names_are_subdomains,
+        crd_names_are_unique,
+        owned_crds_are_present,
+        package_name_is_present,
+        conversion_needs_all_namespaces,
+        webhook_deployments_exist,
+        webhook_names_are_unique,
+        webhook_names_are_subdomains,
+        crds_have_one_conversion,
+        conversion_crds_are_owned,
+        webhook_rules_are_harmless,
+        other_kinds_are_supported,
+        webhook_types_are_known,
+        webhook_names_have_three_segments,
+        webhook_ports_agree,
+        crds_are_v1,
+        webhook_services_are_distinct,
+    ];
+    let mut findings = Vec::new();
+    for check in checks {
+        check(bundle, &mut findings);
+    }
+    findings
+}
+
+/// Names that occur more than once, sorted.
+fn repeated<'a>(names: impl IntoIterator<Item = &'a str>) -> BTreeSet<&'a str> {
+    let mut seen = BTreeSet::new();
+    names.into_iter().filter(|name| !seen.insert(*name)).collect()
+}
+
+fn deployment_names_are_unique(bundle: &RegistryV1, findings: &mut Vec<String>) {
+    for name in repeated(bundle.csv.deployments.iter().map(|deployment| deployment.name.as_str())) {
+        findings
+            .push(format!("cluster service version contains duplicate strategy deployment spec '{name}'"));
+    }
+}
+
+fn deployment_names_are_subdomains(bundle: &RegistryV1, findings: &mut Vec<String>) {
+    let names: BTreeSet<_> =
+        bundle.csv.deployments.iter().map(|deployment| deployment.name.as_str()).collect();
+    for name in names {
+        let problems = subdomain_problems(name);
+        if !problems.is_empty() {
+            let problems = problems.join(", ");
+            findings.push(format!(
+                "invalid cluster service version strategy deployment name '{name}': {problems}"
+            ));
+        }
+    }
+}
+
+fn crd_names_are_unique(bundle: &RegistryV1, findings: &mut Vec<String>) {
+    for name in repeated(bundle.crds.iter().map(olm_core::Object::name)) {
+        findings.push(format!("bundle contains duplicate custom resource definition '{name}'"));
+    }
+}
+
+fn owned_crds_are_present(bundle: &RegistryV1, findings: &mut Vec<String>) {
+    let present: BTreeSet<_> = bundle.crds.iter().map(olm_core::Object::name).collect();
+    let owned: BTreeSet<_> = bundle.csv.owned_crds.iter().map(String::as_str).collect();
+    for name in owned.difference(&present) {
+        findings.push(format!(
+            "cluster service definition references owned custom resource definition '{name}' not found in bundle"
+        ));
+    }
+}
+
+fn package_name_is_present(bundle: &RegistryV1, findings: &mut Vec<String>) {
+    if bundle.package_name.is_empty() {
+        findings.push("package name is empty".to_owned());
+    }
+}
+
+fn of_kind<'a>(bundle: &'a RegistryV1, kind: &'a WebhookType) -> impl Iterator<Item = &'a Webhook> {
+    bundle.csv.webhooks.iter().filter(move |webhook| webhook.kind == *kind)
+}
+
+fn conversion_needs_all_namespaces(bundle: &RegistryV1, findings: &mut Vec<String>) {
+    let modes = &bundle.csv.install_modes;
+    let only_all: InstallModes = [InstallMode::AllNamespaces].into_iter().collect();
+    if *modes == only_all {
+        return;
+    }
+    for webhook in of_kind(bundle, &WebhookType::Conversion) {
+        findings.push(format!(
+            "bundle contains conversion webhook {:?} and supports install modes {modes} - conversion webhooks are only \
+             supported for bundles that only support AllNamespaces install mode",
+            webhook.generate_name
+        ));
+    }
+}
+
+fn webhook_deployments_exist(bundle: &RegistryV1, findings: &mut Vec<String>) {
+    let known: BTreeSet<_> =
+        bundle.csv.deployments.iter().map(|deployment| deployment.name.as_str()).collect();
+    let mut dangling: Vec<_> = bundle
+        .csv
+        .webhooks
+        .iter()
+        .filter(|webhook| !known.contains(webhook.deployment.as_str()))
+        .map(|webhook| (webhook.deployment.as_str(), webhook.kind.as_str(), webhook.generate_name.as_str()))
+        .collect();
+    dangling.sort_unstable();
+    for (deployment, kind, name) in dangling {
+        findings.push(format!(
+            "webhook of type '{kind}' with name '{name}' references non-existent deployment '{deployment}'"
+        ));
+    }
+}
+
+fn webhook_names_are_unique(bundle: &RegistryV1, findings: &mut Vec<String>) {
+    let mut names: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for webhook in &bundle.csv.webhooks {
+        names.entry(webhook.kind.as_str()).or_default().push(webhook.name());
+    }
+    for (kind, names) in names {
+        for name in repeated(names) {
+            findings.push(format!("duplicate webhook '{name}' of type '{kind}'"));
+        }
+    }
+}
+
+fn webhook_names_are_subdomains(bundle: &RegistryV1, findings: &mut Vec<String>) {
+    let names: BTreeSet<_> =
+        bundle.csv.webhooks.iter().map(|webhook| (webhook.kind.as_str(), webhook.name())).collect();
+    for (kind, name) in names {
+        let problems = subdomain_problems(name);
+        if !problems.is_empty() {
+            findings
+                .push(format!("webhook of type '{kind}' has invalid name '{name}': {}", problems.join(",")));
+        }
+    }
+}
+
+fn crds_have_one_conversion(bundle: &RegistryV1, findings: &mut Vec<String>) {
+    let mut converters: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for webhook in of_kind(bundle, &WebhookType::Conversion) {
+        for crd in &webhook.conversion_crds {
+            converters.entry(crd).or_default().push(&webhook.generate_name);
+        }
+    }
+    for (crd, mut names) in converters {
+        if names.len() > 1 {
+            names.sort_unstable();
+            findings.push(format!(
+                "conversion webhooks [{}] reference same custom resource definition '{crd}'",
+                names.join(",")
+            ));
+        }
+    }
+}
+
+fn conversion_crds_are_owned(bundle: &RegistryV1, findings: &mut Vec<String>) {
+    let owned: BTreeSet<_> = bundle.csv.owned_crds.iter().map(String::as_str).collect();
+    let mut foreign: Vec<_> = of_kind(bundle, &WebhookType::Conversion)
+        .flat_map(|webhook| {
+            webhook.conversion_crds.iter().map(|crd| (webhook.generate_name.as_str(), crd.as_str()))
+        })
+        .filter(|(_, crd)| !owned.contains(crd))
+        .collect();
+    foreign.sort_unstable();
+    for (webhook, crd) in foreign {
+        findings.push(format!(
+            "conversion webhook '{webhook}' references custom resource definition '{crd}' not owned bundle"
+        ));
+    }
+}
+
+fn webhook_rules_are_harmless(bundle: &RegistryV1, findings: &mut Vec<String>) {
+    const ADMISSION: &str = "admissionregistration.k8s.io";
+    // `*/*` matches every resource as well as every sub-resource
+    const GUARDED: [&str; 6] = [
+        "*",
+        "*/*",
+        "mutatingwebhookconfiguration",
+        "mutatingwebhookconfigurations",
+        "validatingwebhookconfiguration",
+        "validatingwebhookconfigurations",
+    ];
+    let texts = |rule: &Value, member: &str| -> Vec<String> {
+        let listed = rule.get(member).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        listed.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    for webhook in &bundle.csv.webhooks {
+        if !matches!(webhook.kind, WebhookType::Validating | WebhookType::Mutating) {
+            continue;
+        }
+        let start = format!(
+            "webhook {:?} contains forbidden rule: admission webhook rules cannot reference",
+            webhook.generate_name
+        );
+        for rule in &webhook.rules {
+            let groups = texts(rule, "apiGroups");
+            for group in groups.iter().filter(|group| *group == "*" || *group == "olm.operatorframework.io") {
+                findings.push(format!("{start} API group {group:?}"));
+            }
+            if groups.iter().any(|group| group == ADMISSION) {
+                for resource in texts(rule, "resources") {
+                    if GUARDED.contains(&resource.to_lowercase().as_str()) {
+                        findings.push(format!("{start} resource {resource:?} for API group {ADMISSION:?}"));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn other_kinds_are_supported(bundle: &RegistryV1, findings: &mut Vec<String>) {
+    for object in &bundle.others {
+        if kinds::scope(object.kind()).is_none() {
+            findings.push(format!("unsupported resource {:?} with kind {:?}", object.name(), object.kind()));
+        }
+    }
+}
+
+fn webhook_types_are_known(bundle: &RegistryV1, findings: &mut Vec<String>) {
+    for webhook in &bundle.csv.webhooks {
+        if let WebhookType::Other(kind) = &webhook.kind {
+            findings.push(format!("webhook '{}' has unknown type '{kind}'", webhook.generate_name));
+        }
+    }
+}
+
+fn webhook_names_have_three_segments(bundle: &RegistryV1, findings: &mut Vec<String>) {
+    for webhook in &bundle.csv.webhooks {
+        let admission = matches!(webhook.kind, WebhookType::Validating | WebhookType::Mutating);
+        let name = webhook.name();
+        if admission && subdomain_problems(name).is_empty() && name.split('.').count() < 3 {
+            findings.push(format!(
+                "webhook of type '{}' has invalid name '{name}': should be a domain with at least three segments separated by dots",
+                webhook.kind.as_str()
+            ));
+        }
+    }
+}
+
+fn webhook_ports_agree(bundle: &RegistryV1, findings: &mut Vec<String>) {
+    let mut ports: BTreeMap<(&str, i64), (&Webhook, Value)> = BTreeMap::new();
+    for webhook in &bundle.csv.webhooks {
+        let target = webhook.target_port.clone().unwrap_or_else(|| webhook.port().into());
+        let key = (webhook.deployment.as_str(), webhook.port());
+        let (first, first_target) = ports.entry(key).or_insert((webhook, target.clone()));
+        if *first_target != target {
+            findings.push(format!(
+                "webhooks '{}' and '{}' of deployment '{}' share port {} with different target ports {first_target} and {target}",
+                first.generate_name, webhook.generate_name, webhook.deployment, webhook.port()
+            ));
+        }
+    }
+}
+
+fn crds_are_v1(bundle: &RegistryV1, findings: &mut Vec<String>) {
+    for crd in &bundle.crds {
+        if crd.api_version() == "apiextensions.k8s.io/v1beta1" {
+            findings.push(format!(
+                "custom resource definition '{}' is apiextensions.k8s.io/v1beta1, which clusters no longer serve; the bundle \
+                 must ship apiextensions.k8s.io/v1",
+                crd.name()
+            ));
+        }
+    }
+}
+
+fn webhook_services_are_distinct(bundle: &RegistryV1, findings: &mut Vec<String>) {
+    let mut services: BTreeMap<String, &str> = BTreeMap::new();
+    let served: BTreeSet<_> = bundle.csv.webhooks.iter().map(|webhook| webhook.deployment.as_str()).collect();
+    for deployment in served {
+        let service = crate::names::service(deployment);
+        if let Some(first) = services.get(&service) {
+            findings.push(format!(
+                "deployments '{first}' and '{deployment}' would share the webhook service '{service}'"
+            ));
+        } else {
+            services.insert(service, deployment);
+        }
+    }
+}
