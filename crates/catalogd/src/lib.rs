@@ -2,5 +2,6 @@
 //!
 //! `controller` decides and reports, `store` keeps, `http` serves; they meet in [`store::Store`] only.
 
+pub mod controller;
 pub mod http;
 pub mod store;

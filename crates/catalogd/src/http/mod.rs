@@ -16,8 +16,6 @@ mod respond;
 mod routes;
 pub mod server;
 
-use std::sync::Arc;
-
 use http::header::{self, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 
@@ -158,9 +156,6 @@ fn with_length(
     }
     response
 }
-
-/// Shared by all connections.
-pub type Shared = Arc<Catalogs>;
 
 #[cfg(test)]
 mod tests;

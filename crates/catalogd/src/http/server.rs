@@ -1,1 +1,314 @@
-//! stub
+//! Puts [`Catalogs`] on the network: TLS, HTTP/1.1 and HTTP/2, bounds on clients, draining at the end.
+//!
+//! Bounds: connections, header time and size, streams a connection, and time without progress when a client does not
+//! take what it asked for. Rule: catalogd §7.1, §7.10; feasibility §5 for the buffer sizes.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body::{Frame, SizeHint};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, Sleep, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+
+use super::{Body, Catalogs, FRAME, Metrics, respond};
+
+/// What clients may take.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Connections at a time; more wait in the kernel's queue.
+    pub connections: usize,
+    /// From the first byte of a connection to the end of the TLS handshake.
+    pub handshake: Duration,
+    /// To send the headers of a request; also how long an idle connection is kept.
+    pub headers: Duration,
+    /// Without any byte taken by the client while we have bytes for it.
+    pub stall: Duration,
+    /// Bytes of the path and query of a request.
+    pub uri: usize,
+    /// Bytes of all headers of a request.
+    pub header_bytes: u32,
+    /// HTTP/2 streams of one connection.
+    pub streams: u32,
+    /// To finish running answers at the end.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 1024,
+            handshake: Duration::from_secs(10),
+            headers: Duration::from_secs(15),
+            stall: Duration::from_secs(60),
+            uri: 8 * 1024,
+            header_bytes: 64 * 1024,
+            streams: 64,
+            drain: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Where new connections get their TLS settings from, so that a renewed certificate needs no restart.
+pub type Tls = Arc<dyn Fn() -> Arc<ServerConfig> + Send + Sync>;
+
+/// Everything a connection needs.
+struct Shared {
+    catalogs: Arc<Catalogs>,
+    metrics: Metrics,
+    limits: Limits,
+}
+
+/// Serves until `stop` is done, then drains.
+pub async fn serve(
+    listener: TcpListener,
+    tls: Tls,
+    catalogs: Arc<Catalogs>,
+    metrics: Metrics,
+    limits: Limits,
+    stop: impl Future<Output = ()>,
+) {
+    let mut stop = std::pin::pin!(stop);
+    let places = Arc::new(Semaphore::new(limits.connections));
+    let graceful = GracefulShutdown::new();
+    let shared = Arc::new(Shared { catalogs, metrics, limits });
+    let builder = Arc::new(builder(&shared.limits));
+    loop {
+        let accepted = async {
+            let place = Arc::clone(&places).acquire_owned().await;
+            (listener.accept().await, place)
+        };
+        let (accepted, place) = tokio::select! {
+            accepted = accepted => accepted,
+            () = &mut stop => break,
+        };
+        let (socket, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of file descriptors, mostly: wait for some connection to end.
+                tracing::warn!(%error, "cannot accept a connection");
+                sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let (tls, shared, builder, watcher) =
+            (tls(), Arc::clone(&shared), Arc::clone(&builder), graceful.watcher());
+        tokio::spawn(async move {
+            let _place = place;
+            if let Err(error) = connection(socket, peer, tls, shared, &builder, watcher).await {
+                tracing::debug!(%peer, %error, "connection ended");
+            }
+        });
+    }
+    drop(listener);
+    if timeout(shared.limits.drain, graceful.shutdown()).await.is_err() {
+        tracing::warn!("some answers were cut off at the end");
+    }
+}
+
+fn builder(limits: &Limits) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.headers)
+        .max_buf_size(usize::try_from(limits.header_bytes).unwrap_or(FRAME).max(16 * 1024));
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.streams)
+        .max_header_list_size(limits.header_bytes)
+        .max_send_buf_size(FRAME)
+        .keep_alive_interval(limits.stall / 2)
+        .keep_alive_timeout(limits.stall / 2);
+    builder
+}
+
+async fn connection(
+    socket: TcpStream,
+    peer: SocketAddr,
+    tls: Arc<ServerConfig>,
+    shared: Arc<Shared>,
+    builder: &auto::Builder<TokioExecutor>,
+    watcher: hyper_util::server::graceful::Watcher,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    // Small HTTP/2 answers otherwise wait 40 ms for an acknowledgement.
+    socket.set_nodelay(true)?;
+    let stream = Watched { inner: socket, limit: shared.limits.stall, waiting: None };
+    let accept = TlsAcceptor::from(tls).accept_with(stream, |session| session.set_buffer_limit(Some(FRAME)));
+    let stream = timeout(shared.limits.handshake, accept).await??;
+    let service = service_fn(move |request| {
+        let shared = Arc::clone(&shared);
+        async move { Ok::<_, Infallible>(handle(&shared, peer, request).await) }
+    });
+    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+    watcher.watch(connection).await
+}
+
+async fn handle<B: http_body::Body>(
+    shared: &Shared,
+    peer: SocketAddr,
+    request: Request<B>,
+) -> Response<Observed> {
+    let length = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    let note = Note {
+        metrics: shared.metrics.clone(),
+        began: Instant::now(),
+        peer,
+        method: request.method().clone(),
+        uri: request.uri().clone(),
+        version: request.version(),
+        status: StatusCode::OK,
+        size: 0,
+    };
+    let response = if length > shared.limits.uri {
+        respond::error(StatusCode::URI_TOO_LONG, "URI too long")
+    } else {
+        shared.catalogs.answer(request).await
+    };
+    let status = response.status();
+    response.map(|body| Observed { body, note: Note { status, ..note } })
+}
+
+/// What is logged and counted when an answer is over.
+struct Note {
+    metrics: Metrics,
+    began: Instant,
+    peer: SocketAddr,
+    method: http::Method,
+    uri: http::Uri,
+    version: http::Version,
+    status: StatusCode,
+    size: u64,
+}
+
+/// A body that notes its end, complete or not.
+struct Observed {
+    body: Body,
+    note: Note,
+}
+
+impl http_body::Body for Observed {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                self.note.size += frame.data_ref().map_or(0, |data| data.len() as u64)
+            }
+            Poll::Ready(Some(Err(error))) => {
+                tracing::error!(uri = %self.note.uri, %error, "cannot read catalog content");
+            }
+            Poll::Ready(None) | Poll::Pending => {}
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Observed {
+    fn drop(&mut self) {
+        let note = &self.note;
+        note.metrics.observe(note.status.as_u16(), note.began.elapsed().as_secs_f64());
+        tracing::info!(
+            target: "catalogd-http-server",
+            host = %note.peer.ip(),
+            username = "-",
+            method = %note.method,
+            uri = %note.uri,
+            protocol = ?note.version,
+            status = note.status.as_u16(),
+            size = note.size,
+            "handled request"
+        );
+    }
+}
+
+/// A socket that fails when it takes no byte for too long.
+struct Watched {
+    inner: TcpStream,
+    limit: Duration,
+    waiting: Option<Pin<Box<Sleep>>>,
+}
+
+impl Watched {
+    fn judge<T>(&mut self, polled: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if polled.is_ready() {
+            self.waiting = None;
+            return polled;
+        }
+        let waiting = self.waiting.get_or_insert_with(|| Box::pin(sleep(self.limit)));
+        match waiting.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.inner).poll_write(context, bytes);
+        self.judge(polled, context)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.inner).poll_write_vectored(context, buffers);
+        self.judge(polled, context)
+    }
+}

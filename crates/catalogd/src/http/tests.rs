@@ -36,7 +36,9 @@ fn bench() -> Bench {
         }
         let (content, _lease) = staging.commit().unwrap();
         let reference = format!("example.com/c@{digest}");
-        store.publish(name, Served { content, reference, last_unpacked: 1_700_000_000 }).unwrap();
+        store
+            .publish(name, Served { content, reference, source: None, last_unpacked: 1_700_000_000 })
+            .unwrap();
     }
     let endpoints = Endpoints { metas: true, graphql: false };
     Bench { catalogs: Catalogs::new(store, endpoints), _root: root }
@@ -248,7 +250,9 @@ async fn long_files_come_in_frames() {
         want.push((number % 3, line));
     }
     let (content, _lease) = staging.commit().unwrap();
-    store.publish("cat", Served { content, reference: String::new(), last_unpacked: 0 }).unwrap();
+    store
+        .publish("cat", Served { content, reference: String::new(), source: None, last_unpacked: 0 })
+        .unwrap();
     let catalogs = Catalogs::new(store, Endpoints { metas: true, graphql: false });
     let bench = Bench { catalogs, _root: root };
     let (_, all) = bench.raw("GET", "/catalogs/cat/api/v1/all", &[]).await;

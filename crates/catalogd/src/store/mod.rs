@@ -73,6 +73,8 @@ pub struct Served {
     pub content: Arc<Content>,
     /// Canonical image reference, with digest.
     pub reference: String,
+    /// The reference that the user wrote, when it is known which one led to this content.
+    pub source: Option<String>,
     /// `status.lastUnpacked`, seconds since 1970; the same on all replicas.
     pub last_unpacked: i64,
 }
@@ -360,7 +362,8 @@ impl Store {
         for name in names::list(&names)? {
             let read = names::read(&names, &name).and_then(|(digest, pointer)| {
                 let content = self.opened(&digest).map_err(|error| error.to_string())?;
-                Ok(Served { content, reference: pointer.reference, last_unpacked: pointer.last_unpacked })
+                let names::Pointer { reference, source, last_unpacked, .. } = pointer;
+                Ok(Served { content, reference, source, last_unpacked })
             });
             match read {
                 Ok(served) => {

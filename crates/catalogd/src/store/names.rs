@@ -15,6 +15,8 @@ use super::{Served, StoreError, staging};
 pub(super) struct Pointer {
     digest: String,
     pub(super) reference: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) source: Option<String>,
     pub(super) last_unpacked: i64,
 }
 
@@ -23,6 +25,7 @@ impl Pointer {
         Self {
             digest: served.content.digest().to_string(),
             reference: served.reference.clone(),
+            source: served.source.clone(),
             last_unpacked: served.last_unpacked,
         }
     }

@@ -19,7 +19,12 @@ fn store_one(store: &Store, letter: char, names: &[&str]) -> (Arc<Content>, Leas
 }
 
 fn served(content: Arc<Content>) -> Served {
-    Served { reference: format!("example.com/c@{}", content.digest()), content, last_unpacked: 1_700_000_000 }
+    Served {
+        reference: format!("example.com/c@{}", content.digest()),
+        source: None,
+        content,
+        last_unpacked: 1_700_000_000,
+    }
 }
 
 fn body(content: &Content) -> Vec<u8> {

@@ -1,0 +1,266 @@
+//! What to do about one catalog, from what is known about it. Pure.
+//!
+//! Rules: catalogd §4.2, §4.3, §4.5, §4.7 with decision 15 (every replica serves, the leader resolves and reports) and
+//! the corrections of §12: only a changed reference, a due poll, lost content or the user's request pulls.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use olm_api::cluster_catalog::{AvailabilityMode, ClusterCatalog};
+use olm_api::{annotations, condition, finalizers, labels, reason};
+
+/// Share of the poll interval by which the next poll may be late, so that catalogs do not poll in step.
+const JITTER: f64 = 0.01;
+/// First pause after a failure; doubled with each further one.
+const BACKOFF_FIRST: Duration = Duration::from_millis(5);
+/// Longest pause after failures.
+const BACKOFF_LAST: Duration = Duration::from_secs(1000);
+/// Pause after a failure that somebody has to mend first.
+pub const SLOW: Duration = Duration::from_secs(300);
+
+/// What is served under the catalog's name on this replica.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// Canonical reference with digest.
+    pub reference: String,
+    /// The user's reference that led to it, if known.
+    pub source: Option<String>,
+    /// Seconds since 1970.
+    pub last_unpacked: i64,
+}
+
+/// What the process remembers about a catalog between two looks.
+#[derive(Debug, Clone, Default)]
+pub struct Memory {
+    /// When the reference was last resolved and its content stored; moves on by polls.
+    pub polled: Option<Instant>,
+    /// The last value of the request annotation that was acted upon; the first one seen counts as old.
+    pub requested: Option<Option<String>>,
+    /// Failures since the last success.
+    pub failure: Option<Failure>,
+}
+
+/// A failed attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The reference that was tried.
+    pub reference: String,
+    /// How many attempts have failed in a row.
+    pub attempts: u32,
+    /// What went wrong, with the whole chain of causes.
+    pub message: String,
+    /// Only a change of the object can help.
+    pub blocked: bool,
+    /// When to try again; never for a terminal error.
+    pub retry: Option<Instant>,
+}
+
+/// When another attempt may help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// Only a changed object can help.
+    Never,
+    /// Somebody has to mend something; look again seldom.
+    Slow,
+    /// With growing pauses.
+    Backoff,
+    /// The registry named the pause.
+    After(Duration),
+}
+
+/// Why a pull is due; for the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// Nothing is served.
+    NoContent,
+    /// The reference in the spec is another one.
+    NewReference,
+    /// The status names other content than what is served here.
+    StatusDiffers,
+    /// The poll interval is over.
+    PollDue,
+    /// The user asked for it.
+    Requested,
+    /// The last attempt failed.
+    Retry,
+}
+
+/// What to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Plan {
+    /// Stop serving; the user switched the catalog off. The leader says so and drops the finalizer.
+    SwitchOff,
+    /// Stop serving; the catalog is being deleted. The leader says so and drops the finalizer.
+    TearDown,
+    /// Being deleted and waiting for somebody else.
+    LeaveAlone,
+    /// Resolve this reference and serve what it leads to.
+    Pull {
+        /// The user's reference.
+        reference: String,
+        /// For the log.
+        why: Why,
+    },
+    /// Serve exactly this content, which the leader has published.
+    Follow {
+        /// Canonical reference with digest.
+        reference: String,
+    },
+    /// The object cannot be read as a source of content.
+    Refuse(String),
+    /// Nothing to fetch; the status may still need to be put right. Look again then.
+    Rest {
+        /// When, if ever.
+        until: Option<Instant>,
+    },
+}
+
+/// What is known.
+#[derive(Debug)]
+pub struct Seen<'a> {
+    /// The object.
+    pub catalog: &'a ClusterCatalog,
+    /// Whether this replica decides and reports.
+    pub leader: bool,
+    /// What this replica serves.
+    pub held: Option<&'a Held>,
+    /// What it remembers.
+    pub memory: &'a Memory,
+    /// Now.
+    pub now: Instant,
+    /// Between 0 and 1.
+    pub dice: f64,
+}
+
+/// Decides.
+#[must_use]
+pub fn plan(seen: &Seen<'_>) -> Plan {
+    let catalog = seen.catalog;
+    let finalized = catalog.finalizers().iter().any(|name| name == finalizers::DELETE_SERVER_CACHE);
+    let deleted = catalog.metadata.deletion_timestamp.is_some();
+    match (catalog.spec.availability_mode, deleted, finalized) {
+        (AvailabilityMode::Unavailable, ..) => return Plan::SwitchOff,
+        (AvailabilityMode::Available, true, true) => return Plan::TearDown,
+        (AvailabilityMode::Available, true, false) => return Plan::LeaveAlone,
+        (AvailabilityMode::Available, false, _) => {}
+    }
+    if !seen.leader {
+        return follow(seen);
+    }
+    let Some(image) = &catalog.spec.source.image else {
+        let name = catalog.name_any();
+        return Plan::Refuse(format!(
+            "terminal error: error parsing ClusterCatalog \"{name}\", image source is nil"
+        ));
+    };
+    let reference = image.reference.clone();
+    let interval = image.poll_interval_minutes.and_then(|minutes| u64::try_from(minutes).ok());
+    let interval = interval.map(|minutes| Duration::from_secs(minutes.saturating_mul(60)));
+    if requested(seen) {
+        return Plan::Pull { reference, why: Why::Requested };
+    }
+    if let Some(failure) = seen.memory.failure.as_ref().filter(|failure| failure.reference == reference) {
+        return match failure.retry {
+            Some(when) if when <= seen.now => Plan::Pull { reference, why: Why::Retry },
+            until => Plan::Rest { until },
+        };
+    }
+    let why = match seen.held {
+        None => Some(Why::NoContent),
+        Some(held) if held.source.as_ref() != Some(&reference) => Some(Why::NewReference),
+        Some(held) if resolved(catalog).is_some_and(|status| digest(status) != digest(&held.reference)) => {
+            Some(Why::StatusDiffers)
+        }
+        Some(_) => None,
+    };
+    if let Some(why) = why {
+        return Plan::Pull { reference, why };
+    }
+    match (interval, seen.memory.polled) {
+        (None, _) => Plan::Rest { until: None },
+        (Some(_), None) => Plan::Pull { reference, why: Why::PollDue },
+        (Some(interval), Some(polled)) => {
+            let due = polled.checked_add(interval.mul_f64(1.0 + JITTER * seen.dice));
+            match due {
+                Some(due) if due <= seen.now => Plan::Pull { reference, why: Why::PollDue },
+                until => Plan::Rest { until },
+            }
+        }
+    }
+}
+
+/// A replica that does not lead serves what the status names.
+fn follow(seen: &Seen<'_>) -> Plan {
+    let Some(wanted) = resolved(seen.catalog) else { return Plan::Rest { until: None } };
+    if seen.held.is_some_and(|held| digest(&held.reference) == digest(wanted)) {
+        return Plan::Rest { until: None };
+    }
+    let reference = wanted.to_owned();
+    match seen.memory.failure.as_ref().filter(|failure| failure.reference == reference) {
+        Some(Failure { retry: Some(when), .. }) if *when > seen.now => Plan::Rest { until: Some(*when) },
+        Some(Failure { retry: None, .. }) => Plan::Rest { until: None },
+        _ => Plan::Follow { reference },
+    }
+}
+
+/// Whether the user has asked for an attempt since the last look.
+fn requested(seen: &Seen<'_>) -> bool {
+    let asked = seen.catalog.annotations().get(annotations::REQUESTED_AT);
+    match &seen.memory.requested {
+        Some(known) => asked.is_some() && known.as_ref() != asked,
+        None => false,
+    }
+}
+
+/// The reference that the status says is served.
+#[must_use]
+pub fn resolved(catalog: &ClusterCatalog) -> Option<&str> {
+    Some(catalog.status.as_ref()?.resolved_source.as_ref()?.image.reference.as_str())
+}
+
+/// The part behind `@`.
+fn digest(reference: &str) -> &str {
+    reference.split_once('@').map_or(reference, |(_, digest)| digest)
+}
+
+/// The user's reference that led to what the status names, as far as the status proves it: its last success was about
+/// the present generation.
+#[must_use]
+pub fn source_of_status(catalog: &ClusterCatalog) -> Option<String> {
+    let status = catalog.status.as_ref()?;
+    let progressing = condition::find(&status.conditions, condition::PROGRESSING)?;
+    let proven = progressing.reason == reason::SUCCEEDED
+        && progressing.observed_generation.is_some()
+        && progressing.observed_generation == catalog.metadata.generation;
+    catalog.spec.source.image.as_ref().filter(|_| proven).map(|image| image.reference.clone())
+}
+
+/// Whether the label that carries the catalog's name is missing or wrong (decision 14).
+#[must_use]
+pub fn mislabelled(catalog: &ClusterCatalog) -> bool {
+    catalog.labels().get(labels::METADATA_NAME) != Some(&catalog.name_any())
+}
+
+/// `status.lastUnpacked` of the content that the status names, if it is the content of `reference`: the same content
+/// keeps its date whoever stores it.
+#[must_use]
+pub fn known_date(catalog: &ClusterCatalog, reference: &str) -> Option<i64> {
+    let date: Timestamp = catalog.status.as_ref()?.last_unpacked.as_ref()?.0;
+    (digest(resolved(catalog)?) == digest(reference)).then(|| date.as_second())
+}
+
+/// The pause after the `attempts`-th failure in a row, counted from 1.
+#[must_use]
+pub fn pause(retry: Retry, attempts: u32, interval: Option<Duration>) -> Option<Duration> {
+    let backoff = || BACKOFF_FIRST.saturating_mul(1 << attempts.saturating_sub(1).min(20)).min(BACKOFF_LAST);
+    match retry {
+        Retry::Never => None,
+        Retry::Slow => Some(interval.map_or(SLOW, |interval| interval.min(SLOW)).max(backoff())),
+        Retry::Backoff => Some(backoff()),
+        Retry::After(pause) => Some(pause.clamp(backoff(), BACKOFF_LAST)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,268 @@
+//! The decision table.
+
+use super::*;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use olm_api::ClusterCatalogSpec;
+use olm_api::cluster_catalog::{
+    CatalogSource, CatalogSourceType, ClusterCatalogStatus, ImageSource, ResolvedCatalogSource,
+    ResolvedImageSource,
+};
+use olm_api::condition::{Condition, ConditionStatus};
+
+const TAG: &str = "example.com/c:latest";
+const ONE: &str = "example.com/c@sha256:1111";
+const TWO: &str = "example.com/c@sha256:2222";
+
+fn catalog(reference: &str, poll: Option<i64>) -> ClusterCatalog {
+    let image = ImageSource { reference: reference.to_owned(), poll_interval_minutes: poll };
+    let source = CatalogSource { type_: CatalogSourceType::Image, image: Some(image) };
+    let spec = ClusterCatalogSpec { source, priority: 0, availability_mode: AvailabilityMode::Available };
+    let mut catalog = ClusterCatalog::new("cat", spec);
+    catalog.metadata.generation = Some(3);
+    catalog.metadata.finalizers = Some(vec![finalizers::DELETE_SERVER_CACHE.to_owned()]);
+    catalog
+}
+
+fn with_status(mut catalog: ClusterCatalog, reference: &str, generation: i64) -> ClusterCatalog {
+    let now = Timestamp::from_second(5).unwrap();
+    catalog.status = Some(ClusterCatalogStatus {
+        conditions: vec![Condition::new(
+            condition::PROGRESSING,
+            ConditionStatus::True,
+            reason::SUCCEEDED,
+            "",
+            Some(generation),
+            now,
+        )],
+        resolved_source: Some(ResolvedCatalogSource {
+            type_: CatalogSourceType::Image,
+            image: ResolvedImageSource { reference: reference.to_owned() },
+        }),
+        urls: None,
+        last_unpacked: Some(Time(now)),
+    });
+    catalog
+}
+
+fn held(reference: &str, source: &str) -> Held {
+    Held { reference: reference.to_owned(), source: Some(source.to_owned()), last_unpacked: 5 }
+}
+
+struct Case {
+    catalog: ClusterCatalog,
+    leader: bool,
+    held: Option<Held>,
+    memory: Memory,
+    now: Instant,
+}
+
+impl Case {
+    fn plan(&self) -> Plan {
+        plan(&Seen {
+            catalog: &self.catalog,
+            leader: self.leader,
+            held: self.held.as_ref(),
+            memory: &self.memory,
+            now: self.now,
+            dice: 0.5,
+        })
+    }
+}
+
+fn pull(why: Why) -> Plan {
+    Plan::Pull { reference: TAG.to_owned(), why }
+}
+
+fn base() -> Case {
+    let now = Instant::now() + Duration::from_secs(100_000);
+    let memory = Memory { polled: Some(now), requested: Some(None), failure: None };
+    Case {
+        catalog: with_status(catalog(TAG, Some(10)), ONE, 3),
+        leader: true,
+        held: Some(held(ONE, TAG)),
+        memory,
+        now,
+    }
+}
+
+fn failure(retry: Option<Instant>, reference: &str) -> Failure {
+    Failure {
+        reference: reference.to_owned(),
+        attempts: 1,
+        message: "no".to_owned(),
+        blocked: retry.is_none(),
+        retry,
+    }
+}
+
+#[test]
+fn a_leader_pulls_only_with_a_reason() {
+    let start = base();
+    let due = start.now + Duration::from_secs(603);
+    let seconds = Duration::from_secs;
+    type Change = Box<dyn Fn(&mut Case)>;
+    let table: Vec<(&str, Change, Plan)> = vec![
+        ("settled", Box::new(|_| {}), Plan::Rest { until: Some(due) }),
+        (
+            "no polling",
+            Box::new(|c| c.catalog.spec.source.image.as_mut().unwrap().poll_interval_minutes = None),
+            Plan::Rest { until: None },
+        ),
+        ("poll due", Box::new(move |c| c.now = due), pull(Why::PollDue)),
+        ("just before", Box::new(move |c| c.now = due - seconds(1)), Plan::Rest { until: Some(due) }),
+        ("after a restart", Box::new(|c| c.memory.polled = None), pull(Why::PollDue)),
+        (
+            "priority changed",
+            Box::new(|c| c.catalog.metadata.generation = Some(4)),
+            Plan::Rest { until: Some(due) },
+        ),
+        ("nothing served", Box::new(|c| c.held = None), pull(Why::NoContent)),
+        (
+            "other reference",
+            Box::new(|c| c.held = Some(held(ONE, "example.com/c:old"))),
+            pull(Why::NewReference),
+        ),
+        ("unknown source", Box::new(|c| c.held.as_mut().unwrap().source = None), pull(Why::NewReference)),
+        ("status names other content", Box::new(|c| c.held = Some(held(TWO, TAG))), pull(Why::StatusDiffers)),
+        ("status is empty", Box::new(|c| c.catalog.status = None), Plan::Rest { until: Some(due) }),
+        (
+            "requested",
+            Box::new(|c| {
+                drop(c.catalog.annotations_mut().insert(annotations::REQUESTED_AT.into(), "1".into()))
+            }),
+            pull(Why::Requested),
+        ),
+        (
+            "requested before the start",
+            Box::new(|c| {
+                c.memory.requested = None;
+                c.catalog.annotations_mut().insert(annotations::REQUESTED_AT.into(), "1".into());
+            }),
+            Plan::Rest { until: Some(due) },
+        ),
+        (
+            "failed, retry later",
+            Box::new(move |c| {
+                c.held = None;
+                c.memory.failure = Some(failure(Some(due), TAG));
+            }),
+            Plan::Rest { until: Some(due) },
+        ),
+        (
+            "failed, retry now",
+            Box::new(|c| c.memory.failure = Some(failure(Some(c.now), TAG))),
+            pull(Why::Retry),
+        ),
+        (
+            "blocked",
+            Box::new(|c| {
+                c.held = None;
+                c.memory.failure = Some(failure(None, TAG));
+            }),
+            Plan::Rest { until: None },
+        ),
+        (
+            "blocked, then changed",
+            Box::new(|c| {
+                c.held = None;
+                c.memory.failure = Some(failure(None, ONE));
+            }),
+            pull(Why::NoContent),
+        ),
+        (
+            "blocked, requested",
+            Box::new(|c| {
+                c.memory.failure = Some(failure(None, TAG));
+                c.catalog.annotations_mut().insert(annotations::REQUESTED_AT.into(), "1".into());
+            }),
+            pull(Why::Requested),
+        ),
+        (
+            "switched off",
+            Box::new(|c| c.catalog.spec.availability_mode = AvailabilityMode::Unavailable),
+            Plan::SwitchOff,
+        ),
+        (
+            "deleted",
+            Box::new(|c| c.catalog.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH))),
+            Plan::TearDown,
+        ),
+        (
+            "deleted, switched off",
+            Box::new(|c| {
+                c.catalog.spec.availability_mode = AvailabilityMode::Unavailable;
+                c.catalog.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+            }),
+            Plan::SwitchOff,
+        ),
+        (
+            "deleted, waiting for others",
+            Box::new(|c| {
+                c.catalog.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+                c.catalog.metadata.finalizers = None;
+            }),
+            Plan::LeaveAlone,
+        ),
+        (
+            "no image",
+            Box::new(|c| c.catalog.spec.source.image = None),
+            Plan::Refuse(
+                "terminal error: error parsing ClusterCatalog \"cat\", image source is nil".to_owned(),
+            ),
+        ),
+    ];
+    for (name, change, want) in table {
+        let mut case = Case {
+            catalog: start.catalog.clone(),
+            leader: true,
+            held: start.held.clone(),
+            memory: start.memory.clone(),
+            now: start.now,
+        };
+        change(&mut case);
+        assert_eq!(case.plan(), want, "{name}");
+    }
+}
+
+#[test]
+fn a_follower_serves_what_the_status_names_and_never_resolves() {
+    let start = base();
+    let follow = || Plan::Follow { reference: ONE.to_owned() };
+    for (name, held_reference, status, want) in [
+        ("same", Some(ONE), Some(ONE), Plan::Rest { until: None }),
+        ("behind", Some(TWO), Some(ONE), follow()),
+        ("nothing yet", None, Some(ONE), follow()),
+        ("nothing published", Some(TWO), None, Plan::Rest { until: None }),
+    ] {
+        let mut case = base();
+        case.leader = false;
+        case.held = held_reference.map(|reference| held(reference, TAG));
+        if status.is_none() {
+            case.catalog.status = None;
+        }
+        case.now = start.now + Duration::from_secs(100_000);
+        assert_eq!(case.plan(), want, "{name}");
+    }
+}
+
+#[test]
+fn pauses_grow_to_a_cap() {
+    let millis = |retry, attempts| pause(retry, attempts, None).map(|pause| pause.as_millis());
+    assert_eq!(millis(Retry::Backoff, 1), Some(5));
+    assert_eq!(millis(Retry::Backoff, 4), Some(40));
+    assert_eq!(millis(Retry::Backoff, 50), Some(1_000_000));
+    assert_eq!(millis(Retry::Never, 1), None);
+    assert_eq!(millis(Retry::Slow, 1), Some(300_000));
+    assert_eq!(pause(Retry::Slow, 1, Some(Duration::from_secs(60))), Some(Duration::from_secs(60)));
+    assert_eq!(millis(Retry::After(Duration::from_secs(7)), 1), Some(7000));
+    assert_eq!(millis(Retry::After(Duration::from_secs(7)), 50), Some(1_000_000));
+}
+
+#[test]
+fn the_status_proves_its_source_only_for_the_present_generation() {
+    assert_eq!(source_of_status(&with_status(catalog(TAG, None), ONE, 3)), Some(TAG.to_owned()));
+    assert_eq!(source_of_status(&with_status(catalog(TAG, None), ONE, 2)), None);
+    assert_eq!(source_of_status(&catalog(TAG, None)), None);
+    assert_eq!(known_date(&with_status(catalog(TAG, None), ONE, 2), ONE), Some(5));
+    assert_eq!(known_date(&with_status(catalog(TAG, None), ONE, 2), TWO), None);
+}

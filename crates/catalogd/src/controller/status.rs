@@ -1,0 +1,183 @@
+//! The status of a catalog, derived once from what an attempt came to. Pure.
+//!
+//! Rule: catalogd §3.6 and §4.6 (sanitising); §12 rows 2, 27 and 30.
+
+use std::sync::LazyLock;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use olm_api::cluster_catalog::{
+    CatalogSourceType, CatalogUrls, ClusterCatalog, ClusterCatalogStatus, ResolvedCatalogSource,
+    ResolvedImageSource,
+};
+use olm_api::condition::{self, Condition, ConditionStatus};
+use olm_api::reason;
+use regex::Regex;
+
+const UNPACKED: &str = "Successfully unpacked and stored content from resolved source";
+const SERVING: &str = "Serving desired content from resolved source";
+const SWITCHED_OFF: &str = "Catalog availability mode is set to Unavailable";
+
+/// What an attempt came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Attempt {
+    /// Content is served.
+    Served {
+        /// Canonical reference with digest.
+        reference: String,
+        /// Where clients find it.
+        base: String,
+        /// Seconds since 1970.
+        last_unpacked: i64,
+    },
+    /// Something went wrong; what was served before still is.
+    Failed {
+        /// The whole chain of causes.
+        message: String,
+        /// Only a change of the object can help.
+        blocked: bool,
+        /// Nothing is served here, and has not been for a while.
+        nothing_served: bool,
+    },
+    /// The user switched the catalog off.
+    SwitchedOff,
+    /// The catalog is being deleted and its content is gone.
+    Removed,
+}
+
+/// The new status. Conditions of other owners stay.
+#[must_use]
+pub fn derive(attempt: &Attempt, catalog: &ClusterCatalog, now: Timestamp) -> ClusterCatalogStatus {
+    let mut status = catalog.status.clone().unwrap_or_default();
+    let generation = catalog.metadata.generation;
+    let mut set = |type_: &str, state: bool, reason: &str, message: &str| {
+        let wanted = Condition::new(type_, ConditionStatus::from(state), reason, message, generation, now);
+        condition::set(&mut status.conditions, wanted);
+    };
+    match attempt {
+        Attempt::Served { reference, base, last_unpacked } => {
+            set(condition::PROGRESSING, true, reason::SUCCEEDED, UNPACKED);
+            set(condition::SERVING, true, reason::AVAILABLE, SERVING);
+            status.resolved_source = Some(ResolvedCatalogSource {
+                type_: CatalogSourceType::Image,
+                image: ResolvedImageSource { reference: reference.clone() },
+            });
+            status.urls = Some(CatalogUrls { base: base.clone() });
+            status.last_unpacked = Timestamp::from_second(*last_unpacked).ok().map(Time);
+        }
+        Attempt::Failed { message, blocked, nothing_served } => {
+            let reason = if *blocked { reason::BLOCKED } else { reason::RETRYING };
+            set(condition::PROGRESSING, !blocked, reason, &sanitise(message));
+            if *nothing_served && condition::is_true(&status.conditions, condition::SERVING) {
+                let wanted = Condition::new(
+                    condition::SERVING,
+                    ConditionStatus::False,
+                    reason::UNAVAILABLE,
+                    "",
+                    generation,
+                    now,
+                );
+                condition::set(&mut status.conditions, wanted);
+            }
+        }
+        Attempt::SwitchedOff => {
+            set(condition::PROGRESSING, true, reason::SUCCEEDED, SWITCHED_OFF);
+            set(condition::SERVING, false, reason::USER_SPECIFIED_UNAVAILABLE, SWITCHED_OFF);
+            clear(&mut status);
+        }
+        Attempt::Removed => {
+            set(condition::SERVING, false, reason::UNAVAILABLE, "");
+            clear(&mut status);
+        }
+    }
+    status
+}
+
+fn clear(status: &mut ClusterCatalogStatus) {
+    status.resolved_source = None;
+    status.urls = None;
+    status.last_unpacked = None;
+}
+
+/// Takes out the addresses of a connection, whose port changes with every attempt.
+#[must_use]
+pub fn sanitise(message: &str) -> String {
+    static ADDRESSES: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        let ip = r"(?:\d{1,3}(?:\.\d{1,3}){3}|\[[0-9A-Fa-f:.%]+\])(?::\d+)?";
+        Regex::new(&format!(r"(?:read|write) (?:tcp|udp) {ip}->{ip}(?:: )?")).ok()
+    });
+    match &*ADDRESSES {
+        Some(addresses) => addresses.replace_all(message, "").into_owned(),
+        None => message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use olm_api::ClusterCatalogSpec;
+    use olm_api::cluster_catalog::{AvailabilityMode, CatalogSource};
+
+    fn catalog(status: Option<ClusterCatalogStatus>) -> ClusterCatalog {
+        let source = CatalogSource { type_: CatalogSourceType::Image, image: None };
+        let spec = ClusterCatalogSpec { source, priority: 0, availability_mode: AvailabilityMode::Available };
+        let mut catalog = ClusterCatalog::new("cat", spec);
+        catalog.metadata.generation = Some(7);
+        catalog.status = status;
+        catalog
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn served() -> Attempt {
+        Attempt::Served {
+            reference: "example.com/c@sha256:aa".to_owned(),
+            base: "https://catalogd/catalogs/cat".to_owned(),
+            last_unpacked: 1_700_000_000,
+        }
+    }
+
+    fn failed(blocked: bool, nothing_served: bool) -> Attempt {
+        let message = "source catalog content: read tcp 10.0.0.1:5->10.0.0.2:443: i/o timeout".to_owned();
+        Attempt::Failed { message, blocked, nothing_served }
+    }
+
+    #[test]
+    fn each_outcome_has_its_conditions() {
+        let before = derive(&served(), &catalog(None), at(1));
+        let table = [
+            ("served, first", derive(&served(), &catalog(None), at(1))),
+            ("failed, first", derive(&failed(false, true), &catalog(None), at(1))),
+            ("blocked, first", derive(&failed(true, true), &catalog(None), at(1))),
+            ("failed, still served", derive(&failed(false, false), &catalog(Some(before.clone())), at(2))),
+            ("failed, content lost", derive(&failed(false, true), &catalog(Some(before.clone())), at(2))),
+            ("switched off", derive(&Attempt::SwitchedOff, &catalog(Some(before.clone())), at(2))),
+            ("removed", derive(&Attempt::Removed, &catalog(Some(before)), at(2))),
+        ];
+        insta::assert_yaml_snapshot!(table);
+    }
+
+    #[test]
+    fn a_status_that_says_it_already_does_not_change() {
+        let mut first = derive(&served(), &catalog(None), at(1));
+        let foreign = Condition::new("Foreign", ConditionStatus::True, "X", "", None, at(1));
+        first.conditions.push(foreign);
+        assert_eq!(derive(&served(), &catalog(Some(first.clone())), at(99)), first);
+    }
+
+    #[test]
+    fn addresses_are_taken_out() {
+        for (message, want) in [
+            (
+                "lookup x on 10.96.0.10:53: read udp 10.244.0.8:46753->10.96.0.10:53: i/o timeout",
+                "lookup x on 10.96.0.10:53: i/o timeout",
+            ),
+            ("write tcp [::1]:5->[fe80::1]:443: broken pipe", "broken pipe"),
+            ("dial tcp 10.0.0.1:443: connection refused", "dial tcp 10.0.0.1:443: connection refused"),
+        ] {
+            assert_eq!(sanitise(message), want);
+        }
+    }
+}
