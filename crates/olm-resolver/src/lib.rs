@@ -1,1 +1,28 @@
-//! olm-resolver.
+//! Which bundle to install, and why.
+//!
+//! `resolve` takes a request, what is installed and the packages that the selected catalogs hold, and answers with one
+//! bundle or a typed refusal, always with a `Report` that says of every bundle which rule kept or dropped it.
+//! Nothing here knows where a catalog came from, reads a clock, or talks to anything (rules: resolution §4).
+
+mod deprecations;
+mod error;
+mod fallback;
+mod graph;
+mod paths;
+mod report;
+mod request;
+mod resolve;
+
+pub use deprecations::{DeprecationState, Deprecations, deprecation_source, deprecations};
+pub use error::{Asked, ResolveError, Retry};
+pub use fallback::{Fallback, FallbackFacts, WhyRetry, fallback};
+pub use graph::{
+    BundleDraft, BundleIndex, ChannelDraft, ChannelIndex, DeprecatedScope, Edge, EdgeKind, EntryDraft,
+    EntryView, Finding, GraphDraft, GvkRef, PackageGraph, Property, ReleaseField,
+};
+pub use report::{
+    Candidate, CandidateView, CatalogOutcome, CatalogReport, CatalogView, NearMiss, Report, ReportView, Step,
+    Verdict, Via,
+};
+pub use request::{CatalogProblem, CatalogSource, Installed, Policy, Request, parse_range};
+pub use resolve::{Outcome, Resolution, resolve};

@@ -1,0 +1,204 @@
+//! Refusals of the resolver. The text is the one that conditions carry (rule: resolution §4.1, §4.3, §4.9, §4.10);
+//! what helps a person beyond it is the hint.
+
+use std::fmt;
+
+use olm_core::{BundleName, CatalogName, ChannelName, PackageName, RangeError, Version, go_quote};
+
+use crate::request::CatalogProblem;
+
+/// Longest help in characters that a condition message may carry after the text itself.
+const MAX_HELP: usize = 200;
+
+/// When it is worth to try again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// When the extension or a catalog changes; a slow retry is enough otherwise.
+    OnChange,
+    /// Soon, with backoff: something that may pass by itself.
+    Backoff,
+}
+
+/// Why there is no bundle to install.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ResolveError {
+    /// The version range does not parse.
+    Range {
+        /// The range as given.
+        text: String,
+        /// What is wrong with it.
+        error: Box<RangeError>,
+    },
+    /// What is recorded about the installed bundle does not parse.
+    Installed {
+        /// What is wrong.
+        text: String,
+    },
+    /// A catalog that must be read first cannot be read.
+    Catalog {
+        /// The package asked for.
+        package: PackageName,
+        /// The first such catalog by name.
+        catalog: CatalogName,
+        /// What is wrong with it.
+        problem: CatalogProblem,
+        /// Further help.
+        help: Option<String>,
+    },
+    /// No bundle matches.
+    NoMatch {
+        /// What was asked.
+        asked: Box<Asked>,
+        /// What would have matched, or what to change.
+        help: Option<String>,
+    },
+    /// Bundles of several catalogs are equally good.
+    Ambiguous {
+        /// What was asked.
+        asked: Box<Asked>,
+        /// The tied catalogs, sorted.
+        catalogs: Vec<CatalogName>,
+    },
+    /// The best bundle has no readable version.
+    Version {
+        /// The bundle.
+        bundle: BundleName,
+        /// Why not.
+        why: String,
+    },
+    /// The bundle declares a dependency and dependencies are refused.
+    Dependency {
+        /// The bundle.
+        bundle: BundleName,
+        /// The property type that declares it.
+        property: String,
+    },
+}
+
+/// The request as far as it appears in messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// The package.
+    pub package: PackageName,
+    /// The range's text.
+    pub range: Option<String>,
+    /// The channels in the order asked.
+    pub channels: Vec<ChannelName>,
+    /// The installed version without release.
+    pub installed: Option<Version>,
+}
+
+impl Asked {
+    /// The message grammar of resolution §4.10.
+    fn message(&self, catalogs: &[CatalogName]) -> String {
+        let mut text = String::new();
+        if let Some(installed) = &self.installed {
+            let installed = go_quote(&installed.to_string());
+            text.push_str(&format!("error upgrading from currently installed version {installed}: "));
+        }
+        let found = if catalogs.len() > 1 { "found bundles" } else { "no bundles found" };
+        text.push_str(&format!("{found} for package {} ", go_quote(self.package.as_str())));
+        if let Some(range) = &self.range {
+            text.push_str(&format!("matching version {} ", go_quote(range)));
+        }
+        if !self.channels.is_empty() {
+            text.push_str(&format!("in channels [{}] ", join(&self.channels)));
+        }
+        if catalogs.len() > 1 {
+            text.push_str(&format!("in multiple catalogs with the same priority [{}] ", join(catalogs)));
+        }
+        text.truncate(text.trim_end_matches(' ').len());
+        text
+    }
+}
+
+fn join<T: fmt::Display>(names: &[T]) -> String {
+    names.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
+impl ResolveError {
+    /// What to change, if that can be said.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Range { error, .. } => error.hint().map(str::to_owned),
+            Self::Catalog { help, .. } | Self::NoMatch { help, .. } => help.clone(),
+            Self::Ambiguous { .. } => Some(
+                "give one catalog a higher spec.priority, or narrow spec.source.catalog.selector to one catalog".to_owned(),
+            ),
+            Self::Installed { .. } | Self::Version { .. } | Self::Dependency { .. } => None,
+        }
+    }
+
+    /// The text for a condition: the message, then `; ` and at most 200 characters of help.
+    pub fn condition_message(&self) -> String {
+        let mut text = self.to_string();
+        if let Some(hint) = self.hint() {
+            text.push_str("; ");
+            if hint.chars().count() <= MAX_HELP {
+                text.push_str(&hint);
+            } else {
+                text.extend(hint.chars().take(MAX_HELP - 1));
+                text.push('…');
+            }
+        }
+        text
+    }
+
+    /// When it is worth to try again.
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Catalog { .. } => Retry::Backoff,
+            Self::Range { .. }
+            | Self::Installed { .. }
+            | Self::NoMatch { .. }
+            | Self::Ambiguous { .. }
+            | Self::Version { .. }
+            | Self::Dependency { .. } => Retry::OnChange,
+        }
+    }
+}
+
+impl fmt::Display for ResolveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Range { text, error } => {
+                write!(f, "desired version range {} is invalid: {error}", go_quote(text))
+            }
+            Self::Installed { text } => {
+                write!(f, "error walking catalogs: error finding upgrade edges: {text}")
+            }
+            Self::Catalog { package, catalog, problem, .. } => write!(
+                f,
+                "error walking catalogs: error getting package {} from catalog {}: {}",
+                go_quote(package.as_str()),
+                go_quote(catalog.as_str()),
+                problem.describe(catalog, package)
+            ),
+            Self::NoMatch { asked, .. } => f.write_str(&asked.message(&[])),
+            Self::Ambiguous { asked, catalogs } => f.write_str(&asked.message(catalogs)),
+            Self::Version { bundle, why } => {
+                write!(
+                    f,
+                    "error getting resolved bundle version for bundle {}: {why}",
+                    go_quote(bundle.as_str())
+                )
+            }
+            Self::Dependency { bundle, property } => {
+                let bundle = go_quote(bundle.as_str());
+                write!(
+                    f,
+                    "validating bundle {bundle}: bundle {bundle} has a dependency declared via property {} which is \
+                     currently not supported",
+                    go_quote(property)
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for ResolveError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        // the range's own text is part of the message already
+        None
+    }
+}

@@ -1,0 +1,298 @@
+//! From what a catalog says to a graph. Bad pieces are left out and reported, the rest stays usable.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use olm_core::{Range, Version, VersionRelease, go_quote};
+use olm_fbc::property;
+
+use super::{
+    Bundle, BundleIndex, Channel, ChannelIndex, DeprecatedScope, Entry, Finding, GvkRef, NameId,
+    PackageGraph, Property,
+};
+
+/// A package in plain values, before anything is parsed.
+#[derive(Debug, Clone, Default)]
+pub struct GraphDraft {
+    /// Name of the package.
+    pub package: String,
+    /// Default channel, empty for none.
+    pub default_channel: String,
+    /// Channels in the catalog's order. Of two with one name the later counts, as in the reference's cache.
+    pub channels: Vec<ChannelDraft>,
+    /// Bundles in the catalog's order. Of two with one name the later counts.
+    pub bundles: Vec<BundleDraft>,
+    /// Deprecation entries of the package's deprecations blob.
+    pub deprecations: Vec<(DeprecatedScope, String)>,
+    /// What is known to be wrong already.
+    pub findings: Vec<Finding>,
+}
+
+/// A channel in plain values.
+#[derive(Debug, Clone, Default)]
+pub struct ChannelDraft {
+    /// Name.
+    pub name: String,
+    /// Entries in the catalog's order.
+    pub entries: Vec<EntryDraft>,
+}
+
+/// An entry in plain values; empty texts mean "not set".
+#[derive(Debug, Clone, Default)]
+pub struct EntryDraft {
+    /// Name of the bundle.
+    pub name: String,
+    /// Name of the bundle that it replaces.
+    pub replaces: String,
+    /// Names of bundles that it skips.
+    pub skips: Vec<String>,
+    /// Range of versions that it may follow, in the blang dialect.
+    pub skip_range: String,
+}
+
+/// A bundle in plain values.
+#[derive(Debug, Clone)]
+pub struct BundleDraft {
+    /// Name.
+    pub name: String,
+    /// Image.
+    pub image: String,
+    /// Version and release as texts from the `olm.package` property, or why there are none.
+    pub version: Result<(String, Option<String>), String>,
+    /// Properties: type and JSON text.
+    pub properties: Vec<(String, String)>,
+}
+
+impl Default for BundleDraft {
+    fn default() -> Self {
+        let version = Err("no package property found".to_owned());
+        Self { name: String::new(), image: String::new(), version, properties: Vec::new() }
+    }
+}
+
+/// What the `release` member of `olm.package` means (gate `BundleReleaseSupport`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ReleaseField {
+    /// It is the release; only without it build metadata may be one.
+    #[default]
+    Counts,
+    /// It is ignored; build metadata may be the release.
+    Ignored,
+}
+
+impl GraphDraft {
+    /// Parses and links everything.
+    pub fn build(self, release: ReleaseField) -> PackageGraph {
+        let mut findings = self.findings;
+        let mut report = |place: String, message: String| findings.push(Finding { place, message });
+
+        let mut bundles: BTreeMap<String, BundleDraft> = BTreeMap::new();
+        for bundle in self.bundles {
+            if bundle.name.is_empty() {
+                report("bundle".to_owned(), "has no name".to_owned());
+                continue;
+            }
+            if let Some(earlier) = bundles.insert(bundle.name.clone(), bundle) {
+                report(place_of_bundle(&earlier.name), "is there twice; the later one counts".to_owned());
+            }
+        }
+        let mut channels: BTreeMap<String, ChannelDraft> = BTreeMap::new();
+        for channel in self.channels {
+            if channel.name.is_empty() {
+                report(
+                    "channel".to_owned(),
+                    "has no name (is it written as channel: instead of name:?)".to_owned(),
+                );
+                continue;
+            }
+            if let Some(earlier) = channels.insert(channel.name.clone(), channel) {
+                report(place_of_channel(&earlier.name), "is there twice; the later one counts".to_owned());
+            }
+        }
+
+        let names = collect_names(&bundles, &channels);
+        let id = |name: &str| {
+            number(names.binary_search_by(|known| (**known).cmp(name)).unwrap_or_default()).map(NameId)
+        };
+        let deprecated: BTreeSet<&str> = self
+            .deprecations
+            .iter()
+            .filter_map(|(scope, _)| match scope {
+                DeprecatedScope::Bundle(name) => Some(&**name),
+                DeprecatedScope::Package | DeprecatedScope::Channel(_) => None,
+            })
+            .collect();
+
+        let index: BTreeMap<&str, BundleIndex> = bundles
+            .keys()
+            .enumerate()
+            .filter_map(|(at, name)| Some((name.as_str(), BundleIndex(number(at)?))))
+            .collect();
+        let mut places: Vec<Vec<(ChannelIndex, u32)>> = vec![Vec::new(); bundles.len()];
+        let mut built_channels = Vec::with_capacity(channels.len());
+        for (at, channel) in channels.values().enumerate() {
+            let Some(at) = number(at) else { break };
+            let mut entries = Vec::with_capacity(channel.entries.len());
+            for entry in &channel.entries {
+                let place = || format!("{} entry {}", place_of_channel(&channel.name), go_quote(&entry.name));
+                let Some(name) = id(&entry.name).filter(|_| !entry.name.is_empty()) else {
+                    report(place_of_channel(&channel.name), "has an entry without name".to_owned());
+                    continue;
+                };
+                let bundle = index.get(entry.name.as_str()).copied();
+                if bundle.is_none() {
+                    report(place(), "has no bundle of that name".to_owned());
+                }
+                let skip_range = if entry.skip_range.is_empty() {
+                    None
+                } else {
+                    match Range::blang(&entry.skip_range) {
+                        Ok(range) => Some(Box::new(range)),
+                        Err(error) => {
+                            let hint = error.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
+                            let range = go_quote(&entry.skip_range);
+                            report(place(), format!("invalid skipRange {range}: {error}{hint}"));
+                            None
+                        }
+                    }
+                };
+                if entry.skips.iter().any(String::is_empty) {
+                    report(place(), "skips an empty name".to_owned());
+                }
+                if let (Some(bundle), Some(position)) = (bundle, number(entries.len())) {
+                    places[bundle.0 as usize].push((ChannelIndex(at), position));
+                }
+                entries.push(Entry {
+                    name,
+                    bundle,
+                    replaces: id(&entry.replaces).filter(|_| !entry.replaces.is_empty()),
+                    skips: entry
+                        .skips
+                        .iter()
+                        .filter(|skip| !skip.is_empty())
+                        .filter_map(|skip| id(skip))
+                        .collect(),
+                    skip_range,
+                });
+            }
+            built_channels.push(Channel { name: channel.name.as_str().into(), entries: entries.into() });
+        }
+
+        let mut built = Vec::with_capacity(bundles.len());
+        for (bundle, places) in bundles.values().zip(places) {
+            let Some(name) = id(&bundle.name) else { break };
+            let version = read_version(bundle, release);
+            if let Err(why) = &version {
+                report(place_of_bundle(&bundle.name), why.to_string());
+            }
+            built.push(Bundle {
+                name,
+                version,
+                image: bundle.image.as_str().into(),
+                places: places.into(),
+                deprecated: deprecated.contains(bundle.name.as_str()),
+                provides: provided(&bundle.properties),
+                properties: kept_properties(&bundle.properties),
+            });
+        }
+
+        let mut order: Vec<BundleIndex> =
+            (0..built.len()).filter_map(|at| number(at).map(BundleIndex)).collect();
+        // stable, so that equal versions stay in the order of their names
+        order.sort_by(|a, b| {
+            let (a, b) = (&built[a.0 as usize], &built[b.0 as usize]);
+            a.deprecated
+                .cmp(&b.deprecated)
+                .then_with(|| b.version.as_ref().ok().cmp(&a.version.as_ref().ok()))
+        });
+        findings.sort();
+        findings.dedup();
+        PackageGraph {
+            package: self.package.into(),
+            default_channel: (!self.default_channel.is_empty()).then(|| self.default_channel.into()),
+            names: names.into(),
+            channels: built_channels.into(),
+            bundles: built.into(),
+            order: order.into(),
+            deprecations: self
+                .deprecations
+                .into_iter()
+                .map(|(scope, message)| (scope, message.into()))
+                .collect(),
+            findings: findings.into(),
+        }
+    }
+}
+
+fn number(at: usize) -> Option<u32> {
+    u32::try_from(at).ok()
+}
+
+fn place_of_bundle(name: &str) -> String {
+    format!("bundle {}", go_quote(name))
+}
+
+fn place_of_channel(name: &str) -> String {
+    format!("channel {}", go_quote(name))
+}
+
+fn collect_names(
+    bundles: &BTreeMap<String, BundleDraft>,
+    channels: &BTreeMap<String, ChannelDraft>,
+) -> Vec<Box<str>> {
+    let mut names: BTreeSet<&str> = bundles.keys().map(String::as_str).collect();
+    for entry in channels.values().flat_map(|channel| &channel.entries) {
+        names.insert(&entry.name);
+        names.insert(&entry.replaces);
+        names.extend(entry.skips.iter().map(String::as_str));
+    }
+    names.into_iter().map(Into::into).collect()
+}
+
+/// Version and release (rule: resolution §4.3).
+fn read_version(bundle: &BundleDraft, field: ReleaseField) -> Result<VersionRelease, Box<str>> {
+    let (text, release) = bundle.version.as_ref().map_err(|why| why.as_str())?;
+    let version: Version =
+        text.parse().map_err(|error| format!("error parsing version {}: {error}", go_quote(text)))?;
+    match release.as_deref().filter(|_| field == ReleaseField::Counts) {
+        None => Ok(VersionRelease::legacy(version)),
+        Some(release) => match release.parse() {
+            Ok(release) => Ok(VersionRelease { version, release: Some(release) }),
+            Err(error) => Err(format!("error parsing release {}: {error}", go_quote(release)).into()),
+        },
+    }
+}
+
+fn provided(properties: &[(String, String)]) -> Box<[GvkRef]> {
+    let mut gvks: Vec<GvkRef> = properties
+        .iter()
+        .filter(|(kind, _)| kind == property::GVK)
+        .filter_map(|(_, value)| GvkRef::from_json(&serde_json::from_str(value).ok()?))
+        .collect();
+    gvks.sort();
+    gvks.dedup();
+    gvks.into()
+}
+
+impl GvkRef {
+    /// Reads `{"group", "version", "kind"}`; absent members are empty.
+    pub fn from_json(value: &serde_json::Value) -> Option<Self> {
+        let text = |key: &str| value.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
+        value.is_object().then(|| Self {
+            group: text("group").into(),
+            version: text("version").into(),
+            kind: text("kind").into(),
+        })
+    }
+}
+
+/// Types whose values are big, or which are kept in another form.
+const NOT_KEPT: [&str; 4] =
+    [property::BUNDLE_OBJECT, property::CSV_METADATA, property::GVK, property::PACKAGE];
+
+fn kept_properties(properties: &[(String, String)]) -> Box<[Property]> {
+    properties
+        .iter()
+        .filter(|(kind, _)| !NOT_KEPT.contains(&kind.as_str()))
+        .map(|(kind, value)| Property { kind: kind.as_str().into(), value: value.as_str().into() })
+        .collect()
+}

@@ -1,0 +1,93 @@
+//! From the typed contents of a package, as `olm-fbc` reads them, to a draft.
+
+use olm_core::go_quote;
+use olm_fbc::{Bundle, PackageContents, property, schema};
+
+use super::{
+    BundleDraft, ChannelDraft, DeprecatedScope, EntryDraft, Finding, GraphDraft, PackageGraph, ReleaseField,
+};
+
+impl PackageGraph {
+    /// The graph of one package of one catalog. `findings` are those of decoding; they join the graph's own.
+    pub fn new(contents: &PackageContents, findings: &[olm_fbc::Finding], release: ReleaseField) -> Self {
+        let mut draft = GraphDraft::from(contents);
+        draft.findings.extend(findings.iter().map(|finding| Finding {
+            place: format!("{} {}", finding.subject.schema, go_quote(&finding.subject.name)),
+            message: finding.to_string(),
+        }));
+        draft.build(release)
+    }
+}
+
+impl From<&PackageContents> for GraphDraft {
+    fn from(contents: &PackageContents) -> Self {
+        let package = contents.package.as_ref();
+        let name = package.map(|package| package.name.clone()).or_else(|| {
+            let of_channels = contents.channels.iter().map(|channel| &channel.package);
+            let of_bundles = contents.bundles.iter().map(|bundle| &bundle.package);
+            of_channels.chain(of_bundles).next().cloned()
+        });
+        let channels = contents.channels.iter().map(|channel| ChannelDraft {
+            name: channel.name.clone(),
+            entries: channel
+                .entries
+                .iter()
+                .map(|entry| EntryDraft {
+                    name: entry.name.clone(),
+                    replaces: entry.replaces.clone(),
+                    skips: entry.skips.clone(),
+                    skip_range: entry.skip_range.clone(),
+                })
+                .collect(),
+        });
+        let mut findings = Vec::new();
+        if contents.deprecations.len() > 1 {
+            findings.push(Finding {
+                place: "olm.deprecations".to_owned(),
+                message: "there are several; the last one counts".to_owned(),
+            });
+        }
+        // several blobs overwrite each other in the reference's cache, so the last one is what anybody ever saw
+        let deprecations = contents.deprecations.last().into_iter().flat_map(|blob| &blob.entries);
+        Self {
+            package: name.unwrap_or_default(),
+            default_channel: package.map(|package| package.default_channel.clone()).unwrap_or_default(),
+            channels: channels.collect(),
+            bundles: contents.bundles.iter().map(bundle).collect(),
+            deprecations: deprecations
+                .filter_map(|entry| {
+                    let name = entry.reference.name.as_str();
+                    let scope = match entry.reference.schema.as_str() {
+                        schema::PACKAGE => DeprecatedScope::Package,
+                        schema::CHANNEL => DeprecatedScope::Channel(name.into()),
+                        schema::BUNDLE => DeprecatedScope::Bundle(name.into()),
+                        _ => return None,
+                    };
+                    Some((scope, entry.message.clone()))
+                })
+                .collect(),
+            findings,
+        }
+    }
+}
+
+fn bundle(bundle: &Bundle) -> BundleDraft {
+    let version = if bundle.properties_of(property::PACKAGE).next().is_none() {
+        Err(format!("no package property found in bundle {}", go_quote(&bundle.name)))
+    } else {
+        bundle.package_property().map(|package| (package.version, package.release))
+    };
+    BundleDraft {
+        name: bundle.name.clone(),
+        image: bundle.image.clone(),
+        version,
+        properties: bundle
+            .properties
+            .iter()
+            .map(|property| {
+                let value = property.value.as_ref().map_or("null", |value| value.as_str());
+                (property.kind.clone(), value.to_owned())
+            })
+            .collect(),
+    }
+}

@@ -1,0 +1,360 @@
+//! One package of one catalog, made ready for questions: who can follow whom, in which channel, by which edge.
+//!
+//! Built once per (catalog content, package) and shared; names are numbers inside, versions and ranges are parsed
+//! once, the order of preference is computed once. What a catalog says wrongly is left out and kept as a `Finding`;
+//! nothing here refuses a catalog (rule: decisions 26).
+
+mod build;
+mod contents;
+
+pub use build::{BundleDraft, ChannelDraft, EntryDraft, GraphDraft, ReleaseField};
+
+use olm_core::{Range, Version, VersionRelease};
+
+use crate::request::Installed;
+
+/// Number of a bundle in its graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BundleIndex(pub(crate) u32);
+
+/// Number of a channel in its graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChannelIndex(pub(crate) u32);
+
+/// Number of a name; numbers are ordered as the names are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct NameId(pub(crate) u32);
+
+/// A package's bundles, channels and edges.
+#[derive(Debug, Default)]
+pub struct PackageGraph {
+    pub(crate) package: Box<str>,
+    pub(crate) default_channel: Option<Box<str>>,
+    /// All names of bundles, real or only mentioned, sorted.
+    pub(crate) names: Box<[Box<str>]>,
+    /// Sorted by name.
+    pub(crate) channels: Box<[Channel]>,
+    /// Sorted by name.
+    pub(crate) bundles: Box<[Bundle]>,
+    /// All bundles, best first: undeprecated, then version and release descending, then name.
+    pub(crate) order: Box<[BundleIndex]>,
+    pub(crate) deprecations: Box<[(DeprecatedScope, Box<str>)]>,
+    pub(crate) findings: Box<[Finding]>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Channel {
+    pub(crate) name: Box<str>,
+    /// In the catalog's order.
+    pub(crate) entries: Box<[Entry]>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) name: NameId,
+    /// The bundle of that name, if the catalog has it.
+    pub(crate) bundle: Option<BundleIndex>,
+    pub(crate) replaces: Option<NameId>,
+    pub(crate) skips: Box<[NameId]>,
+    pub(crate) skip_range: Option<Box<Range>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Bundle {
+    pub(crate) name: NameId,
+    pub(crate) version: Result<VersionRelease, Box<str>>,
+    pub(crate) image: Box<str>,
+    /// Places in channels: (channel, entry).
+    pub(crate) places: Box<[(ChannelIndex, u32)]>,
+    pub(crate) deprecated: bool,
+    pub(crate) provides: Box<[GvkRef]>,
+    pub(crate) properties: Box<[Property]>,
+}
+
+/// An API that a bundle provides or that is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GvkRef {
+    /// API group, empty for the core group.
+    pub group: Box<str>,
+    /// API version.
+    pub version: Box<str>,
+    /// Kind.
+    pub kind: Box<str>,
+}
+
+/// A property of a bundle that declares a dependency, or that a constraint may look at; the value is JSON text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Property {
+    /// For example `olm.package.required`.
+    pub kind: Box<str>,
+    /// JSON text.
+    pub value: Box<str>,
+}
+
+/// What a deprecation entry is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeprecatedScope {
+    /// The package.
+    Package,
+    /// The channel of that name.
+    Channel(Box<str>),
+    /// The bundle of that name.
+    Bundle(Box<str>),
+}
+
+/// Something in a catalog that was left out, or that does not do what its author meant.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    /// Where: `bundle "a.v1.0.0"`, `channel "stable" entry "a.v1.0.0"`, …
+    pub place: String,
+    /// What is wrong and, if known, the mend.
+    pub message: String,
+}
+
+/// An entry of a channel, for readers.
+#[derive(Debug, Clone)]
+pub struct EntryView<'a> {
+    /// Name of the bundle.
+    pub name: &'a str,
+    /// The bundle, if the catalog has it.
+    pub bundle: Option<BundleIndex>,
+    /// Name that it replaces.
+    pub replaces: Option<&'a str>,
+    /// Names that it skips.
+    pub skips: Vec<&'a str>,
+    /// Versions that it covers; `None` also when the catalog's text does not parse.
+    pub skip_range: Option<&'a Range>,
+}
+
+/// How one bundle may follow another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EdgeKind {
+    /// `replaces` names the older bundle.
+    Replaces,
+    /// `skips` lists the older bundle.
+    Skips,
+    /// `skipRange` holds the older version.
+    SkipRange,
+}
+
+/// An edge and the channel that has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Edge {
+    /// By which word of the entry.
+    pub kind: EdgeKind,
+    /// In which channel.
+    pub channel: ChannelIndex,
+}
+
+/// The installed bundle in the terms of one graph.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Origin<'a> {
+    pub(crate) name: Option<NameId>,
+    pub(crate) version: Option<&'a Version>,
+}
+
+impl PackageGraph {
+    /// The graph of a package that the catalog does not hold.
+    pub fn empty() -> Self {
+        Self::default()
+    }
+
+    /// Whether the catalog says nothing about the package.
+    pub fn is_empty(&self) -> bool {
+        self.bundles.is_empty()
+            && self.channels.is_empty()
+            && self.deprecations.is_empty()
+            && self.package.is_empty()
+    }
+
+    /// Name of the package, empty if the graph is.
+    pub fn package(&self) -> &str {
+        &self.package
+    }
+
+    /// The default channel; means nothing to the resolver.
+    pub fn default_channel(&self) -> Option<&str> {
+        self.default_channel.as_deref()
+    }
+
+    /// All bundles, by name.
+    pub fn bundles(&self) -> impl ExactSizeIterator<Item = BundleIndex> + use<> {
+        (0..u32::try_from(self.bundles.len()).unwrap_or(u32::MAX)).map(BundleIndex)
+    }
+
+    /// All channels, by name.
+    pub fn channels(&self) -> impl ExactSizeIterator<Item = ChannelIndex> + use<> {
+        (0..u32::try_from(self.channels.len()).unwrap_or(u32::MAX)).map(ChannelIndex)
+    }
+
+    /// The bundle of a name.
+    pub fn find_bundle(&self, name: &str) -> Option<BundleIndex> {
+        let found = self.bundles.binary_search_by(|bundle| self.name(bundle.name).cmp(name)).ok()?;
+        u32::try_from(found).ok().map(BundleIndex)
+    }
+
+    /// The channel of a name.
+    pub fn find_channel(&self, name: &str) -> Option<ChannelIndex> {
+        let found = self.channels.binary_search_by(|channel| (*channel.name).cmp(name)).ok()?;
+        u32::try_from(found).ok().map(ChannelIndex)
+    }
+
+    /// Name of a bundle.
+    pub fn bundle_name(&self, bundle: BundleIndex) -> &str {
+        self.name(self.bundle(bundle).name)
+    }
+
+    /// Name of a channel.
+    pub fn channel_name(&self, channel: ChannelIndex) -> &str {
+        &self.channel(channel).name
+    }
+
+    /// Version and release of a bundle, or why there is none.
+    ///
+    /// # Errors
+    /// With the reason, when the catalog gives no readable version.
+    pub fn version(&self, bundle: BundleIndex) -> Result<&VersionRelease, &str> {
+        self.bundle(bundle).version.as_ref().map_err(|why| &**why)
+    }
+
+    /// Image of a bundle, as the catalog writes it.
+    pub fn image(&self, bundle: BundleIndex) -> &str {
+        &self.bundle(bundle).image
+    }
+
+    /// Whether the bundle itself (not its channel or package) is deprecated.
+    pub fn is_deprecated(&self, bundle: BundleIndex) -> bool {
+        self.bundle(bundle).deprecated
+    }
+
+    /// Channels that have an entry for the bundle, by name.
+    pub fn channels_of(&self, bundle: BundleIndex) -> impl Iterator<Item = ChannelIndex> {
+        let mut last = None;
+        self.bundle(bundle)
+            .places
+            .iter()
+            .filter_map(move |&(channel, _)| (last.replace(channel) != Some(channel)).then_some(channel))
+    }
+
+    /// APIs that the bundle provides.
+    pub fn provides(&self, bundle: BundleIndex) -> &[GvkRef] {
+        &self.bundle(bundle).provides
+    }
+
+    /// Properties of the bundle that declare dependencies or that constraints may look at.
+    pub fn properties(&self, bundle: BundleIndex) -> &[Property] {
+        &self.bundle(bundle).properties
+    }
+
+    /// The first property type of a bundle that declares a dependency.
+    pub fn first_dependency(&self, bundle: BundleIndex) -> Option<&str> {
+        let declares =
+            |kind: &str| matches!(kind, "olm.package.required" | "olm.gvk.required" | "olm.constraint");
+        self.properties(bundle).iter().map(|property| &*property.kind).find(|kind| declares(kind))
+    }
+
+    /// Entries of a channel in the catalog's order.
+    pub fn entries(&self, channel: ChannelIndex) -> impl ExactSizeIterator<Item = EntryView<'_>> {
+        self.channel(channel).entries.iter().map(|entry| EntryView {
+            name: self.name(entry.name),
+            bundle: entry.bundle,
+            replaces: entry.replaces.map(|name| self.name(name)),
+            skips: entry.skips.iter().map(|&name| self.name(name)).collect(),
+            skip_range: entry.skip_range.as_deref(),
+        })
+    }
+
+    /// Deprecation entries in the catalog's order: what they are about, and the message.
+    pub fn deprecations(&self) -> impl Iterator<Item = (&DeprecatedScope, &str)> {
+        self.deprecations.iter().map(|(scope, message)| (scope, &**message))
+    }
+
+    /// What was left out of the catalog, and why.
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// Bundles, best first: undeprecated, then version and release descending, then name; unreadable versions last.
+    pub fn preference(&self) -> &[BundleIndex] {
+        &self.order
+    }
+
+    /// The best edge (by kind, then channel) that leads from the installed bundle to another one in the channels
+    /// asked for.
+    pub fn edge(
+        &self,
+        installed: &Installed,
+        to: BundleIndex,
+        asked: impl Fn(ChannelIndex) -> bool,
+    ) -> Option<Edge> {
+        let folded = installed.version.folded();
+        self.edge_from(
+            Origin { name: self.name_id(installed.name.as_str()), version: Some(&folded) },
+            to,
+            asked,
+        )
+    }
+
+    pub(crate) fn edge_from(
+        &self,
+        from: Origin<'_>,
+        to: BundleIndex,
+        asked: impl Fn(ChannelIndex) -> bool,
+    ) -> Option<Edge> {
+        self.places(to)
+            .filter(|&(channel, _)| asked(channel))
+            .filter_map(|(channel, entry)| Some(Edge { kind: entry.follows(from)?, channel }))
+            .min()
+    }
+
+    pub(crate) fn places(&self, bundle: BundleIndex) -> impl Iterator<Item = (ChannelIndex, &Entry)> {
+        self.bundle(bundle)
+            .places
+            .iter()
+            .map(|&(channel, entry)| (channel, &self.channel(channel).entries[entry as usize]))
+    }
+
+    pub(crate) fn name_id(&self, name: &str) -> Option<NameId> {
+        let found = self.names.binary_search_by(|known| (**known).cmp(name)).ok()?;
+        u32::try_from(found).ok().map(NameId)
+    }
+
+    pub(crate) fn name(&self, id: NameId) -> &str {
+        &self.names[id.0 as usize]
+    }
+
+    pub(crate) fn bundle(&self, index: BundleIndex) -> &Bundle {
+        &self.bundles[index.0 as usize]
+    }
+
+    pub(crate) fn channel(&self, index: ChannelIndex) -> &Channel {
+        &self.channels[index.0 as usize]
+    }
+}
+
+impl Entry {
+    /// How this entry may follow, the plainest word first.
+    pub(crate) fn follows(&self, from: Origin<'_>) -> Option<EdgeKind> {
+        if let Some(name) = from.name {
+            if self.replaces == Some(name) {
+                return Some(EdgeKind::Replaces);
+            }
+            if self.skips.contains(&name) {
+                return Some(EdgeKind::Skips);
+            }
+        }
+        let range = self.skip_range.as_deref()?;
+        from.version.is_some_and(|version| range.contains(version)).then_some(EdgeKind::SkipRange)
+    }
+}
+
+impl EdgeKind {
+    /// The word of the catalog.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Replaces => "replaces",
+            Self::Skips => "skips",
+            Self::SkipRange => "skipRange",
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! From request and catalogs to one bundle (rules: resolution §4.5 to §4.8, decisions 5, 22, 23).
+//!
+//! Each catalog puts forward its best bundle; between catalogs an undeprecated one beats a deprecated one, then the
+//! higher priority wins. Catalogs are visited in the order of their names, so that equal input gives equal output.
+
+use std::sync::Arc;
+
+use olm_core::{BundleName, CatalogName, ChannelName, ImageRef, PackageName, VersionRelease, go_quote};
+
+use crate::error::{Asked, ResolveError};
+use crate::graph::{BundleIndex, ChannelIndex, Edge, EdgeKind, Origin, PackageGraph};
+use crate::report::{Candidate, CatalogOutcome, CatalogReport, Report, Verdict, Via};
+use crate::request::{CatalogSource, Installed, Policy, Request};
+
+/// The bundle to install.
+#[derive(Debug, Clone)]
+pub struct Resolution {
+    /// The catalog it comes from.
+    pub catalog: CatalogName,
+    /// Its package.
+    pub package: PackageName,
+    /// Its name.
+    pub bundle: BundleName,
+    /// Its version and release.
+    pub version: VersionRelease,
+    /// Its image, as the catalog writes it; parsing it is the caller's next step.
+    pub image: String,
+    /// Channels that have it, by name.
+    pub channels: Vec<ChannelName>,
+    /// Why it may be installed.
+    pub via: Via,
+    /// Whether the bundle itself is deprecated.
+    pub deprecated: bool,
+    /// The package it was chosen from.
+    pub graph: Arc<PackageGraph>,
+    /// Its number in `graph`.
+    pub index: BundleIndex,
+}
+
+impl Resolution {
+    /// Refuses a bundle that declares any dependency, as the reference does (`--dependency-check=Refuse`).
+    ///
+    /// # Errors
+    /// When there is a property of type `olm.package.required`, `olm.gvk.required` or `olm.constraint`.
+    pub fn refuse_dependencies(&self) -> Result<(), ResolveError> {
+        match self.graph.first_dependency(self.index) {
+            None => Ok(()),
+            Some(property) => {
+                Err(ResolveError::Dependency { bundle: self.bundle.clone(), property: property.to_owned() })
+            }
+        }
+    }
+}
+
+/// The answer: a bundle or a refusal, and how it came about.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// The bundle, or why there is none.
+    pub result: Result<Resolution, ResolveError>,
+    /// What was considered and which rule decided.
+    pub report: Report,
+}
+
+/// Chooses the bundle to install.
+pub fn resolve(request: &Request, sources: &[CatalogSource]) -> Outcome {
+    let mut sources: Vec<&CatalogSource> = sources.iter().collect();
+    sources.sort_by(|a, b| a.name.cmp(&b.name));
+    let catalogs = sources.into_iter().map(|source| consider(request, source)).collect();
+    let mut report = Report { request: request.clone(), catalogs };
+    let result = choose(&mut report);
+    Outcome { result, report }
+}
+
+/// Applies the rules inside one catalog and finds its best bundle.
+fn consider(request: &Request, source: &CatalogSource) -> CatalogReport {
+    let (name, priority) = (source.name.clone(), source.priority);
+    let graph = match &source.content {
+        Ok(graph) => graph,
+        Err(problem) => {
+            let outcome = CatalogOutcome::Unreadable(problem.clone());
+            return CatalogReport {
+                name,
+                priority,
+                graph: None,
+                candidates: Vec::new(),
+                best: None,
+                outcome,
+            };
+        }
+    };
+    let rules = Rules::new(request, graph);
+    let mut candidates: Vec<Candidate> =
+        graph.preference().iter().map(|&bundle| Candidate { bundle, verdict: rules.judge(bundle) }).collect();
+    let best = best(request, graph, &candidates);
+    let outcome = if let Some(best) = best {
+        let best_deprecated = graph.is_deprecated(candidates[best].bundle);
+        for (at, candidate) in candidates.iter_mut().enumerate() {
+            if let (Verdict::Kept(_), false) = (candidate.verdict, at == best) {
+                let deprecated = graph.is_deprecated(candidate.bundle) && !best_deprecated;
+                candidate.verdict = if deprecated { Verdict::Deprecated } else { Verdict::LowerVersion };
+            }
+        }
+        CatalogOutcome::Chosen
+    } else if graph.is_empty() {
+        CatalogOutcome::NoPackage
+    } else {
+        CatalogOutcome::NoMatch
+    };
+    CatalogReport { name, priority, graph: Some(graph.clone()), candidates, best, outcome }
+}
+
+/// The first bundle kept; of several with its version the one that is installed already.
+fn best(request: &Request, graph: &PackageGraph, candidates: &[Candidate]) -> Option<usize> {
+    let kept = |candidate: &Candidate| matches!(candidate.verdict, Verdict::Kept(_));
+    let first = candidates.iter().position(kept)?;
+    let Some(installed) = &request.installed else { return Some(first) };
+    let rank =
+        |candidate: &Candidate| (graph.is_deprecated(candidate.bundle), graph.version(candidate.bundle).ok());
+    let equal = candidates[first..]
+        .iter()
+        .take_while(|other| !kept(other) || rank(other) == rank(&candidates[first]));
+    let same_name = equal
+        .enumerate()
+        .find(|(_, other)| kept(other) && graph.bundle_name(other.bundle) == installed.name.as_str())
+        .map(|(at, _)| first + at);
+    same_name.or(Some(first))
+}
+
+/// The request in the terms of one graph.
+pub(crate) struct Rules<'a> {
+    request: &'a Request,
+    graph: &'a PackageGraph,
+    /// `None` means all.
+    channels: Option<Vec<ChannelIndex>>,
+    folded: Option<olm_core::Version>,
+    installed_name: Option<crate::graph::NameId>,
+}
+
+impl<'a> Rules<'a> {
+    pub(crate) fn new(request: &'a Request, graph: &'a PackageGraph) -> Self {
+        let channels = (!request.channels.is_empty())
+            .then(|| request.channels.iter().filter_map(|name| graph.find_channel(name.as_str())).collect());
+        Self {
+            request,
+            graph,
+            channels,
+            folded: request.installed.as_ref().map(|installed| installed.version.folded()),
+            installed_name: request
+                .installed
+                .as_ref()
+                .and_then(|installed| graph.name_id(installed.name.as_str())),
+        }
+    }
+
+    pub(crate) fn asked(&self, channel: ChannelIndex) -> bool {
+        self.channels.as_ref().is_none_or(|asked| asked.contains(&channel))
+    }
+
+    pub(crate) fn in_channels(&self, bundle: BundleIndex) -> bool {
+        self.channels.is_none() || self.graph.places(bundle).any(|(channel, _)| self.asked(channel))
+    }
+
+    pub(crate) fn in_range(&self, bundle: BundleIndex) -> bool {
+        match (&self.request.range, self.graph.version(bundle)) {
+            (None, _) => true,
+            (Some(range), Ok(version)) => range.contains(&version.version),
+            (Some(_), Err(_)) => false,
+        }
+    }
+
+    fn origin(&self) -> Origin<'_> {
+        Origin { name: self.installed_name, version: self.folded.as_ref() }
+    }
+
+    /// The rule that keeps or drops one bundle.
+    fn judge(&self, bundle: BundleIndex) -> Verdict {
+        if !self.in_channels(bundle) {
+            return Verdict::NotInChannel;
+        }
+        let version = self.graph.version(bundle).ok();
+        if let Some(range) = &self.request.range {
+            match version {
+                None => return Verdict::NoVersion,
+                Some(version) if !range.contains(&version.version) => return Verdict::OutOfRange,
+                Some(_) => {}
+            }
+        }
+        let Some(installed) = &self.request.installed else { return Verdict::Kept(Via::FirstInstall) };
+        if version == Some(&installed.version) {
+            return Verdict::Kept(Via::Installed);
+        }
+        let edge = self.graph.edge_from(self.origin(), bundle, |channel| self.asked(channel));
+        match (edge, self.request.policy) {
+            (Some(edge), _) if edge_holds(edge, version, installed) => Verdict::Kept(Via::Edge(edge)),
+            (Some(_) | None, Policy::SelfCertified) => Verdict::Kept(Via::SelfCertified),
+            (Some(_), Policy::CatalogProvided) => Verdict::LowerThanInstalled,
+            (None, Policy::CatalogProvided) => Verdict::NoEdge,
+        }
+    }
+}
+
+/// A skipRange does not lead down; `replaces` and `skips` are the author's word and may (decision 22).
+pub(crate) fn edge_holds(edge: Edge, version: Option<&VersionRelease>, installed: &Installed) -> bool {
+    match edge.kind {
+        EdgeKind::Replaces | EdgeKind::Skips => true,
+        EdgeKind::SkipRange => version.is_none_or(|version| *version >= installed.version),
+    }
+}
+
+/// Chooses between the catalogs' best bundles, and writes the losers' reasons into the report.
+fn choose(report: &mut Report) -> Result<Resolution, ResolveError> {
+    let mut running: Vec<usize> =
+        (0..report.catalogs.len()).filter(|&at| report.catalogs[at].best.is_some()).collect();
+    let deprecated = |catalog: &CatalogReport| catalog.best_is_deprecated();
+    if running.iter().any(|&at| !deprecated(&report.catalogs[at])) {
+        running.retain(|&at| {
+            let stays = !deprecated(&report.catalogs[at]);
+            if !stays {
+                report.catalogs[at].lose(CatalogOutcome::DeprecatedThere);
+            }
+            stays
+        });
+    }
+    if let Some(top) = running.iter().map(|&at| report.catalogs[at].priority).max() {
+        running.retain(|&at| {
+            let stays = report.catalogs[at].priority == top;
+            if !stays {
+                report.catalogs[at].lose(CatalogOutcome::LowerPriority);
+            }
+            stays
+        });
+    }
+    wait_for_unreadable(report, running.first().copied())?;
+    let Some((&first, others)) = running.split_first() else { return Err(no_match(report)) };
+    if !others.is_empty() {
+        if !interchangeable(report, &running) {
+            let catalogs = running.iter().map(|&at| report.catalogs[at].name.clone()).collect();
+            for &at in &running {
+                report.catalogs[at].lose(CatalogOutcome::Ambiguous);
+            }
+            return Err(ResolveError::Ambiguous { asked: asked(&report.request), catalogs });
+        }
+        for &at in others {
+            report.catalogs[at].lose(CatalogOutcome::SameElsewhere);
+        }
+    }
+    take(report, first)
+}
+
+/// A first install waits for unreadable catalogs that could still win; what is installed waits for nobody.
+fn wait_for_unreadable(report: &Report, best: Option<usize>) -> Result<(), ResolveError> {
+    let unreadable: Vec<(&CatalogReport, &crate::CatalogProblem)> = report
+        .catalogs
+        .iter()
+        .filter_map(|catalog| match &catalog.outcome {
+            CatalogOutcome::Unreadable(problem) => Some((catalog, problem)),
+            _ => None,
+        })
+        .collect();
+    let readable = report.catalogs.len() - unreadable.len();
+    let waits = |catalog: &CatalogReport| match (best, &report.request.installed) {
+        (Some(best), None) => catalog.priority >= report.catalogs[best].priority,
+        (None, None) => true,
+        (Some(_), Some(_)) => false,
+        (None, Some(_)) => readable == 0,
+    };
+    let waiting: Vec<_> = unreadable.into_iter().filter(|(catalog, _)| waits(catalog)).collect();
+    let Some((catalog, problem)) = waiting.first() else { return Ok(()) };
+    let help = (report.request.installed.is_none() && readable > 0).then(|| {
+        let names: Vec<String> =
+            waiting.iter().map(|(catalog, _)| format!("{} (priority {})", catalog.name, catalog.priority)).collect();
+        format!(
+            "a first install waits for {}: go on without by spec.source.catalog.selector here or spec.availabilityMode: \
+             Unavailable there",
+            names.join(", ")
+        )
+    });
+    Err(ResolveError::Catalog {
+        package: report.request.package.clone(),
+        catalog: catalog.name.clone(),
+        problem: (*problem).clone(),
+        help,
+    })
+}
+
+fn no_match(report: &Report) -> ResolveError {
+    let mut help = report.nearest_misses().into_iter().next().map(|miss| miss.text);
+    let left_out: Vec<&str> = report
+        .catalogs
+        .iter()
+        .filter(|catalog| matches!(catalog.outcome, CatalogOutcome::Unreadable(_)))
+        .map(|catalog| catalog.name.as_str())
+        .collect();
+    if !left_out.is_empty() {
+        let text = format!("left out because unreadable: {}", left_out.join(", "));
+        help = Some(help.map_or(text.clone(), |help| format!("{text}; {help}")));
+    }
+    ResolveError::NoMatch { asked: asked(&report.request), help }
+}
+
+fn asked(request: &Request) -> Box<Asked> {
+    Box::new(Asked {
+        package: request.package.clone(),
+        range: request.range.as_ref().map(|range| range.as_str().to_owned()),
+        channels: request.channels.clone(),
+        installed: request.installed.as_ref().map(|installed| installed.version.version.clone()),
+    })
+}
+
+/// Whether it does not matter which of the tied catalogs is taken: all mean the installed bundle, or all have the same
+/// content by digest (decision 23).
+fn interchangeable(report: &Report, tied: &[usize]) -> bool {
+    let tied: Vec<(&PackageGraph, BundleIndex)> =
+        tied.iter().filter_map(|&at| report.catalogs[at].best_bundle()).collect();
+    let same = |one: (&PackageGraph, BundleIndex), name: &str, version: Option<&VersionRelease>| {
+        one.0.bundle_name(one.1) == name && one.0.version(one.1).ok() == version
+    };
+    if let Some(installed) = &report.request.installed
+        && tied.iter().all(|&one| same(one, installed.name.as_str(), Some(&installed.version)))
+    {
+        return true;
+    }
+    let Some(&(graph, bundle)) = tied.first() else { return false };
+    let image = graph.image(bundle);
+    let by_digest = image.parse::<ImageRef>().is_ok_and(|image| image.digest().is_some());
+    by_digest
+        && tied.iter().all(|&one| {
+            same(one, graph.bundle_name(bundle), graph.version(bundle).ok()) && one.0.image(one.1) == image
+        })
+}
+
+fn take(report: &Report, at: usize) -> Result<Resolution, ResolveError> {
+    let catalog = &report.catalogs[at];
+    let (Some(graph), Some(candidate)) = (&catalog.graph, catalog.best.map(|best| &catalog.candidates[best]))
+    else {
+        return Err(no_match(report));
+    };
+    let index = candidate.bundle;
+    let unnamed = || ResolveError::NoMatch { asked: asked(&report.request), help: None };
+    let bundle: BundleName = graph.bundle_name(index).parse().map_err(|_| unnamed())?;
+    let version = match graph.version(index) {
+        Ok(version) => version.clone(),
+        Err(why) => return Err(ResolveError::Version { bundle, why: why.to_owned() }),
+    };
+    let via = match candidate.verdict {
+        Verdict::Kept(via) => via,
+        _ => Via::FirstInstall,
+    };
+    Ok(Resolution {
+        catalog: catalog.name.clone(),
+        package: report.request.package.clone(),
+        bundle,
+        version,
+        image: graph.image(index).to_owned(),
+        channels: graph
+            .channels_of(index)
+            .filter_map(|channel| graph.channel_name(channel).parse().ok())
+            .collect(),
+        via,
+        deprecated: graph.is_deprecated(index),
+        graph: graph.clone(),
+        index,
+    })
+}
+
+/// Names for messages: `a, b and 3 more`.
+pub(crate) fn some_of<'a>(names: impl Iterator<Item = &'a str>, most: usize) -> String {
+    let all: Vec<String> = names.map(go_quote).collect();
+    match all.len().checked_sub(most) {
+        Some(more @ 1..) => format!("{} and {more} more", all[..most].join(", ")),
+        _ => all.join(", "),
+    }
+}
