@@ -1,2 +1,58 @@
-//! olm-kit.
-fn main() {}
+//! `olm-kit`: what the Makefile runs. The demo, a cluster to play with, the test run and the acceptance lab.
+
+mod cli;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The local cluster, the demo and the test run of olm-rs. Each command is a make target; see `make help`.
+#[derive(Debug, Parser)]
+#[command(name = "olm-kit")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// A control plane and a registry that stay until `cluster down`
+    Cluster {
+        #[command(subcommand)]
+        action: cli::cluster::Action,
+    },
+    /// Install, query, upgrade, roll back: the main job on a cluster of its own
+    Demo {
+        /// end after the last step (exit code 0 only if every step had the expected outcome)
+        #[arg(long)]
+        oneshot: bool,
+    },
+    /// End a running demo
+    DemoDown,
+    /// Run cargo's tests with one control plane for all of them, and sum up
+    Test {
+        /// what follows `cargo test`; default: --workspace --no-fail-fast
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Run the acceptance lab and compare with what passed before
+    Acceptance(cli::acceptance::Arguments),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Cluster { action } => cli::cluster::run(action).await,
+        Command::Demo { oneshot } => cli::demo::run(oneshot).await,
+        Command::DemoDown => cli::demo::down(),
+        Command::Test { arguments } => cli::test::run(arguments).await,
+        Command::Acceptance(arguments) => cli::acceptance::run(&arguments).await,
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(problem) => {
+            eprintln!("error: {problem:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

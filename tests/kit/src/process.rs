@@ -320,7 +320,7 @@ fn binary(name: &str) -> Result<PathBuf> {
         };
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let output = Command::new(cargo)
-            .args(["build", "--quiet", "--locked", "--package", name, "--profile", profile_name])
+            .args(["build", "--quiet", "--package", name, "--profile", profile_name])
             .current_dir(repository())
             .env("CARGO_TARGET_DIR", profile.parent().context("no folder")?)
             .output()

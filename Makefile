@@ -1,0 +1,87 @@
+# What there is to do here; `make` or `make help` lists it. Everything is built by cargo and go; see CONTRIBUTING.md.
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+CARGO ?= cargo
+# a build server must not change Cargo.lock
+LOCKED ?= $(if $(CI),--locked)
+# dev is what tests use too, so that one build serves all; `make demo PROFILE=release` runs what users get
+PROFILE ?= dev
+target_dir = $(or $(CARGO_TARGET_DIR),target)
+programs_dir = $(target_dir)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
+kit = $(target_dir)/debug/olm-kit
+venv = $(target_dir)/venv
+export CARGO_TERM_COLOR ?= auto
+
+# the tools that a target needs; progress goes to the terminal, the folder to OLM_TOOLS
+demo_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes kwok registry' hack/tools/build.sh)}"
+all_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(hack/tools/build.sh)}"
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: tools
+tools: ## Build the control plane, kwok, registry and opm; the last line is their folder
+	@hack/tools/build.sh
+
+.PHONY: build
+build: ## Build every program (PROFILE=release: optimised)
+	$(CARGO) build $(LOCKED) --workspace --bins --profile $(PROFILE)
+
+# only what the demo and the lab run
+.PHONY: programs kit
+programs:
+	@$(CARGO) build $(LOCKED) --profile $(PROFILE) -p catalogd -p operator-controller
+kit:
+	@$(CARGO) build $(LOCKED) -p olm-kit
+
+.PHONY: test
+test: kit ## Run every test: unit, snapshot, property, and those against a real control plane (ARGS="-p olm-core")
+	@$(all_tools) $(kit) test $(ARGS)
+
+.PHONY: demo
+demo: programs kit ## Show the main job on a cluster of its own (ONESHOT=1: end after the last step)
+	@$(demo_tools) OLM_BIN_DIR=$(abspath $(programs_dir)) exec $(kit) demo $(if $(filter-out 0,$(ONESHOT)),--oneshot)
+
+.PHONY: demo-down
+demo-down: ## Stop a running demo
+	@if [ -x $(kit) ]; then $(kit) demo-down; else echo "no demo is running"; fi
+
+.PHONY: cluster-up
+cluster-up: kit ## Start a control plane and a registry to play with
+	@$(demo_tools) $(kit) cluster up
+
+.PHONY: cluster-down
+cluster-down: ## Stop them
+	@if [ -x $(kit) ]; then $(kit) cluster down; else echo "no local cluster is running"; fi
+
+.PHONY: generate
+generate: ## Write the files that are made from types
+	$(CARGO) run $(LOCKED) --quiet -p xtask -- generate
+
+.PHONY: verify
+verify: ## Fail if generated files are not current or a crate uses what it may not
+	$(CARGO) run $(LOCKED) --quiet -p xtask -- verify
+
+.PHONY: lint
+lint: ## Check formatting and lints, warnings denied
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy $(LOCKED) --workspace --all-targets -- -D warnings
+
+.PHONY: acceptance
+acceptance: programs kit ## Run the acceptance lab (ONLY=regex, JOBS=4, UPDATE=1: write what passes)
+	@python=$$(hack/lab-python.sh $(venv)) && $(all_tools) $(kit) acceptance --python "$$python" --programs $(programs_dir) \
+	    $(if $(ONLY),--only '$(ONLY)') $(if $(JOBS),--jobs $(JOBS)) $(if $(UPDATE),--update) $(if $(SAVE),--save $(SAVE))
+
+.PHONY: bench
+bench: ## Run the benchmarks
+	$(CARGO) bench $(LOCKED) --workspace --benches
+
+.PHONY: clean
+clean: ## Stop what runs here and remove what was built (not the tools, which other checkouts share)
+	@if [ -x $(kit) ]; then $(kit) demo-down; $(kit) cluster down; fi
+	$(CARGO) clean
+	rm -rf .run

@@ -1,0 +1,437 @@
+//! `acceptance`: runs the acceptance lab of the shared reference material and holds its outcome against what passed before.
+//!
+//! The ratchet: every scenario of `tests/acceptance/passing.txt` must pass, or this fails. What passes and is not listed is
+//! named; `--update` lists it. `tests/acceptance/accepted.yaml` names the differences made on purpose; its entries are
+//! checked too (a reason with a decision's number, paths, and a test that exists).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use olm_kit::{Tools, repository, shared_material};
+use serde::Deserialize;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+
+use super::{Group, interruption, say};
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// only scenarios whose id matches this regular expression (the ratchet then looks at these alone)
+    #[arg(long)]
+    only: Option<String>,
+    /// scenarios at a time
+    #[arg(long, default_value_t = 4)]
+    jobs: u16,
+    /// differences shown per scenario
+    #[arg(long, default_value_t = 3)]
+    diffs: u16,
+    /// the Python that has PyYAML
+    #[arg(long, default_value = "python3")]
+    python: PathBuf,
+    /// the folder with catalogd and operator-controller
+    #[arg(long)]
+    programs: PathBuf,
+    /// write what passed to passing.txt
+    #[arg(long)]
+    update: bool,
+    /// write the records of this run below this folder
+    #[arg(long)]
+    save: Option<PathBuf>,
+}
+
+pub(crate) async fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let Some(lab) = shared_material().map(|folder| folder.join("acceptance")).filter(|lab| lab.is_dir())
+    else {
+        return Ok(skipped("there is no ../shared/acceptance folder (OLM_SHARED names another place)"));
+    };
+    for (program, flag) in [(arguments.python.as_path(), "--version"), (Path::new("openssl"), "version")] {
+        let runs = std::process::Command::new(program).arg(flag).output().is_ok_and(|it| it.status.success());
+        if !runs {
+            return Ok(skipped(&format!("{} is not here", program.display())));
+        }
+    }
+    let folder = repository().join("tests/acceptance");
+    let accepted = read_accepted(&folder.join("accepted.yaml"))?;
+    let listed = read_list(&folder.join("passing.txt"))?;
+    let started = Instant::now();
+    let signal = interruption();
+    let (results, last_line) = tokio::select! {
+        outcome = compare(&lab, &folder, arguments) => outcome?,
+        signal = signal => return Ok(ExitCode::from(128 + signal?.0)),
+    };
+    let verdict = judge(&results, &listed, &accepted, arguments.only.is_some());
+    say(format_args!("\n{}", table(&results)));
+    say(format_args!("lab: {last_line}; {} s", started.elapsed().as_secs()));
+    if arguments.update {
+        ensure!(arguments.only.is_none(), "--update needs a whole run, without --only");
+        write_list(&folder.join("passing.txt"), &results)?;
+    }
+    for line in &verdict.notes {
+        say(line);
+    }
+    say(verdict.summary());
+    Ok(if verdict.lost.is_empty() && verdict.ran() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn skipped(why: &str) -> ExitCode {
+    say(format_args!("SKIPPED acceptance: {why}"));
+    say("acceptance result: skipped. 0 passed; 0 failed; nothing was run");
+    ExitCode::SUCCESS
+}
+
+/// Runs the lab; its output is shown while it runs. Returns the outcomes and the lab's own last line.
+async fn compare(
+    lab: &Path,
+    folder: &Path,
+    arguments: &Arguments,
+) -> Result<(BTreeMap<String, Outcome>, String)> {
+    let mut command = Command::new(&arguments.python);
+    command
+        .arg("-B")
+        .arg(lab.join("lab.py"))
+        .args(["compare", "--profile", "olm-rs", "--level", "semantic"])
+        .args(["--jobs", &arguments.jobs.to_string(), "--diffs", &arguments.diffs.to_string()])
+        .args(["--port-base", &free_block()?.to_string()])
+        .arg("--accept")
+        .arg(folder.join("accepted.yaml"))
+        .env("LAB_K8S_BIN", Tools::locate()?.bin())
+        .env("LAB_CAND_BIN", std::path::absolute(&arguments.programs)?)
+        .env("LAB_CAND_CRDS", repository().join("manifests/crds"))
+        .env("PYTHONUNBUFFERED", "1")
+        .stdout(Stdio::piped());
+    if let Some(only) = &arguments.only {
+        command.args(["--only", only]);
+    }
+    if let Some(save) = &arguments.save {
+        command.arg("--save").arg(save);
+    }
+    let mut group = Group::spawn(&mut command).context("cannot run the lab")?;
+    let mut lines = BufReader::new(group.stdout()?).lines();
+    let mut report = Report::default();
+    while let Some(line) = lines.next_line().await? {
+        say(&line);
+        report.read(&line);
+    }
+    let status = group.wait().await?;
+    ensure!(report.complete(), "the lab did not come to its end ({status}); its output is above");
+    Ok((report.outcomes, report.last))
+}
+
+/// A base port with the hundred ports above it unused by us; the lab takes fixed offsets from it.
+fn free_block() -> Result<u16> {
+    for _ in 0..100 {
+        let base = olm_kit::free_port()?;
+        let free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
+        if base < 31_900 && (40..75).all(|offset| free(base + offset)) {
+            return Ok(base);
+        }
+    }
+    bail!("no free block of loopback ports")
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Pass,
+    Accepted,
+    Fail,
+}
+
+/// Reads the lab's report: a table `<id> pass|accept|FAIL …`, then `N passed, N failed[, N skipped]`.
+#[derive(Debug, Default)]
+struct Report {
+    in_table: bool,
+    outcomes: BTreeMap<String, Outcome>,
+    last: String,
+}
+
+impl Report {
+    fn read(&mut self, line: &str) {
+        if line.starts_with("scenario ") && line.contains("first difference") {
+            self.in_table = true;
+        } else if self.in_table && !line.starts_with(' ') {
+            let mut words = line.split_ascii_whitespace();
+            let outcome = match (words.next(), words.next()) {
+                (Some(id), Some("pass")) => Some((id, Outcome::Pass)),
+                (Some(id), Some("accept")) => Some((id, Outcome::Accepted)),
+                (Some(id), Some("FAIL")) => Some((id, Outcome::Fail)),
+                _ => None,
+            };
+            if let Some((id, outcome)) = outcome {
+                self.outcomes.entry(id.to_owned()).or_insert(outcome);
+            }
+        }
+        if !line.trim().is_empty() {
+            line.clone_into(&mut self.last);
+        }
+    }
+
+    /// Whether the last line is the lab's own count and it agrees with the table.
+    fn complete(&self) -> bool {
+        let count = |outcome: Outcome| self.outcomes.values().filter(|&&it| it == outcome).count();
+        let mut wanted = format!("{} passed, {} failed", count(Outcome::Pass), count(Outcome::Fail));
+        if count(Outcome::Accepted) > 0 {
+            wanted += &format!(", {} skipped", count(Outcome::Accepted));
+        }
+        self.last == wanted
+    }
+}
+
+/// One entry of accepted.yaml.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Accepted {
+    /// why, with `decision <number>`
+    reason: String,
+    /// regular expressions of difference paths; the lab reads them
+    paths: Vec<String>,
+    /// the name of the test function that proves what happens instead
+    test: String,
+}
+
+fn read_accepted(path: &Path) -> Result<BTreeMap<String, Accepted>> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let entries: Option<BTreeMap<String, Accepted>> =
+        serde_saphyr::from_str(&text).map_err(|problem| anyhow::anyhow!("{}: {problem}", path.display()))?;
+    let entries = entries.unwrap_or_default();
+    let sources = if entries.is_empty() { Vec::new() } else { rust_sources()? };
+    for (id, entry) in &entries {
+        check_accepted(id, entry, &sources).with_context(|| path.display().to_string())?;
+    }
+    Ok(entries)
+}
+
+fn check_accepted(id: &str, entry: &Accepted, sources: &[String]) -> Result<()> {
+    let lower = entry.reason.to_lowercase();
+    let number =
+        lower.split("decision ").nth(1).is_some_and(|rest| rest.starts_with(|it: char| it.is_ascii_digit()));
+    ensure!(number, "{id}: the reason must say `decision <number>`");
+    ensure!(!entry.paths.is_empty(), "{id}: no paths");
+    let test = entry.test.rsplit("::").next().unwrap_or_default();
+    ensure!(!test.is_empty(), "{id}: no test is named");
+    let found = sources.iter().any(|text| text.contains(&format!("fn {test}(")));
+    ensure!(found, "{id}: no test function {test:?} in this repository");
+    Ok(())
+}
+
+/// The text of every Rust file of the repository that git knows or would take.
+fn rust_sources() -> Result<Vec<String>> {
+    let listed = std::process::Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard", "*.rs"])
+        .current_dir(repository())
+        .output()
+        .context("cannot run git")?;
+    let names = String::from_utf8(listed.stdout)?;
+    Ok(names.lines().filter_map(|name| std::fs::read_to_string(repository().join(name)).ok()).collect())
+}
+
+/// Ids, one a line; `#` begins a comment.
+fn read_list(path: &Path) -> Result<BTreeSet<String>> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let ids = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+    Ok(ids.filter(|id| !id.is_empty()).map(str::to_owned).collect())
+}
+
+fn write_list(path: &Path, results: &BTreeMap<String, Outcome>) -> Result<()> {
+    let mut text = "# Scenarios of the acceptance lab that pass. Losing one fails CI; `make acceptance UPDATE=1` writes this file.\n"
+        .to_owned();
+    for (id, _) in results.iter().filter(|(_, outcome)| **outcome == Outcome::Pass) {
+        text += &format!("{id}\n");
+    }
+    std::fs::write(path, text)?;
+    say(format_args!("wrote {}", path.display()));
+    Ok(())
+}
+
+#[derive(Debug, Default)]
+struct Verdict {
+    passed: usize,
+    accepted: usize,
+    failed: usize,
+    /// listed as passing, but does not pass
+    lost: Vec<String>,
+    notes: Vec<String>,
+}
+
+impl Verdict {
+    fn ran(&self) -> bool {
+        self.passed + self.accepted + self.failed > 0
+    }
+
+    fn summary(&self) -> String {
+        let word = if self.lost.is_empty() && self.ran() { "ok" } else { "FAILED" };
+        format!(
+            "acceptance result: {word}. {} passed; {} lost; {} not passing yet; {} skipped (different on purpose)",
+            self.passed,
+            self.lost.len(),
+            self.failed - self.lost.len().min(self.failed),
+            self.accepted
+        )
+    }
+}
+
+fn judge(
+    results: &BTreeMap<String, Outcome>,
+    listed: &BTreeSet<String>,
+    accepted: &BTreeMap<String, Accepted>,
+    partial: bool,
+) -> Verdict {
+    let count = |outcome: Outcome| results.values().filter(|&&it| it == outcome).count();
+    let mut verdict = Verdict {
+        passed: count(Outcome::Pass),
+        accepted: count(Outcome::Accepted),
+        failed: count(Outcome::Fail),
+        ..Verdict::default()
+    };
+    for id in listed {
+        match results.get(id) {
+            Some(Outcome::Pass) => {}
+            // a scenario that became an accepted difference must leave the list, by hand
+            Some(Outcome::Accepted | Outcome::Fail) => verdict.lost.push(id.clone()),
+            None if partial => {}
+            None => verdict.lost.push(id.clone()),
+        }
+    }
+    for id in &verdict.lost {
+        verdict.notes.push(format!("LOST: {id} is in passing.txt and does not pass"));
+    }
+    let new: Vec<&str> = results
+        .iter()
+        .filter(|(id, outcome)| **outcome == Outcome::Pass && !listed.contains(*id))
+        .map(|(id, _)| id.as_str())
+        .collect();
+    if !new.is_empty() {
+        let new = new.join(", ");
+        verdict
+            .notes
+            .push(format!("NEW: passing and not in passing.txt (`make acceptance UPDATE=1` adds it): {new}"));
+    }
+    for id in accepted.keys() {
+        if results.get(id) == Some(&Outcome::Pass) {
+            verdict.notes.push(format!("NOTE: {id} is in accepted.yaml, but does not differ"));
+        }
+    }
+    verdict
+}
+
+/// Scenarios by outcome, several a line.
+fn table(results: &BTreeMap<String, Outcome>) -> String {
+    let mut text = String::new();
+    for (outcome, title) in
+        [(Outcome::Pass, "pass"), (Outcome::Accepted, "different on purpose"), (Outcome::Fail, "fail")]
+    {
+        let ids: Vec<&str> =
+            results.iter().filter(|(_, it)| **it == outcome).map(|(id, _)| id.as_str()).collect();
+        text += &format!("{title} ({}):\n", ids.len());
+        for row in ids.chunks(5) {
+            let row: String = row.iter().map(|id| format!("  {id:<24}")).collect();
+            text += &format!("{}\n", row.trim_end());
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAB: &str = "up in 11.0 s; 4 scenarios\n\
+        inst-a                          3.0 s\n\
+        scenario                           time  first difference (semantic)\n\
+        inst-a                       pass    1.02x\n\
+        inst-b                       FAIL    0.50x  /snapshots/final: \"x\" -> \"y\"\n\
+                                            (2 differences in all)\n\
+        inst-c                       accept         decision 8: other\n\
+        inst-c                       accept  1.00x  /a: 1 -> 2\n\
+        inst-d                       pass    1.00x\n\
+        time ratio new/baseline: median 1.00, p90 1.00, max 1.00\n";
+
+    fn read(text: &str) -> Report {
+        let mut report = Report::default();
+        text.lines().for_each(|line| report.read(line));
+        report
+    }
+
+    #[test]
+    fn the_labs_table_is_read() {
+        let report = read(&format!("{LAB}2 passed, 1 failed, 1 skipped"));
+        assert!(report.complete());
+        let ids: Vec<_> = report.outcomes.iter().map(|(id, outcome)| (id.as_str(), *outcome)).collect();
+        assert_eq!(
+            ids,
+            [
+                ("inst-a", Outcome::Pass),
+                ("inst-b", Outcome::Fail),
+                ("inst-c", Outcome::Accepted),
+                ("inst-d", Outcome::Pass)
+            ]
+        );
+    }
+
+    #[test]
+    fn a_run_that_breaks_off_or_disagrees_is_not_complete() {
+        assert!(!read(LAB).complete());
+        assert!(!read(&format!("{LAB}3 passed, 1 failed, 1 skipped")).complete());
+        assert!(!read("Traceback (most recent call last):").complete());
+    }
+
+    fn verdict(listed: &[&str], partial: bool) -> Verdict {
+        let report = read(&format!("{LAB}2 passed, 1 failed, 1 skipped"));
+        let listed = listed.iter().map(|&id| id.to_owned()).collect();
+        judge(&report.outcomes, &listed, &BTreeMap::new(), partial)
+    }
+
+    #[test]
+    fn losing_a_scenario_fails_whatever_happened_to_it() {
+        for (listed, partial, lost) in [
+            (vec!["inst-a"], false, vec![]),
+            (vec!["inst-a", "inst-b"], false, vec!["inst-b"]),
+            (vec!["inst-c"], false, vec!["inst-c"]),
+            (vec!["gone"], false, vec!["gone"]),
+            (vec!["gone"], true, vec![]),
+        ] {
+            let verdict = verdict(&listed, partial);
+            assert_eq!(verdict.lost, lost, "{listed:?}");
+            assert_eq!(verdict.summary().contains("result: ok"), lost.is_empty(), "{listed:?}");
+        }
+    }
+
+    #[test]
+    fn what_newly_passes_is_named() {
+        assert!(
+            verdict(&["inst-a"], false)
+                .notes
+                .iter()
+                .any(|note| note.starts_with("NEW") && note.ends_with("inst-d"))
+        );
+    }
+
+    #[test]
+    fn nothing_run_is_a_failure() {
+        let verdict = judge(&BTreeMap::new(), &BTreeSet::new(), &BTreeMap::new(), true);
+        assert!(verdict.summary().contains("FAILED"));
+    }
+
+    #[test]
+    fn accepted_differences_need_a_decision_paths_and_a_test() {
+        let sources = ["    fn proves_it() {".to_owned()];
+        let entry = |reason: &str, paths: &[&str], test: &str| Accepted {
+            reason: reason.to_owned(),
+            paths: paths.iter().map(|&path| path.to_owned()).collect(),
+            test: test.to_owned(),
+        };
+        assert!(check_accepted("x", &entry("decision 8: so", &["^/a"], "api::proves_it"), &sources).is_ok());
+        for (wrong, why) in [
+            (entry("because", &["^/a"], "proves_it"), "decision"),
+            (entry("decision 8", &[], "proves_it"), "paths"),
+            (entry("decision 8", &["^/a"], ""), "no test is named"),
+            (entry("decision 8", &["^/a"], "other"), "no test function"),
+        ] {
+            let problem = check_accepted("x", &wrong, &sources).unwrap_err().to_string();
+            assert!(problem.contains(why), "{problem}");
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! `demo`: the main job on real parts, each command and its outcome shown. The sample operator is in `hack/demo`.
+//!
+//! Commands that are printed are run as printed (kubectl and curl as programs); what is waited for is said in words.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::{Api, Client};
+use olm_kit::{
+    BundleImage, Ca, CatalogImage, Cluster, Options, Process, Program, Registry, Tools, Wait, condition,
+    repository,
+};
+use serde_json::{Value, json};
+
+use super::{Home, interruption, say, step};
+
+const VERSIONS: [&str; 5] = ["1.0.0", "1.0.1", "1.1.0", "2.0.0", "2.1.0-rc.1"];
+const LIMIT: Duration = Duration::from_secs(120);
+
+pub(crate) fn down() -> Result<ExitCode> {
+    say(if Home::named("demo").stop()? { "the demo is stopped" } else { "no demo is running" });
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) async fn run(oneshot: bool) -> Result<ExitCode> {
+    let home = Home::named("demo");
+    home.take().context("`make demo-down` ends a running demo")?;
+    let signal = interruption();
+    let work = async {
+        let demo = Demo::start(home.path()).await?;
+        let outcome = demo.walk().await;
+        if let Err(problem) = &outcome {
+            eprintln!("\n{}", demo.logs());
+            eprintln!("error: {problem:#}");
+            eprintln!(
+                "FAILED: the demo did not have the expected outcome; all logs are in {}",
+                home.path().display()
+            );
+            return Ok(ExitCode::FAILURE);
+        }
+        demo.sum_up()?;
+        if !oneshot {
+            say("Everything keeps running. Ctrl-C here or `make demo-down` stops it.");
+            std::future::pending::<()>().await;
+        }
+        Ok(ExitCode::SUCCESS)
+    };
+    // whatever ends first, dropping `work` stops every process that it started
+    tokio::select! {
+        outcome = work => outcome,
+        signal = signal => {
+            say("\nstopping");
+            let number = signal?.0;
+            Ok(if oneshot { ExitCode::from(128 + number) } else { ExitCode::SUCCESS })
+        }
+    }
+}
+
+struct Demo {
+    catalogd: Process,
+    operator_controller: Process,
+    catalog_image: String,
+    dir: PathBuf,
+    ca: PathBuf,
+    client: Client,
+    // dropped after the processes that use them
+    registry: Registry,
+    cluster: Cluster,
+}
+
+impl Demo {
+    async fn start(dir: &Path) -> Result<Self> {
+        Tools::locate()?;
+        let ca = Ca::create(dir, "olm-rs demo")?;
+        let options = Options { dir: Some(dir.join("control-plane")), ..Options::default() };
+        let cluster = step(1, 4, "starting a Kubernetes control plane", async {
+            let cluster = Cluster::start_with(&options).await?;
+            cluster.install_olm().await?;
+            Ok(cluster)
+        })
+        .await?;
+        let registry_dir = dir.join("registry");
+        let registry =
+            step(2, 4, "starting an OCI registry", Registry::launch(&ca, Some(&registry_dir), false)).await?;
+        let push = format!("pushing {} bundle images and a catalog image", VERSIONS.len());
+        let catalog_image = step(3, 4, &push, push_images(&registry)).await?;
+        let programs = (
+            Program::catalogd_in(&cluster, &ca, Some(&dir.join("catalogd")))?,
+            Program::operator_controller_in(&cluster, &ca, Some(&dir.join("operator-controller")))?,
+        );
+        let (catalogd, operator_controller) =
+            step(4, 4, "starting catalogd and operator-controller", async {
+                tokio::try_join!(programs.0.start(), programs.1.start())
+            })
+            .await?;
+        let client = cluster.client().await?;
+        let dir = dir.to_owned();
+        Ok(Self {
+            catalogd,
+            operator_controller,
+            catalog_image,
+            ca: ca.certificate(),
+            dir,
+            client,
+            registry,
+            cluster,
+        })
+    }
+
+    async fn walk(&self) -> Result<()> {
+        let started = Instant::now();
+        title("1. A catalog, and an operator from it in a version range");
+        let catalog = self.manifest("catalog.yaml")?;
+        let extension = self.manifest("extension.yaml")?;
+        show_file(&catalog)?;
+        self.kubectl(&["apply", "-f", &catalog.display().to_string()])?;
+        self.wait("ClusterCatalog", "demo", "catalog demo is served (Serving=True)", |it| {
+            is(it, "Serving", "True", "Available")
+        })
+        .await?;
+        show_file(&extension)?;
+        self.kubectl(&["apply", "-f", &extension.display().to_string()])?;
+        self.installed("1.0.1", "the highest of 1.0.x, 1.0.1").await?;
+        self.kubectl(&["get", "clustercatalogs,clusterextensions,clusterobjectsets"])?;
+        self.kubectl(&[
+            "-n",
+            "greeter",
+            "wait",
+            "--for=condition=Available",
+            "--timeout=60s",
+            "deployment/greeter-controller",
+        ])?;
+        self.kubectl(&["-n", "greeter", "get", "deployments,pods,configmaps,serviceaccounts"])?;
+
+        title("2. What the catalog says, over HTTPS");
+        self.query_catalog().await?;
+
+        title("3. An upgrade, by widening the range");
+        self.patch(&json!({"version": "1.x"}))?;
+        self.installed("1.1.0", "1.1.0, which skips 1.0.1").await?;
+        self.revision("greeter-1", "Archived").await?;
+        self.revision("greeter-2", "Active").await?;
+        let maps = self.api("ConfigMap", "", "v1").await?;
+        waiting("what 1.1.0 no longer has is gone (ConfigMap greeter-legacy-phrases)", async {
+            Wait::new(&maps, "greeter-legacy-phrases").within(LIMIT).to_be_gone().await
+        })
+        .await?;
+        self.kubectl(&["get", "clusterobjectsets"])?;
+
+        title("4. A downgrade is refused, and then forced");
+        self.patch(&json!({"version": "1.0.0"}))?;
+        let refusal = "error upgrading from currently installed version \"1.1.0\": no bundles found for package \"greeter\" \
+                       matching version \"1.0.0\"";
+        let refused = self
+            .wait("ClusterExtension", "greeter", "it is refused (Progressing=True/Retrying)", |it| {
+                is(it, "Progressing", "True", "Retrying")
+                    && condition(it, "Progressing").is_some_and(|it| it.message.starts_with(refusal))
+            })
+            .await?;
+        for kind in ["Installed", "Progressing"] {
+            say(format_args!(
+                "  {kind}: {}",
+                condition(&refused, kind).map(|it| it.message).unwrap_or_default()
+            ));
+        }
+        let version = installed_version(&refused);
+        ensure!(version == "1.1.0", "a refused downgrade must leave 1.1.0 installed, but it is {version:?}");
+        self.patch(&json!({"upgradeConstraintPolicy": "SelfCertified"}))?;
+        self.installed("1.0.0", "1.0.0, as demanded").await?;
+        waiting("what 1.0.0 has is back (ConfigMap greeter-legacy-phrases)", async {
+            Wait::new(&maps, "greeter-legacy-phrases").within(LIMIT).to_exist().await
+        })
+        .await?;
+        self.kubectl(&["get", "clusterextensions,clusterobjectsets"])?;
+        say(format_args!("\nAll steps had the expected outcome ({:.1} s).", started.elapsed().as_secs_f64()));
+        Ok(())
+    }
+
+    fn sum_up(&self) -> Result<()> {
+        title("What is running");
+        for process in [&self.catalogd, &self.operator_controller] {
+            let memory = process.memory()?;
+            say(format_args!(
+                "{:<20} {:>4} MiB resident, {:>4} MiB at most, {:.1} s of processor time",
+                process.name(),
+                memory.resident >> 20,
+                memory.peak >> 20,
+                process.cpu()?.as_secs_f64()
+            ));
+        }
+        say(format_args!("logs                 {}", self.dir.display()));
+        say(format_args!("registry             {}", self.registry.address()));
+        say(format_args!("catalog              {}", self.catalog_url()));
+        say(format_args!("kubectl              {}", Tools::locate()?.program("kubectl")?.display()));
+        say(format_args!("\n  curl --cacert {} {}", self.ca.display(), self.catalog_url()));
+        say(format_args!("  export KUBECONFIG={}\n", self.cluster.kubeconfig().display()));
+        Ok(())
+    }
+
+    fn catalog_url(&self) -> String {
+        format!("{}/catalogs/demo/api/v1/all", self.catalogd.content_url())
+    }
+
+    /// A manifest of `hack/demo/cluster` with the image's name in it.
+    fn manifest(&self, name: &str) -> Result<PathBuf> {
+        let text = std::fs::read_to_string(source().join("cluster").join(name))?;
+        let path = self.dir.join(name);
+        std::fs::write(&path, text.replace("${CATALOG_IMAGE}", &self.catalog_image))?;
+        Ok(path)
+    }
+
+    fn kubectl(&self, arguments: &[&str]) -> Result<()> {
+        let mut command = self.cluster.kubectl()?;
+        command.args(arguments);
+        shown("kubectl", arguments, &mut command).map(|_| ())
+    }
+
+    fn patch(&self, catalog: &Value) -> Result<()> {
+        let patch = json!({"spec": {"source": {"catalog": catalog}}}).to_string();
+        self.kubectl(&["patch", "clusterextension", "greeter", "--type=merge", "-p", &patch])
+    }
+
+    async fn installed(&self, version: &str, words: &str) -> Result<()> {
+        let what = format!("installed is {words}");
+        self.wait("ClusterExtension", "greeter", &what, |it| {
+            installed_version(it) == version
+                && is(it, "Installed", "True", "Succeeded")
+                && is(it, "Progressing", "True", "Succeeded")
+        })
+        .await?;
+        Ok(())
+    }
+
+    async fn revision(&self, name: &str, state: &str) -> Result<()> {
+        self.wait("ClusterObjectSet", name, &format!("revision {name} is {state}"), |it| {
+            it.data.pointer("/spec/lifecycleState").and_then(Value::as_str) == Some(state)
+        })
+        .await?;
+        Ok(())
+    }
+
+    async fn wait(
+        &self,
+        kind: &str,
+        name: &str,
+        what: &str,
+        reached: impl FnMut(&DynamicObject) -> bool,
+    ) -> Result<DynamicObject> {
+        let api = self.api(kind, "olm.operatorframework.io", "v1").await?;
+        waiting(what, Wait::new(&api, name).within(LIMIT).until(what, reached)).await
+    }
+
+    async fn api(&self, kind: &str, group: &str, version: &str) -> Result<Api<DynamicObject>> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        Ok(if group.is_empty() {
+            Api::namespaced_with(self.client.clone(), "greeter", &resource)
+        } else {
+            Api::all_with(self.client.clone(), &resource)
+        })
+    }
+
+    async fn query_catalog(&self) -> Result<()> {
+        let (ca, url) = (self.ca.display().to_string(), self.catalog_url());
+        let arguments = ["--silent", "--show-error", "--fail", "--cacert", &ca, &url];
+        let curl = Command::new("curl").arg("--version").output().is_ok_and(|it| it.status.success());
+        let text = if curl {
+            let mut command = Command::new("curl");
+            command.args(["--noproxy", "*"]).args(arguments);
+            say(format_args!("$ curl {}", arguments.join(" ")));
+            run_quietly(&mut command)?
+        } else {
+            say(format_args!(
+                "(there is no curl here, so this program asks)\n$ curl {}",
+                arguments.join(" ")
+            ));
+            let answer = reqwest::Client::builder()
+                .no_proxy()
+                .tls_certs_only([reqwest::Certificate::from_pem(&std::fs::read(&self.ca)?)?])
+                .build()?
+                .get(&url)
+                .send()
+                .await?;
+            answer.error_for_status()?.text().await?
+        };
+        let mut found: Vec<(String, usize)> = Vec::new();
+        for line in text.lines() {
+            say(format_args!("  {}", clip(line, 150)));
+            let document: Value = serde_json::from_str(line).context("a line of the answer is not JSON")?;
+            let schema = document["schema"].as_str().context("a line of the answer has no schema")?;
+            match found.iter_mut().find(|(name, _)| name == schema) {
+                Some((_, count)) => *count += 1,
+                None => found.push((schema.to_owned(), 1)),
+            }
+        }
+        found.sort();
+        let wanted = [("olm.bundle", VERSIONS.len()), ("olm.channel", 2), ("olm.package", 1)];
+        let wanted = wanted.map(|(name, count)| (name.to_owned(), count));
+        ensure!(found == wanted, "the catalog should hold {wanted:?}, but it holds {found:?}");
+        say("  => one package, two channels, five bundles: ok");
+        Ok(())
+    }
+
+    fn logs(&self) -> String {
+        [&self.catalogd, &self.operator_controller]
+            .map(|process| {
+                let text = process.log_text();
+                let lines: Vec<&str> = text.lines().collect();
+                let end = lines[lines.len().saturating_sub(30)..].join("\n");
+                format!("--- end of the log of {}:\n{end}\n", process.name())
+            })
+            .concat()
+    }
+}
+
+/// Pushes the sample operator; returns the catalog's image reference.
+async fn push_images(registry: &Registry) -> Result<String> {
+    let source = source();
+    let common = olm_kit::image::read_dir(&source.join("operator/common"), "")?;
+    let mut digests = Vec::new();
+    for version in VERSIONS {
+        let mut files = common.clone();
+        let own = source.join("operator").join(version);
+        if own.is_dir() {
+            files.extend(olm_kit::image::read_dir(&own, "")?);
+        }
+        for content in files.values_mut() {
+            *content = String::from_utf8(content.clone())?.replace("${VERSION}", version).into_bytes();
+        }
+        let image = BundleImage::from_files(files).image();
+        let pushed = registry.push("greeter-bundle", &format!("v{version}"), &image).await?;
+        digests.push((version, pushed.digest));
+    }
+    let mut text = std::fs::read_to_string(source.join("catalog/greeter/catalog.yaml"))?;
+    text = text.replace("${REGISTRY}", registry.address());
+    for (version, digest) in digests {
+        text = text.replace(&format!("${{DIGEST {version}}}"), &digest);
+    }
+    ensure!(!text.contains("${"), "the demo's catalog has a placeholder that nothing fills");
+    let catalog = CatalogImage::new().file("greeter/catalog.yaml", &text);
+    Ok(registry.push("greeter-catalog", "latest", &catalog.image()).await?.by_tag())
+}
+
+fn source() -> PathBuf {
+    repository().join("hack/demo")
+}
+
+fn is(object: &DynamicObject, kind: &str, status: &str, reason: &str) -> bool {
+    let current = object.metadata.generation;
+    condition(object, kind).is_some_and(|it| {
+        it.status == status
+            && it.reason == reason
+            && it.observed_generation.is_none_or(|seen| Some(seen) == current)
+    })
+}
+
+fn installed_version(object: &DynamicObject) -> &str {
+    object.data.pointer("/status/install/bundle/version").and_then(Value::as_str).unwrap_or_default()
+}
+
+fn title(text: &str) {
+    say(format_args!("\n{text}\n{}", "─".repeat(text.chars().count())));
+}
+
+fn show_file(path: &Path) -> Result<()> {
+    say(format_args!("$ cat {}", relative(path)));
+    for line in std::fs::read_to_string(path)?.lines() {
+        say(format_args!("  {line}"));
+    }
+    Ok(())
+}
+
+fn relative(path: &Path) -> String {
+    path.strip_prefix(repository()).unwrap_or(path).display().to_string()
+}
+
+/// Says what is waited for and how it ended.
+async fn waiting<T>(what: &str, wait: impl Future<Output = Result<T>>) -> Result<T> {
+    let started = Instant::now();
+    let outcome = wait.await;
+    let word = if outcome.is_ok() { "ok" } else { "NOT REACHED" };
+    say(format_args!("  => {what}: {word} ({:.1} s)", started.elapsed().as_secs_f64()));
+    outcome
+}
+
+/// Prints a command, runs it, prints its output; a failing command is an error.
+fn shown(name: &str, arguments: &[&str], command: &mut Command) -> Result<String> {
+    let words: Vec<String> = arguments
+        .iter()
+        .map(|&word| relative(Path::new(word)))
+        .map(|word| if word.contains(['{', ' ', '*']) { format!("'{word}'") } else { word })
+        .collect();
+    say(format_args!("$ {name} {}", words.join(" ")));
+    let output = run_quietly(command)?;
+    for line in output.lines() {
+        say(format_args!("  {}", clip(line, 160)));
+    }
+    Ok(output)
+}
+
+fn run_quietly(command: &mut Command) -> Result<String> {
+    let output =
+        command.output().with_context(|| format!("cannot run {}", command.get_program().display()))?;
+    if !output.status.success() {
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        bail!("{} ended with {}: {out}{err}", command.get_program().display(), output.status);
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn clip(line: &str, length: usize) -> String {
+    match line.char_indices().nth(length) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line.to_owned(),
+    }
+}
