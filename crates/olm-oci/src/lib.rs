@@ -1,1 +1,30 @@
-//! olm-oci.
+//! Images: from a reference to verified files, and a store that keeps what was made of them.
+//!
+//! [`Puller`] talks to registries, [`Image`] hands out files (streamed, unpacked or in memory), [`Store`] keeps results
+//! on disk by digest. What the files mean is not known here: no catalogs, no bundles, no cluster. Foreign input is
+//! hostile: every path, size, link and digest is checked while it streams, and [`Limits`] bound what it may cost.
+//!
+//! Rules: catalogd §5 (pulling), §4.6 (error texts), decisions 15 and 18.
+
+mod blob;
+mod config;
+mod error;
+mod http;
+mod image;
+mod layer;
+mod limits;
+mod manifest;
+mod puller;
+pub mod store;
+
+pub use config::{
+    ACCEPT_ANYTHING, CertificateDirs, Config, Credential, Credentials, Keyring, Platform, Proxies,
+    RegistriesFiles, Retries, SharedKeyring, SignaturePolicy, Timeouts,
+};
+pub use error::{Error, Fault, Retry};
+pub use image::{Image, Unpacked};
+pub use layer::{Infallible, Selection, VisitError, Visitor};
+pub use limits::Limits;
+pub use manifest::Descriptor;
+pub use puller::{Puller, parse_reference};
+pub use store::{Lease, Store, StoreError};

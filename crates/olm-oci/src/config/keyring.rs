@@ -1,0 +1,259 @@
+//! Registry credentials, from docker and kubernetes configuration documents.
+//!
+//! Documents are merged in the order given, the later wins per key; lookup takes the longest matching prefix: the whole
+//! repository path, then each parent, then the host (rule: catalogd §5.2). Unlike the reference nothing is dropped on
+//! merging: `username`/`password`, `identitytoken` and `registrytoken` count (catalogd §12 row 19). Credential helpers
+//! (`credHelpers`, `credsStore`) run programs and are not supported.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::GeneralPurposeConfig;
+use serde::Deserialize;
+
+use crate::error::Fault;
+
+/// How to prove who we are to one registry.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Credential {
+    /// User name and password, sent to the registry or to its token service.
+    Basic {
+        /// User name.
+        username: String,
+        /// Password or access token.
+        password: String,
+    },
+    /// An OAuth2 refresh token, exchanged at the token service.
+    Identity(String),
+    /// A bearer token for the registry itself.
+    Registry(String),
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Basic { .. } => "Basic(..)",
+            Self::Identity(_) => "Identity(..)",
+            Self::Registry(_) => "Registry(..)",
+        })
+    }
+}
+
+/// Credentials by registry or repository prefix.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Keyring {
+    entries: BTreeMap<String, Credential>,
+}
+
+#[derive(Deserialize)]
+struct Document {
+    #[serde(default)]
+    auths: Option<BTreeMap<String, Entry>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Entry {
+    auth: Option<String>,
+    username: Option<String>,
+    password: Option<String>,
+    identitytoken: Option<String>,
+    registrytoken: Option<String>,
+}
+
+impl Keyring {
+    /// No credentials at all.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a `.dockerconfigjson` document (or a `config.json`, or an `auth.json`): an object with `auths`.
+    ///
+    /// # Errors
+    /// The document is not JSON of that shape, or an `auth` value is not base64 of `user:password`; the texts never
+    /// show the content.
+    pub fn add_config_json(&mut self, document: &[u8]) -> Result<(), Fault> {
+        let document: Document = serde_json::from_slice(document).map_err(|error| malformed(&error))?;
+        self.add(document.auths.unwrap_or_default())
+    }
+
+    /// Adds a legacy `.dockercfg` document: the map itself.
+    ///
+    /// # Errors
+    /// As [`Keyring::add_config_json`].
+    pub fn add_dockercfg(&mut self, document: &[u8]) -> Result<(), Fault> {
+        let entries: BTreeMap<String, Entry> =
+            serde_json::from_slice(document).map_err(|error| malformed(&error))?;
+        self.add(entries)
+    }
+
+    /// Adds everything of `other`, which wins.
+    pub fn merge(&mut self, other: &Self) {
+        for (key, credential) in &other.entries {
+            self.entries.insert(key.clone(), credential.clone());
+        }
+    }
+
+    /// Is there nothing?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The registries and repositories with credentials, for logs.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.entries.keys().map(String::as_str)
+    }
+
+    fn add(&mut self, entries: BTreeMap<String, Entry>) -> Result<(), Fault> {
+        for (key, entry) in entries {
+            let registry = normalise(&key);
+            if let Some(credential) = credential(&key, entry)? {
+                self.entries.insert(registry, credential);
+            }
+        }
+        Ok(())
+    }
+
+    /// The credential for `registry/repository`, by longest prefix.
+    #[must_use]
+    pub fn lookup(&self, registry: &str, repository: &str) -> Option<&Credential> {
+        let registry = normalise(registry);
+        let mut key = format!("{registry}/{repository}");
+        loop {
+            if let Some(found) = self.entries.get(&key) {
+                return Some(found);
+            }
+            key.truncate(key.rfind('/')?);
+        }
+    }
+}
+
+fn malformed(error: &serde_json::Error) -> Fault {
+    // serde's text may quote a value; line and column are enough
+    Fault::Config(format!(
+        "malformed registry credentials at line {} column {}",
+        error.line(),
+        error.column()
+    ))
+}
+
+fn credential(key: &str, entry: Entry) -> Result<Option<Credential>, Fault> {
+    let filled = |value: Option<String>| value.filter(|text| !text.is_empty());
+    if let Some(token) = filled(entry.registrytoken) {
+        return Ok(Some(Credential::Registry(token)));
+    }
+    if let Some(token) = filled(entry.identitytoken) {
+        return Ok(Some(Credential::Identity(token)));
+    }
+    if let Some(auth) = filled(entry.auth) {
+        let engine = base64::engine::GeneralPurpose::new(
+            &base64::alphabet::STANDARD,
+            GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+        );
+        let bad = || Fault::Config(format!("auth of registry {key:?} is not base64 of user:password"));
+        let decoded = engine.decode(auth.trim()).map_err(|_| bad())?;
+        let text = String::from_utf8(decoded).map_err(|_| bad())?;
+        let (username, password) = text.split_once(':').ok_or_else(bad)?;
+        return Ok(Some(Credential::Basic {
+            username: username.to_owned(),
+            // docker pads with NUL bytes
+            password: password.trim_matches('\0').to_owned(),
+        }));
+    }
+    match (filled(entry.username), filled(entry.password)) {
+        (Some(username), Some(password)) => Ok(Some(Credential::Basic { username, password })),
+        _ => Ok(None),
+    }
+}
+
+/// Keys may be URLs with a version path; docker.io has several names.
+fn normalise(key: &str) -> String {
+    let stripped = key.strip_prefix("https://").or_else(|| key.strip_prefix("http://"));
+    let key = match stripped {
+        Some(rest) => rest.split('/').next().unwrap_or(rest),
+        None => key.trim_end_matches('/'),
+    };
+    let (host, rest) = key.split_once('/').map_or((key, None), |(host, rest)| (host, Some(rest)));
+    let host = match host {
+        "index.docker.io" | "registry-1.docker.io" => "docker.io",
+        host => host,
+    };
+    match rest {
+        // `docker login` of old wrote index.docker.io/v1/
+        None | Some("v1" | "v2") => host.to_owned(),
+        Some(rest) => format!("{host}/{rest}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn basic(username: &str, password: &str) -> Option<Credential> {
+        Some(Credential::Basic { username: username.into(), password: password.into() })
+    }
+
+    #[test]
+    fn the_longest_prefix_wins() {
+        let mut keys = Keyring::new();
+        keys.add_config_json(
+            br#"{"auths":{
+                "quay.io": {"auth":"aG9zdDpo"},
+                "quay.io/team": {"auth":"dGVhbTp0"},
+                "quay.io/team/app": {"username":"app","password":"a:b"},
+                "https://index.docker.io/v1/": {"auth":"aHViOmg="},
+                "https://registry.test:5000/v2/": {"auth":"bDo="},
+                "empty.test": {}
+            }}"#,
+        )
+        .unwrap();
+        for (registry, repository, want) in [
+            ("quay.io", "other/x", basic("host", "h")),
+            ("quay.io", "team/x", basic("team", "t")),
+            ("quay.io", "teams/x", basic("host", "h")),
+            ("quay.io", "team/app", basic("app", "a:b")),
+            ("docker.io", "library/x", basic("hub", "h")),
+            ("registry.test:5000", "x", basic("l", "")),
+            ("registry.test", "x", None),
+            ("empty.test", "x", None),
+        ] {
+            assert_eq!(keys.lookup(registry, repository).cloned(), want, "{registry}/{repository}");
+        }
+    }
+
+    #[test]
+    fn the_later_document_wins_and_nothing_is_dropped() {
+        let mut keys = Keyring::new();
+        keys.add_dockercfg(br#"{"a.test":{"auth":"MTox","email":"x"},"b.test":{"identitytoken":"I"}}"#)
+            .unwrap();
+        keys.add_config_json(br#"{"auths":{"a.test":{"auth":"Mjoy"},"c.test":{"registrytoken":"R"}}}"#)
+            .unwrap();
+        assert_eq!(keys.lookup("a.test", "x").cloned(), basic("2", "2"));
+        assert_eq!(keys.lookup("b.test", "x"), Some(&Credential::Identity("I".into())));
+        assert_eq!(keys.lookup("c.test", "x"), Some(&Credential::Registry("R".into())));
+        let mut other = Keyring::new();
+        other.add_dockercfg(br#"{"a.test":{"auth":"Mzoz"}}"#).unwrap();
+        keys.merge(&other);
+        assert_eq!(keys.lookup("a.test", "x").cloned(), basic("3", "3"));
+    }
+
+    #[test]
+    fn errors_never_show_secrets() {
+        let mut keys = Keyring::new();
+        for document in [
+            r#"{"auths":{"a.test":{"auth":"hunter2!"}}}"#,
+            r#"{"auths":{"a.test":{"auth":12345}}}"#,
+            r#"{"auths":{"a.test":{"password":["hunter2"]}}}"#,
+            "hunter2",
+        ] {
+            let text = keys.add_config_json(document.as_bytes()).unwrap_err().to_string();
+            assert!(!text.contains("hunter2") && !text.contains("12345"), "{text}");
+        }
+        keys.add_dockercfg(br#"{"b.test":{"username":"u","password":"hunter2"}}"#).unwrap();
+        assert!(!format!("{keys:?}").contains("hunter2"));
+    }
+}

@@ -1,0 +1,430 @@
+//! registries.conf, version 2: where a reference is really fetched from.
+//!
+//! Rule: catalogd §5.3 and the format's own manual (containers-registries.conf(5)): the longest matching `prefix` decides
+//! (`*.example.com` matches sub-domains), mirrors come first and the location itself last, `blocked` refuses,
+//! `insecure` allows plain HTTP and unverified TLS. Drop-in files replace whole tables of the same prefix. Files are read
+//! again for every pull. Short names and version 1 files are not supported; references are always complete here.
+
+use std::path::{Path, PathBuf};
+
+use olm_core::ImageRef;
+use serde::Deserialize;
+
+use crate::error::Fault;
+
+/// Which files to read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RegistriesFiles {
+    /// The main file; a missing one is no error.
+    pub file: Option<PathBuf>,
+    /// Directories of `*.conf` drop-ins, in order; missing ones are no error.
+    pub drop_ins: Vec<PathBuf>,
+    /// A last file on top of everything; must exist.
+    pub last: Option<PathBuf>,
+}
+
+impl RegistriesFiles {
+    /// The search order of catalogd §5.3: `$CONTAINERS_REGISTRIES_CONF` alone, else the user's, the system's or the
+    /// vendor's file (first found) with all drop-in directories; `$CONTAINERS_REGISTRIES_CONF_OVERRIDE` on top.
+    #[must_use]
+    pub fn from_env() -> Self {
+        let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let last = var("CONTAINERS_REGISTRIES_CONF_OVERRIDE");
+        if let Some(file) = var("CONTAINERS_REGISTRIES_CONF") {
+            return Self { file: Some(file), drop_ins: Vec::new(), last };
+        }
+        let mut bases = vec![PathBuf::from("/usr/share/containers"), PathBuf::from("/etc/containers")];
+        bases.extend(
+            var("XDG_CONFIG_HOME")
+                .or_else(|| var("HOME").map(|home| home.join(".config")))
+                .map(|config| config.join("containers")),
+        );
+        let file = bases.iter().rev().map(|base| base.join("registries.conf")).find(|file| file.is_file());
+        let drop_ins = bases.iter().map(|base| base.join("registries.conf.d")).collect();
+        Self { file, drop_ins, last }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct File {
+    #[serde(default)]
+    registry: Vec<Registry>,
+    /// The section of version 1 files.
+    registries: Option<toml::Value>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Registry {
+    prefix: Option<String>,
+    #[serde(default)]
+    location: String,
+    #[serde(default)]
+    insecure: bool,
+    #[serde(default)]
+    blocked: bool,
+    #[serde(default)]
+    mirror_by_digest_only: bool,
+    #[serde(default)]
+    mirror: Vec<Mirror>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Mirror {
+    location: String,
+    #[serde(default)]
+    insecure: bool,
+    #[serde(default)]
+    pull_from_mirror: Option<PullFromMirror>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum PullFromMirror {
+    All,
+    DigestOnly,
+    TagOnly,
+}
+
+/// The parsed configuration of one pull.
+#[derive(Debug, Default)]
+pub(crate) struct Registries {
+    tables: Vec<Registry>,
+    /// For the text of a refusal.
+    origin: String,
+}
+
+/// One place to try.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Location {
+    /// The reference as this place calls it.
+    pub(crate) reference: ImageRef,
+    pub(crate) insecure: bool,
+}
+
+impl Registries {
+    pub(crate) fn load(files: &RegistriesFiles) -> Result<Self, Fault> {
+        let mut registries = Self {
+            origin: files
+                .file
+                .as_ref()
+                .map_or_else(|| "registries.conf".into(), |file| file.display().to_string()),
+            ..Self::default()
+        };
+        if let Some(file) = &files.file
+            && let Some(text) = read(file)?
+        {
+            registries.add(file, &text)?;
+        }
+        for directory in &files.drop_ins {
+            for file in drop_ins(directory)? {
+                if let Some(text) = read(&file)? {
+                    registries.add(&file, &text)?;
+                }
+            }
+        }
+        if let Some(file) = &files.last {
+            let text = read(file)?.ok_or_else(|| {
+                Fault::Config(format!("registry configuration {} is missing", file.display()))
+            })?;
+            registries.add(file, &text)?;
+        }
+        Ok(registries)
+    }
+
+    fn add(&mut self, path: &Path, text: &str) -> Result<(), Fault> {
+        let file: File = toml::from_str(text).map_err(|error| {
+            let line =
+                error.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));
+            Fault::Config(format!(
+                "registry configuration {} is invalid: line {line}: {}",
+                path.display(),
+                error.message()
+            ))
+        })?;
+        if file.registries.is_some() {
+            return Err(Fault::Config(format!(
+                "registry configuration {} has the format of version 1 ([registries.…]); write [[registry]] tables",
+                path.display()
+            )));
+        }
+        for table in file.registry {
+            let table = table.checked(path)?;
+            let prefix = table.prefix().to_owned();
+            // a file may repeat a prefix of an earlier file, then its table takes the place
+            self.tables.retain(|known| known.prefix() != prefix);
+            self.tables.push(table);
+        }
+        Ok(())
+    }
+
+    /// Where to fetch `reference` from, in order.
+    pub(crate) fn locations(&self, reference: &ImageRef) -> Result<Vec<Location>, Fault> {
+        let name = reference.name();
+        let Some(table) = self
+            .tables
+            .iter()
+            .filter(|table| matched(table.prefix(), &name).is_some())
+            .max_by_key(|table| table.prefix().len())
+        else {
+            return Ok(vec![Location { reference: reference.clone(), insecure: false }]);
+        };
+        if table.blocked {
+            return Err(Fault::Config(format!("registry {} is blocked in {}", table.prefix(), self.origin)));
+        }
+        let mut places = Vec::new();
+        for mirror in &table.mirror {
+            let digest_only = match mirror.pull_from_mirror {
+                None if table.mirror_by_digest_only => PullFromMirror::DigestOnly,
+                None => PullFromMirror::All,
+                Some(rule) => rule,
+            };
+            let wanted = match digest_only {
+                PullFromMirror::All => true,
+                PullFromMirror::DigestOnly => reference.digest().is_some(),
+                PullFromMirror::TagOnly => reference.digest().is_none(),
+            };
+            if wanted {
+                places.push(Location {
+                    reference: moved(reference, table.prefix(), &mirror.location)?,
+                    insecure: mirror.insecure,
+                });
+            }
+        }
+        let own = if table.location.is_empty() {
+            reference.clone()
+        } else {
+            moved(reference, table.prefix(), &table.location)?
+        };
+        places.push(Location { reference: own, insecure: table.insecure });
+        Ok(places)
+    }
+}
+
+impl Registry {
+    fn prefix(&self) -> &str {
+        match self.prefix.as_deref() {
+            Some(prefix) if !prefix.is_empty() => prefix,
+            _ => &self.location,
+        }
+    }
+
+    fn checked(mut self, path: &Path) -> Result<Self, Fault> {
+        let bad = |why: String| {
+            Fault::Config(format!("registry configuration {} is invalid: {why}", path.display()))
+        };
+        self.location = tidy(&self.location).map_err(bad)?;
+        if let Some(prefix) = &self.prefix {
+            self.prefix = Some(tidy(prefix).map_err(bad)?);
+        }
+        for mirror in &mut self.mirror {
+            mirror.location = tidy(&mirror.location).map_err(bad)?;
+            if mirror.location.is_empty() {
+                return Err(bad(format!("a mirror of {:?} has no location", self.prefix())));
+            }
+        }
+        if self.prefix().is_empty() {
+            return Err(bad("a [[registry]] table has neither prefix nor location".into()));
+        }
+        if self.location.is_empty() && !self.prefix().starts_with("*.") {
+            return Err(bad(format!("registry {:?} has no location", self.prefix())));
+        }
+        if self.mirror_by_digest_only && self.mirror.iter().any(|mirror| mirror.pull_from_mirror.is_some()) {
+            return Err(bad(format!(
+                "registry {:?} sets both mirror-by-digest-only and pull-from-mirror of a mirror",
+                self.prefix()
+            )));
+        }
+        Ok(self)
+    }
+}
+
+fn tidy(location: &str) -> Result<String, String> {
+    if location.contains("://") {
+        return Err(format!("{location:?} must not have a scheme"));
+    }
+    Ok(location.trim_end_matches('/').to_owned())
+}
+
+/// The length of the part of `name` that `prefix` stands for.
+fn matched(prefix: &str, name: &str) -> Option<usize> {
+    if let Some(domain) = prefix.strip_prefix('*') {
+        // `*.example.com` and `*.example.com/path`
+        let (domain, path) =
+            domain.split_once('/').map_or((domain, None), |(domain, path)| (domain, Some(path)));
+        let end = name.find('/').unwrap_or(name.len());
+        if !name[..end]
+            .split(':')
+            .next()
+            .is_some_and(|host| host.ends_with(domain) || name[..end].ends_with(domain))
+        {
+            return None;
+        }
+        return match path {
+            None => Some(end),
+            Some(path) => {
+                let rest = name.get(end + 1..)?;
+                let after = rest.strip_prefix(path)?;
+                (after.is_empty() || after.starts_with('/')).then_some(end + 1 + path.len())
+            }
+        };
+    }
+    let rest = name.strip_prefix(prefix)?;
+    (rest.is_empty() || rest.starts_with(['/', ':', '@'])).then_some(prefix.len())
+}
+
+fn moved(reference: &ImageRef, prefix: &str, location: &str) -> Result<ImageRef, Fault> {
+    let name = reference.name();
+    let length = matched(prefix, &name).unwrap_or(0);
+    let target = format!("{location}{}", &name[length..]);
+    reference.with_name(&target).map_err(|error| {
+        Fault::Config(format!(
+            "registry configuration turns {name:?} into {target:?}, which is no repository: {error}"
+        ))
+    })
+}
+
+fn read(path: &Path) -> Result<Option<String>, Fault> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(Fault::Io { path: path.to_owned(), source }),
+    }
+}
+
+fn drop_ins(directory: &Path) -> Result<Vec<PathBuf>, Fault> {
+    let failed = |source| Fault::Io { path: directory.to_owned(), source };
+    let entries = match std::fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(error)),
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_some_and(|extension| extension == "conf") && path.is_file() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIGEST: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+    fn parsed(text: &str) -> Result<Registries, Fault> {
+        let mut registries = Registries { origin: "test.conf".into(), ..Registries::default() };
+        registries.add(Path::new("test.conf"), text)?;
+        Ok(registries)
+    }
+
+    fn places(registries: &Registries, reference: &str) -> Result<Vec<String>, String> {
+        let found = registries.locations(&reference.parse().unwrap()).map_err(|fault| fault.to_string())?;
+        Ok(found
+            .into_iter()
+            .map(|place| format!("{}{}", place.reference, if place.insecure { " insecure" } else { "" }))
+            .collect())
+    }
+
+    #[test]
+    fn references_go_where_the_file_says() {
+        let registries = parsed(
+            r#"
+            unqualified-search-registries = ["docker.io"]
+            [[registry]]
+            location = "quay.io"
+            [[registry.mirror]]
+            location = "mirror.test:5000/quay"
+            insecure = true
+            [[registry]]
+            prefix = "quay.io/secret"
+            blocked = true
+            location = "quay.io/secret"
+            [[registry]]
+            prefix = "*.corp.test"
+            insecure = true
+            [[registry]]
+            prefix = "old.test/a"
+            location = "new.test/b/c"
+            mirror-by-digest-only = true
+            [[registry.mirror]]
+            location = "m1.test"
+            [[registry]]
+            prefix = "mixed.test"
+            location = "mixed.test"
+            [[registry.mirror]]
+            location = "tags.test"
+            pull-from-mirror = "tag-only"
+            [[registry.mirror]]
+            location = "digests.test"
+            pull-from-mirror = "digest-only"
+            "#,
+        )
+        .unwrap();
+        let at = |name: &str| format!("{name}@{DIGEST}");
+        for (reference, want) in [
+            (
+                "quay.io/a/b:1".into(),
+                Ok(vec!["mirror.test:5000/quay/a/b:1 insecure".into(), "quay.io/a/b:1".into()]),
+            ),
+            (
+                "quay.io/secrets/b:1".into(),
+                Ok(vec!["mirror.test:5000/quay/secrets/b:1 insecure".into(), "quay.io/secrets/b:1".into()]),
+            ),
+            ("quay.io/secret/b:1".into(), Err("registry quay.io/secret is blocked in test.conf".into())),
+            ("x.corp.test:5000/a:1".into(), Ok(vec!["x.corp.test:5000/a:1 insecure".into()])),
+            ("corp.test/a:1".into(), Ok(vec!["corp.test/a:1".into()])),
+            ("old.test/a/x:1".into(), Ok(vec!["new.test/b/c/x:1".into()])),
+            (at("old.test/a/x"), Ok(vec![at("m1.test/x"), at("new.test/b/c/x")])),
+            ("mixed.test/x:1".into(), Ok(vec!["tags.test/x:1".into(), "mixed.test/x:1".into()])),
+            (at("mixed.test/x"), Ok(vec![at("digests.test/x"), at("mixed.test/x")])),
+            ("other.test/x:1".into(), Ok(vec!["other.test/x:1".into()])),
+        ] as [(String, Result<Vec<String>, String>); 10]
+        {
+            assert_eq!(places(&registries, &reference), want, "{reference}");
+        }
+    }
+
+    #[test]
+    fn drop_ins_replace_tables_in_name_order() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("registries.conf");
+        let extra = directory.path().join("d");
+        std::fs::create_dir(&extra).unwrap();
+        std::fs::write(&file, "[[registry]]\nlocation = 'a.test'\n[[registry]]\nlocation='b.test'\n")
+            .unwrap();
+        std::fs::write(extra.join("20.conf"), "[[registry]]\nprefix='a.test'\nlocation='second.test'")
+            .unwrap();
+        std::fs::write(extra.join("10.conf"), "[[registry]]\nprefix='a.test'\nlocation='first.test'")
+            .unwrap();
+        std::fs::write(extra.join("ignored.toml"), "nonsense").unwrap();
+        let files =
+            RegistriesFiles { file: Some(file), drop_ins: vec![extra, "/nonexistent".into()], last: None };
+        let registries = Registries::load(&files).unwrap();
+        assert_eq!(places(&registries, "a.test/x:1").unwrap(), ["second.test/x:1"]);
+        assert_eq!(places(&registries, "b.test/x:1").unwrap(), ["b.test/x:1"]);
+    }
+
+    #[test]
+    fn broken_files_are_named() {
+        for (text, want) in [
+            ("[registries.search]\nregistries=['a']", "has the format of version 1"),
+            ("[[registry]]\ninsecure = 'yes'", "test.conf is invalid: line 2"),
+            ("[[registry]]\nblocked = true", "neither prefix nor location"),
+            ("[[registry]]\nprefix = 'a.test'", "registry \"a.test\" has no location"),
+            ("[[registry]]\nlocation = 'https://a.test'", "must not have a scheme"),
+            (
+                "[[registry]]\nlocation = 'a'\n[[registry.mirror]]\nlocation=''",
+                "a mirror of \"a\" has no location",
+            ),
+        ] {
+            let got = parsed(text).unwrap_err().to_string();
+            assert!(got.contains(want), "{text:?}: {got}");
+        }
+    }
+}

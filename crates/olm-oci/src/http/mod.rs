@@ -1,0 +1,554 @@
+//! Requests to registries: connections, credentials, redirects, patience.
+//!
+//! Thin HTTP on `reqwest` and not `oci-client` (decision 21 names it): the reference's rules need each answer of the
+//! registry as it is. Mirrors with their own security settings, `Retry-After`, resumed and stall-checked blob
+//! streams, redirects without credentials, per-host certificates that rotate, and one manifest request for an unchanged
+//! tag cannot be had through that crate's client without building all of it again around it.
+//!
+//! HTTP/1.1 on purpose: blobs are few and large, and one connection each is what flow control should see.
+
+pub(crate) mod challenge;
+pub(crate) mod redirect;
+
+use std::collections::HashMap;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use reqwest::header::{
+    ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, LOCATION, RANGE, RETRY_AFTER, WWW_AUTHENTICATE,
+};
+use reqwest::{Client, Method, Response, StatusCode};
+use rustls::RootCertStore;
+use serde::Deserialize;
+use url::Url;
+
+use self::challenge::Challenge;
+use crate::config::certs::system_roots;
+use crate::config::registries::Location;
+use crate::config::{Config, Credential, Keyring, Proxies};
+use crate::error::{Fault, chain};
+
+/// Largest token answer and largest error body that is looked at.
+const MAX_TOKEN: usize = 1 << 20;
+const MAX_ERROR: usize = 64 << 10;
+/// Tokens without a stated lifetime live so long.
+const DEFAULT_TOKEN_LIFE: Duration = Duration::from_secs(60);
+
+/// One request to one place.
+#[derive(Debug, Clone)]
+pub(crate) struct Ask<'a> {
+    pub(crate) method: Method,
+    /// Below `/v2/<repository>/`.
+    pub(crate) path: String,
+    pub(crate) accept: &'static str,
+    /// First byte wanted, for resuming.
+    pub(crate) from: u64,
+    /// For messages: `reading manifest v1 in host/repo`.
+    pub(crate) what: &'a str,
+}
+
+/// A place together with how to prove who we are there.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    pub(crate) location: Location,
+    pub(crate) credential: Option<Credential>,
+}
+
+impl Place {
+    pub(crate) fn new(location: Location, keyring: &Keyring) -> Self {
+        let reference = &location.reference;
+        let credential = keyring.lookup(reference.registry(), reference.repository()).cloned();
+        Self { location, credential }
+    }
+
+    fn host(&self) -> &str {
+        self.location.reference.registry()
+    }
+
+    fn repository(&self) -> &str {
+        self.location.reference.repository()
+    }
+}
+
+/// Connections and tokens of all pulls.
+pub(crate) struct Transport {
+    config: Config,
+    system: OnceLock<RootCertStore>,
+    clients: Mutex<HashMap<String, Client>>,
+    tokens: Mutex<HashMap<TokenKey, Token>>,
+    /// Hosts called insecure that were found to speak plain HTTP.
+    plain: Mutex<HashMap<String, bool>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct TokenKey {
+    host: String,
+    repository: String,
+    /// Whose token: a changed pull secret must not find the old one.
+    secret: u64,
+}
+
+#[derive(Clone)]
+struct Token {
+    header: HeaderValue,
+    until: Option<Instant>,
+}
+
+/// The two ways to talk to one place: to itself, and to whom it redirects.
+struct Pair {
+    own: Client,
+    other: Client,
+}
+
+impl Transport {
+    pub(crate) fn new(config: Config) -> Self {
+        Self {
+            config,
+            system: OnceLock::new(),
+            clients: Mutex::default(),
+            tokens: Mutex::default(),
+            plain: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Sends a request and follows it to an answer with status 200 or 206.
+    pub(crate) async fn send(&self, place: &Place, ask: &Ask<'_>) -> Result<Response, Fault> {
+        let pair = self.clients(place)?;
+        let mut pause = self.config.retries.first_pause;
+        let (mut busy, mut broken) = (0, 0);
+        loop {
+            let fault = match self.send_once(place, &pair, ask).await {
+                Ok(response) => return Ok(response),
+                Err(fault) => fault,
+            };
+            let Fault::Status { status, retry_after, .. } = &fault else { return Err(fault) };
+            let again = match status {
+                429 => {
+                    busy += 1;
+                    busy <= self.config.retries.too_many_requests
+                }
+                500 | 502..=504 => {
+                    broken += 1;
+                    broken <= self.config.retries.server_error
+                }
+                _ => false,
+            };
+            let wait = retry_after.unwrap_or(pause);
+            if !again || wait > self.config.retries.longest_pause {
+                return Err(fault);
+            }
+            tracing::debug!(what = ask.what, status, wait_ms = wait.as_millis(), "registry asks to wait");
+            tokio::time::sleep(wait).await;
+            pause = (pause * 2).min(self.config.retries.longest_pause);
+        }
+    }
+
+    async fn send_once(&self, place: &Place, pair: &Pair, ask: &Ask<'_>) -> Result<Response, Fault> {
+        let base = self.base(place, pair, ask).await?;
+        let url = base
+            .join(&format!("/v2/{}/{}", place.repository(), ask.path))
+            .map_err(|_| Fault::Config(format!("{:?} is not a registry host", place.host())))?;
+        let mut authorization = self.known(place);
+        // the first challenge, and one more for another scope
+        for round in 0..3 {
+            let response =
+                self.follow(pair, &url, place.location.insecure, authorization.as_ref(), ask).await;
+            if place.location.insecure {
+                // remember how the host answers, and look again after it did not
+                let mut plain = self.plain.lock().unwrap_or_else(PoisonError::into_inner);
+                match &response {
+                    Ok(_) => plain.insert(place.host().to_owned(), url.scheme() == "http"),
+                    Err(_) => plain.remove(place.host()),
+                };
+            }
+            let response = response?;
+            let status = response.status();
+            if status == StatusCode::OK || status == StatusCode::PARTIAL_CONTENT {
+                return Ok(response);
+            }
+            let asked = (status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN)
+                && redirect::same_origin(response.url(), &url);
+            let challenge = asked.then(|| wanted(response.headers())).flatten();
+            let Some(challenge) = challenge.filter(|_| round < 2) else {
+                return Err(self.status_fault(response, &url, ask.what).await);
+            };
+            let fresh = self.answer(place, pair, &url, &challenge, ask.what).await?;
+            match fresh {
+                Some(header) if authorization.as_ref() != Some(&header) => authorization = Some(header),
+                _ => return Err(self.status_fault(response, &url, ask.what).await),
+            }
+        }
+        Err(Fault::Network {
+            what: ask.what.to_owned(),
+            why: "the registry keeps asking for credentials".into(),
+        })
+    }
+
+    /// `https://host/`, or `http://host/` for an insecure registry without TLS.
+    async fn base(&self, place: &Place, pair: &Pair, ask: &Ask<'_>) -> Result<Url, Fault> {
+        // docker.io's registry lives under another name
+        let host = if place.host() == "docker.io" { "registry-1.docker.io" } else { place.host() };
+        let at = |scheme: &str| {
+            Url::parse(&format!("{scheme}://{host}/"))
+                .map_err(|_| Fault::Config(format!("{host:?} is not a registry host")))
+        };
+        let secure = at("https")?;
+        if !place.location.insecure {
+            return Ok(secure);
+        }
+        let known = self.plain.lock().unwrap_or_else(PoisonError::into_inner).get(place.host()).copied();
+        let plain = match known {
+            Some(plain) => plain,
+            None => {
+                let probe = pair.own.get(secure.join("/v2/").unwrap_or_else(|_| secure.clone()));
+                match self.in_time(probe.send(), ask.what).await {
+                    Ok(_) => false,
+                    Err(fault) => {
+                        tracing::debug!(host, %fault, "no TLS; trying plain HTTP, as the registry is called insecure");
+                        true
+                    }
+                }
+            }
+        };
+        if plain { at("http") } else { Ok(secure) }
+    }
+
+    /// Sends once and follows redirects; any status but a redirect is an answer.
+    async fn follow(
+        &self,
+        pair: &Pair,
+        url: &Url,
+        insecure: bool,
+        authorization: Option<&HeaderValue>,
+        ask: &Ask<'_>,
+    ) -> Result<Response, Fault> {
+        let mut at = url.clone();
+        for _ in 0..=redirect::MAX_REDIRECTS {
+            let home = redirect::same_origin(&at, url);
+            let client = if home { &pair.own } else { &pair.other };
+            let mut request = client.request(ask.method.clone(), at.clone()).header(ACCEPT, ask.accept);
+            if ask.from > 0 {
+                request = request.header(RANGE, format!("bytes={}-", ask.from));
+            }
+            if let Some(header) = authorization.filter(|_| home) {
+                request = request.header(AUTHORIZATION, header.clone());
+            }
+            let response = self.in_time(request.send(), ask.what).await?;
+            let moved = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
+            let location = response.headers().get(LOCATION).filter(|_| moved);
+            let Some(location) = location.map(|value| value.to_str().map(str::to_owned)) else {
+                return Ok(response);
+            };
+            let location = location.unwrap_or_default();
+            at = redirect::target(&at, &location, insecure)?;
+        }
+        Err(Fault::Unsupported(format!("{}: more than {} redirects", ask.what, redirect::MAX_REDIRECTS)))
+    }
+
+    async fn in_time(
+        &self,
+        sending: impl Future<Output = reqwest::Result<Response>>,
+        what: &str,
+    ) -> Result<Response, Fault> {
+        let limit = self.config.timeouts.answer;
+        match tokio::time::timeout(limit, sending).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) => Err(Fault::Network { what: what.to_owned(), why: chain(&error.without_url()) }),
+            Err(_) => Err(Fault::Network {
+                what: what.to_owned(),
+                why: format!("no answer within {} s", limit.as_secs()),
+            }),
+        }
+    }
+
+    /// Reads a whole small body.
+    pub(crate) async fn body(&self, response: Response, max: usize, what: &str) -> Result<Vec<u8>, Fault> {
+        let limit = self.config.timeouts.answer;
+        match tokio::time::timeout(limit, bounded(response, max, what)).await {
+            Ok(result) => result,
+            Err(_) => Err(Fault::Stalled { what: what.to_owned(), got: 0, waited: limit }),
+        }
+    }
+
+    async fn status_fault(&self, response: Response, url: &Url, what: &str) -> Fault {
+        let status = response.status().as_u16();
+        let retry_after = response.headers().get(RETRY_AFTER).and_then(pause_of);
+        let own = redirect::same_origin(response.url(), url);
+        // what a stranger answers is not shown: it may be somebody's inner page
+        let (code, message) = match own {
+            true => self.body(response, MAX_ERROR, what).await.map(|body| explain(&body)).unwrap_or_default(),
+            false => (None, None),
+        };
+        Fault::Status { what: what.to_owned(), status, code, message, retry_after }
+    }
+
+    fn known(&self, place: &Place) -> Option<HeaderValue> {
+        if let Some(Credential::Registry(token)) = &place.credential {
+            return header(&format!("Bearer {token}"));
+        }
+        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        tokens.retain(|_, token| token.until.is_none_or(|until| until > now));
+        tokens.get(&token_key(place)).map(|token| token.header.clone())
+    }
+
+    /// Turns a challenge into an `Authorization` header; `None` when there is nothing to answer with.
+    async fn answer(
+        &self,
+        place: &Place,
+        pair: &Pair,
+        registry: &Url,
+        challenge: &Challenge,
+        what: &str,
+    ) -> Result<Option<HeaderValue>, Fault> {
+        let (value, until) = match challenge {
+            Challenge::Basic => match &place.credential {
+                Some(Credential::Basic { username, password }) => (header(&basic(username, password)), None),
+                _ => return Ok(None),
+            },
+            Challenge::Bearer { realm, service, scope } => {
+                let token = self.token(place, pair, registry, (realm, service, scope), what).await?;
+                let life = token.expires_in.map_or(DEFAULT_TOKEN_LIFE, Duration::from_secs);
+                // a little less, so that it does not run out on the way
+                let life = life.saturating_sub(life / 10).min(Duration::from_secs(24 * 3600));
+                let text = token.token.or(token.access_token).unwrap_or_default();
+                if text.is_empty() {
+                    let why = "the token service answered without a token".into();
+                    return Err(Fault::Network { what: what.to_owned(), why });
+                }
+                (header(&format!("Bearer {text}")), Some(Instant::now() + life))
+            }
+        };
+        let value = value.ok_or_else(|| Fault::Config("credentials hold control characters".into()))?;
+        self.tokens
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(token_key(place), Token { header: value.clone(), until });
+        Ok(Some(value))
+    }
+
+    async fn token(
+        &self,
+        place: &Place,
+        pair: &Pair,
+        registry: &Url,
+        (realm, service, scope): (&str, &Option<String>, &Option<String>),
+        what: &str,
+    ) -> Result<TokenAnswer, Fault> {
+        let what = format!("{what}: requesting a token");
+        let refused = |why: String| Fault::Unsupported(format!("{what}: token service is refused: {why}"));
+        let realm = Url::parse(realm).map_err(|_| refused("it is not a URL".into()))?;
+        // a registry that is reached over TLS may not lure credentials into the clear
+        redirect::check(&realm, registry, place.location.insecure).map_err(refused)?;
+        let scope = scope.clone().unwrap_or_else(|| format!("repository:{}:pull", place.repository()));
+        let mut parameters = vec![("scope", scope)];
+        parameters.extend(service.clone().map(|service| ("service", service)));
+        let client = if redirect::same_origin(&realm, registry) { &pair.own } else { &pair.other };
+        let request = match &place.credential {
+            Some(Credential::Identity(token)) => {
+                parameters.push(("grant_type", "refresh_token".into()));
+                parameters.push(("client_id", self.config.user_agent.clone()));
+                parameters.push(("refresh_token", token.clone()));
+                let mut form = url::form_urlencoded::Serializer::new(String::new());
+                form.extend_pairs(&parameters);
+                client
+                    .post(realm.clone())
+                    .header(reqwest::header::CONTENT_TYPE, "application/x-www-form-urlencoded")
+                    .body(form.finish())
+            }
+            credential => {
+                let mut url = realm.clone();
+                url.query_pairs_mut().extend_pairs(&parameters);
+                let request = client.get(url);
+                match credential {
+                    Some(Credential::Basic { username, password }) => {
+                        request.header(AUTHORIZATION, basic(username, password))
+                    }
+                    _ => request,
+                }
+            }
+        };
+        // never redirected: the credentials are for this service alone
+        let response = self.in_time(request.send(), &what).await?;
+        if response.status() != StatusCode::OK {
+            return Err(self.status_fault(response, &realm, &what).await);
+        }
+        let body = self.body(response, MAX_TOKEN, &what).await?;
+        serde_json::from_slice(&body).map_err(|_| Fault::Network {
+            what,
+            why: "the token service did not answer with a JSON token".into(),
+        })
+    }
+
+    fn clients(&self, place: &Place) -> Result<Pair, Fault> {
+        let material = self.config.certificates.read(place.host())?;
+        let insecure = place.location.insecure;
+        let print = material.fingerprint();
+        let get = |identify: bool| -> Result<Client, Fault> {
+            let key = format!("{print} {insecure} {identify}");
+            if let Some(client) = self.clients.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+                return Ok(client.clone());
+            }
+            let system = self.system.get_or_init(system_roots);
+            let client = self.client(material.client_config(system, identify, insecure)?)?;
+            let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+            if clients.len() >= 64 {
+                clients.clear(); // certificates that rotate for years leave nothing behind
+            }
+            clients.insert(key, client.clone());
+            Ok(client)
+        };
+        let identify = material.has_client_certificate();
+        let own = get(identify)?;
+        let other = if identify { get(false)? } else { own.clone() };
+        Ok(Pair { own, other })
+    }
+
+    fn client(&self, tls: rustls::ClientConfig) -> Result<Client, Fault> {
+        let Config { timeouts, user_agent, proxies, .. } = &self.config;
+        let mut builder = Client::builder()
+            .tls_backend_preconfigured(tls)
+            .redirect(reqwest::redirect::Policy::none())
+            .user_agent(user_agent)
+            .connect_timeout(timeouts.connect)
+            .pool_idle_timeout(Duration::from_secs(90))
+            .http1_only()
+            .retry(reqwest::retry::never())
+            .no_proxy();
+        for proxy in proxies.build()? {
+            builder = builder.proxy(proxy);
+        }
+        builder.build().map_err(|error| Fault::Config(format!("cannot set up HTTP: {}", chain(&error))))
+    }
+}
+
+impl Proxies {
+    fn build(&self) -> Result<Vec<reqwest::Proxy>, Fault> {
+        let direct = format!("localhost,127.0.0.0/8,::1,{}", self.no_proxy);
+        let direct = reqwest::NoProxy::from_string(&direct);
+        let bad = |name: &str| Fault::Config(format!("{name} is not a proxy URL"));
+        let mut proxies = Vec::new();
+        if let Some(http) = &self.http {
+            proxies.push(reqwest::Proxy::http(http.as_str()).map_err(|_| bad("HTTP_PROXY"))?);
+        }
+        if let Some(https) = &self.https {
+            proxies.push(reqwest::Proxy::https(https.as_str()).map_err(|_| bad("HTTPS_PROXY"))?);
+        }
+        Ok(proxies.into_iter().map(|proxy| proxy.no_proxy(direct.clone())).collect())
+    }
+}
+
+#[derive(Deserialize)]
+struct TokenAnswer {
+    token: Option<String>,
+    access_token: Option<String>,
+    expires_in: Option<u64>,
+}
+
+fn wanted(headers: &HeaderMap) -> Option<Challenge> {
+    challenge::choose(headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok()))
+}
+
+fn token_key(place: &Place) -> TokenKey {
+    use std::hash::{Hash as _, Hasher as _};
+    let mut hasher = std::hash::DefaultHasher::new();
+    match &place.credential {
+        None => 0.hash(&mut hasher),
+        Some(Credential::Basic { username, password }) => (1, username, password).hash(&mut hasher),
+        Some(Credential::Identity(token)) => (2, token).hash(&mut hasher),
+        Some(Credential::Registry(token)) => (3, token).hash(&mut hasher),
+    }
+    TokenKey {
+        host: place.host().to_owned(),
+        repository: place.repository().to_owned(),
+        secret: hasher.finish(),
+    }
+}
+
+fn basic(username: &str, password: &str) -> String {
+    let pair = format!("{username}:{password}");
+    format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(pair))
+}
+
+fn header(text: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(text).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// `Retry-After` in seconds; dates are not read (no registry writes them), the usual pause applies then.
+fn pause_of(value: &HeaderValue) -> Option<Duration> {
+    value.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+}
+
+async fn bounded(mut response: Response, max: usize, what: &str) -> Result<Vec<u8>, Fault> {
+    let mut body = Vec::new();
+    loop {
+        match response.chunk().await {
+            Ok(None) => return Ok(body),
+            Ok(Some(chunk)) => {
+                if body.len() + chunk.len() > max {
+                    return Err(Fault::Limit { what: what.to_owned(), limit: max as u64, unit: "bytes" });
+                }
+                body.extend_from_slice(&chunk);
+            }
+            Err(error) => {
+                return Err(Fault::Network { what: what.to_owned(), why: chain(&error.without_url()) });
+            }
+        }
+    }
+}
+
+/// Code and message of a registry's error body, made safe for a condition message.
+fn explain(body: &[u8]) -> (Option<String>, Option<String>) {
+    #[derive(Deserialize)]
+    struct Body {
+        #[serde(default)]
+        errors: Vec<Entry>,
+        /// What token services write.
+        details: Option<String>,
+    }
+    #[derive(Deserialize)]
+    struct Entry {
+        code: Option<String>,
+        message: Option<String>,
+    }
+    let Ok(body) = serde_json::from_slice::<Body>(body) else { return (None, None) };
+    let first = body.errors.into_iter().next();
+    let (code, message) = first.map_or((None, None), |entry| (entry.code, entry.message));
+    let short = |text: String| -> Option<String> {
+        let text: String = text.chars().filter(|c| !c.is_control()).take(200).collect();
+        (!text.is_empty()).then_some(text)
+    };
+    (code.and_then(short), message.or(body.details).and_then(short))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_bodies_become_one_short_line() {
+        let long = format!(r#"{{"errors":[{{"code":"DENIED","message":"{}\n"}}]}}"#, "x".repeat(500));
+        let (code, message) = explain(long.as_bytes());
+        assert_eq!(code.as_deref(), Some("DENIED"));
+        assert_eq!(message.unwrap(), "x".repeat(200));
+        assert_eq!(explain(b"<html>"), (None, None));
+        assert_eq!(explain(br#"{"details":"incorrect username"}"#).1.as_deref(), Some("incorrect username"));
+    }
+
+    #[test]
+    fn retry_after_is_seconds() {
+        for (text, want) in
+            [("7", Some(7)), (" 0 ", Some(0)), ("Wed, 21 Oct 2015 07:28:00 GMT", None), ("-1", None)]
+        {
+            let got = pause_of(&HeaderValue::from_static(text));
+            assert_eq!(got, want.map(Duration::from_secs), "{text}");
+        }
+    }
+}

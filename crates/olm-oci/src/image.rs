@@ -1,0 +1,231 @@
+//! An opened image: its labels, and its files.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream::{self, StreamExt as _};
+use olm_core::{Digest, ImageRef};
+use tokio::sync::oneshot;
+
+use crate::blob::{self, Incoming};
+use crate::error::{Error, Fault};
+use crate::http::{Place, Transport};
+use crate::layer::{Applier, Infallible, Selection, Unpacker, Verified, VisitError, Visitor};
+use crate::limits::Limits;
+use crate::manifest::{Descriptor, check_layer};
+
+/// Stack of the thread that reads layers and runs the visitor; parsers of nested documents run there.
+const STACK: usize = 16 << 20;
+
+/// Manifest and config have been read and verified; layers have not.
+#[derive(Clone)]
+pub struct Image {
+    transport: Arc<Transport>,
+    places: Vec<Place>,
+    canonical: ImageRef,
+    digest: Digest,
+    labels: BTreeMap<String, String>,
+    layers: Vec<Descriptor>,
+}
+
+impl std::fmt::Debug for Image {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Image")
+            .field("canonical", &self.canonical)
+            .field("labels", &self.labels)
+            .field("layers", &self.layers)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What unpacking wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unpacked {
+    /// Files, links counted as files.
+    pub files: u64,
+    /// Bytes written.
+    pub bytes: u64,
+}
+
+impl Image {
+    pub(crate) fn new(
+        transport: Arc<Transport>,
+        places: Vec<Place>,
+        canonical: ImageRef,
+        digest: Digest,
+        labels: BTreeMap<String, String>,
+        layers: Vec<Descriptor>,
+    ) -> Self {
+        Self { transport, places, canonical, digest, labels, layers }
+    }
+
+    /// The reference as asked for, with the digest of the **top-level** manifest (of the index, for a multi-arch image)
+    /// and without tag; mirrors do not show.
+    #[must_use]
+    pub fn canonical(&self) -> &ImageRef {
+        &self.canonical
+    }
+
+    /// Digest of the manifest of the chosen platform.
+    #[must_use]
+    pub fn platform_digest(&self) -> &Digest {
+        &self.digest
+    }
+
+    /// Labels of the image config.
+    #[must_use]
+    pub fn labels(&self) -> &BTreeMap<String, String> {
+        &self.labels
+    }
+
+    /// The layers, lowest first.
+    #[must_use]
+    pub fn layers(&self) -> &[Descriptor] {
+        &self.layers
+    }
+
+    /// Bytes to download.
+    #[must_use]
+    pub fn download_size(&self) -> u64 {
+        self.layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.size))
+    }
+
+    /// Streams the wanted files through `visitor` and gives it back. One pass, nothing on disk. The visitor runs on a
+    /// thread of its own with a 16 MiB stack; dropping the future ends it at its next read.
+    ///
+    /// # Errors
+    /// The image's, the network's, or the visitor's own. After an error nothing that the visitor saw counts.
+    pub async fn visit<V>(
+        &self,
+        selection: Selection,
+        limits: &Limits,
+        visitor: V,
+    ) -> Result<V, VisitError<V::Error>>
+    where
+        V: Visitor + Send + 'static,
+        V::Error: Send,
+    {
+        self.check(limits)?;
+        let mut downloads = Vec::new();
+        let mut blobs = Vec::new();
+        for (index, layer) in self.layers.iter().enumerate().rev() {
+            let (sender, incoming) = blob::channel();
+            downloads.push(blob::download(&self.transport, &self.places, layer, sender));
+            blobs.push((index, Verified::new(incoming, layer.digest.clone(), layer.size)));
+        }
+        let applier = Applier::new(visitor, selection, limits.clone());
+        let (answer, result) = oneshot::channel();
+        std::thread::Builder::new()
+            .name("image-layers".into())
+            .stack_size(STACK)
+            .spawn(move || {
+                // nobody listens when the pull was cancelled
+                let _ = answer.send(apply(applier, blobs));
+            })
+            .map_err(|source| Error::Apply(Fault::Io { path: PathBuf::from("thread"), source }))?;
+        let ahead = self.transport.config().parallel_layers.max(1);
+        let downloading = stream::iter(downloads).buffered(ahead).for_each(|()| std::future::ready(()));
+        // the reader decides: when it has failed, what is still coming does not matter
+        tokio::pin!(downloading, result);
+        let mut all_here = false;
+        let result = loop {
+            tokio::select! {
+                biased;
+                result = &mut result => break result,
+                () = &mut downloading, if !all_here => all_here = true,
+            }
+        };
+        result.unwrap_or_else(|_| {
+            // the thread panicked; its panic has been printed
+            Err(Error::Apply(Fault::Content("the reader of the image failed".into())).into())
+        })
+    }
+
+    /// Writes the wanted files beneath `directory`, which must exist and be empty. Nothing in it counts after an error.
+    ///
+    /// # Errors
+    /// As [`Image::visit`]; a failed write is [`Fault::Io`].
+    pub async fn unpack_to(
+        &self,
+        directory: &Path,
+        selection: Selection,
+        limits: &Limits,
+    ) -> Result<Unpacked, Error> {
+        let unpacker = self
+            .visit(selection, limits, Unpacker::new(directory))
+            .await
+            .map_err(VisitError::<Fault>::into_error)?;
+        let (files, bytes) = unpacker.written();
+        Ok(Unpacked { files, bytes })
+    }
+
+    /// Reads the wanted files into memory, by path. Keep `limits` small ([`Limits::bundle`]).
+    ///
+    /// # Errors
+    /// As [`Image::visit`].
+    pub async fn read_files(
+        &self,
+        selection: Selection,
+        limits: &Limits,
+    ) -> Result<BTreeMap<String, Bytes>, Error> {
+        let collected = self.visit(selection, limits, Collected::default()).await;
+        collected.map(|collected| collected.0).map_err(VisitError::<Infallible>::into_error)
+    }
+
+    fn check(&self, limits: &Limits) -> Result<(), Error> {
+        let size = self.download_size();
+        if size > limits.download_bytes {
+            let what = format!("download of {size} bytes");
+            return Err(Error::Copy(Fault::Limit { what, limit: limits.download_bytes, unit: "bytes" }));
+        }
+        if self.layers.len() > limits.layers {
+            let what = format!("image with {} layers", self.layers.len());
+            return Err(Error::Manifest(Fault::Limit { what, limit: limits.layers as u64, unit: "layers" }));
+        }
+        for (index, layer) in self.layers.iter().enumerate() {
+            check_layer(layer).map_err(|fault| Error::ReadLayer { index, fault })?;
+        }
+        Ok(())
+    }
+}
+
+fn apply<V: Visitor>(
+    mut applier: Applier<V>,
+    blobs: Vec<(usize, Verified<Incoming>)>,
+) -> Result<V, VisitError<V::Error>> {
+    for (index, blob) in blobs {
+        applier.layer(index, blob)?;
+    }
+    applier.finish()
+}
+
+/// The files in memory.
+#[derive(Debug, Default)]
+struct Collected(BTreeMap<String, Bytes>);
+
+impl Visitor for Collected {
+    type Error = Infallible;
+
+    fn file(&mut self, path: &str, _: u64, content: &mut dyn std::io::Read) -> Result<(), Infallible> {
+        let mut bytes = Vec::new();
+        // a failed read ends the visit with its own cause
+        if content.read_to_end(&mut bytes).is_ok() {
+            self.0.insert(path.to_owned(), bytes.into());
+        }
+        Ok(())
+    }
+
+    fn alias(&mut self, path: &str, target: &str) -> Result<(), Infallible> {
+        if let Some(bytes) = self.0.get(target).cloned() {
+            self.0.insert(path.to_owned(), bytes);
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, path: &str) -> Result<(), Infallible> {
+        self.0.retain(|known, _| !crate::layer::selection::is_beneath(known, path));
+        Ok(())
+    }
+}

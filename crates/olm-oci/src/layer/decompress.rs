@@ -1,0 +1,107 @@
+//! Compression of a layer, told by its first bytes and not by its media type (rule: catalogd §5.5), with a bound on what
+//! may come out of it.
+//!
+//! gzip (several members), zstd (several frames) and plain tar are read. bzip2 and xz are recognised and refused: no
+//! builder of the last ten years writes them.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use flate2::bufread::MultiGzDecoder;
+
+use super::source::{ChunkSource, Verified};
+use super::to_io;
+use crate::error::Fault;
+use crate::limits::Limits;
+
+/// Largest zstd window: 128 MiB, what `--long` of the zstd tool makes.
+const ZSTD_WINDOW_LOG: u32 = 27;
+
+enum Inner<S: ChunkSource> {
+    Plain(Verified<S>),
+    Gzip(Box<MultiGzDecoder<Verified<S>>>),
+    Zstd(Box<zstd::stream::read::Decoder<'static, Verified<S>>>),
+}
+
+/// The decompressed bytes of one layer.
+pub(crate) struct Decompressed<S: ChunkSource> {
+    inner: Inner<S>,
+    compressed: Arc<AtomicU64>,
+    produced: u64,
+    /// What the image may still decompress to.
+    budget: u64,
+    limits: Limits,
+}
+
+impl<S: ChunkSource> Decompressed<S> {
+    /// Looks at the first bytes and sets up the decoder. `budget` is what earlier layers left of
+    /// [`Limits::unpacked_bytes`].
+    pub(crate) fn new(mut blob: Verified<S>, limits: &Limits, budget: u64) -> Result<Self, Fault> {
+        let compressed = blob.counter();
+        let inner = match blob.peek(6)? {
+            [0x1f, 0x8b, ..] => Inner::Gzip(Box::new(MultiGzDecoder::new(blob))),
+            // a zstd frame, or a skippable frame in front of one
+            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
+                let mut decoder = zstd::stream::read::Decoder::with_buffer(blob)
+                    .map_err(|error| Fault::Content(error.to_string()))?;
+                decoder.window_log_max(ZSTD_WINDOW_LOG).map_err(|error| Fault::Content(error.to_string()))?;
+                Inner::Zstd(Box::new(decoder))
+            }
+            [b'B', b'Z', b'h', ..] => return Err(refused("bzip2")),
+            [0xfd, b'7', b'z', b'X', b'Z', 0] => return Err(refused("xz")),
+            _ => Inner::Plain(blob),
+        };
+        Ok(Self { inner, compressed, produced: 0, budget, limits: limits.clone() })
+    }
+
+    /// Decompressed bytes so far.
+    pub(crate) fn produced(&self) -> u64 {
+        self.produced
+    }
+
+    /// Gives the blob back, for the check of size and digest.
+    pub(crate) fn into_blob(self) -> Verified<S> {
+        match self.inner {
+            Inner::Plain(blob) => blob,
+            Inner::Gzip(decoder) => decoder.into_inner(),
+            Inner::Zstd(decoder) => decoder.finish(),
+        }
+    }
+
+    fn check(&self) -> Result<(), Fault> {
+        if self.produced > self.budget {
+            return Err(Fault::Limit {
+                what: "decompressed content of the image".into(),
+                limit: self.limits.unpacked_bytes,
+                unit: "bytes",
+            });
+        }
+        let compressed = self.compressed.load(Ordering::Relaxed).max(1);
+        if self.produced > self.limits.ratio_from && self.produced / compressed > self.limits.ratio {
+            return Err(Fault::Limit {
+                what: "compression ratio of the layer".into(),
+                limit: self.limits.ratio,
+                unit: "to 1",
+            });
+        }
+        Ok(())
+    }
+}
+
+fn refused(name: &str) -> Fault {
+    Fault::Unsupported(format!("compression {name} is not supported: use gzip, zstd or none"))
+}
+
+impl<S: ChunkSource> Read for Decompressed<S> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let n = match &mut self.inner {
+            Inner::Plain(blob) => blob.read(out),
+            Inner::Gzip(decoder) => decoder.read(out),
+            Inner::Zstd(decoder) => decoder.read(out),
+        }?;
+        self.produced = self.produced.saturating_add(n as u64);
+        self.check().map_err(to_io)?;
+        Ok(n)
+    }
+}

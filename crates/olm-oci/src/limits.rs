@@ -1,0 +1,58 @@
+//! How much an image may cost.
+//!
+//! All limits hold for one image. They bound memory (names, headers, number of remembered paths), disk (selected bytes)
+//! and work (all bytes, ratio), so that a hostile image ends with a sentence and not with a dead process
+//! (rule: catalogd §12 row 16).
+
+/// Bounds for one image. [`Limits::default`] is far above real catalogs and bundles.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Compressed bytes that the manifest may declare, all layers together.
+    pub download_bytes: u64,
+    /// Decompressed bytes of all layers together, wanted or not.
+    pub unpacked_bytes: u64,
+    /// Bytes of all wanted files together.
+    pub selected_bytes: u64,
+    /// Bytes of one wanted file.
+    pub file_bytes: u64,
+    /// Tar entries of all layers together, wanted or not.
+    pub entries: u64,
+    /// Wanted entries (and whiteouts) of all layers together; each is remembered in memory.
+    pub selected_entries: u64,
+    /// Decompressed bytes per compressed byte of one layer; looked at beyond [`Limits::ratio_from`].
+    pub ratio: u64,
+    /// Decompressed bytes of a layer from which the ratio counts.
+    pub ratio_from: u64,
+    /// Number of layers.
+    pub layers: usize,
+    /// Bytes of one name or link target.
+    pub name_bytes: usize,
+    /// Components of one name.
+    pub depth: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            download_bytes: 8 << 30,
+            unpacked_bytes: 16 << 30,
+            selected_bytes: 4 << 30,
+            file_bytes: 2 << 30,
+            entries: 2_000_000,
+            selected_entries: 200_000,
+            ratio: 200,
+            ratio_from: 64 << 20,
+            layers: 500,
+            name_bytes: 4096,
+            depth: 64,
+        }
+    }
+}
+
+impl Limits {
+    /// Bounds for a registry+v1 bundle: a few hundred small files.
+    #[must_use]
+    pub fn bundle() -> Self {
+        Self { selected_bytes: 64 << 20, file_bytes: 16 << 20, selected_entries: 10_000, ..Self::default() }
+    }
+}

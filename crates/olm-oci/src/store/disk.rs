@@ -1,0 +1,86 @@
+//! The file operations whose order makes the store safe, behind a seam so that tests can stop between any two of them.
+
+use std::fmt::Debug;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+/// Operations that change the disk.
+pub(super) trait Disk: Debug + Send + Sync {
+    /// Creates the directory and its parents; an existing one is fine.
+    fn create_dir(&self, path: &Path) -> io::Result<()>;
+    /// Writes a whole new file.
+    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
+    fn sync_file(&self, path: &Path) -> io::Result<()>;
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()>;
+    fn remove_file(&self, path: &Path) -> io::Result<()>;
+}
+
+/// The disk.
+#[derive(Debug)]
+pub(super) struct RealDisk;
+
+impl Disk for RealDisk {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir_all(path)
+    }
+
+    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        fs::write(path, bytes)
+    }
+
+    fn sync_file(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir_all(path)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+}
+
+/// How to lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lock {
+    /// Together with others; waits for an exclusive holder, who never holds long.
+    Shared,
+    /// Alone or not at all.
+    ExclusiveNow,
+}
+
+/// Locks the file at `path`, creating it. `None`: somebody else holds it. The file that is locked is the one that the path
+/// names: holders of an exclusive lock may remove the file.
+pub(super) fn lock(path: &Path, how: Lock) -> io::Result<Option<File>> {
+    loop {
+        let file = File::options().create(true).truncate(false).write(true).read(true).open(path)?;
+        match how {
+            Lock::Shared => file.lock_shared()?,
+            Lock::ExclusiveNow => match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(error)) => return Err(error),
+            },
+        }
+        let mine = file.metadata()?;
+        match fs::metadata(path) {
+            Ok(named) if named.ino() == mine.ino() && named.dev() == mine.dev() => return Ok(Some(file)),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+}

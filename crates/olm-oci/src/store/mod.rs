@@ -1,0 +1,461 @@
+//! Results on disk, by the digest of the image they were made of.
+//!
+//! ```text
+//! <root>/content/sha256-<hex>/…   finished, sealed, never changed again
+//! <root>/staging/<random>/        being written, or being deleted; with <random>.lock beside it
+//! <root>/locks/sha256-<hex>       held shared by every lease, exclusive while content is taken away
+//! ```
+//!
+//! - **All or nothing.** Files, their directories and a seal (names, sizes, checksums on demand) are synced before the
+//!   directory is renamed into place, then `content/` is synced. A process that dies at any point leaves either nothing or
+//!   everything; the rest is swept at the next [`Store::open`] (rule: decision 15).
+//! - **Collection cannot race with use.** Who reads holds a [`Lease`], a shared file lock; content under a lease is never
+//!   collected, also not by another process. The operating system drops the locks of a process that dies.
+//! - **Once.** Two who store the same digest end up with one directory, and [`Store::get_or_fill`] lets only one of
+//!   them work.
+//!
+//! What the files are, who needs which digest and when to collect is the caller's business.
+
+mod disk;
+mod seal;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use olm_core::Digest;
+
+use self::disk::{Disk, Lock, RealDisk, lock};
+pub use self::seal::Seal;
+
+/// Why the store failed.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// A file operation failed.
+    #[error("cannot {action} {}: {}", .path.display(), io_text(.source))]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// Stored content is not what was stored.
+    #[error("stored content of {digest} is damaged: {why}")]
+    Damaged {
+        /// Whose content.
+        digest: Digest,
+        /// What differs.
+        why: String,
+    },
+    /// A background task of the store ended before its work did.
+    #[error("storing was cancelled")]
+    Cancelled,
+}
+
+impl StoreError {
+    fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::Io { action, path: path.to_owned(), source }
+    }
+
+    /// Is there no room on the disk? Collecting may help.
+    #[must_use]
+    pub fn is_disk_full(&self) -> bool {
+        matches!(self, Self::Io { source, .. }
+            if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+    }
+}
+
+fn io_text(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::StorageFull => "no space left on device".into(),
+        io::ErrorKind::QuotaExceeded => "disk quota exceeded".into(),
+        _ => error.to_string(),
+    }
+}
+
+/// A store beneath one directory. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    root: PathBuf,
+    disk: Box<dyn Disk>,
+    flights: Mutex<HashMap<Digest, Weak<tokio::sync::Mutex<()>>>>,
+}
+
+/// What a collection did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Collection {
+    /// Removed digests.
+    pub removed: Vec<Digest>,
+    /// Digests that were not wanted, but are in use.
+    pub in_use: Vec<Digest>,
+}
+
+impl Store {
+    /// Opens (or creates) the store beneath `root` and sweeps what dead processes left half done.
+    ///
+    /// # Errors
+    /// The directories cannot be created or read.
+    pub fn open(root: &Path) -> Result<Self, StoreError> {
+        Self::open_on(root, Box::new(RealDisk))
+    }
+
+    fn open_on(root: &Path, disk: Box<dyn Disk>) -> Result<Self, StoreError> {
+        let store =
+            Self { inner: Arc::new(Inner { root: root.to_owned(), disk, flights: Mutex::default() }) };
+        for directory in [store.content(), store.staging(), store.locks()] {
+            store.inner.disk.create_dir(&directory).map_err(|e| StoreError::io("create", &directory, e))?;
+        }
+        store.sweep()?;
+        Ok(store)
+    }
+
+    /// The directory of the store.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.inner.root
+    }
+
+    fn content(&self) -> PathBuf {
+        self.inner.root.join("content")
+    }
+
+    fn staging(&self) -> PathBuf {
+        self.inner.root.join("staging")
+    }
+
+    fn locks(&self) -> PathBuf {
+        self.inner.root.join("locks")
+    }
+
+    fn place(&self, digest: &Digest) -> PathBuf {
+        self.content().join(name_of(digest))
+    }
+
+    /// The content of `digest`, if it is there and its seal and sizes are right. Damaged content is taken away, as if it
+    /// had never been there. Costs one look at each file's size, no reading.
+    ///
+    /// # Errors
+    /// The disk does not answer.
+    pub fn get(&self, digest: &Digest) -> Result<Option<Lease>, StoreError> {
+        let place = self.place(digest);
+        if !place.is_dir() {
+            return Ok(None);
+        }
+        let lease = self.lease(digest)?;
+        if !place.is_dir() {
+            return Ok(None); // collected in between
+        }
+        match lease.check_sizes() {
+            Ok(()) => Ok(Some(lease)),
+            Err(error @ StoreError::Damaged { .. }) => {
+                tracing::warn!(%digest, %error, "stored content is discarded");
+                drop(lease);
+                self.discard(digest)?;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// All digests with content, in order.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn digests(&self) -> Result<Vec<Digest>, StoreError> {
+        let mut digests: Vec<Digest> =
+            names(&self.content())?.iter().filter_map(|name| digest_of(name)).collect();
+        digests.sort();
+        Ok(digests)
+    }
+
+    /// Begins to store `digest`: write files into [`Staging::path`], then [`Staging::commit`]. Dropped without commit,
+    /// everything written is removed.
+    ///
+    /// # Errors
+    /// The directory cannot be created.
+    pub fn begin(&self, digest: &Digest) -> Result<Staging, StoreError> {
+        let (path, lock) = self.stage()?;
+        let failed = |error| StoreError::io("create", &path, error);
+        self.inner.disk.create_dir(&path).map_err(failed)?;
+        Ok(Staging { store: self.clone(), digest: digest.clone(), path, lock })
+    }
+
+    /// The content of `digest`, made by `fill` when it is not there. `fill` gets an empty directory; while it runs, other
+    /// callers of this method for the same digest (in this process) wait for its outcome.
+    ///
+    /// # Errors
+    /// Those of `fill` and of the store.
+    pub async fn get_or_fill<E, F>(&self, digest: &Digest, seal: Seal, fill: F) -> Result<Lease, E>
+    where
+        E: From<StoreError>,
+        F: AsyncFnOnce(&Path) -> Result<(), E>,
+    {
+        let flight = self.flight(digest);
+        let _only = flight.lock().await;
+        if let Some(lease) = self.get(digest)? {
+            return Ok(lease);
+        }
+        let staging = self.begin(digest)?;
+        fill(staging.path()).await?;
+        // syncing waits for the disk
+        let committed = tokio::task::spawn_blocking(move || staging.commit(seal)).await;
+        Ok(committed.unwrap_or(Err(StoreError::Cancelled))?)
+    }
+
+    fn flight(&self, digest: &Digest) -> Arc<tokio::sync::Mutex<()>> {
+        let mut flights = self.inner.flights.lock().unwrap_or_else(PoisonError::into_inner);
+        flights.retain(|_, flight| flight.strong_count() > 0);
+        match flights.get(digest).and_then(Weak::upgrade) {
+            Some(flight) => flight,
+            None => {
+                let flight = Arc::default();
+                flights.insert(digest.clone(), Arc::downgrade(&flight));
+                flight
+            }
+        }
+    }
+
+    /// Removes every content that `keep` does not want and nobody holds a lease on, and sweeps the leftovers of dead
+    /// processes. Content stored while this runs is safe: it is leased from its first moment.
+    ///
+    /// # Errors
+    /// The disk refuses; what was removed before stays removed.
+    pub fn collect(&self, keep: impl Fn(&Digest) -> bool) -> Result<Collection, StoreError> {
+        let mut done = Collection::default();
+        for digest in self.digests()? {
+            if keep(&digest) {
+                continue;
+            }
+            if self.remove(&digest)? {
+                done.removed.push(digest);
+            } else {
+                done.in_use.push(digest);
+            }
+        }
+        self.sweep()?;
+        Ok(done)
+    }
+
+    /// Removes the content of `digest` unless somebody holds a lease on it (then `false`). Nothing there is fine.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn remove(&self, digest: &Digest) -> Result<bool, StoreError> {
+        let path = self.locks().join(name_of(digest));
+        let held = lock(&path, Lock::ExclusiveNow).map_err(|e| StoreError::io("lock", &path, e))?;
+        let Some(held) = held else { return Ok(false) };
+        self.take_away(digest)?;
+        // still locked: whoever opened the old file meanwhile notices that it is gone and opens the new one
+        self.inner.disk.remove_file(&path).map_err(|e| StoreError::io("remove", &path, e))?;
+        drop(held);
+        Ok(true)
+    }
+
+    /// Takes damaged content away at once, leases or not; who reads it meanwhile gets errors instead of wrong bytes.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn discard(&self, digest: &Digest) -> Result<(), StoreError> {
+        self.take_away(digest)
+    }
+
+    fn take_away(&self, digest: &Digest) -> Result<(), StoreError> {
+        let place = self.place(digest);
+        let (trash, held) = self.stage()?;
+        match self.inner.disk.rename(&place, &trash) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(StoreError::io("remove", &place, error)),
+        }
+        let swept = self.sweep_one(&trash);
+        drop(held);
+        swept
+    }
+
+    /// A new name in the staging area, locked.
+    fn stage(&self) -> Result<(PathBuf, File), StoreError> {
+        let staging = self.staging();
+        for _ in 0..16 {
+            let name = format!("{:016x}", random());
+            let path = staging.join(&name);
+            let lock_path = lock_of(&path);
+            let held =
+                lock(&lock_path, Lock::ExclusiveNow).map_err(|e| StoreError::io("create", &lock_path, e))?;
+            match held {
+                Some(held) if !path.exists() => return Ok((path, held)),
+                _ => {}
+            }
+        }
+        Err(StoreError::io("create a name in", &staging, io::Error::from(io::ErrorKind::AlreadyExists)))
+    }
+
+    fn lease(&self, digest: &Digest) -> Result<Lease, StoreError> {
+        let path = self.locks().join(name_of(digest));
+        let held = lock(&path, Lock::Shared).map_err(|e| StoreError::io("lock", &path, e))?;
+        let held = held.ok_or_else(|| StoreError::io("lock", &path, io::ErrorKind::WouldBlock.into()))?;
+        Ok(Lease { held: Arc::new(Held { digest: digest.clone(), path: self.place(digest), _lock: held }) })
+    }
+
+    /// Removes what nobody writes or deletes any more.
+    fn sweep(&self) -> Result<(), StoreError> {
+        let staging = self.staging();
+        let mut left: Vec<PathBuf> = names(&staging)?
+            .iter()
+            .map(|name| staging.join(name.strip_suffix(".lock").unwrap_or(name)))
+            .collect();
+        left.sort();
+        left.dedup();
+        for path in left {
+            let lock_path = lock_of(&path);
+            let held =
+                lock(&lock_path, Lock::ExclusiveNow).map_err(|e| StoreError::io("lock", &lock_path, e))?;
+            if let Some(held) = held {
+                self.sweep_one(&path)?;
+                drop(held);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a staged directory and then its lock, which the caller holds.
+    fn sweep_one(&self, path: &Path) -> Result<(), StoreError> {
+        let gone = |result: io::Result<()>| match result {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        };
+        gone(self.inner.disk.remove_dir_all(path)).map_err(|e| StoreError::io("remove", path, e))?;
+        let lock_path = lock_of(path);
+        gone(self.inner.disk.remove_file(&lock_path)).map_err(|e| StoreError::io("remove", &lock_path, e))
+    }
+}
+
+/// Content being written.
+#[derive(Debug)]
+pub struct Staging {
+    store: Store,
+    digest: Digest,
+    path: PathBuf,
+    lock: File,
+}
+
+impl Staging {
+    /// The empty directory to fill with regular files and directories.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Seals, syncs and publishes the content. If somebody else stored the same digest meanwhile, theirs stays and this
+    /// is dropped. Blocks on the disk.
+    ///
+    /// # Errors
+    /// The disk refuses (then nothing is stored), or something else than files and directories was written.
+    pub fn commit(self, seal: Seal) -> Result<Lease, StoreError> {
+        let Self { store, digest, path, .. } = &self;
+        let disk = &store.inner.disk;
+        seal::write(disk.as_ref(), path, digest, seal)?;
+        // from here on a collector may see it, so the lease comes first
+        let lease = store.lease(digest)?;
+        let place = store.place(digest);
+        match disk.rename(path, &place) {
+            Ok(()) => {}
+            Err(_) if place.is_dir() => return Ok(lease), // somebody was faster
+            Err(error) => return Err(StoreError::io("store", &place, error)),
+        }
+        let content = store.content();
+        disk.sync_dir(&content).map_err(|e| StoreError::io("sync", &content, e))?;
+        Ok(lease)
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        if let Err(error) = self.store.sweep_one(&self.path) {
+            tracing::warn!(%error, "staged content is left for the next sweep");
+        }
+        // released explicitly: after the removal, not before
+        let _ = self.lock.unlock();
+    }
+}
+
+/// Stored content that stays as long as this (or a clone) lives.
+#[derive(Debug, Clone)]
+pub struct Lease {
+    held: Arc<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    digest: Digest,
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Lease {
+    /// The directory with the files. Read only.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.held.path
+    }
+
+    /// Whose content it is.
+    #[must_use]
+    pub fn digest(&self) -> &Digest {
+        &self.held.digest
+    }
+
+    /// Compares the files' names and sizes with the seal.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] names the difference.
+    pub fn check_sizes(&self) -> Result<(), StoreError> {
+        seal::check(self.path(), self.digest(), false)
+    }
+
+    /// Compares every byte with the seal's checksums, where it has them ([`Seal::Checksums`]). Reads everything; blocks.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] names the difference; [`Store::discard`] is the next step.
+    pub fn verify(&self) -> Result<(), StoreError> {
+        seal::check(self.path(), self.digest(), true)
+    }
+}
+
+fn name_of(digest: &Digest) -> String {
+    digest.as_str().replacen(':', "-", 1)
+}
+
+fn digest_of(name: &str) -> Option<Digest> {
+    name.replacen('-', ":", 1).parse().ok()
+}
+
+fn lock_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    name.into()
+}
+
+fn names(directory: &Path) -> Result<Vec<String>, StoreError> {
+    let failed = |error| StoreError::io("list", directory, error);
+    std::fs::read_dir(directory)
+        .map_err(failed)?
+        .map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()).map_err(failed))
+        .collect()
+}
+
+/// A name nobody else picks: time, process and a counter would do; the hasher's seed is random and costs nothing.
+fn random() -> u64 {
+    use std::hash::BuildHasher as _;
+    std::hash::RandomState::new().hash_one(std::process::id())
+}
