@@ -1,18 +1,25 @@
 //! What a file-based catalog says: its objects, their order, their meaning, and what is wrong with them.
 //!
-//! Pure: bytes come in, values go out. The crate does not know what is installed,
-//! nor HTTP, nor registries. Rules: `fbc` §2–§8.
+//! Pure: bytes come in, values go out. Only [`load_dir`] opens files. The crate does not know what is installed,
+//! nor HTTP, nor registries. Rules: `fbc` §2–§8, `catalogd` §6.
 
+mod catalog;
 mod decode;
 mod finding;
+mod index;
+pub mod indexignore;
+mod ingest;
 mod meta;
 mod package;
 pub mod property;
 pub mod schema;
 pub mod wire;
 
+pub use catalog::{Catalog, load_dir, load_dir_leniently, load_files, load_files_leniently};
 pub use decode::{Base64, Json};
 pub use finding::{Finding, Severity, Subject};
+pub use index::{Index, IndexBuilder, IndexError, Located, Query};
+pub use ingest::{FileError, FileWarning, Ingest, IngestError, IngestLimits, Ingested, Summary, WarningKind};
 pub use meta::{Head, Meta, head};
 pub use package::PackageContents;
 pub use property::Property;

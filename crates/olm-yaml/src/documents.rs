@@ -148,7 +148,13 @@ impl<R: Read> Documents<R> {
 
     /// The document that [`Self::next_with`] accepted last.
     pub fn document(&self) -> Document<'_> {
-        Document { json: &self.out, members: self.normaliser.members(), origin: self.origin }
+        let json = self.out.strip_suffix(b"\n").unwrap_or(&self.out);
+        Document { json, members: self.normaliser.members(), origin: self.origin }
+    }
+
+    /// The same document as a line of a JSONL file, line end included; empty for a document without content.
+    pub fn line(&self) -> &[u8] {
+        &self.out
     }
 
     /// Reads the next document and asks `check` whether it will do; the answer is returned, the document is
@@ -165,6 +171,9 @@ impl<R: Read> Documents<R> {
         match &result {
             Ok(Some(_)) => {
                 self.decoded += 1;
+                if !self.out.is_empty() {
+                    self.out.push(b'\n');
+                }
                 if self.decoded > self.limits.documents {
                     self.mode = Mode::Done;
                     let message = format!("more documents than the limit of {}", self.limits.documents);
@@ -420,7 +429,10 @@ impl<R: Read> Iterator for Documents<R> {
         loop {
             match self.next_with(|document| Ok(document.is_empty())) {
                 Ok(Some(true)) => {}
-                Ok(Some(false)) => return Some(Ok(std::mem::take(&mut self.out))),
+                Ok(Some(false)) => {
+                    self.out.pop();
+                    return Some(Ok(std::mem::take(&mut self.out)));
+                }
                 Ok(None) => return None,
                 Err(error) => return Some(Err(error)),
             }

@@ -1,0 +1,745 @@
+//! A catalog image as a stream: files come in the order of the archive, one normalised line of JSON per object
+//! goes out, and an index is made on the way (catalogd §6).
+//!
+//! Memory is a window, the largest object and one small record per file and object. What later layers remove,
+//! which files `.indexignore` leaves out, and the walk order (fbc §2.1) are known only at the end, so lines go
+//! to a *spool* as they come and [`Ingested::emit`] puts the segments in order. When the archive was in walk
+//! order already, the spool *is* the catalog.
+//!
+//! Opens no files: the caller lends a [`Write`] for the spool and a [`Read`] for each file.
+//!
+//! ```
+//! use olm_fbc::{Ingest, IngestLimits, Query};
+//!
+//! let mut ingest = Ingest::new(Vec::new(), IngestLimits::default());
+//! ingest.file("configs/foo/z.yaml", &mut &b"schema: olm.channel\npackage: foo\nname: stable\n"[..])?;
+//! ingest.file("configs/foo/a.json", &mut &br#"{"schema": "olm.package", "name": "foo"}"#[..])?;
+//! ingest.file("configs/README.md", &mut &b"# not: [yaml"[..])?;
+//! ingest.file("configs/.indexignore", &mut &b"README.md"[..])?;
+//! let ingested = ingest.finish()?;
+//!
+//! // here the spool is a buffer; catalogd's is a file, and `in_order` spares it the copy
+//! assert!(!ingested.in_order());
+//! let mut jsonl = Vec::new();
+//! let mut spool = std::io::Cursor::new(ingested.spool());
+//! ingested.emit(&mut spool, &mut jsonl)?;
+//! let section = &ingested.index.sections(&Query { schema: "olm.channel", ..Query::default() })[0];
+//! let channel = &jsonl[section.start as usize..section.end as usize];
+//! assert_eq!(channel, b"{\"name\":\"stable\",\"package\":\"foo\",\"schema\":\"olm.channel\"}\n");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    io::{self, Read, Seek, SeekFrom, Write},
+    ops::Range,
+};
+
+use olm_yaml::{Documents, ParseError, ReadError};
+use thiserror::Error;
+
+use crate::{
+    Head, Index,
+    index::IndexBuilder,
+    indexignore::{FILE_NAME, IndexIgnore},
+    meta::head,
+};
+
+/// Bounds on one catalog.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IngestLimits {
+    /// Bounds on each file and each object.
+    pub file: olm_yaml::Limits,
+    /// Files (and links) in the catalog.
+    pub files: usize,
+    /// Bytes written to the spool.
+    pub bytes: u64,
+    /// Bytes of one path.
+    pub path_bytes: usize,
+    /// Bytes of one `.indexignore`.
+    pub ignore_bytes: u64,
+}
+
+impl Default for IngestLimits {
+    /// 200,000 files, 4 GiB written, 4,096 bytes a path, 1 MiB an `.indexignore`.
+    fn default() -> Self {
+        Self {
+            file: olm_yaml::Limits::default(),
+            files: 200_000,
+            bytes: u64::from(u32::MAX),
+            path_bytes: 4096,
+            ignore_bytes: 1 << 20,
+        }
+    }
+}
+
+/// A file of the catalog that cannot be read, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{error}; in file {path:?}, line {line}, byte {offset}", error = error.message, line = error.line, offset = error.offset)]
+pub struct FileError {
+    /// Path from the root of the image or directory.
+    pub path: String,
+    /// Where and why.
+    pub error: ParseError,
+}
+
+/// Why a catalog could not be taken in.
+#[derive(Debug, Error)]
+pub enum IngestError {
+    /// At least one file does not decode; in walk order.
+    #[error("{}{}", .0.first().map(ToString::to_string).unwrap_or_default(), more(.0.len()))]
+    Files(Vec<FileError>),
+    /// The bytes of a file could not be had (a broken layer, a digest that is wrong).
+    #[error("cannot read {path:?}")]
+    Read {
+        /// Path from the root.
+        path: String,
+        /// What the reader said.
+        #[source]
+        source: io::Error,
+    },
+    /// The spool does not take what is written.
+    #[error("cannot write the catalog's content")]
+    Write(#[source] io::Error),
+    /// A bound of [`IngestLimits`].
+    #[error("the catalog has more than {limit} {what}")]
+    TooLarge {
+        /// What there is too much of.
+        what: &'static str,
+        /// The bound.
+        limit: u64,
+    },
+    /// A path that no file of a catalog can have.
+    #[error("the path {0:?} is not a path inside the catalog")]
+    Path(String),
+}
+
+fn more(count: usize) -> String {
+    if count > 1 { format!(" (and {} more files)", count - 1) } else { String::new() }
+}
+
+impl IngestError {
+    /// Whether trying again with the same content would end the same way.
+    pub fn is_permanent(&self) -> bool {
+        matches!(self, Self::Files(_) | Self::TooLarge { .. } | Self::Path(_))
+    }
+}
+
+/// Something that works as in the reference and is probably not meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileWarning {
+    /// Path from the root.
+    pub path: String,
+    /// Line, from 1.
+    pub line: u64,
+    /// What.
+    pub kind: WarningKind,
+}
+
+/// See [`FileWarning`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WarningKind {
+    /// Content after the first node of a YAML document is never read (fbc §3.2).
+    NeverRead,
+    /// Broken JSON was read as YAML (fbc §3.1).
+    ReadAsYaml,
+    /// An object without a schema: no query finds it.
+    NoSchema,
+}
+
+impl fmt::Display for FileWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.kind {
+            WarningKind::NeverRead => {
+                "what follows here is never read: separate documents by a line of `---`"
+            }
+            WarningKind::ReadAsYaml => "this is broken JSON and was read as YAML",
+            WarningKind::NoSchema => "the object has no schema",
+        };
+        write!(f, "{}:{}: {what}", self.path, self.line)
+    }
+}
+
+/// How many warnings are kept.
+const KEPT_WARNINGS: usize = 100;
+/// How many links a path may lead through.
+const LINK_HOPS: usize = 40;
+
+#[derive(Debug, Clone)]
+enum Content {
+    Lines { spooled: Range<u64>, objects: Range<usize>, problem: Option<ParseError> },
+    Ignore(Vec<u8>),
+    Link(String),
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    layer: u32,
+    content: Content,
+}
+
+/// A path as a key whose byte order is the walk order: NUL between components.
+type WalkKey = String;
+
+/// Takes in the files of one catalog. See the module's example.
+pub struct Ingest<W> {
+    spool: W,
+    spooled: u64,
+    limits: IngestLimits,
+    layer: u32,
+    entries: BTreeMap<WalkKey, Entry>,
+    builder: IndexBuilder,
+    lines: Vec<u32>,
+    documents: Option<Documents<io::Empty>>,
+    warnings: Vec<FileWarning>,
+}
+
+impl<W> fmt::Debug for Ingest<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (files, objects) = (self.entries.len(), self.builder.len());
+        f.debug_struct("Ingest").field("files", &files).field("objects", &objects).finish_non_exhaustive()
+    }
+}
+
+impl<W: Write> Ingest<W> {
+    /// Lines will be written to `spool`, in pieces of one object: lend something buffered.
+    pub fn new(spool: W, limits: IngestLimits) -> Self {
+        Self {
+            spool,
+            spooled: 0,
+            limits,
+            layer: 0,
+            entries: BTreeMap::new(),
+            builder: IndexBuilder::new(),
+            lines: Vec::new(),
+            documents: None,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// What follows belongs to the next layer of the image.
+    pub fn next_layer(&mut self) {
+        self.layer += 1;
+    }
+
+    /// Takes in one file. What is wrong with its content is kept for [`Self::finish`]: the file may yet be
+    /// removed by a layer or left out by an `.indexignore`.
+    ///
+    /// # Errors
+    /// The reader or the spool fails, or a limit is reached.
+    pub fn file(&mut self, path: &str, reader: &mut dyn Read) -> Result<(), IngestError> {
+        let key = self.arrive(path)?;
+        let content = if key.rsplit('\0').next() == Some(FILE_NAME) {
+            self.ignore_file(path, reader)?
+        } else {
+            self.lines(path, reader)?
+        };
+        self.entries.insert(key, Entry { layer: self.layer, content });
+        Ok(())
+    }
+
+    /// A symbolic link: read through it at the end, inside the root whatever it says.
+    ///
+    /// # Errors
+    /// As [`Self::file`].
+    pub fn link(&mut self, path: &str, target: &str) -> Result<(), IngestError> {
+        let key = self.arrive(path)?;
+        if target.len() > self.limits.path_bytes {
+            return Err(IngestError::Path(path.to_owned()));
+        }
+        let content = Content::Link(target.to_owned());
+        self.entries.insert(key, Entry { layer: self.layer, content });
+        Ok(())
+    }
+
+    /// A hard link: the same content as the file at `target` has now.
+    ///
+    /// # Errors
+    /// There is no such file, or as [`Self::file`].
+    pub fn hard_link(&mut self, path: &str, target: &str) -> Result<(), IngestError> {
+        let source = self.entries.get(&walk_key(target)?).cloned();
+        let source = source.ok_or_else(|| IngestError::Path(target.to_owned()))?;
+        let key = self.arrive(path)?;
+        self.entries.insert(key, Entry { layer: self.layer, ..source });
+        Ok(())
+    }
+
+    /// A directory: takes the place of a file.
+    ///
+    /// # Errors
+    /// The path is none.
+    pub fn directory(&mut self, path: &str) -> Result<(), IngestError> {
+        let key = walk_key(path)?;
+        self.entries.remove(&key);
+        Ok(())
+    }
+
+    /// A whiteout: removes what lower layers have at and below `path`.
+    ///
+    /// # Errors
+    /// The path is none.
+    pub fn whiteout(&mut self, path: &str) -> Result<(), IngestError> {
+        let key = walk_key(path)?;
+        let layer = self.layer;
+        if self.entries.get(&key).is_some_and(|entry| entry.layer < layer) {
+            self.entries.remove(&key);
+        }
+        self.remove_below(&key, |entry| entry.layer < layer);
+        Ok(())
+    }
+
+    /// An opaque directory: removes what lower layers have below it. `""` is the root.
+    ///
+    /// # Errors
+    /// The path is none.
+    pub fn opaque(&mut self, directory: &str) -> Result<(), IngestError> {
+        let layer = self.layer;
+        if directory.trim_matches('/').is_empty() || directory == "." {
+            self.entries.retain(|_, entry| entry.layer >= layer);
+            return Ok(());
+        }
+        self.remove_below(&walk_key(directory)?, |entry| entry.layer < layer);
+        Ok(())
+    }
+
+    fn remove_below(&mut self, key: &str, gone: impl Fn(&Entry) -> bool) {
+        let (from, to) = (format!("{key}\0"), format!("{key}\u{1}"));
+        let below = self.entries.range(from..to).filter(|(_, entry)| gone(entry));
+        let below: Vec<WalkKey> = below.map(|(key, _)| key.clone()).collect();
+        for key in below {
+            self.entries.remove(&key);
+        }
+    }
+
+    /// A file or link is about to take its place: what cannot be beside it goes.
+    fn arrive(&mut self, path: &str) -> Result<WalkKey, IngestError> {
+        if path.len() > self.limits.path_bytes {
+            return Err(IngestError::TooLarge {
+                what: "bytes in a path",
+                limit: self.limits.path_bytes as u64,
+            });
+        }
+        if self.entries.len() >= self.limits.files {
+            return Err(IngestError::TooLarge { what: "files", limit: self.limits.files as u64 });
+        }
+        let key = walk_key(path)?;
+        for (at, _) in key.match_indices('\0') {
+            let parent = &key[..at];
+            if self.entries.get(parent).is_some_and(|entry| !matches!(entry.content, Content::Link(_))) {
+                self.entries.remove(parent);
+            }
+        }
+        self.remove_below(&key, |_| true);
+        Ok(key)
+    }
+
+    fn ignore_file(&mut self, path: &str, reader: &mut dyn Read) -> Result<Content, IngestError> {
+        let limit = self.limits.ignore_bytes;
+        let mut text = Vec::new();
+        let read = reader.take(limit + 1).read_to_end(&mut text);
+        let read = read.map_err(|source| IngestError::Read { path: path.to_owned(), source })?;
+        if read as u64 > limit {
+            return Err(IngestError::TooLarge { what: "bytes in one .indexignore file", limit });
+        }
+        Ok(Content::Ignore(text))
+    }
+
+    fn lines(&mut self, path: &str, reader: &mut dyn Read) -> Result<Content, IngestError> {
+        let mut documents = match self.documents.take() {
+            Some(kept) => kept.restart(reader),
+            None => Documents::new(reader, self.limits.file),
+        };
+        let (start, first) = (self.spooled, self.builder.len());
+        let problem = loop {
+            match documents.next_with(head) {
+                Ok(Some(head)) => {
+                    let origin = documents.document().origin;
+                    if let Some(line) = origin.ignored_from {
+                        self.warn(path, line, WarningKind::NeverRead);
+                    }
+                    if origin.fell_back {
+                        self.warn(path, origin.line, WarningKind::ReadAsYaml);
+                    }
+                    let line = documents.line();
+                    if line.is_empty() {
+                        continue;
+                    }
+                    if head.schema.is_empty() {
+                        self.warn(path, origin.line, WarningKind::NoSchema);
+                    }
+                    self.spooled += line.len() as u64;
+                    if self.spooled > self.limits.bytes {
+                        return Err(IngestError::TooLarge { what: "bytes", limit: self.limits.bytes });
+                    }
+                    self.spool.write_all(line).map_err(IngestError::Write)?;
+                    let Head { schema, package, name } = &head;
+                    self.builder.push(schema, package, name, line.len() as u64);
+                    self.lines.push(u32::try_from(origin.line).unwrap_or(u32::MAX));
+                }
+                Ok(None) => break None,
+                Err(ReadError::Parse(error)) => break Some(error),
+                Err(ReadError::Io(source)) => {
+                    return Err(IngestError::Read { path: path.to_owned(), source });
+                }
+            }
+        };
+        self.documents = Some(documents.restart(io::empty()));
+        Ok(Content::Lines { spooled: start..self.spooled, objects: first..self.builder.len(), problem })
+    }
+
+    fn warn(&mut self, path: &str, line: u64, kind: WarningKind) {
+        if self.warnings.len() < KEPT_WARNINGS {
+            self.warnings.push(FileWarning { path: path.to_owned(), line, kind });
+        }
+    }
+
+    /// Decides which files count and in which order.
+    ///
+    /// # Errors
+    /// [`IngestError::Files`] names every file that does not decode.
+    pub fn finish(self) -> Result<Ingested<W>, IngestError> {
+        let (ingested, problems) = self.finish_all()?;
+        if problems.is_empty() { Ok(ingested) } else { Err(IngestError::Files(problems)) }
+    }
+
+    /// As [`Self::finish`], but what was read before a file's error counts, and the errors come beside it.
+    ///
+    /// # Errors
+    /// The spool cannot be flushed.
+    pub fn finish_all(mut self) -> Result<(Ingested<W>, Vec<FileError>), IngestError> {
+        self.spool.flush().map_err(IngestError::Write)?;
+        let mut ignore = IndexIgnore::default();
+        for (key, entry) in &self.entries {
+            if let Content::Ignore(text) = &entry.content {
+                let directory = key.strip_suffix(FILE_NAME).unwrap_or_default();
+                ignore.add(&directory.replace('\0', "/"), text);
+            }
+        }
+        let mut problems = Vec::new();
+        let mut segments: Vec<Range<u64>> = Vec::new();
+        let mut order: Vec<Range<usize>> = Vec::new();
+        let mut files = Vec::new();
+        let mut summary = Summary::default();
+        for (key, entry) in &self.entries {
+            if matches!(entry.content, Content::Ignore(_)) {
+                continue;
+            }
+            let path = key.replace('\0', "/");
+            if ignore.ignores(&path) {
+                summary.ignored += 1;
+                continue;
+            }
+            summary.files += 1;
+            match self.resolve(key) {
+                Ok((spooled, objects, problem)) => {
+                    if let Some(error) = problem {
+                        problems.push(FileError { path: path.clone(), error: error.clone() });
+                    }
+                    if !objects.is_empty() {
+                        match segments.last_mut() {
+                            Some(last) if last.end == spooled.start => last.end = spooled.end,
+                            _ => segments.push(spooled),
+                        }
+                        files.push((path, objects.len()));
+                        order.push(objects);
+                    }
+                }
+                Err(message) => {
+                    let error = ParseError { offset: 0, line: 1, message: format!("open {path}: {message}") };
+                    problems.push(FileError { path, error });
+                }
+            }
+        }
+        let lines = order.iter().flat_map(|range| &self.lines[range.clone()]).copied().collect();
+        let index = self.builder.reorder(&order);
+        summary.objects = index.len() as u64;
+        summary.bytes = index.size();
+        let whole = Some(0..self.spooled).filter(|whole| !whole.is_empty());
+        let in_order = segments == whole.into_iter().collect::<Vec<_>>();
+        let warnings = self.warnings;
+        Ok((
+            Ingested { spool: self.spool, index, summary, warnings, segments, in_order, files, lines },
+            problems,
+        ))
+    }
+
+    /// The lines that reading `key` gives, through links.
+    fn resolve(&self, key: &str) -> Result<Lines<'_>, String> {
+        let mut wanted: Vec<String> = key.split('\0').map(str::to_owned).collect();
+        let mut hops = 0;
+        'again: loop {
+            for depth in 1..=wanted.len() {
+                let Some(entry) = self.entries.get(&wanted[..depth].join("\0")) else { continue };
+                match &entry.content {
+                    Content::Link(target) => {
+                        hops += 1;
+                        if hops > LINK_HOPS {
+                            return Err("too many levels of symbolic links".to_owned());
+                        }
+                        let rest = wanted.split_off(depth);
+                        let base = if target.starts_with('/') { &[][..] } else { &wanted[..depth - 1] };
+                        wanted = follow(base, target, rest);
+                        continue 'again;
+                    }
+                    Content::Lines { spooled, objects, problem } if depth == wanted.len() => {
+                        return Ok((spooled.clone(), objects.clone(), problem.as_ref()));
+                    }
+                    Content::Ignore(_) if depth == wanted.len() => {
+                        return Err("a link to an .indexignore file is not read".to_owned());
+                    }
+                    _ => return Err("not a directory".to_owned()),
+                }
+            }
+            let key = wanted.join("\0");
+            let (from, to) = (format!("{key}\0"), format!("{key}\u{1}"));
+            let directory = key.is_empty() || self.entries.range(from..to).next().is_some();
+            return Err(if directory { "is a directory" } else { "no such file or directory" }.to_owned());
+        }
+    }
+}
+
+/// Where the lines of a file lie: in the spool, among the objects; and what ended them early.
+type Lines<'a> = (Range<u64>, Range<usize>, Option<&'a ParseError>);
+
+/// `base` / `target` / `rest` with `.` and `..` resolved, never above the root.
+fn follow(base: &[String], target: &str, rest: Vec<String>) -> Vec<String> {
+    let mut path: Vec<String> = base.to_vec();
+    for part in target.split('/').map(str::to_owned).chain(rest) {
+        match part.as_str() {
+            "" | "." => {}
+            ".." => {
+                path.pop();
+            }
+            _ => path.push(part),
+        }
+    }
+    path
+}
+
+/// A path as its key; leading `/` and `./` do not count.
+fn walk_key(path: &str) -> Result<WalkKey, IngestError> {
+    let refuse = || IngestError::Path(path.chars().take(200).collect());
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    if parts.is_empty() || path.contains('\0') || parts.contains(&"..") {
+        return Err(refuse());
+    }
+    Ok(parts.join("\0"))
+}
+
+/// What a catalog holds, in numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Summary {
+    /// Files read.
+    pub files: u64,
+    /// Files left out by `.indexignore`.
+    pub ignored: u64,
+    /// Objects.
+    pub objects: u64,
+    /// Bytes of `catalog.jsonl`.
+    pub bytes: u64,
+}
+
+/// A catalog taken in: its lines lie in the spool, in segments.
+#[derive(Debug)]
+pub struct Ingested<W> {
+    spool: W,
+    /// Where each object lies in the *emitted* content.
+    pub index: Index,
+    /// Numbers.
+    pub summary: Summary,
+    /// What is odd; at most a hundred, also of files that do not count in the end.
+    pub warnings: Vec<FileWarning>,
+    segments: Vec<Range<u64>>,
+    in_order: bool,
+    files: Vec<(String, usize)>,
+    lines: Vec<u32>,
+}
+
+impl<W> Ingested<W> {
+    /// Whether the spool already is `catalog.jsonl`, byte for byte.
+    pub fn in_order(&self) -> bool {
+        self.in_order
+    }
+
+    /// The ranges of the spool that make up `catalog.jsonl`, in this order.
+    pub fn segments(&self) -> &[Range<u64>] {
+        &self.segments
+    }
+
+    /// The spool.
+    pub fn spool(&self) -> &W {
+        &self.spool
+    }
+
+    /// The spool, given back.
+    pub fn into_spool(self) -> W {
+        self.spool
+    }
+
+    /// Writes `catalog.jsonl`. `from` reads what was written to the spool. Returns the bytes written.
+    ///
+    /// # Errors
+    /// Reading or writing fails; a spool that ends early is `UnexpectedEof`.
+    pub fn emit(&self, from: &mut (impl Read + Seek), to: &mut impl Write) -> io::Result<u64> {
+        let mut written = 0;
+        for segment in &self.segments {
+            from.seek(SeekFrom::Start(segment.start))?;
+            let length = segment.end - segment.start;
+            if io::copy(&mut from.by_ref().take(length), to)? != length {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            written += length;
+        }
+        Ok(written)
+    }
+
+    /// File and line (from 1) of each object, in content order.
+    pub fn origins(&self) -> impl Iterator<Item = (&str, u32)> {
+        let files = self.files.iter().flat_map(|(path, count)| std::iter::repeat_n(path.as_str(), *count));
+        files.zip(self.lines.iter().copied())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+
+    fn finished(ingest: Ingest<Vec<u8>>) -> Result<String, String> {
+        let ingested = ingest.finish().map_err(|error| error.to_string())?;
+        let mut out = Vec::new();
+        ingested.emit(&mut Cursor::new(ingested.spool()), &mut out).unwrap();
+        assert_eq!(out.len() as u64, ingested.summary.bytes);
+        assert_eq!(ingested.in_order(), out == *ingested.spool());
+        for object in ingested.index.objects() {
+            let range = object.range();
+            let line = &out[range.start as usize..range.end as usize];
+            assert_eq!(crate::Meta::parse(line).unwrap().name, object.name);
+        }
+        assert_eq!(ingested.origins().count(), ingested.index.len());
+        Ok(String::from_utf8(out).unwrap().replace("{\"name\":\"", "").replace("\"}\n", " "))
+    }
+
+    fn named(ingest: &mut Ingest<Vec<u8>>, path: &str, names: &str) {
+        let text: String = names.split(' ').map(|name| format!("{{\"name\": \"{name}\"}}\n")).collect();
+        ingest.file(path, &mut text.as_bytes()).unwrap();
+    }
+
+    fn new() -> Ingest<Vec<u8>> {
+        Ingest::new(Vec::new(), IngestLimits::default())
+    }
+
+    #[test]
+    fn walk_order_of_fbc_2_1() {
+        let mut ingest = new();
+        for (path, names) in
+            [("a.yaml", "4"), ("a/b.json", "2 3"), ("B.yaml", "1"), ("./a-b/c", "5"), ("/z", "6")]
+        {
+            named(&mut ingest, path, names);
+        }
+        assert_eq!(finished(ingest).unwrap(), "1 2 3 5 4 6 ");
+        let mut ingest = new();
+        for (path, names) in [("B.yaml", "1"), ("a/b.json", "2 3"), ("a/empty", ""), ("a.yaml", "4")] {
+            named(&mut ingest, path, names);
+        }
+        assert!(finished(ingest).unwrap().starts_with("1 2 3 "));
+        assert_eq!(finished(new()).unwrap(), "");
+    }
+
+    #[test]
+    fn layers_replace_and_remove() {
+        let mut ingest = new();
+        named(&mut ingest, "c/a", "a1");
+        named(&mut ingest, "c/b", "b1");
+        named(&mut ingest, "c/d/x", "x1");
+        named(&mut ingest, "c/d/y", "y1");
+        named(&mut ingest, "c/e/x", "ex1");
+        named(&mut ingest, "c/f", "f1");
+        ingest.file("c/broken", &mut &b"a: ["[..]).unwrap();
+        ingest.next_layer();
+        named(&mut ingest, "c/a", "a2");
+        named(&mut ingest, "c/d/z", "z2");
+        ingest.opaque("c/d").unwrap();
+        ingest.whiteout("c/b").unwrap();
+        ingest.whiteout("c/broken").unwrap();
+        named(&mut ingest, "c/e", "e2");
+        named(&mut ingest, "c/f/g", "g2");
+        assert_eq!(finished(ingest).unwrap(), "a2 z2 e2 g2 ");
+    }
+
+    #[test]
+    fn links_stay_inside() {
+        let mut ingest = new();
+        named(&mut ingest, "c/real/file", "r");
+        ingest.link("c/a", "real/file").unwrap();
+        ingest.link("c/b", "/c/real/../real/file").unwrap();
+        ingest.link("c/dir", "../c/real").unwrap();
+        ingest.link("c/through", "dir2/file").unwrap();
+        ingest.link("c/dir2", "real").unwrap();
+        ingest.hard_link("c/hard", "c/real/file").unwrap();
+        ingest.next_layer();
+        ingest.file(".indexignore", &mut &b"dir\ndir2"[..]).unwrap();
+        assert_eq!(finished(ingest).unwrap(), "r r r r r ");
+        for (target, want) in [
+            ("../../../etc/passwd", "open a: no such file or directory; in file \"a\", line 1, byte 0"),
+            ("a", "open a: too many levels of symbolic links; in file \"a\", line 1, byte 0"),
+            ("real", "open a: is a directory; in file \"a\", line 1, byte 0"),
+        ] {
+            let mut ingest = new();
+            named(&mut ingest, "real/file", "r");
+            ingest.link("a", target).unwrap();
+            assert_eq!(finished(ingest).unwrap_err(), want);
+        }
+    }
+
+    #[test]
+    fn broken_files_are_all_named() {
+        let mut ingest = new();
+        ingest.file("z.json", &mut &b"{\"a\":1}{\"b\":2}\n{\"c\":tru}"[..]).unwrap();
+        ingest.file("README.md", &mut &b"# fine\n"[..]).unwrap();
+        ingest.file("a/b.yaml", &mut &b"a: 1\n---\nb: [\n"[..]).unwrap();
+        ingest.file("hidden", &mut &b"text"[..]).unwrap();
+        ingest.file(".indexignore", &mut &b"hidden"[..]).unwrap();
+        let (ingested, problems) = ingest.finish_all().unwrap();
+        assert_eq!(ingested.summary, Summary { files: 3, ignored: 1, objects: 3, bytes: 24 });
+        let error = IngestError::Files(problems);
+        assert_eq!(
+            error.to_string(),
+            "error converting YAML to JSON: yaml: line 1: did not find expected node content; in file \"a/b.yaml\", line 4, byte 14 (and 1 more files)"
+        );
+        assert!(error.is_permanent());
+    }
+
+    #[test]
+    fn bounds_are_sentences() {
+        let limits = IngestLimits { files: 2, bytes: 30, ..IngestLimits::default() };
+        let mut ingest = Ingest::new(Vec::new(), limits);
+        assert!(matches!(ingest.file("../x", &mut io::empty()), Err(IngestError::Path(_))));
+        ingest.file("a", &mut &b"a: 1"[..]).unwrap();
+        let error = ingest.file("b", &mut &b"a: 123456789012345678901234567890"[..]).unwrap_err();
+        assert_eq!(error.to_string(), "the catalog has more than 30 bytes");
+        ingest.file("b", &mut io::empty()).unwrap();
+        let error = ingest.file("c", &mut io::empty()).unwrap_err();
+        assert_eq!(error.to_string(), "the catalog has more than 2 files");
+    }
+
+    #[test]
+    fn what_is_odd_is_noted() {
+        let mut ingest = new();
+        ingest.file("a", &mut &b"schema: x\n...\nschema: y\n"[..]).unwrap();
+        ingest.file("b", &mut &b"{\"schema\":\"x\",}"[..]).unwrap();
+        ingest.file("c", &mut &b"name: x"[..]).unwrap();
+        let warnings: Vec<String> =
+            ingest.finish().unwrap().warnings.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            warnings,
+            [
+                "a:3: what follows here is never read: separate documents by a line of `---`",
+                "b:1: this is broken JSON and was read as YAML",
+                "c:1: the object has no schema",
+            ]
+        );
+    }
+}
