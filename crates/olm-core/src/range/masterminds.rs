@@ -124,22 +124,17 @@ pub(super) fn parse(text: &str) -> Result<Constraints, RangeError> {
             0..text.len(),
         ));
     }
-    // the form of all groups is checked before the versions of any
-    let mut scanned = Vec::with_capacity(groups.len());
+    let mut parsed = Vec::with_capacity(groups.len());
     let mut start = 0;
     for group in groups {
-        let terms = scan_group(group).map_err(|bad| source.improper(group, start, bad))?;
-        scanned.push((start, terms));
-        start += group.len() + 2;
-    }
-    let mut parsed = Vec::with_capacity(scanned.len());
-    for (start, terms) in scanned {
-        let terms = terms
+        let terms = scan_group(group)
+            .map_err(|bad| source.improper(group, start, bad))?
             .into_iter()
             .map(|scanned| parse_term(&scanned).ok_or_else(|| source.unacceptable(start, &scanned)))
             .collect::<Result<Box<[Term]>, RangeError>>()?;
         let prereleases = terms.iter().any(|term| !term.pre.is_empty());
         parsed.push(Group { terms, prereleases });
+        start += group.len() + 2;
     }
     Ok(Constraints(parsed.into()))
 }

@@ -180,3 +180,96 @@ impl FromStr for Dialect {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(parsed: Result<Range, RangeError>) -> (String, String) {
+        let error = parsed.unwrap_err();
+        let offending = error.source_text[error.position()].to_owned();
+        (offending, error.hint().unwrap_or("-").to_owned())
+    }
+
+    #[test]
+    fn masterminds_refusals_point_and_mend() {
+        for (text, offending, hint) in [
+            ("foobar", "foobar", r#""foobar" is no version: write major.minor.patch, for example 1.2.3"#),
+            ("", "", "there is nothing here: write a version or range, for example >=1.0.0"),
+            (">=1.0.0 || ", " ", "there is nothing here: write a version or range, for example >=1.0.0"),
+            ("==1.11.1", "==", "write = instead of =="),
+            ("> 1.0.0 !1.2.1", "!", "write != instead of !"),
+            (">=1.11,,<1.13", ",,", "one comma between two terms is enough"),
+            (">=1.11,", ",", "remove the comma at the end"),
+            (">=1.0.0<2.0.0", "1.0.0<2.0.0", r#"put a space or comma before "<2.0.0""#),
+            ("V1.2.3", "V1.2.3", "write the v in lower case: v1.2.3"),
+            ("1.2.3.4", "1.2.3.4", "a version has at most three numbers"),
+            (">=1.0.0 >=", "", "a version must follow the operator"),
+            ("^1.1x", "1.1x", "a part is either a number or exactly one of x X *"),
+            (
+                "1.2.3-01",
+                "1.2.3-01",
+                "a numeric pre-release identifier must not begin with 0, and numbers must fit 64 bits",
+            ),
+            (">1 - 2", ">1 - 2", r#"the hyphen range was read as ">>= 1, <= 2 ""#),
+        ] {
+            assert_eq!(refused(Range::masterminds(text)), (offending.into(), hint.into()), "{text:?}");
+        }
+        let long = "1".repeat(513);
+        let error = Range::masterminds(&long).unwrap_err();
+        assert_eq!(
+            (error.to_string().as_str(), error.position()),
+            ("constraint string is too long (max 512 bytes)", 512..513)
+        );
+        let many = vec!["1"; 33].join("||");
+        assert_eq!(Range::masterminds(&many).unwrap_err().to_string(), "too many constraint groups (max 32)");
+    }
+
+    #[test]
+    fn blang_refusals_point_and_mend() {
+        for (text, offending, hint) in [
+            ("", "", "there is no version here: write for example >=1.0.0 <1.2.0"),
+            ("~1.11.0", "~1.11.0", "there is no ~ here: write >=1.11.0 <1.12.0"),
+            ("^1.2.3", "^1.2.3", "there is no ^ here: write >=1.2.3 <2.0.0"),
+            ("^0.2.3", "^0.2.3", "there is no ^ here: write >=0.2.3 <0.3.0"),
+            (">=1.11, <1.13", ">=1.11,", "use a space instead of the comma: >=1.11…"),
+            (">=1.0.0 <2.0", "<2.0", "write all three numbers: <2.0.0"),
+            (">=v1.9.0 <v1.10.1", ">=v1.9.0", "leave out the v: >=1.9.0"),
+            ("=>1.2.3", "=>1.2.3", "write >= instead of =>"),
+            ("1.2.*", "1.2.*", "wildcards are written as a lower-case x: 1.2.x"),
+            ("<1.0.0||>=2.0.0", "<1.0.0||>=2.0.0", "put spaces around ||"),
+            (">=1.0.0<2.0.0", ">=1.0.0<2.0.0", r#"put a space before "<2.0.0""#),
+            ("1.0.0 ||", "||", "remove the || at the end"),
+            ("1.0.0 || || 2.0.0", "1.0.0 || || 2.0.0", "remove one of the two ||"),
+            (
+                ">1.0.0-next",
+                ">1.0.0-next",
+                r#"">1.0.0-next" contains an x and is read as a wildcard; use >= or < with such a pre-release"#,
+            ),
+        ] {
+            assert_eq!(refused(Range::blang(text)), (offending.into(), hint.into()), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn explanations_underline() {
+        let error = Range::masterminds("> 1.0.0 !1.2.1").unwrap_err();
+        assert_eq!(
+            error.explain(),
+            "improper constraint: \"> 1.0.0 !1.2.1\"\n  > 1.0.0 !1.2.1\n          ^\n  write != instead of !"
+        );
+    }
+
+    #[test]
+    fn unbound_skip_ranges_are_known() {
+        for (text, unbound) in [
+            ("<1.0.3", true),
+            (">=0.0.1", true),
+            (">=1.0.0 <1.0.3", false),
+            ("1.0.0", false),
+            ("1.x || <3.0.0", true),
+        ] {
+            assert_eq!(Range::blang(text).unwrap().is_unbound(), unbound, "{text}");
+        }
+    }
+}
