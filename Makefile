@@ -16,8 +16,8 @@ venv = $(target_dir)/venv
 export CARGO_TERM_COLOR ?= auto
 
 # the tools that a target needs; progress goes to the terminal, the folder to OLM_TOOLS
-demo_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes kwok registry' hack/tools/build.sh)}"
-all_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(hack/tools/build.sh)}"
+demo_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes kwok registry' hack/tools/build.sh)}"; export OLM_TOOLS
+all_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(hack/tools/build.sh)}"; export OLM_TOOLS
 
 .PHONY: help
 help: ## Show this list
@@ -39,12 +39,12 @@ kit:
 	@$(CARGO) build $(LOCKED) -p olm-kit
 
 .PHONY: test
-test: kit ## Run every test: unit, snapshot, property, and those against a real control plane (ARGS="-p olm-core")
-	@$(all_tools) $(kit) test $(ARGS)
+test: programs kit ## Run every test: unit, snapshot, property, and those against a real control plane (ARGS="-p olm-core")
+	@$(all_tools); OLM_BIN_DIR=$(abspath $(programs_dir)) $(kit) test $(ARGS)
 
 .PHONY: demo
 demo: programs kit ## Show the main job on a cluster of its own (ONESHOT=1: end after the last step)
-	@$(demo_tools) OLM_BIN_DIR=$(abspath $(programs_dir)) exec $(kit) demo $(if $(filter-out 0,$(ONESHOT)),--oneshot)
+	@$(demo_tools); OLM_BIN_DIR=$(abspath $(programs_dir)) exec $(kit) demo $(if $(filter-out 0,$(ONESHOT)),--oneshot)
 
 .PHONY: demo-down
 demo-down: ## Stop a running demo
@@ -52,7 +52,7 @@ demo-down: ## Stop a running demo
 
 .PHONY: cluster-up
 cluster-up: kit ## Start a control plane and a registry to play with
-	@$(demo_tools) $(kit) cluster up
+	@$(demo_tools); $(kit) cluster up
 
 .PHONY: cluster-down
 cluster-down: ## Stop them
@@ -73,7 +73,7 @@ lint: ## Check formatting and lints, warnings denied
 
 .PHONY: acceptance
 acceptance: programs kit ## Run the acceptance lab (ONLY=regex, JOBS=4, UPDATE=1: write what passes)
-	@python=$$(hack/lab-python.sh $(venv)) && $(all_tools) $(kit) acceptance --python "$$python" --programs $(programs_dir) \
+	@python=$$(hack/lab-python.sh $(venv)); $(demo_tools); $(kit) acceptance --python "$$python" --programs $(programs_dir) \
 	    $(if $(ONLY),--only '$(ONLY)') $(if $(JOBS),--jobs $(JOBS)) $(if $(UPDATE),--update) $(if $(SAVE),--save $(SAVE))
 
 .PHONY: bench

@@ -240,8 +240,8 @@ impl Drop for Child {
     }
 }
 
-/// The last `lines` lines of `path` from `start`; at most 256 KiB are read unless all is asked for.
-pub(crate) fn tail(path: &Path, start: u64, lines: usize) -> String {
+/// The last `lines` lines of the file `path` from byte `start` on; at most 256 KiB are read unless all is asked for.
+pub fn tail(path: &Path, start: u64, lines: usize) -> String {
     let read = || -> std::io::Result<String> {
         let mut file = File::open(path)?;
         let length = file.metadata()?.len();
@@ -304,7 +304,8 @@ impl std::fmt::Display for Stranger {
     }
 }
 
-fn wait_for_exit(pid: u32, limit: Duration) {
+/// Blocks until the process has ended, at most `limit`.
+pub fn wait_for_exit(pid: u32, limit: Duration) {
     let Some(pid) = Pid::from_raw(pid.cast_signed()) else { return };
     let Ok(handle) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else { return };
     let limit = Timespec {

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
-use super::{Group, interruption, say};
+use super::{Group, Home, interruption, say};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -89,6 +89,10 @@ async fn compare(
     folder: &Path,
     arguments: &Arguments,
 ) -> Result<(BTreeMap<String, Outcome>, String)> {
+    // kept after the run, for its logs
+    let home = Home::named("acceptance");
+    home.take()?;
+    let run_dir = home.path().join("lab");
     let mut command = Command::new(&arguments.python);
     command
         .arg("-B")
@@ -96,6 +100,8 @@ async fn compare(
         .args(["compare", "--profile", "olm-rs", "--level", "semantic"])
         .args(["--jobs", &arguments.jobs.to_string(), "--diffs", &arguments.diffs.to_string()])
         .args(["--port-base", &free_block()?.to_string()])
+        .arg("--run-dir")
+        .arg(&run_dir)
         .arg("--accept")
         .arg(folder.join("accepted.yaml"))
         .env("LAB_K8S_BIN", Tools::locate()?.bin())
@@ -117,7 +123,12 @@ async fn compare(
         report.read(&line);
     }
     let status = group.wait().await?;
-    ensure!(report.complete(), "the lab did not come to its end ({status}); its output is above");
+    say(format_args!("logs of this run: {}", run_dir.display()));
+    if !report.complete() {
+        let logs = ["catalogd", "operator-controller"].map(|name| run_dir.join(format!("{name}.log")));
+        let ends = logs.map(|log| format!("\n--- end of {}:\n{}", log.display(), olm_kit::tail(&log, 0, 15)));
+        bail!("the lab did not come to its end ({status}); its output is above{}", ends.concat());
+    }
     Ok((report.outcomes, report.last))
 }
 

@@ -41,6 +41,9 @@ async fn up(home: &Home) -> Result<ExitCode> {
     if home.owner().is_none() {
         // found (or built) here, where its progress can be seen
         let tools = Tools::locate()?;
+        let ready = home.path().join("ready");
+        // what a run that was killed left behind says nothing about the new one
+        let _ = std::fs::remove_file(&ready);
         let log_dir = home.path().parent().context("no parent folder")?;
         std::fs::create_dir_all(log_dir)?;
         let log_path = log_dir.join("cluster.log");
@@ -53,7 +56,6 @@ async fn up(home: &Home) -> Result<ExitCode> {
             .stderr(log)
             .process_group(0)
             .spawn()?;
-        let ready = home.path().join("ready");
         let started = eventually("the local cluster is up", Duration::from_secs(180), || {
             let state = server.try_wait().map(|it| it.is_some()).unwrap_or(true) || ready.is_file();
             async move { if state { Ok(()) } else { bail!("starting") } }

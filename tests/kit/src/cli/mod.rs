@@ -110,7 +110,8 @@ pub(crate) async fn interruption() -> Result<Interrupted> {
     }))
 }
 
-/// A program with all that it starts, in a process group of its own; dropped before its end, the whole group gets TERM.
+/// A program with all that it starts, in a process group of its own. Dropped before its end, the whole group gets TERM, and
+/// the program up to 30 s to end what it started itself.
 #[derive(Debug)]
 pub(crate) struct Group {
     child: Child,
@@ -136,6 +137,7 @@ impl Drop for Group {
         // `id` is absent once it was reaped; until then the number cannot belong to anybody else
         if let Some(pid) = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
             let _ = rustix::process::kill_process_group(pid, Signal::TERM);
+            olm_kit::wait_for_exit(pid.as_raw_nonzero().get().cast_unsigned(), Duration::from_secs(30));
         }
     }
 }
