@@ -1,1 +1,29 @@
-//! olm-runtime.
+//! What every process of the project needs besides its own job: flags, logs, health, metrics, TLS, leader election, the client,
+//! and the few write patterns (apply, status, events) that all controllers share.
+//!
+//! What it deliberately does not know: any OLM rule. Nothing here says what a catalog or an extension is.
+//!
+//! One TLS provider (ring) serves all; [`tls::install_provider`] comes first in every `main`.
+
+pub mod apply;
+pub mod args;
+pub mod backoff;
+pub mod client;
+pub mod duration;
+pub mod error_text;
+pub mod events;
+pub mod features;
+pub mod health;
+pub mod leader;
+pub mod listen;
+pub mod metrics;
+pub mod namespace;
+pub mod serve;
+pub mod shutdown;
+pub mod status;
+pub mod telemetry;
+pub mod tls;
+
+pub use features::FeatureGates;
+pub use shutdown::Shutdown;
+pub use status::write_status;

@@ -1,0 +1,369 @@
+//! Flags that every process has, read as Go's pflag reads them: `--flag` and `--flag=false` both work for switches, the logging flags
+//! of klog are accepted, addresses may be `:8443`.
+//!
+//! Rule: operator-controller §7.1, catalogd §2.1, §2.2.
+
+use std::path::{Path, PathBuf};
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{ArgAction, Args, ValueEnum};
+
+use crate::features::{FeatureGateError, FeatureGates, Gate, go_bool};
+use crate::telemetry::{LogFormat, TelemetryError};
+use crate::tls::{ProfileError, TlsSettings};
+
+/// Flags that do not fit together. The texts are those of the reference.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ArgsError {
+    /// One of the two without the other.
+    #[error("tls-cert and tls-key flags must be used together")]
+    HalfPair,
+    /// Metrics are served over TLS only.
+    #[error("metrics-bind-address requires tls-cert and tls-key flags")]
+    MetricsWithoutTls,
+    /// Not `<namespace>/<name>`.
+    #[error("value of global-pull-secret should be of the format <namespace>/<name>")]
+    PullSecret,
+    /// The TLS profile flags.
+    #[error(transparent)]
+    Tls(#[from] ProfileError),
+    /// The feature gates.
+    #[error(transparent)]
+    FeatureGates(#[from] FeatureGateError),
+}
+
+/// A switch as pflag has it: absent, `--x`, `--x=true`, `--x=false`.
+fn switch() -> impl TypedValueParser<Value = bool> {
+    PossibleValuesParser::new([
+        "true", "false", "1", "0", "t", "f", "T", "F", "TRUE", "FALSE", "True", "False",
+    ])
+    .map(|text| go_bool(&text).unwrap_or(false))
+}
+
+/// What a controller process needs to run.
+#[derive(Args, Clone, Debug)]
+pub struct RunArgs {
+    /// The kubeconfig file; without it KUBECONFIG, ~/.kube/config or the pod's own account
+    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
+    kubeconfig: String,
+
+    /// Work only while holding the lease, so that several replicas can run
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, hide_possible_values = true, action = ArgAction::Set, value_parser = switch())]
+    pub leader_elect: bool,
+
+    /// Where /healthz and /readyz are served, without TLS
+    #[arg(long, value_name = "ADDRESS", default_value = ":8081")]
+    pub health_probe_bind_address: String,
+
+    /// Where /metrics is served, with TLS; needs --tls-cert and --tls-key
+    #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true)]
+    metrics_bind_address: String,
+
+    /// Accepted for compatibility; there is no Go profiler here
+    #[arg(long, value_name = "ADDRESS", default_value = "0", hide = true)]
+    pub pprof_bind_address: String,
+
+    /// The namespace for the process's own objects; without it the pod's, else olmv1-system
+    #[arg(long, value_name = "NAMESPACE", default_value = "", hide_default_value = true)]
+    system_namespace: String,
+
+    /// Feature gates as A=true,B=false; repeatable, later wins
+    #[arg(long, value_name = "GATES", action = ArgAction::Append)]
+    feature_gates: Vec<String>,
+
+    /// TLS of what is served
+    #[command(flatten)]
+    pub tls: TlsArgs,
+
+    /// Logging
+    #[command(flatten)]
+    pub logs: LogArgs,
+}
+
+impl RunArgs {
+    /// The kubeconfig file, if one is named.
+    pub fn kubeconfig(&self) -> Option<&Path> {
+        (!self.kubeconfig.is_empty()).then(|| Path::new(&self.kubeconfig))
+    }
+
+    /// The namespace for the process's own objects.
+    pub fn system_namespace(&self) -> String {
+        crate::namespace::system_namespace(&self.system_namespace)
+    }
+
+    /// Where metrics are served: the flag, or `fallback` if TLS files are given; `None` if metrics are off.
+    ///
+    /// # Errors
+    /// If only one TLS file is given, or an address without TLS files.
+    pub fn metrics_address(&self, fallback: &str) -> Result<Option<String>, ArgsError> {
+        let wanted = self.metrics_bind_address.as_str();
+        match (self.tls.files()?, wanted) {
+            // `0` is controller-runtime's word for off
+            (_, "0") | (None, "") => Ok(None),
+            (None, _) => Err(ArgsError::MetricsWithoutTls),
+            (Some(_), "") => Ok(Some(fallback.to_owned())),
+            (Some(_), address) => Ok(Some(address.to_owned())),
+        }
+    }
+
+    /// The state of the gates that the process knows.
+    ///
+    /// # Errors
+    /// If a gate is unknown or has no value.
+    pub fn feature_gates(&self, known: &[Gate]) -> Result<FeatureGates, ArgsError> {
+        Ok(FeatureGates::parse(known, &self.feature_gates)?)
+    }
+}
+
+/// The serving certificate and the TLS profile.
+#[derive(Args, Clone, Debug)]
+pub struct TlsArgs {
+    /// The certificate to serve with, PEM; read again when it changes
+    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
+    tls_cert: String,
+
+    /// The key of the certificate, PEM
+    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
+    tls_key: String,
+
+    /// modern (TLS 1.3), intermediate (TLS 1.2 and 1.3), old (the same as intermediate; older versions are not supported) or custom
+    #[arg(long, value_name = "PROFILE", default_value = "intermediate")]
+    tls_profile: String,
+
+    /// TLS 1.2 cipher suites by their IANA names, comma-separated; only for profile custom
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    tls_custom_ciphers: Vec<String>,
+
+    /// Curves, comma-separated: X25519, prime256v1, secp256r1, secp384r1; only for profile custom
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    tls_custom_curves: Vec<String>,
+
+    /// The least TLS version, TLSv1.2 or TLSv1.3 (TLSv1.0 and TLSv1.1 mean TLSv1.2); only for profile custom
+    #[arg(long, value_name = "VERSION", default_value = "TLSv1.2")]
+    tls_custom_version: String,
+}
+
+impl TlsArgs {
+    /// Certificate and key, if they are given.
+    ///
+    /// # Errors
+    /// If only one of them is given.
+    pub fn files(&self) -> Result<Option<(PathBuf, PathBuf)>, ArgsError> {
+        match (self.tls_cert.as_str(), self.tls_key.as_str()) {
+            ("", "") => Ok(None),
+            ("", _) | (_, "") => Err(ArgsError::HalfPair),
+            (cert, key) => Ok(Some((cert.into(), key.into()))),
+        }
+    }
+
+    /// What the profile flags say.
+    ///
+    /// # Errors
+    /// If a name is unknown.
+    pub fn settings(&self) -> Result<TlsSettings, ArgsError> {
+        let settings = TlsSettings::parse(
+            &self.tls_profile,
+            &self.tls_custom_ciphers,
+            &self.tls_custom_curves,
+            &self.tls_custom_version,
+        )?;
+        Ok(settings)
+    }
+}
+
+/// What pulls images need.
+#[derive(Args, Clone, Debug)]
+pub struct PullArgs {
+    /// A folder with CA certificates for registries
+    #[arg(long, value_name = "DIR", default_value = "", hide_default_value = true)]
+    pull_cas_dir: String,
+
+    /// The Secret with credentials for registries, as <namespace>/<name>
+    #[arg(long, value_name = "SECRET", default_value = "", hide_default_value = true)]
+    global_pull_secret: String,
+}
+
+impl PullArgs {
+    /// The folder with CAs, if one is named.
+    pub fn cas_dir(&self) -> Option<&Path> {
+        (!self.pull_cas_dir.is_empty()).then(|| Path::new(&self.pull_cas_dir))
+    }
+
+    /// Namespace and name of the pull secret, if one is named.
+    ///
+    /// # Errors
+    /// If it is not of the form `<namespace>/<name>`.
+    pub fn pull_secret(&self) -> Result<Option<(String, String)>, ArgsError> {
+        if self.global_pull_secret.is_empty() {
+            return Ok(None);
+        }
+        match self.global_pull_secret.split_once('/') {
+            Some((namespace, name)) if !name.contains('/') => {
+                Ok(Some((namespace.to_owned(), name.to_owned())))
+            }
+            _ => Err(ArgsError::PullSecret),
+        }
+    }
+}
+
+/// Logging: two flags that matter, and those of klog, which are accepted.
+#[derive(Args, Clone, Debug)]
+pub struct LogArgs {
+    /// How log lines look
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+
+    /// How much is logged: 0 to 10
+    #[arg(short = 'v', long = "v", value_name = "LEVEL", default_value_t = 0)]
+    pub v: u8,
+
+    /// klog's own flags
+    #[command(flatten)]
+    klog: KlogArgs,
+}
+
+impl LogArgs {
+    /// Starts logging.
+    ///
+    /// # Errors
+    /// As [`crate::telemetry::init`].
+    pub fn init(&self) -> Result<(), TelemetryError> {
+        crate::telemetry::init(self.log_format, self.v)
+    }
+}
+
+/// Accepted so that manifests written for the reference start; nothing reads them.
+#[derive(Args, Clone, Debug)]
+#[command(rename_all = "snake_case")]
+struct KlogArgs {
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = switch())]
+    logtostderr: Option<bool>,
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = switch())]
+    alsologtostderr: Option<bool>,
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = switch())]
+    skip_headers: Option<bool>,
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = switch())]
+    skip_log_headers: Option<bool>,
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = switch())]
+    one_output: Option<bool>,
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = switch())]
+    add_dir_header: Option<bool>,
+    #[arg(long, hide = true)]
+    vmodule: Option<String>,
+    #[arg(long, hide = true)]
+    log_dir: Option<String>,
+    #[arg(long, hide = true)]
+    log_file: Option<String>,
+    #[arg(long, hide = true)]
+    log_file_max_size: Option<u64>,
+    #[arg(long, hide = true)]
+    stderrthreshold: Option<String>,
+    #[arg(long, hide = true)]
+    log_backtrace_at: Option<String>,
+}
+
+/// All log formats, for generated flag documentation.
+pub fn log_formats() -> &'static [LogFormat] {
+    LogFormat::value_variants()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser, Debug)]
+    struct Cli {
+        #[command(flatten)]
+        run: RunArgs,
+        #[command(flatten)]
+        pull: PullArgs,
+    }
+
+    fn parse(flags: &[&str]) -> Cli {
+        Cli::try_parse_from(["test"].iter().chain(flags)).unwrap_or_else(|error| panic!("{flags:?}: {error}"))
+    }
+
+    #[test]
+    fn switches_work_as_in_pflag() {
+        for (flags, want) in [
+            (&[][..], false),
+            (&["--leader-elect"], true),
+            (&["--leader-elect=true"], true),
+            (&["--leader-elect=false"], false),
+            (&["--leader-elect=F"], false),
+            (&["--leader-elect=1", "--v", "2"], true),
+        ] {
+            assert_eq!(parse(flags).run.leader_elect, want, "{flags:?}");
+        }
+        assert!(Cli::try_parse_from(["test", "--leader-elect=maybe"]).is_err());
+    }
+
+    #[test]
+    fn klog_flags_are_accepted() {
+        let cli = parse(&[
+            "--logtostderr=true",
+            "--alsologtostderr",
+            "--vmodule=a=2",
+            "--log_dir",
+            "/tmp",
+            "--log_file=x",
+            "--log_file_max_size=1800",
+            "--stderrthreshold=2",
+            "--skip_headers",
+            "--skip_log_headers=false",
+            "--one_output",
+            "--add_dir_header",
+            "--log_backtrace_at=:0",
+            "-v=4",
+        ]);
+        assert_eq!(cli.run.logs.v, 4);
+        assert_eq!(parse(&["--v=3"]).run.logs.v, 3);
+        assert_eq!(parse(&["--log-format", "json"]).run.logs.log_format, LogFormat::Json);
+    }
+
+    #[test]
+    fn metrics_need_tls_files() {
+        let both = ["--tls-cert=c", "--tls-key=k"];
+        for (flags, want) in [
+            (vec![], "None"),
+            (vec!["--metrics-bind-address=0"], "None"),
+            (vec!["--metrics-bind-address=:1"], "metrics-bind-address requires tls-cert and tls-key flags"),
+            (vec!["--tls-cert=c"], "tls-cert and tls-key flags must be used together"),
+            (vec!["--tls-key=c"], "tls-cert and tls-key flags must be used together"),
+            (both.to_vec(), "Some(\":7443\")"),
+            ([&both[..], &["--metrics-bind-address=:1"]].concat(), "Some(\":1\")"),
+        ] {
+            let got = match parse(&flags).run.metrics_address(":7443") {
+                Ok(address) => format!("{address:?}"),
+                Err(error) => error.to_string(),
+            };
+            assert_eq!(got, want, "{flags:?}");
+        }
+    }
+
+    #[test]
+    fn reads_the_rest() {
+        let cli = parse(&[
+            "--feature-gates=A=true",
+            "--feature-gates",
+            "B=false,A=false",
+            "--kubeconfig=",
+            "--tls-custom-curves=",
+        ]);
+        assert_eq!(cli.run.feature_gates, ["A=true", "B=false,A=false"]);
+        assert_eq!(cli.run.kubeconfig(), None);
+        assert!(cli.run.tls.settings().is_ok());
+        assert_eq!(parse(&["--kubeconfig", "k"]).run.kubeconfig(), Some(Path::new("k")));
+        let bad = parse(&["--tls-profile=best"]).run.tls.settings().unwrap_err();
+        assert_eq!(bad.to_string(), "unknown TLS profile: \"best\"");
+        for (secret, want) in [
+            ("", Ok(None)),
+            ("ns/name", Ok(Some(("ns".to_owned(), "name".to_owned())))),
+            ("name", Err(ArgsError::PullSecret)),
+            ("a/b/c", Err(ArgsError::PullSecret)),
+        ] {
+            assert_eq!(parse(&["--global-pull-secret", secret]).pull.pull_secret(), want, "{secret}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Kubernetes events: what a user should see in `kubectl describe`, without flooding the apiserver.
+//!
+//! The same event about the same object is sent at most once in ten minutes. An event that cannot be sent is logged; no work
+//! fails because of it.
+//!
+//! Rule: decision 19.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+
+/// How long an event is not repeated.
+const QUIET: Duration = Duration::from_secs(600);
+/// How many events are remembered; when full, those that may be repeated are forgotten, then all.
+const REMEMBERED: usize = 2048;
+/// The longest note that the API takes, in bytes.
+const MAX_NOTE: usize = 1024;
+
+/// Sends events. Cheap to clone.
+#[derive(Clone)]
+pub struct Events {
+    recorder: Recorder,
+    sent: Arc<Mutex<Sent>>,
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Events")
+    }
+}
+
+/// One thing that happened to an object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Happening<'a> {
+    /// A `Warning` rather than a `Normal` event.
+    pub warning: bool,
+    /// One CamelCase word.
+    pub reason: &'a str,
+    /// What was being done, one CamelCase word.
+    pub action: &'a str,
+    /// The sentence for people; cut at 1,024 bytes.
+    pub note: &'a str,
+}
+
+impl Events {
+    /// Events that say they come from `controller`, sent by the process `instance` (the pod's name).
+    pub fn new(client: Client, controller: &str, instance: Option<String>) -> Self {
+        let reporter = Reporter { controller: controller.to_owned(), instance };
+        Self { recorder: Recorder::new(client, reporter), sent: Arc::default() }
+    }
+
+    /// Sends the event unless the same was sent a moment ago.
+    pub async fn publish(&self, about: &ObjectReference, happening: Happening<'_>) {
+        let due = {
+            let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+            sent.due(key(about, &happening), Instant::now())
+        };
+        if !due {
+            return;
+        }
+        let event = Event {
+            type_: if happening.warning { EventType::Warning } else { EventType::Normal },
+            reason: happening.reason.to_owned(),
+            action: happening.action.to_owned(),
+            note: Some(cut(happening.note).to_owned()),
+            secondary: None,
+        };
+        if let Err(error) = self.recorder.publish(&event, about).await {
+            tracing::warn!(
+                error = crate::apply::message(&error),
+                reason = happening.reason,
+                object = about.name.as_deref().unwrap_or_default(),
+                "cannot send an event"
+            );
+        }
+    }
+}
+
+fn key(about: &ObjectReference, happening: &Happening<'_>) -> String {
+    let about = [&about.kind, &about.namespace, &about.name, &about.uid]
+        .map(|part| part.as_deref().unwrap_or_default());
+    // a NUL cannot occur in any of the parts that the apiserver knows
+    format!("{}\0{}\0{}\0{}", about.join("\0"), happening.reason, happening.action, happening.note)
+}
+
+fn cut(note: &str) -> &str {
+    &note[..note.floor_char_boundary(MAX_NOTE)]
+}
+
+#[derive(Debug, Default)]
+struct Sent(HashMap<String, Instant>);
+
+impl Sent {
+    /// Whether the event may be sent now; if so it is remembered.
+    fn due(&mut self, key: String, now: Instant) -> bool {
+        if self.0.get(&key).is_some_and(|at| now.duration_since(*at) < QUIET) {
+            return false;
+        }
+        if self.0.len() >= REMEMBERED {
+            self.0.retain(|_, at| now.duration_since(*at) < QUIET);
+            if self.0.len() >= REMEMBERED {
+                self.0.clear();
+            }
+        }
+        self.0.insert(key, now);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_event_is_not_repeated_soon() {
+        let mut sent = Sent::default();
+        let start = Instant::now();
+        for (seconds, name, want) in [
+            (0, "a", true),
+            (1, "a", false),
+            (1, "b", true),
+            (599, "a", false),
+            (600, "a", true),
+            (601, "a", false),
+        ] {
+            let about = ObjectReference { name: Some(name.to_owned()), ..ObjectReference::default() };
+            let happening = Happening { warning: false, reason: "Installed", action: "Install", note: "n" };
+            let due = sent.due(key(&about, &happening), start + Duration::from_secs(seconds));
+            assert_eq!(due, want, "{name} after {seconds} s");
+        }
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut sent = Sent::default();
+        let now = Instant::now();
+        for n in 0..10_000 {
+            assert!(sent.due(n.to_string(), now));
+            assert!(sent.0.len() <= REMEMBERED);
+        }
+    }
+
+    #[test]
+    fn notes_are_cut_at_a_character() {
+        assert_eq!(cut("short"), "short");
+        assert_eq!(cut(&"é".repeat(600)).len(), MAX_NOTE);
+        assert_eq!(cut(&format!("x{}", "é".repeat(600))).len(), MAX_NOTE - 1);
+    }
+}

@@ -1,0 +1,191 @@
+//! `/healthz` and `/readyz`, in the form of the Kubernetes health library: plain text, `?verbose`, `?exclude=`, a path for each check.
+//!
+//! Checks are added by the process; nothing here says what ready means.
+//!
+//! Rule: catalogd §10, operator-controller §7.1.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+
+/// Says whether something is as it should be; the text of a failure goes to the log, not to the client.
+pub type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// The checks of a process.
+#[derive(Clone, Default)]
+pub struct Health {
+    live: BTreeMap<String, Check>,
+    ready: BTreeMap<String, Check>,
+}
+
+impl std::fmt::Debug for Health {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Health").field("live", &self.live.keys()).field("ready", &self.ready.keys()).finish()
+    }
+}
+
+impl Health {
+    /// The checks `healthz` and `readyz`, which always succeed.
+    pub fn new() -> Self {
+        let mut health = Self::default();
+        health.live.insert("healthz".to_owned(), Arc::new(|| Ok(())));
+        health.ready.insert("readyz".to_owned(), Arc::new(|| Ok(())));
+        health
+    }
+
+    /// Adds a check to `/readyz`.
+    #[must_use]
+    pub fn ready(
+        mut self,
+        name: &str,
+        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        self.ready.insert(name.to_owned(), Arc::new(check));
+        self
+    }
+
+    /// Adds a check to `/healthz`.
+    #[must_use]
+    pub fn live(
+        mut self,
+        name: &str,
+        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        self.live.insert(name.to_owned(), Arc::new(check));
+        self
+    }
+
+    /// The routes; serve them with [`crate::serve::http`].
+    pub fn router(self) -> Router {
+        let checks = |checks: BTreeMap<String, Check>| {
+            Router::new().route("/", any(all)).route("/{check}", any(one)).with_state(Arc::new(checks))
+        };
+        let (live, ready) = (checks(self.live), checks(self.ready));
+        Router::new().nest("/healthz", live).nest("/readyz", ready).fallback(not_found)
+    }
+}
+
+type Checks = Arc<BTreeMap<String, Check>>;
+
+async fn all(State(checks): State<Checks>, RawQuery(query): RawQuery) -> Response {
+    let query = query.unwrap_or_default();
+    let mut verbose = false;
+    let mut excluded: Vec<&str> = Vec::new();
+    for pair in query.split('&') {
+        match pair.split_once('=').unwrap_or((pair, "")) {
+            ("verbose", _) => verbose = true,
+            ("exclude", name) => excluded.push(name),
+            _ => {}
+        }
+    }
+    let mut report = String::new();
+    let mut failed = false;
+    for (name, check) in checks.iter() {
+        // writing to a String cannot fail
+        if excluded.contains(&name.as_str()) {
+            let _ = writeln!(report, "[+]{name} excluded: ok");
+        } else if let Err(reason) = check() {
+            failed = true;
+            tracing::info!(check = name, reason, "health check failed");
+            let _ = writeln!(report, "[-]{name} failed: reason withheld");
+        } else {
+            let _ = writeln!(report, "[+]{name} ok");
+        }
+    }
+    let unknown: Vec<&str> = excluded.into_iter().filter(|name| !checks.contains_key(*name)).collect();
+    if !unknown.is_empty() {
+        let _ = writeln!(report, "warn: some health checks cannot be excluded: no matches for {unknown:?}");
+    }
+    if failed {
+        report.push_str("healthz check failed\n");
+        return text(StatusCode::INTERNAL_SERVER_ERROR, report);
+    }
+    if !verbose {
+        return text(StatusCode::OK, "ok".to_owned());
+    }
+    report.push_str("healthz check passed\n");
+    text(StatusCode::OK, report)
+}
+
+async fn one(State(checks): State<Checks>, Path(name): Path<String>) -> Response {
+    let Some(check) = checks.get(&name) else { return not_found().await };
+    match check() {
+        Ok(()) => text(StatusCode::OK, "ok".to_owned()),
+        Err(reason) => {
+            tracing::info!(check = name, reason, "health check failed");
+            text(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {reason}\n"))
+        }
+    }
+}
+
+pub(crate) async fn not_found() -> Response {
+    text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned())
+}
+
+/// Plain text as Go's servers write it.
+pub(crate) fn text(status: StatusCode, body: String) -> Response {
+    let headers =
+        [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
+    (status, headers, body).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+    use http_body_util::BodyExt;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use tower::ServiceExt;
+
+    async fn get(router: &Router, path: &str) -> (u16, String) {
+        let request = axum::http::Request::get(path).body(Body::empty()).unwrap();
+        let answer = router.clone().oneshot(request).await.unwrap();
+        let status = answer.status().as_u16();
+        assert_eq!(answer.headers()["content-type"], "text/plain; charset=utf-8");
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn answers_like_the_kubernetes_library() {
+        let started = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&started);
+        let health = Health::new().ready("catalog-server", move || {
+            if seen.load(Ordering::Relaxed) { Ok(()) } else { Err("not started".to_owned()) }
+        });
+        let router = health.router();
+        for (path, status, body) in [
+            ("/healthz", 200, "ok"),
+            ("/healthz/healthz", 200, "ok"),
+            ("/healthz/other", 404, "404 page not found\n"),
+            ("/other", 404, "404 page not found\n"),
+            (
+                "/readyz",
+                500,
+                "[-]catalog-server failed: reason withheld\n[+]readyz ok\nhealthz check failed\n",
+            ),
+            ("/readyz?exclude=catalog-server", 200, "ok"),
+            ("/readyz/catalog-server", 500, "internal server error: not started\n"),
+        ] {
+            assert_eq!(get(&router, path).await, (status, body.to_owned()), "{path}");
+        }
+        started.store(true, Ordering::Relaxed);
+        for (path, body) in [
+            ("/readyz", "ok"),
+            ("/readyz/catalog-server", "ok"),
+            ("/readyz?verbose", "[+]catalog-server ok\n[+]readyz ok\nhealthz check passed\n"),
+            (
+                "/readyz?verbose=1&exclude=readyz&exclude=x",
+                "[+]catalog-server ok\n[+]readyz excluded: ok\nwarn: some health checks cannot be excluded: no matches for [\"x\"]\nhealthz check passed\n",
+            ),
+        ] {
+            assert_eq!(get(&router, path).await, (200, body.to_owned()), "{path}");
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! Leader election on a Lease: one process works, the others wait.
+//!
+//! Times do not come from the lease but from our own clock since we last saw it change, so clocks need not agree. A process that
+//! cannot renew in time gives up *before* another may take over. On a clean stop the lease is released, and the next process
+//! starts at once.
+//!
+//! Rule: operator-controller §7.2, decision 29 (15/10/2 s).
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use kube::api::{Api, PostParams};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::Shutdown;
+use crate::apply::{Refusal, classify, message};
+use crate::metrics::Metrics;
+
+/// How long things take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// Others take over when they have seen no renewal for this long.
+    pub lease: Duration,
+    /// The leader gives up when it could not renew for this long.
+    pub renew: Duration,
+    /// The time between two attempts.
+    pub retry: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self { lease: Duration::from_secs(15), renew: Duration::from_secs(10), retry: Duration::from_secs(2) }
+    }
+}
+
+/// Which lease, and who we are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Election {
+    /// The lease's name.
+    pub name: String,
+    /// The lease's namespace.
+    pub namespace: String,
+    /// Who we are; different for each process, see [`identity`].
+    pub identity: String,
+    /// How long things take.
+    pub timing: Timing,
+}
+
+/// A name for this process: the host's (the pod's) and a random part.
+pub fn identity() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = match host.trim() {
+        "" => "unknown",
+        name => name,
+    };
+    format!("{host}_{:032x}", rand::random::<u128>())
+}
+
+/// Holds the lease and renews it until it is released or lost.
+#[derive(Debug)]
+pub struct Leadership {
+    election: Election,
+    api: LeaseApi,
+    metrics: Metrics,
+    stop: Shutdown,
+    lost: Shutdown,
+    renewing: JoinHandle<()>,
+}
+
+#[derive(Clone)]
+struct LeaseApi(Api<Lease>);
+
+impl std::fmt::Debug for LeaseApi {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LeaseApi")
+    }
+}
+
+/// Waits until the lease is ours; `None` if the process was asked to stop before. While the apiserver cannot be reached it
+/// keeps trying.
+pub async fn acquire(
+    client: Client,
+    election: Election,
+    metrics: &Metrics,
+    shutdown: &Shutdown,
+) -> Option<Leadership> {
+    let api = LeaseApi(Api::namespaced(client, &election.namespace));
+    let mut seen = Seen::default();
+    metrics.leads(&election.name, false);
+    tracing::info!(lease = election.name, identity = election.identity, "waiting to become leader");
+    loop {
+        let attempt = tokio::select! {
+            () = shutdown.cancelled() => return None,
+            attempt = attempt(&api, &election, &mut seen) => attempt,
+        };
+        if attempt == Attempt::Leader {
+            break;
+        }
+        // spread out, so that processes started together do not ask together
+        let wait = election.timing.retry.mul_f64(1.0 + rand::random::<f64>());
+        tokio::select! {
+            () = shutdown.cancelled() => return None,
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+    metrics.leads(&election.name, true);
+    tracing::info!(lease = election.name, identity = election.identity, "became leader");
+    let (stop, lost) = (Shutdown::new(), Shutdown::new());
+    let renewing =
+        tokio::spawn(renew(api.clone(), election.clone(), seen, metrics.clone(), stop.clone(), lost.clone()));
+    Some(Leadership { election, api, metrics: metrics.clone(), stop, lost, renewing })
+}
+
+impl Leadership {
+    /// Cancelled when the lease could not be renewed in time; the process must stop working then, at once.
+    pub fn lost(&self) -> &Shutdown {
+        &self.lost
+    }
+
+    /// Gives the lease back, so that another process need not wait. Failures are logged; the lease then runs out by itself.
+    pub async fn release(self) {
+        self.stop.cancel();
+        if let Err(error) = self.renewing.await {
+            tracing::warn!(error = %error, "renewing the lease ended badly");
+        }
+        self.metrics.leads(&self.election.name, false);
+        if self.lost.is_cancelled() {
+            return;
+        }
+        match tokio::time::timeout(self.election.timing.renew, give_back(&self.api, &self.election)).await {
+            Ok(Ok(())) => tracing::info!(lease = self.election.name, "lease released"),
+            Ok(Err(error)) => {
+                tracing::warn!(error = message(&error), "cannot release the lease, it will run out")
+            }
+            Err(_) => tracing::warn!("cannot release the lease in time, it will run out"),
+        }
+    }
+}
+
+async fn renew(
+    api: LeaseApi,
+    election: Election,
+    mut seen: Seen,
+    metrics: Metrics,
+    stop: Shutdown,
+    lost: Shutdown,
+) {
+    let mut renewed = Instant::now();
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(election.timing.retry) => {}
+        }
+        let deadline = renewed + election.timing.renew;
+        let begun = Instant::now();
+        let outcome = tokio::select! {
+            () = stop.cancelled() => return,
+            outcome = tokio::time::timeout_at(deadline, attempt(&api, &election, &mut seen)) => outcome,
+        };
+        match outcome {
+            // counted from before the request: the others count from when they see its effect, which is later
+            Ok(Attempt::Leader) => renewed = begun,
+            Ok(Attempt::Other) => {
+                tracing::error!(lease = election.name, "another process took the lease");
+                break;
+            }
+            Ok(Attempt::Failed) if Instant::now() < deadline => {}
+            Ok(Attempt::Failed) | Err(_) => {
+                tracing::error!(lease = election.name, "the lease could not be renewed in time");
+                break;
+            }
+        }
+    }
+    metrics.leads(&election.name, false);
+    lost.cancel();
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attempt {
+    /// The lease is ours for now.
+    Leader,
+    /// It belongs to someone else.
+    Other,
+    /// The apiserver could not be asked, or someone wrote at the same time.
+    Failed,
+}
+
+async fn attempt(api: &LeaseApi, election: &Election, seen: &mut Seen) -> Attempt {
+    match try_once(api, election, seen).await {
+        Ok(true) => Attempt::Leader,
+        Ok(false) => Attempt::Other,
+        Err(error) => {
+            match classify(&error) {
+                Refusal::Conflict | Refusal::AlreadyExists => {
+                    tracing::debug!("another process wrote the lease first")
+                }
+                _ => tracing::warn!(
+                    lease = election.name,
+                    error = message(&error),
+                    "cannot read or write the lease"
+                ),
+            }
+            Attempt::Failed
+        }
+    }
+}
+
+async fn try_once(api: &LeaseApi, election: &Election, seen: &mut Seen) -> kube::Result<bool> {
+    let stored = api.0.get_opt(&election.name).await?;
+    let spec = stored.as_ref().and_then(|lease| lease.spec.clone());
+    let step = seen.decide(
+        stored.as_ref().map(|_| spec.as_ref()),
+        &election.identity,
+        election.timing.lease,
+        Instant::now(),
+    );
+    let params = PostParams { field_manager: Some(election.identity.clone()), ..PostParams::default() };
+    let mut lease = stored.unwrap_or_else(|| Lease {
+        metadata: ObjectMeta {
+            name: Some(election.name.clone()),
+            namespace: Some(election.namespace.clone()),
+            ..ObjectMeta::default()
+        },
+        ..Lease::default()
+    });
+    lease.spec = Some(written(spec, election, step == Step::Renew, Timestamp::now()));
+    let written = match step {
+        Step::Wait => return Ok(false),
+        Step::Create => api.0.create(&params, &lease).await?,
+        // the resourceVersion makes sure that no one else wrote since we read
+        Step::Take | Step::Renew => api.0.replace(&election.name, &params, &lease).await?,
+    };
+    seen.note(written.spec.as_ref(), Instant::now());
+    Ok(true)
+}
+
+async fn give_back(api: &LeaseApi, election: &Election) -> kube::Result<()> {
+    let Some(mut lease) = api.0.get_opt(&election.name).await? else { return Ok(()) };
+    let Some(spec) = lease.spec.as_mut() else { return Ok(()) };
+    if spec.holder_identity.as_deref() != Some(&election.identity) {
+        return Ok(());
+    }
+    let now = MicroTime(Timestamp::now());
+    spec.holder_identity = Some(String::new());
+    spec.lease_duration_seconds = Some(1);
+    spec.acquire_time = Some(now.clone());
+    spec.renew_time = Some(now);
+    let params = PostParams { field_manager: Some(election.identity.clone()), ..PostParams::default() };
+    api.0.replace(&election.name, &params, &lease).await.map(drop)
+}
+
+/// The spec that makes or keeps us the leader.
+fn written(stored: Option<LeaseSpec>, election: &Election, ours: bool, now: Timestamp) -> LeaseSpec {
+    let now = MicroTime(now);
+    let had_holder = stored.as_ref().is_some_and(|spec| spec.holder_identity.is_some());
+    let mut spec = stored.unwrap_or_default();
+    if !ours {
+        spec.acquire_time = Some(now.clone());
+        spec.lease_transitions = Some(spec.lease_transitions.unwrap_or(0) + i32::from(had_holder));
+    }
+    spec.holder_identity = Some(election.identity.clone());
+    spec.lease_duration_seconds = i32::try_from(election.timing.lease.as_secs().max(1)).ok();
+    spec.renew_time = Some(now);
+    spec
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// There is no lease.
+    Create,
+    /// The lease is free or has run out.
+    Take,
+    /// The lease is ours.
+    Renew,
+    /// The lease is another's.
+    Wait,
+}
+
+/// The lease as we last saw it change.
+#[derive(Debug, Default)]
+struct Seen {
+    spec: Option<LeaseSpec>,
+    at: Option<Instant>,
+}
+
+impl Seen {
+    fn note(&mut self, spec: Option<&LeaseSpec>, now: Instant) {
+        if self.at.is_none() || self.spec.as_ref() != spec {
+            self.spec = spec.cloned();
+            self.at = Some(now);
+        }
+    }
+
+    /// `stored`: outer `None` if there is no lease, inner if it has no spec.
+    #[expect(clippy::option_option, reason = "no lease and an empty lease lead to different requests")]
+    fn decide(
+        &mut self,
+        stored: Option<Option<&LeaseSpec>>,
+        me: &str,
+        lasts: Duration,
+        now: Instant,
+    ) -> Step {
+        let Some(spec) = stored else { return Step::Create };
+        self.note(spec, now);
+        let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
+        if holder == me {
+            return Step::Renew;
+        }
+        // the holder's own promise counts, it may have been configured differently
+        let lasts = spec
+            .and_then(|spec| spec.lease_duration_seconds)
+            .and_then(|seconds| u64::try_from(seconds).ok())
+            .map_or(lasts, Duration::from_secs);
+        let since = self.at.map_or(Duration::ZERO, |at| now.duration_since(at));
+        if holder.is_empty() || since >= lasts { Step::Take } else { Step::Wait }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(holder: &str, seconds: i32, renewed: i64) -> LeaseSpec {
+        LeaseSpec {
+            holder_identity: Some(holder.to_owned()),
+            lease_duration_seconds: Some(seconds),
+            renew_time: Some(MicroTime(Timestamp::from_second(renewed).unwrap())),
+            ..LeaseSpec::default()
+        }
+    }
+
+    #[test]
+    fn decides_by_what_it_saw_change() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let lasts = Duration::from_secs(15);
+        let mut seen = Seen::default();
+        for (second, stored, want, case) in [
+            (0, None, Step::Create, "no lease"),
+            (1, Some(Some(spec("other", 15, 1))), Step::Wait, "held"),
+            (15, Some(Some(spec("other", 15, 1))), Step::Wait, "held for 14 s since we saw it"),
+            (15, Some(Some(spec("other", 15, 2))), Step::Wait, "renewed"),
+            (29, Some(Some(spec("other", 15, 2))), Step::Wait, "14 s later"),
+            (30, Some(Some(spec("other", 15, 2))), Step::Take, "15 s later"),
+            (30, Some(Some(spec("me", 15, 30))), Step::Renew, "ours"),
+            (31, Some(Some(spec("", 1, 31))), Step::Take, "released"),
+            (31, Some(None), Step::Take, "no spec"),
+            (40, Some(Some(spec("other", 137, 40))), Step::Wait, "held by one with a longer lease"),
+            (176, Some(Some(spec("other", 137, 40))), Step::Wait, "its longer lease counts"),
+            (177, Some(Some(spec("other", 137, 40))), Step::Take, "run out"),
+        ] {
+            let stored = stored.as_ref().map(Option::as_ref);
+            assert_eq!(seen.decide(stored, "me", lasts, at(second)), want, "{case}");
+        }
+    }
+
+    #[test]
+    fn counts_transitions() {
+        let election = Election {
+            name: "l".to_owned(),
+            namespace: "n".to_owned(),
+            identity: "me".to_owned(),
+            timing: Timing::default(),
+        };
+        let now = Timestamp::from_second(100).unwrap();
+        let first = written(None, &election, false, now);
+        assert_eq!((first.lease_transitions, first.lease_duration_seconds), (Some(0), Some(15)));
+        let taken = written(Some(spec("other", 15, 1)), &election, false, now);
+        assert_eq!((taken.lease_transitions, taken.holder_identity.as_deref()), (Some(1), Some("me")));
+        let later = Timestamp::from_second(102).unwrap();
+        let renewed = written(Some(taken.clone()), &election, true, later);
+        assert_eq!(renewed.lease_transitions, Some(1));
+        assert_eq!(renewed.acquire_time, taken.acquire_time);
+        assert_eq!(renewed.renew_time, Some(MicroTime(later)));
+    }
+
+    #[test]
+    fn identities_differ() {
+        assert_ne!(identity(), identity());
+    }
+}

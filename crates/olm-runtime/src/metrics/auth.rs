@@ -1,0 +1,242 @@
+//! Who may read `/metrics`: a bearer token that TokenReview knows and whose user SubjectAccessReview allows.
+//!
+//! Verdicts are remembered for a while, by the token's hash, so that a scraper does not cost two requests each time.
+//!
+//! Rule: catalogd §10, decision 27 (a wrong token gives 401).
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures::future::BoxFuture;
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use kube::api::{Api, PostParams};
+use sha2::{Digest, Sha256};
+
+const ALLOWED_FOR: Duration = Duration::from_secs(300);
+const DENIED_FOR: Duration = Duration::from_secs(30);
+/// How many tokens are remembered; when full, all are forgotten.
+const REMEMBERED: usize = 1024;
+
+/// Who a token belongs to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct User {
+    /// The user's name.
+    pub name: String,
+    /// The user's uid, may be empty.
+    pub uid: String,
+    /// The user's groups.
+    pub groups: Vec<String>,
+    /// What else the authenticator says.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// A review could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ReviewError(pub String);
+
+/// The two questions to the cluster; a seam for tests.
+pub trait Reviews: Send + Sync {
+    /// Whose token this is; `None` if it is no good.
+    fn user<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Option<User>, ReviewError>>;
+    /// Whether the user may `get` the path.
+    fn may_get<'a>(&'a self, user: &'a User, path: &'a str) -> BoxFuture<'a, Result<bool, ReviewError>>;
+}
+
+/// Asks the apiserver.
+#[derive(Clone)]
+pub struct KubeReviews(pub kube::Client);
+
+impl std::fmt::Debug for KubeReviews {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("KubeReviews")
+    }
+}
+
+impl Reviews for KubeReviews {
+    fn user<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Option<User>, ReviewError>> {
+        Box::pin(async move {
+            let review = TokenReview {
+                spec: TokenReviewSpec { token: token.to_owned(), ..TokenReviewSpec::default() },
+                ..TokenReview::default()
+            };
+            let answer = Api::<TokenReview>::all(self.0.clone())
+                .create(&PostParams::default(), &review)
+                .await
+                .map_err(|error| ReviewError(crate::error_text::chain(&error)))?;
+            let Some(status) = answer.status.filter(|status| status.authenticated == Some(true)) else {
+                return Ok(None);
+            };
+            let user = status.user.unwrap_or_default();
+            Ok(Some(User {
+                name: user.username.unwrap_or_default(),
+                uid: user.uid.unwrap_or_default(),
+                groups: user.groups.unwrap_or_default(),
+                extra: user.extra.unwrap_or_default(),
+            }))
+        })
+    }
+
+    fn may_get<'a>(&'a self, user: &'a User, path: &'a str) -> BoxFuture<'a, Result<bool, ReviewError>> {
+        Box::pin(async move {
+            let review = SubjectAccessReview {
+                spec: SubjectAccessReviewSpec {
+                    user: Some(user.name.clone()),
+                    uid: Some(user.uid.clone()).filter(|uid| !uid.is_empty()),
+                    groups: Some(user.groups.clone()),
+                    extra: Some(user.extra.clone()),
+                    non_resource_attributes: Some(NonResourceAttributes {
+                        path: Some(path.to_owned()),
+                        verb: Some("get".to_owned()),
+                    }),
+                    ..SubjectAccessReviewSpec::default()
+                },
+                ..SubjectAccessReview::default()
+            };
+            let answer = Api::<SubjectAccessReview>::all(self.0.clone())
+                .create(&PostParams::default(), &review)
+                .await
+                .map_err(|error| ReviewError(crate::error_text::chain(&error)))?;
+            Ok(answer.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
+        })
+    }
+}
+
+/// What a request with a token gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Allowed,
+    /// the token is no good
+    Unknown,
+    /// the user may not
+    Denied(String),
+}
+
+impl Verdict {
+    fn lasts(&self) -> Duration {
+        match self {
+            Self::Allowed => ALLOWED_FOR,
+            Self::Unknown | Self::Denied(_) => DENIED_FOR,
+        }
+    }
+}
+
+/// Why there is no verdict.
+#[derive(Debug)]
+pub(super) enum Failure {
+    Authentication(ReviewError),
+    Authorization(String, ReviewError),
+}
+
+pub(super) struct Gate<R> {
+    reviews: R,
+    path: &'static str,
+    known: Mutex<HashMap<[u8; 32], (Instant, Verdict)>>,
+}
+
+impl<R: Reviews> Gate<R> {
+    pub(super) fn new(reviews: R, path: &'static str) -> Self {
+        Self { reviews, path, known: Mutex::default() }
+    }
+
+    pub(super) async fn verdict(&self, token: &str, now: Instant) -> Result<Verdict, Failure> {
+        let key: [u8; 32] = Sha256::digest(token.as_bytes()).into();
+        if let Some(verdict) = self.remembered(&key, now) {
+            return Ok(verdict);
+        }
+        let verdict = match self.reviews.user(token).await.map_err(Failure::Authentication)? {
+            None => Verdict::Unknown,
+            Some(user) => match self.reviews.may_get(&user, self.path).await {
+                Ok(true) => Verdict::Allowed,
+                Ok(false) => Verdict::Denied(user.name),
+                Err(error) => return Err(Failure::Authorization(user.name, error)),
+            },
+        };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= REMEMBERED {
+            known.clear();
+        }
+        known.insert(key, (now + verdict.lasts(), verdict.clone()));
+        Ok(verdict)
+    }
+
+    fn remembered(&self, key: &[u8; 32], now: Instant) -> Option<Verdict> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(key).filter(|(until, _)| *until > now).map(|(_, verdict)| verdict.clone())
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Knows the tokens `good`, `poor` (may not) and `odd` (authorisation fails); `down` fails at once.
+    #[derive(Clone, Default)]
+    pub(crate) struct FakeReviews {
+        pub(crate) asked: Arc<AtomicUsize>,
+    }
+
+    impl Reviews for FakeReviews {
+        fn user<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Option<User>, ReviewError>> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            let user = |name: &str| Ok(Some(User { name: name.to_owned(), ..User::default() }));
+            let answer = match token {
+                "good" | "poor" | "odd" => user(token),
+                "down" => Err(ReviewError("apiserver is away".to_owned())),
+                _ => Ok(None),
+            };
+            Box::pin(async move { answer })
+        }
+
+        fn may_get<'a>(&'a self, user: &'a User, path: &'a str) -> BoxFuture<'a, Result<bool, ReviewError>> {
+            assert_eq!(path, "/metrics");
+            let answer = match user.name.as_str() {
+                "odd" => Err(ReviewError("apiserver is away".to_owned())),
+                name => Ok(name == "good"),
+            };
+            Box::pin(async move { answer })
+        }
+    }
+
+    #[tokio::test]
+    async fn remembers_verdicts_for_a_while() {
+        let reviews = FakeReviews::default();
+        let gate = Gate::new(reviews.clone(), "/metrics");
+        let start = Instant::now();
+        for (token, lasts) in [("good", 300), ("poor", 30), ("wrong", 30)] {
+            let before = reviews.asked.load(Ordering::Relaxed);
+            let asked_at = |seconds: u64| {
+                let (gate, reviews) = (&gate, &reviews);
+                async move {
+                    gate.verdict(token, start + Duration::from_secs(seconds)).await.unwrap();
+                    reviews.asked.load(Ordering::Relaxed) - before
+                }
+            };
+            assert_eq!(asked_at(0).await, 1, "{token}");
+            assert_eq!(asked_at(lasts - 1).await, 1, "{token}");
+            assert_eq!(asked_at(lasts).await, 2, "{token}");
+        }
+    }
+
+    #[tokio::test]
+    async fn memory_is_bounded_and_failures_are_not_remembered() {
+        let reviews = FakeReviews::default();
+        let gate = Gate::new(reviews.clone(), "/metrics");
+        let now = Instant::now();
+        for n in 0..3000 {
+            gate.verdict(&format!("token {n}"), now).await.unwrap();
+        }
+        assert!(gate.known.lock().unwrap().len() <= REMEMBERED);
+        for _ in 0..2 {
+            assert!(matches!(gate.verdict("down", now).await, Err(Failure::Authentication(_))));
+            assert!(matches!(gate.verdict("odd", now).await, Err(Failure::Authorization(_, _))));
+        }
+        assert_eq!(reviews.asked.load(Ordering::Relaxed), 3004);
+    }
+}

@@ -1,0 +1,153 @@
+//! Metrics under the names that controller-runtime gives them, and the HTTPS server that shows them to who may see them.
+//!
+//! Controllers feed a [`ControllerMeter`]; a process adds its own metrics with [`Metrics::register`]. What only Go has (`go_*`)
+//! is absent.
+//!
+//! Rule: operator-controller §7.4, catalogd §10, decision 19 (text format 0.0.4 unless Accept asks for OpenMetrics).
+
+mod auth;
+mod controller;
+mod process;
+mod server;
+mod text;
+
+pub use auth::{KubeReviews, ReviewError, Reviews, User};
+pub use controller::{ControllerMeter, Outcome, Running};
+pub use server::router;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Metric, Registry};
+
+use crate::tls::ServingPair;
+use controller::ControllerFamilies;
+
+/// All metrics of a process. Cheap to clone.
+#[derive(Clone)]
+pub struct Metrics {
+    registry: Arc<Mutex<Registry>>,
+    controllers: ControllerFamilies,
+    requests: Family<RequestLabels, Counter>,
+    leader: Family<LeaderLabels, Gauge>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    code: String,
+    host: String,
+    method: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LeaderLabels {
+    name: String,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// The metrics that every process has.
+    pub fn new() -> Self {
+        let mut registry = Registry::default();
+        let controllers = ControllerFamilies::register(&mut registry);
+        let requests = Family::default();
+        registry.register(
+            "rest_client_requests",
+            "Number of HTTP requests, partitioned by status code, method, and host",
+            requests.clone(),
+        );
+        let leader = Family::default();
+        registry.register(
+            "leader_election_master_status",
+            "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master",
+            leader.clone(),
+        );
+        registry.register_collector(Box::new(process::Process::new()));
+        Self { registry: Arc::new(Mutex::new(registry)), controllers, requests, leader }
+    }
+
+    /// Adds a metric. The name of a counter is given without `_total`, the help without a full stop.
+    pub fn register(&self, name: &str, help: &str, metric: impl Metric) {
+        self.with(|registry| registry.register(name, help, metric));
+    }
+
+    /// Adds metrics that are made when they are asked for.
+    pub fn register_collector(&self, collector: impl Collector) {
+        self.with(|registry| registry.register_collector(Box::new(collector)));
+    }
+
+    /// Shows how often the serving certificate was read (`certwatcher_*`).
+    pub fn watch_pair(&self, pair: Arc<ServingPair>) {
+        self.register_collector(Reads(pair));
+    }
+
+    /// The meter of one controller; `workers` is how many objects it reconciles at once.
+    pub fn controller(&self, name: &str, workers: u32) -> ControllerMeter {
+        self.controllers.meter(name, workers)
+    }
+
+    /// Counts one answered request to the apiserver; `code` is the status or `<error>`.
+    pub fn request(&self, code: &str, host: &str, method: &str) {
+        let labels =
+            RequestLabels { code: code.to_owned(), host: host.to_owned(), method: method.to_owned() };
+        self.requests.get_or_create(&labels).inc();
+    }
+
+    /// Says whether this process holds the lease of this name.
+    pub fn leads(&self, name: &str, leads: bool) {
+        self.leader.get_or_create(&LeaderLabels { name: name.to_owned() }).set(i64::from(leads));
+    }
+
+    /// The metrics as OpenMetrics text.
+    pub fn open_metrics(&self) -> String {
+        let mut text = String::new();
+        let result = self.with(|registry| prometheus_client::encoding::text::encode(&mut text, registry));
+        if result.is_err() {
+            // only a metric's own encoder can fail; a String takes everything
+            tracing::error!("a metric cannot be encoded");
+        }
+        text
+    }
+
+    /// The metrics in the classic text format 0.0.4.
+    pub fn classic(&self) -> String {
+        text::classic(&self.open_metrics())
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&mut Registry) -> T) -> T {
+        f(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[derive(Debug)]
+struct Reads(Arc<ServingPair>);
+
+impl Collector for Reads {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let (reads, failures) = self.0.counts();
+        for (name, help, count) in [
+            ("certwatcher_read_certificate", "Total number of certificate reads", reads),
+            ("certwatcher_read_certificate_errors", "Total number of certificate read errors", failures),
+        ] {
+            let counter = ConstCounter::new(count);
+            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
+        }
+        Ok(())
+    }
+}

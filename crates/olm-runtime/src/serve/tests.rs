@@ -1,0 +1,124 @@
+//! Requests over loopback, well and ill behaved.
+
+use std::net::SocketAddr;
+
+use axum::routing::get;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Notify;
+
+use super::*;
+
+struct Server {
+    address: SocketAddr,
+    shutdown: Shutdown,
+    task: tokio::task::JoinHandle<io::Result<()>>,
+}
+
+async fn start(router: Router, limits: Limits) -> Server {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let shutdown = Shutdown::new();
+    let task = tokio::spawn(http(listener, router, limits, shutdown.clone()));
+    Server { address, shutdown, task }
+}
+
+async fn exchange(address: SocketAddr, request: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    // the server may answer and close before it has read all
+    let _ = stream.write_all(request).await;
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn hello() -> Router {
+    Router::new().route("/", get(|| async { "hello" }))
+}
+
+#[tokio::test]
+async fn limits_heads() {
+    let server = start(hello(), Limits { head_bytes: 16_384, ..Limits::default() }).await;
+    let get = |extra: &str| format!("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{extra}\r\n");
+    let small = exchange(server.address, get("").as_bytes()).await;
+    assert!(small.starts_with("HTTP/1.1 200 OK") && small.ends_with("hello"), "{small}");
+    let large = format!("A: {}\r\n", "a".repeat(20_000));
+    let refused = exchange(server.address, get(&large).as_bytes()).await;
+    assert!(refused.starts_with("HTTP/1.1 431 "), "{refused}");
+    let many = "A: b\r\n".repeat(200);
+    let refused = exchange(server.address, get(&many).as_bytes()).await;
+    assert!(refused.starts_with("HTTP/1.1 431 "), "{refused}");
+    server.shutdown.cancel();
+    server.task.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_slow_head_ends_the_connection() {
+    let limits = Limits { head: Duration::from_millis(50), ..Limits::default() };
+    let server = start(hello(), limits).await;
+    // no time limit here: the answer is that the server closes, sooner or later
+    let half = exchange(server.address, b"GET / HTTP/1.1\r\nHost:").await;
+    assert!(half.is_empty() || half.starts_with("HTTP/1.1 408 "), "{half}");
+    server.shutdown.cancel();
+    server.task.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn connections_above_the_bound_wait() {
+    let server =
+        start(hello(), Limits { connections: 1, head: Duration::from_millis(300), ..Limits::default() })
+            .await;
+    // an idle client holds the only slot until the head's time is over; the second is served after it
+    let idle = TcpStream::connect(server.address).await.unwrap();
+    let answer = exchange(server.address, b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+    assert!(answer.ends_with("hello"), "{answer}");
+    drop(idle);
+    server.shutdown.cancel();
+    server.task.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn running_answers_end_before_the_server_does() {
+    let entered = Arc::new(Notify::new());
+    let go_on = Arc::new(Notify::new());
+    let (entered_there, go_on_there) = (Arc::clone(&entered), Arc::clone(&go_on));
+    let router = Router::new().route(
+        "/",
+        get(move || async move {
+            entered_there.notify_one();
+            go_on_there.notified().await;
+            "late"
+        }),
+    );
+    let server = start(router, Limits::default()).await;
+    let client = tokio::spawn(exchange_once(server.address));
+    entered.notified().await;
+    server.shutdown.cancel();
+    go_on.notify_one();
+    server.task.await.unwrap().unwrap();
+    let answer = client.await.unwrap();
+    assert!(answer.ends_with("late"), "{answer}");
+    assert!(TcpStream::connect(server.address).await.is_err(), "nobody listens any more");
+}
+
+async fn exchange_once(address: SocketAddr) -> String {
+    exchange(address, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await
+}
+
+#[tokio::test]
+async fn an_answer_that_never_ends_is_cut_off() {
+    let entered = Arc::new(Notify::new());
+    let entered_there = Arc::clone(&entered);
+    let router = Router::new().route(
+        "/",
+        get(move || async move {
+            entered_there.notify_one();
+            std::future::pending::<()>().await;
+        }),
+    );
+    let server = start(router, Limits { drain: Duration::from_millis(50), ..Limits::default() }).await;
+    let client = tokio::spawn(exchange_once(server.address));
+    entered.notified().await;
+    server.shutdown.cancel();
+    server.task.await.unwrap().unwrap();
+    assert_eq!(client.await.unwrap(), "");
+}

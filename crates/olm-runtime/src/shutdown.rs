@@ -1,0 +1,35 @@
+//! When to stop: SIGTERM or SIGINT asks politely, a second one ends the process at once.
+
+use tokio_util::sync::CancellationToken;
+
+/// Cancelled when the process should stop. Clones and children share the wish; a component waits on `cancelled()`.
+pub type Shutdown = CancellationToken;
+
+/// A token that the first SIGTERM or SIGINT cancels. The second signal exits with code 1 without waiting for anyone.
+///
+/// # Errors
+/// If the process may not install signal handlers.
+#[cfg(unix)]
+pub fn on_signal() -> std::io::Result<Shutdown> {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let token = Shutdown::new();
+    let stop = token.clone();
+    tokio::spawn(async move {
+        let name = tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        };
+        tracing::info!(signal = name, "stopping; a second signal ends at once");
+        stop.cancel();
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::warn!("second signal, ending at once");
+        std::process::exit(1);
+    });
+    Ok(token)
+}

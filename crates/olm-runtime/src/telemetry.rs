@@ -1,0 +1,80 @@
+//! Logs: to standard error, as text or JSON, more of them with a higher `-v`.
+//!
+//! `RUST_LOG` wins over `-v` when it is set. Log lines are for people; nothing reads them.
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::time::SystemTime;
+use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// One line for people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Why logging cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum TelemetryError {
+    /// `RUST_LOG` is set to something else than filter directives.
+    #[error("cannot read RUST_LOG")]
+    Filter(#[from] tracing_subscriber::filter::FromEnvError),
+    /// Logging was started before.
+    #[error("logging is set up already")]
+    Twice(#[from] TryInitError),
+}
+
+/// Starts logging; called once, first in `main`. `verbosity` is the number given to `-v`: 0 and 1 log what operators need, 2 to 5 what
+/// developers need, 6 and above everything.
+///
+/// # Errors
+/// If `RUST_LOG` cannot be read, or logging was started before.
+pub fn init(format: LogFormat, verbosity: u8) -> Result<(), TelemetryError> {
+    let filter = match std::env::var_os("RUST_LOG") {
+        Some(value) if !value.is_empty() => EnvFilter::try_from_default_env()?,
+        _ => EnvFilter::new(directives(verbosity)),
+    };
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_timer(SystemTime)
+        .with_ansi(false);
+    match format {
+        LogFormat::Text => lines.finish().try_init()?,
+        LogFormat::Json => lines.json().flatten_event(true).finish().try_init()?,
+    }
+    Ok(())
+}
+
+fn directives(verbosity: u8) -> &'static str {
+    match verbosity {
+        0 | 1 => "info",
+        2..=5 => {
+            "debug,hyper=info,hyper_util=info,h2=info,rustls=info,tower=info,kube_client=info,reqwest=info"
+        }
+        _ => "trace",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_verbosity_has_valid_directives() {
+        for verbosity in [0, 1, 2, 5, 6, 255] {
+            EnvFilter::builder().parse(directives(verbosity)).unwrap();
+        }
+    }
+
+    #[test]
+    fn starts_once() {
+        let first = init(LogFormat::Json, 0);
+        let second = init(LogFormat::Text, 0);
+        assert!(first.is_ok() || matches!(first, Err(TelemetryError::Twice(_))));
+        assert!(matches!(second, Err(TelemetryError::Twice(_))));
+    }
+}
