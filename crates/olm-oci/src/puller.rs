@@ -17,6 +17,9 @@ use crate::config::registries::Registries;
 use crate::error::{Error, Fault};
 use crate::http::{Ask, Place, Transport};
 use crate::image::Image;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+
 use crate::layer::hash_of;
 use crate::manifest::{self, Descriptor, Document, MAX_DOCUMENT};
 
@@ -73,27 +76,30 @@ impl Puller {
         let Some(tag) = reference.tag() else { return Ok(reference.clone()) };
         let places = self.places(reference)?;
         let digest = self
-            .first_of(&places, async |place: &Place| {
-                let what = reading(place, tag);
-                let ask = Ask {
-                    method: Method::HEAD,
-                    path: format!("manifests/{tag}"),
-                    accept: manifest::ACCEPT,
-                    from: 0,
-                    what: &what,
-                };
-                match self.transport.send(place, &ask).await {
-                    Ok(response) => {
-                        if let Some(digest) = stated_digest(&response) {
-                            return Ok(digest);
+            .first_of(&places, |place| {
+                async move {
+                    let what = reading(place, tag);
+                    let ask = Ask {
+                        method: Method::HEAD,
+                        path: format!("manifests/{tag}"),
+                        accept: manifest::ACCEPT,
+                        from: 0,
+                        what: &what,
+                    };
+                    match self.transport.send(place, &ask).await {
+                        Ok(response) => {
+                            if let Some(digest) = stated_digest(&response) {
+                                return Ok(digest);
+                            }
                         }
+                        // some registries know no HEAD, and its answers cannot say why
+                        Err(fault) if matches!(fault.status(), Some(400 | 404 | 405 | 501)) => {}
+                        Err(fault) => return Err(fault),
                     }
-                    // some registries know no HEAD, and its answers cannot say why
-                    Err(fault) if matches!(fault.status(), Some(400 | 404 | 405 | 501)) => {}
-                    Err(fault) => return Err(fault),
+                    let (body, _) = self.manifest(place, tag, None).await?;
+                    hash_of(DigestAlgorithm::Sha256, &body)
                 }
-                let (body, _) = self.manifest(place, tag, None).await?;
-                hash_of(DigestAlgorithm::Sha256, &body)
+                .boxed()
             })
             .await
             .map(|(_, digest)| digest)
@@ -116,7 +122,7 @@ impl Puller {
             (None, tag) => tag.unwrap_or_default().to_owned(),
         };
         let (first, (body, kind)) = self
-            .first_of(&places, async |place: &Place| self.manifest(place, &at, reference.digest()).await)
+            .first_of(&places, |place| self.manifest(place, &at, reference.digest()).boxed())
             .await
             .map_err(Error::Source)?;
         let canonical = match reference.digest() {
@@ -156,9 +162,7 @@ impl Puller {
                 Document::Index(child) => {
                     let at = child.digest.to_string();
                     (body, kind) = self
-                        .first_of(places, async |place: &Place| {
-                            self.manifest(place, &at, Some(&child.digest)).await
-                        })
+                        .first_of(places, |place| self.manifest(place, &at, Some(&child.digest)).boxed())
                         .await
                         .map(|(_, found)| found)
                         .map_err(Error::Manifest)?;
@@ -175,24 +179,28 @@ impl Puller {
         if config.size > max {
             return Err(Error::Copy(Fault::Limit { what, limit: max, unit: "bytes" }));
         }
-        let read = self.first_of(places, async |place: &Place| {
-            let ask = Ask {
-                method: Method::GET,
-                path: format!("blobs/{}", config.digest),
-                accept: "*/*",
-                from: 0,
-                what: &what,
-            };
-            let response = self.transport.send(place, &ask).await?;
-            let body = self.transport.body(response, MAX_DOCUMENT, &what).await?;
-            if body.len() as u64 != config.size {
-                return Err(Fault::Size {
-                    what: what.clone(),
-                    declared: config.size,
-                    got: body.len() as u64,
-                });
+        let what = &what;
+        let read = self.first_of(places, |place| {
+            async move {
+                let ask = Ask {
+                    method: Method::GET,
+                    path: format!("blobs/{}", config.digest),
+                    accept: "*/*",
+                    from: 0,
+                    what,
+                };
+                let response = self.transport.send(place, &ask).await?;
+                let body = self.transport.body(response, MAX_DOCUMENT, what).await?;
+                if body.len() as u64 != config.size {
+                    return Err(Fault::Size {
+                        what: what.clone(),
+                        declared: config.size,
+                        got: body.len() as u64,
+                    });
+                }
+                verified(body, &config.digest, what)
             }
-            verified(body, &config.digest, &what)
+            .boxed()
         });
         let (_, body) = read.await.map_err(Error::Copy)?;
         manifest::labels(&body).map_err(Error::Manifest)
@@ -234,10 +242,10 @@ impl Puller {
     }
 
     /// Tries the places in order; says which one answered. The last is the primary location.
-    async fn first_of<T>(
+    async fn first_of<'p, T>(
         &self,
-        places: &[Place],
-        attempt: impl AsyncFn(&Place) -> Result<T, Fault>,
+        places: &'p [Place],
+        attempt: impl Fn(&'p Place) -> BoxFuture<'p, Result<T, Fault>>,
     ) -> Result<(usize, T), Fault> {
         let mut mirrors = String::new();
         let last = places.len().saturating_sub(1);

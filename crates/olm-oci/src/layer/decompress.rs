@@ -19,7 +19,7 @@ use crate::limits::Limits;
 const ZSTD_WINDOW_LOG: u32 = 27;
 
 enum Inner<S: ChunkSource> {
-    Plain(Verified<S>),
+    Plain(Box<Verified<S>>),
     Gzip(Box<MultiGzDecoder<Verified<S>>>),
     Zstd(Box<zstd::stream::read::Decoder<'static, Verified<S>>>),
 }
@@ -50,7 +50,7 @@ impl<S: ChunkSource> Decompressed<S> {
             }
             [b'B', b'Z', b'h', ..] => return Err(refused("bzip2")),
             [0xfd, b'7', b'z', b'X', b'Z', 0] => return Err(refused("xz")),
-            _ => Inner::Plain(blob),
+            _ => Inner::Plain(Box::new(blob)),
         };
         Ok(Self { inner, compressed, produced: 0, budget, limits: limits.clone() })
     }
@@ -63,7 +63,7 @@ impl<S: ChunkSource> Decompressed<S> {
     /// Gives the blob back, for the check of size and digest.
     pub(crate) fn into_blob(self) -> Verified<S> {
         match self.inner {
-            Inner::Plain(blob) => blob,
+            Inner::Plain(blob) => *blob,
             Inner::Gzip(decoder) => decoder.into_inner(),
             Inner::Zstd(decoder) => decoder.finish(),
         }

@@ -105,17 +105,22 @@ impl Tree {
         self.layer += 1;
     }
 
+    /// Notes a whiteout. Like any entry it makes the directory that it stands in.
     pub(crate) fn add_whiteout(&mut self, whiteout: Whiteout) -> Result<(), Fault> {
-        match whiteout {
+        let (path, directory, list) = match whiteout {
             Whiteout::Hides(path) => {
-                self.remember(path.len())?;
-                self.hiding.push(path);
+                let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory).to_owned();
+                (path, directory, &mut self.hiding)
             }
-            Whiteout::Empties(path) => {
-                self.remember(path.len())?;
-                self.emptying.push(path);
-            }
-            Whiteout::Ignored => {}
+            Whiteout::Empties(path) => (path.clone(), path, &mut self.emptying),
+            Whiteout::Ignored => return Ok(()),
+        };
+        let bytes = path.len();
+        list.push(path);
+        self.remember(bytes)?;
+        // anything inside of the directory is covered exactly when the directory's content is
+        if !directory.is_empty() && !self.covered(&join(&directory, OPAQUE))? {
+            self.place(&directory, Node::Directory)?;
         }
         Ok(())
     }
@@ -132,7 +137,17 @@ impl Tree {
         let place = match self.nodes.get(path) {
             None => Place::Take,
             Some((_, Node::Directory)) if node == Node::Directory => return Ok(Place::Take),
-            Some((layer, _)) if *layer < self.layer => {
+            Some((layer, upper)) if *layer < self.layer => {
+                if *upper == Node::Directory {
+                    // this layer replaced a directory beneath it, before an upper layer made a new one
+                    if self.own_beneath(path) {
+                        return Err(Fault::Content(format!(
+                            "entry {path:?} is both a directory and none in one layer"
+                        )));
+                    }
+                    self.remember(path.len())?;
+                    self.emptying.push(path.to_owned());
+                }
                 if matches!(node, Node::File { .. }) {
                     self.remember(path.len())?;
                     self.skipped.insert(path.to_owned());
@@ -192,6 +207,15 @@ impl Tree {
         for name in gone {
             self.nodes.remove(&name);
         }
+    }
+
+    /// Has the layer being read put something beneath `path`?
+    fn own_beneath(&self, path: &str) -> bool {
+        let beneath = format!("{path}/");
+        self.nodes
+            .range::<str, _>((Bound::Excluded(beneath.as_str()), Bound::Unbounded))
+            .take_while(|(name, _)| name.starts_with(&beneath))
+            .any(|(_, (layer, _))| *layer == self.layer)
     }
 
     fn remember(&mut self, bytes: usize) -> Result<(), Fault> {
@@ -293,8 +317,8 @@ mod tests {
         tree.descend();
         for (path, node, want) in [
             ("a/x", FILE, Place::Skip),
-            ("a/y", FILE, Place::Take),
             ("a", FILE, Place::Skip),
+            ("a/y", FILE, Place::Take),
             ("a", Node::Directory, Place::Take),
             ("a/gone", FILE, Place::Skip),
             ("b/old", FILE, Place::Skip),

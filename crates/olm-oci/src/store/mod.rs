@@ -196,10 +196,15 @@ impl Store {
     ///
     /// # Errors
     /// Those of `fill` and of the store.
-    pub async fn get_or_fill<E, F>(&self, digest: &Digest, seal: Seal, fill: F) -> Result<Lease, E>
+    pub async fn get_or_fill<E, F>(
+        &self,
+        digest: &Digest,
+        seal: Seal,
+        fill: impl FnOnce(PathBuf) -> F,
+    ) -> Result<Lease, E>
     where
         E: From<StoreError>,
-        F: AsyncFnOnce(&Path) -> Result<(), E>,
+        F: Future<Output = Result<(), E>>,
     {
         let flight = self.flight(digest);
         let _only = flight.lock().await;
@@ -207,7 +212,7 @@ impl Store {
             return Ok(lease);
         }
         let staging = self.begin(digest)?;
-        fill(staging.path()).await?;
+        fill(staging.path().to_owned()).await?;
         // syncing waits for the disk
         let committed = tokio::task::spawn_blocking(move || staging.commit(seal)).await;
         Ok(committed.unwrap_or(Err(StoreError::Cancelled))?)
