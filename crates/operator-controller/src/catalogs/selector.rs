@@ -84,7 +84,9 @@ fn no_set_problem(values: &[String]) -> Vec<String> {
         Vec::new()
     } else {
         let shown = serde_json::to_string(values).unwrap_or_default();
-        vec![format!("values: Invalid value: {shown}: values set must be empty for exists and does not exist")]
+        vec![format!(
+            "values: Invalid value: {shown}: values set must be empty for exists and does not exist"
+        )]
     }
 }
 
@@ -98,7 +100,10 @@ fn check(key: &str, values: &[String], set: Vec<String>) -> Result<(), String> {
     for (index, value) in values.iter().enumerate() {
         let about_value = label_value_problems(value);
         if !about_value.is_empty() {
-            problems.push(format!("values[{index}][{key}]: Invalid value: {value:?}: {}", about_value.join("; ")));
+            problems.push(format!(
+                "values[{index}][{key}]: Invalid value: {value:?}: {}",
+                about_value.join("; ")
+            ));
         }
     }
     match problems.len() {
@@ -189,9 +194,18 @@ mod tests {
             (serde_json::json!({}), true),
             (serde_json::json!({"matchLabels": {"tier": "gold"}}), true),
             (serde_json::json!({"matchLabels": {"tier": "silver"}}), false),
-            (serde_json::json!({"matchExpressions": [{"key": "tier", "operator": "In", "values": ["gold", "x"]}]}), true),
-            (serde_json::json!({"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["gold"]}]}), false),
-            (serde_json::json!({"matchExpressions": [{"key": "nope", "operator": "NotIn", "values": ["gold"]}]}), true),
+            (
+                serde_json::json!({"matchExpressions": [{"key": "tier", "operator": "In", "values": ["gold", "x"]}]}),
+                true,
+            ),
+            (
+                serde_json::json!({"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["gold"]}]}),
+                false,
+            ),
+            (
+                serde_json::json!({"matchExpressions": [{"key": "nope", "operator": "NotIn", "values": ["gold"]}]}),
+                true,
+            ),
             (serde_json::json!({"matchExpressions": [{"key": "team", "operator": "Exists"}]}), true),
             (serde_json::json!({"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}), false),
         ] {
@@ -206,7 +220,10 @@ mod tests {
                 serde_json::json!({"matchExpressions": [{"key": "tier", "operator": "bad"}]}),
                 "\"bad\" is not a valid label selector operator",
             ),
-            (serde_json::json!({"matchLabels": {"": "value"}}), "key: Invalid value: \"\": name part must be non-empty"),
+            (
+                serde_json::json!({"matchLabels": {"": "value"}}),
+                "key: Invalid value: \"\": name part must be non-empty",
+            ),
             (
                 serde_json::json!({"matchLabels": {"name": "&value"}}),
                 "values[0][name]: Invalid value: \"&value\": a valid label must be",
@@ -220,7 +237,10 @@ mod tests {
                 "values: Invalid value: [\"x\"]: values set must be empty",
             ),
             (serde_json::json!({"matchLabels": {"A_/b": "v"}}), "key: Invalid value: \"A_/b\": prefix part"),
-            (serde_json::json!({"matchLabels": {"a/b/c": "v"}}), "key: Invalid value: \"a/b/c\": a qualified name"),
+            (
+                serde_json::json!({"matchLabels": {"a/b/c": "v"}}),
+                "key: Invalid value: \"a/b/c\": a qualified name",
+            ),
         ] {
             let text = parse(json.clone()).unwrap_err();
             assert!(text.starts_with(want), "{json}: {text}");

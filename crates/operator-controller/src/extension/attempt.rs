@@ -2,7 +2,7 @@
 
 use olm_api::{Condition, condition};
 
-use super::deprecation::Deprecations;
+use super::deprecation::Learnt;
 
 /// The bundle of a revision, as its annotations tell it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -142,7 +142,7 @@ pub struct Attempt {
     /// Revisions after the pass.
     pub revisions: RevisionStates,
     /// What this pass learnt of the package's deprecations.
-    pub deprecations: Deprecations,
+    pub deprecations: Learnt,
     /// How far it got.
     pub progress: Progress,
 }

@@ -1,95 +1,127 @@
-//! The four deprecation conditions, from what the catalog says about package, channels and the installed bundle.
+//! The four deprecation conditions, from what the resolver says about package, channels and the installed bundle.
 //!
-//! Rule: resolution §5.2; which catalog speaks, and when values are kept: decision 7.
+//! Texts and statuses: rule resolution §5.2; when values are kept: decision 7.
 
 use k8s_openapi::jiff::Timestamp;
 use olm_api::{Condition, ConditionStatus, condition, reason};
+use olm_resolver::{DeprecationState, Deprecations};
 
-/// Messages of matching deprecation entries; an empty list says "not deprecated".
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Messages {
-    /// Entries about the package.
-    pub package: Vec<String>,
-    /// Entries about the selected channels.
-    pub channel: Vec<String>,
-    /// Entries about the installed bundle.
-    pub bundle: Vec<String>,
-}
-
-/// What is known in this pass.
+/// What one pass learnt of the package's deprecations.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Deprecations {
+pub enum Learnt {
     /// A readable catalog holds the package.
-    Known(Messages),
+    Known(Deprecations),
     /// Nothing could be read in this pass: earlier values stay.
-    Unread,
-    /// No selected catalog exists any more, or none was ever read: nothing is known.
+    Nothing,
+    /// No selected catalog exists any more: nothing is known.
     Gone,
 }
 
 const UNKNOWN_TEXT: &str = "deprecation status unknown: catalog data unavailable";
 
-/// The four conditions in their usual order.
+/// The four conditions in their usual order. `installed` says whether a bundle is installed now; `stored` are the
+/// conditions of the stored status.
 pub fn conditions(
-    deprecations: &Deprecations,
+    learnt: &Learnt,
     installed: bool,
     stored: &[Condition],
     generation: i64,
     now: Timestamp,
 ) -> Vec<Condition> {
-    let make = |type_: &str, status, reason: &str, message: String| {
+    let make = |type_: &str, status, reason: &str, message: &str| {
         Condition::new(type_, status, reason, message, Some(generation), now)
     };
-    let absent = || {
-        let message = "no bundle installed yet".to_owned();
-        make(condition::BUNDLE_DEPRECATED, ConditionStatus::Unknown, reason::ABSENT, message)
+    let say = |type_: &str, state: &DeprecationState, not: &str| match state {
+        DeprecationState::Deprecated(text) => make(type_, ConditionStatus::True, reason::DEPRECATED, text),
+        DeprecationState::NotDeprecated => make(type_, ConditionStatus::False, reason::NOT_DEPRECATED, not),
+        DeprecationState::Absent => {
+            make(type_, ConditionStatus::Unknown, reason::ABSENT, "no bundle installed yet")
+        }
+        DeprecationState::Unknown => {
+            make(type_, ConditionStatus::Unknown, reason::DEPRECATION_STATUS_UNKNOWN, UNKNOWN_TEXT)
+        }
     };
-    let unknown =
-        |type_: &str| make(type_, ConditionStatus::Unknown, reason::DEPRECATION_STATUS_UNKNOWN, UNKNOWN_TEXT.to_owned());
-    match deprecations {
-        Deprecations::Known(found) => {
-            let say = |type_: &str, messages: &[String], not: &str| {
-                if messages.is_empty() {
-                    make(type_, ConditionStatus::False, reason::NOT_DEPRECATED, not.to_owned())
-                } else {
-                    let text: Vec<&str> = messages.iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
-                    make(type_, ConditionStatus::True, reason::DEPRECATED, text.join("\n"))
-                }
-            };
-            let bundle: &[String] = if installed { &found.bundle } else { &[] };
-            let all: Vec<String> = [&found.package, &found.channel, bundle].into_iter().flatten().cloned().collect();
-            vec![
-                say(condition::DEPRECATED, &all, "not deprecated"),
-                say(condition::PACKAGE_DEPRECATED, &found.package, "package not deprecated"),
-                say(condition::CHANNEL_DEPRECATED, &found.channel, "channel not deprecated"),
-                if installed {
-                    say(condition::BUNDLE_DEPRECATED, bundle, "bundle not deprecated")
-                } else {
-                    absent()
-                },
-            ]
+    let all = |found: &Deprecations| {
+        vec![
+            say(condition::DEPRECATED, &found.rollup, "not deprecated"),
+            say(condition::PACKAGE_DEPRECATED, &found.package, "package not deprecated"),
+            say(condition::CHANNEL_DEPRECATED, &found.channel, "channel not deprecated"),
+            say(condition::BUNDLE_DEPRECATED, &found.bundle, "bundle not deprecated"),
+        ]
+    };
+    let nothing = Deprecations {
+        package: DeprecationState::Unknown,
+        channel: DeprecationState::Unknown,
+        bundle: if installed { DeprecationState::Unknown } else { DeprecationState::Absent },
+        rollup: DeprecationState::Unknown,
+    };
+    match learnt {
+        Learnt::Known(found) => all(found),
+        Learnt::Gone => all(&nothing),
+        Learnt::Nothing => {
+            all(&nothing).into_iter().map(|fresh| keep(fresh, installed, stored, generation)).collect()
         }
-        Deprecations::Gone => vec![
-            unknown(condition::DEPRECATED),
-            unknown(condition::PACKAGE_DEPRECATED),
-            unknown(condition::CHANNEL_DEPRECATED),
-            if installed { unknown(condition::BUNDLE_DEPRECATED) } else { absent() },
-        ],
-        Deprecations::Unread => {
-            let keep = |type_: &str| match condition::find(stored, type_) {
-                Some(found) => Condition { observed_generation: Some(generation), ..found.clone() },
-                None => unknown(type_),
-            };
-            vec![
-                keep(condition::DEPRECATED),
-                keep(condition::PACKAGE_DEPRECATED),
-                keep(condition::CHANNEL_DEPRECATED),
-                match (installed, condition::find(stored, condition::BUNDLE_DEPRECATED)) {
-                    (false, _) => absent(),
-                    (true, Some(found)) if found.reason != reason::ABSENT => keep(condition::BUNDLE_DEPRECATED),
-                    (true, _) => unknown(condition::BUNDLE_DEPRECATED),
-                },
-            ]
+    }
+}
+
+/// The stored value instead of "unknown", unless it speaks of a bundle that came or went since.
+fn keep(fresh: Condition, installed: bool, stored: &[Condition], generation: i64) -> Condition {
+    match condition::find(stored, &fresh.type_) {
+        Some(found)
+            if fresh.type_ != condition::BUNDLE_DEPRECATED
+                || installed == (found.reason != reason::ABSENT) =>
+        {
+            Condition { observed_generation: Some(generation), ..found.clone() }
         }
+        _ => fresh,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn brief(conditions: &[Condition]) -> Vec<(String, &'static str, String)> {
+        conditions.iter().map(|c| (c.type_.clone(), c.status.as_str(), c.reason.clone())).collect()
+    }
+
+    fn known(bundle: DeprecationState) -> Learnt {
+        Learnt::Known(Deprecations {
+            package: DeprecationState::Deprecated("old".to_owned()),
+            channel: DeprecationState::NotDeprecated,
+            bundle,
+            rollup: DeprecationState::Deprecated("old".to_owned()),
+        })
+    }
+
+    #[test]
+    fn a_transient_error_keeps_values_and_a_vanished_catalog_does_not() {
+        let now = Timestamp::UNIX_EPOCH;
+        let first = conditions(&known(DeprecationState::NotDeprecated), true, &[], 1, now);
+        assert_eq!(brief(&first)[0], ("Deprecated".to_owned(), "True", "Deprecated".to_owned()));
+        assert_eq!(first[0].message, "old");
+
+        let kept = conditions(&Learnt::Nothing, true, &first, 2, now);
+        assert_eq!(brief(&kept), brief(&first));
+        assert_eq!(kept[0].observed_generation, Some(2));
+
+        let gone = conditions(&Learnt::Gone, true, &first, 3, now);
+        assert!(gone.iter().all(|c| c.reason == reason::DEPRECATION_STATUS_UNKNOWN), "{gone:?}");
+    }
+
+    #[test]
+    fn the_bundle_condition_follows_what_is_installed() {
+        let now = Timestamp::UNIX_EPOCH;
+        let before = conditions(&known(DeprecationState::Absent), false, &[], 1, now);
+        let bundle =
+            |list: &[Condition]| condition::find(list, condition::BUNDLE_DEPRECATED).unwrap().reason.clone();
+        assert_eq!(bundle(&before), reason::ABSENT);
+        assert_eq!(
+            bundle(&conditions(&Learnt::Nothing, true, &before, 1, now)),
+            reason::DEPRECATION_STATUS_UNKNOWN
+        );
+        let after = conditions(&known(DeprecationState::NotDeprecated), true, &before, 1, now);
+        assert_eq!(bundle(&after), reason::NOT_DEPRECATED);
+        assert_eq!(bundle(&conditions(&Learnt::Nothing, false, &after, 1, now)), reason::ABSENT);
     }
 }

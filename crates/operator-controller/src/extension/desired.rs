@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 
 use kube::core::ObjectMeta;
 use olm_api::cluster_object_set::{
-    Assertion, AssertionType, CollisionProtection, ConditionEqual, FieldValue, FieldsEqual, GroupKind, LifecycleState,
-    ObjectReference, Phase, PhaseObject, ProbeSelector, ProbeSelectorType, ProbedStatus, ProgressionProbe,
+    Assertion, AssertionType, CollisionProtection, ConditionEqual, FieldValue, FieldsEqual, GroupKind,
+    LifecycleState, ObjectReference, Phase, PhaseObject, ProbeSelector, ProbeSelectorType, ProbedStatus,
+    ProgressionProbe,
 };
 use olm_api::{ClusterExtension, ClusterObjectSet, ClusterObjectSetSpec, annotations, labels};
 use olm_core::{Object, go_json_string};
@@ -217,4 +218,21 @@ pub fn fingerprint(wish: &Wish, bundle: &BundleFacts, options: &str, renderer: &
     });
     let digest = Sha256::digest(go_json_string(&inputs));
     digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The metadata that this controller applies, from that of a stored revision: without what others and the apiserver put there.
+#[must_use]
+pub fn applied_metadata(stored: &ObjectMeta) -> ObjectMeta {
+    let ours = |key: &String| key.starts_with("olm.");
+    let keep = |all: &Option<BTreeMap<String, String>>| {
+        all.as_ref()
+            .map(|all| all.iter().filter(|(k, _)| ours(k)).map(|(k, v)| (k.clone(), v.clone())).collect())
+    };
+    ObjectMeta {
+        name: stored.name.clone(),
+        labels: keep(&stored.labels),
+        annotations: keep(&stored.annotations),
+        owner_references: stored.owner_references.clone(),
+        ..ObjectMeta::default()
+    }
 }

@@ -4,7 +4,7 @@
 //! deprecation values: decision 7. It knows no client and no clock.
 
 use k8s_openapi::jiff::Timestamp;
-use olm_api::cluster_extension::{BundleMetadata, ClusterExtensionInstallStatus, RevisionStatus};
+use olm_api::cluster_extension::{BundleMetadata, InstallStatus, RevisionStatus};
 use olm_api::{ClusterExtensionStatus, Condition, ConditionStatus, condition, reason};
 
 use super::attempt::{Attempt, BundleFacts, Class, Failure, Progress, RevisionFacts, RevisionStates};
@@ -34,7 +34,13 @@ pub fn derive(
     let ready = ready(&attempt.progress, states, progressing.as_ref(), available, &make);
     let (reconciling, stalled) = kstatus(&attempt.progress, progressing.as_ref(), &ready, &make);
 
-    conditions.extend(deprecation::conditions(&attempt.deprecations, states.installed.is_some(), stored, generation, now));
+    conditions.extend(deprecation::conditions(
+        &attempt.deprecations,
+        states.installed.is_some(),
+        stored,
+        generation,
+        now,
+    ));
     conditions.push(installed);
     conditions.extend(progressing);
     conditions.extend(available.map(|found| make.mirror(found)));
@@ -44,11 +50,11 @@ pub fn derive(
 
     let unreadable = matches!(attempt.progress, Progress::RevisionsUnreadable(_));
     ClusterExtensionStatus {
-        conditions: merge(stored, conditions),
+        conditions: condition::merge(stored, conditions),
         install: states
             .installed
             .as_ref()
-            .map(|revision| ClusterExtensionInstallStatus { bundle: metadata(&revision.bundle, report_release) }),
+            .map(|revision| InstallStatus { bundle: metadata(&revision.bundle, report_release) }),
         active_revisions: if unreadable {
             before.map(|status| status.active_revisions.clone()).unwrap_or_default()
         } else {
@@ -57,18 +63,19 @@ pub fn derive(
     }
 }
 
-/// Keeps the stored order and the transition times that the stored conditions justify; a mirrored condition brings its own time.
-fn merge(stored: &[Condition], derived: Vec<Condition>) -> Vec<Condition> {
-    condition::merge(stored, derived)
-}
-
 struct Maker {
     generation: i64,
     now: Timestamp,
 }
 
 impl Maker {
-    fn new(&self, type_: &str, status: ConditionStatus, reason: &str, message: impl Into<String>) -> Condition {
+    fn new(
+        &self,
+        type_: &str,
+        status: ConditionStatus,
+        reason: &str,
+        message: impl Into<String>,
+    ) -> Condition {
         Condition::new(type_, status, reason, message, Some(self.generation), self.now)
     }
 
@@ -118,7 +125,7 @@ fn progressing(
             Class::Blocked => (ConditionStatus::False, reason::BLOCKED),
             Class::InvalidConfiguration => (ConditionStatus::False, reason::INVALID_CONFIGURATION),
         };
-        make.new(type_, status, reason, text::fit(&failure.message))
+        make.new(type_, status, reason, fit(&failure.message))
     };
     match progress {
         Progress::Invalid(failure) | Progress::Failed(failure) => Some(failed(failure)),
@@ -128,7 +135,7 @@ fn progressing(
         Progress::Applied { .. } => rollout(states, make),
         Progress::Paused => rollout(states, make).or_else(|| condition::find(stored, type_).cloned()),
         Progress::Uninstalling { message } => {
-            Some(make.new(type_, ConditionStatus::True, reason::ROLLING_OUT, text::fit(message)))
+            Some(make.new(type_, ConditionStatus::True, reason::ROLLING_OUT, fit(message)))
         }
     }
 }
@@ -154,17 +161,18 @@ fn ready(
     available: Option<&Condition>,
     make: &Maker,
 ) -> Condition {
-    let no = |reason: &str, message: String| make.new(condition::READY, ConditionStatus::False, reason, message);
+    let no =
+        |reason: &str, message: String| make.new(condition::READY, ConditionStatus::False, reason, message);
     let said = || progressing.map(|found| found.message.clone()).unwrap_or_default();
     match progress {
         Progress::Paused => no(reason::PAUSED, "reconciliation is paused by annotation".to_owned()),
-        Progress::Uninstalling { message } => no(reason::ROLLING_OUT, text::fit(message)),
+        Progress::Uninstalling { message } => no(reason::ROLLING_OUT, fit(message)),
         Progress::Invalid(failure) | Progress::RevisionsUnreadable(failure) | Progress::Failed(failure) => {
             let reason = match failure.class {
                 Class::Transient | Class::NeedsChange => reason::RETRYING,
                 Class::Blocked | Class::InvalidConfiguration => reason::BLOCKED,
             };
-            no(reason, text::fit(&failure.message))
+            no(reason, fit(&failure.message))
         }
         Progress::Applied { wanted } => {
             let state = progressing.map(|found| (found.status, found.reason.as_str()));
@@ -216,12 +224,14 @@ fn kstatus(
 }
 
 fn active_revisions(states: &RevisionStates, make: &Maker) -> Vec<RevisionStatus> {
-    let installed =
-        states.installed.iter().map(|revision| RevisionStatus { name: revision.name.clone(), conditions: Vec::new() });
-    let rolling = states.rolling.iter().map(|revision| RevisionStatus {
-        name: revision.name.clone(),
-        conditions: shown(revision, make),
-    });
+    let installed = states
+        .installed
+        .iter()
+        .map(|revision| RevisionStatus { name: revision.name.clone(), conditions: Vec::new() });
+    let rolling = states
+        .rolling
+        .iter()
+        .map(|revision| RevisionStatus { name: revision.name.clone(), conditions: shown(revision, make) });
     installed.chain(rolling).collect()
 }
 
@@ -233,94 +243,7 @@ fn shown(revision: &RevisionFacts, make: &Maker) -> Vec<Condition> {
         .collect()
 }
 
-/// Condition texts from error texts.
-pub mod text {
-    /// Bytes of the longest condition message.
-    const LIMIT: usize = 32_768;
-    const CUT: &str = "\n\n... [message truncated]";
-
-    /// Removes what changes from try to try (local and remote socket addresses) and cuts what does not fit.
-    ///
-    /// Rule: resolution §3.5.
-    #[must_use]
-    pub fn fit(message: &str) -> String {
-        let mut text = without_sockets(message);
-        if text.len() > LIMIT {
-            let mut end = LIMIT - CUT.len();
-            while !text.is_char_boundary(end) {
-                end -= 1;
-            }
-            text.truncate(end);
-            text.push_str(CUT);
-        }
-        text
-    }
-
-    /// Deletes `(read|write) (tcp|udp) <ip[:port]>-><ip[:port]>(: )?`, which names a new port on every try.
-    fn without_sockets(message: &str) -> String {
-        let mut out = String::with_capacity(message.len());
-        let mut rest = message;
-        while let Some(at) = ["read tcp ", "read udp ", "write tcp ", "write udp "]
-            .iter()
-            .filter_map(|verb| rest.find(verb).map(|at| (at, verb.len())))
-            .min()
-        {
-            let (start, verb) = at;
-            let after = &rest[start + verb..];
-            match address(after).and_then(|n| after[n..].strip_prefix("->").and_then(|next| Some((n, address(next)?)))) {
-                Some((left, right)) => {
-                    out.push_str(&rest[..start]);
-                    let end = &after[left + 2 + right..];
-                    rest = end.strip_prefix(": ").unwrap_or(end);
-                }
-                None => {
-                    out.push_str(&rest[..start + verb]);
-                    rest = after;
-                }
-            }
-        }
-        out.push_str(rest);
-        out
-    }
-
-    /// Length of an IPv4 or bracketed IPv6 address with an optional port at the start of `text`.
-    fn address(text: &str) -> Option<usize> {
-        let host = if text.starts_with('[') {
-            let end = text.find(']')?;
-            text[1..end].bytes().all(|b| b.is_ascii_hexdigit() || b == b':').then_some(end + 1)?
-        } else {
-            let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-            (text[..end].split('.').filter(|part| !part.is_empty()).count() == 4).then_some(end)?
-        };
-        let port = text[host..].strip_prefix(':').map_or(0, |port| {
-            let digits = port.bytes().take_while(u8::is_ascii_digit).count();
-            if digits == 0 { 0 } else { digits + 1 }
-        });
-        Some(host + port)
-    }
-
-    #[cfg(test)]
-    mod tests {
-        use super::fit;
-
-        #[test]
-        fn socket_addresses_go_away() {
-            for (given, want) in [
-                ("dial: read udp 10.244.0.8:46753->10.96.0.10:53: i/o timeout", "dial: i/o timeout"),
-                ("write tcp [::1]:1->[fe80::2]:443: broken", "broken"),
-                ("read tcp 1.2.3.4->5.6.7.8", ""),
-                ("read tcp nonsense", "read tcp nonsense"),
-                ("a read tcp x, read tcp 1.2.3.4:5->6.7.8.9:1 b", "a read tcp x,  b"),
-                ("plain", "plain"),
-            ] {
-                assert_eq!(fit(given), want, "{given}");
-            }
-        }
-
-        #[test]
-        fn long_texts_are_cut_on_a_character() {
-            let cut = fit(&"ä".repeat(20_000));
-            assert!(cut.len() <= 32_768 && cut.ends_with("... [message truncated]"));
-        }
-    }
+/// An error text without what changes from try to try; `Condition::new` cuts what does not fit. Rule: resolution §3.5.
+fn fit(message: &str) -> String {
+    olm_runtime::error_text::stable(message)
 }

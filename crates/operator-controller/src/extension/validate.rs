@@ -32,8 +32,6 @@ pub struct Wish {
     pub package: PackageName,
     /// Channels in the user's order; empty means all.
     pub channels: Vec<ChannelName>,
-    /// The range as written, for messages.
-    pub range_text: Option<String>,
     /// The range.
     pub range: Option<Range>,
     /// Which catalogs to look into.
@@ -71,14 +69,19 @@ pub fn validate(extension: &ClusterExtension) -> Result<Wish, Failure> {
         Failure::new(Class::NeedsChange, "spec.source.catalog is not set; name the package to install there")
     })?;
     let package = catalog.package_name.parse().map_err(|_| {
-        Failure::new(Class::NeedsChange, "spec.source.catalog.packageName is empty; name the package to install there")
+        Failure::new(
+            Class::NeedsChange,
+            "spec.source.catalog.packageName is empty; name the package to install there",
+        )
     })?;
-    let selector = Selector::parse(catalog.selector.as_ref())
-        .map_err(|text| Failure::new(Class::NeedsChange, format!("desired catalog selector is invalid: {text}")))?;
-    let range_text = catalog.version.clone().filter(|text| !text.is_empty());
-    let range = range_text.as_deref().map(range).transpose()?;
+    let selector = Selector::parse(catalog.selector.as_ref()).map_err(|text| {
+        Failure::new(Class::NeedsChange, format!("desired catalog selector is invalid: {text}"))
+    })?;
+    let range = olm_resolver::parse_range(catalog.version.as_deref().unwrap_or_default())
+        .map_err(|error| Failure::new(Class::NeedsChange, error.condition_message()))?;
     let channels = catalog.channels.iter().filter_map(|channel| channel.parse().ok()).collect();
-    let annotation = |key: &str| extension.metadata.annotations.as_ref().and_then(|all| all.get(key)).map(String::as_str);
+    let annotation =
+        |key: &str| extension.metadata.annotations.as_ref().and_then(|all| all.get(key)).map(String::as_str);
     Ok(Wish {
         name,
         uid: extension.metadata.uid.clone().unwrap_or_default(),
@@ -87,7 +90,6 @@ pub fn validate(extension: &ClusterExtension) -> Result<Wish, Failure> {
         service_account: spec.service_account.as_ref().and_then(|account| account.name.clone()),
         package,
         channels,
-        range_text,
         range,
         selector,
         policy: catalog.upgrade_constraint_policy,
@@ -95,12 +97,6 @@ pub fn validate(extension: &ClusterExtension) -> Result<Wish, Failure> {
         config: spec.config.as_ref().and_then(|config| config.inline.clone()),
         progress_deadline_minutes: spec.progress_deadline_minutes.filter(|minutes| *minutes > 0),
         paused: annotation(annotations::PAUSED) == Some("true"),
-    })
-}
-
-fn range(text: &str) -> Result<Range, Failure> {
-    Range::masterminds(text).map_err(|error| {
-        Failure::new(Class::NeedsChange, format!("desired version range {text:?} is invalid: {error}"))
     })
 }
 

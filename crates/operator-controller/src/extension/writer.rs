@@ -119,8 +119,10 @@ impl Writer {
                 "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet", "name": name, "uid": uid,
                 "controller": true, "blockOwnerDeletion": true,
             }]}});
-            let patched =
-                self.secrets.patch_metadata(&secret.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await;
+            let patched = self
+                .secrets
+                .patch_metadata(&secret.name_any(), &PatchParams::default(), &Patch::Merge(&patch))
+                .await;
             match patched {
                 Err(error) if !is_not_found(&error) => return Err(WriteError::Owner(error)),
                 _ => {}
@@ -143,7 +145,10 @@ fn ref_secret(secret: &PackedSecret, revision: &str, owner: &str, fingerprint: &
                 (labels::REVISION_NAME.to_owned(), revision.to_owned()),
                 (labels::OWNER_NAME.to_owned(), owner.to_owned()),
             ])),
-            annotations: Some(BTreeMap::from([(annotations::RENDER_INPUTS.to_owned(), fingerprint.to_owned())])),
+            annotations: Some(BTreeMap::from([(
+                annotations::RENDER_INPUTS.to_owned(),
+                fingerprint.to_owned(),
+            )])),
             ..ObjectMeta::default()
         },
         type_: Some(secret_types::OBJECT_DATA.to_owned()),

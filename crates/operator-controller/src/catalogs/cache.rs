@@ -1,0 +1,155 @@
+//! Package graphs by (catalog, package): fetched once per image digest, however many extensions ask at the same time.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use olm_client::catalogd::{self, Endpoint};
+use olm_core::{CatalogName, PackageName};
+use olm_resolver::{CatalogProblem, CatalogSource, PackageGraph, ReleaseField};
+use tokio::sync::Mutex as AsyncMutex;
+
+use super::facts::CatalogFacts;
+
+/// Makes the HTTP client for one fetch, so that changed CA files count at once.
+pub type ClientFactory = Box<dyn Fn() -> Result<reqwest::Client, String> + Send + Sync>;
+
+/// How long a failed fetch answers for its digest before it is tried again.
+const FAILURE_HOLDS: Duration = Duration::from_secs(1);
+
+type Key = (CatalogName, PackageName);
+
+/// The cache. Cheap to share by `Arc`.
+pub struct PackageCache {
+    client: ClientFactory,
+    /// How a bundle's release is read (gate BundleReleaseSupport).
+    release: ReleaseField,
+    slots: Mutex<HashMap<Key, Arc<AsyncMutex<Slot>>>>,
+}
+
+#[derive(Default)]
+struct Slot {
+    /// Last content that could be read, with its canonical reference.
+    known: Option<(String, Arc<PackageGraph>)>,
+    /// Last failure: reference, when, what.
+    failed: Option<(String, Instant, CatalogProblem)>,
+}
+
+impl PackageCache {
+    /// An empty cache.
+    pub fn new(client: ClientFactory, release: ReleaseField) -> Self {
+        Self { client, release, slots: Mutex::new(HashMap::new()) }
+    }
+
+    /// What each of `catalogs` holds of `package`, in their order. Catalogs are asked in parallel.
+    ///
+    /// `last_known` lets content of an older digest stand in for a catalog that cannot be read (an installed extension
+    /// goes on); a first install must wait instead, so that it does not install what the catalog no longer has.
+    pub async fn sources(
+        &self,
+        catalogs: &[CatalogFacts],
+        package: &PackageName,
+        last_known: bool,
+    ) -> Vec<CatalogSource> {
+        let asked = catalogs.iter().map(|facts| async move {
+            let content = match &facts.endpoint {
+                Ok(endpoint) => self.graph(endpoint, package, last_known).await,
+                Err(unserved) => {
+                    let known = if last_known { self.known(&facts.name, package).await } else { None };
+                    known.ok_or_else(|| unserved.problem(&facts.name))
+                }
+            };
+            CatalogSource { name: facts.name.clone(), priority: facts.priority, content }
+        });
+        futures::future::join_all(asked).await
+    }
+
+    /// Forgets catalogs that are gone and packages that nobody asks for any more.
+    pub fn retain(&self, keep: impl Fn(&CatalogName, &PackageName) -> bool) {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.retain(|(catalog, package), _| keep(catalog, package));
+    }
+
+    fn slot(&self, catalog: &CatalogName, package: &PackageName) -> Arc<AsyncMutex<Slot>> {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(slots.entry((catalog.clone(), package.clone())).or_default())
+    }
+
+    async fn known(&self, catalog: &CatalogName, package: &PackageName) -> Option<Arc<PackageGraph>> {
+        let slot = self.slot(catalog, package);
+        let slot = slot.lock().await;
+        slot.known.as_ref().map(|(_, graph)| Arc::clone(graph))
+    }
+
+    async fn graph(
+        &self,
+        endpoint: &Endpoint,
+        package: &PackageName,
+        last_known: bool,
+    ) -> Result<Arc<PackageGraph>, CatalogProblem> {
+        let slot = self.slot(&endpoint.catalog, package);
+        // held over the fetch on purpose: whoever else asks for this package waits for the same answer
+        let mut slot = slot.lock().await;
+        if let Some((resolved, graph)) = &slot.known
+            && *resolved == endpoint.resolved
+        {
+            return Ok(Arc::clone(graph));
+        }
+        let recent = slot
+            .failed
+            .as_ref()
+            .filter(|(resolved, when, _)| *resolved == endpoint.resolved && when.elapsed() < FAILURE_HOLDS);
+        let problem = match recent {
+            Some((_, _, problem)) => problem.clone(),
+            None => match self.fetch(endpoint, package).await {
+                Ok(graph) => {
+                    slot.known = Some((endpoint.resolved.clone(), Arc::clone(&graph)));
+                    slot.failed = None;
+                    return Ok(graph);
+                }
+                Err(problem) => {
+                    slot.failed = Some((endpoint.resolved.clone(), Instant::now(), problem.clone()));
+                    problem
+                }
+            },
+        };
+        tracing::warn!(catalog = %endpoint.catalog, package = %package, ?problem, "catalog content could not be read");
+        match &slot.known {
+            Some((_, graph)) if last_known => Ok(Arc::clone(graph)),
+            _ => Err(problem),
+        }
+    }
+
+    async fn fetch(
+        &self,
+        endpoint: &Endpoint,
+        package: &PackageName,
+    ) -> Result<Arc<PackageGraph>, CatalogProblem> {
+        let client = (self.client)().map_err(CatalogProblem::Fetch)?;
+        let lines = catalogd::package_lines(&client, endpoint, package)
+            .await
+            .map_err(|error| CatalogProblem::Fetch(error.to_string()))?;
+        let package = package.clone();
+        let release = self.release;
+        tokio::task::spawn_blocking(move || read(&package, &lines, release))
+            .await
+            .map_err(|error| CatalogProblem::Content(error.to_string()))?
+    }
+}
+
+fn read(
+    package: &PackageName,
+    lines: &[u8],
+    release: ReleaseField,
+) -> Result<Arc<PackageGraph>, CatalogProblem> {
+    if lines.is_empty() {
+        return Ok(Arc::new(PackageGraph::empty()));
+    }
+    let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let (contents, findings) = olm_fbc::PackageContents::from_lines(package.as_str(), lines);
+    let graph = PackageGraph::new(&contents, &findings, release);
+    for finding in graph.findings() {
+        tracing::warn!(package = %package, place = finding.place, finding = finding.message, "catalog entry is not as it should be");
+    }
+    Ok(Arc::new(graph))
+}

@@ -1,0 +1,100 @@
+//! A ClusterCatalog as resolution sees it.
+
+use std::collections::BTreeMap;
+
+use olm_api::cluster_catalog::AvailabilityMode;
+use olm_api::{ClusterCatalog, condition};
+use olm_client::catalogd::Endpoint;
+use olm_core::CatalogName;
+use olm_resolver::CatalogProblem;
+
+use super::selector::Selector;
+
+/// What matters of one ClusterCatalog. Two equal values resolve alike.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CatalogFacts {
+    /// Its name.
+    pub name: CatalogName,
+    /// Its labels, its own name among them even before catalogd has put it there (decision 14).
+    pub labels: BTreeMap<String, String>,
+    /// `spec.priority`.
+    pub priority: i32,
+    /// `spec.availabilityMode` is not `Unavailable`.
+    pub available: bool,
+    /// Where its content is, or why it cannot be asked.
+    pub endpoint: Result<Endpoint, Unserved>,
+}
+
+/// Why a catalog cannot be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Unserved {
+    /// `Serving` is not True.
+    NotServing,
+    /// No `status.resolvedSource`.
+    NoSource,
+    /// No `status.urls`.
+    NoUrls,
+}
+
+impl Unserved {
+    /// The resolver's word for it.
+    #[must_use]
+    pub fn problem(self, catalog: &CatalogName) -> CatalogProblem {
+        match self {
+            Self::NotServing => CatalogProblem::NotServing,
+            Self::NoSource => CatalogProblem::Other(format!(
+                "error: catalog \"{catalog}\" has a nil status.resolvedSource value"
+            )),
+            Self::NoUrls => {
+                CatalogProblem::Other(format!("error: catalog \"{catalog}\" has a nil status.urls value"))
+            }
+        }
+    }
+}
+
+impl CatalogFacts {
+    /// Reads a ClusterCatalog; `None` for one without a name.
+    #[must_use]
+    pub fn of(catalog: &ClusterCatalog) -> Option<Self> {
+        let name: CatalogName = catalog.metadata.name.as_deref()?.parse().ok()?;
+        let mut labels = catalog.metadata.labels.clone().unwrap_or_default();
+        labels.entry(olm_api::labels::METADATA_NAME.to_owned()).or_insert_with(|| name.to_string());
+        let status = catalog.status.as_ref();
+        let serving = status.is_some_and(|status| condition::is_true(&status.conditions, condition::SERVING));
+        let source = status.and_then(|status| status.resolved_source.as_ref());
+        let urls = status.and_then(|status| status.urls.as_ref());
+        let endpoint = match (serving, source, urls) {
+            (false, _, _) => Err(Unserved::NotServing),
+            (true, None, _) => Err(Unserved::NoSource),
+            (true, Some(_), None) => Err(Unserved::NoUrls),
+            (true, Some(source), Some(urls)) => Ok(Endpoint {
+                catalog: name.clone(),
+                base: urls.base.clone(),
+                resolved: source.image.reference.clone(),
+            }),
+        };
+        Some(Self {
+            labels,
+            priority: catalog.spec.priority,
+            available: catalog.spec.availability_mode == AvailabilityMode::Available
+                && catalog.metadata.deletion_timestamp.is_none(),
+            endpoint,
+            name,
+        })
+    }
+}
+
+/// The catalogs that the selector picks and the user has not switched off, in name order.
+#[must_use]
+pub fn select<'a>(
+    catalogs: impl IntoIterator<Item = &'a ClusterCatalog>,
+    selector: &Selector,
+) -> Vec<CatalogFacts> {
+    let mut selected: Vec<CatalogFacts> = catalogs
+        .into_iter()
+        .filter_map(CatalogFacts::of)
+        .filter(|facts| facts.available && selector.matches(&facts.labels))
+        .collect();
+    selected.sort_by(|a, b| a.name.cmp(&b.name));
+    selected
+}

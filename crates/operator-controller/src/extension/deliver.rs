@@ -1,0 +1,157 @@
+//! From the wanted bundle to a revision that holds it: look, pull, render, check, write. Stops at the first thing that is
+//! there already.
+//!
+//! Rules: resolution §3.4 (UnpackBundle, Apply), §6.3; revisions §4.2; decisions 9 and 24.
+
+use std::sync::Arc;
+
+use kube::ResourceExt as _;
+use olm_api::ClusterObjectSet;
+use olm_rollout::{RevisionFacts as Counted, expired, next_number};
+
+use super::attempt::{BundleFacts, Class, Failure};
+use super::desired::{Desired, DesiredError, fingerprint, same_content, same_settings};
+use super::preflight;
+use super::revision;
+use super::shell::{Shell, Verified};
+use super::validate::Wish;
+use super::writer::WriteError;
+
+/// What delivering came to.
+#[derive(Debug)]
+pub struct Delivered {
+    /// The revision that was written or changed, if any was.
+    pub written: Option<ClusterObjectSet>,
+    /// Findings that stop nothing, for events.
+    pub warnings: Vec<String>,
+}
+
+impl Delivered {
+    fn nothing() -> Self {
+        Self { written: None, warnings: Vec::new() }
+    }
+}
+
+/// Makes the newest revision hold `bundle`.
+///
+/// # Errors
+/// With the text for the `Progressing` condition.
+pub async fn deliver(
+    shell: &Shell,
+    wish: &Wish,
+    bundle: &BundleFacts,
+    revisions: &[Arc<ClusterObjectSet>],
+) -> Result<Delivered, Failure> {
+    let about = |failure: Failure| Failure {
+        message: format!(
+            "error for resolved bundle {:?} with version {:?}: {}",
+            bundle.name, bundle.version, failure.message
+        ),
+        ..failure
+    };
+    let inputs = fingerprint(wish, bundle, &shell.bundles.options_text(), crate::VERSION);
+    let newest = revisions.iter().max_by_key(|set| set.spec.revision);
+    if let Some(newest) = newest
+        && holds(shell, newest, bundle, &inputs).await?
+    {
+        return settle(shell, wish, newest, &inputs).await;
+    }
+
+    let content = shell.bundles.render(wish, bundle).await.map_err(about)?;
+    let mut warnings = content.warnings;
+    warnings
+        .extend(preflight::check(&shell.client, &content.objects, wish.enforcement).await.map_err(about)?);
+    let desired = Desired::new(wish, bundle, content.properties.as_deref(), content.objects)
+        .map_err(refused)
+        .map_err(about)?;
+    let system = &shell.settings.system_namespace;
+    if let Some(newest) = newest {
+        let compared = desired.numbered(newest.spec.revision, system).map_err(refused).map_err(about)?;
+        if same_content(newest, &compared.set) {
+            let stored = if same_settings(newest, &compared.set) {
+                None
+            } else {
+                Some(shell.writer.update(&compared.set).await.map_err(written)?)
+            };
+            shell.remember(wish, newest, bundle, inputs);
+            return Ok(Delivered { written: stored, warnings });
+        }
+    }
+    let counted: Vec<Counted> = revisions.iter().map(|set| count(set)).collect();
+    let next = desired.numbered(next_number(&counted), system).map_err(refused).map_err(about)?;
+    let stored = shell.writer.create(&next, &expired(&counted), &inputs).await.map_err(written)?;
+    tracing::info!(
+        extension = wish.name,
+        revision = stored.name_any(),
+        bundle = bundle.name,
+        "revision created"
+    );
+    shell.remember(wish, &stored, bundle, inputs);
+    Ok(Delivered { written: Some(stored), warnings })
+}
+
+/// Whether the newest revision was made from the same bundle and the same inputs: this process remembers, or the
+/// revision's Secrets say so.
+async fn holds(
+    shell: &Shell,
+    newest: &ClusterObjectSet,
+    bundle: &BundleFacts,
+    inputs: &str,
+) -> Result<bool, Failure> {
+    if !revision::is_active(newest) || !revision::facts(newest).bundle.is_same(bundle) {
+        return Ok(false);
+    }
+    if let Some(verified) = shell.verified(newest) {
+        return Ok(verified.inputs == inputs);
+    }
+    let found = shell.writer.own_secrets(newest).await.map_err(written)?;
+    Ok(found.as_deref() == Some(inputs))
+}
+
+/// The content is right; only the settings that live beside it may differ.
+async fn settle(
+    shell: &Shell,
+    wish: &Wish,
+    newest: &ClusterObjectSet,
+    inputs: &str,
+) -> Result<Delivered, Failure> {
+    let bundle = revision::facts(newest).bundle;
+    let mut delivered = Delivered::nothing();
+    if newest.spec.progress_deadline_minutes != wish.progress_deadline_minutes {
+        let mut wanted = newest.clone();
+        wanted.spec.progress_deadline_minutes = wish.progress_deadline_minutes;
+        wanted.status = None;
+        wanted.metadata = super::desired::applied_metadata(&newest.metadata);
+        delivered.written = Some(shell.writer.update(&wanted).await.map_err(written)?);
+    }
+    shell.remember(wish, newest, &bundle, inputs.to_owned());
+    Ok(delivered)
+}
+
+fn count(set: &ClusterObjectSet) -> Counted {
+    Counted {
+        name: set.name_any(),
+        number: set.spec.revision,
+        archived: set.spec.lifecycle_state == olm_api::cluster_object_set::LifecycleState::Archived,
+        succeeded: set.status.as_ref().is_some_and(|status| {
+            olm_api::condition::is_true(&status.conditions, olm_api::condition::SUCCEEDED)
+        }),
+    }
+}
+
+fn refused(error: DesiredError) -> Failure {
+    Failure::new(Class::NeedsChange, error.to_string())
+}
+
+fn written(error: WriteError) -> Failure {
+    Failure::new(Class::Transient, error.to_string())
+}
+
+/// Remembered for the extension with this UID.
+impl Verified {
+    /// Whether it is about this revision.
+    #[must_use]
+    pub fn is_about(&self, set: &ClusterObjectSet) -> bool {
+        self.revision_uid.as_deref() == set.metadata.uid.as_deref()
+    }
+}

@@ -1,0 +1,163 @@
+//! The ClusterExtension controller: from wish to revision, and an honest status.
+
+pub mod attempt;
+pub mod deliver;
+pub mod deprecation;
+pub mod desired;
+pub mod preflight;
+pub mod reconcile;
+pub mod resolve;
+pub mod revision;
+pub mod shell;
+pub mod status;
+pub mod uninstall;
+pub mod validate;
+pub mod writer;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt as _};
+use kube::ResourceExt as _;
+use kube::core::DeserializeGuard;
+use kube::runtime::controller::{self, Action, applier};
+use kube::runtime::reflector::ObjectRef;
+use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
+
+use self::reconcile::{ReconcileError, reconcile};
+use self::shell::Shell;
+use crate::catalogs::CatalogFacts;
+use crate::watch::when_changed;
+
+/// Name of the controller in metrics and logs.
+pub const NAME: &str = "controller-operator-cluster-extension-controller";
+/// Extensions that are worked on at the same time, so that one slow registry does not stall the others.
+const WORKERS: u16 = 16;
+/// Events of one object within this time are one reconcile.
+const DEBOUNCE: Duration = Duration::from_millis(20);
+
+/// What can wake the controller.
+pub struct Feeds {
+    /// Extensions: their own changes.
+    pub extensions: BoxStream<'static, DeserializeGuard<ClusterExtension>>,
+    /// Revisions: their status is mirrored, and their disappearance is waited for.
+    pub revisions: BoxStream<'static, DeserializeGuard<ClusterObjectSet>>,
+    /// Catalogs: new content, priorities, labels and availability may change every choice.
+    pub catalogs: BoxStream<'static, DeserializeGuard<ClusterCatalog>>,
+}
+
+/// Runs until `stop` resolves; running passes are finished first.
+pub async fn run(shell: Arc<Shell>, feeds: Feeds, stop: impl Future<Output = ()> + Send + 'static) {
+    let queue = wakes(&shell, feeds).take_until(stop);
+    let config = controller::Config::default().concurrency(WORKERS).debounce(DEBOUNCE);
+    let store = shell.extensions.clone();
+    let passes = applier(pass, error_policy, shell, store, queue, config);
+    passes
+        .for_each(|result| async {
+            if let Err(controller::Error::QueueError(never) | controller::Error::ReconcilerFailed(never, _)) =
+                result.map_err(only_internal)
+            {
+                match never {}
+            }
+        })
+        .await;
+}
+
+/// Errors of single passes are logged where they occur; what is left here concerns the machinery.
+fn only_internal(
+    error: controller::Error<ReconcileError, Infallible>,
+) -> controller::Error<Infallible, Infallible> {
+    match error {
+        controller::Error::ReconcilerFailed(_, object) | controller::Error::ObjectNotFound(object) => {
+            controller::Error::ObjectNotFound(object)
+        }
+        controller::Error::QueueError(never) => match never {},
+        controller::Error::RunnerError(error) => {
+            tracing::error!(%error, "controller queue failed");
+            controller::Error::RunnerError(error)
+        }
+    }
+}
+
+/// One pass on the whole runtime, not on the queue's task alone.
+fn pass(
+    extension: Arc<DeserializeGuard<ClusterExtension>>,
+    shell: Arc<Shell>,
+) -> BoxFuture<Result<Action, ReconcileError>> {
+    let name = extension.name_any();
+    Box::pin(async move {
+        let span = tracing::info_span!("extension", name);
+        let task = tokio::spawn(tracing::Instrument::instrument(reconcile(extension, shell), span));
+        task.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "pass did not end");
+            Ok(Action::requeue(Duration::from_secs(10)))
+        })
+    })
+}
+
+type BoxFuture<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
+
+fn error_policy(
+    extension: Arc<DeserializeGuard<ClusterExtension>>,
+    error: &ReconcileError,
+    shell: Arc<Shell>,
+) -> Action {
+    tracing::warn!(extension = extension.name_any(), %error, "pass failed");
+    Action::requeue(shell.backoff.failed(extension.uid().unwrap_or_default()))
+}
+
+/// Every wake-up as the extension to look at.
+fn wakes(
+    shell: &Arc<Shell>,
+    feeds: Feeds,
+) -> impl Stream<Item = Result<ObjectRef<DeserializeGuard<ClusterExtension>>, Infallible>> + Send + 'static {
+    // what a user, GitOps or the garbage collector changes; not the status that we write ourselves
+    let own = when_changed(feeds.extensions, |extension| {
+        (
+            extension.meta_generation(),
+            extension.annotations().clone(),
+            extension.labels().clone(),
+            extension.finalizers().to_vec(),
+        )
+    })
+    .map(|extension| ObjectRef::from_obj(&extension));
+
+    let revisions = feeds.revisions.flat_map(|set| {
+        let owners: Vec<_> = set
+            .owner_references()
+            .iter()
+            .filter(|owner| owner.kind == "ClusterExtension")
+            .map(|owner| ObjectRef::new(&owner.name))
+            .collect();
+        futures::stream::iter(owners)
+    });
+
+    let shell = Arc::clone(shell);
+    let catalogs = when_changed(feeds.catalogs, |catalog| {
+        catalog.0.as_ref().ok().map(|catalog| (CatalogFacts::of(catalog), requested(catalog)))
+    })
+    .flat_map(move |_| {
+        let all: Vec<_> =
+            shell.extensions.state().iter().map(|extension| ObjectRef::from_obj(&**extension)).collect();
+        futures::stream::iter(all)
+    });
+
+    futures::stream::select_all([own.boxed(), revisions.boxed(), catalogs.boxed()]).map(Ok)
+}
+
+fn requested(catalog: &ClusterCatalog) -> Option<String> {
+    catalog.annotations().get(olm_api::annotations::REQUESTED_AT).cloned()
+}
+
+/// `metadata.generation` of an object that may not fit its type.
+trait Generation {
+    fn meta_generation(&self) -> Option<i64>;
+}
+
+impl Generation for DeserializeGuard<ClusterExtension> {
+    fn meta_generation(&self) -> Option<i64> {
+        kube::Resource::meta(self).generation
+    }
+}

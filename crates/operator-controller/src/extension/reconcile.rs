@@ -1,0 +1,172 @@
+//! One pass over a ClusterExtension: gather, validate, resolve, deliver, report.
+//!
+//! The story of the controller in one function; every decision in it is made elsewhere. Rule: resolution §3.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use kube::core::DeserializeGuard;
+use kube::runtime::controller::Action;
+use kube::{Api, ResourceExt as _};
+use olm_api::{ClusterExtension, ClusterObjectSet, finalizers};
+use serde_json::json;
+
+use super::attempt::{Attempt, Class, Failure, Progress};
+use super::deliver::deliver;
+use super::deprecation::Learnt;
+use super::resolve::{Wanted, wanted};
+use super::shell::Shell;
+use super::validate::{Wish, validate};
+use super::{revision, status, uninstall};
+use crate::catalogs::facts::select;
+
+/// How long to wait for a change that only a user can make, before looking again.
+const SLOW: Duration = Duration::from_secs(600);
+
+/// An error that leaves no trace in the status because the status could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum ReconcileError {
+    /// Finalizers could not be changed.
+    #[error("error updating finalizers: {0}")]
+    Finalizers(#[source] kube::Error),
+    /// The status could not be written.
+    #[error("error updating status: {0}")]
+    Status(#[source] kube::Error),
+    /// Revisions could not be deleted.
+    #[error("error deleting revisions: {0}")]
+    Uninstall(#[source] kube::Error),
+}
+
+/// One pass.
+///
+/// # Errors
+/// When the apiserver refuses what must be written; the caller tries again with backoff.
+pub async fn reconcile(
+    guarded: Arc<DeserializeGuard<ClusterExtension>>,
+    shell: Arc<Shell>,
+) -> Result<Action, ReconcileError> {
+    let extension = match &guarded.0 {
+        Ok(extension) => extension,
+        Err(unreadable) => {
+            tracing::error!(extension = unreadable.metadata.name, error = %unreadable.error, "object cannot be read");
+            return Ok(Action::await_change());
+        }
+    };
+    let uid = extension.uid().unwrap_or_default();
+    let revisions = shell.revisions_of(&extension.name_any(), &uid);
+    if extension.metadata.deletion_timestamp.is_some() {
+        return uninstall::uninstall(extension, &revisions, &shell).await;
+    }
+    ensure_finalizers(extension, &shell).await?;
+
+    let attempt = match validate(extension) {
+        Ok(wish) => attempt(&wish, &revisions, &shell).await,
+        Err(failure) => Attempt {
+            revisions: revision::states(revisions.iter().map(AsRef::as_ref)),
+            deprecations: Learnt::Nothing,
+            progress: Progress::Invalid(failure),
+        },
+    };
+    report(extension, &attempt, &shell).await?;
+    Ok(next(&attempt, &uid, &shell))
+}
+
+/// Resolve and deliver: how far did we get?
+async fn attempt(wish: &Wish, revisions: &[Arc<ClusterObjectSet>], shell: &Shell) -> Attempt {
+    let states = revision::states(revisions.iter().map(AsRef::as_ref));
+    if wish.paused {
+        return Attempt { revisions: states, deprecations: Learnt::Nothing, progress: Progress::Paused };
+    }
+    let catalogs = shell.all_catalogs();
+    let selected = select(&catalogs, &wish.selector);
+    let sources = shell.packages.sources(&selected, &wish.package, states.newest().is_some()).await;
+    let resolved = wanted(wish, &states, &sources, shell.settings.separate_release);
+    let (states, progress) = match resolved.wanted {
+        Err(failure) => (states, Progress::Failed(failure)),
+        Ok(Wanted::Kept(bundle)) => (states, Progress::Applied { wanted: bundle }),
+        Ok(Wanted::Chosen(bundle)) => match deliver(shell, wish, &bundle, revisions).await {
+            Ok(delivered) => {
+                let states = match &delivered.written {
+                    Some(written) => revision::states(with(revisions, written)),
+                    None => states,
+                };
+                (states, Progress::Applied { wanted: bundle })
+            }
+            Err(failure) => (states, Progress::Failed(failure)),
+        },
+    };
+    Attempt { revisions: states, deprecations: resolved.learnt, progress }
+}
+
+/// The revisions with the one that was just written, which the cache may not show yet.
+fn with<'a>(
+    revisions: &'a [Arc<ClusterObjectSet>],
+    written: &'a ClusterObjectSet,
+) -> impl Iterator<Item = &'a ClusterObjectSet> {
+    revisions
+        .iter()
+        .map(AsRef::as_ref)
+        .filter(|set| set.metadata.name != written.metadata.name)
+        .chain(std::iter::once(written))
+}
+
+async fn ensure_finalizers(extension: &ClusterExtension, shell: &Shell) -> Result<(), ReconcileError> {
+    let wanted = [finalizers::CLEANUP_UNPACK_CACHE, finalizers::CLEANUP_CONTENT_MANAGER_CACHE];
+    let present = extension.finalizers();
+    if wanted.iter().all(|wanted| present.iter().any(|found| found == wanted)) {
+        return Ok(());
+    }
+    let mut all = present.to_vec();
+    all.extend(
+        wanted.iter().filter(|wanted| !present.iter().any(|found| found == *wanted)).map(|w| (*w).to_owned()),
+    );
+    patch_finalizers(extension, &all, shell).await
+}
+
+/// Replaces the finalizers, unless the object changed meanwhile.
+pub(super) async fn patch_finalizers(
+    extension: &ClusterExtension,
+    all: &[String],
+    shell: &Shell,
+) -> Result<(), ReconcileError> {
+    let api: Api<ClusterExtension> = Api::all(shell.client.clone());
+    let patch = json!({"metadata": {"resourceVersion": extension.resource_version(), "finalizers": all}});
+    match api.patch_metadata(&extension.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await {
+        Err(error) if !super::writer::is_not_found(&error) => Err(ReconcileError::Finalizers(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Writes the status, if it differs.
+pub(super) async fn report(
+    extension: &ClusterExtension,
+    attempt: &Attempt,
+    shell: &Shell,
+) -> Result<(), ReconcileError> {
+    let generation = extension.metadata.generation.unwrap_or_default();
+    let before = extension.status.as_ref();
+    let derived =
+        status::derive(attempt, before, generation, shell.settings.separate_release, Timestamp::now());
+    let api: Api<ClusterExtension> = Api::all(shell.client.clone());
+    olm_runtime::write_status(&api, extension, before, &derived).await.map_err(ReconcileError::Status)?;
+    Ok(())
+}
+
+/// When to look again without a change.
+fn next(attempt: &Attempt, uid: &str, shell: &Shell) -> Action {
+    let class = match &attempt.progress {
+        Progress::Invalid(Failure { class, .. })
+        | Progress::RevisionsUnreadable(Failure { class, .. })
+        | Progress::Failed(Failure { class, .. }) => *class,
+        Progress::Applied { .. } | Progress::Paused | Progress::Uninstalling { .. } => {
+            shell.backoff.forget(&uid.to_owned());
+            return Action::await_change();
+        }
+    };
+    match class {
+        Class::Transient => Action::requeue(shell.backoff.failed(uid.to_owned())),
+        Class::NeedsChange | Class::Blocked | Class::InvalidConfiguration => Action::requeue(SLOW),
+    }
+}

@@ -1,0 +1,138 @@
+//! From wish and catalogs to the wanted bundle: the resolver's answer, or the bundle that is there already. Pure.
+//!
+//! Rules: resolution §4, decisions 5, 6 and 7.
+
+use olm_api::cluster_extension::UpgradeConstraintPolicy;
+use olm_resolver::{
+    CatalogSource, Fallback, FallbackFacts, Installed, Outcome, Policy, Report, Request, Resolution,
+    ResolveError, Retry, deprecation_source, deprecations, fallback, resolve,
+};
+
+use super::attempt::{BundleFacts, Class, Failure, RevisionStates};
+use super::deprecation::Learnt;
+use super::validate::Wish;
+
+/// What resolution came to.
+#[derive(Debug)]
+pub struct Resolved {
+    /// The wanted bundle, or why there is none.
+    pub wanted: Result<Wanted, Failure>,
+    /// What is known of deprecations.
+    pub learnt: Learnt,
+    /// Every candidate and the rule that kept or dropped it.
+    pub report: Option<Report>,
+}
+
+/// The wanted bundle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wanted {
+    /// Chosen from the catalogs.
+    Chosen(BundleFacts),
+    /// No catalog could be asked; what is there stays and is maintained.
+    Kept(BundleFacts),
+}
+
+impl Wanted {
+    /// The bundle.
+    #[must_use]
+    pub fn bundle(&self) -> &BundleFacts {
+        match self {
+            Self::Chosen(bundle) | Self::Kept(bundle) => bundle,
+        }
+    }
+}
+
+/// Resolves `wish` over `sources` (the selected, available catalogs).
+#[must_use]
+pub fn wanted(
+    wish: &Wish,
+    states: &RevisionStates,
+    sources: &[CatalogSource],
+    separate_release: bool,
+) -> Resolved {
+    let installed = match states.installed.as_ref().map(|revision| recorded(&revision.bundle)).transpose() {
+        Ok(installed) => installed,
+        Err(error) => {
+            let failure = failure(&error);
+            return Resolved {
+                wanted: Err(failure),
+                learnt: learnt(wish, sources, None, None),
+                report: None,
+            };
+        }
+    };
+    let request = Request {
+        package: wish.package.clone(),
+        channels: wish.channels.clone(),
+        range: wish.range.clone(),
+        policy: match wish.policy {
+            UpgradeConstraintPolicy::CatalogProvided => Policy::CatalogProvided,
+            UpgradeConstraintPolicy::SelfCertified => Policy::SelfCertified,
+        },
+        installed: installed.clone(),
+    };
+    let Outcome { result, report } = resolve(&request, sources);
+    let learnt = learnt(wish, sources, result.as_ref().ok(), installed.as_ref());
+    let wanted = match result {
+        Ok(resolution) => Ok(Wanted::Chosen(facts(&resolution, separate_release))),
+        Err(error) => keep(wish, states, sources).map(Wanted::Kept).ok_or_else(|| failure(&error)),
+    };
+    Resolved { wanted, learnt, report: Some(report) }
+}
+
+/// The newest bundle on its way or installed, when no catalog can be asked and the range still holds (decision 6).
+fn keep(wish: &Wish, states: &RevisionStates, sources: &[CatalogSource]) -> Option<BundleFacts> {
+    let newest = states.newest()?;
+    let present = recorded(&newest.bundle).ok()?;
+    let facts = FallbackFacts {
+        installed: Some(&present),
+        range: wish.range.as_ref(),
+        readable_catalogs: sources.iter().filter(|source| source.content.is_ok()).count(),
+    };
+    match fallback(&facts) {
+        Fallback::KeepInstalled => Some(newest.bundle.clone()),
+        Fallback::Retry(_) => None,
+    }
+}
+
+fn recorded(bundle: &BundleFacts) -> Result<Installed, ResolveError> {
+    Installed::parse(&bundle.name, &bundle.version, bundle.release.as_deref())
+}
+
+fn failure(error: &ResolveError) -> Failure {
+    let class = match error.retry() {
+        Retry::OnChange => Class::NeedsChange,
+        Retry::Backoff => Class::Transient,
+    };
+    Failure::new(class, error.condition_message())
+}
+
+fn facts(resolution: &Resolution, separate_release: bool) -> BundleFacts {
+    let found = &resolution.version;
+    let (version, release) = if separate_release {
+        (found.version.to_string(), found.release.as_ref().map(ToString::to_string))
+    } else {
+        (found.folded().to_string(), None)
+    };
+    BundleFacts {
+        name: resolution.bundle.to_string(),
+        package: resolution.package.to_string(),
+        version,
+        release,
+        reference: resolution.image.clone(),
+    }
+}
+
+fn learnt(
+    wish: &Wish,
+    sources: &[CatalogSource],
+    chosen: Option<&Resolution>,
+    installed: Option<&Installed>,
+) -> Learnt {
+    let name = installed.map(|installed| &installed.name);
+    match deprecation_source(sources, chosen.map(|resolution| &resolution.catalog), installed) {
+        Some(graph) => Learnt::Known(deprecations(Some(graph), &wish.channels, name)),
+        None if sources.iter().any(|source| source.content.is_err()) => Learnt::Nothing,
+        None => Learnt::Gone,
+    }
+}
