@@ -3,7 +3,7 @@
 # standard output; progress goes to standard error).
 #
 # Each folder beside this file with a go.mod is one Go module: the programs are its `tool` directives, and the module's own
-# main package (named like the folder) if it has one. hack/oracles/ counts as one more. A `build.conf` in the folder may say
+# main package (named like the folder) if it has one; so are the folders of hack/oracles/. A `build.conf` in the folder may say
 # `tags=…` and `ldflags=…`. Adding a tool is adding a folder.
 #
 # Where: ${XDG_CACHE_HOME:-$HOME/.cache}/olm-rs/tools/<hash of all module files>/bin. A module is built once for its own
@@ -26,7 +26,7 @@ command -v go >/dev/null || fail "the Go tool chain is needed to build them; ins
 export GOWORK=off CGO_ENABLED=0
 
 modules=()
-for dir in "$here"/*/ "$root"/hack/oracles/; do
+for dir in "$here"/*/ "$root"/hack/oracles/*/; do
     dir=${dir%/}
     [ -f "$dir/go.mod" ] || continue
     name=$(basename "$dir")
@@ -45,12 +45,12 @@ if [ -n "${KUBEBUILDER_ASSETS:-}" ]; then
     done
 fi
 
-# the hash of what decides a module's programs: its files (not documentation), this script, the Go version and platform
+# the hash of what decides a module's programs: its files (not documentation), the flags below, the Go version and platform
 hash_of() {
     local dir=$1
     {
         go env GOVERSION GOOS GOARCH
-        cat "$here/build.sh"
+        echo "-trimpath -s -w, no cgo"
         cd "$dir"
         find . -type f ! -name '*.md' ! -name '*_test.go' -print | LC_ALL=C sort | while read -r file; do
             printf '%s\n' "$file"
@@ -73,10 +73,10 @@ programs_of() {
     )
 }
 
-# k8s.io/…/cmd/kubectl -> kubectl; …/server/v3 -> etcd; . -> the folder's name
+# k8s.io/…/cmd/kubectl -> kubectl; …/server/v3 -> etcd; . -> the folder's name (hack/oracles/x -> oracle-x)
 program_name() {
     case $2 in
-        .) basename "$1" ;;
+        .) case $1 in */oracles/*) printf 'oracle-' ;; esac; basename "$1" ;;
         go.etcd.io/etcd/server/v3) echo etcd ;;
         *) basename "$2" ;;
     esac
