@@ -13,6 +13,8 @@ mod meta;
 mod package;
 pub mod property;
 pub mod schema;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod wire;
 
 pub use catalog::{Catalog, load_dir, load_dir_leniently, load_files, load_files_leniently};
