@@ -40,6 +40,7 @@ mod properties;
 mod reader;
 mod registry;
 mod render;
+mod v1beta1;
 mod validate;
 
 pub use config::{Config, ConfigError, DeploymentConfig, config_schema};

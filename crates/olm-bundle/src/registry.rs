@@ -14,8 +14,10 @@ use olm_yaml::{Documents, Limits, ReadError};
 use serde_json::Value;
 
 use crate::csv::{Csv, undeclared};
+use crate::kinds;
 use crate::kube::{ShapeError, component, conform};
 use crate::properties;
+use crate::v1beta1;
 
 const ANNOTATIONS: &str = "metadata/annotations.yaml";
 const PROPERTIES: &str = "metadata/properties.yaml";
@@ -312,11 +314,9 @@ fn objects(path: &str, content: &[u8]) -> Result<Vec<Object>, String> {
 fn flatten(path: &str, value: Value, depth: usize, found: &mut Vec<Object>) -> Result<(), String> {
     let mut object =
         Object::from_value(value).map_err(|error| format!("unable to decode {path:?}: {error}"))?;
-    for (member, name) in [("kind", "Kind"), ("apiVersion", "apiVersion")] {
-        if object.0.get(member).and_then(Value::as_str).is_none_or(str::is_empty) {
-            let text: String = olm_core::go_json_string(&object.to_value()).chars().take(100).collect();
-            return Err(format!("unable to decode {path:?}: Object '{name}' is missing in '{text}'"));
-        }
+    if object.kind().is_empty() {
+        let text: String = olm_core::go_json_string(&object.to_value()).chars().take(100).collect();
+        return Err(format!("unable to decode {path:?}: Object 'Kind' is missing in '{text}'"));
     }
     if !object.kind().ends_with("List") || !object.0.get("items").is_some_and(Value::is_array) {
         found.push(object);
@@ -349,7 +349,14 @@ struct Classified {
 /// Sorts objects by kind; the group is not looked at.
 fn classify(manifests: Vec<Manifest>, warnings: &mut Vec<String>) -> Result<Classified, ParseError> {
     let mut classified = Classified { csvs: Vec::new(), crds: Vec::new(), others: Vec::new() };
-    for Manifest { path, object } in manifests {
+    for Manifest { path, mut object } in manifests {
+        if object.api_version().is_empty()
+            && let Some(usual) = kinds::usual_api_version(object.kind())
+        {
+            let (kind, name) = (object.kind(), object.name());
+            warnings.push(format!("{path}: {kind} {name:?} has no apiVersion; {usual} is taken"));
+            object.0.insert("apiVersion".to_owned(), usual.into());
+        }
         let wrong = |error: ShapeError| ParseError::Objects {
             path: path.clone(),
             message: error.to_string(),
@@ -358,6 +365,13 @@ fn classify(manifests: Vec<Manifest>, warnings: &mut Vec<String>) -> Result<Clas
         match object.kind() {
             "ClusterServiceVersion" => classified.csvs.push(Csv::read(object, warnings).map_err(wrong)?),
             "CustomResourceDefinition" => {
+                if v1beta1::upgrade(&mut object) {
+                    let name = object.name();
+                    warnings.push(format!(
+                        "{path}: CustomResourceDefinition {name:?} is apiextensions.k8s.io/v1beta1, which clusters no \
+                         longer serve; it is rendered as v1"
+                    ));
+                }
                 let mut value = object.into_value();
                 let conformed = conform(&mut value, component::CRD, "").map_err(wrong)?;
                 let mut crd = Object::from_value(value).unwrap_or_default();

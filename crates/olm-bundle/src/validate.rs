@@ -1,7 +1,7 @@
 //! The checks of a bundle's own consistency: all run, findings are listed in this order. Rule: bundle-rendering §7.
 //!
 //! The first thirteen and their messages are the reference's. The rest refuse what no API server would accept or what
-//! the reference silently ignores (§16: 5, 9, 15, 31, 32).
+//! the reference silently ignores (§16: 5, 7, 9, 15, 31).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::registry::RegistryV1;
 
 /// Everything that is wrong with the bundle, in the order of the checks.
 pub fn validate(bundle: &RegistryV1) -> Vec<String> {
-    let checks: [fn(&RegistryV1, &mut Vec<String>); 18] = [
+    let checks: [fn(&RegistryV1, &mut Vec<String>); 17] = [
         deployment_names_are_unique,
         deployment_names_are_subdomains,
         crd_names_are_unique,
@@ -32,7 +32,6 @@ pub fn validate(bundle: &RegistryV1) -> Vec<String> {
         webhook_types_are_known,
         webhook_names_have_three_segments,
         webhook_ports_agree,
-        crds_are_v1,
         webhook_services_are_distinct,
     ];
     let mut findings = Vec::new();
@@ -264,18 +263,6 @@ fn webhook_ports_agree(bundle: &RegistryV1, findings: &mut Vec<String>) {
             findings.push(format!(
                 "webhooks '{}' and '{}' of deployment '{}' share port {} with different target ports {first_target} and {target}",
                 first.generate_name, webhook.generate_name, webhook.deployment, webhook.port()
-            ));
-        }
-    }
-}
-
-fn crds_are_v1(bundle: &RegistryV1, findings: &mut Vec<String>) {
-    for crd in &bundle.crds {
-        if crd.api_version() == "apiextensions.k8s.io/v1beta1" {
-            findings.push(format!(
-                "custom resource definition '{}' is apiextensions.k8s.io/v1beta1, which clusters no longer serve; the bundle \
-                 must ship apiextensions.k8s.io/v1",
-                crd.name()
             ));
         }
     }

@@ -1,0 +1,145 @@
+//! CustomResourceDefinitions of `apiextensions.k8s.io/v1beta1`, told again as `v1`: clusters no longer serve v1beta1, and
+//! the reference emits v1 content under the old name, which nothing accepts (defect 32 of §16).
+//!
+//! Only what v1 says elsewhere is moved: one version, schema, subresources and columns for all versions, the conversion
+//! webhook. Unknown members of custom resources stay kept where v1beta1 kept them.
+
+use olm_core::Object;
+use serde_json::{Map, Value, json};
+
+const V1: &str = "apiextensions.k8s.io/v1";
+
+/// Tells a v1beta1 definition as v1; says whether there was anything to do.
+pub(crate) fn upgrade(crd: &mut Object) -> bool {
+    if crd.api_version() != "apiextensions.k8s.io/v1beta1" {
+        return false;
+    }
+    crd.0.insert("apiVersion".to_owned(), V1.into());
+    let Some(Value::Object(spec)) = crd.0.get_mut("spec") else { return true };
+    let common_schema = spec.remove("validation").filter(|schema| !schema.is_null());
+    let common_subresources = spec.remove("subresources").filter(|value| !value.is_null());
+    let common_columns = spec.remove("additionalPrinterColumns").filter(|value| !value.is_null());
+    // v1beta1 keeps unknown members unless told otherwise, v1 says so in the schema
+    let keep_unknown = !matches!(spec.remove("preserveUnknownFields"), Some(Value::Bool(false)));
+    let only_version = spec.remove("version");
+    if spec.get("versions").and_then(Value::as_array).is_none_or(Vec::is_empty) {
+        let name = only_version.unwrap_or_else(|| "v1".into());
+        spec.insert("versions".to_owned(), json!([{"name": name, "served": true, "storage": true}]));
+    }
+    if let Some(Value::Array(versions)) = spec.get_mut("versions") {
+        for version in versions.iter_mut().filter_map(Value::as_object_mut) {
+            inherit(version, "schema", common_schema.as_ref());
+            inherit(version, "subresources", common_subresources.as_ref());
+            inherit(version, "additionalPrinterColumns", common_columns.as_ref());
+            rename_columns(version);
+            root_schema(version, keep_unknown);
+        }
+    }
+    upgrade_conversion(spec);
+    true
+}
+
+fn inherit(version: &mut Map<String, Value>, member: &str, common: Option<&Value>) {
+    if let Some(common) = common
+        && version.get(member).is_none_or(Value::is_null)
+    {
+        version.insert(member.to_owned(), common.clone());
+    }
+}
+
+fn rename_columns(version: &mut Map<String, Value>) {
+    let Some(Value::Array(columns)) = version.get_mut("additionalPrinterColumns") else { return };
+    for column in columns.iter_mut().filter_map(Value::as_object_mut) {
+        if let Some(path) = column.remove("JSONPath") {
+            column.insert("jsonPath".to_owned(), path);
+        }
+    }
+}
+
+/// v1 demands a schema whose root has a type.
+fn root_schema(version: &mut Map<String, Value>, keep_unknown: bool) {
+    let schema = version.entry("schema").or_insert(Value::Null);
+    if !schema.is_object() {
+        *schema = json!({});
+    }
+    let Some(members) = schema.as_object_mut() else { return };
+    let root = members.entry("openAPIV3Schema").or_insert(Value::Null);
+    if !root.is_object() {
+        *root = json!({});
+    }
+    let Some(root) = root.as_object_mut() else { return };
+    root.entry("type").or_insert_with(|| "object".into());
+    if keep_unknown {
+        root.insert("x-kubernetes-preserve-unknown-fields".to_owned(), true.into());
+    }
+}
+
+fn upgrade_conversion(spec: &mut Map<String, Value>) {
+    let Some(Value::Object(conversion)) = spec.get_mut("conversion") else { return };
+    let client = conversion.remove("webhookClientConfig").filter(|value| !value.is_null());
+    let versions = conversion.remove("conversionReviewVersions").filter(|value| !value.is_null());
+    if let Some(client) = client {
+        // v1beta1 assumes its own version of the review where none is named
+        let versions = versions.unwrap_or_else(|| json!(["v1beta1"]));
+        conversion.insert(
+            "webhook".to_owned(),
+            json!({"clientConfig": client, "conversionReviewVersions": versions}),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn upgraded(spec: Value) -> Value {
+        let crd = json!({"apiVersion": "apiextensions.k8s.io/v1beta1", "spec": spec});
+        let mut crd = Object::from_value(crd).unwrap();
+        assert!(upgrade(&mut crd));
+        assert_eq!(crd.api_version(), V1);
+        crd.0.remove("spec").unwrap()
+    }
+
+    #[test]
+    fn one_version_without_schema_keeps_unknown_members() {
+        assert_eq!(
+            upgraded(json!({"group": "g", "version": "v1", "subresources": {"status": {}}})),
+            json!({"group": "g", "versions": [{
+                "name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+            }]})
+        );
+    }
+
+    #[test]
+    fn common_members_go_to_every_version_that_has_none() {
+        let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"a": {"type": "string"}}}});
+        let own = json!({"openAPIV3Schema": {"type": "object"}});
+        assert_eq!(
+            upgraded(json!({
+                "preserveUnknownFields": false, "version": "v2", "validation": schema,
+                "additionalPrinterColumns": [{"name": "A", "type": "string", "JSONPath": ".a"}],
+                "conversion": {"strategy": "Webhook", "webhookClientConfig": {"url": "https://x"}},
+                "versions": [{"name": "v2", "served": true, "storage": true}, {"name": "v1", "schema": own}],
+            })),
+            json!({
+                "conversion": {"strategy": "Webhook", "webhook": {
+                    "clientConfig": {"url": "https://x"}, "conversionReviewVersions": ["v1beta1"]}},
+                "versions": [
+                    {"name": "v2", "served": true, "storage": true, "schema": schema,
+                     "additionalPrinterColumns": [{"name": "A", "type": "string", "jsonPath": ".a"}]},
+                    {"name": "v1", "schema": own,
+                     "additionalPrinterColumns": [{"name": "A", "type": "string", "jsonPath": ".a"}]},
+                ],
+            })
+        );
+    }
+
+    #[test]
+    fn v1_is_left_alone() {
+        let mut crd = Object::from_value(json!({"apiVersion": V1, "spec": {"version": "v1"}})).unwrap();
+        let before = crd.clone();
+        assert!(!upgrade(&mut crd));
+        assert_eq!(crd, before);
+    }
+}

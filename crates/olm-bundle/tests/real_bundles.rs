@@ -1,0 +1,90 @@
+//! Every real bundle of the shared sample renders, or is refused by a rule; what comes out is held in one snapshot.
+//!
+//! The sample is not part of the repository: without it the test says so and proves nothing.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use olm_bundle::{CertProvider, RegistryV1, RenderOptions, render_with_report};
+use serde_json::json;
+
+/// The folder with shared test data: `OLM_SHARED`, or `shared` beside the repository.
+fn shared() -> Option<PathBuf> {
+    let given = std::env::var_os("OLM_SHARED").map(PathBuf::from);
+    let folder = given.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"));
+    folder.join("data/bundles").is_dir().then_some(folder)
+}
+
+fn bundles(shared: &Path) -> Vec<(String, PathBuf)> {
+    let mut found = Vec::new();
+    for package in std::fs::read_dir(shared.join("data/bundles")).unwrap() {
+        let package = package.unwrap().path();
+        for version in std::fs::read_dir(&package).unwrap() {
+            let version = version.unwrap().path();
+            let name = format!(
+                "{}/{}",
+                package.file_name().unwrap().to_string_lossy(),
+                version.file_name().unwrap().to_string_lossy()
+            );
+            found.push((name, version));
+        }
+    }
+    found.sort();
+    found
+}
+
+fn options(bundle: &RegistryV1, provider: CertProvider) -> RenderOptions {
+    let mut options = RenderOptions::new("operators");
+    options.cert_provider = Some(provider);
+    if !bundle.csv.install_modes.supports(olm_bundle::InstallMode::AllNamespaces) {
+        options.config = Some(json!({"watchNamespace": "operators"}));
+    }
+    options
+}
+
+#[test]
+fn real_bundles_render() {
+    let Some(shared) = shared() else {
+        println!("SKIPPED: no shared data; set OLM_SHARED to the folder that holds data/bundles");
+        return;
+    };
+    let mut report = String::new();
+    let found = bundles(&shared);
+    assert_eq!(found.len(), 20, "the sample is whole");
+    for (name, folder) in found {
+        let bundle = RegistryV1::load_dir(&folder).unwrap_or_else(|error| panic!("{name}: {error}"));
+        writeln!(report, "{name}: package {}, csv {}", bundle.package_name, bundle.csv.name).unwrap();
+        match render_with_report(&bundle, &options(&bundle, CertProvider::CertManager)) {
+            Err(error) => writeln!(report, "  refused: {error}").unwrap(),
+            Ok(rendered) => {
+                let again =
+                    render_with_report(&bundle, &options(&bundle, CertProvider::CertManager)).unwrap();
+                let bytes = |objects: &[olm_core::Object]| {
+                    objects
+                        .iter()
+                        .map(|object| olm_core::go_json_string(&object.to_value()))
+                        .collect::<Vec<_>>()
+                };
+                assert_eq!(
+                    bytes(&rendered.objects),
+                    bytes(&again.objects),
+                    "{name} renders to the same bytes"
+                );
+                let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+                for object in &rendered.objects {
+                    *kinds.entry(object.kind()).or_default() += 1;
+                }
+                let kinds: Vec<_> = kinds.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+                writeln!(report, "  {} objects: {}", rendered.objects.len(), kinds.join(", ")).unwrap();
+                for object in &rendered.objects {
+                    writeln!(report, "    {}", object.key()).unwrap();
+                }
+                for warning in &rendered.warnings {
+                    writeln!(report, "  warning: {warning}").unwrap();
+                }
+            }
+        }
+    }
+    insta::assert_snapshot!(report);
+}
