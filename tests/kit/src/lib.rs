@@ -62,6 +62,7 @@ mod ports;
 mod process;
 pub mod registry;
 mod run_dir;
+pub mod sample;
 mod stack;
 mod tools;
 mod wait;

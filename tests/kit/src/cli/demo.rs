@@ -9,15 +9,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
-use olm_kit::{
-    BundleImage, Ca, CatalogImage, Cluster, Options, Process, Program, Registry, Tools, Wait, condition,
-    repository,
-};
+use olm_kit::{Ca, Cluster, Options, Process, Program, Registry, Tools, Wait, condition, repository, sample};
 use serde_json::{Value, json};
 
 use super::{Home, interruption, say, step};
 
-const VERSIONS: [&str; 5] = ["1.0.0", "1.0.1", "1.1.0", "2.0.0", "2.1.0-rc.1"];
 const LIMIT: Duration = Duration::from_secs(120);
 
 pub(crate) fn down() -> Result<ExitCode> {
@@ -85,8 +81,8 @@ impl Demo {
         let registry_dir = dir.join("registry");
         let registry =
             step(2, 4, "starting an OCI registry", Registry::launch(&ca, Some(&registry_dir), false)).await?;
-        let push = format!("pushing {} bundle images and a catalog image", VERSIONS.len());
-        let catalog_image = step(3, 4, &push, push_images(&registry)).await?;
+        let push = format!("pushing {} bundle images and a catalog image", sample::VERSIONS.len());
+        let catalog_image = step(3, 4, &push, sample::push(&registry)).await?;
         let programs = (
             Program::catalogd_in(&cluster, &ca, Some(&dir.join("catalogd")))?,
             Program::operator_controller_in(&cluster, &ca, Some(&dir.join("operator-controller")))?,
@@ -206,7 +202,7 @@ impl Demo {
 
     /// A manifest of `hack/demo/cluster` with the image's name in it.
     fn manifest(&self, name: &str) -> Result<PathBuf> {
-        let text = std::fs::read_to_string(source().join("cluster").join(name))?;
+        let text = std::fs::read_to_string(sample::source().join("cluster").join(name))?;
         let path = self.dir.join(name);
         std::fs::write(&path, text.replace("${CATALOG_IMAGE}", &self.catalog_image))?;
         Ok(path)
@@ -296,7 +292,7 @@ impl Demo {
             }
         }
         found.sort();
-        let wanted = [("olm.bundle", VERSIONS.len()), ("olm.channel", 2), ("olm.package", 1)];
+        let wanted = [("olm.bundle", sample::VERSIONS.len()), ("olm.channel", 2), ("olm.package", 1)];
         let wanted = wanted.map(|(name, count)| (name.to_owned(), count));
         ensure!(found == wanted, "the catalog should hold {wanted:?}, but it holds {found:?}");
         say("  => one package, two channels, five bundles: ok");
@@ -313,38 +309,6 @@ impl Demo {
             })
             .concat()
     }
-}
-
-/// Pushes the sample operator; returns the catalog's image reference.
-async fn push_images(registry: &Registry) -> Result<String> {
-    let source = source();
-    let common = olm_kit::image::read_dir(&source.join("operator/common"), "")?;
-    let mut digests = Vec::new();
-    for version in VERSIONS {
-        let mut files = common.clone();
-        let own = source.join("operator").join(version);
-        if own.is_dir() {
-            files.extend(olm_kit::image::read_dir(&own, "")?);
-        }
-        for content in files.values_mut() {
-            *content = String::from_utf8(content.clone())?.replace("${VERSION}", version).into_bytes();
-        }
-        let image = BundleImage::from_files(files).image();
-        let pushed = registry.push("greeter-bundle", &format!("v{version}"), &image).await?;
-        digests.push((version, pushed.digest));
-    }
-    let mut text = std::fs::read_to_string(source.join("catalog/greeter/catalog.yaml"))?;
-    text = text.replace("${REGISTRY}", registry.address());
-    for (version, digest) in digests {
-        text = text.replace(&format!("${{DIGEST {version}}}"), &digest);
-    }
-    ensure!(!text.contains("${"), "the demo's catalog has a placeholder that nothing fills");
-    let catalog = CatalogImage::new().file("greeter/catalog.yaml", &text);
-    Ok(registry.push("greeter-catalog", "latest", &catalog.image()).await?.by_tag())
-}
-
-fn source() -> PathBuf {
-    repository().join("hack/demo")
 }
 
 fn is(object: &DynamicObject, kind: &str, status: &str, reason: &str) -> bool {
