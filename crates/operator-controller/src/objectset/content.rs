@@ -1,0 +1,188 @@
+//! The content of a revision: inline objects and objects in Secrets, read, checked and compared with what was recorded.
+//!
+//! Rule: revisions §5, with the better behaviours of §17 rows 10 and 24.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::Api;
+use kube::{Client, ResourceExt};
+use olm_api::ClusterObjectSet;
+use olm_core::{Object, ObjectKey};
+use olm_rollout::probe::Probe;
+use olm_rollout::{Phase, PhaseDigest, Protection, check_observed, phase_digest, unpack, validate};
+
+use super::convert;
+use super::errors::{is_code, text};
+use super::live::Place;
+use super::secrets::{Edition, Secrets};
+
+/// One object of the content, without its body.
+#[derive(Debug, Clone)]
+pub(super) struct Item {
+    pub(super) key: ObjectKey,
+    pub(super) protection: Protection,
+}
+
+/// What a revision consists of, without bodies: kept in memory as long as the revision is.
+#[derive(Debug, Default)]
+pub(super) struct Inventory {
+    pub(super) phases: Vec<(String, Vec<Item>)>,
+}
+
+/// The content with bodies: kept only while there is something to apply.
+#[derive(Debug)]
+pub(super) struct Content {
+    pub(super) inventory: std::sync::Arc<Inventory>,
+    /// Objects by phase, in the inventory's order.
+    pub(super) objects: Vec<Vec<Object>>,
+    pub(super) digests: Vec<PhaseDigest>,
+    pub(super) probes: Vec<Probe>,
+    /// Editions of the Secrets that were read, and whether the watch sees them.
+    pub(super) secrets: BTreeMap<Place, (Edition, bool)>,
+    /// What is wrong with it, found without asking the apiserver.
+    pub(super) invalid: Option<String>,
+}
+
+/// Why content cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ContentError {
+    /// Only a change of a Secret or the revision helps.
+    #[error("{0}")]
+    Blocked(String),
+    /// Worth another try.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl Content {
+    /// Reads and checks the content.
+    pub(super) async fn load(
+        revision: &ClusterObjectSet,
+        client: &Client,
+        system_namespace: &str,
+        watched: &Secrets,
+    ) -> Result<Self, ContentError> {
+        let place = |reference: &olm_api::cluster_object_set::ObjectReference| -> Place {
+            let namespace = reference.namespace.as_deref().filter(|namespace| !namespace.is_empty());
+            (namespace.unwrap_or(system_namespace).to_owned(), reference.name.clone())
+        };
+        let wanted: BTreeSet<Place> = revision
+            .spec
+            .phases
+            .iter()
+            .flat_map(|phase| &phase.objects)
+            .filter_map(|object| object.reference.as_ref().map(place))
+            .collect();
+        let mut secrets: BTreeMap<Place, Result<Secret, String>> = BTreeMap::new();
+        let mut editions = BTreeMap::new();
+        for (namespace, name) in wanted {
+            let api: Api<Secret> = Api::namespaced(client.clone(), &namespace);
+            let found = match api.get(&name).await {
+                Ok(secret) => {
+                    let edition = secret.uid().unwrap_or_default();
+                    let seen = secret.labels().contains_key(olm_api::labels::REVISION_NAME);
+                    editions.insert((namespace.clone(), name.clone()), (edition, seen));
+                    Ok(secret)
+                }
+                Err(error) if is_code(&error, 404) => {
+                    let seen = watched.edition(&(namespace.clone(), name.clone())).is_some();
+                    editions.insert((namespace.clone(), name.clone()), (Edition::default(), seen));
+                    Err(format!("getting Secret {namespace}/{name}: {}", text(&error)))
+                }
+                Err(error) => {
+                    return Err(ContentError::Failed(format!(
+                        "getting Secret {namespace}/{name}: {}",
+                        text(&error)
+                    )));
+                }
+            };
+            secrets.insert((namespace, name), found);
+        }
+        let mutable: Vec<String> = secrets
+            .iter()
+            .filter(|(_, secret)| secret.as_ref().is_ok_and(|secret| secret.immutable != Some(true)))
+            .map(|((namespace, name), _)| format!("{namespace}/{name}"))
+            .collect();
+        if !mutable.is_empty() {
+            return Err(ContentError::Blocked(format!(
+                "the following secrets are not immutable (referenced secrets must have immutable set to true): {}",
+                mutable.join(", ")
+            )));
+        }
+        let mut content = Self {
+            inventory: std::sync::Arc::default(),
+            objects: vec![],
+            digests: vec![],
+            probes: convert::probes(&revision.spec.progression_probes).map_err(ContentError::Failed)?,
+            secrets: editions,
+            invalid: None,
+        };
+        let mut inventory = Inventory::default();
+        let mut phases = vec![];
+        for phase in &revision.spec.phases {
+            let name = &phase.name;
+            let mut items = vec![];
+            let mut objects = vec![];
+            for entry in &phase.objects {
+                let object = match (&entry.object, &entry.reference) {
+                    (Some(inline), _) => Object(inline.clone()),
+                    (None, Some(reference)) => {
+                        resolve(&secrets, &place(reference), &reference.key).map_err(|problem| {
+                            ContentError::Failed(format!("resolving ref in phase {name:?}: {problem}"))
+                        })?
+                    }
+                    (None, None) => {
+                        return Err(ContentError::Failed(format!(
+                            "object in phase {name:?} has neither object nor ref"
+                        )));
+                    }
+                };
+                let protection = Protection::effective(
+                    entry.collision_protection.map(convert::protection),
+                    phase.collision_protection.map(convert::protection),
+                    Some(convert::protection(revision.spec.collision_protection)),
+                );
+                items.push(Item { key: object.key(), protection });
+                objects.push(object);
+            }
+            content.digests.push(phase_digest(name, &objects));
+            inventory.phases.push((name.clone(), items));
+            phases.push(Phase { name: name.clone(), objects });
+        }
+        let recorded: Vec<PhaseDigest> = revision
+            .status
+            .iter()
+            .flat_map(|status| &status.observed_phases)
+            .map(|phase| PhaseDigest { name: phase.name.clone(), digest: phase.digest.clone() })
+            .collect();
+        check_observed(&recorded, &content.digests)
+            .map_err(|changed| ContentError::Blocked(changed.to_string()))?;
+        content.invalid = validate(&revision.name_any(), revision.spec.revision, &phases);
+        content.objects = phases.into_iter().map(|phase| phase.objects).collect();
+        content.inventory = std::sync::Arc::new(inventory);
+        Ok(content)
+    }
+
+    /// The body of one object.
+    pub(super) fn object(&self, phase: usize, index: usize) -> Option<&Object> {
+        self.objects.get(phase)?.get(index)
+    }
+}
+
+fn resolve(
+    secrets: &BTreeMap<Place, Result<Secret, String>>,
+    place: &Place,
+    key: &str,
+) -> Result<Object, String> {
+    let (namespace, name) = place;
+    let secret = match secrets.get(place) {
+        Some(Ok(secret)) => secret,
+        Some(Err(problem)) => return Err(problem.clone()),
+        None => return Err(format!("getting Secret {namespace}/{name}: it was not asked for")),
+    };
+    let Some(value) = secret.data.as_ref().and_then(|data| data.get(key)) else {
+        return Err(format!("key {key:?} not found in Secret {namespace}/{name}"));
+    };
+    unpack(&value.0, key, &format!("{namespace}/{name}")).map_err(|error| error.to_string())
+}

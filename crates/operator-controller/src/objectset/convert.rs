@@ -1,0 +1,221 @@
+//! From the API's types to those of the pure engine.
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt;
+use olm_api::cluster_object_set::{
+    Assertion as ApiAssertion, CollisionProtection, LifecycleState, ProbeSelector, ProgressionProbe,
+};
+use olm_api::{ClusterObjectSet, labels};
+use olm_rollout::probe::{Assertion, Author, LabelSelector, Probe, Requirement, Selector};
+use olm_rollout::{Protection, RevisionFacts, Sibling, Us};
+
+/// The revision as the engine names it.
+pub(super) fn us(revision: &ClusterObjectSet) -> Us {
+    Us {
+        api_version: olm_api::API_VERSION.to_owned(),
+        kind: "ClusterObjectSet".to_owned(),
+        name: revision.name_any(),
+        uid: revision.uid().unwrap_or_default(),
+        number: revision.spec.revision,
+        extension: extension(revision).map(str::to_owned),
+    }
+}
+
+/// The extension that a revision says it belongs to.
+pub(super) fn extension(revision: &ClusterObjectSet) -> Option<&str> {
+    revision.labels().get(labels::OWNER_NAME).map(String::as_str).filter(|name| !name.is_empty())
+}
+
+/// Who wrote the revision.
+pub(super) fn author(revision: &ClusterObjectSet) -> Author {
+    let kind = revision.labels().get(labels::OWNER_KIND).map(String::as_str);
+    if kind == Some(labels::OWNER_KIND_CLUSTER_EXTENSION) && extension(revision).is_some() {
+        Author::Extension
+    } else {
+        Author::Hand
+    }
+}
+
+/// UID of the controlling owner.
+fn parent(revision: &ClusterObjectSet) -> Option<&str> {
+    let owners = revision.metadata.owner_references.as_deref().unwrap_or_default();
+    owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())
+}
+
+/// Do both belong to the same extension: the same name, and not to different parents (an orphaned one has none)?
+pub(super) fn are_siblings(a: &ClusterObjectSet, b: &ClusterObjectSet) -> bool {
+    let same_name = extension(a).is_some() && extension(a) == extension(b);
+    let same_parent = match (parent(a), parent(b)) {
+        (Some(a), Some(b)) => a == b,
+        (None, _) | (_, None) => true,
+    };
+    same_name && same_parent && a.uid() != b.uid()
+}
+
+/// Is the revision out of force?
+pub(super) fn is_retired(revision: &ClusterObjectSet) -> bool {
+    revision.spec.lifecycle_state == LifecycleState::Archived
+        || revision.metadata.deletion_timestamp.is_some()
+}
+
+/// A sibling as the decision table sees it.
+pub(super) fn sibling(revision: &ClusterObjectSet) -> Sibling {
+    Sibling { uid: revision.uid().unwrap_or_default(), retired: is_retired(revision) }
+}
+
+/// A sibling as the history sees it.
+pub(super) fn facts(revision: &ClusterObjectSet) -> RevisionFacts {
+    RevisionFacts {
+        name: revision.name_any(),
+        number: revision.spec.revision,
+        archived: is_retired(revision),
+        succeeded: succeeded(revision),
+    }
+}
+
+/// Did it ever roll out completely?
+pub(super) fn succeeded(revision: &ClusterObjectSet) -> bool {
+    let conditions = revision.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    olm_api::condition::is_true(conditions, olm_api::condition::SUCCEEDED)
+}
+
+/// The words of collision protection.
+pub(super) fn protection(protection: CollisionProtection) -> Protection {
+    match protection {
+        CollisionProtection::Prevent => Protection::Prevent,
+        CollisionProtection::IfNoController => Protection::IfNoController,
+        CollisionProtection::None => Protection::None,
+    }
+}
+
+/// The probes of a revision.
+///
+/// # Errors
+/// When a selector or an assertion lacks what its type asks for, or a label selector is invalid.
+pub(super) fn probes(probes: &[ProgressionProbe]) -> Result<Vec<Probe>, String> {
+    probes
+        .iter()
+        .map(|probe| {
+            let selector = selector(&probe.selector)?;
+            let assertions = probe.assertions.iter().map(assertion).collect::<Result<_, _>>()?;
+            Ok(Probe { selector, assertions })
+        })
+        .collect()
+}
+
+fn selector(selector: &ProbeSelector) -> Result<Selector, String> {
+    if let Some(kind) = &selector.group_kind {
+        return Ok(Selector::GroupKind { group: kind.group.clone(), kind: kind.kind.clone() });
+    }
+    let Some(label) = &selector.label else {
+        return Err(format!("unknown progressionProbe selector type: {:?}", selector.type_));
+    };
+    let expressions = label.match_expressions.iter().flatten().map(|expression| {
+        let values = expression.values.clone().unwrap_or_default();
+        Requirement::parse(&expression.key, &expression.operator, &values)
+    });
+    let expressions = expressions.collect::<Result<_, _>>().map_err(|problem| {
+        let shown = serde_json::to_string(label).unwrap_or_default();
+        format!("invalid label selector in progressionProbe ({shown}): {problem}")
+    })?;
+    let equal: BTreeMap<String, String> = label.match_labels.clone().unwrap_or_default();
+    Ok(Selector::Label(LabelSelector { equal, expressions }))
+}
+
+fn assertion(assertion: &ApiAssertion) -> Result<Assertion, String> {
+    if let Some(condition) = &assertion.condition_equal {
+        let status = format!("{:?}", condition.status);
+        return Ok(Assertion::ConditionEqual { condition: condition.type_.clone(), status });
+    }
+    if let Some(fields) = &assertion.fields_equal {
+        return Ok(Assertion::FieldsEqual { a: fields.field_a.clone(), b: fields.field_b.clone() });
+    }
+    if let Some(field) = &assertion.field_value {
+        return Ok(Assertion::FieldValue { path: field.field_path.clone(), value: field.value.clone() });
+    }
+    Err(format!("unknown progressionProbe assertion probe type: {:?}", assertion.type_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use olm_api::{annotations, field_managers, secret_types};
+    use olm_rollout::keys;
+    use serde_json::json;
+
+    /// The pure engine has its own copy of the words; they must be those of the API.
+    #[test]
+    fn words_are_the_same_on_both_sides() {
+        for (engine, api) in [
+            (keys::OWNER_KIND, labels::OWNER_KIND),
+            (keys::OWNER_KIND_VALUE, labels::OWNER_KIND_CLUSTER_EXTENSION),
+            (keys::OWNER_NAME, labels::OWNER_NAME),
+            (keys::REVISION_NAME, labels::REVISION_NAME),
+            (keys::MANAGED_BY, labels::MANAGED_BY),
+            (keys::MANAGED_BY_VALUE, labels::MANAGED_BY_OLM),
+            (keys::REVISION, annotations::REVISION),
+            (keys::BUNDLE_VERSION, annotations::BUNDLE_VERSION),
+            (keys::PACKAGE_NAME, annotations::PACKAGE_NAME),
+            (keys::DELETION_POLICY, annotations::DELETION_POLICY),
+            (keys::DELETION_POLICY_KEEP, annotations::DELETION_POLICY_KEEP),
+            (keys::FIELD_MANAGER, field_managers::OBJECTS),
+            (keys::OBJECT_DATA, secret_types::OBJECT_DATA),
+        ] {
+            assert_eq!(engine, api);
+        }
+    }
+
+    fn revision(name: &str, label: Option<&str>, parent: Option<&str>) -> ClusterObjectSet {
+        let owners: Vec<_> = parent
+            .iter()
+            .map(|uid| json!({"apiVersion": "v1", "kind": "ClusterExtension", "name": "e", "uid": uid, "controller": true}))
+            .collect();
+        let labels = label.map(|name| json!({(labels::OWNER_NAME): name})).unwrap_or(json!({}));
+        serde_json::from_value(json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
+            "metadata": {"name": name, "uid": name, "labels": labels, "ownerReferences": owners},
+            "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent"},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn siblings_share_name_and_parent() {
+        for (a, b, want) in [
+            ((Some("e"), Some("1")), (Some("e"), Some("1")), true),
+            ((Some("e"), Some("1")), (Some("e"), Some("2")), false),
+            ((Some("e"), Some("1")), (Some("e"), None), true),
+            ((Some("e"), Some("1")), (Some("f"), Some("1")), false),
+            ((None, Some("1")), (None, Some("1")), false),
+            ((Some(""), None), (Some(""), None), false),
+        ] {
+            assert_eq!(are_siblings(&revision("a", a.0, a.1), &revision("b", b.0, b.1)), want, "{a:?} {b:?}");
+        }
+        let a = revision("a", Some("e"), None);
+        assert!(!are_siblings(&a, &a));
+    }
+
+    #[test]
+    fn probes_are_read() {
+        let read = |value: serde_json::Value| probes(&[serde_json::from_value(value).unwrap()]);
+        let got = read(json!({
+            "selector": {"type": "Label", "label": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}},
+            "assertions": [
+                {"type": "ConditionEqual", "conditionEqual": {"type": "Ready", "status": "False"}},
+                {"type": "FieldsEqual", "fieldsEqual": {"fieldA": "a", "fieldB": "b"}},
+                {"type": "FieldValue", "fieldValue": {"fieldPath": "a", "value": "b"}},
+            ],
+        }))
+        .unwrap();
+        assert_eq!(got[0].assertions.len(), 3);
+        assert_eq!(
+            got[0].assertions[0],
+            Assertion::ConditionEqual { condition: "Ready".into(), status: "False".into() }
+        );
+        let bad = read(json!({
+            "selector": {"type": "Label", "label": {"matchExpressions": [{"key": "a", "operator": "Nope"}]}}, "assertions": [],
+        }));
+        assert!(bad.unwrap_err().starts_with("invalid label selector in progressionProbe ({"));
+    }
+}

@@ -1,0 +1,95 @@
+//! How failures of the apiserver are told in conditions, and which of them say something about the content.
+
+use kube::core::Status;
+
+/// Reasons with which the apiserver judges what was sent, rather than failing itself (rule: revisions §7.4).
+const FINDINGS: [&str; 11] = [
+    "Unauthorized",
+    "Forbidden",
+    "AlreadyExists",
+    "Conflict",
+    "Invalid",
+    "BadRequest",
+    "MethodNotAllowed",
+    "RequestEntityTooLarge",
+    "UnsupportedMediaType",
+    "NotAcceptable",
+    "NotFound",
+];
+
+/// The message of an error, for people: the apiserver's own words where there are any, else the chain of causes.
+pub(super) fn text(error: &kube::Error) -> String {
+    if let kube::Error::Api(status) = error {
+        return if status.message.is_empty() { status.reason.clone() } else { status.message.clone() };
+    }
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// The apiserver's answer, if it gave one.
+pub(super) fn status(error: &kube::Error) -> Option<&Status> {
+    match error {
+        kube::Error::Api(status) => Some(status),
+        _ => None,
+    }
+}
+
+/// Does the answer have this code?
+pub(super) fn is_code(error: &kube::Error, code: u16) -> bool {
+    status(error).is_some_and(|status| status.code == code)
+}
+
+/// The text for one object whose write failed: a finding about the object, or a failure of the step `doing`.
+pub(super) fn write_failed(objref: &str, doing: &str, error: &kube::Error) -> String {
+    let finding = status(error).is_some_and(|status| {
+        FINDINGS.contains(&status.reason.as_str())
+            || status.reason.is_empty() && status.message.contains("failed to create typed patch object")
+    });
+    if finding {
+        format!("validating: {objref}: {}", text(error))
+    } else {
+        format!("reconciling {objref}: {doing}: {}", text(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn findings_and_failures_read_differently() {
+        let error = |reason: &str, message: &str| {
+            kube::Error::Api(
+                Status { code: 400, reason: reason.into(), message: message.into(), ..Status::default() }
+                    .boxed(),
+            )
+        };
+        for (error, want) in [
+            (error("Invalid", "spec.x is bad"), "validating: /v1, Kind=Pod n/p: spec.x is bad"),
+            (
+                error("NotFound", "namespaces \"n\" not found"),
+                "validating: /v1, Kind=Pod n/p: namespaces \"n\" not found",
+            ),
+            (
+                error("InternalError", "etcd is gone"),
+                "reconciling /v1, Kind=Pod n/p: creating resource: etcd is gone",
+            ),
+            (
+                error("", "failed to create typed patch object (x)"),
+                "validating: /v1, Kind=Pod n/p: failed to create typed patch object (x)",
+            ),
+        ] {
+            assert_eq!(write_failed("/v1, Kind=Pod n/p", "creating resource", &error), want);
+        }
+        assert!(is_code(&error("x", "y"), 400));
+    }
+}

@@ -1,0 +1,169 @@
+//! What is kept of a live object: enough to decide without asking again, little enough for many objects.
+//!
+//! Large bodies are reduced to metadata and status; whoever needs the rest reads the object once.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use kube::core::DynamicObject;
+use olm_core::{Object, go_json_string};
+use serde_json::Value;
+
+/// Largest body that is kept whole, bytes of JSON.
+const LARGEST: usize = 32 * 1024;
+
+/// Where an object lives: namespace (empty for cluster-scoped ones) and name.
+pub(super) type Place = (String, String);
+
+/// A live object as a watch or a write showed it.
+#[derive(Debug, Clone)]
+pub(super) struct Live {
+    /// `metadata.resourceVersion`.
+    pub(super) version: String,
+    /// Hash of everything but status and bookkeeping: unchanged means that nobody touched what we care for.
+    pub(super) fingerprint: u64,
+    /// Names of the ClusterObjectSets among its owners.
+    pub(super) owners: Vec<String>,
+    /// `status.observedGeneration` is behind.
+    pub(super) outdated: bool,
+    /// The body is not whole.
+    pub(super) partial: bool,
+    body: Arc<[u8]>,
+}
+
+impl Live {
+    /// Digests an object as the apiserver gave it.
+    pub(super) fn new(object: &Object) -> Self {
+        let text = |key: &str| {
+            object.metadata().and_then(|m| m.get(key)).and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        let owners = olm_rollout::owner_refs(object)
+            .into_iter()
+            .filter(|owner| owner.kind == "ClusterObjectSet" && owner.group() == olm_api::GROUP)
+            .map(|owner| owner.name)
+            .collect();
+        let number = |pointer: &[&str]| {
+            pointer.split_first().and_then(|(first, rest)| {
+                rest.iter()
+                    .try_fold(object.0.get(*first)?, |value, step| value.get(step))
+                    .and_then(Value::as_i64)
+            })
+        };
+        let outdated = number(&["status", "observedGeneration"])
+            .is_some_and(|observed| observed != number(&["metadata", "generation"]).unwrap_or(0));
+        let mut kept = object.clone();
+        if let Some(Value::Array(entries)) = kept.metadata_mut().get_mut("managedFields") {
+            entries.retain(|entry| entry.get("subresource").and_then(Value::as_str) != Some("status"));
+        }
+        let mut body = serde_json::to_vec(&kept).unwrap_or_default();
+        let partial = body.len() > LARGEST;
+        if partial {
+            kept.0.retain(|key, _| matches!(key.as_str(), "apiVersion" | "kind" | "metadata" | "status"));
+            kept.metadata_mut().remove("managedFields");
+            body = serde_json::to_vec(&kept).unwrap_or_default();
+        }
+        Self {
+            version: text("resourceVersion"),
+            fingerprint: fingerprint(object),
+            owners,
+            outdated,
+            partial,
+            body: body.into(),
+        }
+    }
+
+    /// The object as far as it was kept.
+    pub(super) fn object(&self) -> Object {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+
+    /// Is this state older than `other`, as far as versions can be compared?
+    pub(super) fn is_older_than(&self, other: &Self) -> bool {
+        matches!((self.version.parse::<u64>(), other.version.parse::<u64>()), (Ok(mine), Ok(theirs)) if mine < theirs)
+    }
+}
+
+/// Hash of what a revision may care for: all but status, bookkeeping and counters.
+fn fingerprint(object: &Object) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for (key, value) in &object.0 {
+        match key.as_str() {
+            "status" => {}
+            "metadata" => {
+                for (key, value) in value.as_object().into_iter().flatten() {
+                    if !matches!(key.as_str(), "resourceVersion" | "generation" | "managedFields") {
+                        key.hash(&mut hasher);
+                        go_json_string(value).hash(&mut hasher);
+                    }
+                }
+            }
+            _ => {
+                key.hash(&mut hasher);
+                go_json_string(value).hash(&mut hasher);
+            }
+        }
+    }
+    hasher.finish()
+}
+
+/// A dynamic object of the client as plain JSON; `types` are put in where lists leave them out.
+pub(super) fn plain(object: &DynamicObject, api_version: &str, kind: &str) -> Object {
+    let mut plain = match serde_json::to_value(object).map(Object::from_value) {
+        Ok(Ok(plain)) => plain,
+        _ => Object::default(),
+    };
+    plain.0.entry("apiVersion").or_insert_with(|| api_version.into());
+    plain.0.entry("kind").or_insert_with(|| kind.into());
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn object(value: Value) -> Object {
+        Object::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn only_what_matters_changes_the_fingerprint() {
+        let base = json!({"kind": "X", "metadata": {"name": "x", "resourceVersion": "1", "generation": 1}, "spec": {"a": 1}});
+        let with = |path: &str, value: Value| {
+            let mut changed = base.clone();
+            let (parent, name) = path.rsplit_once('/').unwrap();
+            changed.pointer_mut(parent).unwrap()[name] = value;
+            Live::new(&object(changed)).fingerprint
+        };
+        let was = Live::new(&object(base.clone())).fingerprint;
+        assert_eq!(was, with("/metadata/resourceVersion", json!("2")));
+        assert_eq!(was, with("/metadata/managedFields", json!([])));
+        assert_eq!(was, with("/status", json!({"a": 1})));
+        assert_ne!(was, with("/spec/a", json!(2)));
+        assert_ne!(was, with("/metadata/labels", json!({"a": "b"})));
+        assert_ne!(was, with("/metadata/deletionTimestamp", json!("now")));
+    }
+
+    #[test]
+    fn large_bodies_keep_metadata_and_status() {
+        let live = Live::new(&object(json!({
+            "apiVersion": "v1", "kind": "X", "metadata": {"name": "x", "generation": 2, "ownerReferences": [
+                {"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet", "name": "e-1", "uid": "1"},
+                {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "2"},
+            ]},
+            "spec": {"text": "x".repeat(LARGEST)}, "status": {"observedGeneration": 1},
+        })));
+        assert!(live.partial && live.outdated);
+        assert_eq!(live.owners, ["e-1"]);
+        let kept = live.object();
+        assert!(kept.0.contains_key("status") && !kept.0.contains_key("spec"));
+    }
+
+    #[test]
+    fn versions_compare_as_numbers_or_not_at_all() {
+        let live = |version: &str| Live::new(&object(json!({"metadata": {"resourceVersion": version}})));
+        assert!(live("9").is_older_than(&live("10")));
+        assert!(!live("10").is_older_than(&live("10")));
+        assert!(!live("x").is_older_than(&live("10")));
+    }
+}

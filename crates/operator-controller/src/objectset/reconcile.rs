@@ -1,0 +1,386 @@
+//! The story of one pass over a revision: observe, decide, do, say.
+//!
+//! The status is derived once from the outcome and written only if it differs. Rule: revisions §6.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::{Api, Patch, PatchParams};
+use kube::runtime::controller::Action;
+use olm_api::cluster_object_set::{LifecycleState, ObservedPhase};
+use olm_api::condition::{self, Condition, ConditionStatus};
+use olm_api::{ClusterObjectSet, annotations, finalizers, reason};
+use olm_rollout::schedule::{self, Deadline};
+use olm_rollout::status::{Facts, Outcome, Statement, Truth, statements};
+use olm_rollout::teardown::Reason;
+use olm_rollout::{keys, outdated_by};
+use serde_json::json;
+use tracing::{debug, info, warn};
+
+use super::content::ContentError;
+use super::errors::{is_code, text};
+use super::memory::Memory;
+use super::removal::{Removed, Removing};
+use super::rollout::Rollout;
+use super::{FIELD_MANAGER, Shell, convert};
+
+/// When to look at a revision again, if nothing happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Retry {
+    /// Only when something changes.
+    OnChange,
+    /// After a failure: later and later.
+    Backoff,
+    /// After this time.
+    After(Duration),
+}
+
+/// What a pass found.
+struct Pass {
+    outcome: Outcome,
+    retry: Retry,
+}
+
+/// One pass. Errors of the apiserver about the revision itself end in a retry, all others in its status.
+pub(super) async fn reconcile(stored: Arc<ClusterObjectSet>, shell: &Shell) -> Action {
+    let uid = stored.uid().unwrap_or_default();
+    let mut memory = shell.memories.take(&uid);
+    let revision = newest(&stored, &memory);
+    match pass(&revision, shell, &mut memory).await {
+        Ok(Some(action)) => {
+            shell.memories.put(&uid, memory);
+            action
+        }
+        // it is gone, or will be with the next event
+        Ok(None) => {
+            shell.world.stop_waiting(&revision.name_any());
+            shell.world.release(&uid, &std::collections::HashSet::new());
+            shell.memories.forget(&uid);
+            Action::await_change()
+        }
+        Err(error) if is_code(&error, 404) => {
+            shell.memories.forget(&uid);
+            Action::await_change()
+        }
+        Err(error) => {
+            if !is_code(&error, 409) {
+                warn!(revision = %revision.name_any(), error = %text(&error), "cannot write revision");
+            }
+            memory.failures = memory.failures.saturating_add(1);
+            memory.written = None;
+            let delay = schedule::backoff(memory.failures);
+            shell.memories.put(&uid, memory);
+            Action::requeue(delay)
+        }
+    }
+}
+
+/// The cache can lag behind our own last write.
+fn newest(stored: &Arc<ClusterObjectSet>, memory: &Memory) -> Arc<ClusterObjectSet> {
+    let number = |revision: &ClusterObjectSet| {
+        revision.resource_version().and_then(|version| version.parse::<u64>().ok())
+    };
+    match &memory.written {
+        Some(written) if number(written) > number(stored) => Arc::clone(written),
+        _ => Arc::clone(stored),
+    }
+}
+
+async fn pass(
+    revision: &Arc<ClusterObjectSet>,
+    shell: &Shell,
+    memory: &mut Memory,
+) -> Result<Option<Action>, kube::Error> {
+    if revision.metadata.deletion_timestamp.is_some() {
+        return delete(revision, shell, memory).await;
+    }
+    let now = Timestamp::now();
+    let archived = revision.spec.lifecycle_state == LifecycleState::Archived;
+    if archived && says_archived(revision) {
+        // everything is gone already: nothing is torn down twice
+        if has_finalizer(revision) {
+            set_finalizer(revision, shell, memory, false).await?;
+        }
+        shell.world.release(&revision.uid().unwrap_or_default(), &std::collections::HashSet::new());
+        memory.known = None;
+        memory.verified.clear();
+        return Ok(Some(Action::await_change()));
+    }
+    let revision =
+        if archived { Arc::clone(revision) } else { set_finalizer(revision, shell, memory, true).await? };
+    let found = if archived {
+        archive(&revision, shell, memory).await
+    } else {
+        roll_out(&revision, shell, memory).await
+    };
+    let deadline = deadline(&revision, now, archived);
+    let observed =
+        memory.known.as_ref().and_then(|known| known.content.as_ref()).map(|content| content.digests.clone());
+    let stored = write_status(&revision, shell, &found.outcome, deadline, observed, now).await?;
+    if let Some(stored) = stored {
+        memory.written = Some(Arc::clone(&stored));
+        if archived && says_archived(&stored) {
+            set_finalizer(&stored, shell, memory, false).await?;
+            shell.world.release(&stored.uid().unwrap_or_default(), &std::collections::HashSet::new());
+        }
+    }
+    let retry = match found.retry {
+        Retry::OnChange => {
+            memory.failures = 0;
+            None
+        }
+        Retry::After(delay) => {
+            memory.failures = 0;
+            Some(delay)
+        }
+        Retry::Backoff => {
+            memory.failures = memory.failures.saturating_add(1);
+            Some(schedule::backoff(memory.failures))
+        }
+    };
+    Ok(Some(schedule::wake(retry, deadline).map_or_else(Action::await_change, Action::requeue)))
+}
+
+async fn roll_out(revision: &Arc<ClusterObjectSet>, shell: &Shell, memory: &mut Memory) -> Pass {
+    if let Err(error) = shell.know(revision, memory).await {
+        return match error {
+            ContentError::Blocked(text) => {
+                shell.await_secrets(revision);
+                Pass { outcome: Outcome::Blocked(text), retry: Retry::OnChange }
+            }
+            ContentError::Failed(text) => Pass { outcome: Outcome::Failed(text), retry: Retry::Backoff },
+        };
+    }
+    if let Some(text) = memory.known.as_ref().and_then(|known| known.invalid()) {
+        return Pass {
+            outcome: Outcome::Refused(format!("revision validation error: {text}")),
+            retry: Retry::OnChange,
+        };
+    }
+    let siblings = shell.siblings(revision);
+    let us = convert::us(revision);
+    let paused = us.extension.as_deref().is_some_and(|extension| shell.extensions.facts(extension).paused);
+    let rollout = Rollout {
+        shell,
+        revision,
+        siblings: siblings.iter().map(|s| convert::sibling(s)).collect(),
+        us,
+        paused,
+    };
+    let outcome = rollout.run(memory).await;
+    if outcome.is_complete() && !paused {
+        let history: Vec<_> = siblings.iter().map(|sibling| convert::facts(sibling)).collect();
+        for name in outdated_by(revision.spec.revision, &history) {
+            if let Err(error) = archive_sibling(shell, name).await {
+                let text = format!("archiving revision {name}: {}", text(&error));
+                return Pass { outcome: Outcome::Failed(text), retry: Retry::Backoff };
+            }
+            info!(revision = %rollout.us.name, predecessor = %name, "archived predecessor");
+        }
+    }
+    let retry = match &outcome {
+        Outcome::Failed(_) => Retry::Backoff,
+        // what stands in the way is watched; this is for what could not be
+        Outcome::Refused(_) => Retry::After(schedule::SLOWEST),
+        _ => Retry::OnChange,
+    };
+    Pass { outcome, retry }
+}
+
+async fn archive_sibling(shell: &Shell, name: &str) -> Result<(), kube::Error> {
+    let api: Api<ClusterObjectSet> = Api::all(shell.client.clone());
+    let patch = json!({"spec": {"lifecycleState": "Archived"}});
+    match api.patch(name, &params(), &Patch::Merge(&patch)).await {
+        Ok(_) => Ok(()),
+        Err(error) if is_code(&error, 404) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+async fn archive(revision: &Arc<ClusterObjectSet>, shell: &Shell, memory: &mut Memory) -> Pass {
+    let removing = Removing {
+        shell,
+        revision,
+        us: convert::us(revision),
+        reason: Reason::Archive,
+        successors: shell
+            .siblings(revision)
+            .iter()
+            .filter(|sibling| !convert::is_retired(sibling))
+            .filter_map(|sibling| sibling.uid())
+            .collect(),
+    };
+    match removing.run(memory).await {
+        Ok(Removed::All) => Pass { outcome: Outcome::Archived, retry: Retry::OnChange },
+        Ok(Removed::Waiting { detail, after }) => {
+            Pass { outcome: Outcome::Removing(detail), retry: Retry::After(after) }
+        }
+        Err(problem) => {
+            let text = format!("error archiving revision: {problem}");
+            Pass { outcome: Outcome::RemovalFailed(text), retry: Retry::Backoff }
+        }
+    }
+}
+
+/// The teardown on deletion. `None` when nothing is left to do.
+async fn delete(
+    revision: &Arc<ClusterObjectSet>,
+    shell: &Shell,
+    memory: &mut Memory,
+) -> Result<Option<Action>, kube::Error> {
+    if !has_finalizer(revision) {
+        return Ok(None);
+    }
+    let now = Timestamp::now();
+    let us = convert::us(revision);
+    let facts =
+        us.extension.as_deref().map(|extension| shell.extensions.facts(extension)).unwrap_or_default();
+    let orphan = revision.finalizers().iter().any(|finalizer| finalizer == keys::ORPHAN_FINALIZER);
+    let reason = if orphan || facts.keep { Reason::Keep } else { Reason::Delete };
+    let since = elapsed(revision.metadata.deletion_timestamp.as_ref().map(|time| time.0), now);
+    let removing = Removing { shell, revision, us, reason, successors: vec![] };
+    let found = if let Some(later) = later_sibling(revision, shell) {
+        let detail = Some(format!("waiting for revision {later} to be removed"));
+        Ok(Removed::Waiting { detail, after: schedule::TEARDOWN })
+    } else {
+        let first = match reason {
+            Reason::Delete => {
+                removing.custom_resources(memory, &facts, since, shell.custom_resource_wait).await.transpose()
+            }
+            Reason::Keep | Reason::Archive => None,
+        };
+        match first {
+            Some(waiting) => waiting,
+            None => removing.run(memory).await,
+        }
+    };
+    let (outcome, retry) = match found {
+        Ok(Removed::All) => {
+            set_finalizer(revision, shell, memory, false).await?;
+            info!(revision = %removing.us.name, "removed");
+            return Ok(None);
+        }
+        Ok(Removed::Waiting { detail, after }) => (Outcome::Removing(detail), after),
+        Err(problem) => {
+            memory.failures = memory.failures.saturating_add(1);
+            let delay = schedule::backoff(memory.failures);
+            (Outcome::RemovalFailed(format!("error removing revision: {problem}")), delay)
+        }
+    };
+    if let Some(stored) = write_status(revision, shell, &outcome, Deadline::None, None, now).await? {
+        memory.written = Some(stored);
+    }
+    Ok(Some(Action::requeue(retry)))
+}
+
+/// Revisions of one extension that are all being deleted go one by one, the latest first: it may hold the CRDs while an
+/// older one still holds the operator that finalises their resources.
+fn later_sibling(revision: &ClusterObjectSet, shell: &Shell) -> Option<String> {
+    shell
+        .siblings(revision)
+        .iter()
+        .find(|sibling| {
+            sibling.metadata.deletion_timestamp.is_some()
+                && has_finalizer(sibling)
+                && sibling.spec.revision > revision.spec.revision
+        })
+        .map(|sibling| sibling.name_any())
+}
+
+fn params() -> PatchParams {
+    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+fn has_finalizer(revision: &ClusterObjectSet) -> bool {
+    revision.finalizers().iter().any(|finalizer| finalizer == finalizers::TEARDOWN)
+}
+
+/// Adds or removes our finalizer, with the resourceVersion as precondition; gives the revision as it then is.
+async fn set_finalizer(
+    revision: &Arc<ClusterObjectSet>,
+    shell: &Shell,
+    memory: &mut Memory,
+    wanted: bool,
+) -> Result<Arc<ClusterObjectSet>, kube::Error> {
+    if has_finalizer(revision) == wanted {
+        return Ok(Arc::clone(revision));
+    }
+    let mut list: Vec<String> = revision.finalizers().to_vec();
+    if wanted {
+        list.push(finalizers::TEARDOWN.to_owned());
+    } else {
+        list.retain(|finalizer| finalizer != finalizers::TEARDOWN);
+    }
+    let patch = json!({"metadata": {"finalizers": list, "resourceVersion": revision.resource_version()}});
+    let api: Api<ClusterObjectSet> = Api::all(shell.client.clone());
+    let stored = Arc::new(api.patch(&revision.name_any(), &params(), &Patch::Merge(&patch)).await?);
+    memory.written = Some(Arc::clone(&stored));
+    Ok(stored)
+}
+
+fn says_archived(revision: &ClusterObjectSet) -> bool {
+    let conditions = revision.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    conditions.iter().any(|known| {
+        known.type_ == condition::PROGRESSING
+            && known.reason == reason::ARCHIVED
+            && known.observed_generation == revision.metadata.generation
+    })
+}
+
+fn deadline(revision: &ClusterObjectSet, now: Timestamp, archived: bool) -> Deadline {
+    let age = elapsed(revision.metadata.creation_timestamp.as_ref().map(|time| time.0), now);
+    let inactive = archived || convert::succeeded(revision);
+    schedule::deadline(revision.spec.progress_deadline_minutes.map(i64::from), age, inactive)
+}
+
+fn elapsed(since: Option<Timestamp>, now: Timestamp) -> Duration {
+    let seconds = since.map_or(0, |since| now.as_second().saturating_sub(since.as_second()));
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+}
+
+/// Writes the status if it differs. Gives the revision as stored, `None` when nothing was written.
+async fn write_status(
+    revision: &ClusterObjectSet,
+    shell: &Shell,
+    outcome: &Outcome,
+    deadline: Deadline,
+    observed: Option<Vec<olm_rollout::PhaseDigest>>,
+    now: Timestamp,
+) -> Result<Option<Arc<ClusterObjectSet>>, kube::Error> {
+    let before = revision.status.clone().unwrap_or_default();
+    let mut status = before.clone();
+    let version =
+        revision.annotations().get(annotations::BUNDLE_VERSION).map(String::as_str).unwrap_or_default();
+    let had_available = before.conditions.iter().any(|known| known.type_ == condition::AVAILABLE);
+    for Statement { condition: type_, status: truth, reason, message } in
+        statements(outcome, Facts { version, had_available, deadline })
+    {
+        let truth = match truth {
+            Truth::True => ConditionStatus::True,
+            Truth::False => ConditionStatus::False,
+            Truth::Unknown => ConditionStatus::Unknown,
+        };
+        let derived = Condition::new(type_, truth, reason, message, revision.metadata.generation, now);
+        condition::set(&mut status.conditions, derived);
+    }
+    if let Some(observed) = observed.filter(|_| status.observed_phases.is_empty()) {
+        status.observed_phases = observed
+            .into_iter()
+            .map(|phase| ObservedPhase { name: phase.name, digest: phase.digest })
+            .collect();
+    }
+    if status == before {
+        return Ok(None);
+    }
+    let patch = json!({
+        "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet",
+        "metadata": {"resourceVersion": revision.resource_version()},
+        "status": status,
+    });
+    let api: Api<ClusterObjectSet> = Api::all(shell.client.clone());
+    let stored = api.patch_status(&revision.name_any(), &params(), &Patch::Merge(&patch)).await?;
+    debug!(revision = %revision.name_any(), "status written");
+    Ok(Some(Arc::new(stored)))
+}

@@ -1,0 +1,325 @@
+//! Takes a revision's objects away: phases in reverse, each gone before the next, only what the revision controls.
+//!
+//! The same work serves archiving, deletion and orphaning; the pure engine says what to do with each object. On deletion
+//! the custom resources of the revision's CRDs go first, while the operator still runs. Rule: revisions §12, decision 11.
+
+use std::time::Duration;
+
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions};
+use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta};
+use olm_api::ClusterObjectSet;
+use olm_core::{Object, ObjectKey};
+use olm_rollout::teardown::{Reason, Removal, remove, standing};
+use olm_rollout::{Us, keys, release_patch};
+use serde_json::Value;
+use tracing::info;
+
+use super::Shell;
+use super::content::Inventory;
+use super::errors::{is_code, text};
+use super::extensions::Facts;
+use super::identity::Purpose;
+use super::memory::Memory;
+use super::rollout::gvk;
+use super::world::KindWatch;
+
+/// Custom resources that one pass asks to delete, for each CRD.
+const BATCH: u32 = 500;
+
+/// How far a removal got.
+#[derive(Debug)]
+pub(super) enum Removed {
+    /// Everything is gone.
+    All,
+    /// Something remains; perhaps with a word on what, and when to look again at the latest.
+    Waiting {
+        /// For the condition.
+        detail: Option<String>,
+        /// When to look again, if no event comes before.
+        after: Duration,
+    },
+}
+
+/// One revision's removal.
+pub(super) struct Removing<'a> {
+    pub(super) shell: &'a Shell,
+    pub(super) revision: &'a ClusterObjectSet,
+    pub(super) us: Us,
+    pub(super) reason: Reason,
+    /// UIDs of siblings in force.
+    pub(super) successors: Vec<String>,
+}
+
+impl Removing<'_> {
+    /// One pass; idempotent.
+    pub(super) async fn run(&self, memory: &mut Memory) -> Result<Removed, String> {
+        self.shell.world.stop_waiting(&self.us.name);
+        let inventory = match self.shell.inventory(self.revision, memory).await {
+            Ok(inventory) => inventory,
+            // the content is lost: what carries our reference is found in the cluster instead
+            Err(problem) => {
+                self.shell.search(&self.us).await.map_err(|error| format!("{problem}; {error}"))?
+            }
+        };
+        for (_, items) in inventory.phases.iter().rev() {
+            let mut waiting = 0_usize;
+            for item in items {
+                if !self.object(memory, &item.key).await? {
+                    waiting += 1;
+                }
+            }
+            if waiting > 0 {
+                return Ok(Removed::Waiting { detail: None, after: olm_rollout::schedule::TEARDOWN });
+            }
+        }
+        Ok(Removed::All)
+    }
+
+    /// Does what is to be done with one object; `true` when it is gone as far as we are concerned.
+    async fn object(&self, memory: &mut Memory, key: &ObjectKey) -> Result<bool, String> {
+        if memory.gone.contains(key) {
+            return Ok(true);
+        }
+        let failed = |error: &kube::Error| format!("teardown {}: {}", key.objref(), text(error));
+        let watch = match self.shell.world.ensure(&gvk(key), &self.us.uid).await {
+            Ok(watch) => watch,
+            Err(error) if error.is_no_match() => return Ok(true),
+            Err(error) => return Err(format!("teardown {}: {error}", key.objref())),
+        };
+        let live = match watch.get(key) {
+            Some(live) => Some(live.object()),
+            None => {
+                let found = watch.api(self.shell.client.clone(), key).get_opt(&key.name).await;
+                found.map_err(|error| failed(&error))?.map(|found| watch.plain(&found))
+            }
+        };
+        let Some(live) = live else {
+            memory.gone.insert(key.clone());
+            return Ok(true);
+        };
+        // the manifest's own wish to be kept is an annotation that was applied with it
+        let awaited = self.successors.iter().any(|uid| self.shell.memories.has(uid, key));
+        let removal = remove(standing(&live, &live, &self.us, awaited), self.reason);
+        let client = self.shell.identities.client(self.us.extension.as_deref(), Purpose::Remove).await?;
+        let api = watch.api(client, key);
+        match removal {
+            Removal::Gone => Ok(true),
+            Removal::Wait => {
+                self.wait_for(&watch, key, &live);
+                Ok(false)
+            }
+            Removal::Delete => {
+                let text_of = |name: &str| {
+                    live.metadata()
+                        .and_then(|metadata| metadata.get(name))
+                        .and_then(Value::as_str)
+                        .map(str::to_owned)
+                };
+                let params = DeleteParams {
+                    preconditions: Some(Preconditions {
+                        uid: text_of("uid"),
+                        resource_version: text_of("resourceVersion"),
+                    }),
+                    ..DeleteParams::default()
+                };
+                match api.delete(&key.name, &params).await {
+                    Ok(answer) => {
+                        info!(revision = %self.us.name, object = %key.objref(), "deleted");
+                        let gone = answer.is_right();
+                        if gone {
+                            watch.remove(key);
+                            memory.gone.insert(key.clone());
+                        } else {
+                            self.wait_for(&watch, key, &live);
+                        }
+                        Ok(gone)
+                    }
+                    Err(error) if is_code(&error, 404) => {
+                        watch.remove(key);
+                        memory.gone.insert(key.clone());
+                        Ok(true)
+                    }
+                    // changed since it was judged: look again
+                    Err(error) if is_code(&error, 409) => {
+                        self.refresh(&watch, key).await;
+                        Ok(false)
+                    }
+                    Err(error) => Err(failed(&error)),
+                }
+            }
+            Removal::Unlink | Removal::Release => {
+                let Some(patch) = release_patch(&live, &self.us, removal == Removal::Release) else {
+                    return Ok(true);
+                };
+                let params = PatchParams {
+                    field_manager: Some(keys::FIELD_MANAGER.to_owned()),
+                    ..PatchParams::default()
+                };
+                match api.patch(&key.name, &params, &Patch::Merge(&patch)).await {
+                    Ok(answer) => {
+                        watch.put(key, super::live::Live::new(&watch.plain(&answer)));
+                        Ok(true)
+                    }
+                    Err(error) if is_code(&error, 404) => Ok(true),
+                    Err(error) if is_code(&error, 409) => {
+                        self.refresh(&watch, key).await;
+                        Ok(false)
+                    }
+                    Err(error) => Err(failed(&error)),
+                }
+            }
+        }
+    }
+
+    fn wait_for(&self, watch: &KindWatch, key: &ObjectKey, live: &Object) {
+        let version = live
+            .metadata()
+            .and_then(|m| m.get("resourceVersion"))
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        self.shell.world.wait_for(&self.us.name, watch, key, version);
+    }
+
+    /// Reads an object again that was another one than remembered, and wakes the revision.
+    async fn refresh(&self, watch: &KindWatch, key: &ObjectKey) {
+        if let Ok(found) = watch.api(self.shell.client.clone(), key).get_opt(&key.name).await {
+            match found {
+                Some(found) => watch.put(key, super::live::Live::new(&watch.plain(&found))),
+                None => watch.remove(key),
+            }
+        }
+    }
+
+    /// Deletes the custom resources of the CRDs that the revision controls and waits for them, for `patience` from the
+    /// revision's deletion on. `None` when none remain or the time is over.
+    pub(super) async fn custom_resources(
+        &self,
+        memory: &mut Memory,
+        facts: &Facts,
+        since: Duration,
+        patience: Duration,
+    ) -> Result<Option<Removed>, String> {
+        let Ok(inventory) = self.shell.inventory(self.revision, memory).await else { return Ok(None) };
+        let mut remaining = vec![];
+        for key in crds(&inventory) {
+            let Some(resource) = self.controlled_crd(key).await? else { continue };
+            let api: Api<PartialObjectMeta<DynamicObject>> =
+                Api::all_with(self.shell.client.clone(), &resource);
+            let list = match api.list(&ListParams::default().limit(BATCH)).await {
+                Ok(list) => list,
+                Err(error) if is_code(&error, 404) => continue,
+                Err(error) => return Err(format!("listing {}: {}", key.name, text(&error))),
+            };
+            let count = list.items.len();
+            if count == 0 {
+                continue;
+            }
+            let more = if list.metadata.continue_.is_some_and(|token| !token.is_empty()) {
+                "more than "
+            } else {
+                ""
+            };
+            remaining.push(format!("{more}{count} {}", key.name));
+            if facts.protect {
+                continue;
+            }
+            let client = self.shell.identities.client(self.us.extension.as_deref(), Purpose::Remove).await?;
+            for item in list.items.iter().filter(|item| item.metadata.deletion_timestamp.is_none()) {
+                let api: Api<DynamicObject> = match item.namespace() {
+                    Some(namespace) => Api::namespaced_with(client.clone(), &namespace, &resource),
+                    None => Api::all_with(client.clone(), &resource),
+                };
+                match api.delete(&item.name_any(), &DeleteParams::default()).await {
+                    Ok(_) => {
+                        info!(revision = %self.us.name, crd = %key.name, name = %item.name_any(), "deleted custom resource")
+                    }
+                    Err(error) if is_code(&error, 404) => {}
+                    Err(error) => {
+                        return Err(format!(
+                            "deleting custom resource {} of {}: {}",
+                            item.name_any(),
+                            key.name,
+                            text(&error)
+                        ));
+                    }
+                }
+            }
+        }
+        if remaining.is_empty() {
+            return Ok(None);
+        }
+        let list = remaining.join(", ");
+        if facts.protect {
+            let detail = format!("custom resources are protected and must be deleted first: {list}");
+            return Ok(Some(Removed::Waiting { detail: Some(detail), after: Duration::from_secs(5) }));
+        }
+        if since >= patience {
+            return Ok(None);
+        }
+        let detail = format!("waiting for custom resources to go: {list}");
+        Ok(Some(Removed::Waiting {
+            detail: Some(detail),
+            after: Duration::from_secs(1).min(patience.saturating_sub(since)),
+        }))
+    }
+
+    /// The resource that a CRD of ours serves, in its storage version; `None` when it is not there or not ours.
+    async fn controlled_crd(&self, key: &ObjectKey) -> Result<Option<ApiResource>, String> {
+        let Ok(watch) = self.shell.world.ensure(&gvk(key), &self.us.uid).await else { return Ok(None) };
+        let found = watch.api(self.shell.client.clone(), key).get_opt(&key.name).await;
+        let Some(found) = found.map_err(|error| format!("getting {}: {}", key.objref(), text(&error)))?
+        else {
+            return Ok(None);
+        };
+        let crd = watch.plain(&found);
+        if !standing(&crd, &crd, &self.us, false).controlled {
+            return Ok(None);
+        }
+        Ok(served(&crd))
+    }
+}
+
+/// The CRDs of a revision.
+fn crds(inventory: &Inventory) -> impl Iterator<Item = &ObjectKey> {
+    let items = inventory.phases.iter().flat_map(|(_, items)| items);
+    items
+        .map(|item| &item.key)
+        .filter(|key| key.group == "apiextensions.k8s.io" && key.kind == "CustomResourceDefinition")
+}
+
+/// The resource of a CRD in a served version, preferably the stored one.
+fn served(crd: &Object) -> Option<ApiResource> {
+    let spec = crd.0.get("spec")?;
+    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
+    let names = spec.get("names")?;
+    let versions = spec.get("versions")?.as_array()?;
+    let flag = |version: &Value, key: &str| version.get(key).and_then(Value::as_bool).unwrap_or(false);
+    let version = versions
+        .iter()
+        .find(|version| flag(version, "storage") && flag(version, "served"))
+        .or_else(|| versions.iter().find(|version| flag(version, "served")))?;
+    let gvk = GroupVersionKind::gvk(&text(spec, "group")?, &text(version, "name")?, &text(names, "kind")?);
+    Some(ApiResource::from_gvk_with_plural(&gvk, &text(names, "plural")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_stored_version_is_listed_if_it_is_served() {
+        let crd = |versions: Value| {
+            let value =
+                json!({"spec": {"group": "g", "names": {"kind": "K", "plural": "ks"}, "versions": versions}});
+            served(&Object::from_value(value).unwrap())
+                .map(|resource| (resource.api_version, resource.plural))
+        };
+        let version = |name: &str, served: bool, storage: bool| json!({"name": name, "served": served, "storage": storage});
+        let want = |version: &str| Some((format!("g/{version}"), "ks".to_owned()));
+        assert_eq!(crd(json!([version("v1", true, false), version("v2", true, true)])), want("v2"));
+        assert_eq!(crd(json!([version("v1", true, false), version("v2", false, true)])), want("v1"));
+        assert_eq!(crd(json!([version("v1", false, true)])), None);
+    }
+}

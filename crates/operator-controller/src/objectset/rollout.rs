@@ -1,0 +1,374 @@
+//! Rolls a revision out: phase after phase, object after object, doing what the pure engine decides.
+//!
+//! Creation is a POST that fails when the object exists; changes are server-side applies of exactly the state that was
+//! judged (resourceVersion). Objects that were found as wished and did not change since are not looked at again.
+//! Rule: revisions §6 and §7.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use kube::Client;
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use olm_api::ClusterObjectSet;
+use olm_core::{Object, ObjectKey};
+use olm_rollout::probe::{Author, Probe, Selector, Verdict, builtin, evaluate};
+use olm_rollout::status::{ObjectState, Outcome, PhaseState};
+use olm_rollout::{Sibling, Step, Us, adopting, converted, decide_object, desired, enforcing, keys, report};
+use serde_json::{Value, json};
+use tracing::{debug, info};
+
+use super::Shell;
+use super::content::Item;
+use super::convert;
+use super::errors::{is_code, text, write_failed};
+use super::identity::Purpose;
+use super::live::Live;
+use super::memory::Memory;
+use super::world::KindWatch;
+
+/// How often one object is judged again within a pass because it changed under our hands.
+const ROUNDS: usize = 3;
+
+/// One revision's pass.
+pub(super) struct Rollout<'a> {
+    pub(super) shell: &'a Shell,
+    pub(super) revision: &'a ClusterObjectSet,
+    pub(super) us: Us,
+    pub(super) siblings: Vec<Sibling>,
+    /// Look, but do not write.
+    pub(super) paused: bool,
+}
+
+/// What became of one object.
+struct Done {
+    state: ObjectState,
+    collision: Option<String>,
+}
+
+impl Rollout<'_> {
+    /// One pass over all phases, up to the first that is not complete. A revision that succeeded once is looked at as a
+    /// whole, so that drift is corrected even when an earlier phase is not ready (rule: revisions §17 row 15).
+    pub(super) async fn run(&self, memory: &mut Memory) -> Outcome {
+        let Some((inventory, probes)) =
+            memory.known.as_ref().map(|known| (Arc::clone(&known.inventory), Arc::clone(&known.probes)))
+        else {
+            return Outcome::Failed("content is not known".to_owned());
+        };
+        self.shell.world.stop_waiting(&self.us.name);
+        let whole = convert::succeeded(self.revision);
+        let mut phases = vec![];
+        let mut refused = None;
+        for (index, (_, items)) in inventory.phases.iter().enumerate() {
+            let mut errors = vec![];
+            let mut reports = vec![];
+            let mut state = PhaseState::default();
+            for (position, item) in items.iter().enumerate() {
+                let gvk = gvk(&item.key);
+                let watch = match self.shell.world.ensure(&gvk, &self.us.uid).await {
+                    Ok(watch) => watch,
+                    Err(error) => {
+                        if error.is_no_match() {
+                            self.shell.await_crd(&self.us.name, &gvk);
+                        }
+                        return Outcome::Failed(format!("establish watch: {error}"));
+                    }
+                };
+                match self.object(memory, &watch, item, (index, position), &probes).await {
+                    Ok(done) => {
+                        reports.extend(done.collision);
+                        state.objects.push(done.state);
+                    }
+                    Err(problem) => errors.push(problem),
+                }
+            }
+            if !errors.is_empty() {
+                return Outcome::Failed(format!("reconciling object: {}", errors.join("\n")));
+            }
+            if !reports.is_empty() {
+                refused.get_or_insert_with(|| report::collisions(index, &reports));
+            }
+            let complete = state.is_complete();
+            phases.push(state);
+            if !whole && !complete {
+                break;
+            }
+        }
+        if let Some(text) = refused {
+            return Outcome::Refused(text);
+        }
+        let outcome = Outcome::Processed { phases, total: inventory.phases.len() };
+        if outcome.is_complete() {
+            if let Some(known) = &mut memory.known {
+                known.content = None;
+            }
+            let used: HashSet<GroupVersionKind> =
+                inventory.phases.iter().flat_map(|(_, items)| items).map(|item| gvk(&item.key)).collect();
+            self.shell.world.release(&self.us.uid, &used);
+        }
+        outcome
+    }
+
+    async fn object(
+        &self,
+        memory: &mut Memory,
+        watch: &KindWatch,
+        item: &Item,
+        at: (usize, usize),
+        probes: &[Probe],
+    ) -> Result<Done, String> {
+        let key = &item.key;
+        let seen = watch.get(key);
+        if let Some(live) = &seen
+            && memory.verified.get(key) == Some(&live.fingerprint)
+        {
+            let verdict = self.probe(probes, watch, key, live).await?;
+            return Ok(self.done(key, verdict, true, false));
+        }
+        let content = self.shell.content(self.revision, memory).await?;
+        let Some(wish) = content.object(at.0, at.1) else {
+            return Err(format!("reconciling {}: content is not known", key.objref()));
+        };
+        let mut live = match seen {
+            None => None,
+            Some(live) if live.partial => self.read(watch, key).await?,
+            Some(live) => Some(live.object()),
+        };
+        let mut force = false;
+        for _ in 0..ROUNDS {
+            let step = decide_object(wish, live.as_ref(), &self.us, &self.siblings, item.protection)
+                .map_err(|error| format!("reconciling {}: {error}", key.objref()))?;
+            let writes = matches!(step, Step::Create | Step::Apply { .. } | Step::Adopt);
+            if writes && self.paused {
+                let verdict = live.as_ref().map_or_else(Verdict::yes, |live| self.evaluate(probes, live));
+                return Ok(self.done(key, verdict, false, false));
+            }
+            match (step, live.take()) {
+                (Step::Create, _) | (_, None) => match self.create(watch, wish, key).await? {
+                    Some(created) => return Ok(self.settle(memory, watch, key, probes, &created)),
+                    None => live = self.read(watch, key).await?,
+                },
+                (Step::Nothing, Some(found)) => return Ok(self.settle(memory, watch, key, probes, &found)),
+                (Step::Apply { force: take }, Some(found)) => {
+                    let object = enforcing(wish, &self.us, &found);
+                    match self.apply(watch, key, object, &found, take || force, "patching").await? {
+                        Some(applied) => return Ok(self.settle(memory, watch, key, probes, &applied)),
+                        None => {
+                            force = true;
+                            live = self.read(watch, key).await?;
+                        }
+                    }
+                }
+                (Step::Adopt, Some(found)) => {
+                    let object = adopting(wish, &self.us, &found);
+                    match self.apply(watch, key, object, &found, true, "patching (owner change)").await? {
+                        Some(applied) => return Ok(self.settle(memory, watch, key, probes, &applied)),
+                        None => live = self.read(watch, key).await?,
+                    }
+                }
+                (Step::Leave, Some(found)) => {
+                    let verdict = self.evaluate(probes, &found);
+                    return Ok(self.done(key, verdict, true, true));
+                }
+                (Step::Wait, Some(found)) => {
+                    self.wait_for(watch, key, &found);
+                    let verdict = self.evaluate(probes, &found);
+                    return Ok(self.done(key, verdict, false, false));
+                }
+                (Step::Refuse, Some(found)) => {
+                    self.wait_for(watch, key, &found);
+                    let verdict = self.evaluate(probes, &found);
+                    let mut done = self.done(key, verdict.clone(), false, false);
+                    done.collision = Some(report::collision(wish, &found, &self.us, &verdict));
+                    return Ok(done);
+                }
+            }
+        }
+        Err(format!("reconciling {}: it changes faster than it can be applied", key.objref()))
+    }
+
+    fn done(&self, key: &ObjectKey, verdict: Verdict, settled: bool, progressed: bool) -> Done {
+        let title = format!(
+            "{}.{} {}/{}",
+            key.kind,
+            key.api_version(),
+            key.namespace.as_deref().unwrap_or_default(),
+            key.name
+        );
+        Done { state: ObjectState { title, progressed, settled, verdict }, collision: None }
+    }
+
+    /// Remembers that the object is as wished, and probes it.
+    fn settle(
+        &self,
+        memory: &mut Memory,
+        watch: &KindWatch,
+        key: &ObjectKey,
+        probes: &[Probe],
+        found: &Object,
+    ) -> Done {
+        let live = Live::new(found);
+        memory.verified.insert(key.clone(), live.fingerprint);
+        watch.put(key, live);
+        let verdict = self.evaluate(probes, found);
+        self.done(key, verdict, true, false)
+    }
+
+    fn wait_for(&self, watch: &KindWatch, key: &ObjectKey, found: &Object) {
+        let version = found
+            .metadata()
+            .and_then(|m| m.get("resourceVersion"))
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        self.shell.world.wait_for(&self.us.name, watch, key, version);
+    }
+
+    /// POST. `None` when the object exists already.
+    async fn create(
+        &self,
+        watch: &KindWatch,
+        wish: &Object,
+        key: &ObjectKey,
+    ) -> Result<Option<Object>, String> {
+        let doing = "creating resource";
+        let failed = |error: kube::Error| {
+            if is_code(&error, 404)
+                && let Some(namespace) = &key.namespace
+            {
+                self.shell.await_namespace(&self.us.name, namespace);
+            }
+            write_failed(&key.objref(), doing, &error)
+        };
+        let object: DynamicObject = serde_json::from_value(desired(wish, &self.us).into_value())
+            .map_err(|error| format!("validating: {}: {error}", key.objref()))?;
+        let params = PostParams { dry_run: false, field_manager: Some(keys::FIELD_MANAGER.to_owned()) };
+        match watch.api(self.client().await?, key).create(&params, &object).await {
+            Ok(created) => {
+                info!(revision = %self.us.name, object = %key.objref(), "created");
+                Ok(Some(watch.plain(&created)))
+            }
+            Err(error) if already_exists(&error) => Ok(None),
+            Err(error) => {
+                self.kind_gone(watch, key, &error).await;
+                Err(failed(error))
+            }
+        }
+    }
+
+    /// Server-side apply over the state that was judged. `None` when the object is another one by now.
+    async fn apply(
+        &self,
+        watch: &KindWatch,
+        key: &ObjectKey,
+        mut object: Object,
+        judged: &Object,
+        force: bool,
+        doing: &str,
+    ) -> Result<Option<Object>, String> {
+        let api = watch.api(self.client().await?, key);
+        let failed = |error: &kube::Error| write_failed(&key.objref(), doing, error);
+        let mut version = judged
+            .metadata()
+            .and_then(|metadata| metadata.get("resourceVersion"))
+            .cloned()
+            .unwrap_or_default();
+        if let Some(entries) = converted(judged) {
+            let patch = json!({"metadata": {"managedFields": entries, "resourceVersion": version}});
+            let params =
+                PatchParams { field_manager: Some(keys::FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+            match api.patch(&key.name, &params, &Patch::Merge(&patch)).await {
+                Ok(answer) => version = answer.metadata.resource_version.map_or(Value::Null, Value::String),
+                Err(error) if is_code(&error, 409) || is_code(&error, 404) => return Ok(None),
+                Err(error) => return Err(failed(&error)),
+            }
+        }
+        object.metadata_mut().insert("resourceVersion".into(), version);
+        let params = PatchParams { force, ..PatchParams::apply(keys::FIELD_MANAGER) };
+        match api.patch(&key.name, &params, &Patch::Apply(&object)).await {
+            Ok(applied) => {
+                debug!(revision = %self.us.name, object = %key.objref(), force, "applied");
+                Ok(Some(watch.plain(&applied)))
+            }
+            Err(error) if is_code(&error, 409) || is_code(&error, 404) => Ok(None),
+            Err(error) => Err(failed(&error)),
+        }
+    }
+
+    /// Reads the object past all caches; `None` when it does not exist.
+    async fn read(&self, watch: &KindWatch, key: &ObjectKey) -> Result<Option<Object>, String> {
+        match watch.api(self.shell.client.clone(), key).get_opt(&key.name).await {
+            Ok(found) => {
+                if found.is_none() {
+                    watch.remove(key);
+                }
+                Ok(found.map(|found| watch.plain(&found)))
+            }
+            Err(error) => Err(format!("reconciling {}: getting object: {}", key.objref(), text(&error))),
+        }
+    }
+
+    /// A 404 on a write can mean that the kind has gone.
+    async fn kind_gone(&self, watch: &KindWatch, key: &ObjectKey, error: &kube::Error) {
+        if is_code(error, 404) && key.namespace.is_none() && !watch.kind.namespaced {
+            self.shell.world.drop_watch(&gvk(key)).await;
+        }
+    }
+
+    async fn client(&self) -> Result<Client, String> {
+        self.shell.identities.client(self.us.extension.as_deref(), Purpose::Apply).await
+    }
+
+    fn evaluate(&self, probes: &[Probe], object: &Object) -> Verdict {
+        evaluate(probes, convert::author(self.revision), object)
+    }
+
+    /// Probes what is remembered of an object; reads the rest of it only if a probe may look there.
+    async fn probe(
+        &self,
+        probes: &[Probe],
+        watch: &KindWatch,
+        key: &ObjectKey,
+        live: &Live,
+    ) -> Result<Verdict, String> {
+        if !live.outdated && !is_probed(probes, convert::author(self.revision), key) {
+            return Ok(Verdict::yes());
+        }
+        if live.partial && needs_whole(probes) {
+            return Ok(match self.read(watch, key).await? {
+                Some(whole) => self.evaluate(probes, &whole),
+                None => Verdict::unknown("object is gone"),
+            });
+        }
+        Ok(self.evaluate(probes, &live.object()))
+    }
+}
+
+/// Can any probe say something about an object with this key?
+fn is_probed(probes: &[Probe], author: Author, key: &ObjectKey) -> bool {
+    let built_in = author == Author::Extension && builtin::covers(&key.group, &key.kind);
+    built_in
+        || probes.iter().any(|probe| match &probe.selector {
+            Selector::GroupKind { group, kind } => *group == key.group && *kind == key.kind,
+            Selector::Label(_) => true,
+        })
+}
+
+/// Does any probe look at more than metadata and status?
+fn needs_whole(probes: &[Probe]) -> bool {
+    use olm_rollout::probe::Assertion;
+    let elsewhere = |path: &str| !path.starts_with("status.") && !path.starts_with("metadata.");
+    probes.iter().flat_map(|probe| &probe.assertions).any(|assertion| match assertion {
+        Assertion::ConditionEqual { .. } => false,
+        Assertion::FieldsEqual { a, b } => elsewhere(a) || elsewhere(b),
+        Assertion::FieldValue { path, .. } => elsewhere(path),
+    })
+}
+
+fn already_exists(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.reason == "AlreadyExists")
+}
+
+/// Group, version and kind of an object.
+pub(super) fn gvk(key: &ObjectKey) -> GroupVersionKind {
+    GroupVersionKind::gvk(&key.group, &key.version, &key.kind)
+}

@@ -1,0 +1,448 @@
+//! The live objects of all extensions: one watch for each kind in use, restricted to objects with the owner label.
+//!
+//! A watch starts when the first revision needs its kind (a phase at a time, so that a CRD and a resource of it can be in
+//! one revision) and ends when the last lets go. Events wake the revisions that own an object or wait for it.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt};
+use kube::api::{Api, DynamicObject};
+use kube::core::{GroupVersionKind, PartialObjectMeta};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Client, ResourceExt};
+use olm_core::{Object, ObjectKey};
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+use tracing::{debug, warn};
+
+use super::kinds::{Kind, KindError, Kinds};
+use super::live::{Live, Place, plain};
+
+/// How long a first listing may take before the pass gives up (and tries again later).
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Foreign objects that one revision watches for, at most.
+const AWAITED: usize = 20;
+
+/// Wakes revisions by name.
+#[derive(Clone)]
+pub(super) struct Wake(mpsc::Sender<String>);
+
+impl Wake {
+    /// A wake-up queue of bounded length, and its end.
+    pub(super) fn channel() -> (Self, mpsc::Receiver<String>) {
+        let (sender, receiver) = mpsc::channel(1024);
+        (Self(sender), receiver)
+    }
+
+    pub(super) async fn revision(&self, name: &str) {
+        // an error means that the controller is shutting down
+        let _ = self.0.send(name.to_owned()).await;
+    }
+}
+
+/// Why a kind cannot be watched.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum WatchError {
+    /// The cluster does not serve the kind.
+    #[error(transparent)]
+    Kind(#[from] KindError),
+    /// The first listing did not come.
+    #[error("listing {kind}: {problem}")]
+    NotSynced {
+        /// The kind.
+        kind: String,
+        /// The last error, or that it took too long.
+        problem: String,
+    },
+}
+
+impl WatchError {
+    pub(super) fn is_no_match(&self) -> bool {
+        matches!(self, Self::Kind(KindError::NoMatch { .. }))
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Synced {
+    NotYet,
+    Yes,
+    Failed { problem: String, gone: bool },
+}
+
+/// The live objects of one kind.
+pub(super) struct KindWatch {
+    pub(super) kind: Kind,
+    objects: Arc<RwLock<HashMap<Place, Live>>>,
+    synced: watch::Receiver<Synced>,
+    users: Mutex<HashSet<String>>,
+    task: AbortHandle,
+}
+
+impl KindWatch {
+    /// Where the object with this key lives.
+    pub(super) fn place(&self, key: &ObjectKey) -> Place {
+        let namespace =
+            if self.kind.namespaced { key.namespace.clone().unwrap_or_default() } else { String::new() };
+        (namespace, key.name.clone())
+    }
+
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<Live> {
+        read(&self.objects).get(&self.place(key)).cloned()
+    }
+
+    /// Takes in what a write of ours answered, unless a watch was faster.
+    pub(super) fn put(&self, key: &ObjectKey, live: Live) {
+        let mut objects = write(&self.objects);
+        let place = self.place(key);
+        if objects.get(&place).is_none_or(|known| !live.is_older_than(known)) {
+            objects.insert(place, live);
+        }
+    }
+
+    /// Forgets an object that a request of ours found gone.
+    pub(super) fn remove(&self, key: &ObjectKey) {
+        write(&self.objects).remove(&self.place(key));
+    }
+
+    /// The API of the object's kind, in its namespace.
+    pub(super) fn api(&self, client: Client, key: &ObjectKey) -> Api<DynamicObject> {
+        match (&key.namespace, self.kind.namespaced) {
+            (Some(namespace), true) => Api::namespaced_with(client, namespace, &self.kind.resource),
+            _ => Api::all_with(client, &self.kind.resource),
+        }
+    }
+
+    /// An object of this kind as plain JSON.
+    pub(super) fn plain(&self, object: &DynamicObject) -> Object {
+        plain(object, &self.kind.resource.api_version, &self.kind.resource.kind)
+    }
+}
+
+impl Drop for KindWatch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+type Waiting = HashMap<(GroupVersionKind, Place), BTreeSet<String>>;
+
+/// All live objects that revisions care for.
+pub(super) struct World {
+    client: Client,
+    pub(super) kinds: Kinds,
+    watches: Mutex<HashMap<GroupVersionKind, Arc<KindWatch>>>,
+    waiting: Arc<Mutex<Waiting>>,
+    foreign: Mutex<HashMap<String, Vec<AbortHandle>>>,
+    wake: Wake,
+}
+
+impl World {
+    pub(super) fn new(client: Client, wake: Wake) -> Self {
+        Self {
+            kinds: Kinds::new(client.clone()),
+            client,
+            watches: Mutex::default(),
+            waiting: Arc::default(),
+            foreign: Mutex::default(),
+            wake,
+        }
+    }
+
+    /// The watch of a kind, started if needed, once its first listing is complete. `user` is the UID of the revision
+    /// that needs it.
+    pub(super) async fn ensure(
+        &self,
+        gvk: &GroupVersionKind,
+        user: &str,
+    ) -> Result<Arc<KindWatch>, WatchError> {
+        let known = lock(&self.watches).get(gvk).cloned();
+        let watch = match known {
+            Some(watch) => watch,
+            None => {
+                let kind = self.kinds.find(gvk).await?;
+                let mut watches = lock(&self.watches);
+                Arc::clone(watches.entry(gvk.clone()).or_insert_with(|| Arc::new(self.start(gvk, kind))))
+            }
+        };
+        lock(&watch.users).insert(user.to_owned());
+        let mut synced = watch.synced.clone();
+        let state = tokio::time::timeout(PATIENCE, async {
+            loop {
+                let state = synced.borrow_and_update().clone();
+                if state != Synced::NotYet {
+                    return state;
+                }
+                if synced.changed().await.is_err() {
+                    return Synced::Failed { problem: "the watch has ended".to_owned(), gone: true };
+                }
+            }
+        });
+        let late = |_| Synced::Failed { problem: "it takes too long".to_owned(), gone: false };
+        let state = state.await.unwrap_or_else(late);
+        match state {
+            Synced::Yes => Ok(watch),
+            Synced::Failed { gone: true, .. } => {
+                self.drop_watch(gvk).await;
+                Err(KindError::NoMatch { kind: gvk.kind.clone(), api_version: gvk.api_version() }.into())
+            }
+            Synced::Failed { problem, .. } => Err(WatchError::NotSynced { kind: gvk.kind.clone(), problem }),
+            Synced::NotYet => {
+                Err(WatchError::NotSynced { kind: gvk.kind.clone(), problem: "no answer yet".to_owned() })
+            }
+        }
+    }
+
+    /// Ends a watch whose kind is gone, so that discovery is asked again.
+    pub(super) async fn drop_watch(&self, gvk: &GroupVersionKind) {
+        self.kinds.forget(gvk).await;
+        lock(&self.watches).remove(gvk);
+    }
+
+    /// Lets go of all kinds but `kept`; watches that nobody uses end.
+    pub(super) fn release(&self, user: &str, kept: &HashSet<GroupVersionKind>) {
+        let mut watches = lock(&self.watches);
+        watches.retain(|gvk, watch| {
+            let mut users = lock(&watch.users);
+            if !kept.contains(gvk) {
+                users.remove(user);
+            }
+            !users.is_empty()
+        });
+    }
+
+    /// Forgets what a revision waited for.
+    pub(super) fn stop_waiting(&self, revision: &str) {
+        lock(&self.waiting).retain(|_, names| {
+            names.remove(revision);
+            !names.is_empty()
+        });
+        for task in lock(&self.foreign).remove(revision).into_iter().flatten() {
+            task.abort();
+        }
+    }
+
+    /// Wakes the revision when the object changes. Objects with the owner label are watched already; for others a watch
+    /// of the one object starts, for [`AWAITED`] objects at most. `version` is the state that was judged.
+    pub(super) fn wait_for(&self, revision: &str, watch: &KindWatch, key: &ObjectKey, version: &str) {
+        let gvk = GroupVersionKind::gvk(&key.group, &key.version, &key.kind);
+        let place = watch.place(key);
+        lock(&self.waiting).entry((gvk, place)).or_default().insert(revision.to_owned());
+        if watch.get(key).is_none() {
+            let api: Api<PartialObjectMeta<DynamicObject>> = match (&key.namespace, watch.kind.namespaced) {
+                (Some(namespace), true) => {
+                    Api::namespaced_with(self.client.clone(), namespace, &watch.kind.resource)
+                }
+                _ => Api::all_with(self.client.clone(), &watch.kind.resource),
+            };
+            self.watch_one(revision, api, &key.name, version);
+        }
+    }
+
+    /// Wakes the revision when the cluster-scoped object of a built-in kind appears or changes.
+    pub(super) fn wait_for_named(&self, revision: &str, resource: &kube::core::ApiResource, name: &str) {
+        self.watch_one(revision, Api::all_with(self.client.clone(), resource), name, "");
+    }
+
+    /// Wakes the revision when a Secret changes that the watch of labelled Secrets does not see.
+    pub(super) fn wait_for_secret(&self, revision: &str, namespace: &str, name: &str) {
+        let resource = kube::core::ApiResource::erase::<k8s_openapi::api::core::v1::Secret>(&());
+        self.watch_one(revision, Api::namespaced_with(self.client.clone(), namespace, &resource), name, "");
+    }
+
+    fn watch_one(
+        &self,
+        revision: &str,
+        api: Api<PartialObjectMeta<DynamicObject>>,
+        name: &str,
+        version: &str,
+    ) {
+        let mut foreign = lock(&self.foreign);
+        let tasks = foreign.entry(revision.to_owned()).or_default();
+        if tasks.len() >= AWAITED {
+            return;
+        }
+        let (wake, revision, version) = (self.wake.clone(), revision.to_owned(), version.to_owned());
+        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        let task = tokio::spawn(async move {
+            let mut events = watcher(api, config).default_backoff().boxed();
+            let mut seen = version.is_empty();
+            while let Some(event) = events.next().await {
+                let changed = match event {
+                    Ok(watcher::Event::InitApply(object)) => {
+                        seen = true;
+                        object.resource_version().as_deref() != Some(version.as_str())
+                    }
+                    // listed, and it is not there any more
+                    Ok(watcher::Event::InitDone) => !seen,
+                    Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_)) => true,
+                    Ok(watcher::Event::Init) | Err(_) => false,
+                };
+                if changed {
+                    wake.revision(&revision).await;
+                    return;
+                }
+            }
+        });
+        tasks.push(task.abort_handle());
+    }
+
+    fn start(&self, gvk: &GroupVersionKind, kind: Kind) -> KindWatch {
+        let (state, synced) = watch::channel(Synced::NotYet);
+        let mut config = watcher::Config::default().labels(olm_api::labels::OWNER_NAME);
+        if gvk.group.is_empty() && gvk.kind == "Secret" {
+            // the content of revisions carries the owner label too; it is large and not an object of any revision
+            config = config.fields(&format!("type!={}", olm_api::secret_types::OBJECT_DATA));
+        }
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind.resource);
+        let follower = Follower {
+            gvk: gvk.clone(),
+            kind: kind.clone(),
+            wake: self.wake.clone(),
+            waiting: Arc::clone(&self.waiting),
+            state,
+        };
+        let objects = Arc::new(RwLock::default());
+        let task = tokio::spawn(follower.run(api, config, Arc::clone(&objects)));
+        KindWatch { kind, objects, synced, users: Mutex::default(), task: task.abort_handle() }
+    }
+}
+
+/// Follows the events of one kind.
+struct Follower {
+    gvk: GroupVersionKind,
+    kind: Kind,
+    wake: Wake,
+    waiting: Arc<Mutex<Waiting>>,
+    state: watch::Sender<Synced>,
+}
+
+impl Follower {
+    async fn run(
+        self,
+        api: Api<DynamicObject>,
+        config: watcher::Config,
+        objects: Arc<RwLock<HashMap<Place, Live>>>,
+    ) {
+        let mut events = watcher(api, config).default_backoff().boxed();
+        let mut listing: HashMap<Place, Live> = HashMap::new();
+        loop {
+            match events.try_next().await {
+                Ok(Some(watcher::Event::Init)) => listing = HashMap::new(),
+                Ok(Some(watcher::Event::InitApply(object))) => {
+                    let (place, live) = self.digest(&object);
+                    listing.insert(place, live);
+                }
+                Ok(Some(watcher::Event::InitDone)) => {
+                    let now = std::mem::take(&mut listing);
+                    let before = std::mem::replace(&mut *write(&objects), now);
+                    let changed = self.changes(&before, &objects);
+                    self.state.send_replace(Synced::Yes);
+                    for name in changed {
+                        self.wake.revision(&name).await;
+                    }
+                }
+                Ok(Some(watcher::Event::Apply(object))) => {
+                    let (place, live) = self.digest(&object);
+                    let names = {
+                        let mut objects = write(&objects);
+                        match objects.get(&place) {
+                            Some(known) if known.version == live.version || live.is_older_than(known) => {
+                                continue;
+                            }
+                            _ => {}
+                        }
+                        let mut names = self.interested(&place);
+                        names.extend(live.owners.iter().cloned());
+                        let before = objects.insert(place, live);
+                        names.extend(before.into_iter().flat_map(|before| before.owners));
+                        names
+                    };
+                    self.wake_all(names).await;
+                }
+                Ok(Some(watcher::Event::Delete(object))) => {
+                    let (place, live) = self.digest(&object);
+                    let names = {
+                        let mut objects = write(&objects);
+                        if objects.get(&place).is_some_and(|known| live.is_older_than(known)) {
+                            continue;
+                        }
+                        objects.remove(&place);
+                        let mut names = self.interested(&place);
+                        names.extend(live.owners);
+                        names
+                    };
+                    self.wake_all(names).await;
+                }
+                Ok(None) => return,
+                Err(error) => self.failed(&error),
+            }
+        }
+    }
+
+    fn failed(&self, error: &watcher::Error) {
+        let gone = match error {
+            watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => {
+                super::errors::is_code(error, 404)
+            }
+            _ => false,
+        };
+        if *self.state.borrow() == Synced::Yes && !gone {
+            debug!(kind = %self.gvk.kind, %error, "watch is restarted");
+            return;
+        }
+        warn!(kind = %self.gvk.kind, %error, "watch failed");
+        self.state.send_replace(Synced::Failed { problem: error.to_string(), gone });
+    }
+
+    fn digest(&self, object: &DynamicObject) -> (Place, Live) {
+        let place = (object.namespace().unwrap_or_default(), object.name_any());
+        (place, Live::new(&plain(object, &self.kind.resource.api_version, &self.kind.resource.kind)))
+    }
+
+    fn interested(&self, place: &Place) -> BTreeSet<String> {
+        lock(&self.waiting).get(&(self.gvk.clone(), place.clone())).cloned().unwrap_or_default()
+    }
+
+    /// Whom a new listing concerns: owners of what appeared, changed or vanished since the last one.
+    fn changes(
+        &self,
+        before: &HashMap<Place, Live>,
+        objects: &RwLock<HashMap<Place, Live>>,
+    ) -> BTreeSet<String> {
+        let now = read(objects);
+        let mut names = BTreeSet::new();
+        for (place, live) in now.iter() {
+            if before.get(place).is_none_or(|known| known.version != live.version) {
+                names.extend(live.owners.iter().cloned());
+                names.extend(self.interested(place));
+            }
+        }
+        for (place, live) in before {
+            if !now.contains_key(place) {
+                names.extend(live.owners.iter().cloned());
+                names.extend(self.interested(place));
+            }
+        }
+        names
+    }
+
+    async fn wake_all(&self, names: BTreeSet<String>) {
+        for name in names {
+            self.wake.revision(&name).await;
+        }
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) fn write<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}
