@@ -12,6 +12,7 @@ mod paths;
 mod report;
 mod request;
 mod resolve;
+pub mod scenario;
 
 pub use deprecations::{DeprecationState, Deprecations, deprecation_source, deprecations};
 pub use error::{Asked, ResolveError, Retry};
@@ -19,6 +20,10 @@ pub use fallback::{Fallback, FallbackFacts, WhyRetry, fallback};
 pub use graph::{
     BundleDraft, BundleIndex, ChannelDraft, ChannelIndex, DeprecatedScope, Edge, EdgeKind, EntryDraft,
     EntryView, Finding, GraphDraft, GvkRef, PackageGraph, Property, ReleaseField,
+};
+pub use paths::{
+    ClassicError, ClassicRequest, ClassicStep, End, Hop, NotOffered, Path, PathQuery, RuleSet, Target,
+    classic_step, path, paths,
 };
 pub use report::{
     Candidate, CandidateView, CatalogOutcome, CatalogReport, CatalogView, NearMiss, Report, ReportView, Step,

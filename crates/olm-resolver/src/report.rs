@@ -344,7 +344,7 @@ fn miss(catalog: &str, bundle: &str, text: String) -> NearMiss {
     NearMiss { catalog: catalog.to_owned(), bundle: bundle.to_owned(), text }
 }
 
-fn step(graph: &PackageGraph, (bundle, edge): (BundleIndex, Edge)) -> Step {
+pub(crate) fn step(graph: &PackageGraph, (bundle, edge): (BundleIndex, Edge)) -> Step {
     Step {
         bundle: graph.bundle_name(bundle).to_owned(),
         version: graph.version(bundle).map(ToString::to_string).unwrap_or_default(),

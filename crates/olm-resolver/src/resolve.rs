@@ -10,7 +10,7 @@ use olm_core::{BundleName, CatalogName, ChannelName, ImageRef, PackageName, Vers
 use crate::error::{Asked, ResolveError};
 use crate::graph::{BundleIndex, ChannelIndex, Edge, EdgeKind, Origin, PackageGraph};
 use crate::report::{Candidate, CatalogOutcome, CatalogReport, Report, Verdict, Via};
-use crate::request::{CatalogSource, Installed, Policy, Request};
+use crate::request::{CatalogSource, Policy, Request};
 
 /// The bundle to install.
 #[derive(Debug, Clone)]
@@ -191,7 +191,9 @@ impl<'a> Rules<'a> {
         }
         let edge = self.graph.edge_from(self.origin(), bundle, |channel| self.asked(channel));
         match (edge, self.request.policy) {
-            (Some(edge), _) if edge_holds(edge, version, installed) => Verdict::Kept(Via::Edge(edge)),
+            (Some(edge), _) if edge_holds(edge, version, &installed.version) => {
+                Verdict::Kept(Via::Edge(edge))
+            }
             (Some(_) | None, Policy::SelfCertified) => Verdict::Kept(Via::SelfCertified),
             (Some(_), Policy::CatalogProvided) => Verdict::LowerThanInstalled,
             (None, Policy::CatalogProvided) => Verdict::NoEdge,
@@ -200,10 +202,10 @@ impl<'a> Rules<'a> {
 }
 
 /// A skipRange does not lead down; `replaces` and `skips` are the author's word and may (decision 22).
-pub(crate) fn edge_holds(edge: Edge, version: Option<&VersionRelease>, installed: &Installed) -> bool {
+pub(crate) fn edge_holds(edge: Edge, version: Option<&VersionRelease>, installed: &VersionRelease) -> bool {
     match edge.kind {
         EdgeKind::Replaces | EdgeKind::Skips => true,
-        EdgeKind::SkipRange => version.is_none_or(|version| *version >= installed.version),
+        EdgeKind::SkipRange => version.is_none_or(|version| version >= installed),
     }
 }
 

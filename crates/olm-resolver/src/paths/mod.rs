@@ -1,56 +1,11 @@
-//! Ways through a package: which bundles are reached from an installed one, hop by hop.
+//! Ways through a package, under the rules of v1 and of OLM Classic: hop by hop until nothing more is offered.
+//!
+//! Rules: update graph §2, §3, §11. v1 hops are made by `resolve` itself; nothing is decided a second time here.
 
-use std::collections::VecDeque;
+mod classic;
+mod shortest;
+mod walk;
 
-use crate::graph::{BundleIndex, ChannelIndex, Edge, PackageGraph};
-use crate::request::Installed;
-use crate::resolve::edge_holds;
-
-/// The shortest way by edges of the channels asked for; of several equally short ones, the one over the best bundles.
-///
-/// Breadth first from the installed bundle; every bundle is entered once, so the cost is bundles times entries.
-pub(crate) fn shortest(
-    graph: &PackageGraph,
-    installed: &Installed,
-    target: BundleIndex,
-    asked: &dyn Fn(ChannelIndex) -> bool,
-) -> Option<Vec<(BundleIndex, Edge)>> {
-    let mut reached: Vec<Option<(Option<BundleIndex>, Edge)>> = vec![None; graph.bundles().len()];
-    let mut waiting: VecDeque<(Option<BundleIndex>, Installed)> = VecDeque::from([(None, installed.clone())]);
-    while let Some((from, at)) = waiting.pop_front() {
-        for &bundle in graph.preference() {
-            if reached[bundle.0 as usize].is_some() || Some(bundle) == from {
-                continue;
-            }
-            let Ok(version) = graph.version(bundle) else { continue };
-            if *version == at.version {
-                continue;
-            }
-            let Some(edge) =
-                graph.edge(&at, bundle, asked).filter(|&edge| edge_holds(edge, Some(version), &at))
-            else {
-                continue;
-            };
-            reached[bundle.0 as usize] = Some((from, edge));
-            if bundle == target {
-                return Some(unwind(&reached, bundle));
-            }
-            if let Ok(name) = graph.bundle_name(bundle).parse() {
-                waiting.push_back((Some(bundle), Installed { name, version: version.clone() }));
-            }
-        }
-    }
-    None
-}
-
-fn unwind(reached: &[Option<(Option<BundleIndex>, Edge)>], target: BundleIndex) -> Vec<(BundleIndex, Edge)> {
-    let mut path = Vec::new();
-    let mut next = Some(target);
-    while let Some(bundle) = next {
-        let Some((from, edge)) = reached[bundle.0 as usize] else { break };
-        path.push((bundle, edge));
-        next = from;
-    }
-    path.reverse();
-    path
-}
+pub use classic::{ClassicError, ClassicRequest, ClassicStep, classic_step};
+pub(crate) use shortest::shortest;
+pub use walk::{End, Hop, NotOffered, Path, PathQuery, RuleSet, Target, path, paths};

@@ -2,4 +2,5 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on shall say so")]
 
 mod common;
+mod scenarios;
 mod table;

@@ -1,0 +1,265 @@
+//! What OLM Classic would do with the same package: the head's chain decides, not the version.
+//!
+//! Rule: update graph §2. One package of one catalog, without dependencies and without other subscriptions; these
+//! belong to a whole namespace. Entries without a bundle do not exist for Classic.
+
+use std::fmt;
+
+use olm_core::go_quote;
+
+use crate::graph::{BundleIndex, ChannelIndex, Edge, Entry, Origin, PackageGraph};
+use crate::request::Installed;
+
+/// A Subscription, as far as one package is concerned.
+#[derive(Debug, Clone, Default)]
+pub struct ClassicRequest {
+    /// Name of the Subscription; appears in messages only.
+    pub subscription: String,
+    /// The channel; `None` lets every channel through.
+    pub channel: Option<String>,
+    /// Name of the bundle to start with; counts only while nothing is installed.
+    pub starting_csv: Option<String>,
+    /// What is installed.
+    pub installed: Option<Installed>,
+}
+
+/// The next step of Classic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClassicStep {
+    /// Install or move to this bundle; the edge says by what, `None` on first install.
+    Move(BundleIndex, ChannelIndex, Option<Edge>),
+    /// Nothing is offered; what is installed stays, without an error.
+    Stay,
+}
+
+/// Why Classic does not resolve; in a real cluster this stops the whole namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClassicError {
+    /// The catalog has nothing of the package.
+    NoPackage {
+        /// The package.
+        package: String,
+        /// The Subscription.
+        subscription: String,
+    },
+    /// The package has no such channel, or nothing in it.
+    NoChannel {
+        /// The package.
+        package: String,
+        /// The channel.
+        channel: String,
+        /// The Subscription.
+        subscription: String,
+    },
+    /// The bundle to start with is not there.
+    NoStartingCsv {
+        /// Its name.
+        name: String,
+        /// The package.
+        package: String,
+        /// The channel.
+        channel: String,
+        /// The Subscription.
+        subscription: String,
+    },
+    /// Nothing is left to install.
+    NoCandidate {
+        /// The Subscription.
+        subscription: String,
+    },
+    /// Every entry is replaced or skipped.
+    NoHead {
+        /// The channel.
+        channel: String,
+        /// The package.
+        package: String,
+    },
+    /// The chain below a head comes back to itself.
+    Cycle {
+        /// The head.
+        head: String,
+        /// The channel.
+        channel: String,
+        /// The package.
+        package: String,
+    },
+    /// More than one head.
+    Heads {
+        /// The channel.
+        channel: String,
+        /// The package.
+        package: String,
+        /// `head...tail` of each chain.
+        chains: Vec<String>,
+    },
+}
+
+impl fmt::Display for ClassicError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoPackage { package, subscription } => write!(
+                f,
+                "no operators found in package {package} in the catalog referenced by subscription {subscription}"
+            ),
+            Self::NoChannel { package, channel, subscription } => write!(
+                f,
+                "no operators found in channel {channel} of package {package} in the catalog referenced by \
+                 subscription {subscription}"
+            ),
+            Self::NoStartingCsv { name, package, channel, subscription } => write!(
+                f,
+                "no operators found with name {name} in channel {channel} of package {package} in the catalog \
+                 referenced by subscription {subscription}"
+            ),
+            Self::NoCandidate { subscription } => {
+                write!(f, "no operators found matching the criteria of subscription {subscription}")
+            }
+            Self::NoHead { channel, package } => write!(
+                f,
+                "no channel heads (entries not replaced by another entry) found in channel {} of package {}",
+                go_quote(channel),
+                go_quote(package)
+            ),
+            Self::Cycle { head, channel, package } => write!(
+                f,
+                "a cycle exists in the chain of replacement beginning with {} in channel {} of package {}",
+                go_quote(head),
+                go_quote(channel),
+                go_quote(package)
+            ),
+            Self::Heads { channel, package, chains } => write!(
+                f,
+                "a unique replacement chain within a channel is required to determine the relative order between \
+                 channel entries, but {} replacement chains were found in channel {} of package {}: {}",
+                chains.len(),
+                go_quote(channel),
+                go_quote(package),
+                chains.join(", ")
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ClassicError {}
+
+/// The step that Classic would take next.
+///
+/// # Errors
+/// When the graph or the request is such that Classic refuses to resolve.
+pub fn classic_step(graph: &PackageGraph, request: &ClassicRequest) -> Result<ClassicStep, ClassicError> {
+    let ordered = ordered(graph, request)?;
+    let Some(installed) = &request.installed else {
+        return match ordered.into_iter().find(|&(_, _, bundle)| !prohibited(graph, bundle)) {
+            Some((channel, _, bundle)) => Ok(ClassicStep::Move(bundle, channel, None)),
+            None => Err(ClassicError::NoCandidate { subscription: request.subscription.clone() }),
+        };
+    };
+    let folded = installed.version.folded();
+    let from = Origin { name: graph.name_id(installed.name.as_str()), version: Some(&folded) };
+    let next = ordered.into_iter().find_map(|(channel, entry, bundle)| {
+        let kind = entry.follows(from).filter(|_| !prohibited(graph, bundle))?;
+        Some((bundle, channel, Edge { kind, channel }))
+    });
+    Ok(match next {
+        // an entry that covers its own version proposes itself; that is no step
+        Some((bundle, _, _)) if graph.bundle_name(bundle) == installed.name.as_str() => ClassicStep::Stay,
+        Some((bundle, channel, edge)) => ClassicStep::Move(bundle, channel, Some(edge)),
+        None => ClassicStep::Stay,
+    })
+}
+
+/// Bundles that carry the truncation marker of old catalogs are never chosen.
+fn prohibited(graph: &PackageGraph, bundle: BundleIndex) -> bool {
+    graph.properties(bundle).iter().any(|property| &*property.kind == "olm.deprecated")
+}
+
+type Item<'a> = (ChannelIndex, &'a Entry, BundleIndex);
+
+/// Entries in Classic's order: default channel first, then channels by name; in a channel from head to tail.
+fn ordered<'a>(graph: &'a PackageGraph, request: &ClassicRequest) -> Result<Vec<Item<'a>>, ClassicError> {
+    let package = || graph.package().to_owned();
+    let subscription = || request.subscription.clone();
+    let channel_text = || request.channel.clone().unwrap_or_default();
+    let items = |channel: ChannelIndex| {
+        let entries = graph.channel(channel).entries.iter();
+        entries.filter_map(move |entry| Some((channel, entry, entry.bundle?)))
+    };
+    let mut channels: Vec<ChannelIndex> =
+        graph.channels().filter(|&channel| items(channel).next().is_some()).collect();
+    if channels.is_empty() {
+        return Err(ClassicError::NoPackage { package: package(), subscription: subscription() });
+    }
+    if let Some(wanted) = &request.channel {
+        channels.retain(|&channel| graph.channel_name(channel) == wanted);
+        if channels.is_empty() {
+            return Err(ClassicError::NoChannel {
+                package: package(),
+                channel: wanted.clone(),
+                subscription: subscription(),
+            });
+        }
+    }
+    channels.sort_by_key(|&channel| (Some(graph.channel_name(channel)) != graph.default_channel(), channel));
+    let starting = request.starting_csv.as_deref().filter(|_| request.installed.is_none());
+    let lists: Vec<Vec<Item<'a>>> = channels
+        .into_iter()
+        .map(|channel| {
+            items(channel)
+                .filter(|&(_, _, bundle)| starting.is_none_or(|name| graph.bundle_name(bundle) == name))
+                .collect::<Vec<_>>()
+        })
+        .filter(|list| !list.is_empty())
+        .collect();
+    match starting {
+        Some(name) if lists.is_empty() => Err(ClassicError::NoStartingCsv {
+            name: name.to_owned(),
+            package: package(),
+            channel: channel_text(),
+            subscription: subscription(),
+        }),
+        _ => Ok(lists.iter().map(|list| chain(graph, list)).collect::<Result<Vec<_>, _>>()?.concat()),
+    }
+}
+
+/// The head's replaces chain without skipped entries.
+fn chain<'a>(graph: &PackageGraph, list: &[Item<'a>]) -> Result<Vec<Item<'a>>, ClassicError> {
+    let Some(&(channel, _, _)) = list.first() else { return Ok(Vec::new()) };
+    let (channel, package) = (graph.channel_name(channel).to_owned(), graph.package().to_owned());
+    let skipped = |entry: &Entry| list.iter().any(|(_, other, _)| other.skips.contains(&entry.name));
+    let replaced = |entry: &Entry| list.iter().any(|(_, other, _)| other.replaces == Some(entry.name));
+    let heads: Vec<&Item<'a>> =
+        list.iter().filter(|(_, entry, _)| !skipped(entry) && !replaced(entry)).collect();
+    let mut chains: Vec<Vec<Item<'a>>> = Vec::with_capacity(heads.len());
+    for &head in &heads {
+        let mut walked = vec![*head];
+        let mut at = head.1;
+        while let Some(next) =
+            at.replaces.and_then(|name| list.iter().find(|(_, entry, _)| entry.name == name))
+        {
+            if walked.iter().any(|(_, entry, _)| entry.name == next.1.name) {
+                let head = graph.name(head.1.name).to_owned();
+                return Err(ClassicError::Cycle { head, channel, package });
+            }
+            walked.push(*next);
+            at = next.1;
+        }
+        chains.push(walked);
+    }
+    match chains.len() {
+        0 => Err(ClassicError::NoHead { channel, package }),
+        1 => Ok(chains.concat().into_iter().filter(|(_, entry, _)| !skipped(entry)).collect()),
+        _ => {
+            let name = |item: Option<&Item<'a>>| {
+                item.map(|item| graph.name(item.1.name)).unwrap_or_default().to_owned()
+            };
+            let chains = chains
+                .iter()
+                .map(|chain| match chain.len() {
+                    1 => name(chain.first()),
+                    _ => format!("{}...{}", name(chain.first()), name(chain.last())),
+                })
+                .collect();
+            Err(ClassicError::Heads { channel, package, chains })
+        }
+    }
+}
