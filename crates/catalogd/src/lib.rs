@@ -1,7 +1,12 @@
 //! catalogd: pulls catalog images, keeps their content and serves it over HTTPS.
 //!
-//! `controller` decides and reports, `store` keeps, `http` serves; they meet in [`store::Store`] only.
+//! `controller` decides and reports, `ingest` turns images into content, `store` keeps it, `http` serves it; they meet in
+//! [`store::Store`] only.
 
+pub mod args;
 pub mod controller;
+mod gauges;
 pub mod http;
+pub mod ingest;
+pub mod run;
 pub mod store;

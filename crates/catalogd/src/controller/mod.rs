@@ -1,5 +1,284 @@
-//! The ClusterCatalog controller.
+//! The ClusterCatalog controller: watches, wakes, and lets each catalog be looked at by one task at a time.
+//!
+//! What can wake a catalog:
+//! - the watch of all ClusterCatalogs, whoever wrote (own writes find nothing to do);
+//! - its own next look (poll, retry);
+//! - a change of leadership, for all;
+//! - damaged content found by the background check.
+//!
+//! Every replica runs this; the leader resolves tags and writes, the others serve what the status names (decision 15).
+//! Rules: catalogd §4.
+
+pub mod credentials;
+pub mod fetch;
 pub mod plan;
 pub mod queue;
 pub mod readiness;
+pub mod reconcile;
+pub mod report;
 pub mod status;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::TryStreamExt;
+use kube::core::DeserializeGuard;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, ResourceExt};
+use olm_api::cluster_catalog::{AvailabilityMode, ClusterCatalog};
+use olm_api::condition;
+use olm_runtime::metrics::Outcome;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use self::queue::Queue;
+use self::readiness::Readiness;
+use self::reconcile::Shell;
+
+/// How long a stop waits for running looks to notice.
+const FAR: Duration = Duration::from_secs(3600);
+
+/// The running controller's state.
+struct Controller {
+    shell: Arc<Shell>,
+    readiness: Arc<Readiness>,
+    objects: HashMap<String, Arc<ClusterCatalog>>,
+    /// Names seen since the watch began to list anew.
+    listing: Option<BTreeSet<String>>,
+    listed: bool,
+    queue: Queue,
+    tasks: JoinSet<Done>,
+    /// Ends the running look of a catalog whose spec has changed or which is gone.
+    running: HashMap<String, Running>,
+}
+
+struct Running {
+    stop: CancellationToken,
+    uid: Option<String>,
+    generation: Option<i64>,
+}
+
+/// What a task leaves.
+struct Done {
+    name: String,
+    next: Option<Instant>,
+    /// `None` when it was ended early.
+    catalog: Option<ClusterCatalog>,
+}
+
+/// Runs until `stop`. `gc` wakes the collection of what no catalog needs; `damaged` names catalogs whose content was
+/// found damaged.
+pub async fn run(
+    shell: Arc<Shell>,
+    readiness: Arc<Readiness>,
+    gc: Duration,
+    mut damaged: mpsc::Receiver<String>,
+    stop: CancellationToken,
+) {
+    let api: Api<DeserializeGuard<ClusterCatalog>> = Api::all(shell.client.clone());
+    let watch = kube::runtime::watcher(api, watcher::Config::default()).default_backoff();
+    let mut watch = std::pin::pin!(watch);
+    let mut leader = shell.leader.clone();
+    let mut collect = tokio::time::interval(gc.max(Duration::from_secs(1)));
+    collect.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut this = Controller {
+        shell,
+        readiness,
+        objects: HashMap::new(),
+        listing: None,
+        listed: false,
+        queue: Queue::default(),
+        tasks: JoinSet::new(),
+        running: HashMap::new(),
+    };
+    loop {
+        this.start();
+        let next = this.queue.next().unwrap_or_else(|| Instant::now() + FAR);
+        tokio::select! {
+            () = stop.cancelled() => break,
+            event = watch.try_next() => match event {
+                Ok(Some(event)) => this.event(event).await,
+                Ok(None) => break,
+                Err(error) => tracing::warn!(%error, "watching catalogs failed; the watch will be started again"),
+            },
+            Some(done) = this.tasks.join_next(), if !this.tasks.is_empty() => match done {
+                Ok(done) => this.finished(done),
+                Err(error) => tracing::error!(%error, "a reconciliation ended badly"),
+            },
+            changed = leader.changed() => match changed {
+                Ok(()) => this.wake_all(),
+                Err(_) => break,
+            },
+            Some(name) = damaged.recv() => this.queue.wake(&name, Instant::now()),
+            _ = collect.tick(), if this.listed => this.collect(),
+            () = tokio::time::sleep_until(next.into()) => {}
+        }
+    }
+    this.tasks.shutdown().await;
+}
+
+impl Controller {
+    async fn event(&mut self, event: Event<DeserializeGuard<ClusterCatalog>>) {
+        match event {
+            Event::Init => self.listing = Some(BTreeSet::new()),
+            Event::InitApply(object) | Event::Apply(object) => {
+                let name = object.name_any();
+                if let Some(listing) = &mut self.listing {
+                    listing.insert(name.clone());
+                }
+                match object.0 {
+                    Ok(catalog) => self.seen(catalog),
+                    Err(error) => {
+                        tracing::warn!(catalog = name, error = %error.error, "catalog object cannot be read; it stays as it is");
+                    }
+                }
+            }
+            Event::InitDone => {
+                let present = self.listing.take().unwrap_or_default();
+                let gone: Vec<String> =
+                    self.objects.keys().filter(|name| !present.contains(*name)).cloned().collect();
+                for name in gone {
+                    self.gone(&name).await;
+                }
+                if !self.listed {
+                    self.listed = true;
+                    self.forget_unknown(&present).await;
+                }
+                self.note_missing();
+            }
+            Event::Delete(object) => {
+                self.gone(&object.name_any()).await;
+                self.note_missing();
+            }
+        }
+    }
+
+    /// Takes over a newer version of an object.
+    fn seen(&mut self, catalog: ClusterCatalog) {
+        let name = catalog.name_any();
+        if let Some(known) = self.objects.get(&name)
+            && known.uid() == catalog.uid()
+            && older(&catalog, known)
+        {
+            return;
+        }
+        if let Some(running) = self.running.get(&name)
+            && (running.uid != catalog.uid()
+                || running.generation != catalog.metadata.generation
+                || catalog.metadata.deletion_timestamp.is_some())
+        {
+            running.stop.cancel();
+        }
+        self.objects.insert(name.clone(), Arc::new(catalog));
+        self.queue.wake(&name, Instant::now());
+        if self.listed {
+            self.note_missing();
+        }
+    }
+
+    async fn gone(&mut self, name: &str) {
+        self.objects.remove(name);
+        self.queue.forget(name);
+        if let Some(running) = self.running.get(name) {
+            running.stop.cancel();
+        }
+        self.shell.forget(name).await;
+    }
+
+    /// Stops serving catalogs that were deleted while this process did not run.
+    async fn forget_unknown(&mut self, present: &BTreeSet<String>) {
+        let served = self.shell.store.serving();
+        for name in served.keys().filter(|name| !present.contains(*name)) {
+            self.shell.forget(name).await;
+        }
+    }
+
+    fn start(&mut self) {
+        for name in self.queue.start(Instant::now()) {
+            let Some(catalog) = self.objects.get(&name) else {
+                self.queue.finished(&name, None);
+                continue;
+            };
+            let stop = CancellationToken::new();
+            let running =
+                Running { stop: stop.clone(), uid: catalog.uid(), generation: catalog.metadata.generation };
+            self.running.insert(name.clone(), running);
+            let (shell, mut catalog) = (Arc::clone(&self.shell), ClusterCatalog::clone(catalog));
+            self.tasks.spawn(async move {
+                let meter = shell.meter.start();
+                tokio::select! {
+                    (next, outcome) = shell.look(&mut catalog) => {
+                        meter.finish(outcome);
+                        Done { name, next, catalog: Some(catalog) }
+                    }
+                    () = stop.cancelled() => {
+                        meter.finish(Outcome::Requeue);
+                        Done { name, next: Some(Instant::now()), catalog: None }
+                    }
+                }
+            });
+        }
+    }
+
+    fn finished(&mut self, done: Done) {
+        let Done { name, next, catalog } = done;
+        self.running.remove(&name);
+        if let Some(catalog) = catalog
+            && let Some(known) = self.objects.get_mut(&name)
+            && known.uid() == catalog.uid()
+            && older(known, &catalog)
+        {
+            *known = Arc::new(catalog);
+        }
+        let next = next.filter(|_| self.objects.contains_key(&name));
+        self.queue.finished(&name, next);
+        self.note_missing();
+    }
+
+    fn wake_all(&mut self) {
+        let now = Instant::now();
+        for name in self.objects.keys() {
+            self.queue.wake(name, now);
+        }
+    }
+
+    /// Tells the readiness probe which catalogs should be served here and are not.
+    fn note_missing(&self) {
+        if !self.listed {
+            return;
+        }
+        let serving = self.shell.store.serving();
+        let missing = self.objects.values().filter(|catalog| {
+            let says = catalog
+                .status
+                .as_ref()
+                .is_some_and(|status| condition::is_true(&status.conditions, condition::SERVING));
+            says && catalog.spec.availability_mode == AvailabilityMode::Available
+                && catalog.metadata.deletion_timestamp.is_none()
+                && !serving.contains_key(&catalog.name_any())
+        });
+        self.readiness.missing(missing.map(|catalog| catalog.name_any()).collect(), Instant::now());
+    }
+
+    /// Removes what no catalog needs, away from this thread.
+    fn collect(&self) {
+        let store = self.shell.store.clone();
+        let known: BTreeSet<String> = self.objects.keys().cloned().collect();
+        tokio::task::spawn_blocking(move || match store.collect(Some(&known)) {
+            Ok(collected) if collected == Default::default() => {}
+            Ok(collected) => tracing::info!(?collected, "removed unused catalog content"),
+            Err(error) => tracing::warn!(%error, "cannot remove unused catalog content"),
+        });
+    }
+}
+
+/// Whether `a` is an older version of the same object than `b`. Resource versions are numbers wherever etcd is behind
+/// the API server; where they are not, the one that came last counts.
+fn older(a: &ClusterCatalog, b: &ClusterCatalog) -> bool {
+    let version =
+        |catalog: &ClusterCatalog| catalog.resource_version().and_then(|text| text.parse::<u64>().ok());
+    matches!((version(a), version(b)), (Some(a), Some(b)) if a < b)
+}

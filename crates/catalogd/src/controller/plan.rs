@@ -9,13 +9,10 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use olm_api::cluster_catalog::{AvailabilityMode, ClusterCatalog};
 use olm_api::{annotations, condition, finalizers, labels, reason};
+use olm_runtime::backoff;
 
 /// Share of the poll interval by which the next poll may be late, so that catalogs do not poll in step.
 const JITTER: f64 = 0.01;
-/// First pause after a failure; doubled with each further one.
-const BACKOFF_FIRST: Duration = Duration::from_millis(5);
-/// Longest pause after failures.
-const BACKOFF_LAST: Duration = Duration::from_secs(1000);
 /// Pause after a failure that somebody has to mend first.
 pub const SLOW: Duration = Duration::from_secs(300);
 
@@ -155,8 +152,7 @@ pub fn plan(seen: &Seen<'_>) -> Plan {
         ));
     };
     let reference = image.reference.clone();
-    let interval = image.poll_interval_minutes.and_then(|minutes| u64::try_from(minutes).ok());
-    let interval = interval.map(|minutes| Duration::from_secs(minutes.saturating_mul(60)));
+    let interval = interval(catalog);
     if requested(seen) {
         return Plan::Pull { reference, why: Why::Requested };
     }
@@ -219,6 +215,13 @@ pub fn resolved(catalog: &ClusterCatalog) -> Option<&str> {
     Some(catalog.status.as_ref()?.resolved_source.as_ref()?.image.reference.as_str())
 }
 
+/// The poll interval, if the user wants polling.
+#[must_use]
+pub fn interval(catalog: &ClusterCatalog) -> Option<Duration> {
+    let minutes = catalog.spec.source.image.as_ref()?.poll_interval_minutes?;
+    Some(Duration::from_secs(u64::try_from(minutes).ok()?.saturating_mul(60)))
+}
+
 /// The part behind `@`.
 fn digest(reference: &str) -> &str {
     reference.split_once('@').map_or(reference, |(_, digest)| digest)
@@ -253,12 +256,12 @@ pub fn known_date(catalog: &ClusterCatalog, reference: &str) -> Option<i64> {
 /// The pause after the `attempts`-th failure in a row, counted from 1.
 #[must_use]
 pub fn pause(retry: Retry, attempts: u32, interval: Option<Duration>) -> Option<Duration> {
-    let backoff = || BACKOFF_FIRST.saturating_mul(1 << attempts.saturating_sub(1).min(20)).min(BACKOFF_LAST);
+    let backoff = || backoff::delay(attempts.saturating_sub(1));
     match retry {
         Retry::Never => None,
         Retry::Slow => Some(interval.map_or(SLOW, |interval| interval.min(SLOW)).max(backoff())),
         Retry::Backoff => Some(backoff()),
-        Retry::After(pause) => Some(pause.clamp(backoff(), BACKOFF_LAST)),
+        Retry::After(pause) => Some(pause.clamp(backoff(), backoff::CAP)),
     }
 }
 

@@ -2,8 +2,6 @@
 //!
 //! Rule: catalogd §3.6 and §4.6 (sanitising); §12 rows 2, 27 and 30.
 
-use std::sync::LazyLock;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use olm_api::cluster_catalog::{
@@ -12,7 +10,7 @@ use olm_api::cluster_catalog::{
 };
 use olm_api::condition::{self, Condition, ConditionStatus};
 use olm_api::reason;
-use regex::Regex;
+use olm_runtime::error_text;
 
 const UNPACKED: &str = "Successfully unpacked and stored content from resolved source";
 const SERVING: &str = "Serving desired content from resolved source";
@@ -67,7 +65,7 @@ pub fn derive(attempt: &Attempt, catalog: &ClusterCatalog, now: Timestamp) -> Cl
         }
         Attempt::Failed { message, blocked, nothing_served } => {
             let reason = if *blocked { reason::BLOCKED } else { reason::RETRYING };
-            set(condition::PROGRESSING, !blocked, reason, &sanitise(message));
+            set(condition::PROGRESSING, !blocked, reason, &error_text::stable(message));
             if *nothing_served && condition::is_true(&status.conditions, condition::SERVING) {
                 let wanted = Condition::new(
                     condition::SERVING,
@@ -97,19 +95,6 @@ fn clear(status: &mut ClusterCatalogStatus) {
     status.resolved_source = None;
     status.urls = None;
     status.last_unpacked = None;
-}
-
-/// Takes out the addresses of a connection, whose port changes with every attempt.
-#[must_use]
-pub fn sanitise(message: &str) -> String {
-    static ADDRESSES: LazyLock<Option<Regex>> = LazyLock::new(|| {
-        let ip = r"(?:\d{1,3}(?:\.\d{1,3}){3}|\[[0-9A-Fa-f:.%]+\])(?::\d+)?";
-        Regex::new(&format!(r"(?:read|write) (?:tcp|udp) {ip}->{ip}(?:: )?")).ok()
-    });
-    match &*ADDRESSES {
-        Some(addresses) => addresses.replace_all(message, "").into_owned(),
-        None => message.to_owned(),
-    }
 }
 
 #[cfg(test)]
@@ -165,19 +150,5 @@ mod tests {
         let foreign = Condition::new("Foreign", ConditionStatus::True, "X", "", None, at(1));
         first.conditions.push(foreign);
         assert_eq!(derive(&served(), &catalog(Some(first.clone())), at(99)), first);
-    }
-
-    #[test]
-    fn addresses_are_taken_out() {
-        for (message, want) in [
-            (
-                "lookup x on 10.96.0.10:53: read udp 10.244.0.8:46753->10.96.0.10:53: i/o timeout",
-                "lookup x on 10.96.0.10:53: i/o timeout",
-            ),
-            ("write tcp [::1]:5->[fe80::1]:443: broken pipe", "broken pipe"),
-            ("dial tcp 10.0.0.1:443: connection refused", "dial tcp 10.0.0.1:443: connection refused"),
-        ] {
-            assert_eq!(sanitise(message), want);
-        }
     }
 }

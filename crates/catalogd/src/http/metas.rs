@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, Response, StatusCode};
+use olm_fbc::Query;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use super::body::{Body, Compressed, Copy, Piece, Stored};
@@ -12,18 +13,32 @@ use super::cache::Cache;
 use super::conditions::{self, Validators, Verdict};
 use super::encoding::{self, Encoding};
 use super::{JSONL, respond, with_length, with_validators};
-use crate::store::{COMPRESS_FROM, Query, Section, Served};
+use crate::store::{COMPRESS_FROM, Section, Served};
 
 /// Answers up to this size are compressed whole and remembered; longer ones are compressed while they are sent.
 const WHOLE: u64 = 512 * 1024;
 /// What an entity tag spells out of a query value.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
 
+/// What a query asks for; empty words constrain nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Filter {
+    schema: String,
+    package: String,
+    name: String,
+}
+
+impl Filter {
+    fn query(&self) -> Query<'_> {
+        Query { schema: &self.schema, package: &self.package, name: &self.name }
+    }
+}
+
 /// Reads the query part of a URL. A repeated key's first value counts, an empty value is none.
 ///
 /// # Errors
 /// When a key is unknown or a pair cannot be decoded.
-pub(super) fn query(text: &str) -> Result<Query, ()> {
+pub(super) fn query(text: &str) -> Result<Filter, ()> {
     let mut first: [Option<String>; 3] = [None, None, None];
     for pair in text.split('&').filter(|pair| !pair.is_empty()) {
         if pair.contains(';') {
@@ -39,8 +54,8 @@ pub(super) fn query(text: &str) -> Result<Query, ()> {
         let value = decode(value)?;
         first[slot].get_or_insert(value);
     }
-    let [schema, package, name] = first.map(|value| value.filter(|value| !value.is_empty()));
-    Ok(Query { schema, package, name })
+    let [schema, package, name] = first.map(Option::unwrap_or_default);
+    Ok(Filter { schema, package, name })
 }
 
 fn decode(text: &str) -> Result<String, ()> {
@@ -56,11 +71,11 @@ fn decode(text: &str) -> Result<String, ()> {
 }
 
 /// The query in its canonical form: fixed order of keys, everything unusual percent-encoded.
-fn canonical(query: &Query) -> String {
-    let fields = [("schema", &query.schema), ("package", &query.package), ("name", &query.name)];
+fn canonical(filter: &Filter) -> String {
+    let fields = [("schema", &filter.schema), ("package", &filter.package), ("name", &filter.name)];
     let mut text = String::new();
     for (key, value) in fields {
-        if let Some(value) = value {
+        if !value.is_empty() {
             text.push(if text.is_empty() { '?' } else { '&' });
             text.push_str(key);
             text.push('=');
@@ -76,21 +91,20 @@ pub(super) fn answer(
     method: &Method,
     headers: &HeaderMap,
     served: &Served,
-    query: &Query,
+    filter: &Filter,
     cache: &Cache,
 ) -> Response<Body> {
     let content = &served.content;
-    let sections = if query.is_empty() {
-        vec![Section { start: 0, len: content.jsonl().size() }]
-    } else {
-        content.index().sections(query)
-    };
+    let query = filter.query();
+    let sections: Vec<Section> = (content.index().sections(&query).into_iter())
+        .map(|range| Section { start: range.start, len: range.end - range.start })
+        .collect();
     let size: u64 = sections.iter().map(|section| section.len).sum();
     let encoding = match encoding::negotiate(headers) {
         encoding if *method == Method::GET && size >= COMPRESS_FROM => encoding,
         _ => Encoding::Identity,
     };
-    let name = format!("{}{}{}", content.digest(), canonical(query), encoding.tag_suffix());
+    let name = format!("{}{}{}", content.digest(), canonical(filter), encoding.tag_suffix());
     let validators = Validators { tag: format!("\"{name}\""), modified: served.last_unpacked };
     match conditions::evaluate(headers, &validators) {
         Verdict::NotModified => {
@@ -111,7 +125,7 @@ pub(super) fn answer(
     };
     response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static(encoded));
     let copy = if encoding == Encoding::Gzip { Copy::Gzip } else { Copy::Zstd };
-    if let Some(blob) = copy.of(content).filter(|_| query.is_empty()) {
+    if let Some(blob) = copy.of(content).filter(|_| query.is_all()) {
         let whole = vec![Section { start: 0, len: blob.size() }];
         return with_length(method, response, blob.size(), || source(copy, whole));
     }
@@ -142,9 +156,8 @@ mod tests {
 
     #[test]
     fn queries_are_read() {
-        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        let want = |schema, package, name| {
-            Ok(Query { schema: some(schema), package: some(package), name: some(name) })
+        let want = |schema: &str, package: &str, name: &str| {
+            Ok(Filter { schema: schema.to_owned(), package: package.to_owned(), name: name.to_owned() })
         };
         for (text, want) in [
             ("", want("", "", "")),
@@ -174,7 +187,7 @@ mod tests {
 
     #[test]
     fn the_canonical_form_has_no_quotes_or_spaces() {
-        let query = query("name=%22x%22%20y%26&schema=olm.bundle").unwrap();
-        assert_eq!(canonical(&query), "?schema=olm.bundle&name=%22x%22%20y%26");
+        let filter = query("name=%22x%22%20y%26&schema=olm.bundle").unwrap();
+        assert_eq!(canonical(&filter), "?schema=olm.bundle&name=%22x%22%20y%26");
     }
 }

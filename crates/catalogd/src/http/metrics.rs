@@ -3,7 +3,6 @@
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Registry, Unit};
 
 const BUCKETS: [f64; 19] =
     [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.6, 2.0, 2.4, 2.8, 3.2, 3.6, 4.0, 10.0];
@@ -27,13 +26,10 @@ impl Default for Metrics {
 
 impl Metrics {
     /// Makes them part of what the process reports.
-    pub fn register(&self, registry: &mut Registry) {
-        registry.register_with_unit(
-            "catalogd_http_request_duration",
-            "Histogram of request duration in seconds",
-            Unit::Seconds,
-            self.durations.clone(),
-        );
+    pub fn register(&self, metrics: &olm_runtime::metrics::Metrics) {
+        let (name, help) =
+            ("catalogd_http_request_duration_seconds", "Histogram of request duration in seconds");
+        metrics.register(name, help, self.durations.clone());
     }
 
     /// Notes one request, measured to the end of its body.

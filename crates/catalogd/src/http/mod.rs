@@ -100,8 +100,8 @@ impl Catalogs {
             Endpoint::Metas => match (metas::query(head.uri.query().unwrap_or("")), served()) {
                 (Err(()), _) => respond::bad_request(),
                 (Ok(_), None) => respond::no_content(),
-                (Ok(query), Some(served)) => {
-                    metas::answer(&head.method, &head.headers, &served, &query, &self.cache)
+                (Ok(filter), Some(served)) => {
+                    metas::answer(&head.method, &head.headers, &served, &filter, &self.cache)
                 }
             },
             Endpoint::Packages | Endpoint::Graphql => respond::no_such_page(),

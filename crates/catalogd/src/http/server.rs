@@ -63,9 +63,6 @@ impl Default for Limits {
     }
 }
 
-/// Where new connections get their TLS settings from, so that a renewed certificate needs no restart.
-pub type Tls = Arc<dyn Fn() -> Arc<ServerConfig> + Send + Sync>;
-
 /// Everything a connection needs.
 struct Shared {
     catalogs: Arc<Catalogs>,
@@ -76,7 +73,7 @@ struct Shared {
 /// Serves until `stop` is done, then drains.
 pub async fn serve(
     listener: TcpListener,
-    tls: Tls,
+    tls: Arc<ServerConfig>,
     catalogs: Arc<Catalogs>,
     metrics: Metrics,
     limits: Limits,
@@ -106,7 +103,7 @@ pub async fn serve(
             }
         };
         let (tls, shared, builder, watcher) =
-            (tls(), Arc::clone(&shared), Arc::clone(&builder), graceful.watcher());
+            (Arc::clone(&tls), Arc::clone(&shared), Arc::clone(&builder), graceful.watcher());
         tokio::spawn(async move {
             let _place = place;
             if let Err(error) = connection(socket, peer, tls, shared, &builder, watcher).await {

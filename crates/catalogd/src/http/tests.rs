@@ -5,9 +5,20 @@ use std::fmt::Write as _;
 use http_body_util::BodyExt;
 
 use super::*;
+use std::sync::Arc;
+
+use crate::store::{Content, Lease};
 
 const DIGEST: &str = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 const STORED_AT: &str = "Tue, 14 Nov 2023 22:13:20 GMT";
+
+/// Stores a catalog of these lines.
+fn written(store: &Store, digest: &olm_core::Digest, lines: &str) -> (Arc<Content>, Lease) {
+    let staging = store.stage(store.lease(digest)).unwrap();
+    let mut ingest = olm_fbc::Ingest::new(staging.spool().unwrap(), olm_fbc::IngestLimits::default());
+    ingest.file("catalog.json", &mut lines.as_bytes()).unwrap();
+    staging.commit(ingest.finish().unwrap()).unwrap()
+}
 
 struct Bench {
     catalogs: Catalogs,
@@ -20,21 +31,17 @@ fn bench() -> Bench {
     let objects = |big: usize| {
         let pad = "p".repeat(big);
         vec![
-            ("olm.package", "", "demo", r#"{"defaultChannel":"stable","name":"demo","schema":"olm.package"}"#.to_owned()),
-            ("olm.channel", "demo", "stable", r#"{"entries":[{"name":"demo.v1.0.0"}],"name":"stable","package":"demo","schema":"olm.channel"}"#.to_owned()),
-            ("olm.bundle", "demo", "demo.v1.0.0", format!(r#"{{"name":"demo.v1.0.0","package":"demo","pad":"{pad}","schema":"olm.bundle"}}"#)),
-            ("", "demo", "free", r#"{"name":"free","package":"demo"}"#.to_owned()),
-            ("custom", "other", "demo.v1.0.0", r#"{"name":"demo.v1.0.0","package":"other","schema":"custom"}"#.to_owned()),
+            r#"{"defaultChannel":"stable","name":"demo","schema":"olm.package"}"#.to_owned(),
+            r#"{"entries":[{"name":"demo.v1.0.0"}],"name":"stable","package":"demo","schema":"olm.channel"}"#
+                .to_owned(),
+            format!(r#"{{"name":"demo.v1.0.0","package":"demo","pad":"{pad}","schema":"olm.bundle"}}"#),
+            r#"{"name":"free","package":"demo"}"#.to_owned(),
+            r#"{"name":"demo.v1.0.0","package":"other","schema":"custom"}"#.to_owned(),
         ]
     };
     for (name, letter, big) in [("cat", 'a', 1500), ("small", 'b', 0)] {
         let digest = format!("sha256:{}", letter.to_string().repeat(64)).parse().unwrap();
-        let mut staging = store.stage(store.lease(&digest)).unwrap();
-        for (schema, package, name, mut line) in objects(big) {
-            line.push('\n');
-            staging.push(schema, package, name, line.as_bytes()).unwrap();
-        }
-        let (content, _lease) = staging.commit().unwrap();
+        let (content, _lease) = written(&store, &digest, &objects(big).join("\n"));
         let reference = format!("example.com/c@{digest}");
         store
             .publish(name, Served { content, reference, source: None, last_unpacked: 1_700_000_000 })
@@ -242,14 +249,13 @@ async fn long_files_come_in_frames() {
     let root = tempfile::tempdir().unwrap();
     let (store, _) = Store::open(root.path()).unwrap();
     let digest = DIGEST.parse().unwrap();
-    let mut staging = store.stage(store.lease(&digest)).unwrap();
     let mut want = Vec::new();
     for number in 0..20_000_u32 {
         let line = format!("{{\"n\":{number},\"schema\":\"s{}\"}}\n", number % 3);
-        staging.push(&format!("s{}", number % 3), "", "", line.as_bytes()).unwrap();
         want.push((number % 3, line));
     }
-    let (content, _lease) = staging.commit().unwrap();
+    let lines: String = want.iter().map(|(_, line)| line.as_str()).collect();
+    let (content, _lease) = written(&store, &digest, &lines);
     store
         .publish("cat", Served { content, reference: String::new(), source: None, last_unpacked: 0 })
         .unwrap();

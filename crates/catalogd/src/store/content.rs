@@ -12,9 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::Crc;
 use olm_core::Digest;
+use olm_fbc::{Index, IndexError};
 use serde::{Deserialize, Serialize};
-
-use super::index::{Index, IndexError};
 
 /// The catalog as JSON lines.
 pub(super) const CATALOG: &str = "catalog.jsonl";
@@ -32,6 +31,15 @@ const FORMAT: u32 = 1;
 const MANIFEST_LIMIT: u64 = 64 * 1024;
 /// Bytes a checking pass reads at once.
 const CHUNK: usize = 256 * 1024;
+
+/// Where a run of bytes lies in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Section {
+    /// First byte.
+    pub start: u64,
+    /// How many bytes.
+    pub len: u64,
+}
 
 /// What the manifest says about one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -204,7 +212,10 @@ impl Content {
         if known != Some(checksum(&bytes)) {
             return Err(missing(INDEX));
         }
-        let index = Index::decode(&bytes, jsonl.size)?;
+        let index = Index::from_bytes(&bytes)?;
+        if index.size() != jsonl.size {
+            return Err(missing(INDEX));
+        }
         Ok(Self { digest: digest.clone(), dir: dir.to_owned(), manifest, jsonl, gzip, zstd, index })
     }
 

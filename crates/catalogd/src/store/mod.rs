@@ -12,7 +12,6 @@
 //! It does not know HTTP, the API server or registries. Rules: catalogd §6 and §12 rows 2, 7, 8, 23, 24; decision 15.
 
 mod content;
-pub mod index;
 mod names;
 mod staging;
 
@@ -26,9 +25,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwap;
 use olm_core::Digest;
 
-pub use content::{Blob, Content, ContentError};
-pub use index::{Index, IndexError, Query, Section};
-pub use staging::{COMPRESS_FROM, Staging};
+pub use content::{Blob, Content, ContentError, Section};
+pub use staging::{COMPRESS_FROM, Spool, Staging};
 
 /// Why the store could not do something.
 #[derive(Debug, thiserror::Error)]
@@ -50,9 +48,6 @@ pub enum StoreError {
     /// What was just written cannot be read back.
     #[error("stored content is not usable: {0}")]
     Content(#[from] ContentError),
-    /// See [`IndexError`].
-    #[error(transparent)]
-    Index(#[from] IndexError),
     /// The name cannot be a file name.
     #[error("{0:?} is not the name of a catalog")]
     Name(String),

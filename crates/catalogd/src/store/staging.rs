@@ -5,29 +5,38 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::ops::Range;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use flate2::Crc;
 use olm_core::Digest;
+use olm_fbc::Ingested;
 
 use super::content::{CATALOG, Content, FileFacts, GZIP, INDEX, MANIFEST, Manifest, ZSTD};
-use super::index::IndexBuilder;
 use super::{Lease, StoreError};
 
 /// Catalogs shorter than this get no compressed copies (rule: catalogd §7.8).
 pub const COMPRESS_FROM: u64 = 1024;
+/// Lines in the order of the archive.
+const SPOOL: &str = "spool";
 /// Bytes gathered before a write.
 const BUFFER: usize = 256 * 1024;
 /// The fastest level that still beats gzip's best on catalogs.
 const ZSTD_LEVEL: i32 = 3;
 
-/// A file being written whose size and checksum are counted on the way.
-struct Counted<W> {
+/// A file being written, whose size and checksum are counted on the way.
+pub struct Counted<W> {
     inner: W,
     size: u64,
     crc: Crc,
+}
+
+impl<W> std::fmt::Debug for Counted<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Counted").field("size", &self.size).finish_non_exhaustive()
+    }
 }
 
 impl<W: Write> Counted<W> {
@@ -67,27 +76,20 @@ impl Drop for Private {
     }
 }
 
+/// Where [`olm_fbc::Ingest`] writes lines.
+pub type Spool = BufWriter<Counted<File>>;
+
 /// A catalog that is being written; dropped without [`Staging::commit`], it leaves nothing behind.
+#[derive(Debug)]
 pub struct Staging {
     lease: Lease,
     private: Private,
-    jsonl: BufWriter<Counted<File>>,
-    index: IndexBuilder,
-}
-
-impl std::fmt::Debug for Staging {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Staging").field("dir", &self.private.0).finish_non_exhaustive()
-    }
 }
 
 impl Staging {
     pub(super) fn new(lease: Lease, dir: PathBuf) -> Result<Self, StoreError> {
         std::fs::DirBuilder::new().mode(0o700).create(&dir).map_err(StoreError::Write)?;
-        let private = Private(dir);
-        let file = File::create(private.0.join(CATALOG)).map_err(StoreError::Write)?;
-        let jsonl = BufWriter::with_capacity(BUFFER, Counted::new(file));
-        Ok(Self { lease, private, jsonl, index: IndexBuilder::default() })
+        Ok(Self { lease, private: Private(dir) })
     }
 
     /// The image that this content belongs to.
@@ -96,14 +98,13 @@ impl Staging {
         self.lease.digest()
     }
 
-    /// Appends one object: its JSON and the line end. Empty words count as absent.
+    /// The file for the lines of the catalog, in the order in which they come.
     ///
     /// # Errors
-    /// When the disk refuses it or the index is full.
-    pub fn push(&mut self, schema: &str, package: &str, name: &str, line: &[u8]) -> Result<(), StoreError> {
-        self.jsonl.write_all(line).map_err(StoreError::Write)?;
-        self.index.push(schema, package, name, line.len() as u64)?;
-        Ok(())
+    /// When the disk refuses it.
+    pub fn spool(&self) -> Result<Spool, StoreError> {
+        let file = File::create(self.private.0.join(SPOOL)).map_err(StoreError::Write)?;
+        Ok(BufWriter::with_capacity(BUFFER, Counted::new(file)))
     }
 
     /// Makes everything durable and puts it in place; from then on the store has this digest. The lease keeps it
@@ -113,23 +114,53 @@ impl Staging {
     ///
     /// # Errors
     /// When the disk refuses it; what was stored before is untouched.
-    pub fn commit(self) -> Result<(Arc<Content>, Lease), StoreError> {
-        let Self { lease, private, jsonl, index } = self;
+    pub fn commit(self, mut ingested: Ingested<Spool>) -> Result<(Arc<Content>, Lease), StoreError> {
+        let Self { lease, private } = self;
         let dir = private.0.as_path();
-        let counted = jsonl.into_inner().map_err(|error| StoreError::Write(error.into_error()))?;
-        counted.inner.sync_all().map_err(StoreError::Write)?;
-        let mut files = vec![counted.facts(CATALOG)];
-        if counted.size >= COMPRESS_FROM {
+        let index = std::mem::take(&mut ingested.index);
+        let (in_order, segments) = (ingested.in_order(), ingested.segments().to_vec());
+        let counted =
+            ingested.into_spool().into_inner().map_err(|error| StoreError::Write(error.into_error()))?;
+        let catalog = if in_order {
+            counted.inner.sync_all().map_err(StoreError::Write)?;
+            std::fs::rename(dir.join(SPOOL), dir.join(CATALOG)).map_err(StoreError::Write)?;
+            counted.facts(CATALOG)
+        } else {
+            let sorted =
+                write(dir, CATALOG, |out| arrange(dir, &segments, out)).map_err(StoreError::Write)?;
+            std::fs::remove_file(dir.join(SPOOL)).map_err(StoreError::Write)?;
+            sorted
+        };
+        let size = catalog.size;
+        let mut files = vec![catalog];
+        if size >= COMPRESS_FROM {
             files.extend(compress(dir).map_err(StoreError::Write)?);
         }
-        let bytes = index.finish()?.encode();
-        files.push(write(dir, INDEX, |out| out.write_all(&bytes)).map_err(StoreError::Write)?);
+        files.push(write(dir, INDEX, |out| out.write_all(&index.to_bytes())).map_err(StoreError::Write)?);
         let manifest = Manifest::new(lease.digest(), files).encode().map_err(StoreError::Write)?;
         write(dir, MANIFEST, |out| out.write_all(&manifest)).map_err(StoreError::Write)?;
         sync_dir(dir).map_err(StoreError::Write)?;
         let content = lease.settle(dir)?;
         Ok((content, lease))
     }
+}
+
+/// Copies the parts of the spool in their final order.
+fn arrange(dir: &Path, segments: &[Range<u64>], out: &mut Counted<File>) -> io::Result<()> {
+    let spool = File::open(dir.join(SPOOL))?;
+    let mut out = BufWriter::with_capacity(BUFFER, out);
+    let mut buffer = vec![0; BUFFER];
+    for segment in segments {
+        let mut at = segment.start;
+        while at < segment.end {
+            let count = usize::try_from(segment.end - at).unwrap_or(BUFFER).min(BUFFER);
+            let chunk = buffer.get_mut(..count).unwrap_or_default();
+            spool.read_exact_at(chunk, at)?;
+            out.write_all(chunk)?;
+            at += count as u64;
+        }
+    }
+    out.flush()
 }
 
 /// Writes both compressed copies, at the same time.

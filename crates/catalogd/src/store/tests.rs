@@ -10,12 +10,16 @@ fn line(name: &str) -> Vec<u8> {
     format!("{{\"name\":\"{name}\",\"schema\":\"olm.package\",\"x\":\"{}\"}}\n", "y".repeat(600)).into_bytes()
 }
 
+/// Writes lines of JSON as one file, like an image that holds it.
+fn write(staging: Staging, lines: &[u8]) -> Result<(Arc<Content>, Lease), StoreError> {
+    let mut ingest = olm_fbc::Ingest::new(staging.spool()?, olm_fbc::IngestLimits::default());
+    ingest.file("catalog.json", &mut &lines[..]).unwrap();
+    staging.commit(ingest.finish().unwrap())
+}
+
 fn store_one(store: &Store, letter: char, names: &[&str]) -> (Arc<Content>, Lease) {
-    let mut staging = store.stage(store.lease(&digest(letter))).unwrap();
-    for name in names {
-        staging.push("olm.package", "", name, &line(name)).unwrap();
-    }
-    staging.commit().unwrap()
+    let lines: Vec<u8> = names.iter().flat_map(|name| line(name)).collect();
+    write(store.stage(store.lease(&digest(letter))).unwrap(), &lines).unwrap()
 }
 
 fn served(content: Arc<Content>) -> Served {
@@ -54,7 +58,7 @@ fn content_is_served_again_after_a_restart() {
     assert_eq!((opened.served, opened.lost), (vec!["cat".to_owned()], vec![]));
     let again = store.get("cat").unwrap();
     assert_eq!(again.last_unpacked, 1_700_000_000);
-    assert_eq!(again.content.index().objects(), 2);
+    assert_eq!(again.content.index().len(), 2);
     assert_eq!(body(&again.content), [line("one"), line("two")].concat());
 }
 
@@ -85,12 +89,29 @@ fn compressed_copies_hold_the_same_bytes() {
 }
 
 #[test]
+fn files_are_put_into_walk_order() {
+    let root = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(root.path()).unwrap();
+    let staging = store.stage(store.lease(&digest('a'))).unwrap();
+    let mut ingest = olm_fbc::Ingest::new(staging.spool().unwrap(), olm_fbc::IngestLimits::default());
+    for name in ["c", "a", "b"] {
+        ingest.file(&format!("{name}.json"), &mut line(name).as_slice()).unwrap();
+    }
+    let (content, _lease) = staging.commit(ingest.finish().unwrap()).unwrap();
+    assert_eq!(body(&content), [line("a"), line("b"), line("c")].concat());
+    content.verify().unwrap();
+    let files = names::list(content.dir()).unwrap();
+    assert_eq!(files, ["catalog.jsonl", "catalog.jsonl.gz", "catalog.jsonl.zst", "index", "manifest.json"]);
+}
+
+#[test]
 fn an_abandoned_writer_leaves_nothing() {
     let root = tempfile::tempdir().unwrap();
     let (store, _) = Store::open(root.path()).unwrap();
-    let mut staging = store.stage(store.lease(&digest('a'))).unwrap();
-    staging.push("s", "", "n", b"{}\n").unwrap();
-    drop(staging);
+    let staging = store.stage(store.lease(&digest('a'))).unwrap();
+    let mut spool = staging.spool().unwrap();
+    io::Write::write_all(&mut spool, b"{}\n").unwrap();
+    drop((spool, staging));
     assert!(entries(root.path(), "staging").is_empty());
     assert!(entries(root.path(), "content").is_empty());
 }
@@ -130,10 +151,9 @@ fn collection_spares_writers_and_leases() {
     let root = tempfile::tempdir().unwrap();
     let (store, _) = Store::open(root.path()).unwrap();
     let (content, lease) = store_one(&store, 'a', &["one"]);
-    let mut staging = store.stage(store.lease(&digest('b'))).unwrap();
+    let staging = store.stage(store.lease(&digest('b'))).unwrap();
     assert_eq!(store.collect(None).unwrap(), Collected::default());
-    staging.push("s", "", "n", &line("n")).unwrap();
-    let (other, other_lease) = staging.commit().unwrap();
+    let (other, other_lease) = write(staging, &line("n")).unwrap();
     store.publish("other", served(other)).unwrap();
     store.publish("gone", served(content)).unwrap();
     drop((lease, other_lease));

@@ -1,0 +1,145 @@
+//! The command line, flag for flag as users of the reference know it.
+//!
+//! Rules: catalogd §2.1, §2.2, §2.3; decision 16 (metas on by default).
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use olm_runtime::args::{ArgsError, PullArgs, RunArgs};
+use olm_runtime::duration::GoDuration;
+use olm_runtime::features::{Gate, Stage};
+
+/// Serves `/api/v1/metas` and `/api/v1/packages`.
+pub const METAS: &str = "APIV1MetasHandler";
+/// Serves `/api/v1/graphql`.
+pub const GRAPHQL: &str = "GraphQLCatalogQueries";
+/// The gates that exist here.
+pub const GATES: &[Gate] = &[
+    Gate { name: METAS, stage: Stage::Beta, default: true },
+    Gate { name: GRAPHQL, stage: Stage::Alpha, default: false },
+];
+
+/// Unpacks catalog images and serves their content to the cluster.
+#[derive(Debug, Parser)]
+#[command(name = "catalogd", disable_version_flag = true)]
+pub struct Cli {
+    /// Another job than serving.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// The settings of the server.
+    #[command(flatten)]
+    pub serve: ServeArgs,
+}
+
+/// Other jobs.
+#[derive(Debug, Clone, Copy, Subcommand)]
+pub enum Command {
+    /// Print which build this is
+    Version,
+}
+
+/// The settings of the server.
+#[derive(Debug, Clone, Args)]
+pub struct ServeArgs {
+    /// What every process has.
+    #[command(flatten)]
+    pub run: RunArgs,
+
+    /// Access to registries.
+    #[command(flatten)]
+    pub pull: PullArgs,
+
+    /// Where catalog content is served, with TLS
+    #[arg(long, value_name = "ADDRESS", default_value = ":8443")]
+    pub catalogs_server_addr: String,
+
+    /// The host (and port) under which clients reach the content, for status.urls.base
+    #[arg(long, value_name = "HOST", default_value = "catalogd-service.olmv1-system.svc")]
+    pub external_address: String,
+
+    /// Where content is kept; survives restarts
+    #[arg(long, value_name = "DIR", default_value = "/var/cache/catalogd")]
+    pub cache_dir: PathBuf,
+
+    /// How often content that no catalog needs is removed, as 12h or 1m30s
+    #[arg(long, value_name = "DURATION", default_value = "12h")]
+    pub gc_interval: GoDuration,
+
+    /// A signature policy file, or insecureAcceptAnything
+    #[arg(long, value_name = "FILE", default_value = olm_oci::ACCEPT_ANYTHING)]
+    pub signature_policy: String,
+
+    /// Accepted for compatibility; no webhook is needed here
+    #[arg(long, value_name = "PORT", default_value_t = 9443, hide = true)]
+    pub webhook_server_port: u16,
+}
+
+impl ServeArgs {
+    /// Certificate and key.
+    ///
+    /// # Errors
+    /// When they are not both given: content is served over TLS only.
+    pub fn tls_files(&self) -> Result<(PathBuf, PathBuf), UsageError> {
+        self.run.tls.files()?.ok_or(UsageError::NoTls)
+    }
+}
+
+/// Flags that cannot be served with.
+#[derive(Debug, thiserror::Error)]
+pub enum UsageError {
+    /// See [`ArgsError`].
+    #[error(transparent)]
+    Args(#[from] ArgsError),
+    /// Neither TLS file.
+    #[error("catalog content is served over TLS only; give tls-cert and tls-key")]
+    NoTls,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(flags: &[&str]) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(["catalogd"].iter().chain(flags))
+    }
+
+    #[test]
+    fn flags_are_read_as_users_write_them() {
+        let cli = parse(&[
+            "--cache-dir=/tmp/c",
+            "--catalogs-server-addr=127.0.0.1:1",
+            "--external-address",
+            "example.com",
+            "--gc-interval=1h30m",
+            "--feature-gates=APIV1MetasHandler=false",
+            "--feature-gates=GraphQLCatalogQueries=true",
+            "--global-pull-secret=ns/name",
+            "--webhook-server-port=9999",
+            "--leader-elect",
+        ])
+        .unwrap();
+        let gates = cli.serve.run.feature_gates(GATES).unwrap();
+        assert!(!gates.enabled(METAS) && gates.enabled(GRAPHQL));
+        assert_eq!(cli.serve.gc_interval.0.as_secs(), 5400);
+        assert!(cli.command.is_none());
+        assert!(parse(&[]).unwrap().serve.run.feature_gates(GATES).unwrap().enabled(METAS), "on by default");
+        assert!(matches!(parse(&["version"]).unwrap().command, Some(Command::Version)));
+        assert!(parse(&["--nonsense"]).is_err() && parse(&["--gc-interval=1d"]).is_err());
+    }
+
+    #[test]
+    fn tls_is_needed_and_told_so() {
+        for (flags, want) in [
+            (&[][..], "catalog content is served over TLS only; give tls-cert and tls-key"),
+            (&["--tls-cert=a"], "tls-cert and tls-key flags must be used together"),
+        ] {
+            assert_eq!(parse(flags).unwrap().serve.tls_files().unwrap_err().to_string(), want);
+        }
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,226 @@
+//! From a reference to stored content: resolve, look whether it is here already, pull, ingest.
+//!
+//! Knows registries and the store, not the API server. Pulls run side by side with a bound for all and a smaller one for
+//! each registry, so that a slow registry does not hold up the others. Rules: catalogd §4.6 (texts), §5.6, §12 rows
+//! 3 to 6; decision 15.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use olm_core::{Digest, ImageRef};
+use olm_oci::{Image, Limits, Puller, Selection, VisitError, parse_reference};
+use tokio::sync::Semaphore;
+
+use super::credentials::Credentials;
+use super::plan::Retry;
+use crate::ingest::{Ingest, IngestError};
+use crate::store::{Content, Lease, Store};
+
+/// The label that says where in the image the catalog is.
+const LABEL: &str = "operators.operatorframework.io.index.configs.v1";
+/// Pulls at a time.
+const PULLS: usize = 8;
+/// Pulls from one registry at a time.
+const PULLS_OF_ONE: usize = 2;
+/// How long one pull may take; stalls end it much earlier.
+const PULL_LIMIT: Duration = Duration::from_secs(30 * 60);
+/// How long finding out a digest may take.
+const RESOLVE_LIMIT: Duration = Duration::from_secs(120);
+
+/// Content for a reference, safe from collection while this is held.
+#[derive(Debug)]
+pub struct Fetched {
+    /// Canonical reference with digest.
+    pub reference: String,
+    /// The content.
+    pub content: Arc<Content>,
+    /// Keeps it until it is published.
+    pub lease: Lease,
+}
+
+/// Why there is no content, in the words of the condition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The whole chain of causes.
+    pub message: String,
+    /// When another attempt may help.
+    pub retry: Retry,
+}
+
+/// Fetches content.
+#[derive(Debug)]
+pub struct Fetch {
+    puller: Puller,
+    credentials: Credentials,
+    store: Store,
+    places: Semaphore,
+    registries: Mutex<HashMap<String, Arc<Semaphore>>>,
+    /// Images whose content was refused, so that a poll of the same digest does not pull it again.
+    refused: Mutex<HashMap<Digest, Problem>>,
+}
+
+impl Fetch {
+    /// Nothing is contacted yet.
+    #[must_use]
+    pub fn new(puller: Puller, credentials: Credentials, store: Store) -> Self {
+        Self {
+            puller,
+            credentials,
+            store,
+            places: Semaphore::new(PULLS),
+            registries: Mutex::default(),
+            refused: Mutex::default(),
+        }
+    }
+
+    /// The content that a reference leads to now. If it is stored already, only the digest is asked for.
+    ///
+    /// # Errors
+    /// The sentence for the condition, and when to try again.
+    pub async fn by_reference(&self, text: &str) -> Result<Fetched, Problem> {
+        let reference = parse_reference(text).map_err(|error| pulling(&error))?;
+        if reference.digest().is_none() {
+            self.refresh().await?;
+        }
+        let resolving = self.puller.resolve(&reference);
+        let canonical = match tokio::time::timeout(RESOLVE_LIMIT, resolving).await {
+            Ok(resolved) => resolved.map_err(|error| pulling(&error))?,
+            Err(_) => return Err(slow("resolving the reference", RESOLVE_LIMIT)),
+        };
+        let Some(digest) = canonical.digest().cloned() else {
+            return Err(Problem {
+                message: format!("source catalog content: {canonical} has no digest"),
+                retry: Retry::Never,
+            });
+        };
+        let lease = self.store.lease(&digest);
+        let (store, lease, stored) = {
+            let store = self.store.clone();
+            let looked = tokio::task::spawn_blocking(move || {
+                let stored = store.stored(&lease);
+                (store, lease, stored)
+            });
+            looked.await.map_err(|error| Problem { message: error.to_string(), retry: Retry::Backoff })?
+        };
+        if let Some(content) = stored {
+            return Ok(Fetched { reference: canonical.to_string(), content, lease });
+        }
+        if let Some(known) = self.refused.lock().unwrap_or_else(PoisonError::into_inner).get(&digest) {
+            return Err(known.clone());
+        }
+        if reference.digest().is_some() {
+            self.refresh().await?;
+        }
+        let registry = self.registry(canonical.registry());
+        // The place at the registry comes first: waiting for a slow registry takes no place from others.
+        let _one = registry.acquire().await.ok();
+        let _all = self.places.acquire().await.ok();
+        let by_tag = reference.digest().is_none();
+        let pulling = self.pull(&canonical, by_tag, &store, lease);
+        let (content, lease) = match tokio::time::timeout(PULL_LIMIT, pulling).await {
+            Ok(pulled) => pulled?,
+            Err(_) => return Err(slow("the pull", PULL_LIMIT)),
+        };
+        Ok(Fetched { reference: canonical.to_string(), content, lease })
+    }
+
+    async fn pull(
+        &self,
+        canonical: &ImageRef,
+        by_tag: bool,
+        store: &Store,
+        lease: Lease,
+    ) -> Result<(Arc<Content>, Lease), Problem> {
+        let image = self.puller.open(canonical).await.map_err(|error| pulling(&error))?;
+        let selection = selection(&image, by_tag)?;
+        let digest = lease.digest().clone();
+        let staged = store.stage(lease).map_err(IngestError::Store).and_then(Ingest::new);
+        let ingest = staged.map_err(|error| storing(&error))?;
+        let ingest = match image.visit(selection, &Limits::default(), ingest).await {
+            Ok(ingest) => ingest,
+            Err(VisitError::Pull(error)) => return Err(pulling(&error)),
+            Err(VisitError::Visitor(error)) => return Err(self.refuse(&digest, &error)),
+        };
+        let committed = tokio::task::spawn_blocking(move || ingest.commit()).await;
+        let committed =
+            committed.map_err(|error| Problem { message: error.to_string(), retry: Retry::Backoff })?;
+        committed.map_err(|error| self.refuse(&digest, &error))
+    }
+
+    /// Remembers content that will be refused again.
+    fn refuse(&self, digest: &Digest, error: &IngestError) -> Problem {
+        let problem = storing(error);
+        if problem.retry == Retry::Slow {
+            let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+            if refused.len() >= REFUSED {
+                refused.clear();
+            }
+            refused.insert(digest.clone(), problem.clone());
+        }
+        problem
+    }
+
+    async fn refresh(&self) -> Result<(), Problem> {
+        let refreshed = tokio::time::timeout(RESOLVE_LIMIT, self.credentials.refresh()).await;
+        let message = match refreshed {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "error reading pull secrets: no answer in time".to_owned(),
+        };
+        Err(Problem { message: format!("source catalog content: {message}"), retry: Retry::Backoff })
+    }
+
+    fn registry(&self, name: &str) -> Arc<Semaphore> {
+        let mut registries = self.registries.lock().unwrap_or_else(PoisonError::into_inner);
+        registries.retain(|_, places| Arc::strong_count(places) > 1);
+        Arc::clone(
+            registries.entry(name.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(PULLS_OF_ONE))),
+        )
+    }
+}
+
+/// Refused images remembered at most.
+const REFUSED: usize = 256;
+
+/// Where the label says that the catalog is.
+fn selection(image: &Image, by_tag: bool) -> Result<Selection, Problem> {
+    let Some(path) = image.labels().get(LABEL) else {
+        // A tag may be pushed again with the label; a digest stays as it is.
+        let (prefix, retry) = if by_tag { ("", Retry::Slow) } else { ("terminal error: ", Retry::Never) };
+        let message = format!(
+            "source catalog content: error applying image: {prefix}catalog image is missing the required label \"{LABEL}\""
+        );
+        return Err(Problem { message, retry });
+    };
+    let path = path.strip_prefix('/').unwrap_or(path);
+    if path.is_empty() || path == "." {
+        return Ok(Selection::everything());
+    }
+    Selection::beneath([path]).map_err(|fault| Problem {
+        message: format!(
+            "source catalog content: error applying image: error getting relative path: {fault}"
+        ),
+        retry: Retry::Slow,
+    })
+}
+
+fn slow(what: &str, limit: Duration) -> Problem {
+    let message = format!("source catalog content: {what} took longer than {} s", limit.as_secs());
+    Problem { message, retry: Retry::Backoff }
+}
+
+fn pulling(error: &olm_oci::Error) -> Problem {
+    let (prefix, retry) = match error.retry() {
+        olm_oci::Retry::Terminal => ("terminal error: ", Retry::Never),
+        olm_oci::Retry::Slow => ("", Retry::Slow),
+        olm_oci::Retry::Backoff => ("", Retry::Backoff),
+        olm_oci::Retry::After(pause) => ("", Retry::After(pause)),
+    };
+    Problem { message: format!("source catalog content: {prefix}{error}"), retry }
+}
+
+fn storing(error: &IngestError) -> Problem {
+    let retry = if error.is_permanent() { Retry::Slow } else { Retry::Backoff };
+    Problem { message: format!("error storing fbc: {error}"), retry }
+}

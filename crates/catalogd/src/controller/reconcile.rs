@@ -1,0 +1,448 @@
+//! One look at one catalog: gather, decide ([`super::plan`]), do, report ([`super::status`]).
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, Resource, ResourceExt};
+use olm_api::cluster_catalog::ClusterCatalog;
+use olm_api::{annotations, finalizers, labels};
+use olm_runtime::events::Events;
+use olm_runtime::metrics::{ControllerMeter, Outcome};
+use olm_runtime::status::{StatusError, write_status};
+use tokio::sync::watch;
+
+use super::fetch::{Fetch, Fetched, Problem};
+use super::plan::{self, Failure, Held, Memory, Plan, Retry, Seen};
+use super::report;
+use super::status::{self, Attempt};
+use crate::store::{Content, Served, Store, StoreError};
+
+/// Who owns the name label.
+const FIELD_MANAGER: &str = "olm.operatorframework.io/catalogd";
+/// How long nothing may be served before the status says so: a restart with a slow registry is no news.
+const LOST: Duration = Duration::from_secs(60);
+
+/// Pause after a write that failed.
+const WRITE_PAUSE: Duration = Duration::from_secs(1);
+/// How long one write may take.
+const WRITE_LIMIT: Duration = Duration::from_secs(30);
+
+/// Everything a look needs.
+pub struct Shell {
+    /// To the API server.
+    pub client: Client,
+    /// What is served.
+    pub store: Store,
+    /// From references to stored content.
+    pub fetch: Fetch,
+    /// Whether this replica decides and reports.
+    pub leader: watch::Receiver<bool>,
+    /// Tells users what happened.
+    pub events: Events,
+    /// Counts looks.
+    pub meter: ControllerMeter,
+    /// `https://<external address>`.
+    pub base: String,
+    /// What is remembered about each catalog.
+    pub memory: Mutex<HashMap<String, Remembered>>,
+}
+
+/// What is remembered about one catalog.
+#[derive(Debug, Clone, Default)]
+pub struct Remembered {
+    plan: Memory,
+    /// Since when nothing has been served.
+    lost: Option<Instant>,
+}
+
+/// A step that could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum LookError {
+    /// The API server refused a write.
+    #[error("error updating {what}: {source}")]
+    Write {
+        /// What.
+        what: &'static str,
+        /// Why.
+        source: Box<kube::Error>,
+    },
+    /// The API server refused the status.
+    #[error(transparent)]
+    Status(#[from] StatusError),
+    /// The API server did not answer a write.
+    #[error("error updating {what}: no answer in time")]
+    Slow {
+        /// What.
+        what: &'static str,
+    },
+    /// The store refused.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Shell {
+    /// Looks at a catalog once; says when to look again, if ever, and how it went. `catalog` becomes what the API server
+    /// made of it.
+    pub async fn look(&self, catalog: &mut ClusterCatalog) -> (Option<Instant>, Outcome) {
+        let name = catalog.name_any();
+        let leader = *self.leader.borrow();
+        let mut remembered = self.recall(&name);
+        let memory = &mut remembered.plan;
+        memory.requested.get_or_insert_with(|| catalog.annotations().get(annotations::REQUESTED_AT).cloned());
+        let held = self.held(&name);
+        let now = Instant::now();
+        remembered.lost = match (&held, remembered.lost) {
+            (Some(_), _) => None,
+            (None, since) => Some(since.unwrap_or(now)),
+        };
+        let seen = Seen { catalog, leader, held: held.as_ref(), memory, now, dice: rand::random() };
+        let plan = plan::plan(&seen);
+        tracing::debug!(catalog = name, leader, ?plan, "looking");
+        let attempted = matches!(plan, Plan::Pull { .. } | Plan::Follow { .. });
+        let done = self.carry_out(&name, catalog, leader, plan, held, &mut remembered).await;
+        let (next, outcome) = match (done, &remembered.plan.failure) {
+            (Ok(next), Some(failure)) if attempted => {
+                (next, if failure.blocked { Outcome::TerminalError } else { Outcome::Error })
+            }
+            (Ok(next), _) => (next, if next.is_some() { Outcome::RequeueAfter } else { Outcome::Success }),
+            (Err(error), _) => {
+                let conflict = matches!(&error, LookError::Status(error) if error.is_conflict());
+                if conflict {
+                    tracing::debug!(catalog = name, %error, "the object has changed meanwhile");
+                } else {
+                    tracing::warn!(catalog = name, %error, "cannot finish; trying again");
+                }
+                (Some(Instant::now() + WRITE_PAUSE), if conflict { Outcome::Requeue } else { Outcome::Error })
+            }
+        };
+        self.remember(&name, remembered);
+        (next, outcome)
+    }
+
+    /// Stops serving a catalog that is gone.
+    pub async fn forget(&self, name: &str) {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        if let Err(error) = self.withdraw(name).await {
+            tracing::warn!(catalog = name, %error, "cannot remove content of a deleted catalog");
+        }
+    }
+
+    async fn carry_out(
+        &self,
+        name: &str,
+        catalog: &mut ClusterCatalog,
+        leader: bool,
+        plan: Plan,
+        held: Option<Held>,
+        remembered: &mut Remembered,
+    ) -> Result<Option<Instant>, LookError> {
+        match plan {
+            Plan::SwitchOff | Plan::TearDown => {
+                self.withdraw(name).await?;
+                *remembered = Remembered {
+                    plan: Memory { requested: remembered.plan.requested.take(), ..Memory::default() },
+                    lost: None,
+                };
+                if leader {
+                    if catalog.metadata.deletion_timestamp.is_none() {
+                        self.label(catalog).await?;
+                    }
+                    let attempt =
+                        if plan == Plan::SwitchOff { Attempt::SwitchedOff } else { Attempt::Removed };
+                    self.report(catalog, &attempt).await?;
+                    self.unfinalize(catalog).await?;
+                }
+                Ok(None)
+            }
+            Plan::LeaveAlone => Ok(None),
+            Plan::Refuse(message) => {
+                let attempt = Attempt::Failed { message, blocked: true, nothing_served: held.is_none() };
+                self.report(catalog, &attempt).await?;
+                Ok(None)
+            }
+            Plan::Rest { until } => {
+                if leader {
+                    self.adopt(catalog).await?;
+                    let attempt = match (&remembered.plan.failure, held) {
+                        (Some(failure), held) => Some(self.failed(failure, held.is_some(), remembered.lost)),
+                        (None, Some(held)) => Some(self.served(name, held)),
+                        (None, None) => None,
+                    };
+                    if let Some(attempt) = attempt {
+                        self.report(catalog, &attempt).await?;
+                    }
+                } else if let Some(held) = held {
+                    self.redate(name, catalog, &held).await?;
+                }
+                Ok(until)
+            }
+            Plan::Pull { reference, why } => {
+                self.adopt(catalog).await?;
+                tracing::info!(catalog = name, reference, ?why, "resolving");
+                let fetched = self.fetch.by_reference(&reference).await;
+                self.settle(name, catalog, &reference, true, fetched, remembered).await
+            }
+            Plan::Follow { reference } => {
+                tracing::info!(catalog = name, reference, "fetching what the leader has published");
+                let fetched = self.fetch.by_reference(&reference).await;
+                self.settle(name, catalog, &reference, false, fetched, remembered).await
+            }
+        }
+    }
+
+    /// Serves what was fetched, or notes why not.
+    async fn settle(
+        &self,
+        name: &str,
+        catalog: &mut ClusterCatalog,
+        reference: &str,
+        leader: bool,
+        fetched: Result<Fetched, Problem>,
+        remembered: &mut Remembered,
+    ) -> Result<Option<Instant>, LookError> {
+        let now = Instant::now();
+        let asked = catalog.annotations().get(annotations::REQUESTED_AT).cloned();
+        let fetched = match fetched {
+            Ok(fetched) => fetched,
+            Err(problem) => {
+                let attempts = match &remembered.plan.failure {
+                    Some(before)
+                        if before.reference == reference
+                            && remembered.plan.requested.as_ref() == Some(&asked) =>
+                    {
+                        before.attempts.saturating_add(1)
+                    }
+                    _ => 1,
+                };
+                remembered.plan.requested = Some(asked);
+                let pause = plan::pause(problem.retry, attempts, plan::interval(catalog));
+                let failure = Failure {
+                    reference: reference.to_owned(),
+                    attempts,
+                    message: problem.message,
+                    blocked: problem.retry == Retry::Never,
+                    retry: pause.and_then(|pause| now.checked_add(pause)),
+                };
+                tracing::warn!(
+                    catalog = name,
+                    reference,
+                    attempts,
+                    error = failure.message,
+                    "cannot fetch catalog content"
+                );
+                let next = failure.retry;
+                let attempt = self.failed(&failure, self.store.get(name).is_some(), remembered.lost);
+                remembered.plan.failure = Some(failure);
+                if leader {
+                    self.report(catalog, &attempt).await?;
+                }
+                return Ok(next);
+            }
+        };
+        let before = self.store.get(name);
+        let source = if leader { Some(reference.to_owned()) } else { plan::source_of_status(catalog) };
+        let last_unpacked = plan::known_date(catalog, &fetched.reference)
+            .or_else(|| {
+                let same =
+                    before.as_ref().filter(|before| before.content.digest() == fetched.content.digest());
+                same.map(|before| before.last_unpacked)
+            })
+            .unwrap_or_else(|| Timestamp::now().as_second());
+        let held = Held { reference: fetched.reference.clone(), source, last_unpacked };
+        let same = before.as_ref().is_some_and(|before| held_of(before) == held);
+        if !same {
+            self.publish(name, fetched.content.clone(), &held).await?;
+            let moved = before.as_ref().is_none_or(|before| before.reference != held.reference);
+            if moved {
+                tracing::info!(catalog = name, reference = held.reference, "serving");
+                self.collect().await;
+            }
+        }
+        remembered.plan.requested = Some(asked);
+        remembered.plan.failure = None;
+        remembered.plan.polled = Some(now);
+        remembered.lost = None;
+        if leader {
+            self.report(catalog, &self.served(name, held)).await?;
+        }
+        // Polls are planned by the next look, from what is remembered now.
+        Ok(plan::interval(catalog).is_some().then_some(now))
+    }
+
+    fn served(&self, name: &str, held: Held) -> Attempt {
+        let base = format!("{}/catalogs/{name}", self.base);
+        Attempt::Served { reference: held.reference, base, last_unpacked: held.last_unpacked }
+    }
+
+    fn failed(&self, failure: &Failure, held: bool, lost: Option<Instant>) -> Attempt {
+        Attempt::Failed {
+            message: failure.message.clone(),
+            blocked: failure.blocked,
+            nothing_served: !held && lost.is_some_and(|since| since.elapsed() >= LOST),
+        }
+    }
+
+    /// The leader's marks on the object: finalizer and name label.
+    async fn adopt(&self, catalog: &mut ClusterCatalog) -> Result<(), LookError> {
+        if !catalog.finalizers().iter().any(|name| name == finalizers::DELETE_SERVER_CACHE) {
+            let mut wanted = catalog.finalizers().to_vec();
+            wanted.push(finalizers::DELETE_SERVER_CACHE.to_owned());
+            self.set_finalizers(catalog, wanted).await?;
+        }
+        self.label(catalog).await
+    }
+
+    async fn unfinalize(&self, catalog: &mut ClusterCatalog) -> Result<(), LookError> {
+        let wanted: Vec<String> = catalog
+            .finalizers()
+            .iter()
+            .filter(|name| *name != finalizers::DELETE_SERVER_CACHE)
+            .cloned()
+            .collect();
+        if wanted.len() == catalog.finalizers().len() {
+            return Ok(());
+        }
+        self.set_finalizers(catalog, wanted).await
+    }
+
+    async fn set_finalizers(
+        &self,
+        catalog: &mut ClusterCatalog,
+        wanted: Vec<String>,
+    ) -> Result<(), LookError> {
+        let metadata = &catalog.metadata;
+        let patch = serde_json::json!({
+            "metadata": { "uid": metadata.uid, "resourceVersion": metadata.resource_version, "finalizers": wanted },
+        });
+        let params = PatchParams::default();
+        self.write("finalizers", catalog, async |api, name| {
+            api.patch(name, &params, &Patch::Merge(&patch)).await
+        })
+        .await
+    }
+
+    async fn label(&self, catalog: &mut ClusterCatalog) -> Result<(), LookError> {
+        if !plan::mislabelled(catalog) {
+            return Ok(());
+        }
+        let patch = serde_json::json!({
+            "apiVersion": olm_api::API_VERSION,
+            "kind": ClusterCatalog::kind(&()),
+            "metadata": { "uid": catalog.metadata.uid, "labels": { labels::METADATA_NAME: catalog.name_any() } },
+        });
+        let force = PatchParams::apply(FIELD_MANAGER).force();
+        self.write("name label", catalog, async |api, name| {
+            api.patch(name, &force, &Patch::Apply(&patch)).await
+        })
+        .await
+    }
+
+    /// Writes the status if it differs, and tells users about it.
+    async fn report(&self, catalog: &mut ClusterCatalog, attempt: &Attempt) -> Result<(), LookError> {
+        let status = status::derive(attempt, catalog, Timestamp::now());
+        if catalog.status.as_ref() == Some(&status) {
+            return Ok(());
+        }
+        report::tell(&self.events, catalog, &status).await;
+        let api: Api<ClusterCatalog> = Api::all(self.client.clone());
+        let writing = write_status(&api, catalog, status, FIELD_MANAGER);
+        match tokio::time::timeout(WRITE_LIMIT, writing).await {
+            Ok(Ok(written)) => {
+                if let Some(written) = written {
+                    *catalog = written;
+                }
+                Ok(())
+            }
+            Ok(Err(error)) if error.is_gone() => Ok(()),
+            Ok(Err(error)) => Err(error.into()),
+            Err(_) => Err(LookError::Slow { what: "status" }),
+        }
+    }
+
+    /// One write; the object becomes what the API server answers. An object that is gone needs no write.
+    async fn write(
+        &self,
+        what: &'static str,
+        catalog: &mut ClusterCatalog,
+        write: impl AsyncFnOnce(&Api<ClusterCatalog>, &str) -> kube::Result<ClusterCatalog>,
+    ) -> Result<(), LookError> {
+        let api: Api<ClusterCatalog> = Api::all(self.client.clone());
+        let name = catalog.name_any();
+        match tokio::time::timeout(WRITE_LIMIT, write(&api, &name)).await {
+            Ok(Ok(written)) => *catalog = written,
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => {}
+            Ok(Err(source)) => return Err(LookError::Write { what, source: Box::new(source) }),
+            Err(_) => return Err(LookError::Slow { what }),
+        }
+        Ok(())
+    }
+
+    fn held(&self, name: &str) -> Option<Held> {
+        self.store.get(name).as_deref().map(held_of)
+    }
+
+    /// A follower takes over date and source that the leader has published for the same content.
+    async fn redate(&self, name: &str, catalog: &ClusterCatalog, held: &Held) -> Result<(), LookError> {
+        let Some(served) = self.store.get(name) else { return Ok(()) };
+        let last_unpacked = plan::known_date(catalog, &held.reference).unwrap_or(held.last_unpacked);
+        let source = plan::source_of_status(catalog).or_else(|| held.source.clone());
+        let wanted = Held { reference: held.reference.clone(), source, last_unpacked };
+        if wanted != *held {
+            self.publish(name, served.content.clone(), &wanted).await?;
+        }
+        Ok(())
+    }
+
+    async fn publish(&self, name: &str, content: Arc<Content>, held: &Held) -> Result<(), StoreError> {
+        let Held { reference, source, last_unpacked } = held.clone();
+        let served = Served { content, reference, source, last_unpacked };
+        let (store, name) = (self.store.clone(), name.to_owned());
+        off_thread(move || store.publish(&name, served)).await
+    }
+
+    async fn withdraw(&self, name: &str) -> Result<(), StoreError> {
+        let (store, name) = (self.store.clone(), name.to_owned());
+        off_thread(move || {
+            if store.withdraw(&name)? {
+                tracing::info!(catalog = name, "no longer served");
+                store.collect(None)?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Removes content that is not needed any more; failing to is no reason to fail.
+    async fn collect(&self) {
+        let store = self.store.clone();
+        if let Err(error) = off_thread(move || store.collect(None)).await {
+            tracing::warn!(%error, "cannot remove old catalog content");
+        }
+    }
+
+    fn recall(&self, name: &str) -> Remembered {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned().unwrap_or_default()
+    }
+
+    fn remember(&self, name: &str, remembered: Remembered) {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), remembered);
+    }
+}
+
+fn held_of(served: &Served) -> Held {
+    let Served { reference, source, last_unpacked, .. } = served;
+    Held { reference: reference.clone(), source: source.clone(), last_unpacked: *last_unpacked }
+}
+
+/// Runs disk work where it blocks nobody.
+async fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => Err(StoreError::Write(std::io::Error::other(error))),
+    }
+}

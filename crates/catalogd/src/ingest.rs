@@ -1,0 +1,88 @@
+//! From the files of an image to stored content, in one pass.
+//!
+//! Joins what `olm-oci` hands out (files, one after the other) with what `olm-fbc` makes of them (lines and an index)
+//! and the store's staging directory. No file of the image is ever on disk. Rules: catalogd §5.7, §6.2.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use olm_fbc::IngestLimits;
+use olm_oci::Visitor;
+
+use crate::store::{Content, Lease, Spool, Staging, StoreError};
+
+/// Why an image did not become content.
+#[derive(Debug, thiserror::Error)]
+pub enum IngestError {
+    /// The catalog cannot be read.
+    #[error("error walking FBC root: {0}")]
+    Content(#[source] olm_fbc::IngestError),
+    /// The store refused.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl IngestError {
+    /// Whether the same image would fail the same way.
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
+        matches!(self, Self::Content(error) if error.is_permanent())
+    }
+}
+
+impl From<olm_fbc::IngestError> for IngestError {
+    fn from(error: olm_fbc::IngestError) -> Self {
+        match error {
+            olm_fbc::IngestError::Write(error) => Self::Store(StoreError::Write(error)),
+            other => Self::Content(other),
+        }
+    }
+}
+
+/// Takes in the files of an image.
+#[derive(Debug)]
+pub struct Ingest {
+    inner: olm_fbc::Ingest<Spool>,
+    staging: Staging,
+}
+
+impl Ingest {
+    /// Into this staging directory.
+    ///
+    /// # Errors
+    /// When the disk refuses it.
+    pub fn new(staging: Staging) -> Result<Self, IngestError> {
+        let inner = olm_fbc::Ingest::new(staging.spool()?, IngestLimits::default());
+        Ok(Self { inner, staging })
+    }
+
+    /// Puts the finished content in place. Slow (disk and compression); not for an async thread.
+    ///
+    /// # Errors
+    /// When a file cannot be decoded or the disk refuses it.
+    pub fn commit(self) -> Result<(Arc<Content>, Lease), IngestError> {
+        let ingested = self.inner.finish()?;
+        for warning in &ingested.warnings {
+            tracing::warn!(digest = %self.staging.digest(), %warning, "odd catalog content");
+        }
+        Ok(self.staging.commit(ingested)?)
+    }
+}
+
+impl Visitor for Ingest {
+    type Error = IngestError;
+
+    fn file(&mut self, path: &str, _size: u64, mut content: &mut dyn Read) -> Result<(), IngestError> {
+        Ok(self.inner.file(path, &mut content)?)
+    }
+
+    fn alias(&mut self, path: &str, target: &str) -> Result<(), IngestError> {
+        Ok(self.inner.hard_link(path, target)?)
+    }
+
+    fn forget(&mut self, path: &str) -> Result<(), IngestError> {
+        // Layers are merged before they come here; a whiteout removes what came before it.
+        self.inner.next_layer();
+        Ok(self.inner.whiteout(path)?)
+    }
+}

@@ -1,0 +1,211 @@
+//! The process: what is started in which order, and how it ends.
+//!
+//! Content on disk is served before anything is asked of the API server or a registry. Rule: catalogd §2.6 (with §12 row
+//! 2: the cache is kept).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::Context as _;
+use olm_oci::{CertificateDirs, Config, Credentials as Access, Puller, SharedKeyring};
+use olm_runtime::events::Events;
+use olm_runtime::health::Health;
+use olm_runtime::leader::{self, Election, Timing};
+use olm_runtime::metrics::{KubeReviews, Metrics};
+use olm_runtime::tls::{self, ServingPair};
+use olm_runtime::{Shutdown, client, listen, serve, shutdown};
+use tokio::sync::{mpsc, watch};
+
+use crate::args::{GATES, GRAPHQL, METAS, ServeArgs};
+use crate::controller::credentials::{Credentials, Place, account_of_token};
+use crate::controller::fetch::Fetch;
+use crate::controller::readiness::Readiness;
+use crate::controller::reconcile::Shell;
+use crate::http::{Catalogs, Endpoints, server};
+use crate::store::{Opened, Store};
+use crate::{controller, http};
+
+/// The controller's name in metrics and events.
+const CONTROLLER: &str = "catalogd-clustercatalog-controller";
+/// The lease of the leader.
+const LEASE: &str = "catalogd-operator-lock";
+/// Where a pod finds its own token.
+const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+/// Where metrics are served when nothing else is said and there is a certificate.
+const METRICS_ADDRESS: &str = ":7443";
+
+/// Serves until a signal asks to stop.
+///
+/// # Errors
+/// When the settings cannot be used, or the lease is lost.
+pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
+    let gates = args.run.feature_gates(GATES)?;
+    let (cert, key) = args.tls_files()?;
+    let metrics_address = args.run.metrics_address(METRICS_ADDRESS)?;
+    let pull_secret = args.pull.pull_secret()?.map(|(namespace, name)| Place { namespace, name });
+    let tls_settings = args.run.tls.settings()?;
+    args.run.logs.init()?;
+    tls::install_provider();
+    gates.log();
+    let stop = shutdown::on_signal().context("cannot install signal handlers")?;
+    let pair = ServingPair::load(cert, key).context("failed to initialize certificate watcher")?;
+    let metrics = Metrics::new();
+    metrics.watch_pair(Arc::clone(&pair));
+    let tls = tls::server_config(Arc::clone(&pair), &tls_settings)?;
+
+    let cache = args.cache_dir.clone();
+    let (store, opened) = tokio::task::spawn_blocking(move || Store::open(&cache)).await??;
+    tell_opened(&opened);
+    let readiness = Arc::new(Readiness::new(Instant::now()));
+    let http_metrics = http::Metrics::default();
+    http_metrics.register(&metrics);
+    crate::gauges::register(&metrics, store.clone());
+
+    let mut parts = tokio::task::JoinSet::new();
+    parts.spawn(pair.watch(stop.clone()));
+    let probes = {
+        let readiness = Arc::clone(&readiness);
+        Health::new().ready("catalog-server", move || readiness.check(Instant::now()))
+    };
+    if !listen::is_off(&args.run.health_probe_bind_address) {
+        let listener = listen::bind(&args.run.health_probe_bind_address).await?;
+        parts.spawn(ended(
+            "health",
+            serve::http(listener, probes.router(), serve::Limits::default(), stop.clone()),
+        ));
+    }
+    let endpoints = Endpoints { metas: gates.enabled(METAS), graphql: gates.enabled(GRAPHQL) };
+    let catalogs = Arc::new(Catalogs::new(store.clone(), endpoints));
+    let listener = listen::bind(&args.catalogs_server_addr).await?;
+    let mut both = (*tls).clone();
+    both.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let serving = server::serve(
+        listener,
+        Arc::new(both),
+        catalogs,
+        http_metrics,
+        server::Limits::default(),
+        stop.clone().cancelled_owned(),
+    );
+    let content_server = tokio::spawn(serving);
+    readiness.listening();
+
+    let client = client::connect(args.run.kubeconfig(), &metrics).await?;
+    if let Some(address) = metrics_address {
+        let router = olm_runtime::metrics::router(metrics.clone(), KubeReviews(client.clone()));
+        let listener = listen::bind(&address).await?;
+        parts.spawn(ended(
+            "metrics",
+            serve::https(listener, router, tls, serve::Limits::default(), stop.clone()),
+        ));
+    }
+    let (damage, damaged) = mpsc::channel(16);
+    tokio::task::spawn_blocking({
+        let (store, stop) = (store.clone(), stop.clone());
+        move || check_all(&store, &damage, &stop)
+    });
+    let keyring = SharedKeyring::default();
+    let puller = Puller::new(registry_config(&args, keyring.clone()));
+    let account = own_account();
+    let credentials = Credentials::new(client.clone(), pull_secret, account, keyring);
+    let (lead, leader) = watch::channel(!args.run.leader_elect);
+    let shell = Arc::new(Shell {
+        client: client.clone(),
+        store: store.clone(),
+        fetch: Fetch::new(puller, credentials, store),
+        leader,
+        events: Events::new(client.clone(), CONTROLLER, Some(leader::identity())),
+        meter: metrics.controller(CONTROLLER, 0),
+        base: format!("https://{}", args.external_address),
+        memory: std::sync::Mutex::default(),
+    });
+    let working = controller::run(shell, readiness, args.gc_interval.0, damaged, stop.clone());
+    let electing = async {
+        if !args.run.leader_elect {
+            stop.cancelled().await;
+            // The sender must live as long as the controller listens.
+            drop(lead);
+            return Ok(());
+        }
+        let election = Election {
+            name: LEASE.to_owned(),
+            namespace: args.run.system_namespace(),
+            identity: leader::identity(),
+            timing: Timing::default(),
+        };
+        let Some(leadership) = leader::acquire(client, election, &metrics, &stop).await else {
+            return Ok(());
+        };
+        lead.send_replace(true);
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = leadership.lost().cancelled() => {
+                lead.send_replace(false);
+                stop.cancel();
+                return Err(anyhow::anyhow!("leader election lost"));
+            }
+        }
+        leadership.release().await;
+        Ok(())
+    };
+    let (elected, ()) = tokio::join!(electing, working);
+    content_server.await.context("the content server ended badly")?;
+    while parts.join_next().await.is_some() {}
+    tracing::info!("stopped");
+    elected
+}
+
+async fn ended(name: &'static str, server: impl Future<Output = std::io::Result<()>>) {
+    if let Err(error) = server.await {
+        tracing::error!(server = name, %error, "server ended");
+    }
+}
+
+fn tell_opened(opened: &Opened) {
+    if !opened.served.is_empty() {
+        tracing::info!(catalogs = opened.served.len(), "serving what is on disk");
+    }
+    for (name, reason) in &opened.lost {
+        tracing::warn!(catalog = name, reason, "stored content cannot be used; it will be pulled again");
+    }
+}
+
+/// Reads all stored content once and drops what is damaged.
+fn check_all(store: &Store, damage: &mpsc::Sender<String>, stop: &Shutdown) {
+    let mut seen = std::collections::BTreeSet::new();
+    for served in store.serving().values() {
+        let content = &served.content;
+        if stop.is_cancelled() || !seen.insert(content.digest().clone()) {
+            continue;
+        }
+        let Err(error) = content.verify() else { continue };
+        tracing::error!(digest = %content.digest(), %error, "stored content is damaged; it will be pulled again");
+        match store.condemn(content.digest()) {
+            Ok(names) => names.into_iter().for_each(|name| drop(damage.blocking_send(name))),
+            Err(error) => tracing::error!(%error, "cannot remove damaged content"),
+        }
+    }
+}
+
+fn registry_config(args: &ServeArgs, keyring: SharedKeyring) -> Config {
+    let from_env = Config::from_env();
+    let certificates = match args.pull.cas_dir() {
+        Some(dir) => CertificateDirs { every_host: Some(dir.to_owned()), ..CertificateDirs::default() },
+        None => from_env.certificates.clone(),
+    };
+    let Ok(signature_policy) = args.signature_policy.parse();
+    let credentials = Access { shared: Some(keyring), ..from_env.credentials.clone() };
+    Config { certificates, credentials, signature_policy, ..from_env }
+}
+
+/// The account that the process runs as, if it runs in a pod.
+fn own_account() -> Option<Place> {
+    let token = std::fs::read_to_string(TOKEN).ok()?;
+    match account_of_token(&token) {
+        Ok(account) => Some(account),
+        Err(error) => {
+            tracing::warn!(error, "cannot read the own service account; its pull secrets are not used");
+            None
+        }
+    }
+}
