@@ -11,6 +11,7 @@ use olm_core::Object;
 use olm_oci::Retry;
 use serde_json::Value;
 
+use crate::credentials::PullSecrets;
 use crate::extension::attempt::{BundleFacts, Class, Failure};
 use crate::extension::validate::Wish;
 
@@ -38,6 +39,7 @@ pub struct Content {
 pub struct Bundles {
     client: Client,
     fetcher: BundleFetcher,
+    secrets: PullSecrets,
     gates: Gates,
     issuers: Issuers,
 }
@@ -45,8 +47,14 @@ pub struct Bundles {
 impl Bundles {
     /// Renders with these gates, and issuers that are allowed and present.
     #[must_use]
-    pub fn new(client: Client, fetcher: BundleFetcher, gates: Gates, issuers: Issuers) -> Self {
-        Self { client, fetcher, gates, issuers }
+    pub fn new(
+        client: Client,
+        fetcher: BundleFetcher,
+        secrets: PullSecrets,
+        gates: Gates,
+        issuers: Issuers,
+    ) -> Self {
+        Self { client, fetcher, secrets, gates, issuers }
     }
 
     /// The gates as one word, part of what a revision is rendered from.
@@ -60,6 +68,7 @@ impl Bundles {
     /// # Errors
     /// With the text for the condition, still without the bundle's name.
     pub async fn render(&self, wish: &Wish, bundle: &BundleFacts) -> Result<Content, Failure> {
+        self.secrets.refresh().await.map_err(|text| Failure::new(Class::Transient, text))?;
         let registry = self.fetcher.fetch(&bundle.reference).await.map_err(|error| not_fetched(&error))?;
         let cert_provider =
             if registry.csv.webhooks.is_empty() { None } else { self.cert_provider().await? };

@@ -25,6 +25,9 @@ use crate::catalogs::facts::select;
 /// How long to wait for a change that only a user can make, before looking again.
 const SLOW: Duration = Duration::from_secs(600);
 
+/// Field manager of what is written to extensions themselves.
+const FIELD_MANAGER: &str = "operator-controller";
+
 /// An error that leaves no trace in the status because the status could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileError {
@@ -32,8 +35,8 @@ pub enum ReconcileError {
     #[error("error updating finalizers: {0}")]
     Finalizers(#[source] kube::Error),
     /// The status could not be written.
-    #[error("error updating status: {0}")]
-    Status(#[source] kube::Error),
+    #[error(transparent)]
+    Status(#[from] olm_runtime::status::StatusError),
     /// Revisions could not be deleted.
     #[error("error deleting revisions: {0}")]
     Uninstall(#[source] kube::Error),
@@ -59,7 +62,7 @@ pub async fn reconcile(
     if extension.metadata.deletion_timestamp.is_some() {
         return uninstall::uninstall(extension, &revisions, &shell).await;
     }
-    ensure_finalizers(extension, &shell).await?;
+    let extension = &ensure_finalizers(extension, &shell).await?;
 
     let attempt = match validate(extension) {
         Ok(wish) => attempt(&wish, &revisions, &shell).await,
@@ -112,30 +115,38 @@ fn with<'a>(
         .chain(std::iter::once(written))
 }
 
-async fn ensure_finalizers(extension: &ClusterExtension, shell: &Shell) -> Result<(), ReconcileError> {
+/// The extension with our finalizers on it, and with the resourceVersion that this gave it.
+async fn ensure_finalizers(
+    extension: &ClusterExtension,
+    shell: &Shell,
+) -> Result<ClusterExtension, ReconcileError> {
     let wanted = [finalizers::CLEANUP_UNPACK_CACHE, finalizers::CLEANUP_CONTENT_MANAGER_CACHE];
     let present = extension.finalizers();
-    if wanted.iter().all(|wanted| present.iter().any(|found| found == wanted)) {
-        return Ok(());
+    let missing = wanted.iter().filter(|wanted| !present.iter().any(|found| found == *wanted));
+    let missing: Vec<String> = missing.map(|wanted| (*wanted).to_owned()).collect();
+    let mut extension = extension.clone();
+    if !missing.is_empty() {
+        let all = [present, &missing].concat();
+        let version = patch_finalizers(&extension, &all, shell).await?;
+        extension.metadata.finalizers = Some(all);
+        extension.metadata.resource_version = version.or(extension.metadata.resource_version);
     }
-    let mut all = present.to_vec();
-    all.extend(
-        wanted.iter().filter(|wanted| !present.iter().any(|found| found == *wanted)).map(|w| (*w).to_owned()),
-    );
-    patch_finalizers(extension, &all, shell).await
+    Ok(extension)
 }
 
-/// Replaces the finalizers, unless the object changed meanwhile.
+/// Replaces the finalizers, unless the object changed meanwhile. Returns the new resourceVersion, `None` when the object is gone.
 pub(super) async fn patch_finalizers(
     extension: &ClusterExtension,
     all: &[String],
     shell: &Shell,
-) -> Result<(), ReconcileError> {
+) -> Result<Option<String>, ReconcileError> {
     let api: Api<ClusterExtension> = Api::all(shell.client.clone());
     let patch = json!({"metadata": {"resourceVersion": extension.resource_version(), "finalizers": all}});
-    match api.patch_metadata(&extension.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await {
-        Err(error) if !super::writer::is_not_found(&error) => Err(ReconcileError::Finalizers(error)),
-        _ => Ok(()),
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    match api.patch_metadata(&extension.name_any(), &params, &Patch::Merge(&patch)).await {
+        Ok(patched) => Ok(patched.metadata.resource_version),
+        Err(error) if super::writer::is_not_found(&error) => Ok(None),
+        Err(error) => Err(ReconcileError::Finalizers(error)),
     }
 }
 
@@ -146,12 +157,18 @@ pub(super) async fn report(
     shell: &Shell,
 ) -> Result<(), ReconcileError> {
     let generation = extension.metadata.generation.unwrap_or_default();
-    let before = extension.status.as_ref();
-    let derived =
-        status::derive(attempt, before, generation, shell.settings.separate_release, Timestamp::now());
+    let derived = status::derive(
+        attempt,
+        extension.status.as_ref(),
+        generation,
+        shell.settings.separate_release,
+        Timestamp::now(),
+    );
     let api: Api<ClusterExtension> = Api::all(shell.client.clone());
-    olm_runtime::write_status(&api, extension, before, &derived).await.map_err(ReconcileError::Status)?;
-    Ok(())
+    match olm_runtime::write_status(&api, extension, derived, FIELD_MANAGER).await {
+        Err(error) if !error.is_gone() => Err(ReconcileError::Status(error)),
+        _ => Ok(()),
+    }
 }
 
 /// When to look again without a change.

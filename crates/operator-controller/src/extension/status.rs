@@ -69,7 +69,7 @@ struct Maker {
 }
 
 impl Maker {
-    fn new(
+    fn made(
         &self,
         type_: &str,
         status: ConditionStatus,
@@ -99,17 +99,17 @@ fn installed(progress: &Progress, states: &RevisionStates, make: &Maker) -> Cond
         && states.installed.is_none()
         && states.rolling.is_empty()
     {
-        return make.new(type_, ConditionStatus::Unknown, reason::FAILED, failure.message.clone());
+        return make.made(type_, ConditionStatus::Unknown, reason::FAILED, failure.message.clone());
     }
     if let Some(revision) = &states.installed {
         let message = format!("Installed bundle {} successfully", revision.bundle.reference);
-        return make.new(type_, ConditionStatus::True, reason::SUCCEEDED, message);
+        return make.made(type_, ConditionStatus::True, reason::SUCCEEDED, message);
     }
     let waiting = states.rolling.last().is_some_and(|revision| {
         revision.condition(condition::PROGRESSING).is_none_or(|found| found.reason != reason::RETRYING)
     });
     let reason = if waiting { reason::ABSENT } else { reason::FAILED };
-    make.new(type_, ConditionStatus::False, reason, NO_BUNDLE)
+    make.made(type_, ConditionStatus::False, reason, NO_BUNDLE)
 }
 
 fn progressing(
@@ -125,17 +125,20 @@ fn progressing(
             Class::Blocked => (ConditionStatus::False, reason::BLOCKED),
             Class::InvalidConfiguration => (ConditionStatus::False, reason::INVALID_CONFIGURATION),
         };
-        make.new(type_, status, reason, fit(&failure.message))
+        make.made(type_, status, reason, fit(&failure.message))
     };
     match progress {
         Progress::Invalid(failure) | Progress::Failed(failure) => Some(failed(failure)),
-        Progress::RevisionsUnreadable(_) => {
-            Some(make.new(type_, ConditionStatus::True, reason::RETRYING, "retrying to get installed bundle"))
-        }
+        Progress::RevisionsUnreadable(_) => Some(make.made(
+            type_,
+            ConditionStatus::True,
+            reason::RETRYING,
+            "retrying to get installed bundle",
+        )),
         Progress::Applied { .. } => rollout(states, make),
         Progress::Paused => rollout(states, make).or_else(|| condition::find(stored, type_).cloned()),
         Progress::Uninstalling { message } => {
-            Some(make.new(type_, ConditionStatus::True, reason::ROLLING_OUT, fit(message)))
+            Some(make.made(type_, ConditionStatus::True, reason::ROLLING_OUT, fit(message)))
         }
     }
 }
@@ -145,7 +148,7 @@ fn rollout(states: &RevisionStates, make: &Maker) -> Option<Condition> {
     let speaker = states.rolling.last().or(states.installed.as_ref())?;
     Some(match speaker.condition(condition::PROGRESSING) {
         Some(found) => make.mirror(found),
-        None => make.new(
+        None => make.made(
             condition::PROGRESSING,
             ConditionStatus::True,
             reason::ROLLING_OUT,
@@ -162,7 +165,7 @@ fn ready(
     make: &Maker,
 ) -> Condition {
     let no =
-        |reason: &str, message: String| make.new(condition::READY, ConditionStatus::False, reason, message);
+        |reason: &str, message: String| make.made(condition::READY, ConditionStatus::False, reason, message);
     let said = || progressing.map(|found| found.message.clone()).unwrap_or_default();
     match progress {
         Progress::Paused => no(reason::PAUSED, "reconciliation is paused by annotation".to_owned()),
@@ -188,7 +191,7 @@ fn ready(
                 (_, Some(_)) if available.is_none_or(|found| found.status != ConditionStatus::True) => {
                     no(reason::UNAVAILABLE, available.map(|found| found.message.clone()).unwrap_or_default())
                 }
-                (Some((_, reason::SUCCEEDED)), Some(installed)) => make.new(
+                (Some((_, reason::SUCCEEDED)), Some(installed)) => make.made(
                     condition::READY,
                     ConditionStatus::True,
                     reason::SUCCEEDED,
@@ -207,7 +210,8 @@ fn kstatus(
     ready: &Condition,
     make: &Maker,
 ) -> (Option<Condition>, Option<Condition>) {
-    let on = |type_: &str| Some(make.new(type_, ConditionStatus::True, &ready.reason, ready.message.clone()));
+    let on =
+        |type_: &str| Some(make.made(type_, ConditionStatus::True, &ready.reason, ready.message.clone()));
     let stalled = match progress {
         Progress::Invalid(failure) | Progress::RevisionsUnreadable(failure) | Progress::Failed(failure) => {
             failure.class != Class::Transient

@@ -164,7 +164,9 @@ pub async fn run(context: Context, shutdown: impl Future<Output = ()> + Send + S
         .take_until(shutdown);
     let config = controller::Config::default().concurrency(WORKERS).debounce(Duration::from_millis(10));
     let passes = applier(
-        |revision: Arc<Stored>, shell: Arc<Shell>| async move { Ok::<_, Infallible>(spawn(revision, shell).await) }.boxed(),
+        |revision: Arc<Stored>, shell: Arc<Shell>| {
+            async move { Ok::<_, Infallible>(spawn(revision, shell).await) }.boxed()
+        },
         |_, error: &Infallible, _| match *error {},
         shell,
         store,
@@ -178,7 +180,8 @@ pub async fn run(context: Context, shutdown: impl Future<Output = ()> + Send + S
 /// A pass on its own task: passes run in parallel, and one that panics takes nothing with it.
 async fn spawn(revision: Arc<Stored>, shell: Arc<Shell>) -> Action {
     let name = revision.name_any();
-    let pass = tokio::spawn(async move { shell.pass(revision).await }.instrument(info_span!("revision", %name)));
+    let pass =
+        tokio::spawn(async move { shell.pass(revision).await }.instrument(info_span!("revision", %name)));
     pass.await.unwrap_or_else(|error| {
         error!(%error, "pass ended unexpectedly");
         Action::requeue(olm_rollout::schedule::SLOWEST)

@@ -1,0 +1,157 @@
+//! Pull secrets from the cluster: the one named by `--global-pull-secret` first, then those of the process's own service account.
+//!
+//! Hands out documents, not meanings: whoever pulls images knows what a docker configuration says. A secret that does not exist is
+//! none. Rule: catalogd §5.2, operator-controller §7.8.
+
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use kube::{Api, Client};
+
+/// Where a pod finds its own token.
+const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+
+/// The namespace and name of something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// What a pull secret holds.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Document {
+    /// Key `.dockerconfigjson`: an object with `auths`.
+    ConfigJson(Vec<u8>),
+    /// Key `.dockercfg`: the map of registries itself.
+    DockerCfg(Vec<u8>),
+}
+
+impl std::fmt::Debug for Document {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Document(..)")
+    }
+}
+
+/// The apiserver does not give one of them.
+#[derive(Debug, thiserror::Error)]
+#[error("error reading {what} {place}: {source}")]
+pub struct ReadError {
+    what: &'static str,
+    place: Place,
+    source: Box<kube::Error>,
+}
+
+/// All pull secrets, in the order in which later ones win.
+///
+/// # Errors
+/// When one of them cannot be read.
+pub async fn read(
+    client: &Client,
+    global: Option<&Place>,
+    account: Option<&Place>,
+) -> Result<Vec<(Place, Document)>, ReadError> {
+    let mut places: Vec<Place> = global.into_iter().cloned().collect();
+    if let Some(account) = account {
+        let api: Api<ServiceAccount> = Api::namespaced(client.clone(), &account.namespace);
+        let found =
+            api.get_opt(&account.name).await.map_err(|source| failed("service account", account, source))?;
+        let names = found.and_then(|account| account.image_pull_secrets).unwrap_or_default();
+        places.extend(
+            names.into_iter().map(|secret| Place { namespace: account.namespace.clone(), name: secret.name }),
+        );
+    }
+    let mut documents = Vec::new();
+    for place in places {
+        let api: Api<Secret> = Api::namespaced(client.clone(), &place.namespace);
+        match api.get_opt(&place.name).await.map_err(|source| failed("pull secret", &place, source))? {
+            Some(secret) => documents.extend(document(secret).map(|document| (place, document))),
+            None => tracing::debug!(secret = %place, "pull secret does not exist"),
+        }
+    }
+    Ok(documents)
+}
+
+fn failed(what: &'static str, place: &Place, source: kube::Error) -> ReadError {
+    ReadError { what, place: place.clone(), source: Box::new(source) }
+}
+
+fn document(secret: Secret) -> Option<Document> {
+    let mut data = secret.data.unwrap_or_default();
+    if let Some(found) = data.remove(".dockerconfigjson") {
+        return Some(Document::ConfigJson(found.0));
+    }
+    let found = data.remove(".dockercfg").map(|found| Document::DockerCfg(found.0));
+    if found.is_none() {
+        let name = secret.metadata.name.unwrap_or_default();
+        tracing::info!(
+            secret = name,
+            "pull secret has neither .dockerconfigjson nor .dockercfg; it is passed over"
+        );
+    }
+    found
+}
+
+/// The account that the process runs as, if it runs in a pod.
+pub fn own_account() -> Option<Place> {
+    let token = std::fs::read_to_string(TOKEN).ok()?;
+    match account_of_token(&token) {
+        Ok(account) => Some(account),
+        Err(error) => {
+            tracing::warn!(error, "cannot read the own service account; its pull secrets are not used");
+            None
+        }
+    }
+}
+
+/// The service account of a token, from its `sub`; the token is not verified, it is our own.
+///
+/// # Errors
+/// When it is no token of a service account.
+pub fn account_of_token(token: &str) -> Result<Place, String> {
+    use base64::Engine as _;
+    let malformed = || "service account token is not a JSON web token".to_owned();
+    let payload = token.trim().split('.').nth(1).ok_or_else(malformed)?;
+    let bytes = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(payload).map_err(|_| malformed())?;
+    let claims: serde_json::Value = serde_json::from_slice(&bytes).map_err(|_| malformed())?;
+    let subject = claims.get("sub").and_then(serde_json::Value::as_str).unwrap_or_default();
+    let mut parts =
+        subject.strip_prefix("system:serviceaccount:").into_iter().flat_map(|rest| rest.split(':'));
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some(namespace), Some(name), None) if !namespace.is_empty() && !name.is_empty() => {
+            Ok(Place { namespace: namespace.to_owned(), name: name.to_owned() })
+        }
+        _ => Err(format!(
+            "badly formatted subject: expected system:serviceaccount:<namespace>:<name>, got {subject}"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base64::Engine as _;
+
+    #[test]
+    fn the_subject_names_the_account() {
+        let token = |subject: &str| {
+            let claims = serde_json::json!({ "sub": subject }).to_string();
+            format!("x.{}.y\n", base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(claims))
+        };
+        let place = account_of_token(&token("system:serviceaccount:olmv1-system:catalogd")).unwrap();
+        assert_eq!(place.to_string(), "olmv1-system/catalogd");
+        for subject in
+            ["system:serviceaccount:a", "system:serviceaccount:a:b:c", "user", "system:serviceaccount::x"]
+        {
+            let error = account_of_token(&token(subject)).unwrap_err();
+            assert!(error.starts_with("badly formatted subject: "), "{error}");
+        }
+        assert!(account_of_token("abc").is_err() && account_of_token("a.b.c").is_err());
+    }
+}

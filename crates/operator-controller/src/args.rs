@@ -1,0 +1,149 @@
+//! The command line, flag for flag as users of the reference know it.
+//!
+//! Rules: resolution §2 (gates), §7.1 (flags); decision 2: all gates are on by default, `BoxcutterRuntime=false` ends with a
+//! sentence.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use olm_runtime::FeatureGates;
+use olm_runtime::args::{ArgsError, PullArgs, RunArgs};
+use olm_runtime::features::{Gate, Stage};
+
+/// Revisions instead of Helm releases; cannot be switched off.
+pub const BOXCUTTER: &str = "BoxcutterRuntime";
+/// Bundles without AllNamespaces.
+pub const SINGLE_OWN: &str = "SingleOwnNamespaceInstallSupport";
+/// `config.inline.deploymentConfig`.
+pub const DEPLOYMENT_CONFIG: &str = "DeploymentConfig";
+/// The `release` field of bundles.
+pub const RELEASE: &str = "BundleReleaseSupport";
+/// Webhook certificates by cert-manager.
+pub const CERT_MANAGER: &str = "WebhookProviderCertManager";
+/// Webhook certificates by OpenShift's service CA.
+pub const SERVICE_CA: &str = "WebhookProviderOpenshiftServiceCA";
+
+/// The gates that exist here.
+pub const GATES: &[Gate] = &[
+    Gate { name: BOXCUTTER, stage: Stage::Alpha, default: true },
+    Gate { name: SINGLE_OWN, stage: Stage::Alpha, default: true },
+    Gate { name: DEPLOYMENT_CONFIG, stage: Stage::Alpha, default: true },
+    Gate { name: RELEASE, stage: Stage::Alpha, default: true },
+    Gate { name: CERT_MANAGER, stage: Stage::Ga, default: true },
+    Gate { name: SERVICE_CA, stage: Stage::Ga, default: true },
+];
+
+/// Installs what ClusterExtensions ask for and keeps it installed.
+#[derive(Debug, Parser)]
+#[command(name = "operator-controller", disable_version_flag = true)]
+pub struct Cli {
+    /// Another job than controlling.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// The settings of the controller.
+    #[command(flatten)]
+    pub serve: ServeArgs,
+}
+
+/// Other jobs.
+#[derive(Debug, Clone, Copy, Subcommand)]
+pub enum Command {
+    /// Print which build this is
+    Version,
+}
+
+/// The settings of the controller.
+#[derive(Debug, Clone, Args)]
+pub struct ServeArgs {
+    /// What every process has.
+    #[command(flatten)]
+    pub run: RunArgs,
+
+    /// Access to registries.
+    #[command(flatten)]
+    pub pull: PullArgs,
+
+    /// Where unpacked bundles are kept; survives restarts
+    #[arg(long, value_name = "DIR", default_value = "/var/cache/operator-controller")]
+    pub cache_path: PathBuf,
+
+    /// A directory with further CAs for the connection to catalogd
+    #[arg(long, value_name = "DIR", default_value = "", hide_default_value = true)]
+    catalogd_cas_dir: String,
+
+    /// A signature policy file, or insecureAcceptAnything
+    #[arg(long, value_name = "FILE", default_value = olm_oci::ACCEPT_ANYTHING)]
+    pub signature_policy: String,
+}
+
+/// Flags that cannot be run with.
+#[derive(Debug, thiserror::Error)]
+pub enum UsageError {
+    /// See [`ArgsError`].
+    #[error(transparent)]
+    Args(#[from] ArgsError),
+    /// The gate that is the only runtime was switched off.
+    #[error(
+        "feature gate BoxcutterRuntime cannot be switched off: this program installs through ClusterObjectSet revisions only; \
+         remove BoxcutterRuntime=false from --feature-gates"
+    )]
+    NoHelm,
+}
+
+impl ServeArgs {
+    /// `--catalogd-cas-dir`, if it is set.
+    #[must_use]
+    pub fn catalogd_cas_dir(&self) -> Option<PathBuf> {
+        (!self.catalogd_cas_dir.is_empty()).then(|| PathBuf::from(&self.catalogd_cas_dir))
+    }
+
+    /// The feature gates.
+    ///
+    /// # Errors
+    /// For an unknown gate, and when the one runtime is switched off.
+    pub fn gates(&self) -> Result<FeatureGates, UsageError> {
+        let gates = self.run.feature_gates(GATES)?;
+        if gates.enabled(BOXCUTTER) { Ok(gates) } else { Err(UsageError::NoHelm) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(flags: &[&str]) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(["operator-controller"].iter().chain(flags))
+    }
+
+    #[test]
+    fn flags_are_read_as_users_write_them() {
+        let cli = parse(&[
+            "--cache-path=/tmp/c",
+            "--catalogd-cas-dir=/ca",
+            "--pull-cas-dir=/ca",
+            "--feature-gates=BoxcutterRuntime=true,DeploymentConfig=false",
+            "--feature-gates=WebhookProviderOpenshiftServiceCA=false",
+            "--global-pull-secret=ns/name",
+            "--leader-elect",
+            "--v=4",
+        ])
+        .unwrap();
+        let gates = cli.serve.gates().unwrap();
+        assert!(gates.enabled(RELEASE) && !gates.enabled(DEPLOYMENT_CONFIG) && !gates.enabled(SERVICE_CA));
+        assert_eq!(cli.serve.catalogd_cas_dir(), Some(PathBuf::from("/ca")));
+        assert_eq!(parse(&[]).unwrap().serve.catalogd_cas_dir(), None);
+        assert!(parse(&["--nonsense"]).is_err());
+    }
+
+    #[test]
+    fn the_only_runtime_stays_on() {
+        let error = parse(&["--feature-gates=BoxcutterRuntime=false"]).unwrap().serve.gates().unwrap_err();
+        assert!(error.to_string().contains("ClusterObjectSet"), "{error}");
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        use clap::CommandFactory as _;
+        Cli::command().debug_assert();
+    }
+}

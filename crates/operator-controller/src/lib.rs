@@ -1,0 +1,17 @@
+//! operator-controller: installs what ClusterExtensions ask for and keeps it installed.
+//!
+//! Two controllers in one process meet only in ClusterObjectSets: [`extension`] decides which revision is wanted and
+//! writes it, `objectset` rolls revisions out. [`catalogs`] reads what there is to choose from, [`bundles`] brings a
+//! chosen bundle here and renders it.
+
+pub mod args;
+pub mod bundles;
+pub mod catalogs;
+pub mod credentials;
+pub mod extension;
+pub mod objectset;
+pub mod run;
+pub mod watch;
+
+/// Version of this program; part of what a revision is rendered from.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,0 +1,192 @@
+//! The process: what is started in which order, and how it ends. Rule: resolution §7.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use kube::Client;
+use olm_bundle::Gates;
+use olm_client::{BundleFetcher, catalogd};
+use olm_oci::{CertificateDirs, Config, Credentials, Puller, SharedKeyring, Store};
+use olm_resolver::ReleaseField;
+use olm_runtime::health::Health;
+use olm_runtime::leader::{self, Election, Timing};
+use olm_runtime::metrics::{KubeReviews, Metrics};
+use olm_runtime::pull_secrets::Place;
+use olm_runtime::tls::{self, CaPool, ServingPair, TlsSettings};
+use olm_runtime::{FeatureGates, Shutdown, client, listen, serve, shutdown};
+
+use crate::args::{CERT_MANAGER, DEPLOYMENT_CONFIG, RELEASE, SERVICE_CA, SINGLE_OWN, ServeArgs};
+use crate::bundles::{Bundles, Issuers};
+use crate::catalogs::PackageCache;
+use crate::catalogs::cache::ClientFactory;
+use crate::credentials::PullSecrets;
+use crate::extension::shell::{Settings, Shell};
+use crate::extension::writer::Writer;
+use crate::{extension, objectset, watch};
+
+/// The lease of the leader.
+const LEASE: &str = "9c4404e7.operatorframework.io";
+/// Where metrics are served when nothing else is said and there is a certificate.
+const METRICS_ADDRESS: &str = ":8443";
+
+/// Controls until a signal asks to stop.
+///
+/// # Errors
+/// When the settings cannot be used, or the lease is lost.
+pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
+    let gates = args.gates()?;
+    let metrics_address = args.run.metrics_address(METRICS_ADDRESS)?;
+    let tls_settings = args.run.tls.settings()?;
+    let pull_secret = args.pull.pull_secret()?.map(|(namespace, name)| Place { namespace, name });
+    args.run.logs.init()?;
+    tls::install_provider();
+    gates.log();
+    let stop = shutdown::on_signal().context("cannot install signal handlers")?;
+    let metrics = Metrics::new();
+    let client = client::connect(args.run.kubeconfig(), &metrics).await?;
+
+    let mut parts = tokio::task::JoinSet::new();
+    if !listen::is_off(&args.run.health_probe_bind_address) {
+        let listener = listen::bind(&args.run.health_probe_bind_address).await?;
+        let probes = serve::http(listener, Health::new().router(), serve::Limits::default(), stop.clone());
+        parts.spawn(ended("health", probes));
+    }
+    match (args.run.tls.files()?, metrics_address) {
+        (Some((cert, key)), Some(address)) => {
+            let pair = ServingPair::load(cert, key).context("failed to initialize certificate watcher")?;
+            metrics.watch_pair(Arc::clone(&pair));
+            let config = tls::server_config(Arc::clone(&pair), &tls_settings)?;
+            parts.spawn(pair.watch(stop.clone()));
+            let router = olm_runtime::metrics::router(metrics.clone(), KubeReviews(client.clone()));
+            let listener = listen::bind(&address).await?;
+            parts.spawn(ended(
+                "metrics",
+                serve::https(listener, router, config, serve::Limits::default(), stop.clone()),
+            ));
+        }
+        _ => tracing::warn!("metrics are not served: no TLS files are given"),
+    }
+
+    let work = controllers(&args, &gates, tls_settings, pull_secret, client.clone(), stop.clone()).await?;
+    let outcome = led(&args, client, &metrics, &stop, work).await;
+    stop.cancel();
+    while parts.join_next().await.is_some() {}
+    tracing::info!("stopped");
+    outcome
+}
+
+/// Runs `work`, as the leader if that is asked for.
+async fn led(
+    args: &ServeArgs,
+    client: Client,
+    metrics: &Metrics,
+    stop: &Shutdown,
+    work: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
+    if !args.run.leader_elect {
+        work.await;
+        return Ok(());
+    }
+    let election = Election {
+        name: LEASE.to_owned(),
+        namespace: args.run.system_namespace(),
+        identity: leader::identity(),
+        timing: Timing::default(),
+    };
+    let Some(leadership) = leader::acquire(client, election, metrics, stop).await else { return Ok(()) };
+    let lost = tokio::select! {
+        () = work => false,
+        () = leadership.lost().cancelled() => true,
+    };
+    if lost {
+        // another leader may write already: nothing is finished here
+        return Err(anyhow::anyhow!("leader election lost"));
+    }
+    leadership.release().await;
+    Ok(())
+}
+
+/// Everything that writes to the cluster, as one future. It does nothing until it is polled.
+async fn controllers(
+    args: &ServeArgs,
+    gates: &FeatureGates,
+    tls_settings: TlsSettings,
+    pull_secret: Option<Place>,
+    client: Client,
+    stop: Shutdown,
+) -> anyhow::Result<impl Future<Output = ()>> {
+    let system_namespace = args.run.system_namespace();
+    let keyring = SharedKeyring::default();
+    let puller = Puller::new(registry_config(args, keyring.clone()));
+    let cache = args.cache_path.join("bundles");
+    let store = tokio::task::spawn_blocking(move || Store::open(&cache)).await??;
+    let fetcher = BundleFetcher::new(puller, store);
+    let bundle_gates = Gates {
+        single_own_namespace: gates.enabled(SINGLE_OWN),
+        deployment_config: gates.enabled(DEPLOYMENT_CONFIG),
+    };
+    let issuers =
+        Issuers { cert_manager: gates.enabled(CERT_MANAGER), service_ca: gates.enabled(SERVICE_CA) };
+    let secrets =
+        PullSecrets::new(client.clone(), pull_secret, olm_runtime::pull_secrets::own_account(), keyring);
+    let release = if gates.enabled(RELEASE) { ReleaseField::Counts } else { ReleaseField::Ignored };
+    let packages = PackageCache::new(catalogd_client(args.catalogd_cas_dir(), tls_settings), release);
+    let settings =
+        Settings { system_namespace: system_namespace.clone(), separate_release: gates.enabled(RELEASE) };
+
+    Ok(async move {
+        let extensions = watch::all(&client);
+        let revisions = watch::all(&client);
+        let catalogs = watch::all(&client);
+        let shell = Arc::new(Shell {
+            writer: Writer::new(client.clone(), &system_namespace),
+            bundles: Bundles::new(client.clone(), fetcher, secrets, bundle_gates, issuers),
+            extensions: extensions.store,
+            revisions: revisions.store,
+            catalogs: catalogs.store,
+            packages,
+            settings,
+            backoff: olm_runtime::backoff::Backoff::new(),
+            memory: std::sync::Mutex::default(),
+            client: client.clone(),
+        });
+        let feeds = extension::Feeds {
+            extensions: extensions.changes,
+            revisions: revisions.changes,
+            catalogs: catalogs.changes,
+        };
+        let context = objectset::Context::new(client, system_namespace);
+        tokio::join!(
+            extension::run(shell, feeds, stop.clone().cancelled_owned()),
+            objectset::run(context, stop.cancelled_owned()),
+        );
+    })
+}
+
+async fn ended(name: &'static str, server: impl Future<Output = std::io::Result<()>>) {
+    if let Err(error) = server.await {
+        tracing::error!(server = name, %error, "server ended");
+    }
+}
+
+fn registry_config(args: &ServeArgs, keyring: SharedKeyring) -> Config {
+    let from_env = Config::from_env();
+    let certificates = match args.pull.cas_dir() {
+        Some(dir) => CertificateDirs { every_host: Some(dir.to_owned()), ..CertificateDirs::default() },
+        None => from_env.certificates.clone(),
+    };
+    let Ok(signature_policy) = args.signature_policy.parse();
+    let credentials = Credentials { shared: Some(keyring), ..from_env.credentials.clone() };
+    Config { certificates, credentials, signature_policy, ..from_env }
+}
+
+/// Clients for catalogd: made for each fetch, so that changed CA files count at once.
+fn catalogd_client(cas: Option<PathBuf>, settings: TlsSettings) -> ClientFactory {
+    Box::new(move || {
+        let pool = CaPool::load(cas.as_deref()).map_err(|error| olm_runtime::error_text::chain(&error))?;
+        let config = pool.client_config(&settings).map_err(|error| olm_runtime::error_text::chain(&error))?;
+        let builder = reqwest::Client::builder().tls_backend_preconfigured(config);
+        catalogd::timeouts(builder).build().map_err(|error| olm_runtime::error_text::chain(&error))
+    })
+}
