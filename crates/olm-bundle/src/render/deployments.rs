@@ -3,14 +3,14 @@
 use olm_core::Object;
 use serde_json::{Map, Value, json};
 
-use super::{Context, cert_volumes, certificates, overrides};
+use super::{Context, cert_volumes, certificates, overrides, unique_entries};
 use crate::csv::CsvDeployment;
 
-pub(super) fn deployments(context: &Context<'_>) -> Vec<Object> {
-    context.bundle.csv.deployments.iter().map(|deployment| one(context, deployment)).collect()
+pub(super) fn deployments(context: &Context<'_>, warnings: &mut Vec<String>) -> Vec<Object> {
+    context.bundle.csv.deployments.iter().map(|deployment| one(context, deployment, warnings)).collect()
 }
 
-fn one(context: &Context<'_>, deployment: &CsvDeployment) -> Object {
+fn one(context: &Context<'_>, deployment: &CsvDeployment, warnings: &mut Vec<String>) -> Object {
     let mut spec = deployment.spec.clone();
     spec.insert("revisionHistoryLimit".to_owned(), 1.into());
     annotate_template(context, member(&mut spec, "template"));
@@ -28,6 +28,8 @@ fn one(context: &Context<'_>, deployment: &CsvDeployment) -> Object {
         "spec": spec,
     }));
     overrides::apply(&context.config.deployment, &mut object);
+    let pod = member(member(member(&mut object.0, "spec"), "template"), "spec");
+    warnings.extend(unique_entries::tidy(&deployment.name, pod));
     object
 }
 

@@ -14,6 +14,7 @@ mod distinct;
 mod overrides;
 mod rbac;
 mod services;
+mod unique_entries;
 
 use olm_core::Object;
 
@@ -66,6 +67,7 @@ pub fn render_with_report(bundle: &RegistryV1, options: &RenderOptions) -> Resul
     let requested: Vec<String> = config.watch_namespace.iter().cloned().collect();
     let targets = targets(&bundle.csv.install_modes, &options.install_namespace, &requested)?;
 
+    let mut warnings: Vec<String> = bundle.warnings.iter().chain(&config.warnings).cloned().collect();
     let context = Context { bundle, options, targets: &targets, config: &config };
     let mut objects = distinct::Objects::default();
     objects.add("the service accounts of its permissions", rbac::service_accounts(&context))?;
@@ -73,14 +75,13 @@ pub fn render_with_report(bundle: &RegistryV1, options: &RenderOptions) -> Resul
     objects.add("its cluster permissions", rbac::cluster_permissions(&context))?;
     objects.add("its custom resource definitions", crds::crds(&context)?)?;
     objects.add("its own manifests", additional::additional(&context))?;
-    objects.add("its deployments", deployments::deployments(&context))?;
+    objects.add("its deployments", deployments::deployments(&context, &mut warnings))?;
     objects.add("its validating webhooks", admission::validating(&context))?;
     objects.add("its mutating webhooks", admission::mutating(&context))?;
     objects.add("the services of its webhooks", services::services(&context))?;
     objects.add("the certificates of its webhooks", certificates::objects(&context))?;
 
     let certificates = certificates::certificates(&context);
-    let warnings = bundle.warnings.iter().chain(&config.warnings).cloned().collect();
     Ok(Rendered { objects: objects.into_vec(), targets, certificates, warnings })
 }
 
