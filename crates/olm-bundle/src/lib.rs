@@ -31,6 +31,8 @@ mod config;
 mod csv;
 mod dns;
 mod error;
+#[cfg(test)]
+mod fixture;
 mod kinds;
 mod kube;
 mod modes;

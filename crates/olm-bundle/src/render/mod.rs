@@ -121,3 +121,6 @@ fn gate(bundle: &RegistryV1, options: &RenderOptions) -> Result<(), RenderError>
 fn object(value: serde_json::Value) -> Object {
     Object::from_value(value).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

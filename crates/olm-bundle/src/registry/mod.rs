@@ -390,3 +390,6 @@ fn classify(manifests: Vec<Manifest>, warnings: &mut Vec<String>) -> Result<Clas
     }
     Ok(classified)
 }
+
+#[cfg(test)]
+mod tests;

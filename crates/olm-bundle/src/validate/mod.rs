@@ -282,3 +282,6 @@ fn webhook_services_are_distinct(bundle: &RegistryV1, findings: &mut Vec<String>
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! Parsing, file by file. Rules: bundle-rendering §2.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::fixture;
+
+fn none() -> Value {
+    json!({})
+}
+
+fn with(extra: &[(&str, &str)]) -> Result<RegistryV1, ParseError> {
+    let mut files = fixture::files(&none(), &[]);
+    for (path, text) in extra {
+        files.retain(|(known, _)| known != path);
+        files.push(((*path).to_owned(), (*text).as_bytes().to_vec()));
+    }
+    RegistryV1::from_files(files)
+}
+
+fn without(path: &str) -> Result<RegistryV1, ParseError> {
+    RegistryV1::from_files(
+        fixture::files(&none(), &[]).into_iter().filter(|(known, _)| !known.starts_with(path)),
+    )
+}
+
+#[test]
+fn refusals() {
+    let config = r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}"#;
+    let second = fixture::csv().to_string();
+    for (parsed, want) in [
+        (without("metadata/"), "open metadata/annotations.yaml: no such file or directory"),
+        (without("manifests/"), "stat manifests: no such file or directory"),
+        (without("manifests/csv"), "no ClusterServiceVersion found in \"manifests\""),
+        (
+            with(&[("metadata/annotations.yaml", "annotations: [a")]),
+            "error converting YAML to JSON: yaml: line 1: did not find expected ',' or ']'",
+        ),
+        (
+            with(&[(
+                "metadata/annotations.yaml",
+                "annotations: {operators.operatorframework.io.bundle.package.v1: 5}",
+            )]),
+            "metadata/annotations.yaml: annotations.operators.operatorframework.io.bundle.package.v1 must be a string",
+        ),
+        (
+            with(&[("manifests/sub/x.yaml", config)]),
+            "subdirectories are not allowed within the \"manifests\" directory of the bundle image filesystem: found \"manifests/sub\"",
+        ),
+        (
+            with(&[("manifests/empty/", "")]),
+            "subdirectories are not allowed within the \"manifests\" directory of the bundle image filesystem: found \"manifests/empty\"",
+        ),
+        (
+            with(&[("manifests/x.yaml", "a: [b\n")]),
+            "error parsing objects in \"manifests/x.yaml\": error parsing manifests/x.yaml: error converting YAML to JSON: yaml: line 1: did not find expected ',' or ']'",
+        ),
+        (
+            with(&[
+                ("manifests/x.yml", "metadata: {name: a}"),
+                ("manifests/y.json", "[]"),
+                ("manifests/z.yaml", "text"),
+            ]),
+            "error parsing objects in \"manifests/x.yml\": unable to decode \"manifests/x.yml\": Object 'Kind' is missing in '{\"metadata\":{\"name\":\"a\"}}'; not readable either: \"manifests/y.json\", \"manifests/z.yaml\"",
+        ),
+        (
+            with(&[("manifests/second.yaml", &second)]),
+            "more than one ClusterServiceVersion found in \"manifests\": demo.v1.0.0, demo.v1.0.0; a bundle holds exactly one",
+        ),
+        (
+            fixture::bundle(
+                &json!({"spec": {"installModes": [{"type": "AllNamespaces", "supported": "yes"}]}}),
+                &[],
+            ),
+            "error parsing objects in \"manifests/csv.yaml\": spec.installModes[0].supported: got string, want boolean",
+        ),
+        (
+            fixture::bundle(&json!({"spec": {"webhookdefinitions": [{"containerPort": 4.5}]}}), &[]),
+            "error parsing objects in \"manifests/csv.yaml\": spec.webhookdefinitions[0].containerPort: got number, want integer",
+        ),
+        (
+            fixture::bundle(&json!({"spec": {"install": {"spec": {"permissions": {}}}}}), &[]),
+            "error parsing objects in \"manifests/csv.yaml\": spec.install.spec.permissions: got object, want array",
+        ),
+        (
+            fixture::bundle(&none(), &[fixture::patched(fixture::crd("b"), &json!({"spec": {"scope": 5}}))]),
+            "error parsing objects in \"manifests/more-0.yaml\": spec.scope: got number, want string",
+        ),
+        (
+            with(&[("metadata/properties.yaml", "properties: {}")]),
+            "failed to unmarshal metadata/properties.yaml: properties must be a list of {type, value}",
+        ),
+        (
+            with(&[("metadata/properties.yaml", "properties: [{type: 5}]")]),
+            "failed to unmarshal metadata/properties.yaml: properties[0] must be an object whose type is a string",
+        ),
+    ] {
+        assert_eq!(parsed.unwrap_err().to_string(), want);
+    }
+    let parsed = fixture::bundle(&json!({"metadata": {"annotations": {"olm.properties": "{"}}}), &[]);
+    let text = parsed.unwrap_err().to_string();
+    assert!(text.starts_with("failed to unmarshal csv.metadata.annotations['olm.properties']: "), "{text}");
+}
+
+#[test]
+fn lists_streams_and_stray_files() {
+    let stream = "---\n# nothing\n---\nnull\n---\napiVersion: v1\nkind: ConfigMapList\nitems:\n- metadata: {name: a}\n---\n\
+                  apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: List\n  items:\n  - {apiVersion: v1, kind: Secret, metadata: {name: b}}\n";
+    let parsed = with(&[
+        ("manifests/0.yaml", stream),
+        ("manifests/README.md", "Hello: [world"),
+        ("manifests/role.crd", r#"{"kind": "Role", "metadata": {"name": "c"}}"#),
+        ("tests/scorecard/config.yaml", "]"),
+        ("metadata/annotations.yaml.bak", "]"),
+    ])
+    .unwrap();
+    let keys: Vec<_> = parsed.others.iter().map(|object| object.key().objref()).collect();
+    assert_eq!(
+        keys,
+        ["/v1, Kind=ConfigMap /a", "/v1, Kind=Secret /b", "rbac.authorization.k8s.io/v1, Kind=Role /c"]
+    );
+    assert_eq!(
+        parsed.warnings,
+        [
+            "manifests/README.md holds no manifest and has no manifest's name; it is left out",
+            "manifests/role.crd: Role \"c\" has no apiVersion; rbac.authorization.k8s.io/v1 is taken",
+        ]
+    );
+}
+
+#[test]
+fn the_order_of_files_does_not_matter() {
+    let more: Vec<_> = ["b", "a", "c"]
+        .map(|name| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}))
+        .to_vec();
+    let mut files = fixture::files(&none(), &more);
+    let straight = RegistryV1::from_files(files.clone()).unwrap();
+    files.reverse();
+    assert_eq!(RegistryV1::from_files(files).unwrap(), straight);
+}
+
+#[test]
+fn properties_of_the_file_follow_those_of_the_csv() {
+    let annotated = |text: &str| json!({"metadata": {"annotations": {"olm.properties": text}}});
+    let merged = |patch: &Value, file: Option<&str>| {
+        let mut files = fixture::files(patch, &[]);
+        files.extend(file.map(|file| (PROPERTIES.to_owned(), file.as_bytes().to_vec())));
+        let csv = RegistryV1::from_files(files).unwrap().csv;
+        assert_eq!(
+            csv.annotations.get("olm.properties").map(String::as_str),
+            csv.raw.annotations().get("olm.properties").copied()
+        );
+        csv.annotations.get("olm.properties").cloned()
+    };
+    let csv = annotated(r#"[{"type":"a", "value": "1"}]"#);
+    assert_eq!(
+        merged(&csv, Some("properties: [{type: b, value: '2'}]")).unwrap(),
+        r#"[{"type":"a","value":"1"},{"type":"b","value":"2"}]"#
+    );
+    assert_eq!(
+        merged(&csv, None).unwrap(),
+        r#"[{"type":"a", "value": "1"}]"#,
+        "without a file nothing changes"
+    );
+    assert_eq!(merged(&csv, Some("")).unwrap(), r#"[{"type":"a", "value": "1"}]"#);
+    assert_eq!(merged(&none(), Some("properties: []")), None);
+    assert_eq!(
+        merged(&none(), Some("properties: [{type: one, value: {b: 1, a: <}}, {type: two}]")).unwrap(),
+        r#"[{"type":"one","value":{"a":"\u003c","b":1}},{"type":"two","value":null}]"#
+    );
+    let kept_order = annotated(r#"[{"value": {"z": 1, "a": 2.50}, "type": "o"}]"#);
+    assert_eq!(
+        merged(&kept_order, Some("properties: [{type: b, value: 1}]")).unwrap(),
+        r#"[{"type":"o","value":{"z":1,"a":2.50}},{"type":"b","value":1}]"#
+    );
+}
+
+#[test]
+fn what_is_too_large_is_refused() {
+    let mut files = fixture::files(&none(), &[]);
+    files.push(("manifests/big.yaml".to_owned(), vec![b'#'; 65 << 20]));
+    let text = RegistryV1::from_files(files).unwrap_err().to_string();
+    assert_eq!(text, "the bundle has more than 67108864 bytes below manifests/ and metadata/");
+}
+
+#[test]
+fn directories_are_read_like_files() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/webhooks/bundle");
+    let loaded = RegistryV1::load_dir(&folder).unwrap();
+    assert_eq!(
+        (loaded.package_name.as_str(), loaded.csv.webhooks.len(), loaded.others.len()),
+        ("ferry", 3, 4)
+    );
+    let text = RegistryV1::load_dir(&folder.join("manifests")).unwrap_err().to_string();
+    assert_eq!(text, "open metadata/annotations.yaml: no such file or directory");
+}

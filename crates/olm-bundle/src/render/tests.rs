@@ -1,0 +1,154 @@
+//! Gates, targets and contradictions. Rules: bundle-rendering §4, §6, §9.4, §16.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::fixture::{bundle, crd, patched};
+use crate::options::{CertProvider, Gates};
+
+fn modes(supported: &[&str]) -> Value {
+    let listed: Vec<_> = supported.iter().map(|mode| json!({"type": mode, "supported": true})).collect();
+    json!({"spec": {"installModes": listed}})
+}
+
+fn refused(csv_patch: &Value, more: &[Value], options: &RenderOptions) -> String {
+    render(&bundle(csv_patch, more).unwrap(), options).unwrap_err().to_string()
+}
+
+fn conversion() -> Value {
+    json!({"spec": {"webhookdefinitions": [{"type": "ConversionWebhook", "generateName": "c", "deploymentName": "demo",
+        "conversionCRDs": ["as.example.com"]}]}})
+}
+
+#[test]
+fn gates_come_in_order() {
+    let options = RenderOptions::new("i");
+    let no_provider = RenderOptions { cert_provider: None, ..options.clone() };
+    let gate_off = RenderOptions {
+        gates: Gates { single_own_namespace: false, ..Gates::default() },
+        ..no_provider.clone()
+    };
+    let api_service = json!({"spec": {"apiservicedefinitions": {"owned": [{"name": "a"}]}}});
+    let everything = patched(patched(modes(&[]), &api_service), &conversion());
+    assert_eq!(
+        refused(&everything, &[], &gate_off),
+        "unsupported bundle: apiServiceDefintions are not supported"
+    );
+    let webhooks = patched(modes(&[]), &conversion());
+    assert_eq!(
+        refused(&webhooks, &[], &gate_off),
+        "unsupported bundle: webhookDefinitions are not supported"
+    );
+    assert_eq!(
+        refused(&modes(&["OwnNamespace"]), &[], &gate_off),
+        "unsupported bundle: bundle does not support AllNamespaces install mode"
+    );
+    assert_eq!(
+        refused(&modes(&["MultiNamespace"]), &[], &options),
+        "unsupported bundle: bundle must support at least one of [AllNamespaces SingleNamespace OwnNamespace] install modes"
+    );
+}
+
+#[test]
+fn what_is_watched() {
+    let watch = |namespace: &str| Some(json!({"watchNamespace": namespace}));
+    let targets = |supported: &[&str], config: Option<Value>| {
+        let options = RenderOptions { config, ..RenderOptions::new("i") };
+        render_with_report(&bundle(&modes(supported), &[]).unwrap(), &options)
+            .map(|rendered| rendered.targets.annotation())
+            .map_err(|error| (error.terminal_reason(), error.to_string().lines().count()))
+    };
+    let (all, own, single) = ("AllNamespaces", "OwnNamespace", "SingleNamespace");
+    let invalid = |lines: usize| Err((Some("InvalidConfiguration"), lines));
+    for (supported, unset, same, other) in [
+        (vec![all], Ok(""), invalid(1), invalid(1)),
+        (vec![all, own], Ok(""), Ok("i"), invalid(4)),
+        (vec![all, single], Ok(""), invalid(4), Ok("o")),
+        (vec![all, own, single], Ok(""), Ok("i"), Ok("o")),
+        (vec![own], invalid(1), Ok("i"), invalid(1)),
+        (vec![single], invalid(1), invalid(1), Ok("o")),
+        (vec![own, single], invalid(1), Ok("i"), Ok("o")),
+    ] {
+        let owned = |want: Result<&str, _>| want.map(str::to_owned);
+        assert_eq!(targets(&supported, None), owned(unset), "{supported:?} unset");
+        assert_eq!(targets(&supported, watch("i")), owned(same), "{supported:?} own");
+        assert_eq!(targets(&supported, watch("o")), owned(other), "{supported:?} other");
+    }
+}
+
+#[test]
+fn without_gate_and_config_the_schema_is_not_asked() {
+    let gates = Gates { single_own_namespace: false, deployment_config: false };
+    let options = RenderOptions { gates, ..RenderOptions::new("i") };
+    let objects =
+        render(&bundle(&modes(&["AllNamespaces", "OwnNamespace"]), &[]).unwrap(), &options).unwrap();
+    assert_eq!(objects.len(), 2);
+}
+
+#[test]
+fn findings_of_the_bundle_are_lines_and_not_terminal() {
+    let widget = |name: &str| json!({"apiVersion": "v1", "kind": "Widget", "metadata": {"name": name}});
+    let error = render(&bundle(&json!({}), &[widget("a"), widget("b")]).unwrap(), &RenderOptions::new("i"))
+        .unwrap_err();
+    assert_eq!(
+        (error.to_string().as_str(), error.terminal_reason()),
+        (
+            "unsupported resource \"a\" with kind \"Widget\"\nunsupported resource \"b\" with kind \"Widget\"",
+            None
+        )
+    );
+}
+
+#[test]
+fn conversion_needs_declared_fields() {
+    let owned = json!({"spec": {"customresourcedefinitions": {"owned": [{"name": "as.example.com"}, {"name": "b"}]},
+        "webhookdefinitions": [{"type": "ConversionWebhook", "generateName": "c", "deploymentName": "demo",
+            "conversionCRDs": ["b"]}]}});
+    let keeps = patched(crd("b"), &json!({"spec": {"preserveUnknownFields": true}}));
+    assert_eq!(
+        refused(&owned, &[keeps], &RenderOptions::new("i")),
+        "custom resource definition 'b' must have .spec.preserveUnknownFields set to false to let API Server call webhook to \
+         do the conversion"
+    );
+    let objects = render(&bundle(&owned, &[crd("b")]).unwrap(), &RenderOptions::new("i")).unwrap();
+    let converted = objects.iter().find(|object| object.name() == "b").unwrap().to_value();
+    assert_eq!(
+        converted["spec"]["conversion"]["webhook"]["clientConfig"]["service"],
+        json!({"namespace": "i", "name": "demo-service", "path": "/", "port": 443})
+    );
+}
+
+#[test]
+fn the_same_object_twice() {
+    let permission =
+        json!({"spec": {"install": {"spec": {"permissions": [{"serviceAccountName": "sa", "rules": []}]}}}});
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "sa", "labels": {"a": "b"}}});
+    let objects = render(&bundle(&permission, &[account]).unwrap(), &RenderOptions::new("i")).unwrap();
+    let accounts: Vec<_> = objects.iter().filter(|object| object.kind() == "ServiceAccount").collect();
+    assert_eq!(accounts.len(), 1, "the shipped account takes the generated one's place");
+    assert_eq!(accounts[0].labels().get("a"), Some(&"b"));
+
+    let config = |value: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"k": value}});
+    assert_eq!(
+        refused(&json!({}), &[config("a"), config("b")], &RenderOptions::new("i")),
+        "/v1, Kind=ConfigMap i/c is made twice with different content: its own manifests and its own manifests"
+    );
+}
+
+#[test]
+fn providers_share_all_but_their_own_marks() {
+    let webhook = bundle(&conversion(), &[]).unwrap();
+    let rendered = |provider: CertProvider| {
+        let options = RenderOptions { cert_provider: Some(provider), ..RenderOptions::new("i") };
+        let mut objects = render(&webhook, &options).unwrap();
+        objects.retain(|object| object.group() != "cert-manager.io");
+        for object in &mut objects {
+            object.metadata_mut().remove("annotations");
+        }
+        objects
+    };
+    assert_eq!(rendered(CertProvider::CertManager), rendered(CertProvider::BuiltIn));
+    assert_eq!(rendered(CertProvider::ServiceCa), rendered(CertProvider::BuiltIn));
+    let text = serde_json::to_string(&rendered(CertProvider::BuiltIn)).unwrap();
+    assert!(!text.contains("caBundle") && text.contains("demo-service-cert"));
+}

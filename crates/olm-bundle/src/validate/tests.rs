@@ -1,0 +1,247 @@
+//! One bundle per finding. Rules: bundle-rendering §7.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::fixture::{bundle, crd, deployment};
+
+fn findings(csv_patch: Value, more: &[Value]) -> Vec<String> {
+    validate(&bundle(&csv_patch, more).unwrap())
+}
+
+fn webhook(kind: &str, name: &str, more: Value) -> Value {
+    crate::fixture::patched(json!({"type": kind, "generateName": name, "deploymentName": "demo"}), &more)
+}
+
+fn webhooks(webhooks: &[Value]) -> Value {
+    json!({"spec": {"webhookdefinitions": webhooks}})
+}
+
+const SHAPE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+
+#[test]
+fn a_sound_bundle_has_no_findings() {
+    assert_eq!(findings(json!({}), &[]), Vec::<String>::new());
+}
+
+#[test]
+fn deployments_and_definitions() {
+    let deployments = |list: &[&str]| {
+        let list: Vec<_> = list.iter().map(|name| deployment(name)).collect();
+        json!({"spec": {"install": {"spec": {"deployments": list}}}})
+    };
+    assert_eq!(
+        findings(deployments(&["z", "a", "z", "a", "z"]), &[]),
+        [
+            "cluster service version contains duplicate strategy deployment spec 'a'",
+            "cluster service version contains duplicate strategy deployment spec 'z'",
+        ]
+    );
+    let long = "A".repeat(254);
+    assert_eq!(
+        findings(deployments(&["", &long]), &[]),
+        [
+            format!("invalid cluster service version strategy deployment name '': {SHAPE}"),
+            format!(
+                "invalid cluster service version strategy deployment name '{long}': {SHAPE}, must be no more than 253 characters"
+            ),
+        ]
+    );
+    assert_eq!(
+        findings(json!({}), &[crd("as.example.com"), crd("b"), crd("b")]),
+        [
+            "bundle contains duplicate custom resource definition 'as.example.com'",
+            "bundle contains duplicate custom resource definition 'b'",
+        ]
+    );
+    let owned = json!({"spec": {"customresourcedefinitions": {"owned": [{"name": "y"}, {"name": "x"}, {"name": "y"}]}}});
+    assert_eq!(
+        findings(owned, &[]),
+        [
+            "cluster service definition references owned custom resource definition 'x' not found in bundle",
+            "cluster service definition references owned custom resource definition 'y' not found in bundle",
+        ]
+    );
+}
+
+#[test]
+fn package_name() {
+    let mut empty = bundle(&json!({}), &[]).unwrap();
+    empty.package_name.clear();
+    assert_eq!(validate(&empty), ["package name is empty"]);
+}
+
+#[test]
+fn webhook_definitions() {
+    let validating = "ValidatingAdmissionWebhook";
+    let mutating = "MutatingAdmissionWebhook";
+    let conversion = "ConversionWebhook";
+    let nowhere = json!({"deploymentName": "no"});
+    assert_eq!(
+        findings(
+            webhooks(&[
+                webhook(validating, "b.example.com", nowhere.clone()),
+                webhook(mutating, "c.example.com", nowhere),
+                webhook(validating, "a.example.com", json!({"deploymentName": "ja"})),
+            ]),
+            &[]
+        ),
+        [
+            "webhook of type 'ValidatingAdmissionWebhook' with name 'a.example.com' references non-existent deployment 'ja'",
+            "webhook of type 'MutatingAdmissionWebhook' with name 'c.example.com' references non-existent deployment 'no'",
+            "webhook of type 'ValidatingAdmissionWebhook' with name 'b.example.com' references non-existent deployment 'no'",
+        ]
+    );
+    assert_eq!(
+        findings(
+            webhooks(&[
+                webhook(validating, "a.example.com", json!({})),
+                webhook(validating, "a.example.com-", json!({})),
+                webhook(mutating, "a.example.com", json!({})),
+            ]),
+            &[]
+        ),
+        ["duplicate webhook 'a.example.com' of type 'ValidatingAdmissionWebhook'"]
+    );
+    assert_eq!(
+        findings(webhooks(&[webhook(validating, "A_", json!({})), webhook(mutating, "a.b", json!({}))]), &[]),
+        [
+            format!("webhook of type 'ValidatingAdmissionWebhook' has invalid name 'A_': {SHAPE}"),
+            "webhook of type 'MutatingAdmissionWebhook' has invalid name 'a.b': should be a domain with at least three segments separated by dots".to_owned(),
+        ]
+    );
+    let convert = |name: &str, crds: Value| webhook(conversion, name, json!({"conversionCRDs": crds}));
+    assert_eq!(
+        findings(
+            webhooks(&[
+                convert("z", json!(["as.example.com", "x"])),
+                convert("y", json!(["as.example.com"]))
+            ]),
+            &[]
+        ),
+        [
+            "conversion webhooks [y,z] reference same custom resource definition 'as.example.com'",
+            "conversion webhook 'z' references custom resource definition 'x' not owned bundle",
+        ]
+    );
+    let mut own = webhooks(&[convert("c", json!(["as.example.com"]))]);
+    own["spec"]["installModes"] = json!([
+        {"type": "OwnNamespace", "supported": true}, {"type": "AllNamespaces", "supported": true},
+        {"type": "MultiNamespace", "supported": false}, {"type": "OwnNamespacejl", "supported": true},
+    ]);
+    assert_eq!(
+        findings(own, &[]),
+        [
+            "bundle contains conversion webhook \"c\" and supports install modes [AllNamespaces OwnNamespace] - conversion webhooks are only supported for bundles that only support AllNamespaces install mode"
+        ]
+    );
+    assert_eq!(
+        findings(webhooks(&[webhook("Validating", "a.example.com", json!({}))]), &[]),
+        ["webhook 'a.example.com' has unknown type 'Validating'"]
+    );
+}
+
+#[test]
+fn webhook_rules() {
+    let ruled = |kind: &str, rules: Value| {
+        findings(webhooks(&[webhook(kind, "a.example.com", json!({"rules": rules}))]), &[])
+    };
+    let start = "webhook \"a.example.com\" contains forbidden rule: admission webhook rules cannot reference";
+    let rule = |groups: &[&str], resources: &[&str]| json!({"apiGroups": groups, "resources": resources});
+    for kind in ["ValidatingAdmissionWebhook", "MutatingAdmissionWebhook"] {
+        assert_eq!(
+            ruled(
+                kind,
+                json!([rule(&["", "*", "olm.operatorframework.io"], &["pods"]), rule(&["apps"], &["*"])])
+            ),
+            [format!("{start} API group \"*\""), format!("{start} API group \"olm.operatorframework.io\"")]
+        );
+        let admission = "admissionregistration.k8s.io";
+        let resources = [
+            "*",
+            "MutatingWebhookConfigurations",
+            "validatingwebhookconfiguration",
+            "validatingadmissionpolicies",
+            "*/*",
+        ];
+        assert_eq!(
+            ruled(kind, json!([rule(&[admission], &resources)])),
+            ["*", "MutatingWebhookConfigurations", "validatingwebhookconfiguration", "*/*"]
+                .map(|resource| format!("{start} resource {resource:?} for API group \"{admission}\""))
+        );
+    }
+    assert_eq!(ruled("ConversionWebhook", json!([rule(&["*"], &["*"])])), Vec::<String>::new());
+}
+
+#[test]
+fn webhook_ports_and_services() {
+    let validating = "ValidatingAdmissionWebhook";
+    assert_eq!(
+        findings(
+            webhooks(&[
+                webhook(validating, "a.example.com", json!({"containerPort": 443, "targetPort": 9443})),
+                webhook(validating, "b.example.com", json!({"targetPort": 8443})),
+                webhook(validating, "c.example.com", json!({"containerPort": 8443})),
+            ]),
+            &[]
+        ),
+        [
+            "webhooks 'a.example.com' and 'b.example.com' of deployment 'demo' share port 443 with different target ports 9443 and 8443"
+        ]
+    );
+    let (first, second) = (format!("{}-1", "a".repeat(60)), format!("{}-2", "a".repeat(60)));
+    let mut patch = webhooks(&[
+        webhook(validating, "a.example.com", json!({"deploymentName": first})),
+        webhook(validating, "b.example.com", json!({"deploymentName": second})),
+    ]);
+    patch["spec"]["install"] = json!({"spec": {"deployments": [deployment(&first), deployment(&second)]}});
+    let service = format!("{}-service", "a".repeat(55));
+    assert_eq!(
+        findings(patch, &[]),
+        [format!("deployments '{first}' and '{second}' would share the webhook service '{service}'")]
+    );
+}
+
+#[test]
+fn other_kinds() {
+    let object = |kind: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "n"}});
+    let allowed = [
+        "Service",
+        "ServiceAccount",
+        "Role",
+        "RoleBinding",
+        "Secret",
+        "ConfigMap",
+        "PodDisruptionBudget",
+        "NetworkPolicy",
+        "PrometheusRule",
+        "ServiceMonitor",
+        "PodMonitor",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "PriorityClass",
+        "ConsoleYAMLSample",
+        "ConsoleQuickStart",
+        "ConsoleCLIDownload",
+        "ConsoleLink",
+        "ConsolePlugin",
+        "VerticalPodAutoscaler",
+    ];
+    let objects: Vec<_> = allowed.iter().map(|kind| object(kind)).collect();
+    assert_eq!(findings(json!({}), &objects), Vec::<String>::new());
+    let refused = [
+        "Deployment",
+        "StatefulSet",
+        "DaemonSet",
+        "Job",
+        "Namespace",
+        "Ingress",
+        "MutatingWebhookConfiguration",
+        "Widget",
+    ];
+    let objects: Vec<_> = refused.iter().map(|kind| object(kind)).collect();
+    assert_eq!(
+        findings(json!({}), &objects),
+        refused.map(|kind| format!("unsupported resource \"n\" with kind {kind:?}"))
+    );
+}
