@@ -24,7 +24,8 @@ fn text(output: &Output) -> String {
 /// The processes whose command line names `home`, by pid.
 fn processes(home: &Path) -> Vec<String> {
     let needle = home.display().to_string();
-    let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let all =
+        std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     all.filter(|pid| pid.bytes().all(|it| it.is_ascii_digit()))
         .filter(|pid| {
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
