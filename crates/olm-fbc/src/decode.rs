@@ -57,6 +57,10 @@ pub(crate) trait Decode: Sized {
         Err(path.mismatch("string", &Self::go_type()))
     }
 
+    fn from_number<E: de::Error>(_: f64, path: &Path<'_>) -> Result<Self, E> {
+        Err(path.mismatch("number", &Self::go_type()))
+    }
+
     fn from_list<'de, A: SeqAccess<'de>>(_: A, path: &Path<'_>) -> Result<Self, A::Error> {
         Err(path.mismatch("array", &Self::go_type()))
     }
@@ -91,16 +95,16 @@ impl<'de, T: Decode> Visitor<'de> for Kinds<'_, T> {
         T::from_bool(value, self.path).map(Some)
     }
 
-    fn visit_i64<E: de::Error>(self, _: i64) -> Result<Self::Value, E> {
-        Err(self.path.mismatch("number", &T::go_type()))
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Self::Value, E> {
+        T::from_number(number as f64, self.path).map(Some)
     }
 
-    fn visit_u64<E: de::Error>(self, _: u64) -> Result<Self::Value, E> {
-        Err(self.path.mismatch("number", &T::go_type()))
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Self::Value, E> {
+        T::from_number(number as f64, self.path).map(Some)
     }
 
-    fn visit_f64<E: de::Error>(self, _: f64) -> Result<Self::Value, E> {
-        Err(self.path.mismatch("number", &T::go_type()))
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Self::Value, E> {
+        T::from_number(number, self.path).map(Some)
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
@@ -154,6 +158,25 @@ impl Decode for bool {
         Ok(value)
     }
 }
+
+macro_rules! integers {
+    ($($type:ty = $go:literal),*) => { $(
+        impl Decode for $type {
+            fn go_type() -> String {
+                $go.to_owned()
+            }
+
+            fn from_number<E: de::Error>(number: f64, path: &Path<'_>) -> Result<Self, E> {
+                let whole = number as Self;
+                if whole as f64 == number {
+                    return Ok(whole);
+                }
+                Err(path.mismatch(&format!("number {}", olm_yaml::GoNumber(number)), $go))
+            }
+        }
+    )* };
+}
+integers!(i32 = "int32", i64 = "int");
 
 /// Bytes written as base64; line ends inside are tolerated.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -264,7 +287,7 @@ impl<T: Decode + Default> Decode for BTreeMap<String, T> {
     }
 }
 
-/// Whether a member name is `name` (lower-case ASCII) under Go's simple folding.
+/// Whether a member name is `name` (ASCII) under Go's simple folding.
 pub(crate) fn folds_to(key: &str, name: &str) -> bool {
     if key.len() == name.len() {
         return key.eq_ignore_ascii_case(name);
@@ -274,7 +297,7 @@ pub(crate) fn folds_to(key: &str, name: &str) -> bool {
         '\u{212A}' => 'k',
         c => c.to_ascii_lowercase(),
     };
-    key.chars().map(fold).eq(name.chars().map(fold))
+    !key.is_ascii() && key.chars().map(fold).eq(name.chars().map(fold))
 }
 
 /// Declares structs whose members are read as Go reads them.

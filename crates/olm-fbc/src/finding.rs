@@ -31,6 +31,9 @@ pub struct Finding {
     pub rule: &'static str,
     /// What it is about.
     pub subject: Subject,
+    /// Where in the model it was found, outermost first: `invalid package "p"`, `invalid channel "c"`,
+    /// `invalid bundle "b"`. Empty for what is wrong with an object by itself.
+    pub path: Vec<String>,
     /// The sentence, the reference's where it has one.
     pub message: String,
     /// What would mend it.
@@ -40,12 +43,33 @@ pub struct Finding {
 impl Finding {
     /// An error.
     pub fn error(rule: &'static str, subject: Subject, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Error, rule, subject, message: message.into(), hint: None }
+        Self {
+            severity: Severity::Error,
+            rule,
+            subject,
+            path: Vec::new(),
+            message: message.into(),
+            hint: None,
+        }
     }
 
     /// A warning.
     pub fn warning(rule: &'static str, subject: Subject, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Warning, rule, subject, message: message.into(), hint: None }
+        Self {
+            severity: Severity::Warning,
+            rule,
+            subject,
+            path: Vec::new(),
+            message: message.into(),
+            hint: None,
+        }
+    }
+
+    /// The same, found below `path`.
+    #[must_use]
+    pub fn below(mut self, path: &[String]) -> Self {
+        self.path = path.to_vec();
+        self
     }
 
     /// The same with a hint.
@@ -58,6 +82,9 @@ impl Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for level in &self.path {
+            write!(f, "{level}: ")?;
+        }
         f.write_str(&self.message)?;
         match &self.hint {
             Some(hint) => write!(f, "; {hint}"),

@@ -146,6 +146,8 @@ pub enum WarningKind {
     ReadAsYaml,
     /// An object without a schema: no query finds it.
     NoSchema,
+    /// A YAML document without content, such as a comment before the first `---`.
+    Empty,
 }
 
 impl fmt::Display for FileWarning {
@@ -156,6 +158,7 @@ impl fmt::Display for FileWarning {
             }
             WarningKind::ReadAsYaml => "this is broken JSON and was read as YAML",
             WarningKind::NoSchema => "the object has no schema",
+            WarningKind::Empty => "a document without content, which `opm validate` refuses",
         };
         write!(f, "{}:{}: {what}", self.path, self.line)
     }
@@ -363,6 +366,7 @@ impl<W: Write> Ingest<W> {
                     }
                     let line = documents.line();
                     if line.is_empty() {
+                        self.warn(path, origin.line, WarningKind::Empty);
                         continue;
                     }
                     if head.schema.is_empty() {

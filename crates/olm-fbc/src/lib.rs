@@ -15,6 +15,7 @@ pub mod property;
 pub mod schema;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod validate;
 pub mod wire;
 
 pub use catalog::{Catalog, load_dir, load_dir_leniently, load_files, load_files_leniently};
@@ -28,3 +29,4 @@ pub use property::Property;
 pub use schema::{
     Bundle, Channel, ChannelEntry, DeprecationEntry, Deprecations, Icon, Package, Reference, RelatedImage,
 };
+pub use validate::{file_findings, tree, validate};

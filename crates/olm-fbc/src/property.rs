@@ -14,6 +14,8 @@ pub const GVK_REQUIRED: &str = "olm.gvk.required";
 pub const PACKAGE_REQUIRED: &str = "olm.package.required";
 /// A compound need.
 pub const CONSTRAINT: &str = "olm.constraint";
+/// Internal.
+pub const CHANNEL: &str = "olm.channel";
 /// A manifest, inline.
 pub const BUNDLE_OBJECT: &str = "olm.bundle.object";
 /// What a user interface shows.
@@ -32,14 +34,23 @@ go_struct! {
     /// Value of `olm.package`.
     pub struct PackageProperty("Package", "property.Package") {
         /// Name of the package.
-        pub package_name: String = "packagename",
+        pub package_name: String = "packageName",
         /// Version, strict semver.
         pub version: String = "version",
         /// Release, if given (maybe empty).
         pub release: Option<String> = "release",
     }
-    /// Value of `olm.gvk` and `olm.gvk.required`.
+    /// Value of `olm.gvk`.
     pub struct Gvk("GVK", "property.GVK") {
+        /// API group.
+        pub group: String = "group",
+        /// Kind.
+        pub kind: String = "kind",
+        /// API version.
+        pub version: String = "version",
+    }
+    /// Value of `olm.gvk.required`.
+    pub struct GvkRequired("GVKRequired", "property.GVKRequired") {
         /// API group.
         pub group: String = "group",
         /// Kind.
@@ -50,58 +61,166 @@ go_struct! {
     /// Value of `olm.package.required`.
     pub struct PackageRequired("PackageRequired", "property.PackageRequired") {
         /// Name of the package.
-        pub package_name: String = "packagename",
+        pub package_name: String = "packageName",
         /// blang range.
-        pub version_range: String = "versionrange",
+        pub version_range: String = "versionRange",
+    }
+    /// Value of `olm.channel`.
+    pub struct ChannelProperty("Channel", "property.Channel") {
+        /// Name of the channel.
+        pub channel_name: String = "channelName",
+        /// Internal.
+        pub priority: i64 = "priority",
     }
     /// Value of `olm.bundle.object`.
     pub struct BundleObject("BundleObject", "property.BundleObject") {
         /// A manifest, YAML or JSON.
         pub data: Base64 = "data",
     }
-    /// The part of `olm.csv.metadata` that lists and look-ups need.
+    /// Value of `olm.csv.metadata`.
     pub struct CsvMetadata("CSVMetadata", "property.CSVMetadata") {
         /// Annotations of the CSV.
         pub annotations: BTreeMap<String, String> = "annotations",
-        /// Custom resources.
-        pub crd_descriptions: ApiDescriptions = "crddescriptions",
         /// Aggregated APIs.
-        pub api_service_definitions: ApiDescriptions = "apiservicedefinitions",
-        /// Name for users.
-        pub display_name: String = "displayname",
+        pub api_service_definitions: ApiServices = "apiServiceDefinitions",
+        /// Custom resources.
+        pub crd_descriptions: Crds = "crdDescriptions",
         /// Markdown.
         pub description: String = "description",
+        /// Name for users.
+        pub display_name: String = "displayName",
+        /// Which namespaces it can watch.
+        pub install_modes: Vec<InstallMode> = "installModes",
         /// Words to search by.
         pub keywords: Vec<String> = "keywords",
+        /// Labels of the CSV.
+        pub labels: BTreeMap<String, String> = "labels",
+        /// Links for users.
+        pub links: Vec<Link> = "links",
+        /// Who to ask.
+        pub maintainers: Vec<Maintainer> = "maintainers",
+        /// Such as `alpha`.
+        pub maturity: String = "maturity",
         /// Lowest Kubernetes version.
-        pub min_kube_version: String = "minkubeversion",
+        pub min_kube_version: String = "minKubeVersion",
+        /// APIs that must be there.
+        pub native_apis: Vec<GroupVersionKind> = "nativeAPIs",
         /// Who makes it.
-        pub provider: Provider = "provider",
+        pub provider: Link = "provider",
     }
-    /// Owned and required APIs of a CSV.
-    pub struct ApiDescriptions("CustomResourceDefinitions", "v1alpha1.CustomResourceDefinitions") {
+    /// Custom resources of a CSV.
+    pub struct Crds("CustomResourceDefinitions", "v1alpha1.CustomResourceDefinitions") {
         /// Provided.
-        pub owned: Vec<ApiDescription> = "owned",
+        pub owned: Vec<Crd> = "owned",
         /// Needed.
-        pub required: Vec<ApiDescription> = "required",
+        pub required: Vec<Crd> = "required",
     }
-    /// One API of a CSV.
-    pub struct ApiDescription("CRDDescription", "v1alpha1.CRDDescription") {
-        /// `<plural>.<group>` of a CRD.
+    /// One custom resource of a CSV.
+    pub struct Crd("CRDDescription", "v1alpha1.CRDDescription") {
+        /// `<plural>.<group>`.
         pub name: String = "name",
-        /// Group, for aggregated APIs.
+        /// API version.
+        pub version: String = "version",
+        /// Kind.
+        pub kind: String = "kind",
+        /// Name for users.
+        pub display_name: String = "displayName",
+        /// Text for users.
+        pub description: String = "description",
+        /// What it makes.
+        pub resources: Vec<ApiResource> = "resources",
+        /// For user interfaces.
+        pub status_descriptors: Vec<Descriptor> = "statusDescriptors",
+        /// For user interfaces.
+        pub spec_descriptors: Vec<Descriptor> = "specDescriptors",
+        /// For user interfaces.
+        pub action_descriptors: Vec<Descriptor> = "actionDescriptors",
+    }
+    /// Aggregated APIs of a CSV.
+    pub struct ApiServices("APIServiceDefinitions", "v1alpha1.APIServiceDefinitions") {
+        /// Provided.
+        pub owned: Vec<ApiService> = "owned",
+        /// Needed.
+        pub required: Vec<ApiService> = "required",
+    }
+    /// One aggregated API of a CSV.
+    pub struct ApiService("APIServiceDescription", "v1alpha1.APIServiceDescription") {
+        /// Plural name.
+        pub name: String = "name",
+        /// API group.
         pub group: String = "group",
         /// API version.
         pub version: String = "version",
         /// Kind.
         pub kind: String = "kind",
+        /// Who serves it.
+        pub deployment_name: String = "deploymentName",
+        /// Where.
+        pub container_port: i32 = "containerPort",
+        /// Name for users.
+        pub display_name: String = "displayName",
+        /// Text for users.
+        pub description: String = "description",
+        /// What it makes.
+        pub resources: Vec<ApiResource> = "resources",
+        /// For user interfaces.
+        pub status_descriptors: Vec<Descriptor> = "statusDescriptors",
+        /// For user interfaces.
+        pub spec_descriptors: Vec<Descriptor> = "specDescriptors",
+        /// For user interfaces.
+        pub action_descriptors: Vec<Descriptor> = "actionDescriptors",
     }
-    /// Who makes an operator.
-    pub struct Provider("AppLink", "v1alpha1.AppLink") {
+    /// A kind of object that a custom resource leads to.
+    pub struct ApiResource("APIResourceReference", "v1alpha1.APIResourceReference") {
+        /// Plural name, may be empty.
+        pub name: String = "name",
+        /// Kind.
+        pub kind: String = "kind",
+        /// API version.
+        pub version: String = "version",
+    }
+    /// A field of a custom resource, for user interfaces.
+    pub struct Descriptor("SpecDescriptor", "v1alpha1.SpecDescriptor") {
+        /// Path of the field.
+        pub path: String = "path",
+        /// Name for users.
+        pub display_name: String = "displayName",
+        /// Text for users.
+        pub description: String = "description",
+        /// How to show it.
+        pub x_descriptors: Vec<String> = "x-descriptors",
+        /// Any.
+        pub value: Option<Json> = "value",
+    }
+    /// One way of installing.
+    pub struct InstallMode("InstallMode", "v1alpha1.InstallMode") {
+        /// Such as `AllNamespaces`.
+        pub kind: String = "type",
+        /// Whether it works.
+        pub supported: bool = "supported",
+    }
+    /// A name and an address.
+    pub struct Link("AppLink", "v1alpha1.AppLink") {
         /// Name.
         pub name: String = "name",
-        /// Web page.
+        /// Address.
         pub url: String = "url",
+    }
+    /// A person.
+    pub struct Maintainer("Maintainer", "v1alpha1.Maintainer") {
+        /// Name.
+        pub name: String = "name",
+        /// Mail address.
+        pub email: String = "email",
+    }
+    /// An API.
+    pub struct GroupVersionKind("GroupVersionKind", "v1.GroupVersionKind") {
+        /// API group.
+        pub group: String = "group",
+        /// API version.
+        pub version: String = "version",
+        /// Kind.
+        pub kind: String = "kind",
     }
 }
 
@@ -127,6 +246,8 @@ macro_rules! values {
 values! {
     PackageProperty "Package";
     Gvk "GVK";
+    GvkRequired "GVKRequired";
+    ChannelProperty "Channel";
     PackageRequired "PackageRequired";
     BundleObject "BundleObject";
     CsvMetadata "CSVMetadata";
@@ -138,12 +259,40 @@ impl Property {
     /// # Errors
     /// `parse property[i] of type "T": …` (fbc §6).
     pub fn read<T: PropertyValue>(&self, index: usize) -> Result<T, String> {
-        let decoded = match &self.value {
-            Some(value) => T::of(value),
-            None => Err("unexpected end of JSON input".to_owned()),
-        };
-        decoded.map_err(|problem| {
+        self.decode_value::<T>().map_err(|problem| {
             format!("parse property[{index}] of type {}: {problem}", olm_core::go_quote(&self.kind))
         })
+    }
+
+    /// Decodes the value.
+    ///
+    /// # Errors
+    /// What Go's decoder says.
+    pub(crate) fn decode_value<T: PropertyValue>(&self) -> Result<T, String> {
+        match &self.value {
+            Some(value) => T::of(value),
+            None => Err("unexpected end of JSON input".to_owned()),
+        }
+    }
+
+    /// Decodes the value if the type is a known one; of the others only the presence of a value counts.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn check(&self, index: usize) -> Result<(), String> {
+        match self.kind.as_str() {
+            PACKAGE => self.read::<PackageProperty>(index).map(drop),
+            GVK => self.read::<Gvk>(index).map(drop),
+            GVK_REQUIRED => self.read::<GvkRequired>(index).map(drop),
+            PACKAGE_REQUIRED => self.read::<PackageRequired>(index).map(drop),
+            CHANNEL => self.read::<ChannelProperty>(index).map(drop),
+            BUNDLE_OBJECT => self.read::<BundleObject>(index).map(drop),
+            CSV_METADATA => self.read::<CsvMetadata>(index).map(drop),
+            _ if self.value.is_some() => Ok(()),
+            kind => Err(format!(
+                "parse property[{index}] of type {}: unexpected end of JSON input",
+                olm_core::go_quote(kind)
+            )),
+        }
     }
 }

@@ -23,7 +23,7 @@ go_struct! {
         /// Name, unique in a catalog.
         pub name: String = "name",
         /// Channel used when the user names none (OLM v0), empty if absent.
-        pub default_channel: String = "defaultchannel",
+        pub default_channel: String = "defaultChannel",
         /// Logo.
         pub icon: Option<Icon> = "icon",
         /// Markdown.
@@ -60,7 +60,7 @@ go_struct! {
         /// Bundles that this one skips.
         pub skips: Vec<String> = "skips",
         /// Versions from which an upgrade is possible (blang syntax), empty if none.
-        pub skip_range: String = "skiprange",
+        pub skip_range: String = "skipRange",
     }
     /// An `olm.bundle` object (fbc §5.3).
     pub struct Bundle("Bundle", "declcfg.Bundle") {
@@ -75,7 +75,7 @@ go_struct! {
         /// Properties in their order.
         pub properties: Vec<Property> = "properties",
         /// Other images, for mirroring.
-        pub related_images: Vec<RelatedImage> = "relatedimages",
+        pub related_images: Vec<RelatedImage> = "relatedImages",
     }
     /// An image that a bundle needs.
     pub struct RelatedImage("RelatedImage", "declcfg.RelatedImage") {

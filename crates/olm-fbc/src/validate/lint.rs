@@ -1,0 +1,98 @@
+//! Warnings of our own: things that the reference accepts and that are hardly meant (fbc §14.10, §14.14).
+
+use olm_core::go_quote;
+
+use super::load::Loaded;
+use crate::{
+    Finding, Subject, property,
+    schema::{BUNDLE, CHANNEL, PACKAGE},
+};
+
+pub(super) fn lint(loaded: &Loaded, findings: &mut Vec<Finding>) {
+    for package in &loaded.packages {
+        let subject =
+            Subject { schema: PACKAGE.to_owned(), name: package.name.clone(), ..Subject::default() };
+        if let Some(icon) = &package.icon
+            && !icon.data.0.is_empty()
+            && !icon.media_type.starts_with("image/")
+        {
+            let message = format!("the icon's media type {} is not an image", go_quote(&icon.media_type));
+            findings.push(
+                Finding::warning("icon", subject, message).with_hint("such as image/png or image/svg+xml"),
+            );
+        }
+    }
+    for (channel, _) in &loaded.channels {
+        let subject = || Subject {
+            package: channel.package.clone(),
+            schema: CHANNEL.to_owned(),
+            name: channel.name.clone(),
+        };
+        for entry in &channel.entries {
+            if let Some(oddity) = odd_range(&entry.skip_range) {
+                let message = format!(
+                    "entry {}: skipRange {} {oddity}",
+                    go_quote(&entry.name),
+                    go_quote(&entry.skip_range)
+                );
+                findings.push(Finding::warning("skip-range-odd", subject(), message));
+            }
+        }
+    }
+    for bundle in &loaded.bundles {
+        let subject = || Subject {
+            package: bundle.package.clone(),
+            schema: BUNDLE.to_owned(),
+            name: bundle.name.clone(),
+        };
+        for (index, property) in bundle.properties.iter().enumerate() {
+            let oddity = if property.kind.is_empty() {
+                "has no type"
+            } else if property.value.as_ref().is_some_and(|value| value.as_str() == "null") {
+                "has the value null"
+            } else {
+                continue;
+            };
+            let message = format!("property[{index}] {oddity}");
+            findings.push(Finding::warning("property", subject(), message));
+        }
+        if bundle.properties_of(property::CSV_METADATA).count() > 1 {
+            let message = "more than one property of type \"olm.csv.metadata\"; the first counts";
+            findings.push(Finding::warning("property", subject(), message));
+        }
+    }
+}
+
+/// What a blang range does that its author can hardly want.
+fn odd_range(range: &str) -> Option<&'static str> {
+    let tokens: Vec<&str> = range.split(' ').filter(|token| !token.is_empty()).collect();
+    if tokens.contains(&"!") {
+        return Some("has a space after \"!\", which drops the negation");
+    }
+    if tokens.iter().any(|token| token.len() == 1 && !matches!(*token, "<" | ">" | "=")) {
+        return Some("has a token of one character, which is dropped");
+    }
+    if tokens.iter().any(|token| token.starts_with('!') && token.contains('x')) {
+        return Some("negates a wildcard, which matches nothing");
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn odd_ranges() {
+        for (range, odd) in [
+            (">=1.0.0 <2.0.0", false),
+            (">= 1.18.0 < 1.18.11", false),
+            ("! 1.0.0", true),
+            ("!=1.2.x", true),
+            (">=1.0.0 5", true),
+            ("", false),
+        ] {
+            assert_eq!(odd_range(range).is_some(), odd, "{range}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Catalogs as text, findings as snapshots.
+
+use super::*;
+use crate::{IngestLimits, Severity, load_files};
+
+fn findings(yaml: &str) -> Vec<Finding> {
+    validate(&load_files([("catalog.yaml", yaml)], IngestLimits::default()).unwrap())
+}
+
+fn errors(yaml: &str) -> Vec<String> {
+    let errors = findings(yaml).into_iter().filter(|f| f.severity == Severity::Error);
+    errors.map(|finding| finding.message).collect()
+}
+
+const GOOD: &str = "
+schema: olm.package
+name: foo
+defaultChannel: stable
+---
+schema: olm.channel
+package: foo
+name: stable
+entries: [{name: foo.v0.1.0}]
+---
+schema: olm.bundle
+package: foo
+name: foo.v0.1.0
+image: quay.io/foo/foo:v0.1.0
+properties: [{type: olm.package, value: {packageName: foo, version: 0.1.0}}]
+";
+
+#[test]
+fn outcomes_of_fbc_8_5() {
+    assert_eq!(findings(GOOD), []);
+    let cases: &[(&[(&str, &str)], &[&str])] = &[
+        (&[("defaultChannel: stable\n", "")], &["default channel must be set"]),
+        (
+            &[("defaultChannel: stable", "defaultChannel: nope")],
+            &["channel must contain at least one bundle"],
+        ),
+        (&[("version: 0.1.0", "version: 0.1.0+1")], &[]),
+        (&[("image: quay.io/foo/foo:v0.1.0", "image: foo")], &[]),
+        (&[("image: quay.io/foo/foo:v0.1.0\n", "")], &["bundle image must be set"]),
+        (
+            &[("version: 0.1.0", "version: 0.1.0, release: '1'")],
+            &["name \"foo.v0.1.0\" does not match normalized name \"foo-v0.1.0-1\""],
+        ),
+        (&[("version: 0.1.0", "version: 0.1.0, release: '1'"), ("foo.v0.1.0", "foo-v0.1.0-1")], &[]),
+        (
+            &[("version: 0.1.0", "version: 0.1.0, release: 1")],
+            &[
+                "parse properties for bundle \"foo.v0.1.0\": parse property[0] of type \"olm.package\": json: cannot unmarshal number into Go struct field Package.release of type string",
+            ],
+        ),
+        (
+            &[("{name: foo.v0.1.0}", "{name: foo.v0.1.0, skipRange: '>=1.0'}")],
+            &[
+                "invalid skipRange \">=1.0\": Could not parse Range \">=1.0\": Could not parse version \"1.0\" in \">=1.0\": No Major.Minor.Patch elements found",
+            ],
+        ),
+        (
+            &[("{name: foo.v0.1.0}", "{name: foo.v0.1.0, skipRange: '*'}")],
+            &["invalid skipRange \"*\": Last element in range is '||'"],
+        ),
+        (&[("schema: olm.package", "Schema: olm.package"), ("defaultChannel", "DefaultChannel")], &[]),
+        (&[("name: foo\n", "name: foo\nunknown: [1, {a: b}]\n")], &[]),
+        (
+            &[("[{name: foo.v0.1.0}]", "[{name: other}]")],
+            &[
+                "package \"foo\", bundle \"foo.v0.1.0\" not found in any channel entries",
+                "no olm.bundle blobs found in package \"foo\" for olm.channel entries [other]",
+            ],
+        ),
+        (
+            &[("name: stable", "channel: stable")],
+            &[
+                "package \"foo\" contains channel with no name",
+                "package \"foo\", bundle \"foo.v0.1.0\" not found in any channel entries",
+                "channel must contain at least one bundle",
+            ],
+        ),
+        (
+            &[("defaultChannel: stable", "defaultChannel: [1]")],
+            &[
+                "parse package: json: cannot unmarshal array into Go struct field Package.defaultChannel of type string",
+            ],
+        ),
+    ];
+    for (replacements, want) in cases {
+        let yaml = replacements.iter().fold(GOOD.to_owned(), |yaml, (from, to)| {
+            assert!(yaml.contains(from), "{from}");
+            yaml.replace(from, to)
+        });
+        assert_eq!(errors(&yaml), *want, "{replacements:?}");
+    }
+}
+
+#[test]
+fn the_mend_for_channel_instead_of_name() {
+    let yaml = GOOD.replace("name: stable", "channel: stable");
+    let found = findings(&yaml).into_iter().find(|finding| finding.rule == "A5").unwrap();
+    assert_eq!(found.hint.unwrap(), "the object says \"channel: stable\"; write \"name: stable\" instead");
+}
+
+#[test]
+fn the_tree_of_fbc_8_4() {
+    let yaml = "
+schema: olm.package
+name: foo
+defaultChannel: stable
+---
+schema: olm.channel
+package: foo
+name: stable
+entries: [{name: foo.v0.1.0}, {name: foo.v0.2.0}]
+---
+schema: olm.bundle
+package: foo
+name: foo.v0.1.0
+properties: [{type: olm.package, value: {packageName: foo, version: 0.1.0}}]
+---
+schema: olm.bundle
+package: foo
+name: foo.v0.2.0
+image: foo
+properties: [{type: olm.package, value: {packageName: foo, version: 0.2.0}}]
+---
+schema: olm.deprecations
+package: foo
+entries: [{reference: {schema: olm.package}}]
+";
+    let want = "invalid index:
+└── invalid package \"foo\":
+    ├── invalid channel \"stable\":
+    │   ├── multiple channel heads found in graph: foo.v0.1.0, foo.v0.2.0
+    │   └── invalid bundle \"foo.v0.1.0\":
+    │       └── bundle image must be set
+    └── invalid deprecation: message must be set";
+    assert_eq!(tree(&findings(yaml)).unwrap(), want);
+    assert_eq!(tree(&findings(GOOD)), None);
+}
+
+#[test]
+fn all_at_once() {
+    let yaml = "
+schema: olm.package
+name: Bad.Name
+---
+schema: olm.package
+---
+schema: olm.channel
+name: lost
+package: nowhere
+---
+schema: olm.bundle
+name: b
+image: Foo
+package: Bad.Name
+relatedImages: [{image: ''}, {image: 'x:'}]
+properties:
+- {type: olm.package, value: {packageName: q, version: v1, release: '01'}}
+- {type: olm.gvk}
+- {type: '', value: 1}
+- {type: any, value: null}
+---
+schema: olm.deprecations
+entries: []
+---
+schema: olm.deprecations
+package: Bad.Name
+entries:
+- {message: no reference}
+- {message: m, reference: {schema: olm.bundle, name: x}}
+- {message: m, reference: {schema: olm.bundle, name: x}}
+- {message: m, reference: {schema: olm.channel, name: x}}
+- {message: m, reference: {schema: olm.package, name: x}}
+- {message: m, reference: {schema: other, name: x}}
+---
+package: no-schema
+";
+    let lines: Vec<String> =
+        findings(yaml).iter().map(|f| format!("{:?} {} {f}", f.severity, f.rule)).collect();
+    insta::assert_snapshot!(lines.join("\n"));
+}
