@@ -330,6 +330,25 @@ impl Store {
                 drop(held);
             }
         }
+        self.sweep_locks()
+    }
+
+    /// Removes locks whose content is gone.
+    fn sweep_locks(&self) -> Result<(), StoreError> {
+        for digest in names(&self.locks())?.iter().filter_map(|name| digest_of(name)) {
+            let path = self.locks().join(name_of(&digest));
+            if self.place(&digest).is_dir() {
+                continue;
+            }
+            let held = lock(&path, Lock::ExclusiveNow).map_err(|e| StoreError::io("lock", &path, e))?;
+            if let Some(held) = held {
+                // nobody can have stored it since: whoever publishes holds the lock shared
+                if !self.place(&digest).is_dir() {
+                    self.inner.disk.remove_file(&path).map_err(|e| StoreError::io("remove", &path, e))?;
+                }
+                drop(held);
+            }
+        }
         Ok(())
     }
 

@@ -1,1 +1,388 @@
+//! The store under a disk that stops working, fills up, or forgets; under collectors; and under two at once.
 
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use olm_core::{Digest, DigestAlgorithm};
+
+use super::disk::{Disk, RealDisk};
+use super::{Seal, Staging, Store, StoreError};
+use crate::layer::hash_of;
+
+fn digest(text: &str) -> Digest {
+    hash_of(DigestAlgorithm::Sha256, text.as_bytes()).unwrap()
+}
+
+fn fill(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.join("sub/dir")).unwrap();
+    std::fs::write(path.join("a"), text).unwrap();
+    std::fs::write(path.join("sub/dir/b"), text.repeat(1000)).unwrap();
+}
+
+fn put(store: &Store, text: &str) -> Result<super::Lease, StoreError> {
+    let staging = store.begin(&digest(text))?;
+    fill(staging.path(), text);
+    staging.commit(Seal::Checksums)
+}
+
+fn holds(store: &Store, text: &str) -> bool {
+    match store.get(&digest(text)).unwrap() {
+        None => false,
+        Some(lease) => {
+            lease.verify().unwrap();
+            assert_eq!(std::fs::read_to_string(lease.path().join("a")).unwrap(), text);
+            assert_eq!(std::fs::read_to_string(lease.path().join("sub/dir/b")).unwrap(), text.repeat(1000));
+            true
+        }
+    }
+}
+
+fn entries(path: &Path) -> Vec<String> {
+    let mut names = super::names(path).unwrap();
+    names.sort();
+    names
+}
+
+/// A disk that works for a number of operations; the one after that is done by half, and then nothing happens any more, as
+/// if the process were dead (its clean-up included).
+#[derive(Debug, Clone)]
+struct Dying {
+    left: Arc<AtomicUsize>,
+    dead: Arc<AtomicBool>,
+}
+
+impl Dying {
+    fn after(operations: usize) -> Self {
+        Self { left: Arc::new(AtomicUsize::new(operations)), dead: Arc::default() }
+    }
+
+    fn step(&self, whole: impl FnOnce() -> io::Result<()>, half: impl FnOnce()) -> io::Result<()> {
+        if self.dead.load(Ordering::SeqCst) {
+            return Err(io::Error::other("dead"));
+        }
+        if self.left.load(Ordering::SeqCst) == 0 {
+            self.dead.store(true, Ordering::SeqCst);
+            half();
+            return Err(io::Error::other("dead"));
+        }
+        self.left.fetch_sub(1, Ordering::SeqCst);
+        whole()
+    }
+}
+
+impl Disk for Dying {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.step(|| RealDisk.create_dir(path), || ())
+    }
+    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        self.step(|| RealDisk.write(path, bytes), || drop(RealDisk.write(path, &bytes[..bytes.len() / 2])))
+    }
+    fn sync_file(&self, path: &Path) -> io::Result<()> {
+        self.step(|| RealDisk.sync_file(path), || ())
+    }
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.step(|| RealDisk.sync_dir(path), || ())
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.step(|| RealDisk.rename(from, to), || ())
+    }
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.step(
+            || RealDisk.remove_dir_all(path),
+            || drop(std::fs::remove_file(path.join("a"))), // one file is gone, the rest is there
+        )
+    }
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.step(|| RealDisk.remove_file(path), || ())
+    }
+}
+
+/// Stops after every possible number of operations; then a new process opens the store.
+fn die_everywhere(work: impl Fn(&Store) -> Result<(), StoreError>, check: impl Fn(&Store, bool)) -> usize {
+    for operations in 0.. {
+        let directory = tempfile::tempdir().unwrap();
+        put(&Store::open(directory.path()).unwrap(), "before").unwrap();
+        let done = Store::open_on(directory.path(), Box::new(Dying::after(operations)))
+            .and_then(|store| work(&store))
+            .is_ok();
+        let store = Store::open(directory.path()).unwrap();
+        assert_eq!(entries(&store.staging()), Vec::<String>::new(), "swept after {operations}");
+        check(&store, done);
+        store.collect(|_| false).unwrap();
+        for place in [store.content(), store.staging(), store.locks()] {
+            assert_eq!(entries(&place), Vec::<String>::new(), "nothing is left after {operations}");
+        }
+        if done {
+            return operations;
+        }
+    }
+    unreachable!()
+}
+
+#[test]
+fn storing_is_all_or_nothing_wherever_it_dies() {
+    let points = die_everywhere(
+        |store| put(store, "new").map(|_| ()),
+        |store, done| {
+            assert!(holds(store, "before"));
+            let there = holds(store, "new");
+            assert!(there || !done, "what was reported as stored is there");
+            assert!(put(store, "new").is_ok() && holds(store, "new"), "and can be stored again");
+        },
+    );
+    assert!(points >= 12, "{points} points");
+}
+
+#[test]
+fn removing_is_all_or_nothing_wherever_it_dies() {
+    let points = die_everywhere(
+        |store| {
+            put(store, "other")?;
+            store.remove(&digest("before")).map(|_| ())
+        },
+        |store, done| {
+            let there = holds(store, "before");
+            assert!(!(there && done));
+        },
+    );
+    assert!(points >= 14, "{points} points");
+}
+
+#[test]
+fn collecting_is_all_or_nothing_wherever_it_dies() {
+    die_everywhere(
+        |store| store.collect(|_| false).map(|_| ()),
+        |store, done| {
+            assert!(!(holds(store, "before") && done));
+        },
+    );
+}
+
+#[derive(Debug)]
+struct Full;
+
+impl Disk for Full {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        RealDisk.create_dir(path)
+    }
+    fn write(&self, _: &Path, _: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::StorageFull.into())
+    }
+    fn sync_file(&self, path: &Path) -> io::Result<()> {
+        RealDisk.sync_file(path)
+    }
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        RealDisk.sync_dir(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealDisk.rename(from, to)
+    }
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        RealDisk.remove_dir_all(path)
+    }
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        RealDisk.remove_file(path)
+    }
+}
+
+#[test]
+fn a_full_disk_is_said_and_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open_on(directory.path(), Box::new(Full)).unwrap();
+    let error = put(&store, "x").unwrap_err();
+    assert!(error.is_disk_full());
+    assert!(error.to_string().ends_with(": no space left on device"), "{error}");
+    assert_eq!(entries(&store.staging()), Vec::<String>::new());
+    assert_eq!(store.digests().unwrap(), []);
+}
+
+#[test]
+fn a_staging_that_is_dropped_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let staging = store.begin(&digest("x")).unwrap();
+    fill(staging.path(), "x");
+    drop(staging);
+    assert_eq!(entries(&store.staging()), Vec::<String>::new());
+}
+
+#[test]
+fn leased_content_is_not_collected() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    // a second opening stands for another process: the locks are the system's
+    let other = Store::open(directory.path()).unwrap();
+    let lease = put(&store, "a").unwrap();
+    put(&store, "b").unwrap();
+    put(&store, "c").unwrap();
+    let clone = lease.clone();
+    drop(lease);
+    let done = other.collect(|known| *known == digest("c")).unwrap();
+    assert_eq!((done.removed, done.in_use), (vec![digest("b")], vec![digest("a")]));
+    assert!(holds(&store, "a") && holds(&store, "c") && !holds(&store, "b"));
+    drop(clone);
+    assert_eq!(other.collect(|_| false).unwrap().removed.len(), 2);
+    assert_eq!(store.digests().unwrap(), []);
+    assert_eq!(entries(&store.locks()), Vec::<String>::new());
+    assert!(store.remove(&digest("never")).unwrap());
+}
+
+#[test]
+fn a_collector_leaves_what_is_being_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let staging: Staging = store.begin(&digest("x")).unwrap();
+    fill(staging.path(), "x");
+    Store::open(directory.path()).unwrap().collect(|_| false).unwrap();
+    let lease = staging.commit(Seal::Sizes).unwrap();
+    assert!(holds(&store, "x"));
+    assert!(!store.remove(&digest("x")).unwrap(), "leased from its first moment");
+    drop(lease);
+}
+
+#[test]
+fn two_who_store_the_same_end_up_with_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let (first, second) = (store.begin(&digest("x")).unwrap(), store.begin(&digest("x")).unwrap());
+    fill(first.path(), "x");
+    fill(second.path(), "x");
+    let first = first.commit(Seal::Checksums).unwrap();
+    let second = second.commit(Seal::Sizes).unwrap();
+    assert_eq!(first.path(), second.path());
+    assert!(holds(&store, "x"));
+    assert_eq!(entries(&store.staging()), Vec::<String>::new());
+}
+
+#[test]
+fn damage_is_noticed() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    type Spoil = fn(&Path);
+    let cheap: [(&str, Spoil); 6] = [
+        ("shorter", |path| std::fs::write(path.join("a"), "").unwrap()),
+        ("missing", |path| std::fs::remove_file(path.join("a")).unwrap()),
+        ("added", |path| std::fs::write(path.join("new"), "x").unwrap()),
+        ("no seal", |path| std::fs::remove_file(path.join(".seal")).unwrap()),
+        ("half a seal", |path| {
+            let seal = std::fs::read(path.join(".seal")).unwrap();
+            std::fs::write(path.join(".seal"), &seal[..seal.len() / 2]).unwrap();
+        }),
+        ("another seal", |path| {
+            let seal = std::fs::read_to_string(path.join(".seal")).unwrap();
+            std::fs::write(path.join(".seal"), seal.replace("\"format\":1", "\"format\":2")).unwrap();
+        }),
+    ];
+    for (name, spoil) in cheap {
+        let lease = put(&store, "x").unwrap();
+        spoil(lease.path());
+        drop(lease);
+        assert!(!holds(&store, "x"), "{name}");
+        assert_eq!(store.digests().unwrap(), [], "{name}: damaged content is taken away");
+    }
+    // the same size: only the checksum tells
+    let lease = put(&store, "x").unwrap();
+    std::fs::write(lease.path().join("a"), "y").unwrap();
+    assert!(lease.check_sizes().is_ok());
+    let text = lease.verify().unwrap_err().to_string();
+    assert!(text.ends_with(r#"is damaged: "a" has another checksum"#), "{text}");
+    store.discard(lease.digest()).unwrap();
+    assert!(store.get(&digest("x")).unwrap().is_none(), "discarded under a lease");
+}
+
+#[test]
+fn content_of_another_digest_is_not_taken() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    drop(put(&store, "x").unwrap());
+    std::fs::rename(store.place(&digest("x")), store.place(&digest("y"))).unwrap();
+    assert!(store.get(&digest("y")).unwrap().is_none());
+}
+
+#[test]
+fn only_files_and_directories_are_stored() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let staging = store.begin(&digest("x")).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", staging.path().join("link")).unwrap();
+    let text = staging.commit(Seal::Sizes).unwrap_err().to_string();
+    assert!(text.contains("neither a regular file nor a directory"), "{text}");
+}
+
+#[test]
+fn foreign_entries_are_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    std::fs::create_dir(directory.path().join("lost+found")).unwrap();
+    std::fs::create_dir(store.content().join("something")).unwrap();
+    put(&store, "x").unwrap();
+    store.collect(|_| false).unwrap();
+    assert_eq!(entries(&store.content()), ["something"]);
+    assert!(directory.path().join("lost+found").is_dir());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_fills_and_the_others_wait() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let filled = Arc::new(AtomicUsize::new(0));
+    let fails_first = Arc::new(AtomicBool::new(true));
+    let tasks: Vec<_> = (0..8)
+        .map(|_| {
+            let (store, filled, fails_first) = (store.clone(), Arc::clone(&filled), Arc::clone(&fails_first));
+            tokio::spawn(async move {
+                let fill_it = async |path: std::path::PathBuf| {
+                    filled.fetch_add(1, Ordering::SeqCst);
+                    fill(&path, "x");
+                    tokio::task::yield_now().await;
+                    match fails_first.swap(false, Ordering::SeqCst) {
+                        true => Err(StoreError::Cancelled),
+                        false => Ok(()),
+                    }
+                };
+                store.get_or_fill(&digest("x"), Seal::Sizes, fill_it).await.is_ok()
+            })
+        })
+        .collect();
+    let mut succeeded = 0;
+    for task in tasks {
+        succeeded += usize::from(task.await.unwrap());
+    }
+    assert_eq!((filled.load(Ordering::SeqCst), succeeded), (2, 7), "one failed, one filled, six found it");
+    assert!(holds(&store, "x"));
+    assert_eq!(entries(&store.staging()), Vec::<String>::new());
+}
+
+/// Threads that store, read, collect and discard the same few digests at random: no wrong byte, no error but damage.
+#[test]
+fn a_crowd_never_sees_half_a_content() {
+    let directory = tempfile::tempdir().unwrap();
+    std::thread::scope(|scope| {
+        for seed in 0..4_u64 {
+            let root = directory.path();
+            scope.spawn(move || {
+                let store = Store::open(root).unwrap();
+                let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+                for _ in 0..150 {
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    let text = ["a", "b", "c"][(state % 3) as usize];
+                    match (state >> 8) % 4 {
+                        0 | 1 => drop(put(&store, text).unwrap()),
+                        2 => {
+                            holds(&store, text);
+                        }
+                        _ => {
+                            store.collect(|_| false).unwrap();
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let store = Store::open(directory.path()).unwrap();
+    assert_eq!(entries(&store.staging()), Vec::<String>::new());
+}

@@ -1,0 +1,509 @@
+//! Pulling from a registry that behaves, and from one that does not.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use std::io::Read;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use olm_oci::{Error, Fault, Image, Limits, Puller, Retry, Selection, Visitor};
+use support::{Body, Client, Pushed, Registry, Reply, Request, digest, layer, noise};
+
+const LABEL: &str = "operators.operatorframework.io.index.configs.v1";
+
+fn catalog() -> Pushed {
+    Pushed::of([
+        layer(&[("configs/a.json", "old"), ("configs/gone.json", "x"), ("bin/opm", "binary")]),
+        layer(&[("configs/a.json", "new"), ("configs/.wh.gone.json", ""), ("configs/b/b.yaml", "b")]),
+    ])
+    .label(LABEL, "/configs")
+}
+
+async fn files(image: &Image) -> Result<Vec<String>, Error> {
+    let selection = Selection::beneath([image.labels().get(LABEL).map_or("", String::as_str)]).unwrap();
+    let files = image.read_files(selection, &Limits::default()).await?;
+    Ok(files.iter().map(|(path, bytes)| format!("{path}={}", String::from_utf8_lossy(bytes))).collect())
+}
+
+async fn pull(puller: &Puller, reference: &olm_core::ImageRef) -> Result<Vec<String>, Error> {
+    files(&puller.open(reference).await?).await
+}
+
+fn want() -> Vec<String> {
+    vec!["configs/a.json=new".into(), "configs/b/b.yaml=b".into()]
+}
+
+#[tokio::test]
+async fn a_tag_costs_one_request_and_a_digest_none() {
+    let registry = Registry::start().await;
+    let client = Client::new(&[&registry]);
+    let digest = registry.push("cat", Some("latest"), &catalog());
+    let puller = client.puller();
+    for _ in 0..3 {
+        let resolved = puller.resolve(&registry.reference("cat:latest")).await.unwrap();
+        assert_eq!(resolved, registry.reference(&format!("cat@{digest}")));
+        assert_eq!(registry.take_log(), ["HEAD /v2/cat/manifests/latest"]);
+        assert_eq!(puller.resolve(&resolved).await.unwrap(), resolved);
+        assert_eq!(registry.take_log(), Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn registries_without_head_or_digest_header_are_asked_for_the_manifest() {
+    let registry = Registry::start().await;
+    let client = Client::new(&[&registry]);
+    let pushed = registry.push("cat", Some("latest"), &catalog());
+    for status in [200, 404, 405] {
+        registry.hook(move |request| (request.method == "HEAD").then(|| Reply::new(status, "")));
+        let resolved = client.puller().resolve(&registry.reference("cat:latest")).await.unwrap();
+        assert_eq!(resolved.digest(), Some(&pushed), "HEAD answers {status}");
+    }
+}
+
+#[tokio::test]
+async fn docker_and_oci_images_and_indexes_are_read() {
+    let registry = Registry::start().await;
+    let client = Client::new(&[&registry]);
+    for docker in [false, true] {
+        let image = Pushed { docker, ..catalog() };
+        let plain = registry.push("plain", Some("1"), &image);
+        let (media_type, list) = if docker {
+            (support::DOCKER_MANIFEST, support::DOCKER_LIST)
+        } else {
+            (support::MANIFEST, support::INDEX)
+        };
+        let body = format!(
+            r#"{{"schemaVersion":2,"mediaType":"{list}","manifests":[
+                {{"mediaType":"{media_type}","digest":"{}","size":1,"platform":{{"os":"linux","architecture":"arm64"}}}},
+                {{"mediaType":"{media_type}","digest":"{plain}","size":1,"platform":{{"os":"linux","architecture":"amd64"}}}}]}}"#,
+            digest(b"other")
+        );
+        let index = registry.manifest("plain", Some("multi"), list, body.as_bytes());
+        for (tag, top) in [("1", &plain), ("multi", &index)] {
+            let image = client.puller().open(&registry.reference(&format!("plain:{tag}"))).await.unwrap();
+            assert_eq!(image.canonical(), &registry.reference(&format!("plain@{top}")));
+            assert_eq!(image.platform_digest(), &plain);
+            assert_eq!(image.labels().get(LABEL).map(String::as_str), Some("/configs"));
+            assert_eq!(image.layers().len(), 2);
+            assert_eq!(files(&image).await.unwrap(), want());
+        }
+    }
+}
+
+#[tokio::test]
+async fn unpacking_writes_the_wanted_files() {
+    let registry = Registry::start().await;
+    let client = Client::new(&[&registry]);
+    registry.push("cat", Some("1"), &catalog());
+    let image = client.puller().open(&registry.reference("cat:1")).await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let selection = Selection::beneath(["configs/b/", "bin"]).unwrap();
+    let done = image.unpack_to(directory.path(), selection, &Limits::bundle()).await.unwrap();
+    assert_eq!((done.files, done.bytes), (2, 7));
+    assert_eq!(std::fs::read_to_string(directory.path().join("configs/b/b.yaml")).unwrap(), "b");
+    assert!(!directory.path().join("configs/a.json").exists());
+}
+
+#[tokio::test]
+async fn what_is_missing_is_named_as_the_conditions_expect() {
+    let registry = Registry::start().await;
+    let client = Client::new(&[&registry]);
+    let place = format!("{}/bundles/x", registry.address);
+    for result in [
+        client.puller().resolve(&registry.reference("bundles/x:v1")).await.map(|_| ()),
+        client.puller().open(&registry.reference("bundles/x:v1")).await.map(|_| ()),
+    ] {
+        let error = result.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("error creating image source: reading manifest v1 in {place}: manifest unknown")
+        );
+        assert_eq!(error.retry(), Retry::Backoff);
+    }
+    let gone = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap()
+    };
+    let reference = format!("{gone}/x:1").parse().unwrap();
+    let error = client.puller().resolve(&reference).await.unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.starts_with(&format!("error creating image source: reading manifest 1 in {gone}/x: ")),
+        "{text}"
+    );
+    assert!(text.contains("Connection refused"), "{text}");
+}
+
+/// A hook that spoils the answers to blob requests (of more than 1000 bytes) `times` times.
+fn spoil(
+    registry: &Registry,
+    times: usize,
+    reply: impl Fn(Vec<u8>) -> Reply + Send + 'static,
+    blob: Vec<u8>,
+) {
+    let name = digest(&blob).to_string();
+    let mut left = times;
+    registry.hook(move |request: &Request| {
+        if !request.target.ends_with(&name) || left == 0 {
+            return None;
+        }
+        left -= 1;
+        Some(reply(blob.clone()))
+    });
+}
+
+fn big() -> (Pushed, Vec<u8>, Vec<String>) {
+    let text = noise(200_000);
+    let layer = layer(&[("configs/big", &text)]);
+    (Pushed::of([layer.clone()]).label(LABEL, "/configs"), layer, vec![format!("configs/big={text}")])
+}
+
+#[tokio::test]
+async fn a_broken_download_continues_where_it_broke() {
+    let registry = Registry::start().await;
+    let client = Client::new(&[&registry]);
+    let (image, layer, want) = big();
+    registry.push("cat", Some("1"), &image);
+    let half = layer.len() / 2;
+    for (name, reply) in [
+        (
+            "cut",
+            Box::new(move |b: Vec<u8>| {
+                Reply::body(Body::Cut { bytes: b[..half].to_vec(), declared: b.len() })
+            }) as Box<dyn Fn(Vec<u8>) -> Reply + Send>,
+        ),
+        (
+            "stalled",
+            Box::new(move |b: Vec<u8>| {
+                Reply::body(Body::Stall { bytes: b[..half].to_vec(), declared: b.len() })
+            }),
+        ),
+        ("short without length", Box::new(move |b: Vec<u8>| Reply::new(200, &b[..half]))),
+        ("server error", Box::new(|_| Reply::new(503, ""))),
+        ("busy", Box::new(|_| Reply::new(429, "").with("Retry-After", "0"))),
+    ] {
+        spoil(&registry, 1, reply, layer.clone());
+        assert_eq!(pull(&client.puller(), &registry.reference("cat:1")).await.unwrap(), want, "{name}");
+        let ranges: Vec<_> =
+            registry.take_requests().iter().filter_map(|r| r.header("range").map(str::to_owned)).collect();
+        if matches!(name, "cut" | "stalled" | "short without length") {
+            assert_eq!(ranges, [format!("bytes={half}-")], "{name}");
+        } else {
+            assert_eq!(ranges, Vec::<String>::new(), "{name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_registry_that_cannot_continue_starts_over() {
+    let registry = Registry::start().await;
+    let client = Client::new(&[&registry]);
+    let (image, layer, want) = big();
+    registry.push("cat", Some("1"), &image);
+    let name = digest(&layer).to_string();
+    let mut count = 0;
+    registry.hook(move |request| {
+        if !request.target.ends_with(&name) {
+            return None;
+        }
+        count += 1;
+        // the range is ignored: the whole blob again
+        Some(match count {
+            1 => Reply::body(Body::Cut { bytes: layer[..layer.len() / 3].to_vec(), declared: layer.len() }),
+            _ => Reply::new(200, layer.clone()),
+        })
+    });
+    assert_eq!(pull(&client.puller(), &registry.reference("cat:1")).await.unwrap(), want);
+}
+
+#[tokio::test]
+async fn downloads_that_never_work_end_with_a_sentence() {
+    let registry = Registry::start().await;
+    let mut client = Client::new(&[&registry]);
+    client.config.retries.resume = 1;
+    client.config.retries.server_error = 1;
+    let (image, layer, _) = big();
+    registry.push("cat", Some("1"), &image);
+    let size = layer.len();
+    let wrong = noise(size).into_bytes();
+    type Reply_ = Box<dyn Fn(Vec<u8>) -> Reply + Send>;
+    let cases: [(&str, Reply_, &str, Retry); 8] = [
+        (
+            "stall",
+            Box::new(move |_| Reply::body(Body::Stall { bytes: vec![], declared: size })),
+            "stalled: 0 bytes in 0 s",
+            Retry::Backoff,
+        ),
+        (
+            "drip",
+            Box::new(move |b| Reply::body(Body::Drip { bytes: b, pause: Duration::from_millis(100) })),
+            "stalled: ",
+            Retry::Backoff,
+        ),
+        (
+            "cut",
+            Box::new(move |_| Reply::body(Body::Cut { bytes: vec![], declared: size })),
+            "error copying image: reading blob sha256:",
+            Retry::Backoff,
+        ),
+        (
+            "server error",
+            Box::new(|_| Reply::new(500, "<html>")),
+            "unexpected HTTP status 500",
+            Retry::Backoff,
+        ),
+        (
+            "gone",
+            Box::new(|_| Reply::error(404, "BLOB_UNKNOWN")),
+            "blob_unknown: blob_unknown (HTTP status 404)",
+            Retry::Backoff,
+        ),
+        (
+            "long wait",
+            Box::new(|_| Reply::new(429, "").with("Retry-After", "3600")),
+            "toomanyrequests",
+            Retry::After(Duration::from_secs(3600)),
+        ),
+        (
+            "too long",
+            Box::new(|b| Reply::new(200, [b, vec![0; 10]].concat())),
+            "longer than the",
+            Retry::Backoff,
+        ),
+        (
+            "endless",
+            Box::new(move |_| Reply::body(Body::Endless(wrong.clone()))),
+            "invalid tar header",
+            Retry::Backoff,
+        ),
+    ];
+    for (name, reply, want, retry) in cases {
+        spoil(&registry, usize::MAX, reply, layer.clone());
+        let error = pull(&client.puller(), &registry.reference("cat:1")).await.unwrap_err();
+        assert!(error.to_string().contains(want), "{name}: {error}");
+        if name != "endless" {
+            assert!(error.to_string().starts_with("error copying image: "), "{name}: {error}");
+            assert_eq!(error.retry(), retry, "{name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn other_bytes_than_the_digest_names_are_refused() {
+    let registry = Registry::start().await;
+    let client = Client::new(&[&registry]);
+    let good = layer(&[("configs/a", "good")]);
+    let evil = layer(&[("configs/a", "evil")]);
+    assert_eq!(good.len(), evil.len());
+    registry.push("cat", Some("1"), &Pushed::of([good.clone()]).label(LABEL, "/configs"));
+    spoil(&registry, usize::MAX, move |_| Reply::new(200, evil.clone()), good);
+    let error = pull(&client.puller(), &registry.reference("cat:1")).await.unwrap_err();
+    assert!(matches!(&error, Error::Copy(Fault::Digest { .. })), "{error}");
+
+    // a manifest by digest
+    registry.hook(|request| request.target.contains("/manifests/").then(|| Reply::new(200, "{}")));
+    let pinned = registry.reference(&format!("cat@{}", digest(b"x")));
+    let error = client.puller().open(&pinned).await.unwrap_err();
+    assert!(matches!(&error, Error::Source(Fault::Digest { .. })), "{error}");
+}
+
+#[tokio::test]
+async fn endless_documents_are_cut_off() {
+    let registry = Registry::start().await;
+    let client = Client::new(&[&registry]);
+    registry.hook(|_| Some(Reply::body(Body::Endless(vec![b' '; 65536]))));
+    let error = client.puller().open(&registry.reference("cat:1")).await.unwrap_err();
+    assert!(error.to_string().contains("exceeds the limit of 4194304 bytes"), "{error}");
+}
+
+#[tokio::test]
+async fn the_registry_names_the_pause() {
+    let registry = Registry::start().await;
+    let client = Client::new(&[&registry]);
+    registry.push("cat", Some("1"), &catalog());
+    let mut first = true;
+    registry.hook(move |_| std::mem::take(&mut first).then(|| Reply::new(429, "").with("Retry-After", "1")));
+    let began = Instant::now();
+    client.puller().resolve(&registry.reference("cat:1")).await.unwrap();
+    assert!(began.elapsed() >= Duration::from_secs(1));
+    assert_eq!(registry.take_log().len(), 2);
+
+    registry.hook(|_| Some(Reply::new(429, "")));
+    let error = client.puller().resolve(&registry.reference("cat:1")).await.unwrap_err();
+    assert!(error.to_string().contains("toomanyrequests"), "{error}");
+    assert_eq!(registry.take_log().len(), 6, "five more attempts");
+
+    registry.hook(|_| Some(Reply::new(502, "")));
+    client.puller().resolve(&registry.reference("cat:1")).await.unwrap_err();
+    assert_eq!(registry.take_log().len(), 4, "three more attempts");
+}
+
+#[tokio::test]
+async fn a_stalled_registry_holds_up_nobody_else() {
+    let (bad, good) = (Registry::start().await, Registry::start().await);
+    let mut client = Client::new(&[&bad, &good]);
+    client.config.timeouts.stall = Duration::from_secs(3600);
+    for registry in [&bad, &good] {
+        registry.push("cat", Some("1"), &catalog());
+    }
+    let (asked, mut was_asked) = tokio::sync::mpsc::unbounded_channel();
+    bad.hook(move |request| {
+        request.target.contains("/blobs/").then(|| {
+            let _ = asked.send(());
+            Reply::body(Body::Stall { bytes: vec![], declared: 100 })
+        })
+    });
+    let puller = client.puller();
+    let stuck = {
+        let (puller, reference) = (puller.clone(), bad.reference("cat:1"));
+        tokio::spawn(async move { pull(&puller, &reference).await })
+    };
+    was_asked.recv().await.unwrap();
+    assert_eq!(pull(&puller, &good.reference("cat:1")).await.unwrap(), want());
+    assert!(!stuck.is_finished());
+    stuck.abort();
+}
+
+#[tokio::test]
+async fn many_layers_come_in_order_and_in_bounded_number() {
+    let registry = Registry::start().await;
+    let client = Client::new(&[&registry]);
+    let layers: Vec<Vec<u8>> = (0..20)
+        .map(|n| layer(&[("configs/same", &n.to_string()), (&format!("configs/{n:02}"), &noise(50_000))]))
+        .collect();
+    registry.push("cat", Some("1"), &Pushed::of(layers).label(LABEL, "/configs"));
+    let files = pull(&client.puller(), &registry.reference("cat:1")).await.unwrap();
+    assert_eq!(files.len(), 21);
+    assert!(files.contains(&"configs/same=19".to_owned()));
+}
+
+struct Blocked {
+    started: tokio::sync::mpsc::UnboundedSender<()>,
+    ended: mpsc::Sender<&'static str>,
+}
+
+impl Visitor for Blocked {
+    type Error = std::io::Error;
+    fn file(&mut self, _: &str, _: u64, content: &mut dyn Read) -> Result<(), Self::Error> {
+        let _ = self.started.send(());
+        content.read_to_end(&mut Vec::new()).map(|_| ())
+    }
+    fn alias(&mut self, _: &str, _: &str) -> Result<(), Self::Error> {
+        Ok(())
+    }
+    fn forget(&mut self, _: &str) -> Result<(), Self::Error> {
+        Ok(())
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        let _ = self.ended.send("ended");
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_pull_ends_its_visitor() {
+    let registry = Registry::start().await;
+    let mut client = Client::new(&[&registry]);
+    client.config.timeouts.stall = Duration::from_secs(3600);
+    let (image, layer, _) = big();
+    registry.push("cat", Some("1"), &image);
+    let half = layer.len() / 2;
+    spoil(
+        &registry,
+        usize::MAX,
+        move |b| Reply::body(Body::Stall { bytes: b[..half].to_vec(), declared: b.len() }),
+        layer,
+    );
+    let image = client.puller().open(&registry.reference("cat:1")).await.unwrap();
+    let (started, mut has_started) = tokio::sync::mpsc::unbounded_channel();
+    let (ended, has_ended) = mpsc::channel();
+    let visiting = tokio::spawn(async move {
+        let visitor = Blocked { started, ended };
+        image.visit(Selection::everything(), &Limits::default(), visitor).await.map(|_| ()).err().map(|_| ())
+    });
+    has_started.recv().await.unwrap();
+    visiting.abort();
+    let ended = tokio::task::spawn_blocking(move || has_ended.recv_timeout(Duration::from_secs(20)));
+    assert_eq!(ended.await.unwrap(), Ok("ended"));
+}
+
+#[tokio::test]
+async fn a_visitor_may_give_up_with_its_own_error() {
+    struct Picky;
+    impl Visitor for Picky {
+        type Error = String;
+        fn file(&mut self, path: &str, _: u64, _: &mut dyn Read) -> Result<(), String> {
+            Err(format!("not {path}"))
+        }
+        fn alias(&mut self, _: &str, _: &str) -> Result<(), String> {
+            Ok(())
+        }
+        fn forget(&mut self, _: &str) -> Result<(), String> {
+            Ok(())
+        }
+    }
+    let registry = Registry::start().await;
+    let client = Client::new(&[&registry]);
+    registry.push("cat", Some("1"), &catalog());
+    let image = client.puller().open(&registry.reference("cat:1")).await.unwrap();
+    let result = image.visit(Selection::everything(), &Limits::default(), Picky).await;
+    assert!(matches!(result, Err(olm_oci::VisitError::Visitor(text)) if text == "not configs/a.json"));
+}
+
+#[tokio::test]
+async fn odd_manifests_are_refused_with_a_sentence() {
+    let registry = Registry::start().await;
+    let client = Client::new(&[&registry]);
+    let blob = registry.blob(b"{}");
+    let layer = |media_type: &str| {
+        format!(
+            r#"{{"schemaVersion":2,"mediaType":"{}","config":{{"digest":"{blob}","size":2}},"layers":[{{"mediaType":"{media_type}","digest":"{blob}","size":2}}]}}"#,
+            support::MANIFEST
+        )
+    };
+    let index = |digest: &olm_core::Digest| {
+        format!(r#"{{"mediaType":"{}","manifests":[{{"digest":"{digest}","size":1}}]}}"#, support::INDEX)
+    };
+    let mut nested = registry.manifest("odd", None, support::INDEX, index(&digest(b"x")).as_bytes());
+    for _ in 0..3 {
+        nested = registry.manifest("odd", None, support::INDEX, index(&nested).as_bytes());
+    }
+    let huge = format!(
+        r#"{{"mediaType":"{}","config":{{"digest":"{blob}","size":2}},"layers":[{{"mediaType":"application/vnd.oci.image.layer.v1.tar","digest":"{blob}","size":9223372036854775807}}]}}"#,
+        support::MANIFEST
+    );
+    let bad_config = format!(
+        r#"{{"mediaType":"{}","config":{{"digest":"{blob}","size":99999999}},"layers":[]}}"#,
+        support::MANIFEST
+    );
+    for (name, body, want) in [
+        (
+            "artifact",
+            layer("application/vnd.cncf.helm.chart"),
+            r#"error applying image: error reading layer[0]: layer has the unsupported media type "application/vnd.cncf.helm.chart""#,
+        ),
+        (
+            "encrypted",
+            layer("application/vnd.oci.image.layer.v1.tar+gzip+encrypted"),
+            "encrypted layers are not supported",
+        ),
+        ("nested", index(&nested), "image indexes are nested more than 3 deep"),
+        ("broken", "{".into(), "error getting manifest: manifest is not valid JSON"),
+        ("schema 1", r#"{"schemaVersion":1,"name":"x","tag":"y"}"#.into(), "Docker schema 1"),
+        ("huge", huge, "download of 9223372036854775807 bytes exceeds the limit of"),
+        ("huge config", bad_config, "exceeds the limit of 4194304 bytes"),
+        (
+            "other platforms",
+            format!(r#"{{"mediaType":"{}","manifests":[]}}"#, support::INDEX),
+            r#"no image found in image index for architecture "amd64""#,
+        ),
+    ] {
+        registry.manifest("odd", Some("1"), support::MANIFEST, body.as_bytes());
+        let error = pull(&client.puller(), &registry.reference("odd:1")).await.unwrap_err();
+        assert!(error.to_string().contains(want), "{name}: {error}");
+    }
+}

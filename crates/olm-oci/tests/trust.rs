@@ -1,0 +1,432 @@
+//! Who is trusted with what: credentials, certificates, redirects, mirrors, proxies, policy.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use olm_oci::{
+    CertificateDirs, Error, Fault, Keyring, Limits, Proxies, Puller, Retry, Selection, SharedKeyring,
+};
+use rcgen::ExtendedKeyUsagePurpose;
+use support::pki::Authority;
+use support::{Client, Pushed, Registry, Reply, Request, layer};
+
+fn image() -> Pushed {
+    Pushed::of([layer(&[("configs/a", "1")])])
+}
+
+async fn pull(puller: &Puller, reference: &olm_core::ImageRef) -> Result<usize, Error> {
+    let image = puller.open(reference).await?;
+    Ok(image.read_files(Selection::everything(), &Limits::default()).await?.len())
+}
+
+/// `user:password`.
+const BASIC: &str = "Basic dXNlcjpwYXNzd29yZA==";
+
+fn demand(header: &str) -> Reply {
+    Reply::error(401, "UNAUTHORIZED").with("WWW-Authenticate", header)
+}
+
+fn auths(registry: &Registry, entry: &str) -> String {
+    format!(r#"{{"auths":{{"{}":{entry}}}}}"#, registry.address)
+}
+
+#[tokio::test]
+async fn basic_credentials_are_sent_when_asked_for() {
+    let registry = Registry::start().await;
+    registry.push("cat", Some("1"), &image());
+    registry.hook(|r| (r.header("authorization") != Some(BASIC)).then(|| demand("Basic realm=\"x\"")));
+    let reference = registry.reference("cat:1");
+    for (entry, want) in [
+        (r#"{"auth":"dXNlcjpwYXNzd29yZA=="}"#, Ok(1)),
+        (r#"{"username":"user","password":"password"}"#, Ok(1)),
+        (r#"{"username":"user","password":"wrong"}"#, Err("unauthorized: unauthorized (HTTP status 401)")),
+        (r#"{}"#, Err("unauthorized")),
+    ] {
+        let client = Client::new(&[&registry]).auth(&auths(&registry, entry));
+        let got = pull(&client.puller(), &reference).await.map_err(|error| error.to_string());
+        match want {
+            Ok(n) => assert_eq!(got, Ok(n), "{entry}"),
+            Err(text) => assert!(got.as_ref().is_err_and(|got| got.contains(text)), "{entry}: {got:?}"),
+        }
+    }
+    // the credentials are asked for once, then known
+    let client = Client::new(&[&registry]).auth(&auths(&registry, r#"{"auth":"dXNlcjpwYXNzd29yZA=="}"#));
+    registry.take_log();
+    let puller = client.puller();
+    puller.resolve(&reference).await.unwrap();
+    assert_eq!(registry.take_log().len(), 2);
+    puller.resolve(&reference).await.unwrap();
+    assert_eq!(registry.take_log().len(), 1, "a poll is one request");
+}
+
+#[tokio::test]
+async fn changed_credentials_take_effect_with_the_next_pull() {
+    let registry = Registry::start().await;
+    registry.push("cat", Some("1"), &image());
+    registry.hook(|r| (r.header("authorization") != Some(BASIC)).then(|| demand("Basic")));
+    let mut client = Client::new(&[&registry]);
+    let shared = SharedKeyring::default();
+    client.config.credentials.shared = Some(shared.clone());
+    let puller = client.puller();
+    let reference = registry.reference("cat:1");
+    let error = pull(&puller, &reference).await.unwrap_err();
+    assert_eq!(error.fault().and_then(Fault::status), Some(401));
+    let mut keyring = Keyring::new();
+    keyring
+        .add_config_json(auths(&registry, r#"{"username":"user","password":"password"}"#).as_bytes())
+        .unwrap();
+    shared.set(Some(keyring));
+    assert_eq!(pull(&puller, &reference).await.unwrap(), 1);
+    shared.set(None);
+    assert!(pull(&puller, &reference).await.is_err(), "credentials taken away are not used any more");
+}
+
+#[tokio::test]
+async fn an_unreadable_auth_file_is_its_own_error() {
+    let registry = Registry::start().await;
+    let client = Client::new(&[&registry]).auth("{");
+    let error = client.puller().resolve(&registry.reference("cat:1")).await.unwrap_err();
+    assert!(error.to_string().starts_with("could not stat auth file, error: "), "{error}");
+    assert!(registry.take_log().is_empty());
+}
+
+/// A registry with a token service at `/token`: tokens name the scope they were given for.
+fn token_service(registry: &Registry, wanted_scope: &'static str) {
+    let address = registry.address;
+    registry.hook(move |r: &Request| {
+        if let Some(query) = r.target.strip_prefix("/token") {
+            let scope = url::form_urlencoded::parse(query.trim_start_matches('?').as_bytes())
+                .chain(url::form_urlencoded::parse(r.body.as_bytes()))
+                .find(|(key, _)| key == "scope")
+                .map(|(_, value)| value.into_owned())
+                .unwrap_or_default();
+            let allowed = r.header("authorization") == Some(BASIC) || r.body.contains("refresh_token=identity");
+            return Some(match allowed {
+                true => Reply::new(200, format!(r#"{{"token":"for {scope}","expires_in":300}}"#)),
+                false => Reply::new(401, r#"{"details":"incorrect username or password"}"#),
+            });
+        }
+        let got = r.header("authorization").unwrap_or_default();
+        (got != format!("Bearer for {wanted_scope}")).then(|| {
+            demand(&format!(
+                r#"Bearer realm="http://{address}/token",service="registry.test",scope="{wanted_scope}",error="insufficient_scope""#
+            ))
+        })
+    });
+}
+
+#[tokio::test]
+async fn tokens_are_fetched_once_per_repository() {
+    let registry = Registry::start().await;
+    registry.push("cat", Some("1"), &image());
+    token_service(&registry, "repository:cat:pull");
+    for entry in [r#"{"username":"user","password":"password"}"#, r#"{"identitytoken":"identity"}"#] {
+        let client = Client::new(&[&registry]).auth(&auths(&registry, entry));
+        let puller = client.puller();
+        registry.take_log();
+        for _ in 0..2 {
+            assert_eq!(pull(&puller, &registry.reference("cat:1")).await.unwrap(), 1, "{entry}");
+        }
+        let log = registry.take_requests();
+        let tokens: Vec<_> = log.iter().filter(|r| r.target.starts_with("/token")).collect();
+        assert_eq!(tokens.len(), 1, "{entry}");
+        if entry.contains("identity") {
+            assert_eq!(tokens[0].method, "POST");
+            assert!(tokens[0].body.contains("grant_type=refresh_token"));
+        } else {
+            assert_eq!(tokens[0].target, "/token?scope=repository%3Acat%3Apull&service=registry.test");
+        }
+        assert_eq!(log.len(), 1 + 1 + 2 * 3, "challenge, token, and manifest, config, layer twice");
+    }
+    let client = Client::new(&[&registry]).auth(&auths(&registry, r#"{"username":"user","password":"no"}"#));
+    let error = pull(&client.puller(), &registry.reference("cat:1")).await.unwrap_err().to_string();
+    assert!(error.contains("requesting a token: unauthorized: incorrect username or password"), "{error}");
+}
+
+#[tokio::test]
+async fn a_registry_may_ask_for_another_scope() {
+    let registry = Registry::start().await;
+    registry.push("cat", Some("1"), &image());
+    token_service(&registry, "repository:cat:pull repository:base:pull");
+    let client =
+        Client::new(&[&registry]).auth(&auths(&registry, r#"{"username":"user","password":"password"}"#));
+    let puller = client.puller();
+    assert_eq!(pull(&puller, &registry.reference("cat:1")).await.unwrap(), 1);
+    // the scope changes: the old token is refused, a new one is fetched
+    token_service(&registry, "repository:cat:pull,metadata");
+    assert_eq!(pull(&puller, &registry.reference("cat:1")).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_registry_with_tls_cannot_lure_credentials_into_the_clear() {
+    let authority = Authority::new("ca");
+    let registry = Registry::start_with(Some(authority.server(None))).await;
+    let spy = Registry::start().await;
+    let realm = format!("Bearer realm=\"http://{}/token\"", spy.address);
+    registry.hook(move |_| Some(demand(&realm)));
+    let mut client = Client::new(&[]).auth(&auths(&registry, r#"{"username":"user","password":"password"}"#));
+    trust(&mut client, &authority);
+    let error = pull(&client.puller(), &registry.reference("cat:1")).await.unwrap_err().to_string();
+    assert!(error.contains("token service is refused: 127.0.0.1 is not https"), "{error}");
+    assert!(spy.take_log().is_empty());
+}
+
+#[tokio::test]
+async fn a_redirect_to_another_host_takes_no_credentials_along() {
+    let (registry, store) = (Registry::start().await, Registry::start().await);
+    let pushed = image();
+    registry.push("cat", Some("1"), &pushed);
+    store.push("cat", Some("1"), &pushed);
+    let elsewhere = store.address;
+    registry.hook(move |r| {
+        if r.header("authorization") != Some(BASIC) {
+            return Some(demand("Basic"));
+        }
+        if !r.target.contains("/blobs/") {
+            return None;
+        }
+        let to = format!("http://{elsewhere}{}", r.target);
+        Some(Reply::new(307, "").with("Location", to))
+    });
+    let client =
+        Client::new(&[&registry]).auth(&auths(&registry, r#"{"username":"user","password":"password"}"#));
+    assert_eq!(pull(&client.puller(), &registry.reference("cat:1")).await.unwrap(), 1);
+    let seen = store.take_requests();
+    assert_eq!(seen.len(), 2);
+    assert!(seen.iter().all(|r| r.header("authorization").is_none()), "{seen:?}");
+
+    // what a stranger answers is not shown, and cannot ask for our credentials
+    store.hook(|_| Some(Reply::error(401, "SECRET").with("WWW-Authenticate", "Basic")));
+    let error = pull(&client.puller(), &registry.reference("cat:1")).await.unwrap_err().to_string();
+    assert!(
+        error.contains("unauthorized (HTTP status 401)") && !error.to_lowercase().contains("secret"),
+        "{error}"
+    );
+    assert!(store.take_requests().iter().all(|r| r.header("authorization").is_none()));
+}
+
+#[tokio::test]
+async fn redirects_within_the_registry_keep_credentials_and_end() {
+    let registry = Registry::start().await;
+    registry.push("cat", Some("1"), &image());
+    registry.push("moved", Some("1"), &image());
+    registry.hook(|r| {
+        if r.header("authorization") != Some(BASIC) {
+            return Some(demand("Basic"));
+        }
+        let target = r.target.strip_prefix("/v2/cat/")?;
+        Some(Reply::new(302, "").with("Location", format!("/v2/moved/{target}")))
+    });
+    let client =
+        Client::new(&[&registry]).auth(&auths(&registry, r#"{"username":"user","password":"password"}"#));
+    assert_eq!(pull(&client.puller(), &registry.reference("cat:1")).await.unwrap(), 1);
+    registry.hook(|r| Some(Reply::new(302, "").with("Location", r.target.clone())));
+    let error = pull(&client.puller(), &registry.reference("cat:1")).await.unwrap_err().to_string();
+    assert!(error.contains("more than 5 redirects"), "{error}");
+    registry.hook(|_| Some(Reply::new(302, "").with("Location", "ftp://127.0.0.1/x")));
+    let error = pull(&client.puller(), &registry.reference("cat:1")).await.unwrap_err().to_string();
+    assert!(error.contains("redirect of 127.0.0.1 is refused: scheme \"ftp\""), "{error}");
+}
+
+fn trust(client: &mut Client, authority: &Authority) {
+    let directory = client.path("cas");
+    std::fs::create_dir_all(&directory).unwrap();
+    std::fs::write(directory.join("ca.crt"), &authority.pem).unwrap();
+    client.config.certificates = CertificateDirs { every_host: Some(directory), per_host: Vec::new() };
+}
+
+#[tokio::test]
+async fn certificates_are_checked_and_rotate_without_restart() {
+    let (old, new) = (Authority::new("old"), Authority::new("new"));
+    let registry = Registry::start_with(Some(old.server(None))).await;
+    registry.push("cat", Some("1"), &image());
+    let reference = registry.reference("cat:1");
+
+    let stranger = Client::new(&[]);
+    let error = pull(&stranger.puller(), &reference).await.unwrap_err();
+    assert!(error.to_string().contains("certificate"), "{error}");
+    assert_eq!(error.retry(), Retry::Backoff);
+
+    let mut client = Client::new(&[]);
+    trust(&mut client, &old);
+    let puller = client.puller();
+    assert_eq!(pull(&puller, &reference).await.unwrap(), 1);
+
+    registry.set_tls(new.server(None));
+    let fresh = client.puller();
+    assert!(pull(&fresh, &reference).await.is_err(), "the new certificate is not trusted yet");
+    std::fs::write(client.path("cas/ca.crt"), &new.pem).unwrap();
+    assert_eq!(pull(&puller, &reference).await.unwrap(), 1, "the same puller after the directory changed");
+    assert_eq!(pull(&fresh, &reference).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn plain_http_and_strange_certificates_only_where_insecure() {
+    let authority = Authority::new("ca");
+    let tls = Registry::start_with(Some(authority.server(None))).await;
+    let plain = Registry::start().await;
+    for registry in [&tls, &plain] {
+        registry.push("cat", Some("1"), &image());
+        let strict = Client::new(&[]);
+        assert!(pull(&strict.puller(), &registry.reference("cat:1")).await.is_err());
+        assert!(registry.take_log().is_empty(), "not one request without trust");
+        let lax = Client::new(&[registry]);
+        assert_eq!(pull(&lax.puller(), &registry.reference("cat:1")).await.unwrap(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_client_certificate_is_shown_to_the_registry_and_not_beyond() {
+    let (authority, clients) = (Authority::new("ca"), Authority::new("clients"));
+    let registry = Registry::start_with(Some(authority.server(Some(&clients)))).await;
+    registry.push("cat", Some("1"), &image());
+    let mut client = Client::new(&[]);
+    trust(&mut client, &authority);
+    assert!(pull(&client.puller(), &registry.reference("cat:1")).await.is_err());
+    let pair = clients.issue(&["client"], ExtendedKeyUsagePurpose::ClientAuth);
+    std::fs::write(client.path("cas/me.cert"), &pair.certificate).unwrap();
+    std::fs::write(client.path("cas/me.key"), &pair.key).unwrap();
+    let puller = client.puller();
+    assert_eq!(pull(&puller, &registry.reference("cat:1")).await.unwrap(), 1);
+
+    // an object store that demands the same certificate does not get it
+    let store = Registry::start_with(Some(authority.server(Some(&clients)))).await;
+    store.push("cat", Some("1"), &image());
+    let elsewhere = store.address;
+    registry.hook(move |r| {
+        r.target
+            .contains("/blobs/")
+            .then(|| Reply::new(307, "").with("Location", format!("https://{elsewhere}{}", r.target)))
+    });
+    assert!(pull(&puller, &registry.reference("cat:1")).await.is_err());
+    assert!(store.take_log().is_empty());
+    store.set_tls(authority.server(None));
+    assert_eq!(pull(&puller, &registry.reference("cat:1")).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn mirrors_come_first_and_the_name_stays() {
+    let (mirror, origin) = (Registry::start().await, Registry::start().await);
+    let client = Client::new(&[]);
+    client.registries_conf(&format!(
+        "[[registry]]\nprefix = 'quay.test/team'\nlocation = '{}'\ninsecure = true\n[[registry.mirror]]\nlocation = '{}/copy'\ninsecure = true\n",
+        origin.address, mirror.address
+    ));
+    let reference: olm_core::ImageRef = "quay.test/team/cat:1".parse().unwrap();
+    let puller = client.puller();
+
+    let error = pull(&puller, &reference).await.unwrap_err().to_string();
+    let want = format!(
+        "error creating image source: (Mirrors also failed: [{m}/copy/cat:1: reading manifest 1 in {m}/copy/cat: manifest unknown]): \
+         {o}/cat:1: reading manifest 1 in {o}/cat: manifest unknown",
+        m = mirror.address,
+        o = origin.address
+    );
+    assert_eq!(error, want);
+
+    let digest = origin.push("cat", Some("1"), &image());
+    let opened = puller.open(&reference).await.unwrap();
+    assert_eq!(opened.canonical().to_string(), format!("quay.test/team/cat@{digest}"));
+    assert_eq!(pull(&puller, &reference).await.unwrap(), 1);
+
+    mirror.push("copy/cat", Some("1"), &image());
+    origin.take_log();
+    assert_eq!(pull(&puller, &reference).await.unwrap(), 1);
+    assert_eq!(origin.take_log(), Vec::<String>::new(), "the mirror has everything");
+
+    // a mirror that has the manifest but lost a blob: the origin stands in
+    mirror.hook(|r| r.target.contains("/blobs/").then(|| Reply::error(404, "BLOB_UNKNOWN")));
+    assert_eq!(pull(&puller, &reference).await.unwrap(), 1);
+
+    // read again for every pull
+    client.registries_conf("[[registry]]\nlocation = 'quay.test'\nblocked = true\n");
+    let error = puller.resolve(&reference).await.unwrap_err();
+    assert!(error.to_string().contains("registry quay.test is blocked in "), "{error}");
+    assert_eq!(error.retry(), Retry::Slow);
+}
+
+#[tokio::test]
+async fn credentials_are_looked_up_for_the_place_that_is_asked() {
+    let registry = Registry::start().await;
+    registry.push("cat", Some("1"), &image());
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&seen);
+    registry.hook(move |r| {
+        log.lock().unwrap().push(r.header("authorization").map(str::to_owned));
+        (r.header("authorization") != Some(BASIC)).then(|| demand("Basic"))
+    });
+    let document = format!(
+        r#"{{"auths":{{"quay.test":{{"username":"origin","password":"secret"}},"{}":{{"username":"user","password":"password"}}}}}}"#,
+        registry.address
+    );
+    let client = Client::new(&[]).auth(&document);
+    client.registries_conf(&format!(
+        "[[registry]]\nprefix = 'quay.test'\nlocation = '{}'\ninsecure = true\n",
+        registry.address
+    ));
+    assert_eq!(pull(&client.puller(), &"quay.test/cat:1".parse().unwrap()).await.unwrap(), 1);
+    let seen = seen.lock().unwrap();
+    assert!(seen.iter().flatten().all(|header| header == BASIC), "{seen:?}");
+}
+
+#[tokio::test]
+async fn proxies_carry_what_is_not_local() {
+    let proxy = Registry::start().await;
+    proxy.push("cat", Some("1"), &image());
+    let mut client = Client::new(&[&proxy]);
+    client.config.proxies = Proxies {
+        http: Some(format!("http://{}", proxy.address)),
+        https: None,
+        no_proxy: "direct.invalid".into(),
+    };
+    client.config.timeouts.connect = Duration::from_secs(2);
+    client.registries_conf(
+        "[[registry]]\nlocation = 'registry.invalid'\ninsecure = true\n[[registry]]\nlocation = 'direct.invalid'\ninsecure = true\n",
+    );
+    let puller = client.puller();
+    assert_eq!(pull(&puller, &"registry.invalid/cat:1".parse().unwrap()).await.unwrap(), 1);
+    let log = proxy.take_log();
+    assert!(
+        !log.is_empty() && log.iter().all(|line| line.contains(" http://registry.invalid/v2/cat/")),
+        "{log:?}"
+    );
+    assert!(pull(&puller, &"direct.invalid/cat:1".parse().unwrap()).await.is_err());
+    assert!(proxy.take_log().is_empty());
+
+    client.registries_conf(&format!("[[registry]]\nlocation = '{}'\ninsecure = true\n", proxy.address));
+    assert_eq!(pull(&puller, &proxy.reference("cat:1")).await.unwrap(), 1);
+    assert!(proxy.take_log().iter().all(|line| line.contains(" /v2/cat/")), "loopback is reached directly");
+}
+
+#[tokio::test]
+async fn the_policy_is_asked_before_the_registry() {
+    let registry = Registry::start().await;
+    registry.push("cat", Some("1"), &image());
+    let mut client = Client::new(&[&registry]);
+    let file = client.path("policy.json");
+    client.config.signature_policy = file.to_str().unwrap().parse().unwrap();
+    let puller = client.puller();
+    let reference = registry.reference("cat:1");
+
+    let error = puller.open(&reference).await.unwrap_err();
+    assert!(error.to_string().starts_with("error loading policy context: "), "{error}");
+    std::fs::write(&file, r#"{"default":[{"type":"reject"}]}"#).unwrap();
+    let error = puller.open(&reference).await.unwrap_err().to_string();
+    assert_eq!(
+        error,
+        format!(
+            "error copying image: Source image rejected: Running image docker://{reference} is rejected by policy."
+        )
+    );
+    std::fs::write(&file, r#"{"default":[{"type":"sigstoreSigned","keyPath":"/k"}]}"#).unwrap();
+    let error = puller.open(&reference).await.unwrap_err();
+    assert!(error.to_string().contains("signature verification is not implemented"), "{error}");
+    assert_eq!(error.retry(), Retry::Slow);
+    assert!(registry.take_log().is_empty());
+    std::fs::write(&file, r#"{"default":[{"type":"insecureAcceptAnything"}]}"#).unwrap();
+    assert_eq!(pull(&puller, &reference).await.unwrap(), 1);
+}
