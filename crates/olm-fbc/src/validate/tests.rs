@@ -32,7 +32,8 @@ properties: [{type: olm.package, value: {packageName: foo, version: 0.1.0}}]
 #[test]
 fn outcomes_of_fbc_8_5() {
     assert_eq!(findings(GOOD), []);
-    let cases: &[(&[(&str, &str)], &[&str])] = &[
+    type Case<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str]);
+    let cases: &[Case<'_>] = &[
         (&[("defaultChannel: stable\n", "")], &["default channel must be set"]),
         (
             &[("defaultChannel: stable", "defaultChannel: nope")],
