@@ -6,6 +6,8 @@
 //!
 //! Rules: catalogd §5 (pulling), §4.6 (error texts), decisions 15 and 18.
 
+#[doc(hidden)]
+pub mod bench;
 mod blob;
 mod config;
 mod error;

@@ -334,7 +334,9 @@ fn a_careless_visitor_hides_nothing() {
     let cut = TarOf::new().header(b'0', b"configs/x", "", 5000).raw(b"short").unfinished();
     let stray = |name: &str| TarOf::new().symlink(name, "/nowhere").tar();
     for reads in [true, false] {
-        let error = visit(std::slice::from_ref(&cut), &["configs"], &Limits::default(), Careless(reads)).err().unwrap();
+        let error = visit(std::slice::from_ref(&cut), &["configs"], &Limits::default(), Careless(reads))
+            .err()
+            .unwrap();
         let super::VisitError::Pull(Error::ApplyLayer { index: 0, .. }) = error else { panic!("{error:?}") };
     }
     assert!(visit(&[stray("configs/ignored")], &["configs"], &Limits::default(), Careless(true)).is_ok());
