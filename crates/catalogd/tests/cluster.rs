@@ -1,0 +1,299 @@
+//! The whole process against a real control plane and a real registry. Each test has a cluster of its own, because every
+//! catalogd serves all catalogs of its cluster.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use olm_api::{ClusterCatalog, annotations, condition, finalizers, labels};
+use olm_kit::{Ca, CatalogImage, Cluster, Process, Program, Registry, Wait, eventually};
+use serde_json::json;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+struct World {
+    cluster: Cluster,
+    registry: Registry,
+    api: Api<ClusterCatalog>,
+    http: reqwest::Client,
+}
+
+impl World {
+    async fn new() -> Result<Self> {
+        let cluster = Cluster::start().await?;
+        cluster.install_crds().await?;
+        let client = cluster.client().await?;
+        Ok(Self {
+            registry: Registry::start().await?,
+            api: Api::all(client),
+            http: Ca::shared()?.http_client()?,
+            cluster,
+        })
+    }
+
+    async fn push(&self, repository: &str, tag: &str, name: &str) -> Result<String> {
+        let text = format!("schema: olm.package\nname: {name}\ndefaultChannel: stable\n");
+        let pushed = self.registry.push(repository, tag, &CatalogImage::from_text(&text).image()).await?;
+        Ok(pushed.digest)
+    }
+
+    async fn create(&self, name: &str, image: serde_json::Value) -> Result<()> {
+        let object = json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog", "metadata": { "name": name },
+            "spec": { "source": { "type": "Image", "image": image } },
+        });
+        self.api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+        Ok(())
+    }
+
+    async fn merge(&self, name: &str, patch: serde_json::Value) -> Result<()> {
+        self.api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
+    }
+
+    /// Asks for an attempt now.
+    async fn request(&self, name: &str, word: &str) -> Result<()> {
+        self.merge(name, json!({ "metadata": { "annotations": { annotations::REQUESTED_AT: word } } })).await
+    }
+
+    /// Waits until the status says that this digest is served.
+    async fn resolved(&self, name: &str, digest: &str) -> Result<ClusterCatalog> {
+        let served = |catalog: &ClusterCatalog| {
+            let Some(status) = &catalog.status else { return false };
+            let resolved =
+                status.resolved_source.as_ref().is_some_and(|s| s.image.reference.ends_with(digest));
+            resolved && condition::is_true(&status.conditions, condition::SERVING)
+        };
+        Wait::new(&self.api, name).within(LIMIT).until(&format!("serves {digest}"), served).await
+    }
+
+    async fn progressing(&self, name: &str, reason: &str) -> Result<String> {
+        let has = |catalog: &ClusterCatalog| {
+            let status = catalog.status.as_ref();
+            status.is_some_and(|s| {
+                condition::find(&s.conditions, condition::PROGRESSING).is_some_and(|c| c.reason == reason)
+            })
+        };
+        let catalog =
+            Wait::new(&self.api, name).within(LIMIT).until(&format!("Progressing={reason}"), has).await?;
+        let conditions = catalog.status.unwrap_or_default().conditions;
+        Ok(condition::find(&conditions, condition::PROGRESSING).context("no condition")?.message.clone())
+    }
+
+    /// Status, digest header and body of a catalog's content.
+    async fn get(&self, process: &Process, name: &str) -> Result<(u16, String, String)> {
+        let url = format!("{}/catalogs/{name}/api/v1/all", process.content_url());
+        let answer = self.http.get(url).send().await?;
+        let digest = answer.headers().get("olm-catalog-digest").and_then(|value| value.to_str().ok());
+        let digest = digest.unwrap_or_default().to_owned();
+        Ok((answer.status().as_u16(), digest, answer.text().await?))
+    }
+
+    async fn serves(&self, process: &Process, name: &str, digest: &str) -> Result<()> {
+        eventually(&format!("{name} is served as {digest}"), LIMIT, || async {
+            let (status, served, _) = self.get(process, name).await?;
+            ensure!(status == 200 && served == digest, "{status} {served}");
+            Ok(())
+        })
+        .await
+    }
+}
+
+#[tokio::test]
+async fn the_life_of_a_catalog() -> Result<()> {
+    let mut world = World::new().await?;
+    let one = world.push("life", "latest", "one").await?;
+    let reference = format!("{}/life:latest", world.registry.address());
+    let mut catalogd = Program::catalogd(&world.cluster)?.start().await?;
+
+    // Served, marked and reported.
+    world.create("life", json!({ "ref": reference, "pollIntervalMinutes": 60 })).await?;
+    let catalog = world.resolved("life", &one).await?;
+    assert_eq!(
+        catalog.metadata.labels.unwrap_or_default().get(labels::METADATA_NAME).map(String::as_str),
+        Some("life")
+    );
+    assert_eq!(catalog.metadata.finalizers, Some(vec![finalizers::DELETE_SERVER_CACHE.to_owned()]));
+    let status = catalog.status.unwrap_or_default();
+    assert_eq!(status.urls.map(|urls| urls.base), Some(format!("{}/catalogs/life", catalogd.content_url())));
+    let (code, digest, body) = world.get(&catalogd, "life").await?;
+    assert_eq!((code, digest.as_str()), (200, one.as_str()));
+    assert_eq!(body, "{\"defaultChannel\":\"stable\",\"name\":\"one\",\"schema\":\"olm.package\"}\n");
+
+    // A change that is not about the reference writes the status and pulls nothing.
+    let pulls = |process: &Process| process.log_text().matches("resolving").count();
+    let before = pulls(&catalogd);
+    world.merge("life", json!({ "spec": { "priority": 7 } })).await?;
+    let current = |catalog: &ClusterCatalog| {
+        let status = catalog.status.clone().unwrap_or_default();
+        status.conditions.iter().all(|c| c.observed_generation == catalog.metadata.generation)
+    };
+    Wait::new(&world.api, "life").within(LIMIT).until("observed", current).await?;
+    assert_eq!(pulls(&catalogd), before, "{}", catalogd.log_text());
+
+    // The tag moves: the new content is served, the old directory goes.
+    let two = world.push("life", "latest", "two").await?;
+    world.request("life", "1").await?;
+    world.resolved("life", &two).await?;
+    assert_eq!(world.get(&catalogd, "life").await?.1, two);
+    let stored = || -> Vec<String> {
+        let entries = std::fs::read_dir(catalogd.cache().join("content")).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    };
+    eventually("the old content is removed", LIMIT, || async {
+        ensure!(stored() == [two.clone()], "{:?}", stored());
+        Ok(())
+    })
+    .await?;
+
+    // A bad new image takes nothing away.
+    let broken = CatalogImage::from_text("schema: olm.package\nname: [unclosed\n").image();
+    world.registry.push("life", "latest", &broken).await?;
+    world.request("life", "2").await?;
+    let message = world.progressing("life", "Retrying").await?;
+    assert!(
+        message.starts_with("error storing fbc: error walking FBC root: error converting YAML to JSON: "),
+        "{message}"
+    );
+    assert_eq!(world.get(&catalogd, "life").await?.1, two);
+    world.resolved("life", &two).await?;
+    let two_again = world.push("life", "latest", "two").await?;
+    assert_eq!(two_again, two);
+    world.request("life", "3").await?;
+    world.progressing("life", "Succeeded").await?;
+
+    // The registry is gone and the process is killed: what is on disk is served again, dated as before.
+    let date = world.api.get("life").await?.status.and_then(|status| status.last_unpacked);
+    world.registry.child().kill();
+    catalogd.kill9();
+    catalogd.restart().await?;
+    assert_eq!(world.get(&catalogd, "life").await?.1, two);
+    let message = world.progressing("life", "Retrying").await?;
+    assert!(message.starts_with("source catalog content: "), "{message}");
+    let status = world.resolved("life", &two).await?.status.unwrap_or_default();
+    assert_eq!(status.last_unpacked, date);
+
+    // Switched off by the user.
+    world.merge("life", json!({ "spec": { "availabilityMode": "Unavailable" } })).await?;
+    let off = |catalog: &ClusterCatalog| {
+        let status = catalog.status.clone().unwrap_or_default();
+        condition::is_false(&status.conditions, condition::SERVING)
+            && status.resolved_source.is_none()
+            && status.urls.is_none()
+            && status.last_unpacked.is_none()
+            && catalog.metadata.finalizers.is_none()
+    };
+    Wait::new(&world.api, "life").within(LIMIT).until("switched off", off).await?;
+    assert_eq!(world.get(&catalogd, "life").await?.0, 404);
+
+    // Deletion ends with nothing left, and the process ends with success.
+    world.api.delete("life", &DeleteParams::default()).await?;
+    Wait::new(&world.api, "life").within(LIMIT).to_be_gone().await?;
+    ensure!(catalogd.stop(), "exit code\n{}", catalogd.log_text());
+    Ok(())
+}
+
+#[tokio::test]
+async fn errors_are_told_in_the_words_that_users_know() -> Result<()> {
+    let world = World::new().await?;
+    let catalogd = Program::catalogd(&world.cluster)?.start().await?;
+    let address = world.registry.address().to_owned();
+    let unlabelled = CatalogImage::from_text("schema: olm.package\nname: x\n").without_label().image();
+    let unlabelled = world.registry.push("unlabelled", "latest", &unlabelled).await?;
+    let missing_label =
+        "catalog image is missing the required label \"operators.operatorframework.io.index.configs.v1\"";
+    for (name, reference, reason, message) in [
+        ("both", format!("{address}/x:1@sha256:{}", "a".repeat(64)), "Blocked", "source catalog content: terminal error: error creating reference: Docker references with both a tag and digest are currently not supported".to_owned()),
+        ("upper", format!("{address}/x/Y:1"), "Blocked", "source catalog content: terminal error: error parsing image reference".to_owned()),
+        ("no-label-tag", unlabelled.by_tag(), "Retrying", format!("source catalog content: error applying image: {missing_label}")),
+        ("no-label-digest", unlabelled.by_digest(), "Blocked", format!("source catalog content: error applying image: terminal error: {missing_label}")),
+        ("absent", format!("{address}/absent:1"), "Retrying", "source catalog content: error creating image source: ".to_owned()),
+    ] {
+        world.create(name, json!({ "ref": reference })).await?;
+        let told = world.progressing(name, reason).await?;
+        assert!(told.starts_with(&message), "{name}: {told}");
+        assert_eq!(world.get(&catalogd, name).await?.0, 404, "{name}");
+        let status = world.api.get(name).await?.status.unwrap_or_default();
+        assert!(condition::find(&status.conditions, condition::SERVING).is_none(), "{name}: {status:?}");
+    }
+
+    // Mending the reference mends the catalog, at once.
+    let good = world.push("good", "latest", "good").await?;
+    world
+        .merge(
+            "both",
+            json!({ "spec": { "source": { "image": { "ref": format!("{address}/good:latest") } } } }),
+        )
+        .await?;
+    world.resolved("both", &good).await?;
+    assert_eq!(world.get(&catalogd, "both").await?.1, good);
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_replica_serves_while_a_tag_moves_and_the_leader_dies() -> Result<()> {
+    let world = World::new().await?;
+    let client = world.cluster.client().await?;
+    let namespace =
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": olm_kit::SYSTEM_NAMESPACE } });
+    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client);
+    namespaces.create(&PostParams::default(), &serde_json::from_value(namespace)?).await?;
+    let one = world.push("pair", "latest", "one").await?;
+    let external = "catalogd.example.com";
+    let replica = || {
+        Ok::<_, anyhow::Error>(
+            Program::catalogd(&world.cluster)?
+                .flag("--leader-elect", "true")
+                .flag("--external-address", external),
+        )
+    };
+    let mut first = replica()?.start().await?;
+    eventually("the first leads", LIMIT, || async {
+        ensure!(first.log_text().contains("became leader"));
+        Ok(())
+    })
+    .await?;
+    let second = replica()?.start().await?;
+    world.create("pair", json!({ "ref": format!("{}/pair:latest", world.registry.address()) })).await?;
+    world.resolved("pair", &one).await?;
+    world.serves(&first, "pair", &one).await?;
+    world.serves(&second, "pair", &one).await?;
+
+    let two = world.push("pair", "latest", "two").await?;
+    world.request("pair", "1").await?;
+    world.resolved("pair", &two).await?;
+    world.serves(&first, "pair", &two).await?;
+    world.serves(&second, "pair", &two).await?;
+    let last_modified = async |process: &Process| -> Result<String> {
+        let answer =
+            world.http.head(format!("{}/catalogs/pair/api/v1/all", process.content_url())).send().await?;
+        let headers = answer.headers();
+        let [date, tag] = ["last-modified", "etag"].map(|name| headers.get(name).map(|v| format!("{v:?}")));
+        Ok(format!("{date:?} {tag:?}"))
+    };
+    eventually("both replicas give the same validators", LIMIT, || async {
+        let (one, two) = (last_modified(&first).await?, last_modified(&second).await?);
+        ensure!(one == two, "{one} {two}");
+        Ok(())
+    })
+    .await?;
+
+    // The leader dies without a word; the other goes on serving, takes over, and follows the tag.
+    first.kill9();
+    let three = world.push("pair", "latest", "three").await?;
+    let took_over = eventually("the second leads", LIMIT, || async {
+        let (status, digest, _) = world.get(&second, "pair").await?;
+        assert_eq!((status, digest.as_str()), (200, two.as_str()), "content is served all the time");
+        ensure!(second.log_text().contains("became leader"));
+        Ok(())
+    });
+    took_over.await?;
+    world.request("pair", "2").await?;
+    world.resolved("pair", &three).await?;
+    world.serves(&second, "pair", &three).await?;
+
+    // The first comes back with old content on disk and follows.
+    first.restart().await?;
+    world.serves(&first, "pair", &three).await?;
+    Ok(())
+}
