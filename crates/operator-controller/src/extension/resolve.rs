@@ -74,7 +74,10 @@ pub fn wanted(
     let Outcome { result, report } = resolve(&request, sources);
     let learnt = learnt(wish, sources, result.as_ref().ok(), installed.as_ref());
     let wanted = match result {
-        Ok(resolution) => Ok(Wanted::Chosen(facts(&resolution, separate_release))),
+        Ok(resolution) => match resolution.refuse_dependencies() {
+            Ok(()) => Ok(Wanted::Chosen(facts(&resolution, separate_release))),
+            Err(error) => Err(failure(&error)),
+        },
         Err(error) => keep(wish, states, sources).map(Wanted::Kept).ok_or_else(|| failure(&error)),
     };
     Resolved { wanted, learnt, report: Some(report) }

@@ -28,7 +28,7 @@ pub fn derive(
     let states = &attempt.revisions;
 
     let mut conditions = Vec::new();
-    let installed = installed(&attempt.progress, states, &make);
+    let installed = installed(&attempt.progress, states, stored, &make);
     let available = states.installed.as_ref().and_then(|revision| revision.condition(condition::AVAILABLE));
     let progressing = progressing(&attempt.progress, states, stored, &make);
     let ready = ready(&attempt.progress, states, progressing.as_ref(), available, &make);
@@ -41,7 +41,7 @@ pub fn derive(
         generation,
         now,
     ));
-    conditions.push(installed);
+    conditions.extend(installed);
     conditions.extend(progressing);
     conditions.extend(available.map(|found| make.mirror(found)));
     conditions.push(ready);
@@ -93,23 +93,29 @@ fn metadata(bundle: &BundleFacts, report_release: bool) -> BundleMetadata {
     }
 }
 
-fn installed(progress: &Progress, states: &RevisionStates, make: &Maker) -> Condition {
+/// `None` leaves the condition out: nothing was installed, and the reference says nothing either.
+fn installed(
+    progress: &Progress,
+    states: &RevisionStates,
+    stored: &[Condition],
+    make: &Maker,
+) -> Option<Condition> {
     let type_ = condition::INSTALLED;
-    if let Progress::RevisionsUnreadable(failure) | Progress::Invalid(failure) = progress
-        && states.installed.is_none()
-        && states.rolling.is_empty()
-    {
-        return make.made(type_, ConditionStatus::Unknown, reason::FAILED, failure.message.clone());
+    if let Progress::RevisionsUnreadable(failure) = progress {
+        return Some(make.made(type_, ConditionStatus::Unknown, reason::FAILED, failure.message.clone()));
     }
     if let Some(revision) = &states.installed {
         let message = format!("Installed bundle {} successfully", revision.bundle.reference);
-        return make.made(type_, ConditionStatus::True, reason::SUCCEEDED, message);
+        return Some(make.made(type_, ConditionStatus::True, reason::SUCCEEDED, message));
+    }
+    if let Progress::Failed(Failure { class: Class::InvalidConfiguration, .. }) = progress {
+        return condition::find(stored, type_).map(|found| make.mirror(found));
     }
     let waiting = states.rolling.last().is_some_and(|revision| {
         revision.condition(condition::PROGRESSING).is_none_or(|found| found.reason != reason::RETRYING)
     });
     let reason = if waiting { reason::ABSENT } else { reason::FAILED };
-    make.made(type_, ConditionStatus::False, reason, NO_BUNDLE)
+    Some(make.made(type_, ConditionStatus::False, reason, NO_BUNDLE))
 }
 
 fn progressing(
