@@ -1,0 +1,347 @@
+//! The control plane, the controller and builders of revisions.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Client, ResourceExt};
+use olm_api::ClusterObjectSet;
+use olm_core::Object;
+use olm_kit::{Cluster, Options, Wait, unique};
+use olm_rollout::{Phase, pack};
+use operator_controller::objectset;
+use serde_json::{Map, Value, json};
+use tokio::sync::OnceCell;
+
+/// The namespace of content Secrets.
+pub(crate) const SYSTEM: &str = "olmv1-system";
+/// The account of the controller under test; requests are counted by it.
+pub(crate) const ACCOUNT: &str = "objectset-under-test";
+
+/// The cluster with a running controller.
+async fn cluster() -> Result<&'static Cluster> {
+    static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
+    CLUSTER
+        .get_or_try_init(|| async {
+            let cluster = Cluster::start_with(&Options { audit: true, ..Options::default() }).await?;
+            cluster.install_crds().await?;
+            cluster
+                .apply(&format!(
+                    "{{apiVersion: v1, kind: Namespace, metadata: {{name: {SYSTEM}}}}}\n---\n\
+                     {{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {{name: {ACCOUNT}}}, \
+                     roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}}, \
+                     subjects: [{{kind: ServiceAccount, name: {ACCOUNT}, namespace: {SYSTEM}}}]}}"
+                ))
+                .await?;
+            let kubeconfig = cluster.kubeconfig_for_service_account(SYSTEM, ACCOUNT).await?;
+            // a client belongs to the runtime that made it, and the tests' runtimes end with them
+            std::thread::spawn(move || {
+                let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+                runtime.expect("a runtime").block_on(async {
+                    let client = Cluster::client_from(&kubeconfig).await.expect("a client");
+                    let mut context = objectset::Context::new(client, SYSTEM);
+                    context.custom_resource_wait = Duration::from_secs(4);
+                    objectset::run(context, std::future::pending()).await;
+                });
+            });
+            Ok(cluster)
+        })
+        .await
+}
+
+/// A test's own corner of the cluster.
+pub(crate) struct Bench {
+    pub(crate) cluster: &'static Cluster,
+    pub(crate) client: Client,
+    /// Its namespace.
+    pub(crate) namespace: String,
+    /// The name of its extension (which need not exist).
+    pub(crate) extension: String,
+}
+
+impl Bench {
+    pub(crate) async fn new(prefix: &str) -> Result<Self> {
+        let cluster = cluster().await?;
+        let client = cluster.client().await?;
+        let namespace = cluster.namespace(prefix).await?;
+        Ok(Self { cluster, client, namespace, extension: unique(prefix) })
+    }
+
+    /// A further extension in the same namespace.
+    pub(crate) fn other(&self, prefix: &str) -> Self {
+        Self {
+            cluster: self.cluster,
+            client: self.client.clone(),
+            namespace: self.namespace.clone(),
+            extension: unique(prefix),
+        }
+    }
+
+    pub(crate) fn revisions(&self) -> Api<ClusterObjectSet> {
+        Api::all(self.client.clone())
+    }
+
+    /// The name of a revision of the test's extension.
+    pub(crate) fn name(&self, number: i64) -> String {
+        format!("{}-{number}", self.extension)
+    }
+
+    /// A ConfigMap with the marks of content.
+    pub(crate) fn config_map(&self, name: &str, data: Value) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": data,
+            "metadata": {"name": name, "namespace": self.namespace, "labels": self.labels()},
+        })
+    }
+
+    /// A Deployment that becomes available at once.
+    pub(crate) fn deployment(&self, name: &str, image: &str) -> Value {
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": name, "namespace": self.namespace, "labels": self.labels()},
+            "spec": {
+                "selector": {"matchLabels": {"app": name}},
+                "template": {
+                    "metadata": {"labels": {"app": name}},
+                    "spec": {"containers": [{"name": "manager", "image": image, "ports": [{"containerPort": 80}],
+                                             "resources": {"limits": {"cpu": "0.1"}}}]},
+                },
+            },
+        })
+    }
+
+    /// A CRD of the group `<extension>.test`.
+    pub(crate) fn crd(&self, kind: &str) -> Value {
+        let (group, plural) = (self.group(), format!("{}s", kind.to_lowercase()));
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{plural}.{group}"), "labels": self.labels()},
+            "spec": {
+                "group": group, "scope": "Namespaced", "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List")},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                    "type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
+            },
+        })
+    }
+
+    /// The group of the test's CRDs.
+    pub(crate) fn group(&self) -> String {
+        format!("{}.test", self.extension)
+    }
+
+    /// A custom resource of [`Bench::crd`].
+    pub(crate) fn custom_resource(&self, kind: &str, name: &str) -> Value {
+        json!({
+            "apiVersion": format!("{}/v1", self.group()), "kind": kind,
+            "metadata": {"name": name, "namespace": self.namespace, "labels": self.labels()}, "spec": {"size": 1},
+        })
+    }
+
+    pub(crate) fn labels(&self) -> Value {
+        json!({
+            "olm.operatorframework.io/owner-kind": "ClusterExtension",
+            "olm.operatorframework.io/owner-name": self.extension,
+        })
+    }
+
+    /// A revision of the test's extension, to be filled and created.
+    pub(crate) fn revision(&self, number: i64) -> Revision<'_> {
+        Revision {
+            bench: self,
+            spec: json!({"lifecycleState": "Active", "revision": number, "collisionProtection": "Prevent"}),
+            phases: vec![],
+            number,
+        }
+    }
+
+    /// The API of a kind in the test's namespace, for any manifest of it.
+    pub(crate) fn api(&self, api_version: &str, kind: &str) -> Api<DynamicObject> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        if matches!(kind, "CustomResourceDefinition" | "Namespace" | "ClusterRole") {
+            Api::all_with(self.client.clone(), &resource)
+        } else {
+            Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
+        }
+    }
+
+    /// ConfigMaps of the test's namespace.
+    pub(crate) fn config_maps(&self) -> Api<DynamicObject> {
+        self.api("v1", "ConfigMap")
+    }
+
+    /// Creates an object as a user would.
+    pub(crate) async fn create(&self, object: &Value) -> Result<DynamicObject> {
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let api = self.api(text("/apiVersion"), text("/kind"));
+        Ok(api.create(&PostParams::default(), &serde_json::from_value(object.clone())?).await?)
+    }
+
+    /// Changes an object as a user would.
+    pub(crate) async fn patch(&self, api: &Api<DynamicObject>, name: &str, patch: Value) -> Result<DynamicObject> {
+        let params = PatchParams { field_manager: Some("somebody".to_owned()), ..PatchParams::default() };
+        Ok(api.patch(name, &params, &Patch::Merge(&patch)).await?)
+    }
+
+    /// Waits until a revision has rolled out.
+    pub(crate) async fn succeeded(&self, number: i64) -> Result<ClusterObjectSet> {
+        self.reason(number, "Progressing", "True", "Succeeded").await
+    }
+
+    /// Waits for a condition with status and reason.
+    pub(crate) async fn reason(&self, number: i64, kind: &str, status: &str, reason: &str) -> Result<ClusterObjectSet> {
+        Wait::new(&self.revisions(), &self.name(number)).for_reason(kind, status, reason).await
+    }
+
+    /// Waits for a text in a condition's message.
+    pub(crate) async fn message(&self, number: i64, kind: &str, text: &str) -> Result<ClusterObjectSet> {
+        Wait::new(&self.revisions(), &self.name(number))
+            .until(&format!("{kind} says {text:?}"), |revision| {
+                olm_kit::condition(revision, kind).is_some_and(|condition| condition.message.contains(text))
+            })
+            .await
+    }
+
+    /// An extension of the test's name, for its annotations; nothing installs it.
+    pub(crate) async fn extension(&self, annotations: Value) -> Result<()> {
+        let extension = json!({
+            "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension",
+            "metadata": {"name": self.extension, "annotations": annotations},
+            "spec": {"namespace": self.namespace, "source": {"sourceType": "Catalog", "catalog": {"packageName": "none"}}},
+        });
+        self.cluster.apply(&extension.to_string()).await.map(drop)
+    }
+}
+
+/// A revision to be created.
+pub(crate) struct Revision<'a> {
+    bench: &'a Bench,
+    spec: Value,
+    phases: Vec<(String, Vec<Value>)>,
+    number: i64,
+}
+
+impl Revision<'_> {
+    pub(crate) fn phase(mut self, name: &str, objects: impl IntoIterator<Item = Value>) -> Self {
+        self.phases.push((name.to_owned(), objects.into_iter().collect()));
+        self
+    }
+
+    pub(crate) fn protection(mut self, protection: &str) -> Self {
+        self.spec["collisionProtection"] = json!(protection);
+        self
+    }
+
+    /// A probe: objects of this kind must have this value at this path.
+    pub(crate) fn probe(mut self, group: &str, kind: &str, path: &str, value: &str) -> Self {
+        self.spec["progressionProbes"] = json!([{
+            "selector": {"type": "GroupKind", "groupKind": {"group": group, "kind": kind}},
+            "assertions": [{"type": "FieldValue", "fieldValue": {"fieldPath": path, "value": value}}],
+        }]);
+        self
+    }
+
+    /// The probe that the extension controller writes for Deployments and CRDs.
+    pub(crate) fn default_probes(mut self) -> Self {
+        let condition = |group: &str, kind: &str, condition: &str| {
+            json!({
+                "selector": {"type": "GroupKind", "groupKind": {"group": group, "kind": kind}},
+                "assertions": [{"type": "ConditionEqual", "conditionEqual": {"type": condition, "status": "True"}}],
+            })
+        };
+        self.spec["progressionProbes"] = json!([
+            condition("apiextensions.k8s.io", "CustomResourceDefinition", "Established"),
+            condition("apps", "Deployment", "Available"),
+        ]);
+        self
+    }
+
+    fn object(&self, phases: Value) -> Result<ClusterObjectSet> {
+        let mut spec = self.spec.clone();
+        spec["phases"] = phases;
+        Ok(serde_json::from_value(json!({
+            "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet",
+            "metadata": {
+                "name": self.bench.name(self.number), "labels": self.bench.labels(),
+                "annotations": {"olm.operatorframework.io/bundle-version": format!("{}.0.0", self.number)},
+            },
+            "spec": spec,
+        }))?)
+    }
+
+    /// Creates it with inline objects.
+    pub(crate) async fn create(self) -> Result<ClusterObjectSet> {
+        let phases: Vec<Value> = self
+            .phases
+            .iter()
+            .map(|(name, objects)| {
+                let objects: Vec<Value> = objects.iter().map(|object| json!({"object": object})).collect();
+                json!({"name": name, "objects": objects})
+            })
+            .collect();
+        let object = self.object(json!(phases))?;
+        self.bench.revisions().create(&PostParams::default(), &object).await.context("cannot create the revision")
+    }
+
+    /// The Secrets of the content and the revision that refers to them, not created.
+    pub(crate) fn packed(self) -> Result<(Vec<Value>, ClusterObjectSet)> {
+        let phases: Vec<Phase> = self
+            .phases
+            .iter()
+            .map(|(name, objects)| Phase {
+                name: name.clone(),
+                objects: objects.iter().filter_map(|object| Object::from_value(object.clone()).ok()).collect(),
+            })
+            .collect();
+        let packed = pack(&self.bench.name(self.number), &phases)?;
+        let secrets = packed
+            .secrets
+            .iter()
+            .map(|secret| {
+                let data: Map<String, Value> = secret
+                    .data
+                    .iter()
+                    .map(|(key, value)| (key.clone(), String::from_utf8_lossy(value).into_owned().into()))
+                    .collect();
+                json!({
+                    "apiVersion": "v1", "kind": "Secret", "type": "olm.operatorframework.io/object-data", "immutable": true,
+                    "metadata": {"name": secret.name, "namespace": SYSTEM, "labels": {
+                        "olm.operatorframework.io/revision-name": self.bench.name(self.number),
+                        "olm.operatorframework.io/owner-name": self.bench.extension,
+                    }},
+                    "stringData": data,
+                })
+            })
+            .collect();
+        let phases: Vec<Value> = packed
+            .phases
+            .iter()
+            .map(|phase| {
+                let objects: Vec<Value> = phase
+                    .objects
+                    .iter()
+                    .map(|object| json!({"ref": {"name": object.secret, "namespace": SYSTEM, "key": object.key}}))
+                    .collect();
+                json!({"name": phase.name, "objects": objects})
+            })
+            .collect();
+        let object = self.object(json!(phases))?;
+        Ok((secrets, object))
+    }
+}
+
+/// Secrets of the system namespace.
+pub(crate) fn secrets(bench: &Bench) -> Api<DynamicObject> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Secret"));
+    Api::namespaced_with(bench.client.clone(), SYSTEM, &resource)
+}
+
+/// Names of the owners of an object, the controller first marked with `*`.
+pub(crate) fn owners(object: &DynamicObject) -> Vec<String> {
+    object
+        .owner_references()
+        .iter()
+        .map(|owner| format!("{}{}", owner.name, if owner.controller == Some(true) { "*" } else { "" }))
+        .collect()
+}

@@ -1,0 +1,242 @@
+//! Collisions, handover between revisions, archiving.
+
+use anyhow::Result;
+use kube::ResourceExt;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use olm_kit::{Wait, condition};
+use serde_json::json;
+
+use crate::bench::{Bench, owners};
+
+#[tokio::test]
+async fn a_foreign_object_is_not_touched_and_its_removal_lets_the_rollout_go_on() -> Result<()> {
+    let bench = Bench::new("foreign").await?;
+    bench
+        .create(&json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": {"mine": "yes"},
+            "metadata": {"name": "config", "namespace": bench.namespace},
+        }))
+        .await?;
+    bench
+        .revision(1)
+        .phase("identity", [bench.config_map("before", json!({}))])
+        .phase("configuration", [bench.config_map("config", json!({"a": "1"})), bench.config_map("beside", json!({}))])
+        .phase("deploy", [bench.config_map("after", json!({}))])
+        .create()
+        .await?;
+    let text = format!(
+        "revision object collisions in phase 1\nObject ConfigMap.v1 {}/config\nAction: \"Collision\"\nProbes:\n- Progress: Succeeded\n\
+         Conflicting Owner: nil\n",
+        bench.namespace
+    );
+    let revision = bench.message(1, "Progressing", "collisions").await?;
+    let found = condition(&revision, "Progressing").expect("Progressing");
+    assert_eq!((found.reason.as_str(), found.message.as_str()), ("Retrying", text.as_str()));
+    assert_eq!(condition(&revision, "Available"), None);
+    assert!(bench.config_maps().get_opt("beside").await?.is_some(), "the rest of the phase is applied");
+    assert!(bench.config_maps().get_opt("after").await?.is_none(), "later phases wait");
+    assert_eq!(bench.config_maps().get("config").await?.data["data"], json!({"mine": "yes"}));
+    // the waiting controller sees the removal; the slow retry is minutes away
+    bench.config_maps().delete("config", &DeleteParams::default()).await?;
+    bench.succeeded(1).await?;
+    assert_eq!(bench.config_maps().get("config").await?.data["data"], json!({"a": "1"}));
+    Ok(())
+}
+
+#[tokio::test]
+async fn collision_protection_decides_about_adoption() -> Result<()> {
+    for (protection, controlled, adopted) in
+        [("IfNoController", false, true), ("IfNoController", true, false), ("None", true, true)]
+    {
+        let bench = Bench::new("adopt").await?;
+        let owner = bench.create(&bench.config_map("owner", json!({}))).await?;
+        let mut foreign = bench.config_map("config", json!({"a": "theirs"}));
+        if controlled {
+            foreign["metadata"]["ownerReferences"] = json!([{
+                "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.uid(), "controller": true,
+            }]);
+        }
+        bench.create(&foreign).await?;
+        let ours = bench.config_map("config", json!({"a": "ours"}));
+        bench.revision(1).protection(protection).phase("configuration", [ours]).create().await?;
+        let case = format!("{protection}, controlled: {controlled}");
+        if adopted {
+            bench.succeeded(1).await?;
+            let config = bench.config_maps().get("config").await?;
+            assert_eq!(config.data["data"]["a"], "ours", "{case}");
+            let mut want = vec![format!("{}*", bench.name(1))];
+            if controlled {
+                want.insert(0, "owner".to_owned());
+            }
+            assert_eq!(owners(&config), want, "{case}");
+        } else {
+            bench.message(1, "Progressing", "Conflicting Owner: &OwnerReference{Kind:ConfigMap,Name:owner,").await?;
+            assert_eq!(bench.config_maps().get("config").await?.data["data"]["a"], "theirs", "{case}");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_new_revision_takes_over_and_the_old_one_is_archived() -> Result<()> {
+    let bench = Bench::new("handover").await?;
+    let content = |version: &str| bench.config_map("config", json!({"version": version}));
+    bench
+        .revision(1)
+        .default_probes()
+        .phase("configuration", [content("1"), bench.config_map("goes", json!({}))])
+        .phase("deploy", [bench.deployment("operator", "i:1")])
+        .create()
+        .await?;
+    bench.succeeded(1).await?;
+    let uid = bench.api("apps/v1", "Deployment").get("operator").await?.uid();
+    bench
+        .revision(2)
+        .default_probes()
+        .phase("configuration", [content("2"), bench.config_map("comes", json!({}))])
+        .phase("deploy", [bench.deployment("operator", "i:2")])
+        .create()
+        .await?;
+    bench.succeeded(2).await?;
+    let archived = bench.reason(1, "Progressing", "False", "Archived").await?;
+    assert_eq!(condition(&archived, "Available").map(|found| (found.status, found.reason)), Some(("Unknown".into(), "Archived".into())));
+    assert_eq!(condition(&archived, "Succeeded").map(|found| found.status), Some("True".to_owned()));
+    Wait::new(&bench.revisions(), &bench.name(1)).until("finalised", |found| found.finalizers().is_empty()).await?;
+    assert!(bench.config_maps().get_opt("goes").await?.is_none());
+    for (api, name) in [(bench.config_maps(), "config"), (bench.config_maps(), "comes"), (bench.api("apps/v1", "Deployment"), "operator")] {
+        let object = api.get(name).await?;
+        assert_eq!(owners(&object), [format!("{}*", bench.name(2))], "{name}");
+        assert_eq!(object.annotations()["olm.operatorframework.io/revision"], "2", "{name}");
+        let managers: Vec<_> = object
+            .managed_fields()
+            .iter()
+            .filter(|entry| entry.subresource.is_none() && entry.manager.as_deref() == Some("olm.operatorframework.io"))
+            .collect();
+        assert_eq!(managers.len(), 1, "{name}: one entry of ours");
+    }
+    let deployment = bench.api("apps/v1", "Deployment").get("operator").await?;
+    assert_eq!(deployment.uid(), uid, "adopted, not created again");
+    assert_eq!(deployment.data.pointer("/spec/template/spec/containers/0/image"), Some(&json!("i:2")));
+    Ok(())
+}
+
+/// rule: decision 9
+#[tokio::test]
+async fn a_stuck_revision_is_superseded() -> Result<()> {
+    let bench = Bench::new("stuck").await?;
+    let gate = |ready: &str| bench.config_map("gate", json!({"ready": ready}));
+    bench
+        .revision(1)
+        .probe("", "ConfigMap", "data.ready", "yes")
+        .phase("first", [gate("no"), bench.config_map("only-in-one", json!({"ready": "yes"}))])
+        .phase("second", [bench.config_map("never", json!({}))])
+        .create()
+        .await?;
+    bench.reason(1, "Available", "False", "ProbeFailure").await?;
+    bench.revision(2).probe("", "ConfigMap", "data.ready", "yes").phase("first", [gate("yes")]).create().await?;
+    bench.succeeded(2).await?;
+    let archived = bench.reason(1, "Progressing", "False", "Archived").await?;
+    assert_eq!(condition(&archived, "Succeeded"), None);
+    assert!(bench.config_maps().get_opt("only-in-one").await?.is_none());
+    assert!(bench.config_maps().get_opt("never").await?.is_none());
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_incomplete_new_revision_leaves_the_old_one_in_force() -> Result<()> {
+    let bench = Bench::new("both").await?;
+    let gate = |ready: &str| bench.config_map("gate", json!({"ready": ready}));
+    bench
+        .revision(1)
+        .probe("", "ConfigMap", "data.ready", "yes")
+        .phase("first", [gate("yes"), bench.config_map("beside", json!({"ready": "yes"}))])
+        .create()
+        .await?;
+    bench.succeeded(1).await?;
+    bench.revision(2).probe("", "ConfigMap", "data.ready", "yes").phase("first", [gate("no")]).create().await?;
+    bench.reason(2, "Available", "False", "ProbeFailure").await?;
+    // the first says what it sees: its object is with the second and not ready
+    let first = bench.reason(1, "Available", "False", "ProbeFailure").await?;
+    assert_eq!(condition(&first, "Progressing").map(|found| found.reason), Some("RollingOut".to_owned()));
+    assert_eq!(condition(&first, "Succeeded").map(|found| found.status), Some("True".to_owned()));
+    assert_eq!(owners(&bench.config_maps().get("gate").await?), [bench.name(1), format!("{}*", bench.name(2))]);
+    // what it still holds is still corrected
+    bench.patch(&bench.config_maps(), "beside", json!({"data": {"ready": "no"}})).await?;
+    Wait::new(&bench.config_maps(), "beside").until("healed", |found| found.data["data"]["ready"] == "yes").await?;
+    Ok(())
+}
+
+/// rule: revisions §12, the most dangerous defect of the reference
+#[tokio::test]
+async fn archiving_never_deletes_what_another_extension_holds() -> Result<()> {
+    let first = Bench::new("mine").await?;
+    let second = first.other("yours");
+    let config = |bench: &Bench| bench.config_map("shared", json!({"of": bench.extension}));
+    first.revision(1).phase("configuration", [config(&first)]).create().await?;
+    first.succeeded(1).await?;
+    second.revision(1).phase("configuration", [config(&second), second.config_map("own", json!({}))]).create().await?;
+    second.message(1, "Progressing", "revision object collisions in phase 0").await?;
+    let patch = json!({"spec": {"lifecycleState": "Archived"}});
+    second.revisions().patch(&second.name(1), &PatchParams::default(), &Patch::Merge(&patch)).await?;
+    second.reason(1, "Progressing", "False", "Archived").await?;
+    assert!(first.config_maps().get_opt("own").await?.is_none(), "its own object is gone");
+    let shared = first.config_maps().get("shared").await?;
+    assert_eq!(owners(&shared), [format!("{}*", first.name(1))]);
+    assert!(shared.metadata.deletion_timestamp.is_none());
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_second_of_two_extensions_gets_its_turn_when_the_first_goes() -> Result<()> {
+    let first = Bench::new("two").await?;
+    let second = first.other("next");
+    let config = |bench: &Bench| bench.config_map("shared", json!({"of": bench.extension}));
+    first.revision(1).phase("configuration", [config(&first)]).create().await?;
+    first.succeeded(1).await?;
+    second.revision(1).phase("configuration", [config(&second)]).create().await?;
+    let conflict = second.message(1, "Progressing", "Conflicting Owner: &OwnerReference{Kind:ClusterObjectSet").await?;
+    let text = condition(&conflict, "Progressing").map(|found| found.message).unwrap_or_default();
+    assert!(text.contains("- Modified:\n  .data.of\n  .metadata.labels.olm.operatorframework.io/owner-name\n"), "{text}");
+    first.revisions().delete(&first.name(1), &DeleteParams::default()).await?;
+    second.succeeded(1).await?;
+    assert_eq!(first.config_maps().get("shared").await?.data["data"]["of"], second.extension.as_str());
+    Ok(())
+}
+
+/// rule: revisions §17 row 26: archiving by hand during a rollout must not take the objects away under the new revision
+#[tokio::test]
+async fn a_revision_archived_by_hand_hands_over() -> Result<()> {
+    let bench = Bench::new("byhand").await?;
+    let gate = |ready: &str| bench.config_map("gate", json!({"ready": ready}));
+    let later = |version: &str| bench.config_map("later", json!({"version": version}));
+    let revision = |number, ready| {
+        bench
+            .revision(number)
+            .probe("", "ConfigMap", "data.ready", "yes")
+            .phase("first", [gate(ready)])
+            .phase("second", [later(&number.to_string())])
+    };
+    let ready = json!([{
+        "selector": {"type": "Label", "label": {"matchLabels": {"none": "none"}}},
+        "assertions": [{"type": "FieldValue", "fieldValue": {"fieldPath": "data.ready", "value": "yes"}}],
+    }]);
+    revision(1, "yes").create().await?;
+    Wait::new(&bench.config_maps(), "later").to_exist().await?;
+    let uid = bench.config_maps().get("later").await?.uid();
+    revision(2, "no").create().await?;
+    bench.reason(2, "Available", "False", "ProbeFailure").await?;
+    let patch = json!({"spec": {"lifecycleState": "Archived"}});
+    bench.revisions().patch(&bench.name(1), &PatchParams::default(), &Patch::Merge(&patch)).await?;
+    bench.message(1, "Progressing", "removing revision resources that are not owned by another revision").await?;
+    let kept = bench.config_maps().get("later").await?;
+    assert!(kept.metadata.deletion_timestamp.is_none() && kept.uid() == uid, "kept for the new revision");
+    // probes are mutable: now the second revision can go on
+    bench
+        .revisions()
+        .patch(&bench.name(2), &PatchParams::default(), &Patch::Merge(&json!({"spec": {"progressionProbes": ready}})))
+        .await?;
+    bench.succeeded(2).await?;
+    bench.reason(1, "Progressing", "False", "Archived").await?;
+    assert_eq!(bench.config_maps().get("later").await?.uid(), uid);
+    Ok(())
+}

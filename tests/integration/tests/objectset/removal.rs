@@ -1,0 +1,196 @@
+//! Deletion: order, custom resources, keeping, orphaning, lost content.
+
+use anyhow::Result;
+use kube::ResourceExt;
+use kube::api::{DeleteParams, PostParams};
+use olm_kit::Wait;
+use serde_json::json;
+
+use crate::bench::{Bench, owners, secrets};
+
+#[tokio::test]
+async fn phases_go_in_reverse_and_each_is_gone_before_the_next() -> Result<()> {
+    let bench = Bench::new("reverse").await?;
+    bench
+        .revision(1)
+        .phase("configuration", [bench.config_map("first", json!({}))])
+        .phase("deploy", [bench.config_map("last", json!({}))])
+        .create()
+        .await?;
+    bench.succeeded(1).await?;
+    bench.patch(&bench.config_maps(), "last", json!({"metadata": {"finalizers": ["test/hold"]}})).await?;
+    bench.revisions().delete(&bench.name(1), &DeleteParams::default()).await?;
+    Wait::new(&bench.config_maps(), "last")
+        .until("is being deleted", |found| found.metadata.deletion_timestamp.is_some())
+        .await?;
+    bench.message(1, "Progressing", "removing revision resources that are not owned by another revision").await?;
+    let first = bench.config_maps().get("first").await?;
+    assert!(first.metadata.deletion_timestamp.is_none(), "the first phase waits for the last");
+    bench.patch(&bench.config_maps(), "last", json!({"metadata": {"finalizers": null}})).await?;
+    Wait::new(&bench.revisions(), &bench.name(1)).to_be_gone().await?;
+    assert!(bench.config_maps().get_opt("first").await?.is_none());
+    Ok(())
+}
+
+#[tokio::test]
+async fn custom_resources_go_first_while_the_operator_runs() -> Result<()> {
+    let bench = Bench::new("crfirst").await?;
+    let group = format!("{}/v1", bench.group());
+    bench
+        .revision(1)
+        .default_probes()
+        .phase("crds", [bench.crd("Widget")])
+        .phase("deploy", [bench.deployment("operator", "i:1")])
+        .create()
+        .await?;
+    bench.succeeded(1).await?;
+    let mut widget = bench.custom_resource("Widget", "w");
+    widget["metadata"]["finalizers"] = json!(["test/operator"]);
+    bench.create(&widget).await?;
+    bench.revisions().delete(&bench.name(1), &DeleteParams::default()).await?;
+    let widgets = bench.api(&group, "Widget");
+    Wait::new(&widgets, "w").until("is being deleted", |found| found.metadata.deletion_timestamp.is_some()).await?;
+    let text = format!("; waiting for custom resources to go: 1 widgets.{}", bench.group());
+    bench.message(1, "Progressing", &text).await?;
+    let operator = bench.api("apps/v1", "Deployment").get("operator").await?;
+    assert!(operator.metadata.deletion_timestamp.is_none(), "the operator still runs");
+    // the operator does its work
+    bench.patch(&widgets, "w", json!({"metadata": {"finalizers": null}})).await?;
+    Wait::new(&bench.revisions(), &bench.name(1)).to_be_gone().await?;
+    assert!(bench.api("apps/v1", "Deployment").get_opt("operator").await?.is_none());
+    let crds = bench.api("apiextensions.k8s.io/v1", "CustomResourceDefinition");
+    assert!(crds.get_opt(&format!("widgets.{}", bench.group())).await?.is_none());
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_wait_for_custom_resources_is_bounded() -> Result<()> {
+    let bench = Bench::new("bounded").await?;
+    bench
+        .revision(1)
+        .default_probes()
+        .phase("crds", [bench.crd("Widget")])
+        .phase("deploy", [bench.config_map("operator", json!({}))])
+        .create()
+        .await?;
+    bench.succeeded(1).await?;
+    let mut widget = bench.custom_resource("Widget", "w");
+    widget["metadata"]["finalizers"] = json!(["test/nobody"]);
+    bench.create(&widget).await?;
+    bench.revisions().delete(&bench.name(1), &DeleteParams::default()).await?;
+    Wait::new(&bench.config_maps(), "operator").to_be_gone().await?;
+    let widgets = bench.api(&format!("{}/v1", bench.group()), "Widget");
+    bench.patch(&widgets, "w", json!({"metadata": {"finalizers": null}})).await?;
+    Wait::new(&bench.revisions(), &bench.name(1)).to_be_gone().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn protected_custom_resources_hold_the_removal_up() -> Result<()> {
+    let bench = Bench::new("protect").await?;
+    bench.extension(json!({"olm.operatorframework.io/protect-custom-resources": "true"})).await?;
+    bench.revision(1).default_probes().phase("crds", [bench.crd("Widget")]).create().await?;
+    bench.succeeded(1).await?;
+    bench.create(&bench.custom_resource("Widget", "w")).await?;
+    bench.revisions().delete(&bench.name(1), &DeleteParams::default()).await?;
+    let text = format!("; custom resources are protected and must be deleted first: 1 widgets.{}", bench.group());
+    bench.message(1, "Progressing", &text).await?;
+    let widgets = bench.api(&format!("{}/v1", bench.group()), "Widget");
+    assert!(widgets.get("w").await?.metadata.deletion_timestamp.is_none());
+    widgets.delete("w", &DeleteParams::default()).await?;
+    Wait::new(&bench.revisions(), &bench.name(1)).to_be_gone().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn kept_objects_stay_without_owner_and_marks() -> Result<()> {
+    let bench = Bench::new("keep").await?;
+    bench.extension(json!({"olm.operatorframework.io/deletion-policy": "keep"})).await?;
+    bench.revision(1).phase("configuration", [bench.config_map("config", json!({"a": "1"}))]).create().await?;
+    bench.succeeded(1).await?;
+    bench.revisions().delete(&bench.name(1), &DeleteParams::default()).await?;
+    Wait::new(&bench.revisions(), &bench.name(1)).to_be_gone().await?;
+    let kept = bench.config_maps().get("config").await?;
+    assert_eq!(owners(&kept), Vec::<String>::new());
+    assert!(kept.metadata.deletion_timestamp.is_none());
+    assert!(!kept.annotations().contains_key("olm.operatorframework.io/revision"));
+    // somebody may have it again
+    let next = bench.other("again");
+    next.revision(1).protection("IfNoController").phase("configuration", [next.config_map("config", json!({"a": "2"}))]).create().await?;
+    next.succeeded(1).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_manifest_may_ask_to_be_kept() -> Result<()> {
+    let bench = Bench::new("keepone").await?;
+    let mut kept = bench.config_map("kept", json!({}));
+    kept["metadata"]["annotations"] = json!({"olm.operatorframework.io/deletion-policy": "keep"});
+    bench.revision(1).phase("configuration", [kept, bench.config_map("gone", json!({}))]).create().await?;
+    bench.succeeded(1).await?;
+    bench.revisions().delete(&bench.name(1), &DeleteParams::default()).await?;
+    Wait::new(&bench.revisions(), &bench.name(1)).to_be_gone().await?;
+    assert!(bench.config_maps().get_opt("gone").await?.is_none());
+    assert_eq!(owners(&bench.config_maps().get("kept").await?), Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test]
+async fn orphaning_leaves_the_objects() -> Result<()> {
+    let bench = Bench::new("orphan").await?;
+    bench.revision(1).phase("configuration", [bench.config_map("config", json!({"a": "1"}))]).create().await?;
+    bench.succeeded(1).await?;
+    bench.revisions().delete(&bench.name(1), &DeleteParams::orphan()).await?;
+    Wait::new(&bench.revisions(), &bench.name(1)).to_be_gone().await?;
+    let left = bench.config_maps().get("config").await?;
+    assert_eq!((owners(&left), left.metadata.deletion_timestamp.is_some()), (vec![], false));
+    Ok(())
+}
+
+#[tokio::test]
+async fn lost_content_does_not_hold_a_removal_up() -> Result<()> {
+    let bench = Bench::new("lost").await?;
+    let (contents, revision) = bench
+        .revision(1)
+        .phase("configuration", [bench.config_map("config", json!({"a": "1"}))])
+        .phase("deploy", [bench.deployment("operator", "i:1")])
+        .packed()?;
+    let secret = contents[0]["metadata"]["name"].as_str().unwrap_or_default();
+    secrets(&bench).create(&PostParams::default(), &serde_json::from_value(contents[0].clone())?).await?;
+    bench.revisions().create(&PostParams::default(), &revision).await?;
+    bench.succeeded(1).await?;
+    secrets(&bench).delete(secret, &DeleteParams::default()).await?;
+    bench.message(1, "Progressing", "resolving ref in phase").await?;
+    assert!(bench.config_maps().get_opt("config").await?.is_some(), "running objects are left alone");
+    bench.revisions().delete(&bench.name(1), &DeleteParams::default()).await?;
+    Wait::new(&bench.revisions(), &bench.name(1)).to_be_gone().await?;
+    assert!(bench.config_maps().get_opt("config").await?.is_none());
+    assert!(bench.api("apps/v1", "Deployment").get_opt("operator").await?.is_none());
+    Ok(())
+}
+
+#[tokio::test]
+async fn two_revisions_go_the_latest_first() -> Result<()> {
+    let bench = Bench::new("twogo").await?;
+    let gate = |ready: &str| bench.config_map("gate", json!({"ready": ready}));
+    bench
+        .revision(1)
+        .probe("", "ConfigMap", "data.ready", "yes")
+        .phase("first", [gate("yes"), bench.config_map("old", json!({"ready": "yes"}))])
+        .create()
+        .await?;
+    bench.succeeded(1).await?;
+    bench.revision(2).probe("", "ConfigMap", "data.ready", "yes").phase("first", [gate("no")]).create().await?;
+    bench.reason(2, "Available", "False", "ProbeFailure").await?;
+    bench.patch(&bench.config_maps(), "gate", json!({"metadata": {"finalizers": ["test/hold"]}})).await?;
+    for number in [1, 2] {
+        bench.revisions().delete(&bench.name(number), &DeleteParams::default()).await?;
+    }
+    bench.message(1, "Progressing", &format!("; waiting for revision {} to be removed", bench.name(2))).await?;
+    assert!(bench.config_maps().get("old").await?.metadata.deletion_timestamp.is_none());
+    bench.patch(&bench.config_maps(), "gate", json!({"metadata": {"finalizers": null}})).await?;
+    Wait::new(&bench.revisions(), &bench.name(1)).to_be_gone().await?;
+    Wait::new(&bench.revisions(), &bench.name(2)).to_be_gone().await?;
+    assert!(bench.config_maps().get_opt("old").await?.is_none());
+    Ok(())
+}

@@ -1,0 +1,230 @@
+//! Phases, probes, drift, missing prerequisites.
+
+use anyhow::Result;
+use kube::ResourceExt;
+use kube::api::DeleteParams;
+use olm_kit::{Wait, condition, unique};
+use serde_json::json;
+
+use crate::bench::{Bench, owners};
+
+#[tokio::test]
+async fn objects_are_created_with_marks_and_the_revision_succeeds() -> Result<()> {
+    let bench = Bench::new("marks").await?;
+    bench
+        .revision(1)
+        .default_probes()
+        .phase("configuration", [bench.config_map("config", json!({"a": "1"}))])
+        .phase("deploy", [bench.deployment("operator", "i:1")])
+        .create()
+        .await?;
+    let revision = bench.succeeded(1).await?;
+    for (kind, reason, message) in [
+        ("Progressing", "Succeeded", "Revision 1.0.0 has rolled out."),
+        ("Available", "ProbesSucceeded", "Objects are available and pass all probes."),
+        ("Succeeded", "Succeeded", "Revision succeeded rolling out."),
+    ] {
+        let found = condition(&revision, kind).unwrap_or_else(|| panic!("{kind}"));
+        assert_eq!((found.status.as_str(), found.reason.as_str(), found.message.as_str()), ("True", reason, message));
+        assert_eq!(found.observed_generation, Some(1));
+    }
+    assert_eq!(revision.finalizers(), ["olm.operatorframework.io/teardown"]);
+    let observed = &revision.status.as_ref().expect("a status").observed_phases;
+    assert_eq!(observed.iter().map(|phase| phase.name.as_str()).collect::<Vec<_>>(), ["configuration", "deploy"]);
+    assert!(observed.iter().all(|phase| phase.digest.starts_with("sha256:")));
+
+    let config = bench.config_maps().get("config").await?;
+    assert_eq!(owners(&config), [format!("{}*", bench.name(1))]);
+    assert_eq!(config.labels()["app.kubernetes.io/managed-by"], "olm.operatorframework.io");
+    assert_eq!(config.annotations()["olm.operatorframework.io/revision"], "1");
+    let managers: Vec<_> = config.managed_fields().iter().filter_map(|entry| entry.manager.as_deref()).collect();
+    assert_eq!(managers, ["olm.operatorframework.io"], "created once, by one manager");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_failing_probe_holds_the_next_phase_back() -> Result<()> {
+    let bench = Bench::new("probe").await?;
+    bench
+        .revision(1)
+        .probe("", "ConfigMap", "data.ready", "yes")
+        .phase("first", [bench.config_map("gate", json!({}))])
+        .phase("second", [bench.config_map("after", json!({"ready": "yes"}))])
+        .create()
+        .await?;
+    let revision = bench.reason(1, "Available", "False", "ProbeFailure").await?;
+    let text = format!("Object ConfigMap.v1 {}/gate: missing key: \"data.ready\"", bench.namespace);
+    assert_eq!(condition(&revision, "Available").map(|condition| condition.message), Some(text));
+    assert_eq!(condition(&revision, "Progressing").map(|condition| condition.reason), Some("RollingOut".to_owned()));
+    assert!(bench.config_maps().get_opt("after").await?.is_none(), "the second phase waits");
+    bench.patch(&bench.config_maps(), "gate", json!({"data": {"ready": "yes"}})).await?;
+    bench.succeeded(1).await?;
+    assert!(bench.config_maps().get_opt("after").await?.is_some());
+    Ok(())
+}
+
+/// rule: revisions §16, row 1
+#[tokio::test]
+async fn an_unbound_claim_is_reported_word_for_word() -> Result<()> {
+    let bench = Bench::new("claim").await?;
+    let claim = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "test-pvc", "namespace": bench.namespace},
+        "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "none", "resources": {"requests": {"storage": "1Gi"}}},
+    });
+    bench
+        .revision(1)
+        .probe("", "PersistentVolumeClaim", "status.phase", "Bound")
+        .phase("storage", [claim])
+        .phase("configuration", [bench.config_map("after", json!({}))])
+        .create()
+        .await?;
+    bench
+        .message(
+            1,
+            "Available",
+            &format!(
+                "Object PersistentVolumeClaim.v1 {}/test-pvc: value at key \"status.phase\" != \"Bound\"; expected: \"Bound\" got: \"Pending\"",
+                bench.namespace
+            ),
+        )
+        .await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn drift_is_corrected_and_foreign_fields_stay() -> Result<()> {
+    let bench = Bench::new("drift").await?;
+    bench
+        .revision(1)
+        .default_probes()
+        .phase("configuration", [bench.config_map("config", json!({"a": "1"}))])
+        .phase("deploy", [bench.deployment("operator", "i:1")])
+        .create()
+        .await?;
+    bench.succeeded(1).await?;
+    let (config_maps, deployments) = (bench.config_maps(), bench.api("apps/v1", "Deployment"));
+
+    // values of ours come back, those of others stay
+    bench.patch(&config_maps, "config", json!({"data": {"a": "hacked", "extra": "kept"}})).await?;
+    let healed = Wait::new(&config_maps, "config").until("healed", |found| found.data["data"]["a"] == "1").await?;
+    assert_eq!(healed.data["data"]["extra"], "kept");
+
+    // a label of ours that is taken away comes back, also the one that the watch selects by
+    bench
+        .patch(&config_maps, "config", json!({"metadata": {"labels": {"olm.operatorframework.io/owner-name": null, "mine": "a"}}}))
+        .await?;
+    Wait::new(&config_maps, "config")
+        .until("labelled again", |found| {
+            found.labels().contains_key("olm.operatorframework.io/owner-name") && found.labels().contains_key("mine")
+        })
+        .await?;
+
+    // the same after deletion
+    config_maps.delete("config", &DeleteParams::default()).await?;
+    let again = Wait::new(&config_maps, "config").until("created again", |found| found.data["data"]["a"] == "1").await?;
+    assert_eq!(again.data["data"].get("extra"), None);
+
+    // scale and rollout restart are not ours
+    bench
+        .patch(
+            &deployments,
+            "operator",
+            json!({"spec": {"replicas": 2, "template": {"metadata": {"annotations": {"restartedAt": "now"}}}}}),
+        )
+        .await?;
+    bench
+        .patch(
+            &deployments,
+            "operator",
+            json!({"spec": {"template": {"spec": {"containers": [{"name": "manager", "image": "evil:1"}]}}}}),
+        )
+        .await?;
+    let healed = Wait::new(&deployments, "operator")
+        .until("image is back", |found| {
+            found.data.pointer("/spec/template/spec/containers/0/image").is_some_and(|image| image == "i:1")
+        })
+        .await?;
+    assert_eq!(healed.data["spec"]["replicas"], 2);
+    assert_eq!(healed.data.pointer("/spec/template/metadata/annotations/restartedAt"), Some(&json!("now")));
+    bench.succeeded(1).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_missing_namespace_is_waited_for() -> Result<()> {
+    let bench = Bench::new("late").await?;
+    let late = unique("late-ns");
+    let mut config = bench.config_map("config", json!({}));
+    config["metadata"]["namespace"] = json!(late);
+    bench.revision(1).phase("configuration", [config]).create().await?;
+    let text = format!(
+        "reconciling object: validating: /v1, Kind=ConfigMap {late}/config: namespaces \"{late}\" not found"
+    );
+    bench.message(1, "Progressing", &text).await?;
+    bench.cluster.apply(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {late}}}}}")).await?;
+    bench.succeeded(1).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_crd_and_its_resource_fit_into_one_revision() -> Result<()> {
+    let bench = Bench::new("crd").await?;
+    bench
+        .revision(1)
+        .default_probes()
+        .phase("crds", [bench.crd("Widget")])
+        .phase("deploy", [bench.custom_resource("Widget", "w")])
+        .create()
+        .await?;
+    bench.succeeded(1).await?;
+    let group = format!("{}/v1", bench.group());
+    assert!(bench.api(&group, "Widget").get_opt("w").await?.is_some());
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_the_apiserver_rejects_is_said_and_the_rest_of_the_phase_is_applied() -> Result<()> {
+    let bench = Bench::new("reject").await?;
+    let mut bad = bench.deployment("operator", "i:1");
+    bad["spec"]["template"]["metadata"]["labels"] = json!({"app": "other"});
+    bench.revision(1).phase("deploy", [bad, bench.config_map("config", json!({}))]).create().await?;
+    let text = format!("reconciling object: validating: apps/v1, Kind=Deployment {}/operator: ", bench.namespace);
+    let revision = bench.message(1, "Progressing", &text).await?;
+    assert_eq!(condition(&revision, "Progressing").map(|found| found.reason), Some("Retrying".to_owned()));
+    Wait::new(&bench.config_maps(), "config").to_exist().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn invalid_content_is_refused_before_anything_is_applied() -> Result<()> {
+    let bench = Bench::new("invalid").await?;
+    let mut config = bench.config_map("config", json!({}));
+    config["metadata"]["finalizers"] = json!(["a/b"]);
+    bench.revision(1).phase("configuration", [config]).create().await?;
+    let text = format!(
+        "revision validation error: revision \"{}\" (1): phase \"configuration\": object /v1, Kind=ConfigMap {}/config: \
+         metadata.finalizers: Forbidden: must be empty",
+        bench.name(1),
+        bench.namespace
+    );
+    bench.message(1, "Progressing", &text).await?;
+    assert!(bench.config_maps().get_opt("config").await?.is_none());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_paused_extension_is_left_alone() -> Result<()> {
+    let bench = Bench::new("paused").await?;
+    bench.extension(json!({})).await?;
+    bench.revision(1).phase("configuration", [bench.config_map("config", json!({"a": "1"}))]).create().await?;
+    bench.succeeded(1).await?;
+    bench.extension(json!({"olm.operatorframework.io/paused": "true"})).await?;
+    bench.patch(&bench.config_maps(), "config", json!({"data": {"a": "by hand"}})).await?;
+    bench.reason(1, "Progressing", "True", "RollingOut").await?;
+    assert_eq!(bench.config_maps().get("config").await?.data["data"]["a"], "by hand");
+    bench.extension(json!({})).await?;
+    Wait::new(&bench.config_maps(), "config").until("healed", |found| found.data["data"]["a"] == "1").await?;
+    bench.succeeded(1).await?;
+    Ok(())
+}
