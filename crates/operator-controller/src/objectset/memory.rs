@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use kube::ResourceExt;
 use olm_api::ClusterObjectSet;
 use olm_core::ObjectKey;
+use olm_rollout::PhaseDigest;
 use olm_rollout::probe::Probe;
 
 use super::content::{Content, Inventory};
@@ -36,6 +37,7 @@ pub(super) struct Known {
     pub(super) inventory: Arc<Inventory>,
     pub(super) probes: Arc<Vec<Probe>>,
     pub(super) content: Option<Arc<Content>>,
+    pub(super) digests: Vec<PhaseDigest>,
     invalid: Option<String>,
     secrets: Vec<(Place, Edition, bool)>,
     touched: u64,
@@ -46,6 +48,7 @@ impl Known {
         Self {
             inventory: Arc::clone(&content.inventory),
             probes: Arc::new(content.probes.clone()),
+            digests: content.digests.clone(),
             invalid: content.invalid.clone(),
             secrets: content
                 .secrets
