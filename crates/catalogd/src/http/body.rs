@@ -238,6 +238,22 @@ impl Compressed {
     }
 }
 
+/// Compresses bytes in memory.
+///
+/// # Errors
+/// When the encoder cannot be made.
+pub(crate) fn compress_all(bytes: &[u8], encoding: Encoding) -> io::Result<Bytes> {
+    match encoding {
+        Encoding::Identity => Ok(Bytes::copy_from_slice(bytes)),
+        Encoding::Gzip => {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            encoder.write_all(bytes)?;
+            encoder.finish().map(Bytes::from)
+        }
+        Encoding::Zstd => zstd::bulk::compress(bytes, ON_THE_FLY_ZSTD).map(Bytes::from),
+    }
+}
+
 /// The fastest level that is still denser than gzip.
 const ON_THE_FLY_ZSTD: i32 = 1;
 

@@ -11,6 +11,7 @@ mod conditions;
 mod encoding;
 mod metas;
 mod metrics;
+mod packages;
 mod range;
 mod respond;
 mod routes;
@@ -48,13 +49,14 @@ pub struct Catalogs {
     store: Store,
     endpoints: Endpoints,
     cache: Cache,
+    summaries: packages::Summaries,
 }
 
 impl Catalogs {
     /// Serves what `store` serves.
     #[must_use]
     pub fn new(store: Store, endpoints: Endpoints) -> Self {
-        Self { store, endpoints, cache: Cache::new(CACHE_BYTES) }
+        Self { store, endpoints, cache: Cache::new(CACHE_BYTES), summaries: packages::Summaries::default() }
     }
 
     /// Answers one request. The body of the request is read only where the endpoint takes one.
@@ -63,14 +65,14 @@ impl Catalogs {
         B: http_body::Body,
     {
         let (head, _body) = request.into_parts();
-        let mut response = self.find(&head);
+        let mut response = self.find(&head).await;
         if head.method == Method::HEAD {
             *response.body_mut() = without_body(&mut response);
         }
         response
     }
 
-    fn find(&self, head: &http::request::Parts) -> Response<Body> {
+    async fn find(&self, head: &http::request::Parts) -> Response<Body> {
         let (name, endpoint) = match routes::route(head.uri.path()) {
             Route::Catalog(name, endpoint) => (name, endpoint),
             Route::Nothing => return respond::no_such_page(),
@@ -104,7 +106,15 @@ impl Catalogs {
                     metas::answer(&head.method, &head.headers, &served, &filter, &self.cache)
                 }
             },
-            Endpoint::Packages | Endpoint::Graphql => respond::no_such_page(),
+            Endpoint::Packages => match served() {
+                Some(served) => {
+                    let (store, summaries) = (&self.store, &self.summaries);
+                    packages::answer(&head.method, &head.headers, &served, store, summaries, &self.cache)
+                        .await
+                }
+                None => respond::no_content(),
+            },
+            Endpoint::Graphql => respond::no_such_page(),
         }
     }
 }

@@ -222,6 +222,35 @@ async fn several_ranges_come_as_one_multipart_body() {
 }
 
 #[tokio::test]
+async fn packages_are_summed_up() {
+    let bench = bench();
+    let lines = [
+        r#"{"schema":"olm.package","name":"b","defaultChannel":"stable","icon":{"base64data":"AAAA","mediatype":"image/png"}}"#,
+        r#"{"schema":"olm.channel","package":"b","name":"stable","entries":[{"name":"b.v1"},{"name":"b.v2","replaces":"b.v1"},{"name":"b.v9","skips":["b.v2"]}]}"#,
+        r#"{"schema":"olm.channel","package":"b","name":"next","entries":[{"name":"b.v10"}]}"#,
+        r#"{"schema":"olm.channel","package":"b","name":"odd","entries":"none"}"#,
+        r#"{"schema":"olm.bundle","package":"b","name":"b.v9","properties":[{"type":"olm.package","value":{"packageName":"b","version":"9.0.0"}},{"type":"olm.gvk","value":{"group":"g","version":"v1","kind":"K"}},{"type":"olm.gvk","value":7}]}"#,
+        r#"{"schema":"olm.bundle","package":"b","name":"b.v10","properties":[{"type":"olm.package","value":{"packageName":"b","version":"10.0.0-rc.1"}}]}"#,
+        r#"{"schema":"olm.deprecations","package":"b","entries":[{"reference":{"schema":"olm.package"},"message":"old"},{"reference":{"schema":"olm.channel","name":"next"},"message":"not ready"}]}"#,
+        r#"{"schema":"olm.bundle","package":"a","name":"a.v1","image":"x"}"#,
+        r#"{"schema":"custom","package":"c","name":"x"}"#,
+    ];
+    let digest = format!("sha256:{}", "c".repeat(64)).parse().unwrap();
+    let store = &bench.catalogs.store;
+    let (content, _lease) = written(store, &digest, &lines.join("\n"));
+    store
+        .publish("packs", Served { content, reference: String::new(), source: None, last_unpacked: 0 })
+        .unwrap();
+    let path = "/catalogs/packs/api/v1/packages";
+    let mut text = bench.show("GET", path, &[]).await;
+    text += &bench.show("HEAD", path, &[]).await;
+    text += &bench.show("GET", path, &[("if-none-match", &format!("\"{digest}/packages\""))]).await;
+    text += &bench.show("POST", path, &[]).await;
+    text += &bench.show("GET", "/catalogs/nothing/api/v1/packages", &[]).await;
+    insta::assert_snapshot!(text);
+}
+
+#[tokio::test]
 async fn a_filtered_answer_reads_its_own_bytes_only() {
     let bench = bench();
     let served = bench.catalogs.store.get("cat").unwrap();
