@@ -13,6 +13,7 @@ mod meta;
 mod package;
 pub mod property;
 pub mod schema;
+mod summary;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod validate;
@@ -28,5 +29,8 @@ pub use package::PackageContents;
 pub use property::Property;
 pub use schema::{
     Bundle, Channel, ChannelEntry, DeprecationEntry, Deprecations, Icon, Package, Reference, RelatedImage,
+};
+pub use summary::{
+    BundleSummary, ChannelSummary, IconReference, PackageSummary, ProvidedApi, summarise, summary,
 };
 pub use validate::{file_findings, tree, validate};

@@ -292,14 +292,12 @@ impl<R: Read> Documents<R> {
     /// Goes on in YAML after the last good JSON object: white space up to one line end is skipped.
     fn fall_back(&mut self, refused: ParseError) {
         let mut skipped = 0;
-        for &byte in &self.window[self.head..self.tail] {
-            match byte {
-                b'\n' => {
-                    skipped += 1;
-                    break;
-                }
-                b' ' | b'\t' | b'\r' => skipped += 1,
-                _ => break,
+        while let Some(c) =
+            first_char(&self.window[self.head + skipped..self.tail]).filter(|c| c.is_whitespace())
+        {
+            skipped += c.len_utf8();
+            if c == '\n' {
+                break;
             }
         }
         self.consume(skipped);
@@ -412,6 +410,11 @@ impl<R: Read> Documents<R> {
     fn error_at_head(&self, message: String) -> ParseError {
         ParseError { offset: self.offset, line: self.line, message }
     }
+}
+
+/// The first character, if the bytes begin with one.
+fn first_char(bytes: &[u8]) -> Option<char> {
+    (1..=bytes.len().min(4)).find_map(|length| std::str::from_utf8(&bytes[..length]).ok()?.chars().next())
 }
 
 /// Offset of the start of line `line` (from 1).

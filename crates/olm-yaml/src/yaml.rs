@@ -10,7 +10,7 @@ use base64::{
     Engine as _, alphabet,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
-use libyaml_safer::{Error as Syntax, ErrorKind, Event, EventData, Mark, Parser, ScalarStyle};
+use libyaml_safer::{Encoding, Error as Syntax, ErrorKind, Event, EventData, Mark, Parser, ScalarStyle};
 
 use crate::{
     GoNumber, Limits, Normaliser, ParseError,
@@ -66,10 +66,9 @@ pub(crate) fn convert(
     result
 }
 
-/// When Go would have noticed: while parsing, while decoding, while converting to JSON. The earliest wins.
+/// When Go would have noticed: while decoding or while converting to JSON. The earliest wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
-    Parse,
     Decode,
     Convert,
 }
@@ -139,6 +138,10 @@ impl Sink<'_> {
         let mut source = self.input;
         let mut parser = Parser::new();
         parser.set_input_string(&mut source);
+        if !is_utf16(self.input) {
+            // else the engine takes any 0xEF at the head for a byte order mark
+            parser.set_encoding(Encoding::Utf8);
+        }
         loop {
             let event = parser.parse().map_err(|error| syntax(&error, self.input))?;
             match event.data {
@@ -272,12 +275,7 @@ impl Sink<'_> {
     fn alias(&mut self, mark: Mark, name: &str) -> Result<(), Stop> {
         let (length, key) = match self.anchors.get(name) {
             None => {
-                self.report(
-                    Phase::Parse,
-                    mark,
-                    converting(&format!("yaml: unknown anchor '{name}' referenced")),
-                );
-                (0, Key::Text(b"?".to_vec()))
+                return Err(Stop(at(mark, converting(&format!("yaml: unknown anchor '{name}' referenced")))));
             }
             Some(Anchor::Open) => {
                 self.report(
@@ -625,9 +623,13 @@ fn syntax(error: &Syntax, input: &[u8]) -> ParseError {
     ParseError { message: converting(&format!("yaml: {place}{text}")), ..found }
 }
 
+fn is_utf16(input: &[u8]) -> bool {
+    input.starts_with(b"\xFE\xFF") || input.starts_with(b"\xFF\xFE")
+}
+
 /// Why the bytes are not text, in libyaml's words, and the line.
 fn encoding_problem(input: &[u8]) -> Option<(u64, &'static str)> {
-    if input.starts_with(b"\xFE\xFF") || input.starts_with(b"\xFF\xFE") {
+    if is_utf16(input) {
         return Some((1, "incomplete UTF-16 character"));
     }
     let error = std::str::from_utf8(input).err()?;

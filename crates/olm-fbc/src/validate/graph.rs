@@ -17,7 +17,9 @@ pub(super) fn problem(entries: &[ChannelEntry]) -> Option<Shape> {
     let by_name: BTreeMap<&str, &ChannelEntry> =
         entries.iter().map(|entry| (entry.name.as_str(), entry)).collect();
     let skipped: BTreeSet<&str> = entries.iter().flat_map(|entry| &entry.skips).map(String::as_str).collect();
-    let replaced: BTreeSet<&str> = entries.iter().map(|entry| entry.replaces.as_str()).collect();
+    // an entry that replaces nothing does not name a nameless one here; below, on the walk, it does
+    let replaced = entries.iter().map(|entry| entry.replaces.as_str()).filter(|name| !name.is_empty());
+    let replaced: BTreeSet<&str> = replaced.collect();
     let heads: Vec<&str> =
         by_name.keys().copied().filter(|name| !skipped.contains(name) && !replaced.contains(name)).collect();
     let head = match heads.as_slice() {
@@ -30,7 +32,7 @@ pub(super) fn problem(entries: &[ChannelEntry]) -> Option<Shape> {
     let mut at = by_name.get(head);
     while let Some(entry) = at {
         let next = entry.replaces.as_str();
-        if next.is_empty() || skipped.contains(next) || !by_name.contains_key(next) {
+        if skipped.contains(next) || !by_name.contains_key(next) {
             break;
         }
         walked.push(next);
@@ -66,6 +68,7 @@ mod tests {
             ("1 -0", None),
             ("3 -2 -1, 2<1, 1", None),
             ("", Some(Shape::NoHead)),
+            ("<", Some(Shape::Cycle(list(" ")))),
         ];
         for (text, want) in cases {
             let entry = |text: &str| {
