@@ -42,7 +42,13 @@ pub(crate) fn convert(
     buffers: &mut Normaliser,
     limits: &Limits,
 ) -> Result<Converted, ParseError> {
-    let input = input.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(input);
+    let decoded;
+    let input = if is_utf16(input) {
+        decoded = from_utf16(input)?;
+        decoded.as_bytes()
+    } else {
+        input.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(input)
+    };
     let start = out.len();
     buffers.members.clear();
     let mut sink = Sink {
@@ -138,10 +144,8 @@ impl Sink<'_> {
         let mut source = self.input;
         let mut parser = Parser::new();
         parser.set_input_string(&mut source);
-        if !is_utf16(self.input) {
-            // else the engine takes any 0xEF at the head for a byte order mark
-            parser.set_encoding(Encoding::Utf8);
-        }
+        // else the engine takes any 0xEF at the head for a byte order mark
+        parser.set_encoding(Encoding::Utf8);
         loop {
             let event = parser.parse().map_err(|error| syntax(&error, self.input))?;
             match event.data {
@@ -627,11 +631,26 @@ fn is_utf16(input: &[u8]) -> bool {
     input.starts_with(b"\xFE\xFF") || input.starts_with(b"\xFF\xFE")
 }
 
+/// Text in UTF-16 with a byte order mark, which libyaml reads.
+fn from_utf16(input: &[u8]) -> Result<String, ParseError> {
+    let big = input.starts_with(b"\xFE\xFF");
+    let (pairs, rest) = input[2..].as_chunks::<2>();
+    let units =
+        pairs.iter().map(|pair| if big { u16::from_be_bytes(*pair) } else { u16::from_le_bytes(*pair) });
+    let text: Result<String, _> = char::decode_utf16(units).collect();
+    let problem = match text {
+        Ok(text) if rest.is_empty() => return Ok(text),
+        Ok(_) => "incomplete UTF-16 character",
+        Err(error) if (0xDC00..0xE000).contains(&error.unpaired_surrogate()) => {
+            "unexpected low surrogate area"
+        }
+        Err(_) => "expected low surrogate area",
+    };
+    Err(at(Mark::default(), converting(&format!("yaml: {problem}"))))
+}
+
 /// Why the bytes are not text, in libyaml's words, and the line.
 fn encoding_problem(input: &[u8]) -> Option<(u64, &'static str)> {
-    if is_utf16(input) {
-        return Some((1, "incomplete UTF-16 character"));
-    }
     let error = std::str::from_utf8(input).err()?;
     let (valid, rest) = input.split_at(error.valid_up_to());
     let line = memchr::memchr_iter(b'\n', valid).count() as u64 + 1;
