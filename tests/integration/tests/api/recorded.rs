@@ -1,0 +1,94 @@
+//! What the reference's schema answered, recorded, against what ours answers: every cause, word for word.
+//!
+//! The records are in the shared material, which a user of the project does not have; then this test says so and ends.
+
+use anyhow::{Context, Result};
+use olm_integration::offer;
+use olm_yaml::{Limits, yaml_to_json};
+use serde_json::{Value, json};
+
+use crate::catalog::{base, catalogs};
+use crate::{cluster, report};
+
+/// The recorded answer is the mutating webhook's doing (it writes an empty spec); here is no webhook (decision 14) and the schema
+/// says `spec: Required value`, which `catalog::everything_else` asserts.
+const ONLY_WITH_WEBHOOK: &str = "no spec";
+
+#[tokio::test]
+async fn catalogs_are_answered_as_recorded() -> Result<()> {
+    let Some(folder) = olm_kit::shared_material() else {
+        println!("SKIPPED: the recorded behaviour (../shared or OLM_SHARED) is absent");
+        return Ok(());
+    };
+    let path = folder.join("reference-behaviour/scenarios/api-cc-set.yaml");
+    let yaml = std::fs::read(&path).with_context(|| path.display().to_string())?;
+    let mut bytes = Vec::new();
+    yaml_to_json(&yaml, &mut bytes, &Limits::default())?;
+    let record: Value = serde_json::from_slice(&bytes)?;
+    let cases = record.pointer("/input/steps/0/api-cases").and_then(Value::as_array).context("no cases")?;
+    let answers = record
+        .pointer("/outcome/standard and experimental/steps/0/result")
+        .and_then(Value::as_array)
+        .context("no answers")?;
+    assert_eq!(cases.len(), answers.len());
+
+    let (_, client) = cluster().await?;
+    let api = catalogs(&client);
+    let mut wrong = Vec::new();
+    for (case, answer) in cases.iter().zip(answers) {
+        let name = case["case"].as_str().context("a case without name")?;
+        assert_eq!(case["case"], answer["case"]);
+        if name == ONLY_WITH_WEBHOOK {
+            continue;
+        }
+        let told = |cause: &Value| {
+            let text = |key: &str| cause[key].as_str().unwrap_or_default().to_owned();
+            (text("field"), text("message"))
+        };
+        let skipped =
+            |(_, message): &(String, String)| !message.contains("some validation rules were not checked");
+        let causes = answer["result"]["causes"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let want: Vec<_> = causes.iter().map(told).filter(skipped).collect();
+        let got = offer(&api, wanted(case)).await?.err().unwrap_or_default();
+        if want != got {
+            wrong.push(format!("{name}: recorded {want:?}, but {got:?}"));
+        }
+    }
+    report(cases.len() - 1, &wrong)
+}
+
+/// The object of a recorded case: arguments first, then the patch.
+fn wanted(case: &Value) -> Value {
+    let mut object = base();
+    for (argument, place) in [
+        ("ref", "/spec/source/image/ref"),
+        ("poll", "/spec/source/image/pollIntervalMinutes"),
+        ("availability", "/spec/availabilityMode"),
+        ("priority", "/spec/priority"),
+    ] {
+        let Some(value) = case["args"].get(argument) else { continue };
+        let value = if value == "${REPEAT:a:1001}" { json!("a".repeat(1001)) } else { value.clone() };
+        object = olm_integration::with(object, &[(place, value)]);
+    }
+    if let Some(patch) = case.get("patch") {
+        merge(&mut object, patch);
+    }
+    object
+}
+
+/// A JSON merge patch.
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(members) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    for (key, value) in members {
+        if value.is_null() {
+            if let Some(object) = target.as_object_mut() {
+                object.remove(key);
+            }
+        } else {
+            merge(&mut target[key], value);
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! The parts of olm-runtime that only an apiserver can prove.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use axum::body::Body;
+use http_body_util::BodyExt;
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
+use k8s_openapi::api::events::v1::Event;
+use kube::Resource;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
+use olm_api::{ClusterCatalog, Condition, ConditionStatus, condition, reason};
+use olm_runtime::apply::{self, Apply, FieldConflict, Refusal};
+use olm_runtime::events::{Events, Happening};
+use olm_runtime::leader::{self, Election, Timing};
+use olm_runtime::metrics::{KubeReviews, Metrics, router};
+use olm_runtime::{Shutdown, client, write_status};
+use serde_json::json;
+use tower::ServiceExt;
+
+use crate::{catalog, cluster};
+
+const QUICK: Timing = Timing {
+    lease: Duration::from_secs(3),
+    renew: Duration::from_secs(2),
+    retry: Duration::from_millis(100),
+};
+/// How long a busy machine may take; the tests end as soon as the event is there.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn one_leader_at_a_time() -> Result<()> {
+    let (cluster, client) = cluster().await?;
+    let namespace = cluster.namespace("leader").await?;
+    let metrics = Metrics::new();
+    let never = Shutdown::new();
+    let election = |identity: &str, timing: Timing| Election {
+        name: "lock".to_owned(),
+        namespace: namespace.clone(),
+        identity: identity.to_owned(),
+        timing,
+    };
+    let leases: Api<Lease> = Api::namespaced(client.clone(), &namespace);
+    let holder = || async {
+        let spec = leases.get("lock").await?.spec.unwrap_or_default();
+        anyhow::Ok((spec.holder_identity.unwrap_or_default(), spec.lease_transitions.unwrap_or_default()))
+    };
+
+    // a long lease: the second can only get it because the first gives it back
+    let long = Timing { lease: Duration::from_secs(3600), ..QUICK };
+    let first = leader::acquire(client.clone(), election("first", long), &metrics, &never)
+        .await
+        .context("stopped")?;
+    assert_eq!(holder().await?, ("first".to_owned(), 0));
+    assert!(metrics.classic().contains("leader_election_master_status{name=\"lock\"} 1\n"));
+    let stop = Shutdown::new();
+    let waiting = tokio::spawn({
+        let (client, election, metrics, stop) =
+            (client.clone(), election("never", long), Metrics::new(), stop.clone());
+        async move { leader::acquire(client, election, &metrics, &stop).await.is_none() }
+    });
+    stop.cancel();
+    assert!(waiting.await?, "asked to stop while waiting");
+    let second = tokio::spawn({
+        let (client, election, never) = (client.clone(), election("second", QUICK), never.clone());
+        async move { leader::acquire(client, election, &Metrics::new(), &never).await }
+    });
+    assert_eq!(holder().await?.0, "first");
+    first.release().await;
+    assert!(metrics.classic().contains("leader_election_master_status{name=\"lock\"} 0\n"));
+    let second = tokio::time::timeout(PATIENCE, second).await??.context("stopped")?;
+    assert_eq!(holder().await?, ("second".to_owned(), 1));
+
+    // someone else takes it by force: the leader must notice
+    let mut lease = leases.get("lock").await?;
+    let spec = lease.spec.as_mut().context("no spec")?;
+    spec.holder_identity = Some("thief".to_owned());
+    spec.lease_duration_seconds = Some(1);
+    let stolen = loop {
+        match leases.replace("lock", &PostParams::default(), &lease).await {
+            Ok(lease) => break lease,
+            // the leader renewed in between
+            Err(error) if apply::classify(&error) == Refusal::Conflict => {
+                lease.metadata.resource_version = leases.get("lock").await?.metadata.resource_version;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    };
+    assert_eq!(stolen.spec.and_then(|spec| spec.holder_identity).as_deref(), Some("thief"));
+    tokio::time::timeout(PATIENCE, second.lost().cancelled()).await?;
+    second.release().await;
+
+    // the thief does not renew: the next process takes over when the lease has run out
+    let third = leader::acquire(client.clone(), election("third", QUICK), &metrics, &never);
+    let third = tokio::time::timeout(PATIENCE, third).await?.context("stopped")?;
+    assert_eq!(holder().await?.0, "third");
+    third.release().await;
+    assert_eq!(holder().await?.0, "");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_status_is_written_once_and_never_over_a_newer_object() -> Result<()> {
+    let (_, client) = cluster().await?;
+    let api: Api<ClusterCatalog> = Api::all(client.clone());
+    let name = olm_kit::unique("status");
+    let object = olm_integration::with(
+        catalog::base(),
+        &[("/metadata/name", json!(name)), ("/spec/availabilityMode", json!("Unavailable"))],
+    );
+    let stored = api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    let now = k8s_openapi::jiff::Timestamp::from_second(1_700_000_000)?;
+    let mut status = olm_api::ClusterCatalogStatus::default();
+    assert!(
+        write_status(&api, &stored, status.clone(), "test").await?.is_none(),
+        "an empty status is not written"
+    );
+
+    let progressing = Condition::new(
+        condition::PROGRESSING,
+        ConditionStatus::True,
+        reason::RETRYING,
+        "first",
+        Some(1),
+        now,
+    );
+    condition::set(&mut status.conditions, progressing);
+    let written = write_status(&api, &stored, status.clone(), "test").await?.context("not written")?;
+    assert_eq!(written.status.as_ref(), Some(&status), "what comes back is what was sent");
+    let managers: Vec<_> =
+        written.metadata.managed_fields.iter().flatten().filter_map(|it| it.manager.as_deref()).collect();
+    assert!(managers.contains(&"test"), "{managers:?}");
+    assert!(
+        write_status(&api, &written, status.clone(), "test").await?.is_none(),
+        "the same is not written again"
+    );
+
+    // the object that was read first is old by now
+    status.conditions[0].message = "second".to_owned();
+    let conflict = write_status(&api, &stored, status.clone(), "test").await.err().context("no error")?;
+    assert!(conflict.is_conflict(), "{conflict}");
+    assert!(
+        conflict.to_string().starts_with("error updating status: Operation cannot be fulfilled on "),
+        "{conflict}"
+    );
+
+    api.delete(&name, &DeleteParams::default()).await?;
+    let gone = write_status(&api, &written, status, "test").await.err().context("no error")?;
+    assert!(gone.is_gone(), "{gone}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn apply_and_its_refusals() -> Result<()> {
+    let (cluster, client) = cluster().await?;
+    let namespace = cluster.namespace("apply").await?;
+    let resource = ApiResource::erase::<ConfigMap>(&());
+    let api = apply::api(&client, &resource, Some(&namespace));
+    let config = |value: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"key": value}});
+    let ours = Apply { manager: "ours", force: false, dry_run: false };
+
+    Apply { dry_run: true, ..ours }.object(&api, "a", &config("1")).await?;
+    let missing = api.get("a").await.err().context("a dry run stored something")?;
+    assert_eq!(apply::classify(&missing), Refusal::NotFound);
+    assert_eq!(apply::message(&missing), "configmaps \"a\" not found");
+
+    let first = ours.object(&api, "a", &config("1")).await?;
+    let again = ours.object(&api, "a", &config("1")).await?;
+    assert_eq!(first.metadata.resource_version, again.metadata.resource_version, "the same writes nothing");
+
+    let theirs = Apply { manager: "theirs", ..ours };
+    let conflict = theirs.object(&api, "a", &config("2")).await.err().context("no conflict")?;
+    assert_eq!(apply::classify(&conflict), Refusal::Conflict);
+    let want = FieldConflict { manager: "ours".to_owned(), field: ".data.key".to_owned() };
+    assert_eq!(apply::field_conflicts(&conflict), [want]);
+    let forced = Apply { force: true, ..theirs }.object(&api, "a", &config("2")).await?;
+    assert_eq!(forced.data["data"]["key"], "2");
+
+    let object: DynamicObject = serde_json::from_value(config("3"))?;
+    let exists = apply::create(&api, &object, "ours").await.err().context("created twice")?;
+    assert_eq!(apply::classify(&exists), Refusal::AlreadyExists);
+    let invalid = config("4").as_object().cloned().map(|mut it| {
+        it.insert("data".to_owned(), json!({"a/b": "c"}));
+        it
+    });
+    let invalid = ours.object(&api, "a", &invalid).await.err().context("accepted")?;
+    assert_eq!(apply::classify(&invalid), Refusal::Invalid);
+    Ok(())
+}
+
+#[tokio::test]
+async fn metrics_are_for_who_may_see_them() -> Result<()> {
+    let (cluster, client) = cluster().await?;
+    let namespace = cluster.namespace("metrics").await?;
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &namespace);
+    let mut tokens = Vec::new();
+    for name in ["allowed", "denied"] {
+        let account = serde_json::from_value(json!({"metadata": {"name": name}}))?;
+        accounts.create(&PostParams::default(), &account).await?;
+        let request: TokenRequest = serde_json::from_value(json!({"spec": {"audiences": []}}))?;
+        let answer = accounts.create_token_request(name, &PostParams::default(), &request).await?;
+        tokens.push(answer.status.and_then(|status| status.token).context("no token")?);
+    }
+    cluster
+        .apply(&format!(
+            "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {{name: {namespace}}}\nrules: [{{nonResourceURLs: [/metrics], verbs: [get]}}]\n---\n\
+             apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {{name: {namespace}}}\nroleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {namespace}}}\nsubjects: [{{kind: ServiceAccount, name: allowed, namespace: {namespace}}}]\n"
+        ))
+        .await?;
+    let metrics = Metrics::new();
+    let counted = client::connect(Some(&cluster.kubeconfig()), &metrics).await?;
+    let router = router(metrics, KubeReviews(counted));
+    let get = |token: String| {
+        let router = router.clone();
+        async move {
+            let request =
+                axum::http::Request::get("/metrics").header("authorization", format!("Bearer {token}"));
+            let answer = router.oneshot(request.body(Body::empty())?).await?;
+            let status = answer.status().as_u16();
+            let body = answer.into_body().collect().await.map_err(|error| anyhow!("{error}"))?.to_bytes();
+            anyhow::Ok((status, String::from_utf8(body.to_vec())?))
+        }
+    };
+    // the authorizer learns of new rules through a watch
+    let allowed = tokio::time::timeout(PATIENCE, async {
+        loop {
+            let review = json!({"spec": {
+                "user": format!("system:serviceaccount:{namespace}:allowed"),
+                "nonResourceAttributes": {"path": "/metrics", "verb": "get"}
+            }});
+            let reviews: Api<k8s_openapi::api::authorization::v1::SubjectAccessReview> =
+                Api::all(client.clone());
+            let answer = reviews.create(&PostParams::default(), &serde_json::from_value(review)?).await?;
+            if answer.status.is_some_and(|status| status.allowed) {
+                return anyhow::Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    allowed.await??;
+    let (status, body) = get(tokens[0].clone()).await?;
+    assert_eq!(status, 200, "{body}");
+    assert!(
+        body.contains("rest_client_requests_total{code=\"201\","),
+        "our own requests are counted: {body}"
+    );
+    let denied = format!("Authorization denied for user system:serviceaccount:{namespace}:denied\n");
+    assert_eq!(get(tokens[1].clone()).await?, (403, denied));
+    assert_eq!(get("wrong".to_owned()).await?, (401, "Unauthorized\n".to_owned()));
+    Ok(())
+}
+
+#[tokio::test]
+async fn events_appear_once() -> Result<()> {
+    let (_, client) = cluster().await?;
+    let api: Api<ClusterCatalog> = Api::all(client.clone());
+    let name = olm_kit::unique("events");
+    let object = olm_integration::with(
+        catalog::base(),
+        &[("/metadata/name", json!(name)), ("/spec/availabilityMode", json!("Unavailable"))],
+    );
+    let stored = api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    let events = Events::new(client.clone(), "catalogd", Some("pod".to_owned()));
+    let happening = Happening { warning: true, reason: "PullFailed", action: "Pull", note: "no such image" };
+    for _ in 0..3 {
+        events.publish(&stored.object_ref(&()), happening.clone()).await;
+    }
+    // events of cluster-scoped objects live in `default`
+    let list = Api::<Event>::namespaced(client, "default").list(&ListParams::default()).await?;
+    let about: Vec<_> = list
+        .iter()
+        .filter(|event| event.regarding.as_ref().and_then(|it| it.name.as_ref()) == Some(&name))
+        .collect();
+    assert_eq!(about.len(), 1);
+    assert_eq!(about[0].note.as_deref(), Some("no such image"));
+    assert_eq!((about[0].type_.as_deref(), about[0].series.as_ref()), (Some("Warning"), None));
+    api.delete(&name, &DeleteParams::default()).await?;
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! What kubectl shows of the API: columns and explanations.
+
+use anyhow::Result;
+
+use crate::cluster;
+
+fn kubectl(cluster: &olm_kit::Cluster, arguments: &[&str]) -> Result<String> {
+    let output = cluster.kubectl()?.args(arguments).output()?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+#[tokio::test]
+async fn columns() -> Result<()> {
+    let (cluster, client) = cluster().await?;
+    // there must be one object, or kubectl prints no header
+    for (plural, kind, spec, want) in [
+        (
+            "clusterextensions",
+            "ClusterExtension",
+            r#"{namespace: default, source: {sourceType: Catalog, catalog: {packageName: demo}}}"#,
+            "NAME INSTALLED BUNDLE VERSION INSTALLED PROGRESSING AGE",
+        ),
+        (
+            "clustercatalogs",
+            "ClusterCatalog",
+            r#"{availabilityMode: Unavailable, source: {type: Image, image: {ref: "quay.io/a/b:c"}}}"#,
+            "NAME LASTUNPACKED SERVING AGE",
+        ),
+        (
+            "clusterobjectsets",
+            "ClusterObjectSet",
+            "{lifecycleState: Archived, revision: 1, collisionProtection: Prevent}",
+            "NAME AVAILABLE PROGRESSING AGE",
+        ),
+    ] {
+        let name = olm_kit::unique("columns");
+        let text = format!(
+            "apiVersion: olm.operatorframework.io/v1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {spec}"
+        );
+        cluster.apply(&text).await?;
+        let table = kubectl(cluster, &["get", plural, &name])?;
+        let header: Vec<&str> = table.lines().next().unwrap_or_default().split_whitespace().collect();
+        assert_eq!(header.join(" "), want);
+        let api = olm_integration::api(&client, kind, plural);
+        api.delete(&name, &kube::api::DeleteParams::default()).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn explanations() -> Result<()> {
+    let (cluster, _) = cluster().await?;
+    for (path, want) in [
+        ("clusterextension.spec.source.catalog.version", "1.2.3 - 2.3.4"),
+        ("clustercatalog.spec.source.image.ref", "quay.io/operatorhubio/catalog:latest"),
+        ("clusterobjectset.spec.phases.objects.ref.key", "1 to 253 characters"),
+        ("clusterextension.status.conditions.reason", "CamelCase"),
+    ] {
+        let text = kubectl(cluster, &["explain", path])?;
+        assert!(text.contains(want), "{path}:\n{text}");
+    }
+    Ok(())
+}
