@@ -260,7 +260,7 @@ mod tests {
             ),
             (
                 json!({"spec": {"install": {"spec": {"deployments": [run_as]}}}}),
-                Level::Error,
+                Level::Warning,
                 "missing-account",
             ),
             (json!({"spec": {"install": {"spec": {"deployments": [run_as]}}}}), Level::Error, "no-image"),
