@@ -4,6 +4,7 @@
 //! bundle or a typed refusal, always with a `Report` that says of every bundle which rule kept or dropped it.
 //! Nothing here knows where a catalog came from, reads a clock, or talks to anything (rules: resolution §4).
 
+mod dependencies;
 mod deprecations;
 mod error;
 mod fallback;
@@ -14,6 +15,7 @@ mod request;
 mod resolve;
 pub mod scenario;
 
+pub use dependencies::{DependencyFacts, DependencyReport, InstalledPackage, Provider, Unmet, dependencies};
 pub use deprecations::{DeprecationState, Deprecations, deprecation_source, deprecations};
 pub use error::{Asked, ResolveError, Retry};
 pub use fallback::{Fallback, FallbackFacts, WhyRetry, fallback};

@@ -412,7 +412,7 @@ fn describe_edge(graph: &PackageGraph, bundle: BundleIndex, edge: Edge, installe
             let range = graph
                 .places(bundle)
                 .find(|(place, entry)| *place == edge.channel && entry.skip_range.is_some())
-                .and_then(|(_, entry)| entry.skip_range.as_ref())
+                .and_then(|(_, entry)| entry.skip_range.map(|range| graph.range(range)))
                 .map(ToString::to_string)
                 .unwrap_or_default();
             format!("its skipRange {range} covers {installed} in channel {channel}")

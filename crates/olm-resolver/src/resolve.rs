@@ -8,7 +8,7 @@ use std::sync::Arc;
 use olm_core::{BundleName, CatalogName, ChannelName, ImageRef, PackageName, VersionRelease, go_quote};
 
 use crate::error::{Asked, ResolveError};
-use crate::graph::{BundleIndex, ChannelIndex, Edge, EdgeKind, Origin, PackageGraph};
+use crate::graph::{BundleIndex, ChannelIndex, Edge, EdgeKind, Leaving, PackageGraph};
 use crate::report::{Candidate, CatalogOutcome, CatalogReport, Report, Verdict, Via};
 use crate::request::{CatalogSource, Policy, Request};
 
@@ -132,24 +132,20 @@ pub(crate) struct Rules<'a> {
     graph: &'a PackageGraph,
     /// `None` means all.
     channels: Option<Vec<ChannelIndex>>,
-    folded: Option<olm_core::Version>,
-    installed_name: Option<crate::graph::NameId>,
+    /// Edges that leave the installed bundle.
+    leaving: Option<Leaving<'a>>,
 }
 
 impl<'a> Rules<'a> {
     pub(crate) fn new(request: &'a Request, graph: &'a PackageGraph) -> Self {
-        let channels = (!request.channels.is_empty())
+        let channels: Option<Vec<ChannelIndex>> = (!request.channels.is_empty())
             .then(|| request.channels.iter().filter_map(|name| graph.find_channel(name.as_str())).collect());
-        Self {
-            request,
-            graph,
-            channels,
-            folded: request.installed.as_ref().map(|installed| installed.version.folded()),
-            installed_name: request
-                .installed
-                .as_ref()
-                .and_then(|installed| graph.name_id(installed.name.as_str())),
-        }
+        let asked = |channel: ChannelIndex| channels.as_ref().is_none_or(|asked| asked.contains(&channel));
+        // build metadata plays no part in ranges, so the version will do without the release folded in
+        let leaving = request.installed.as_ref().map(|installed| {
+            Leaving::new(graph, graph.name_id(installed.name.as_str()), &installed.version.version, asked)
+        });
+        Self { request, graph, channels, leaving }
     }
 
     pub(crate) fn asked(&self, channel: ChannelIndex) -> bool {
@@ -166,10 +162,6 @@ impl<'a> Rules<'a> {
             (Some(range), Ok(version)) => range.contains(&version.version),
             (Some(_), Err(_)) => false,
         }
-    }
-
-    fn origin(&self) -> Origin<'_> {
-        Origin { name: self.installed_name, version: self.folded.as_ref() }
     }
 
     /// The rule that keeps or drops one bundle.
@@ -189,7 +181,8 @@ impl<'a> Rules<'a> {
         if version == Some(&installed.version) {
             return Verdict::Kept(Via::Installed);
         }
-        let edge = self.graph.edge_from(self.origin(), bundle, |channel| self.asked(channel));
+        let edge =
+            self.leaving.as_ref().and_then(|leaving| leaving.edge_to(bundle, |channel| self.asked(channel)));
         match (edge, self.request.policy) {
             (Some(edge), _) if edge_holds(edge, version, &installed.version) => {
                 Verdict::Kept(Via::Edge(edge))

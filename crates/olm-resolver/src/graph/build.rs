@@ -1,13 +1,13 @@
 //! From what a catalog says to a graph. Bad pieces are left out and reported, the rest stays usable.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use olm_core::{Range, Version, VersionRelease, go_quote};
 use olm_fbc::property;
 
 use super::{
-    Bundle, BundleIndex, Channel, ChannelIndex, DeprecatedScope, Entry, Finding, GvkRef, NameId,
-    PackageGraph, Property,
+    Bundle, BundleIndex, Channel, ChannelIndex, DeprecatedScope, Edge, EdgeKind, Entry, Finding, Followers,
+    GvkRef, NameId, PackageGraph, Property, RangeId,
 };
 
 /// A package in plain values, before anything is parsed.
@@ -128,6 +128,7 @@ impl GraphDraft {
             .filter_map(|(at, name)| Some((name.as_str(), BundleIndex(number(at)?))))
             .collect();
         let mut places: Vec<Vec<(ChannelIndex, u32)>> = vec![Vec::new(); bundles.len()];
+        let mut ranges = Ranges::default();
         let mut built_channels = Vec::with_capacity(channels.len());
         for (at, channel) in channels.values().enumerate() {
             let Some(at) = number(at) else { break };
@@ -142,18 +143,15 @@ impl GraphDraft {
                 if bundle.is_none() {
                     report(place(), "has no bundle of that name".to_owned());
                 }
-                let skip_range = if entry.skip_range.is_empty() {
-                    None
-                } else {
-                    match Range::blang(&entry.skip_range) {
-                        Ok(range) => Some(Box::new(range)),
-                        Err(error) => {
-                            let hint = error.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
-                            let range = go_quote(&entry.skip_range);
-                            report(place(), format!("invalid skipRange {range}: {error}{hint}"));
+                let skip_range = match entry.skip_range.as_str() {
+                    "" => None,
+                    text => match ranges.id(text) {
+                        Ok(range) => Some(range),
+                        Err(why) => {
+                            report(place(), why.clone());
                             None
                         }
-                    }
+                    },
                 };
                 if entry.skips.iter().any(String::is_empty) {
                     report(place(), "skips an empty name".to_owned());
@@ -195,6 +193,7 @@ impl GraphDraft {
             });
         }
 
+        let followers = followers(names.len(), &built_channels);
         let mut order: Vec<BundleIndex> =
             (0..built.len()).filter_map(|at| number(at).map(BundleIndex)).collect();
         // stable, so that equal versions stay in the order of their names
@@ -213,6 +212,8 @@ impl GraphDraft {
             channels: built_channels.into(),
             bundles: built.into(),
             order: order.into(),
+            followers,
+            ranges: ranges.parsed.into(),
             deprecations: self
                 .deprecations
                 .into_iter()
@@ -221,6 +222,59 @@ impl GraphDraft {
             findings: findings.into(),
         }
     }
+}
+
+/// Distinct skipRanges; the same text is parsed once.
+#[derive(Default)]
+struct Ranges {
+    known: HashMap<String, Result<RangeId, String>>,
+    parsed: Vec<Range>,
+}
+
+impl Ranges {
+    fn id(&mut self, text: &str) -> Result<RangeId, &String> {
+        if !self.known.contains_key(text) {
+            let id = match (Range::blang(text), number(self.parsed.len())) {
+                (Ok(range), Some(id)) => {
+                    self.parsed.push(range);
+                    Ok(RangeId(id))
+                }
+                (Ok(_), None) => Err("there are too many skipRanges".to_owned()),
+                (Err(error), _) => {
+                    let hint = error.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
+                    Err(format!("invalid skipRange {}: {error}{hint}", go_quote(text)))
+                }
+            };
+            self.known.insert(text.to_owned(), id);
+        }
+        self.known[text].as_ref().copied()
+    }
+}
+
+/// For each name, who replaces or skips it.
+fn followers(names: usize, channels: &[Channel]) -> Box<[Followers]> {
+    let mut followers: Vec<Vec<(BundleIndex, Edge)>> = vec![Vec::new(); names];
+    for (at, channel) in channels.iter().enumerate() {
+        let Some(channel_index) = number(at).map(ChannelIndex) else { break };
+        for entry in &channel.entries {
+            let Some(bundle) = entry.bundle else { continue };
+            let edge = |kind| (bundle, Edge { kind, channel: channel_index });
+            if let Some(name) = entry.replaces {
+                followers[name.0 as usize].push(edge(EdgeKind::Replaces));
+            }
+            for name in &entry.skips {
+                followers[name.0 as usize].push(edge(EdgeKind::Skips));
+            }
+        }
+    }
+    followers
+        .into_iter()
+        .map(|mut list| {
+            list.sort_unstable();
+            list.dedup();
+            list.into()
+        })
+        .collect()
 }
 
 fn number(at: usize) -> Option<u32> {

@@ -9,6 +9,8 @@ mod contents;
 
 pub use build::{BundleDraft, ChannelDraft, EntryDraft, GraphDraft, ReleaseField};
 
+use std::cell::Cell;
+
 use olm_core::{Range, Version, VersionRelease};
 
 use crate::request::Installed;
@@ -25,6 +27,13 @@ pub struct ChannelIndex(pub(crate) u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NameId(pub(crate) u32);
 
+/// Number of a distinct skipRange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct RangeId(pub(crate) u32);
+
+/// Who follows one name, and by which edge.
+pub(crate) type Followers = Box<[(BundleIndex, Edge)]>;
+
 /// A package's bundles, channels and edges.
 #[derive(Debug, Default)]
 pub struct PackageGraph {
@@ -38,6 +47,10 @@ pub struct PackageGraph {
     pub(crate) bundles: Box<[Bundle]>,
     /// All bundles, best first: undeprecated, then version and release descending, then name.
     pub(crate) order: Box<[BundleIndex]>,
+    /// For each name, who replaces or skips it: (bundle, edge), sorted.
+    pub(crate) followers: Box<[Followers]>,
+    /// The distinct skipRanges; entries share them, because channels mostly repeat each other.
+    pub(crate) ranges: Box<[Range]>,
     pub(crate) deprecations: Box<[(DeprecatedScope, Box<str>)]>,
     pub(crate) findings: Box<[Finding]>,
 }
@@ -56,7 +69,7 @@ pub(crate) struct Entry {
     pub(crate) bundle: Option<BundleIndex>,
     pub(crate) replaces: Option<NameId>,
     pub(crate) skips: Box<[NameId]>,
-    pub(crate) skip_range: Option<Box<Range>>,
+    pub(crate) skip_range: Option<RangeId>,
 }
 
 #[derive(Debug)]
@@ -260,7 +273,7 @@ impl PackageGraph {
             bundle: entry.bundle,
             replaces: entry.replaces.map(|name| self.name(name)),
             skips: entry.skips.iter().map(|&name| self.name(name)).collect(),
-            skip_range: entry.skip_range.as_deref(),
+            skip_range: entry.skip_range.map(|range| self.range(range)),
         })
     }
 
@@ -288,23 +301,29 @@ impl PackageGraph {
         asked: impl Fn(ChannelIndex) -> bool,
     ) -> Option<Edge> {
         let folded = installed.version.folded();
-        self.edge_from(
-            Origin { name: self.name_id(installed.name.as_str()), version: Some(&folded) },
-            to,
-            asked,
-        )
-    }
-
-    pub(crate) fn edge_from(
-        &self,
-        from: Origin<'_>,
-        to: BundleIndex,
-        asked: impl Fn(ChannelIndex) -> bool,
-    ) -> Option<Edge> {
+        let origin = Origin { name: self.name_id(installed.name.as_str()), version: Some(&folded) };
         self.places(to)
             .filter(|&(channel, _)| asked(channel))
-            .filter_map(|(channel, entry)| Some(Edge { kind: entry.follows(from)?, channel }))
+            .filter_map(|(channel, entry)| Some(Edge { kind: self.follows(entry, origin)?, channel }))
             .min()
+    }
+
+    /// How an entry may follow, the plainest word first.
+    pub(crate) fn follows(&self, entry: &Entry, from: Origin<'_>) -> Option<EdgeKind> {
+        if let Some(name) = from.name {
+            if entry.replaces == Some(name) {
+                return Some(EdgeKind::Replaces);
+            }
+            if entry.skips.contains(&name) {
+                return Some(EdgeKind::Skips);
+            }
+        }
+        let range = self.range(entry.skip_range?);
+        from.version.is_some_and(|version| range.contains(version)).then_some(EdgeKind::SkipRange)
+    }
+
+    pub(crate) fn range(&self, id: RangeId) -> &Range {
+        &self.ranges[id.0 as usize]
     }
 
     pub(crate) fn places(&self, bundle: BundleIndex) -> impl Iterator<Item = (ChannelIndex, &Entry)> {
@@ -332,19 +351,53 @@ impl PackageGraph {
     }
 }
 
-impl Entry {
-    /// How this entry may follow, the plainest word first.
-    pub(crate) fn follows(&self, from: Origin<'_>) -> Option<EdgeKind> {
-        if let Some(name) = from.name {
-            if self.replaces == Some(name) {
-                return Some(EdgeKind::Replaces);
-            }
-            if self.skips.contains(&name) {
-                return Some(EdgeKind::Skips);
+/// All edges that leave one origin, found together: named ones through the index, skipRanges once each.
+pub(crate) struct Leaving<'a> {
+    graph: &'a PackageGraph,
+    version: &'a Version,
+    /// The best named edge to each bundle.
+    named: Vec<Option<Edge>>,
+    /// Which distinct skipRanges hold the version, as far as asked.
+    held: Vec<Cell<Option<bool>>>,
+}
+
+impl<'a> Leaving<'a> {
+    pub(crate) fn new(
+        graph: &'a PackageGraph,
+        name: Option<NameId>,
+        version: &'a Version,
+        asked: impl Fn(ChannelIndex) -> bool,
+    ) -> Self {
+        let mut named = vec![None; graph.bundles.len()];
+        for &(bundle, edge) in name.map(|name| &*graph.followers[name.0 as usize]).unwrap_or_default() {
+            let best = &mut named[bundle.0 as usize];
+            // they are sorted: the first one asked for is the best
+            if best.is_none() && asked(edge.channel) {
+                *best = Some(edge);
             }
         }
-        let range = self.skip_range.as_deref()?;
-        from.version.is_some_and(|version| range.contains(version)).then_some(EdgeKind::SkipRange)
+        Self { graph, version, named, held: vec![Cell::new(None); graph.ranges.len()] }
+    }
+
+    /// The best edge to a bundle in the channels asked for.
+    pub(crate) fn edge_to(&self, bundle: BundleIndex, asked: impl Fn(ChannelIndex) -> bool) -> Option<Edge> {
+        self.named[bundle.0 as usize].or_else(|| {
+            self.graph
+                .places(bundle)
+                .find(|&(channel, entry)| {
+                    asked(channel) && entry.skip_range.is_some_and(|range| self.holds(range))
+                })
+                .map(|(channel, _)| Edge { kind: EdgeKind::SkipRange, channel })
+        })
+    }
+
+    fn holds(&self, range: RangeId) -> bool {
+        let known = &self.held[range.0 as usize];
+        known.get().unwrap_or_else(|| {
+            let holds = self.graph.range(range).contains(self.version);
+            known.set(Some(holds));
+            holds
+        })
     }
 }
 

@@ -157,7 +157,7 @@ pub fn classic_step(graph: &PackageGraph, request: &ClassicRequest) -> Result<Cl
     let folded = installed.version.folded();
     let from = Origin { name: graph.name_id(installed.name.as_str()), version: Some(&folded) };
     let next = ordered.into_iter().find_map(|(channel, entry, bundle)| {
-        let kind = entry.follows(from).filter(|_| !prohibited(graph, bundle))?;
+        let kind = graph.follows(entry, from).filter(|_| !prohibited(graph, bundle))?;
         Some((bundle, channel, Edge { kind, channel }))
     });
     Ok(match next {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::graph::{BundleIndex, ChannelIndex, Edge, Origin, PackageGraph};
+use crate::graph::{BundleIndex, ChannelIndex, Edge, Leaving, PackageGraph};
 use crate::request::Installed;
 use crate::resolve::edge_holds;
 
@@ -25,16 +25,14 @@ pub(crate) fn shortest(
                 Err(_) => continue,
             },
         };
-        let folded = version.folded();
-        let origin = Origin { name, version: Some(&folded) };
+        let leaving = Leaving::new(graph, name, &version.version, asked);
         for &bundle in graph.preference() {
             let Ok(candidate) = graph.version(bundle) else { continue };
             if reached[bundle.0 as usize].is_some() || candidate == version {
                 continue;
             }
-            let edge = graph
-                .edge_from(origin, bundle, asked)
-                .filter(|&edge| edge_holds(edge, Some(candidate), version));
+            let edge =
+                leaving.edge_to(bundle, asked).filter(|&edge| edge_holds(edge, Some(candidate), version));
             let Some(edge) = edge else { continue };
             reached[bundle.0 as usize] = Some((from, edge));
             if bundle == target {

@@ -362,11 +362,9 @@ impl Walker<'_> {
             && edge.kind == EdgeKind::SkipRange
         {
             let unbound = |(channel, entry): (ChannelIndex, &crate::graph::Entry)| {
-                let range = entry
-                    .skip_range
-                    .as_ref()
-                    .filter(|range| channel == edge.channel && range.is_unbound())?;
-                Some(format!("skipRange {range} has no lower or no upper bound"))
+                let range =
+                    entry.skip_range.filter(|_| channel == edge.channel).map(|range| graph.range(range))?;
+                range.is_unbound().then(|| format!("skipRange {range} has no lower or no upper bound"))
             };
             found.extend(graph.places(to).find_map(unbound));
         }

@@ -1,6 +1,7 @@
 //! Tests of the resolver over small catalogs: the worked cases of the specification, decision by decision.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on shall say so")]
 
+mod brute_force;
 mod common;
 mod scenarios;
 mod table;

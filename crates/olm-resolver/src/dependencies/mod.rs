@@ -1,0 +1,223 @@
+//! Whether what a bundle depends on is there: a check over facts, never an installation.
+//!
+//! Rule: decision 25, with the meaning of constraints from update graph §7.2. A need is met when the cluster serves the
+//! API, or when one installed bundle, or the bundle itself, satisfies the whole of it.
+
+mod cel;
+mod constraint;
+
+use std::collections::BTreeSet;
+
+use olm_core::{CatalogName, PackageName, VersionRelease, go_quote};
+use serde_json::{Value, json};
+
+use crate::graph::{BundleIndex, GvkRef, PackageGraph, Property};
+use constraint::{Constraint, Need, WARN_CONSTRAINT};
+
+/// What is there.
+#[derive(Debug, Clone, Default)]
+pub struct DependencyFacts {
+    /// APIs that the cluster serves, from whatever source.
+    pub apis: BTreeSet<GvkRef>,
+    /// Packages that are installed.
+    pub installed: Vec<InstalledPackage>,
+}
+
+/// An installed package.
+#[derive(Debug, Clone)]
+pub struct InstalledPackage {
+    /// The package.
+    pub package: PackageName,
+    /// Its version.
+    pub version: VersionRelease,
+    /// APIs that the bundle provides; `None` if that is not known, then the cluster's APIs stand in.
+    pub provides: Option<Vec<GvkRef>>,
+    /// Further properties of the bundle, for constraints that look at them.
+    pub properties: Vec<Property>,
+}
+
+/// A package that would meet a need.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Provider {
+    /// The package.
+    pub package: String,
+    /// The catalog that has it.
+    pub catalog: String,
+    /// The best version that meets the need.
+    pub version: String,
+}
+
+/// A need that is not met, or that cannot be understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unmet {
+    /// Type of the property that declares it.
+    pub property: String,
+    /// The need in words, or what is wrong with it.
+    pub need: String,
+    /// The author's message, if there is one.
+    pub message: Option<String>,
+    /// Packages that would meet it, by name and catalog.
+    pub providers: Vec<Provider>,
+}
+
+/// The outcome of a check.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DependencyReport {
+    /// Needs that are not met, in the order of the properties.
+    pub unmet: Vec<Unmet>,
+    /// Things that work but should not be relied on.
+    pub warnings: Vec<String>,
+}
+
+impl DependencyReport {
+    /// The refusal: what is missing, and who provides it. `None` if nothing is missing.
+    pub fn refusal(&self, bundle: &str) -> Option<String> {
+        if self.unmet.is_empty() {
+            return None;
+        }
+        let texts: Vec<String> = self.unmet.iter().map(Unmet::describe).collect();
+        Some(format!("bundle {} has dependencies that are not met: {}", go_quote(bundle), texts.join("; ")))
+    }
+}
+
+impl Unmet {
+    fn describe(&self) -> String {
+        let mut text = self.need.clone();
+        if let Some(message) = &self.message {
+            text = format!("{message} ({text})");
+        }
+        match self.providers.as_slice() {
+            [] => text,
+            providers => {
+                let names: Vec<String> = providers
+                    .iter()
+                    .take(3)
+                    .map(|Provider { package, catalog, version }| {
+                        format!("{package} {version} of catalog {catalog}")
+                    })
+                    .collect();
+                format!("{text}, provided by {}", names.join(", "))
+            }
+        }
+    }
+}
+
+/// One who may satisfy a need.
+struct Candidate<'a> {
+    package: Option<&'a str>,
+    version: Option<&'a VersionRelease>,
+    provides: Option<&'a [GvkRef]>,
+    properties: &'a [Property],
+    /// Stands in for `provides` when that is not known.
+    apis: &'a BTreeSet<GvkRef>,
+}
+
+/// Checks what a bundle needs. `catalogs` are the packages that could be installed instead of what is missing; they
+/// are looked at only if something is.
+pub fn dependencies(
+    graph: &PackageGraph,
+    bundle: BundleIndex,
+    facts: &DependencyFacts,
+    catalogs: &[(CatalogName, &PackageGraph)],
+) -> DependencyReport {
+    let nothing = BTreeSet::new();
+    let own = of_bundle(graph, bundle, &nothing);
+    let cluster =
+        Candidate { package: None, version: None, provides: None, properties: &[], apis: &facts.apis };
+    let installed = facts.installed.iter().map(|installed| Candidate {
+        package: Some(installed.package.as_str()),
+        version: Some(&installed.version),
+        provides: installed.provides.as_deref(),
+        properties: &installed.properties,
+        apis: &facts.apis,
+    });
+    let there: Vec<Candidate<'_>> = [own, cluster].into_iter().chain(installed).collect();
+    let mut report = DependencyReport::default();
+    for property in graph.properties(bundle) {
+        let Some(read) = constraint::read(property) else { continue };
+        if &*property.kind == "olm.constraint" && property.value.len() > WARN_CONSTRAINT {
+            report.warnings.push(format!(
+                "an olm.constraint of {} bytes is larger than the documented {WARN_CONSTRAINT}",
+                property.value.len()
+            ));
+        }
+        let unmet = match read {
+            Err(problem) => Some((problem, None, Vec::new())),
+            Ok(need) if there.iter().any(|candidate| candidate.satisfies(&need.constraint)) => None,
+            Ok(need) => Some((need.constraint.describe(), need.message.clone(), providers(&need, catalogs))),
+        };
+        if let Some((need, message, providers)) = unmet {
+            report.unmet.push(Unmet { property: property.kind.to_string(), need, message, providers });
+        }
+    }
+    report
+}
+
+/// The best bundle of each package that meets a need. The parts of `all` may come from several.
+fn providers(need: &Need, catalogs: &[(CatalogName, &PackageGraph)]) -> Vec<Provider> {
+    let nothing = BTreeSet::new();
+    let mut found: Vec<Provider> = catalogs
+        .iter()
+        .filter_map(|(catalog, graph)| {
+            let bundle = graph
+                .preference()
+                .iter()
+                .find(|&&bundle| of_bundle(graph, bundle, &nothing).satisfies(&need.constraint))?;
+            Some(Provider {
+                package: graph.package().to_owned(),
+                catalog: catalog.to_string(),
+                version: graph.version(*bundle).map(ToString::to_string).unwrap_or_default(),
+            })
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+fn of_bundle<'a>(
+    graph: &'a PackageGraph,
+    bundle: BundleIndex,
+    nothing: &'a BTreeSet<GvkRef>,
+) -> Candidate<'a> {
+    Candidate {
+        package: Some(graph.package()),
+        version: graph.version(bundle).ok(),
+        provides: Some(graph.provides(bundle)),
+        properties: graph.properties(bundle),
+        apis: nothing,
+    }
+}
+
+impl Candidate<'_> {
+    fn satisfies(&self, constraint: &Constraint) -> bool {
+        match constraint {
+            Constraint::Gvk(gvk) => match self.provides {
+                Some(provides) => provides.contains(gvk),
+                None => self.apis.contains(gvk),
+            },
+            Constraint::Package { name, range } => {
+                self.package == Some(name.as_str())
+                    && self.version.is_some_and(|version| range.contains(&version.version))
+            }
+            Constraint::All(parts) => parts.iter().all(|part| self.satisfies(part)),
+            Constraint::Any(parts) => parts.iter().any(|part| self.satisfies(part)),
+            Constraint::Not(parts) => !parts.iter().any(|part| self.satisfies(part)),
+            Constraint::Cel(rule) => self.package.is_some() && rule.holds(&self.seen_by_rules()),
+        }
+    }
+
+    /// All properties, those included that a graph keeps in another form.
+    fn seen_by_rules(&self) -> Vec<(&str, Value)> {
+        let package = self.package.zip(self.version).map(|(package, version)| {
+            ("olm.package", json!({"packageName": package, "version": version.to_string()}))
+        });
+        let provided = self.provides.unwrap_or_default().iter().map(|gvk| {
+            ("olm.gvk", json!({"group": &*gvk.group, "version": &*gvk.version, "kind": &*gvk.kind}))
+        });
+        let others = self
+            .properties
+            .iter()
+            .map(|property| (&*property.kind, serde_json::from_str(&property.value).unwrap_or(Value::Null)));
+        package.into_iter().chain(provided).chain(others).collect()
+    }
+}

@@ -1,0 +1,252 @@
+//! The resolver against the slowest obvious implementation of the same rules, over generated catalogs.
+
+use std::sync::Arc;
+
+use olm_core::{Range, VersionRelease};
+use olm_resolver::{
+    BundleDraft, CatalogSource, ChannelDraft, DeprecatedScope, EntryDraft, GraphDraft, Installed, Policy,
+    ReleaseField, Request, ResolveError, resolve,
+};
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+
+const VERSIONS: [&str; 9] =
+    ["0.9.0", "1.0.0-rc.1", "1.0.0", "1.0.0+1", "1.0.0+2", "1.1.0", "1.2.0", "2.0.0", "not-a-version"];
+const CHANNELS: [&str; 3] = ["alpha", "beta", "stable"];
+const SKIP_RANGES: [&str; 8] =
+    ["", "", "", "<1.1.0", ">=1.0.0 <2.0.0", ">=0.9.0", "garbage", "<1.0.0 || >=1.2.0"];
+const RANGES: [&str; 8] = ["", "", ">=1.0.0", "^1", "1.0.0", "<1.1.0", ">=1.0.0-0 <2.0.0", ">9.0.0"];
+
+#[derive(Debug, Clone)]
+struct Catalog {
+    priority: i32,
+    /// Indices into `VERSIONS`, and whether the image is the one by digest that all catalogs share.
+    bundles: Vec<(usize, bool)>,
+    channels: Vec<(usize, Vec<Entry>)>,
+    deprecated: Vec<usize>,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    version: usize,
+    replaces: Option<usize>,
+    skips: Vec<usize>,
+    skip_range: &'static str,
+}
+
+#[derive(Debug, Clone)]
+struct Ask {
+    channels: Vec<&'static str>,
+    range: &'static str,
+    self_certified: bool,
+    installed: Option<usize>,
+}
+
+fn entry() -> impl Strategy<Value = Entry> {
+    let any = 0..VERSIONS.len();
+    (any.clone(), prop::option::of(any.clone()), prop::collection::vec(any, 0..3), select(&SKIP_RANGES[..]))
+        .prop_map(|(version, replaces, skips, skip_range)| Entry { version, replaces, skips, skip_range })
+}
+
+fn catalog() -> impl Strategy<Value = Catalog> {
+    let all: Vec<usize> = (0..VERSIONS.len()).collect();
+    let bundles = subsequence(all.clone(), 0..=7).prop_flat_map(|some| {
+        let shared = prop::collection::vec(any::<bool>(), some.len());
+        (Just(some), shared).prop_map(|(some, shared)| some.into_iter().zip(shared).collect::<Vec<_>>())
+    });
+    let channels = subsequence(vec![0, 1, 2], 0..=3).prop_flat_map(|some| {
+        let entries = prop::collection::vec(prop::collection::vec(entry(), 0..6), some.len());
+        (Just(some), entries).prop_map(|(some, entries)| some.into_iter().zip(entries).collect::<Vec<_>>())
+    });
+    (0..2, bundles, channels, subsequence(all, 0..=3)).prop_map(
+        |(priority, bundles, channels, deprecated)| Catalog { priority, bundles, channels, deprecated },
+    )
+}
+
+fn ask() -> impl Strategy<Value = Ask> {
+    let channels = subsequence(vec!["alpha", "beta", "stable", "nosuch"], 0..=2);
+    // the last version cannot be installed: it is none
+    (channels, select(&RANGES[..]), any::<bool>(), prop::option::weighted(0.7, 0..VERSIONS.len() - 1))
+        .prop_map(|(channels, range, self_certified, installed)| Ask {
+            channels,
+            range,
+            self_certified,
+            installed,
+        })
+}
+
+fn name(version: usize) -> String {
+    format!("p.v{}", VERSIONS[version])
+}
+
+fn image(version: usize, shared: bool, catalog: usize) -> String {
+    if shared {
+        format!("quay.io/p@sha256:{}", version.to_string().repeat(64))
+    } else {
+        format!("quay.io/p:c{catalog}")
+    }
+}
+
+fn sources(catalogs: &[Catalog]) -> Vec<CatalogSource> {
+    let one = |(at, catalog): (usize, &Catalog)| {
+        let graph = GraphDraft {
+            package: "p".into(),
+            default_channel: String::new(),
+            channels: catalog
+                .channels
+                .iter()
+                .map(|(channel, entries)| ChannelDraft {
+                    name: CHANNELS[*channel].into(),
+                    entries: entries
+                        .iter()
+                        .map(|entry| EntryDraft {
+                            name: name(entry.version),
+                            replaces: entry.replaces.map(name).unwrap_or_default(),
+                            skips: entry.skips.iter().map(|&version| name(version)).collect(),
+                            skip_range: entry.skip_range.into(),
+                        })
+                        .collect(),
+                })
+                .collect(),
+            bundles: catalog
+                .bundles
+                .iter()
+                .map(|&(version, shared)| BundleDraft {
+                    name: name(version),
+                    image: image(version, shared, at),
+                    version: Ok((VERSIONS[version].into(), None)),
+                    properties: vec![],
+                })
+                .collect(),
+            deprecations: catalog
+                .deprecated
+                .iter()
+                .map(|&version| (DeprecatedScope::Bundle(name(version).into()), "old".to_owned()))
+                .collect(),
+            findings: vec![],
+        };
+        CatalogSource {
+            name: format!("c{at}").parse().unwrap(),
+            priority: catalog.priority,
+            content: Ok(Arc::new(graph.build(ReleaseField::Counts))),
+        }
+    };
+    catalogs.iter().enumerate().map(one).collect()
+}
+
+fn request(ask: &Ask) -> Request {
+    Request {
+        package: "p".parse().unwrap(),
+        channels: ask.channels.iter().map(|name| name.parse().unwrap()).collect(),
+        range: (!ask.range.is_empty()).then(|| Range::masterminds(ask.range).unwrap()),
+        policy: if ask.self_certified { Policy::SelfCertified } else { Policy::CatalogProvided },
+        installed: ask
+            .installed
+            .map(|version| Installed::parse(&name(version), VERSIONS[version], None).unwrap()),
+    }
+}
+
+fn parsed(version: usize) -> Option<VersionRelease> {
+    VERSIONS[version].parse().ok()
+}
+
+/// May this bundle be installed from this catalog?
+fn eligible(catalog: &Catalog, version: usize, ask: &Ask) -> bool {
+    let considered: Vec<&Entry> = catalog
+        .channels
+        .iter()
+        .filter(|(channel, _)| ask.channels.is_empty() || ask.channels.contains(&CHANNELS[*channel]))
+        .flat_map(|(_, entries)| entries)
+        .filter(|entry| entry.version == version)
+        .collect();
+    if !ask.channels.is_empty() && considered.is_empty() {
+        return false;
+    }
+    if !ask.range.is_empty() {
+        let range = Range::masterminds(ask.range).unwrap();
+        if !parsed(version).is_some_and(|version| range.contains(&version.version)) {
+            return false;
+        }
+    }
+    let Some(installed) = ask.installed else { return true };
+    if ask.self_certified || parsed(version) == parsed(installed) {
+        return true;
+    }
+    considered.iter().any(|entry| {
+        let named = entry.replaces == Some(installed) || entry.skips.contains(&installed);
+        let covers = Range::blang(entry.skip_range)
+            .is_ok_and(|range| range.contains(&VERSIONS[installed].parse().unwrap()));
+        let down = parsed(version).is_some_and(|version| version < parsed(installed).unwrap());
+        named || (covers && !down)
+    })
+}
+
+/// Catalog and bundle, or what kind of refusal.
+fn brute_force(catalogs: &[Catalog], ask: &Ask) -> Result<(usize, usize), String> {
+    let mut finds: Vec<(usize, usize)> = Vec::new();
+    let deprecated = |(at, version): (usize, usize)| catalogs[at].deprecated.contains(&version);
+    for (at, catalog) in catalogs.iter().enumerate() {
+        let mut eligible: Vec<usize> = catalog
+            .bundles
+            .iter()
+            .map(|&(version, _)| version)
+            .filter(|&version| eligible(catalog, version, ask))
+            .collect();
+        eligible.sort_by(|&a, &b| {
+            let key = |version: usize| {
+                (!deprecated((at, version)), parsed(version), Some(version) == ask.installed)
+            };
+            key(b).cmp(&key(a)).then(name(a).cmp(&name(b)))
+        });
+        finds.extend(eligible.first().map(|&version| (at, version)));
+    }
+    if finds.iter().any(|&find| !deprecated(find)) {
+        finds.retain(|&find| !deprecated(find));
+    }
+    let top = finds.iter().map(|&(at, _)| catalogs[at].priority).max();
+    finds.retain(|&(at, _)| Some(catalogs[at].priority) == top);
+    let Some(&first) = finds.first() else { return Err("none".into()) };
+    let shared = |(at, version): (usize, usize)| catalogs[at].bundles.contains(&(version, true));
+    let all_installed = finds.iter().all(|&(_, version)| Some(version) == ask.installed);
+    let all_same = finds.iter().all(|&find| find.1 == first.1 && shared(find));
+    if finds.len() > 1 && !all_installed && !all_same {
+        let names: Vec<String> = finds.iter().map(|(at, _)| format!("c{at}")).collect();
+        return Err(format!("ambiguous {}", names.join(" ")));
+    }
+    if parsed(first.1).is_none() { Err("version".into()) } else { Ok(first) }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn picks_what_brute_force_picks(catalogs in prop::collection::vec(catalog(), 0..4), ask in ask()) {
+        let mut sources = sources(&catalogs);
+        let outcome = resolve(&request(&ask), &sources);
+        let got = match &outcome.result {
+            Ok(found) => Ok((found.catalog.to_string(), found.bundle.to_string())),
+            Err(ResolveError::NoMatch { .. }) => Err("none".to_owned()),
+            Err(ResolveError::Ambiguous { catalogs, .. }) => {
+                let names: Vec<&str> = catalogs.iter().map(|name| name.as_str()).collect();
+                Err(format!("ambiguous {}", names.join(" ")))
+            }
+            Err(ResolveError::Version { .. }) => Err("version".to_owned()),
+            Err(other) => Err(other.to_string()),
+        };
+        let want = brute_force(&catalogs, &ask).map(|(at, version)| (format!("c{at}"), name(version)));
+        prop_assert_eq!(&got, &want);
+
+        // the order of catalogs does not matter, and asking twice gives the same report
+        let view = serde_json::to_string(&outcome.report.view()).unwrap();
+        sources.reverse();
+        let again = resolve(&request(&ask), &sources);
+        prop_assert_eq!(serde_json::to_string(&again.report.view()).unwrap(), view);
+        prop_assert_eq!(again.result.map(|found| found.bundle).map_err(|error| error.condition_message()),
+            outcome.result.map(|found| found.bundle).map_err(|error| error.condition_message()));
+
+        // every bundle is accounted for, once
+        for (catalog, made) in outcome.report.catalogs.iter().zip(&catalogs) {
+            prop_assert_eq!(catalog.candidates.len(), made.bundles.len());
+        }
+    }
+}
