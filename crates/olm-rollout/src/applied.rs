@@ -3,7 +3,7 @@
 //! It errs towards "changed" only, for values that the apiserver stores in another form (`cpu: "0.1"` as `100m`): an
 //! apply then changes nothing. Fields that we do not declare are never looked at. Rule: feasibility §2, revisions §7.5.
 
-use olm_core::Object;
+use olm_core::{Object, go_json_string};
 use serde_json::{Map, Value};
 
 use crate::fields::{Entry, Step, entries, item, owns};
@@ -91,6 +91,38 @@ pub fn converted(live: &Object) -> Option<Vec<Value>> {
         }
     }
     Some(kept)
+}
+
+/// What of the live object is ours: our field sets and the values they name, in a fixed order. Whatever others do to
+/// fields of theirs leaves it as it is. `None` when we have no field set.
+pub fn owned(live: &Object) -> Option<Vec<String>> {
+    let mut owned = vec![];
+    let ours = |entry: &Entry<'_>| entry.manager == keys::FIELD_MANAGER && entry.subresource.is_empty();
+    let whole = Value::Object(live.0.clone());
+    for entry in entries(live).filter(ours) {
+        owned.push(entry.operation.to_owned());
+        collect(entry.fields, Some(&whole), &mut owned);
+    }
+    (!owned.is_empty()).then_some(owned)
+}
+
+fn collect(fields: &Map<String, Value>, live: Option<&Value>, out: &mut Vec<String>) {
+    if fields.is_empty() {
+        out.push(live.map_or_else(String::new, go_json_string));
+        return;
+    }
+    for (key, below) in fields {
+        out.push(key.clone());
+        let found = match (Step::parse(key), live) {
+            (Step::Member(name), Some(Value::Object(members))) => members.get(name),
+            (Step::Item(keys), Some(Value::Array(list))) => item(list, &keys),
+            (Step::Value(value), Some(Value::Array(list))) => list.iter().find(|found| **found == value),
+            _ => None,
+        };
+        if let (Some(below), false) = (below.as_object(), key == ".") {
+            collect(below, found, out);
+        }
+    }
 }
 
 fn merge(into: &mut Value, from: &Value) {
@@ -426,6 +458,25 @@ mod tests {
             Drift::Changed,
             "the apply gives the defaulted field up"
         );
+    }
+
+    #[test]
+    fn what_is_ours_changes_only_with_our_fields() {
+        let was = owned(&object(live())).unwrap();
+        for (case, live, same) in [
+            ("scaled", with(live(), "/spec/replicas", json!(5)), true),
+            ("foreign annotation", with(live(), "/metadata/annotations", json!({"mine": "a"})), true),
+            ("image", with(live(), &format!("{CONTAINER}/image"), json!("evil")), false),
+            ("port", with(live(), &format!("{CONTAINER}/ports"), json!([])), false),
+            ("selector", with(live(), "/spec/selector", json!({})), false),
+            ("label", with(live(), "/metadata/labels/app", json!("y")), false),
+        ] {
+            assert_eq!(owned(&object(live)).unwrap() == was, same, "{case}");
+        }
+        let mut stolen = live();
+        stolen["metadata"]["managedFields"][0]["fieldsV1"].as_object_mut().unwrap().remove("f:metadata");
+        assert_ne!(owned(&object(stolen)).unwrap(), was);
+        assert_eq!(owned(&object(json!({"metadata": {}}))), None);
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub mod status;
 pub mod teardown;
 mod validate;
 
-pub use applied::{Drift, converted, drift, needs_conversion};
+pub use applied::{Drift, converted, drift, needs_conversion, owned};
 pub use desired::{OwnerRef, Us, adopting, controller_of, desired, enforcing, owner_refs, release_patch};
 pub use digest::{ContentChanged, PhaseDigest, check_observed, phase_digest};
 pub use history::{KEPT_ARCHIVED, RevisionFacts, expired, in_flight, installed, next_number, outdated_by};

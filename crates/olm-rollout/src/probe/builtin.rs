@@ -28,7 +28,9 @@ pub fn readiness(object: &Object) -> Option<Verdict> {
 pub fn covers(group: &str, kind: &str) -> bool {
     matches!(
         (group, kind),
-        ("apps", "StatefulSet" | "DaemonSet" | "Deployment") | ("batch", "Job") | ("apiregistration.k8s.io", "APIService")
+        ("apps", "StatefulSet" | "DaemonSet" | "Deployment")
+            | ("batch", "Job")
+            | ("apiregistration.k8s.io", "APIService")
     )
 }
 

@@ -25,6 +25,8 @@ pub(super) struct Facts {
     pub(super) keep: bool,
     /// It must not be removed while custom resources exist.
     pub(super) protect: bool,
+    /// It is there and nobody deleted it.
+    pub(super) stays: bool,
 }
 
 /// The facts of all extensions.
@@ -104,5 +106,6 @@ fn digest(extension: &PartialObjectMeta<ClusterExtension>) -> Facts {
         paused: annotation(annotations::PAUSED) == Some("true"),
         keep: annotation(annotations::DELETION_POLICY) == Some(annotations::DELETION_POLICY_KEEP),
         protect: annotation(annotations::PROTECT_CUSTOM_RESOURCES) == Some("true"),
+        stays: extension.metadata.deletion_timestamp.is_none(),
     }
 }

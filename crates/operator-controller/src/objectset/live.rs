@@ -20,7 +20,7 @@ pub(super) type Place = (String, String);
 pub(super) struct Live {
     /// `metadata.resourceVersion`.
     pub(super) version: String,
-    /// Hash of everything but status and bookkeeping: unchanged means that nobody touched what we care for.
+    /// Hash of what is ours in it: unchanged means that nobody touched what we care for.
     pub(super) fingerprint: u64,
     /// Names of the ClusterObjectSets among its owners.
     pub(super) owners: Vec<String>,
@@ -28,6 +28,8 @@ pub(super) struct Live {
     pub(super) outdated: bool,
     /// The body is not whole.
     pub(super) partial: bool,
+    /// The revision that knows this state from an answer to itself; the others still have to be woken by the watch.
+    pub(super) known_to: Option<String>,
     body: Arc<[u8]>,
 }
 
@@ -68,6 +70,7 @@ impl Live {
             owners,
             outdated,
             partial,
+            known_to: None,
             body: body.into(),
         }
     }
@@ -83,26 +86,22 @@ impl Live {
     }
 }
 
-/// Hash of what a revision may care for: all but status, bookkeeping and counters.
+/// Hash of what a revision may care for: its own fields, owners and the mark of deletion. Without bookkeeping of ours
+/// everything but status and counters counts.
 fn fingerprint(object: &Object) -> u64 {
     let mut hasher = DefaultHasher::new();
-    for (key, value) in &object.0 {
-        match key.as_str() {
-            "status" => {}
-            "metadata" => {
-                for (key, value) in value.as_object().into_iter().flatten() {
-                    if !matches!(key.as_str(), "resourceVersion" | "generation" | "managedFields") {
-                        key.hash(&mut hasher);
-                        go_json_string(value).hash(&mut hasher);
-                    }
-                }
-            }
-            _ => {
-                key.hash(&mut hasher);
-                go_json_string(value).hash(&mut hasher);
-            }
-        }
+    let metadata = |key: &str| object.metadata().and_then(|metadata| metadata.get(key)).map(go_json_string);
+    for key in ["uid", "ownerReferences", "deletionTimestamp"] {
+        metadata(key).hash(&mut hasher);
     }
+    let Some(owned) = olm_rollout::owned(object) else {
+        for (key, value) in object.0.iter().filter(|(key, _)| *key != "status" && *key != "metadata") {
+            (key, go_json_string(value)).hash(&mut hasher);
+        }
+        (metadata("labels"), metadata("annotations")).hash(&mut hasher);
+        return hasher.finish();
+    };
+    owned.hash(&mut hasher);
     hasher.finish()
 }
 

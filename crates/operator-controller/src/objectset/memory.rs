@@ -110,6 +110,11 @@ impl Memories {
         lock(&self.inventories).remove(uid);
     }
 
+    /// Is it known what the revision with this UID has in its content?
+    pub(super) fn is_known(&self, uid: &str) -> bool {
+        lock(&self.inventories).contains_key(uid)
+    }
+
     /// Does the revision with this UID have the object in its content? `false` when its content is not known.
     pub(super) fn has(&self, uid: &str, key: &ObjectKey) -> bool {
         lock(&self.inventories).get(uid).is_some_and(|inventory| {

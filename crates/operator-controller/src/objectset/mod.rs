@@ -26,7 +26,7 @@ mod search;
 mod secrets;
 mod world;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
@@ -130,7 +130,7 @@ pub async fn run(context: Context, shutdown: impl Future<Output = ()> + Send + S
         }
     });
     // a revision changed: it and, if its standing changed, its siblings are looked at
-    let (siblings, mut standings) = (store.clone(), HashMap::new());
+    let (siblings, mut standings, gone) = (store.clone(), HashMap::new(), Arc::clone(&shell));
     let own = watch.changes.flat_map(move |revision| {
         let mut names = vec![revision.name_any()];
         let standing = (
@@ -150,6 +150,9 @@ pub async fn run(context: Context, shutdown: impl Future<Output = ()> + Send + S
             );
         }
         if !standing.2 {
+            let uid = revision.meta().uid.clone().unwrap_or_default();
+            gone.memories.forget(&uid);
+            gone.world.release(&uid, &HashSet::new());
             standings.remove(&revision.name_any());
         }
         futures::stream::iter(names)

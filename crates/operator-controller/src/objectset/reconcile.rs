@@ -26,6 +26,9 @@ use super::removal::{Removed, Removing};
 use super::rollout::Rollout;
 use super::{FIELD_MANAGER, Shell, convert};
 
+/// How long the deletion of one revision may come after that of another of the same extension.
+const LATE: Duration = Duration::from_secs(30);
+
 /// When to look at a revision again, if nothing happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Retry {
@@ -116,8 +119,7 @@ async fn pass(
         roll_out(&revision, shell, memory).await
     };
     let deadline = deadline(&revision, now, archived);
-    let observed =
-        memory.known.as_ref().and_then(|known| known.content.as_ref()).map(|content| content.digests.clone());
+    let observed = memory.known.as_ref().map(|known| known.digests.clone());
     let stored = write_status(&revision, shell, &found.outcome, deadline, observed, now).await?;
     if let Some(stored) = stored {
         memory.written = Some(Arc::clone(&stored));
@@ -200,6 +202,15 @@ async fn archive_sibling(shell: &Shell, name: &str) -> Result<(), kube::Error> {
 }
 
 async fn archive(revision: &Arc<ClusterObjectSet>, shell: &Shell, memory: &mut Memory) -> Pass {
+    // an object that a revision in force will take over must stay; until it is known what that one has, nothing goes
+    let unknown = shell.siblings(revision).into_iter().find(|sibling| {
+        let uid = sibling.uid().unwrap_or_default();
+        !convert::is_retired(sibling) && !convert::succeeded(sibling) && !shell.memories.is_known(&uid)
+    });
+    if let Some(sibling) = unknown {
+        let detail = Some(format!("waiting for the content of revision {}", sibling.name_any()));
+        return Pass { outcome: Outcome::Removing(detail), retry: Retry::After(Duration::from_secs(1)) };
+    }
     let removing = Removing {
         shell,
         revision,
@@ -241,7 +252,7 @@ async fn delete(
     let reason = if orphan || facts.keep { Reason::Keep } else { Reason::Delete };
     let since = elapsed(revision.metadata.deletion_timestamp.as_ref().map(|time| time.0), now);
     let removing = Removing { shell, revision, us, reason, successors: vec![] };
-    let found = if let Some(later) = later_sibling(revision, shell) {
+    let found = if let Some(later) = later_sibling(revision, shell, &facts, since) {
         let detail = Some(format!("waiting for revision {later} to be removed"));
         Ok(Removed::Waiting { detail, after: schedule::TEARDOWN })
     } else {
@@ -276,13 +287,25 @@ async fn delete(
 }
 
 /// Revisions of one extension that are all being deleted go one by one, the latest first: it may hold the CRDs while an
-/// older one still holds the operator that finalises their resources.
-fn later_sibling(revision: &ClusterObjectSet, shell: &Shell) -> Option<String> {
+/// older one still holds the operator that finalises their resources. When the extension goes, a later revision that
+/// belongs to it will be deleted too, even if that has not been seen yet.
+fn later_sibling(
+    revision: &ClusterObjectSet,
+    shell: &Shell,
+    facts: &super::extensions::Facts,
+    since: Duration,
+) -> Option<String> {
+    let expected = |sibling: &ClusterObjectSet| {
+        !facts.stays
+            && since < LATE
+            && !sibling.owner_references().is_empty()
+            && !convert::is_retired(sibling)
+    };
     shell
         .siblings(revision)
         .iter()
         .find(|sibling| {
-            sibling.metadata.deletion_timestamp.is_some()
+            (sibling.metadata.deletion_timestamp.is_some() || expected(sibling))
                 && has_finalizer(sibling)
                 && sibling.spec.revision > revision.spec.revision
         })

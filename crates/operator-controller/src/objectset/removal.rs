@@ -158,7 +158,7 @@ impl Removing<'_> {
                 };
                 match api.patch(&key.name, &params, &Patch::Merge(&patch)).await {
                     Ok(answer) => {
-                        watch.put(key, super::live::Live::new(&watch.plain(&answer)));
+                        watch.put(key, super::live::Live::new(&watch.plain(&answer)), &self.us.name);
                         Ok(true)
                     }
                     Err(error) if is_code(&error, 404) => Ok(true),
@@ -185,7 +185,7 @@ impl Removing<'_> {
     async fn refresh(&self, watch: &KindWatch, key: &ObjectKey) {
         if let Ok(found) = watch.api(self.shell.client.clone(), key).get_opt(&key.name).await {
             match found {
-                Some(found) => watch.put(key, super::live::Live::new(&watch.plain(&found))),
+                Some(found) => watch.put(key, super::live::Live::new(&watch.plain(&found)), &self.us.name),
                 None => watch.remove(key),
             }
         }

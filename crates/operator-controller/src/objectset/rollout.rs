@@ -59,6 +59,7 @@ impl Rollout<'_> {
         let whole = convert::succeeded(self.revision);
         let mut phases = vec![];
         let mut refused = None;
+        let mut failed = None;
         for (index, (_, items)) in inventory.phases.iter().enumerate() {
             let mut errors = vec![];
             let mut reports = vec![];
@@ -71,7 +72,8 @@ impl Rollout<'_> {
                         if error.is_no_match() {
                             self.shell.await_crd(&self.us.name, &gvk);
                         }
-                        return Outcome::Failed(format!("establish watch: {error}"));
+                        failed.get_or_insert_with(|| format!("establish watch: {error}"));
+                        break;
                     }
                 };
                 match self.object(memory, &watch, item, (index, position), &probes).await {
@@ -83,16 +85,19 @@ impl Rollout<'_> {
                 }
             }
             if !errors.is_empty() {
-                return Outcome::Failed(format!("reconciling object: {}", errors.join("\n")));
+                failed.get_or_insert_with(|| format!("reconciling object: {}", errors.join("\n")));
             }
             if !reports.is_empty() {
                 refused.get_or_insert_with(|| report::collisions(index, &reports));
             }
-            let complete = state.is_complete();
+            let complete = state.is_complete() && failed.is_none();
             phases.push(state);
             if !whole && !complete {
                 break;
             }
+        }
+        if let Some(text) = failed {
+            return Outcome::Failed(text);
         }
         if let Some(text) = refused {
             return Outcome::Refused(text);
@@ -209,7 +214,7 @@ impl Rollout<'_> {
     ) -> Done {
         let live = Live::new(found);
         memory.verified.insert(key.clone(), live.fingerprint);
-        watch.put(key, live);
+        watch.put(key, live, &self.us.name);
         let verdict = self.evaluate(probes, found);
         self.done(key, verdict, true, false)
     }

@@ -22,6 +22,8 @@ use super::live::{Live, Place, plain};
 
 /// How long a first listing may take before the pass gives up (and tries again later).
 const PATIENCE: Duration = Duration::from_secs(30);
+/// When a revision is looked at again because something that it lacks is there after all.
+const UNHURRIED: Duration = Duration::from_secs(5);
 /// Foreign objects that one revision watches for, at most.
 const AWAITED: usize = 20;
 
@@ -92,8 +94,9 @@ impl KindWatch {
         read(&self.objects).get(&self.place(key)).cloned()
     }
 
-    /// Takes in what a write of ours answered, unless a watch was faster.
-    pub(super) fn put(&self, key: &ObjectKey, live: Live) {
+    /// Takes in what the apiserver answered to the revision `by`, unless a watch was faster.
+    pub(super) fn put(&self, key: &ObjectKey, mut live: Live, by: &str) {
+        live.known_to = Some(by.to_owned());
         let mut objects = write(&self.objects);
         let place = self.place(key);
         if objects.get(&place).is_none_or(|known| !live.is_older_than(known)) {
@@ -267,9 +270,15 @@ impl World {
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
         let task = tokio::spawn(async move {
             let mut events = watcher(api, config).default_backoff().boxed();
-            let mut seen = version.is_empty();
+            let unjudged = version.is_empty();
+            let mut seen = unjudged;
             while let Some(event) = events.next().await {
                 let changed = match event {
+                    // it came just now, or it was there all the time and does not help: no reason to hurry
+                    Ok(watcher::Event::InitApply(_)) if unjudged => {
+                        tokio::time::sleep(UNHURRIED).await;
+                        true
+                    }
                     Ok(watcher::Event::InitApply(object)) => {
                         seen = true;
                         object.resource_version().as_deref() != Some(version.as_str())
@@ -347,16 +356,19 @@ impl Follower {
                     let (place, live) = self.digest(&object);
                     let names = {
                         let mut objects = write(&objects);
-                        match objects.get(&place) {
-                            Some(known) if known.version == live.version || live.is_older_than(known) => {
-                                continue;
-                            }
-                            _ => {}
-                        }
+                        let known_to = match objects.get(&place) {
+                            Some(known) if live.is_older_than(known) => continue,
+                            Some(known) if known.version == live.version => match &known.known_to {
+                                Some(by) => Some(by.clone()),
+                                None => continue,
+                            },
+                            _ => None,
+                        };
                         let mut names = self.interested(&place);
                         names.extend(live.owners.iter().cloned());
                         let before = objects.insert(place, live);
                         names.extend(before.into_iter().flat_map(|before| before.owners));
+                        names.retain(|name| Some(name) != known_to.as_ref());
                         names
                     };
                     self.wake_all(names).await;

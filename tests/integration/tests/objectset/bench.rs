@@ -179,7 +179,12 @@ impl Bench {
     }
 
     /// Changes an object as a user would.
-    pub(crate) async fn patch(&self, api: &Api<DynamicObject>, name: &str, patch: Value) -> Result<DynamicObject> {
+    pub(crate) async fn patch(
+        &self,
+        api: &Api<DynamicObject>,
+        name: &str,
+        patch: Value,
+    ) -> Result<DynamicObject> {
         let params = PatchParams { field_manager: Some("somebody".to_owned()), ..PatchParams::default() };
         Ok(api.patch(name, &params, &Patch::Merge(&patch)).await?)
     }
@@ -190,7 +195,13 @@ impl Bench {
     }
 
     /// Waits for a condition with status and reason.
-    pub(crate) async fn reason(&self, number: i64, kind: &str, status: &str, reason: &str) -> Result<ClusterObjectSet> {
+    pub(crate) async fn reason(
+        &self,
+        number: i64,
+        kind: &str,
+        status: &str,
+        reason: &str,
+    ) -> Result<ClusterObjectSet> {
         Wait::new(&self.revisions(), &self.name(number)).for_reason(kind, status, reason).await
     }
 
@@ -281,7 +292,11 @@ impl Revision<'_> {
             })
             .collect();
         let object = self.object(json!(phases))?;
-        self.bench.revisions().create(&PostParams::default(), &object).await.context("cannot create the revision")
+        self.bench
+            .revisions()
+            .create(&PostParams::default(), &object)
+            .await
+            .context("cannot create the revision")
     }
 
     /// The Secrets of the content and the revision that refers to them, not created.
@@ -291,7 +306,10 @@ impl Revision<'_> {
             .iter()
             .map(|(name, objects)| Phase {
                 name: name.clone(),
-                objects: objects.iter().filter_map(|object| Object::from_value(object.clone()).ok()).collect(),
+                objects: objects
+                    .iter()
+                    .filter_map(|object| Object::from_value(object.clone()).ok())
+                    .collect(),
             })
             .collect();
         let packed = pack(&self.bench.name(self.number), &phases)?;

@@ -20,7 +20,10 @@ async fn a_foreign_object_is_not_touched_and_its_removal_lets_the_rollout_go_on(
     bench
         .revision(1)
         .phase("identity", [bench.config_map("before", json!({}))])
-        .phase("configuration", [bench.config_map("config", json!({"a": "1"})), bench.config_map("beside", json!({}))])
+        .phase(
+            "configuration",
+            [bench.config_map("config", json!({"a": "1"})), bench.config_map("beside", json!({}))],
+        )
         .phase("deploy", [bench.config_map("after", json!({}))])
         .create()
         .await?;
@@ -70,7 +73,9 @@ async fn collision_protection_decides_about_adoption() -> Result<()> {
             }
             assert_eq!(owners(&config), want, "{case}");
         } else {
-            bench.message(1, "Progressing", "Conflicting Owner: &OwnerReference{Kind:ConfigMap,Name:owner,").await?;
+            bench
+                .message(1, "Progressing", "Conflicting Owner: &OwnerReference{Kind:ConfigMap,Name:owner,")
+                .await?;
             assert_eq!(bench.config_maps().get("config").await?.data["data"]["a"], "theirs", "{case}");
         }
     }
@@ -99,18 +104,29 @@ async fn a_new_revision_takes_over_and_the_old_one_is_archived() -> Result<()> {
         .await?;
     bench.succeeded(2).await?;
     let archived = bench.reason(1, "Progressing", "False", "Archived").await?;
-    assert_eq!(condition(&archived, "Available").map(|found| (found.status, found.reason)), Some(("Unknown".into(), "Archived".into())));
+    assert_eq!(
+        condition(&archived, "Available").map(|found| (found.status, found.reason)),
+        Some(("Unknown".into(), "Archived".into()))
+    );
     assert_eq!(condition(&archived, "Succeeded").map(|found| found.status), Some("True".to_owned()));
-    Wait::new(&bench.revisions(), &bench.name(1)).until("finalised", |found| found.finalizers().is_empty()).await?;
+    Wait::new(&bench.revisions(), &bench.name(1))
+        .until("finalised", |found| found.finalizers().is_empty())
+        .await?;
     assert!(bench.config_maps().get_opt("goes").await?.is_none());
-    for (api, name) in [(bench.config_maps(), "config"), (bench.config_maps(), "comes"), (bench.api("apps/v1", "Deployment"), "operator")] {
+    for (api, name) in [
+        (bench.config_maps(), "config"),
+        (bench.config_maps(), "comes"),
+        (bench.api("apps/v1", "Deployment"), "operator"),
+    ] {
         let object = api.get(name).await?;
         assert_eq!(owners(&object), [format!("{}*", bench.name(2))], "{name}");
         assert_eq!(object.annotations()["olm.operatorframework.io/revision"], "2", "{name}");
         let managers: Vec<_> = object
             .managed_fields()
             .iter()
-            .filter(|entry| entry.subresource.is_none() && entry.manager.as_deref() == Some("olm.operatorframework.io"))
+            .filter(|entry| {
+                entry.subresource.is_none() && entry.manager.as_deref() == Some("olm.operatorframework.io")
+            })
             .collect();
         assert_eq!(managers.len(), 1, "{name}: one entry of ours");
     }
@@ -133,7 +149,12 @@ async fn a_stuck_revision_is_superseded() -> Result<()> {
         .create()
         .await?;
     bench.reason(1, "Available", "False", "ProbeFailure").await?;
-    bench.revision(2).probe("", "ConfigMap", "data.ready", "yes").phase("first", [gate("yes")]).create().await?;
+    bench
+        .revision(2)
+        .probe("", "ConfigMap", "data.ready", "yes")
+        .phase("first", [gate("yes")])
+        .create()
+        .await?;
     bench.succeeded(2).await?;
     let archived = bench.reason(1, "Progressing", "False", "Archived").await?;
     assert_eq!(condition(&archived, "Succeeded"), None);
@@ -153,16 +174,26 @@ async fn an_incomplete_new_revision_leaves_the_old_one_in_force() -> Result<()> 
         .create()
         .await?;
     bench.succeeded(1).await?;
-    bench.revision(2).probe("", "ConfigMap", "data.ready", "yes").phase("first", [gate("no")]).create().await?;
+    bench
+        .revision(2)
+        .probe("", "ConfigMap", "data.ready", "yes")
+        .phase("first", [gate("no")])
+        .create()
+        .await?;
     bench.reason(2, "Available", "False", "ProbeFailure").await?;
     // the first says what it sees: its object is with the second and not ready
     let first = bench.reason(1, "Available", "False", "ProbeFailure").await?;
     assert_eq!(condition(&first, "Progressing").map(|found| found.reason), Some("RollingOut".to_owned()));
     assert_eq!(condition(&first, "Succeeded").map(|found| found.status), Some("True".to_owned()));
-    assert_eq!(owners(&bench.config_maps().get("gate").await?), [bench.name(1), format!("{}*", bench.name(2))]);
+    assert_eq!(
+        owners(&bench.config_maps().get("gate").await?),
+        [bench.name(1), format!("{}*", bench.name(2))]
+    );
     // what it still holds is still corrected
     bench.patch(&bench.config_maps(), "beside", json!({"data": {"ready": "no"}})).await?;
-    Wait::new(&bench.config_maps(), "beside").until("healed", |found| found.data["data"]["ready"] == "yes").await?;
+    Wait::new(&bench.config_maps(), "beside")
+        .until("healed", |found| found.data["data"]["ready"] == "yes")
+        .await?;
     Ok(())
 }
 
@@ -174,7 +205,11 @@ async fn archiving_never_deletes_what_another_extension_holds() -> Result<()> {
     let config = |bench: &Bench| bench.config_map("shared", json!({"of": bench.extension}));
     first.revision(1).phase("configuration", [config(&first)]).create().await?;
     first.succeeded(1).await?;
-    second.revision(1).phase("configuration", [config(&second), second.config_map("own", json!({}))]).create().await?;
+    second
+        .revision(1)
+        .phase("configuration", [config(&second), second.config_map("own", json!({}))])
+        .create()
+        .await?;
     second.message(1, "Progressing", "revision object collisions in phase 0").await?;
     let patch = json!({"spec": {"lifecycleState": "Archived"}});
     second.revisions().patch(&second.name(1), &PatchParams::default(), &Patch::Merge(&patch)).await?;
@@ -194,9 +229,13 @@ async fn the_second_of_two_extensions_gets_its_turn_when_the_first_goes() -> Res
     first.revision(1).phase("configuration", [config(&first)]).create().await?;
     first.succeeded(1).await?;
     second.revision(1).phase("configuration", [config(&second)]).create().await?;
-    let conflict = second.message(1, "Progressing", "Conflicting Owner: &OwnerReference{Kind:ClusterObjectSet").await?;
+    let conflict =
+        second.message(1, "Progressing", "Conflicting Owner: &OwnerReference{Kind:ClusterObjectSet").await?;
     let text = condition(&conflict, "Progressing").map(|found| found.message).unwrap_or_default();
-    assert!(text.contains("- Modified:\n  .data.of\n  .metadata.labels.olm.operatorframework.io/owner-name\n"), "{text}");
+    assert!(
+        text.contains("- Modified:\n  .data.of\n  .metadata.labels.olm.operatorframework.io/owner-name\n"),
+        "{text}"
+    );
     first.revisions().delete(&first.name(1), &DeleteParams::default()).await?;
     second.succeeded(1).await?;
     assert_eq!(first.config_maps().get("shared").await?.data["data"]["of"], second.extension.as_str());
@@ -227,13 +266,19 @@ async fn a_revision_archived_by_hand_hands_over() -> Result<()> {
     bench.reason(2, "Available", "False", "ProbeFailure").await?;
     let patch = json!({"spec": {"lifecycleState": "Archived"}});
     bench.revisions().patch(&bench.name(1), &PatchParams::default(), &Patch::Merge(&patch)).await?;
-    bench.message(1, "Progressing", "removing revision resources that are not owned by another revision").await?;
+    bench
+        .message(1, "Progressing", "removing revision resources that are not owned by another revision")
+        .await?;
     let kept = bench.config_maps().get("later").await?;
     assert!(kept.metadata.deletion_timestamp.is_none() && kept.uid() == uid, "kept for the new revision");
     // probes are mutable: now the second revision can go on
     bench
         .revisions()
-        .patch(&bench.name(2), &PatchParams::default(), &Patch::Merge(&json!({"spec": {"progressionProbes": ready}})))
+        .patch(
+            &bench.name(2),
+            &PatchParams::default(),
+            &Patch::Merge(&json!({"spec": {"progressionProbes": ready}})),
+        )
         .await?;
     bench.succeeded(2).await?;
     bench.reason(1, "Progressing", "False", "Archived").await?;

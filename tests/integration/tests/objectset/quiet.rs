@@ -36,7 +36,8 @@ async fn a_steady_revision_costs_nothing_and_heals_within_two_seconds() -> Resul
     bench.revisions().create(&PostParams::default(), &revision).await?;
     bench.succeeded(1).await?;
     let rollout = requests(&bench)?;
-    let listed: Vec<String> = rollout.iter().map(|r| format!("{} {} {}", r.verb, r.resource, r.name)).collect();
+    let listed: Vec<String> =
+        rollout.iter().map(|r| format!("{} {} {}", r.verb, r.resource, r.name)).collect();
     assert!(rollout.len() <= 8 + 8, "8 objects took {} requests: {listed:#?}", rollout.len());
 
     // drift is corrected fast, by one request
@@ -45,17 +46,24 @@ async fn a_steady_revision_costs_nothing_and_heals_within_two_seconds() -> Resul
     Wait::new(&bench.config_maps(), "config-3").within(Duration::from_secs(2)).to_exist().await?;
     assert!(deleted.elapsed() < Duration::from_secs(2));
     bench.patch(&bench.config_maps(), "config-4", json!({"data": {"a": "2"}})).await?;
-    Wait::new(&bench.config_maps(), "config-4").until("healed", |found| found.data["data"]["a"] == "1").await?;
+    Wait::new(&bench.config_maps(), "config-4")
+        .until("healed", |found| found.data["data"]["a"] == "1")
+        .await?;
 
     // then silence: a foreign label is seen and judged without a request
     let version = bench
-        .patch(&bench.api("apps/v1", "Deployment"), "operator", json!({"metadata": {"labels": {"mine": "a"}}}))
+        .patch(
+            &bench.api("apps/v1", "Deployment"),
+            "operator",
+            json!({"metadata": {"labels": {"mine": "a"}}}),
+        )
         .await?
         .resource_version();
     let before = requests(&bench)?.len();
     tokio::time::sleep(Duration::from_secs(5)).await; // the time that is measured, not a wait for something
     let after = requests(&bench)?;
-    let new: Vec<String> = after.iter().skip(before).map(|r| format!("{} {} {}", r.verb, r.resource, r.name)).collect();
+    let new: Vec<String> =
+        after.iter().skip(before).map(|r| format!("{} {} {}", r.verb, r.resource, r.name)).collect();
     let writes = after.iter().skip(before).filter(|request| request.writes()).count();
     assert_eq!(writes, 0, "{new:?}");
     assert!(new.len() <= 1, "at most the content is read to judge the label: {new:?}");

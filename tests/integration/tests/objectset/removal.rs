@@ -23,7 +23,9 @@ async fn phases_go_in_reverse_and_each_is_gone_before_the_next() -> Result<()> {
     Wait::new(&bench.config_maps(), "last")
         .until("is being deleted", |found| found.metadata.deletion_timestamp.is_some())
         .await?;
-    bench.message(1, "Progressing", "removing revision resources that are not owned by another revision").await?;
+    bench
+        .message(1, "Progressing", "removing revision resources that are not owned by another revision")
+        .await?;
     let first = bench.config_maps().get("first").await?;
     assert!(first.metadata.deletion_timestamp.is_none(), "the first phase waits for the last");
     bench.patch(&bench.config_maps(), "last", json!({"metadata": {"finalizers": null}})).await?;
@@ -49,7 +51,9 @@ async fn custom_resources_go_first_while_the_operator_runs() -> Result<()> {
     bench.create(&widget).await?;
     bench.revisions().delete(&bench.name(1), &DeleteParams::default()).await?;
     let widgets = bench.api(&group, "Widget");
-    Wait::new(&widgets, "w").until("is being deleted", |found| found.metadata.deletion_timestamp.is_some()).await?;
+    Wait::new(&widgets, "w")
+        .until("is being deleted", |found| found.metadata.deletion_timestamp.is_some())
+        .await?;
     let text = format!("; waiting for custom resources to go: 1 widgets.{}", bench.group());
     bench.message(1, "Progressing", &text).await?;
     let operator = bench.api("apps/v1", "Deployment").get("operator").await?;
@@ -93,7 +97,8 @@ async fn protected_custom_resources_hold_the_removal_up() -> Result<()> {
     bench.succeeded(1).await?;
     bench.create(&bench.custom_resource("Widget", "w")).await?;
     bench.revisions().delete(&bench.name(1), &DeleteParams::default()).await?;
-    let text = format!("; custom resources are protected and must be deleted first: 1 widgets.{}", bench.group());
+    let text =
+        format!("; custom resources are protected and must be deleted first: 1 widgets.{}", bench.group());
     bench.message(1, "Progressing", &text).await?;
     let widgets = bench.api(&format!("{}/v1", bench.group()), "Widget");
     assert!(widgets.get("w").await?.metadata.deletion_timestamp.is_none());
@@ -106,7 +111,11 @@ async fn protected_custom_resources_hold_the_removal_up() -> Result<()> {
 async fn kept_objects_stay_without_owner_and_marks() -> Result<()> {
     let bench = Bench::new("keep").await?;
     bench.extension(json!({"olm.operatorframework.io/deletion-policy": "keep"})).await?;
-    bench.revision(1).phase("configuration", [bench.config_map("config", json!({"a": "1"}))]).create().await?;
+    bench
+        .revision(1)
+        .phase("configuration", [bench.config_map("config", json!({"a": "1"}))])
+        .create()
+        .await?;
     bench.succeeded(1).await?;
     bench.revisions().delete(&bench.name(1), &DeleteParams::default()).await?;
     Wait::new(&bench.revisions(), &bench.name(1)).to_be_gone().await?;
@@ -116,7 +125,11 @@ async fn kept_objects_stay_without_owner_and_marks() -> Result<()> {
     assert!(!kept.annotations().contains_key("olm.operatorframework.io/revision"));
     // somebody may have it again
     let next = bench.other("again");
-    next.revision(1).protection("IfNoController").phase("configuration", [next.config_map("config", json!({"a": "2"}))]).create().await?;
+    next.revision(1)
+        .protection("IfNoController")
+        .phase("configuration", [next.config_map("config", json!({"a": "2"}))])
+        .create()
+        .await?;
     next.succeeded(1).await?;
     Ok(())
 }
@@ -138,7 +151,11 @@ async fn one_manifest_may_ask_to_be_kept() -> Result<()> {
 #[tokio::test]
 async fn orphaning_leaves_the_objects() -> Result<()> {
     let bench = Bench::new("orphan").await?;
-    bench.revision(1).phase("configuration", [bench.config_map("config", json!({"a": "1"}))]).create().await?;
+    bench
+        .revision(1)
+        .phase("configuration", [bench.config_map("config", json!({"a": "1"}))])
+        .create()
+        .await?;
     bench.succeeded(1).await?;
     bench.revisions().delete(&bench.name(1), &DeleteParams::orphan()).await?;
     Wait::new(&bench.revisions(), &bench.name(1)).to_be_gone().await?;
@@ -180,13 +197,20 @@ async fn two_revisions_go_the_latest_first() -> Result<()> {
         .create()
         .await?;
     bench.succeeded(1).await?;
-    bench.revision(2).probe("", "ConfigMap", "data.ready", "yes").phase("first", [gate("no")]).create().await?;
+    bench
+        .revision(2)
+        .probe("", "ConfigMap", "data.ready", "yes")
+        .phase("first", [gate("no")])
+        .create()
+        .await?;
     bench.reason(2, "Available", "False", "ProbeFailure").await?;
     bench.patch(&bench.config_maps(), "gate", json!({"metadata": {"finalizers": ["test/hold"]}})).await?;
-    for number in [1, 2] {
-        bench.revisions().delete(&bench.name(number), &DeleteParams::default()).await?;
-    }
-    bench.message(1, "Progressing", &format!("; waiting for revision {} to be removed", bench.name(2))).await?;
+    bench.revisions().delete(&bench.name(2), &DeleteParams::default()).await?;
+    bench.message(2, "Progressing", "removing revision resources").await?;
+    bench.revisions().delete(&bench.name(1), &DeleteParams::default()).await?;
+    bench
+        .message(1, "Progressing", &format!("; waiting for revision {} to be removed", bench.name(2)))
+        .await?;
     assert!(bench.config_maps().get("old").await?.metadata.deletion_timestamp.is_none());
     bench.patch(&bench.config_maps(), "gate", json!({"metadata": {"finalizers": null}})).await?;
     Wait::new(&bench.revisions(), &bench.name(1)).to_be_gone().await?;

@@ -25,19 +25,26 @@ async fn objects_are_created_with_marks_and_the_revision_succeeds() -> Result<()
         ("Succeeded", "Succeeded", "Revision succeeded rolling out."),
     ] {
         let found = condition(&revision, kind).unwrap_or_else(|| panic!("{kind}"));
-        assert_eq!((found.status.as_str(), found.reason.as_str(), found.message.as_str()), ("True", reason, message));
+        assert_eq!(
+            (found.status.as_str(), found.reason.as_str(), found.message.as_str()),
+            ("True", reason, message)
+        );
         assert_eq!(found.observed_generation, Some(1));
     }
     assert_eq!(revision.finalizers(), ["olm.operatorframework.io/teardown"]);
     let observed = &revision.status.as_ref().expect("a status").observed_phases;
-    assert_eq!(observed.iter().map(|phase| phase.name.as_str()).collect::<Vec<_>>(), ["configuration", "deploy"]);
+    assert_eq!(
+        observed.iter().map(|phase| phase.name.as_str()).collect::<Vec<_>>(),
+        ["configuration", "deploy"]
+    );
     assert!(observed.iter().all(|phase| phase.digest.starts_with("sha256:")));
 
     let config = bench.config_maps().get("config").await?;
     assert_eq!(owners(&config), [format!("{}*", bench.name(1))]);
     assert_eq!(config.labels()["app.kubernetes.io/managed-by"], "olm.operatorframework.io");
     assert_eq!(config.annotations()["olm.operatorframework.io/revision"], "1");
-    let managers: Vec<_> = config.managed_fields().iter().filter_map(|entry| entry.manager.as_deref()).collect();
+    let managers: Vec<_> =
+        config.managed_fields().iter().filter_map(|entry| entry.manager.as_deref()).collect();
     assert_eq!(managers, ["olm.operatorframework.io"], "created once, by one manager");
     Ok(())
 }
@@ -55,7 +62,10 @@ async fn a_failing_probe_holds_the_next_phase_back() -> Result<()> {
     let revision = bench.reason(1, "Available", "False", "ProbeFailure").await?;
     let text = format!("Object ConfigMap.v1 {}/gate: missing key: \"data.ready\"", bench.namespace);
     assert_eq!(condition(&revision, "Available").map(|condition| condition.message), Some(text));
-    assert_eq!(condition(&revision, "Progressing").map(|condition| condition.reason), Some("RollingOut".to_owned()));
+    assert_eq!(
+        condition(&revision, "Progressing").map(|condition| condition.reason),
+        Some("RollingOut".to_owned())
+    );
     assert!(bench.config_maps().get_opt("after").await?.is_none(), "the second phase waits");
     bench.patch(&bench.config_maps(), "gate", json!({"data": {"ready": "yes"}})).await?;
     bench.succeeded(1).await?;
@@ -107,22 +117,30 @@ async fn drift_is_corrected_and_foreign_fields_stay() -> Result<()> {
 
     // values of ours come back, those of others stay
     bench.patch(&config_maps, "config", json!({"data": {"a": "hacked", "extra": "kept"}})).await?;
-    let healed = Wait::new(&config_maps, "config").until("healed", |found| found.data["data"]["a"] == "1").await?;
+    let healed =
+        Wait::new(&config_maps, "config").until("healed", |found| found.data["data"]["a"] == "1").await?;
     assert_eq!(healed.data["data"]["extra"], "kept");
 
     // a label of ours that is taken away comes back, also the one that the watch selects by
     bench
-        .patch(&config_maps, "config", json!({"metadata": {"labels": {"olm.operatorframework.io/owner-name": null, "mine": "a"}}}))
+        .patch(
+            &config_maps,
+            "config",
+            json!({"metadata": {"labels": {"olm.operatorframework.io/owner-name": null, "mine": "a"}}}),
+        )
         .await?;
     Wait::new(&config_maps, "config")
         .until("labelled again", |found| {
-            found.labels().contains_key("olm.operatorframework.io/owner-name") && found.labels().contains_key("mine")
+            found.labels().contains_key("olm.operatorframework.io/owner-name")
+                && found.labels().contains_key("mine")
         })
         .await?;
 
     // the same after deletion
     config_maps.delete("config", &DeleteParams::default()).await?;
-    let again = Wait::new(&config_maps, "config").until("created again", |found| found.data["data"]["a"] == "1").await?;
+    let again = Wait::new(&config_maps, "config")
+        .until("created again", |found| found.data["data"]["a"] == "1")
+        .await?;
     assert_eq!(again.data["data"].get("extra"), None);
 
     // scale and rollout restart are not ours
@@ -189,7 +207,8 @@ async fn what_the_apiserver_rejects_is_said_and_the_rest_of_the_phase_is_applied
     let mut bad = bench.deployment("operator", "i:1");
     bad["spec"]["template"]["metadata"]["labels"] = json!({"app": "other"});
     bench.revision(1).phase("deploy", [bad, bench.config_map("config", json!({}))]).create().await?;
-    let text = format!("reconciling object: validating: apps/v1, Kind=Deployment {}/operator: ", bench.namespace);
+    let text =
+        format!("reconciling object: validating: apps/v1, Kind=Deployment {}/operator: ", bench.namespace);
     let revision = bench.message(1, "Progressing", &text).await?;
     assert_eq!(condition(&revision, "Progressing").map(|found| found.reason), Some("Retrying".to_owned()));
     Wait::new(&bench.config_maps(), "config").to_exist().await?;
@@ -217,7 +236,11 @@ async fn invalid_content_is_refused_before_anything_is_applied() -> Result<()> {
 async fn a_paused_extension_is_left_alone() -> Result<()> {
     let bench = Bench::new("paused").await?;
     bench.extension(json!({})).await?;
-    bench.revision(1).phase("configuration", [bench.config_map("config", json!({"a": "1"}))]).create().await?;
+    bench
+        .revision(1)
+        .phase("configuration", [bench.config_map("config", json!({"a": "1"}))])
+        .create()
+        .await?;
     bench.succeeded(1).await?;
     bench.extension(json!({"olm.operatorframework.io/paused": "true"})).await?;
     bench.patch(&bench.config_maps(), "config", json!({"data": {"a": "by hand"}})).await?;
