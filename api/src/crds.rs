@@ -59,3 +59,73 @@ fn correct_schema(schema: &mut Value) {
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schemas() -> Vec<(String, Value)> {
+        crds()
+            .unwrap()
+            .into_iter()
+            .map(|crd| {
+                let mut crd = serde_json::to_value(crd).unwrap();
+                let name = crd["spec"]["names"]["kind"].as_str().unwrap().to_owned();
+                (name, crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].take())
+            })
+            .collect()
+    }
+
+    fn walk(path: &str, schema: &Value, visit: &mut dyn FnMut(&str, &Value)) {
+        visit(path, schema);
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            walk(&format!("{path}.{name}"), property, visit);
+        }
+        for inner in ["items", "additionalProperties"] {
+            if schema[inner].is_object() {
+                walk(&format!("{path}[]"), &schema[inner], visit);
+            }
+        }
+    }
+
+    #[test]
+    fn every_field_is_explained() {
+        for (kind, schema) in schemas() {
+            let mut silent = Vec::new();
+            walk(&kind, &schema, &mut |path, schema| {
+                // the apiserver explains metadata itself; items are explained by their list
+                if !path.ends_with("[]")
+                    && path != format!("{kind}.metadata")
+                    && schema["description"].as_str().is_none_or(str::is_empty)
+                {
+                    silent.push(path.to_owned());
+                }
+            });
+            assert_eq!(silent, Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn nothing_is_nullable_and_the_root_wants_a_spec() {
+        for (kind, schema) in schemas() {
+            walk(&kind, &schema, &mut |path, schema| assert!(schema.get("nullable").is_none(), "{path}"));
+            assert_eq!(schema["required"], json!(["metadata", "spec"]), "{kind}");
+            assert!(schema.get("title").is_none(), "{kind}");
+        }
+    }
+
+    #[test]
+    fn all_rules_are_there() {
+        let mut counts = Vec::new();
+        for (kind, schema) in schemas() {
+            let mut rules = 0;
+            walk(&kind, &schema, &mut |_, schema| {
+                let here = schema["x-kubernetes-validations"].as_array().map_or(0, Vec::len);
+                rules += here;
+            });
+            counts.push((kind, rules));
+        }
+        let want = [("ClusterCatalog", 19), ("ClusterExtension", 15), ("ClusterObjectSet", 17)];
+        assert_eq!(counts, want.map(|(kind, rules)| (kind.to_owned(), rules)));
+    }
+}

@@ -37,3 +37,45 @@ pub const GROUP: &str = "olm.operatorframework.io";
 pub const VERSION: &str = "v1";
 /// `group/version`, as it stands in `apiVersion`.
 pub const API_VERSION: &str = "olm.operatorframework.io/v1";
+
+#[cfg(test)]
+mod tests {
+    use kube::core::DeserializeGuard;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_odd_object_does_not_break_the_others() {
+        let object = |spec: serde_json::Value| json!({"apiVersion": API_VERSION, "kind": "ClusterCatalog", "metadata": {"name": "a"}, "spec": spec});
+        let list = json!([
+            object(json!({"source": {"type": "Image", "image": {"ref": "r"}}})),
+            object(json!({"source": {"type": "Git"}})),
+            object(json!({})),
+        ]);
+        assert!(
+            serde_json::from_value::<Vec<ClusterCatalog>>(list.clone()).is_err(),
+            "this is what the guard is for"
+        );
+        let guarded: Vec<DeserializeGuard<ClusterCatalog>> = serde_json::from_value(list).unwrap();
+        let good: Vec<bool> = guarded.iter().map(|item| item.0.is_ok()).collect();
+        assert_eq!(good, [true, false, false]);
+        let odd = guarded[1].0.as_ref().err().unwrap();
+        assert_eq!(odd.metadata.name.as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn what_is_not_said_is_not_sent() {
+        let spec =
+            json!({"namespace": "n", "source": {"sourceType": "Catalog", "catalog": {"packageName": "p"}}});
+        let extension = ClusterExtension::new("a", serde_json::from_value(spec).unwrap());
+        let sent = serde_json::to_value(extension).unwrap();
+        let catalog = json!({"packageName": "p", "upgradeConstraintPolicy": "CatalogProvided"});
+        let want = json!({
+            "apiVersion": API_VERSION, "kind": "ClusterExtension", "metadata": {"name": "a"},
+            "spec": {"namespace": "n", "source": {"sourceType": "Catalog", "catalog": catalog}}
+        });
+        assert_eq!(sent, want);
+        assert_eq!(serde_json::to_value(ClusterExtensionStatus::default()).unwrap(), json!({}));
+    }
+}

@@ -1,18 +1,25 @@
-//! The client for the apiserver: from a kubeconfig or from inside the cluster, without a rate limit of its own, counted.
+//! The client for the apiserver: from a kubeconfig or from inside the cluster, without a rate limit of its own, counted, and with a
+//! time limit on every answer.
 //!
 //! Proxies: `proxy-url` of the kubeconfig and `HTTPS_PROXY`/`NO_PROXY`, as kubectl has them.
 
 use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::{Request, Response};
 use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use tower::{Layer, Service};
+use tower::{BoxError, Layer, Service};
 
 use crate::metrics::Metrics;
+
+/// The longest wait for the head of an answer; the apiserver itself ends requests other than watches after this time.
+const ANSWER: Duration = Duration::from_secs(60);
+/// The longest silence within an answer. A watch is never silent for so long: the apiserver ends it earlier.
+const SILENCE: Duration = Duration::from_secs(330);
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
@@ -54,16 +61,19 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ClientError> {
     Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(fail)
 }
 
-/// A client that counts its requests.
+/// A client that counts its requests and waits for no answer longer than a minute.
 ///
 /// # Errors
 /// If the configuration cannot be turned into a connection.
-pub fn client(config: Config, metrics: &Metrics) -> Result<Client, ClientError> {
+pub fn client(mut config: Config, metrics: &Metrics) -> Result<Client, ClientError> {
+    config.read_timeout = config.read_timeout.or(Some(SILENCE));
+    // else the time that a connection was unused counts as silence
+    config.reset_reader_on_write = true;
     let url = config.cluster_url.to_string();
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
     let builder = ClientBuilder::try_from(config)
         .map_err(|source| ClientError::Build { url, source: Box::new(source) })?;
-    Ok(builder.with_layer(&Counting { metrics: metrics.clone(), host }).build())
+    Ok(builder.with_layer(&Counting { metrics: metrics.clone(), host, limit: ANSWER }).build())
 }
 
 /// [`config`] and [`client`] in one.
@@ -74,11 +84,20 @@ pub async fn connect(kubeconfig: Option<&Path>, metrics: &Metrics) -> Result<Cli
     client(config(kubeconfig).await?, metrics)
 }
 
-/// Counts requests by code, host and method.
+/// Counts requests by code, host and method, and gives up those that are not answered in time.
 #[derive(Clone, Debug)]
 struct Counting {
     metrics: Metrics,
     host: String,
+    limit: Duration,
+}
+
+/// The apiserver did not answer in time.
+#[derive(Debug, thiserror::Error)]
+#[error("no answer from the apiserver at {host} within {} s", limit.as_secs_f64())]
+struct NoAnswer {
+    host: String,
+    limit: Duration,
 }
 
 impl<S> Layer<S> for Counting {
@@ -99,23 +118,26 @@ impl<S, B> Service<Request<Body>> for Counted<S>
 where
     S: Service<Request<Body>, Response = Response<B>>,
     S::Future: Send + 'static,
-    S::Error: 'static,
+    S::Error: Into<BoxError>,
     B: 'static,
 {
     type Response = Response<B>;
-    type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<B>, S::Error>> + Send>>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<B>, BoxError>> + Send>>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let method = request.method().as_str().to_owned();
-        let Counting { metrics, host } = self.counting.clone();
+        let Counting { metrics, host, limit } = self.counting.clone();
         let answer = self.inner.call(request);
         Box::pin(async move {
-            let answer = answer.await;
+            let answer = match tokio::time::timeout(limit, answer).await {
+                Ok(answer) => answer.map_err(Into::into),
+                Err(_) => Err(NoAnswer { host: host.clone(), limit }.into()),
+            };
             let code =
                 answer.as_ref().map_or_else(|_| "<error>".to_owned(), |ok| ok.status().as_str().to_owned());
             metrics.request(&code, &host, &method);
@@ -132,7 +154,7 @@ mod tests {
     #[tokio::test]
     async fn counts_requests_and_failures() {
         let metrics = Metrics::new();
-        let layer = Counting { metrics: metrics.clone(), host: "cluster:6443".to_owned() };
+        let layer = Counting { metrics: metrics.clone(), host: "cluster:6443".to_owned(), limit: ANSWER };
         for status in [Some(StatusCode::OK), Some(StatusCode::NOT_FOUND), None] {
             let mut service = layer.layer(tower::service_fn(move |_: Request<Body>| async move {
                 let status = status.ok_or("refused")?;
@@ -148,6 +170,18 @@ mod tests {
             );
             assert!(text.contains(&series), "{series} in {text}");
         }
+    }
+
+    #[tokio::test]
+    async fn gives_up_what_is_not_answered() {
+        let limit = Duration::from_millis(10);
+        let layer = Counting { metrics: Metrics::new(), host: "cluster:6443".to_owned(), limit };
+        let mut service = layer.layer(tower::service_fn(|_: Request<Body>| {
+            std::future::pending::<Result<Response<Body>, BoxError>>()
+        }));
+        let answer = service.call(Request::get("/api").body(Body::empty()).unwrap()).await;
+        let want = "no answer from the apiserver at cluster:6443 within 0.01 s";
+        assert_eq!(answer.unwrap_err().to_string(), want);
     }
 
     #[tokio::test]

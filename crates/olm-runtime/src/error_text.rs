@@ -7,17 +7,24 @@
 use std::error::Error;
 use std::net::SocketAddr;
 
-/// The error and its causes, `a: b: c`. A cause whose text already ends the line is not repeated.
+/// The error and its causes, `a: b: c`. A cause whose text already ends the line is not repeated. Of an answer of the apiserver only
+/// its message is taken; the client's own text repeats it with all internals.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.ends_with(&next) {
+    let mut text = String::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let answer = match error.downcast_ref::<kube::Error>() {
+            Some(kube::Error::Api(status)) if !status.message.is_empty() => Some(&status.message),
+            _ => None,
+        };
+        let part = answer.cloned().unwrap_or_else(|| error.to_string());
+        if text.is_empty() {
+            text = part;
+        } else if !text.ends_with(&part) {
             text.push_str(": ");
-            text.push_str(&next);
+            text.push_str(&part);
         }
-        cause = error.source();
+        next = if answer.is_some() { None } else { error.source() };
     }
     text
 }
@@ -91,6 +98,17 @@ mod tests {
     fn prints_the_whole_chain_once() {
         let error = Sample::Outer(Box::new(Sample::Middle(Box::new(Sample::Inner))));
         assert_eq!(chain(&error), "cannot pull image: registry says no: quota");
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot list catalogs")]
+    struct Listing(#[source] kube::Error);
+
+    #[test]
+    fn an_answer_of_the_apiserver_is_its_message() {
+        let status = kube::core::Status::failure("clustercatalogs is forbidden", "Forbidden").with_code(403);
+        let error = Listing(kube::Error::Api(status.boxed()));
+        assert_eq!(chain(&error), "cannot list catalogs: clustercatalogs is forbidden");
     }
 
     #[test]

@@ -7,6 +7,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
 
 use super::*;
+use crate::tls::tests::TestCa;
+use crate::tls::{CaPool, ServingPair, TlsSettings, server_config};
 
 struct Server {
     address: SocketAddr,
@@ -121,4 +123,53 @@ async fn an_answer_that_never_ends_is_cut_off() {
     server.shutdown.cancel();
     server.task.await.unwrap().unwrap();
     assert_eq!(client.await.unwrap(), "");
+}
+
+/// A client's TLS connection; the second value is the protocol that was agreed on.
+async fn connect(
+    address: SocketAddr,
+    mut config: rustls::ClientConfig,
+    offers: &[&[u8]],
+) -> io::Result<(tokio_rustls::client::TlsStream<TcpStream>, Option<Vec<u8>>)> {
+    config.alpn_protocols = offers.iter().map(|offer| offer.to_vec()).collect();
+    let name = rustls_pki_types::ServerName::try_from("localhost").unwrap();
+    let stream = TcpStream::connect(address).await?;
+    let stream = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+    let agreed = stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec);
+    Ok((stream, agreed))
+}
+
+#[tokio::test]
+async fn serves_http_1_over_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let ca = TestCa::new();
+    ca.write_pair(folder.path(), "server");
+    let cas = tempfile::tempdir().unwrap();
+    ca.write_ca(&cas.path().join("ca.crt"));
+    let pair = ServingPair::load(folder.path().join("tls.crt"), folder.path().join("tls.key")).unwrap();
+    let settings = TlsSettings::default();
+    let tls = server_config(pair, &settings).unwrap();
+    let client = CaPool::only(cas.path()).unwrap().client_config(&settings).unwrap();
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let shutdown = Shutdown::new();
+    let limits = Limits { handshake: Duration::from_millis(100), ..Limits::default() };
+    let task = tokio::spawn(https(listener, hello(), tls, limits, shutdown.clone()));
+
+    let (mut stream, agreed) = connect(address, client.clone(), &[b"h2", b"http/1.1"]).await.unwrap();
+    assert_eq!(agreed.as_deref(), Some(&b"http/1.1"[..]), "HTTP/2 is off");
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("hello"), "{answer}");
+
+    // one that speaks no TLS, and one that says nothing at all: both are sent away, and the server goes on
+    let plain = exchange(address, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    assert!(!plain.contains("hello"), "{plain}");
+    assert_eq!(exchange(address, b"").await, "");
+    let (_, agreed) = connect(address, client, &[]).await.unwrap();
+    assert_eq!(agreed, None);
+    shutdown.cancel();
+    task.await.unwrap().unwrap();
 }
