@@ -54,11 +54,12 @@ pub struct DeploymentConfig {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// Validates a configuration against what a bundle with these install modes accepts. No configuration is `{}`.
+/// Validates a configuration against what a bundle with these install modes accepts. No configuration is `{}`; an empty
+/// install namespace fits every rule about it.
 ///
 /// # Errors
 /// When the schema refuses it, or a value (a quantity) cannot be decoded.
-pub(crate) fn read(
+pub fn read_config(
     inline: Option<&Value>,
     modes: &InstallModes,
     install_namespace: &str,

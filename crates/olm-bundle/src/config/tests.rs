@@ -10,7 +10,7 @@ use crate::modes::InstallMode::{self, AllNamespaces as A, OwnNamespace as O, Sin
 
 fn outcome(inline: &Value, modes: &[InstallMode]) -> Result<Config, String> {
     let modes = modes.iter().copied().collect();
-    read(Some(inline), &modes, "install-ns", Gates::default()).map_err(|error| {
+    read_config(Some(inline), &modes, "install-ns", Gates::default()).map_err(|error| {
         let text = error.to_string();
         text.strip_prefix("invalid ClusterExtension configuration: invalid configuration: ")
             .unwrap_or(&text)
@@ -159,7 +159,7 @@ fn refusals_say_what_the_reference_says() {
 fn the_gate_removes_deployment_config() {
     let off = Gates { deployment_config: false, ..Gates::default() };
     let inline = json!({"deploymentConfig": {}});
-    let error = read(Some(&inline), &[A].into_iter().collect(), "i", off).unwrap_err();
+    let error = read_config(Some(&inline), &[A].into_iter().collect(), "i", off).unwrap_err();
     assert_eq!(
         error.to_string(),
         "invalid ClusterExtension configuration: invalid configuration: unknown field \"deploymentConfig\"; the feature \

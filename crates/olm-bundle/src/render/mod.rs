@@ -56,7 +56,7 @@ pub fn render_with_report(bundle: &RegistryV1, options: &RenderOptions) -> Resul
     gate(bundle, options)?;
     let config = if options.gates.single_own_namespace || options.config.is_some() {
         let modes = &bundle.csv.install_modes;
-        config::read(options.config.as_ref(), modes, &options.install_namespace, options.gates)?
+        config::read_config(options.config.as_ref(), modes, &options.install_namespace, options.gates)?
     } else {
         Config::default()
     };
