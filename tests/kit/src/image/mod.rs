@@ -176,7 +176,8 @@ impl Layer {
     }
 }
 
-/// Writes the header by hand: the archive builder refuses `..` and absolute paths, which are what tests need.
+/// Writes the header by hand: the archive builder refuses `..` and absolute paths, which are what tests need. Long paths
+/// become GNU long names, as docker and buildah write them.
 fn append(
     archive: &mut tar::Builder<Vec<u8>>,
     path: &str,
@@ -185,21 +186,21 @@ fn append(
     target: &str,
     content: &[u8],
 ) -> Result<()> {
-    let mut header = tar::Header::new_ustar();
-    let fits = path.len() <= 100 && target.len() <= 100;
-    if fits {
-        header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
-        header.as_old_mut().linkname[..target.len()].copy_from_slice(target.as_bytes());
-    } else {
-        header.set_path(path).with_context(|| format!("path too long for a tar: {path}"))?;
-        header.set_link_name(target).with_context(|| format!("link too long for a tar: {target}"))?;
-    }
+    let mut header = tar::Header::new_gnu();
     header.set_entry_type(kind);
     header.set_mode(mode);
     header.set_mtime(1_700_000_000);
     header.set_size(content.len() as u64);
-    header.set_cksum();
-    archive.append(&header, content)?;
+    if path.len() <= 100 && target.len() <= 100 {
+        header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
+        header.as_old_mut().linkname[..target.len()].copy_from_slice(target.as_bytes());
+        header.set_cksum();
+        archive.append(&header, content)?;
+    } else if target.is_empty() {
+        archive.append_data(&mut header, path, content)?;
+    } else {
+        archive.append_link(&mut header, path, target)?;
+    }
     Ok(())
 }
 
@@ -466,6 +467,12 @@ mod tests {
                 serde_json::from_slice(&image.build().unwrap().manifest).unwrap();
             assert_eq!(manifest["layers"][0]["mediaType"], want);
         }
+    }
+
+    #[test]
+    fn long_paths_survive() {
+        let path = format!("manifests/{}.yaml", "x".repeat(180));
+        assert!(listed(&Image::new().layer(Layer::new().file(&path, b"1"))).contains(&path));
     }
 
     #[test]
