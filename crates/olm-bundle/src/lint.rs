@@ -49,6 +49,7 @@ pub fn lint(bundle: &RegistryV1) -> Vec<Finding> {
     permissions(bundle, &mut findings);
     images(bundle, &mut findings);
     services(bundle, &mut findings);
+    definitions(bundle, &mut findings);
     annotations(bundle, &mut findings);
     ignored(bundle, &mut findings);
     findings.0.sort_by_key(|finding| finding.level);
@@ -170,6 +171,21 @@ fn services(bundle: &RegistryV1, findings: &mut Findings) {
                 "deployment {deployment:?} serves webhooks and begins with a digit, which Service names must not"
             );
             findings.add(Level::Warning, "service-name", message);
+        }
+    }
+}
+
+/// Every version of a definition needs a schema.
+fn definitions(bundle: &RegistryV1, findings: &mut Findings) {
+    for crd in &bundle.crds {
+        let versions = crd.0.get("spec").and_then(|spec| spec.get("versions")).and_then(Value::as_array);
+        for version in versions.into_iter().flatten() {
+            if version.pointer("/schema/openAPIV3Schema").is_none_or(|schema| !schema.is_object()) {
+                let name = version.get("name").and_then(Value::as_str).unwrap_or_default();
+                let message =
+                    format!("custom resource definition {:?} has no schema for version {name:?}", crd.name());
+                findings.add(Level::Error, "no-schema", message);
+            }
         }
     }
 }
@@ -304,6 +320,15 @@ mod tests {
             assert!(got.contains(&(level, want)), "{want} in {got:?} for {patch}");
             assert!(got.is_sorted_by_key(|(level, _)| *level), "errors first: {got:?}");
         }
+        let bare = fixture::patched(
+            fixture::crd("b"),
+            &json!({"spec": {"versions": [{"name": "v1", "schema": {}}]}}),
+        );
+        let findings = lint(&fixture::bundle(&json!({}), &[bare]).unwrap());
+        assert_eq!(
+            (findings[0].rule, findings[0].message.as_str()),
+            ("no-schema", "custom resource definition \"b\" has no schema for version \"v1\"")
+        );
         assert_eq!(found(&json!({"spec": {"minKubeVersion": "", "nativeAPIs": []}})), quiet);
     }
 }

@@ -65,7 +65,7 @@ pub fn read_config(
     install_namespace: &str,
     gates: Gates,
 ) -> Result<Config, ConfigError> {
-    let schema = config_schema(modes, gates);
+    let schema = schema::without_components(modes, gates);
     let empty = Value::Object(Map::new());
     let given = inline.unwrap_or(&empty);
     validate::validate(&schema, given, install_namespace)

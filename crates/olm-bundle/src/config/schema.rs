@@ -18,6 +18,15 @@ pub(crate) const NAMESPACE_PATTERN: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 /// The schema of `spec.config.inline` for a bundle with these install modes. The two formats
 /// `ownNamespaceInstallMode` and `singleNamespaceInstallMode` compare with the install namespace.
 pub fn config_schema(modes: &InstallModes, gates: Gates) -> Value {
+    let mut schema = without_components(modes, gates);
+    if gates.deployment_config {
+        schema["components"] = json!({"schemas": closure(&schema)});
+    }
+    schema
+}
+
+/// The schema with references to components that it does not hold.
+pub(super) fn without_components(modes: &InstallModes, gates: Gates) -> Value {
     let mut properties = Map::new();
     let mut required = Vec::new();
     if let Some(schema) = watch_namespace(modes) {
@@ -32,9 +41,7 @@ pub fn config_schema(modes: &InstallModes, gates: Gates) -> Value {
         "additionalProperties": false,
     });
     if gates.deployment_config {
-        let deployment = deployment_config();
-        schema["components"] = json!({"schemas": closure(&deployment)});
-        properties.insert("deploymentConfig".to_owned(), deployment);
+        properties.insert("deploymentConfig".to_owned(), deployment_config());
     }
     schema["properties"] = Value::Object(properties);
     if !required.is_empty() {
