@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use olm_bundle::{CertProvider, RegistryV1, RenderOptions, render_with_report};
+use olm_bundle::{CertProvider, Finding, RegistryV1, RenderOptions, inspect, lint, render_with_report};
 use olm_yaml::{Documents, Limits};
 use serde_json::Value;
 
@@ -56,5 +56,18 @@ fn cases() {
     insta::glob!("cases/*/*.yaml", |path| {
         let folder = path.parent().unwrap().file_name().unwrap().to_string_lossy().into_owned();
         insta::assert_snapshot!(folder, case(path));
+    });
+}
+
+#[test]
+fn authors_are_told() {
+    insta::glob!("cases/*/bundle", |folder| {
+        let bundle = RegistryV1::load_dir(folder).unwrap();
+        let name = folder.parent().unwrap().file_name().unwrap().to_string_lossy().into_owned();
+        let mut text = format!("{:#?}\n", inspect(&bundle));
+        for Finding { level, rule, message } in lint(&bundle) {
+            writeln!(text, "{level:?} {rule}: {message}").unwrap();
+        }
+        insta::assert_snapshot!(format!("author_{name}"), text);
     });
 }

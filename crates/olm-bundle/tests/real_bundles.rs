@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use olm_bundle::{CertProvider, RegistryV1, RenderOptions, render_with_report};
+use olm_bundle::{CertProvider, Level, RegistryV1, RenderOptions, lint, render_with_report};
 use serde_json::json;
 
 /// The folder with shared test data: `OLM_SHARED`, or `shared` beside the repository.
@@ -56,6 +56,11 @@ fn real_bundles_render() {
     for (name, folder) in found {
         let bundle = RegistryV1::load_dir(&folder).unwrap_or_else(|error| panic!("{name}: {error}"));
         writeln!(report, "{name}: package {}, csv {}", bundle.package_name, bundle.csv.name).unwrap();
+        let mut findings: BTreeMap<(Level, &str), usize> = BTreeMap::new();
+        for finding in lint(&bundle) {
+            *findings.entry((finding.level, finding.rule)).or_default() += 1;
+        }
+        writeln!(report, "  findings: {findings:?}").unwrap();
         match render_with_report(&bundle, &options(&bundle, CertProvider::CertManager)) {
             Err(error) => writeln!(report, "  refused: {error}").unwrap(),
             Ok(rendered) => {
