@@ -10,7 +10,10 @@ use base64::{
     Engine as _, alphabet,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
-use libyaml_safer::{Encoding, Error as Syntax, ErrorKind, Event, EventData, Mark, Parser, ScalarStyle};
+use libyaml_safer::{
+    Encoding, Error as Syntax, ErrorKind, Event, EventData, MappingStyle, Mark, Parser, ScalarStyle,
+    SequenceStyle,
+};
 
 use crate::{
     GoNumber, Limits, Normaliser, ParseError,
@@ -27,6 +30,9 @@ use crate::{
 pub fn yaml_to_json(input: &[u8], out: &mut Vec<u8>, limits: &Limits) -> Result<(), ParseError> {
     convert(input, out, &mut Normaliser::new(), limits).map(|_| ())
 }
+
+/// Bound on the sum of open brackets over all nodes of a document.
+const FLOW_WORK: u64 = 20_000_000;
 
 /// What stood in a chunk beside the first document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +55,14 @@ pub(crate) fn convert(
     } else {
         input.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(input)
     };
+    // the engine panics on a block scalar or an escape that ends with the input
+    let ended;
+    let input = if input.ends_with(b"\n") {
+        input
+    } else {
+        ended = [input, b"\n"].concat();
+        &ended
+    };
     let start = out.len();
     buffers.members.clear();
     let mut sink = Sink {
@@ -60,6 +74,8 @@ pub(crate) fn convert(
         frames: Vec::new(),
         anchors: HashMap::new(),
         spent: 0,
+        flow_depth: 0,
+        flow_work: 0,
         limits,
         problem: None,
         slashes: memchr::memmem::find(input, b"\\/").map(|_| Cursor::default()),
@@ -111,6 +127,8 @@ struct Frame {
     first_member: usize,
     ascending: bool,
     place: Place,
+    /// Written with brackets.
+    flow: bool,
     anchor: Option<String>,
 }
 
@@ -130,6 +148,9 @@ struct Sink<'a> {
     anchors: HashMap<String, Anchor>,
     /// Bytes copied on behalf of anchors, aliases and merges.
     spent: usize,
+    /// How many `[` and `{` are open, and the sum of that over all events.
+    flow_depth: u64,
+    flow_work: u64,
     limits: &'a Limits,
     problem: Option<(Phase, ParseError)>,
     /// Present only if the input holds `\/` somewhere.
@@ -183,6 +204,11 @@ impl Sink<'_> {
             let limit = self.limits.document_bytes;
             return Err(Stop(at(mark, format!("the document is larger than the limit of {limit} bytes"))));
         }
+        // the engine looks at every open `[` and `{` for each token
+        self.flow_work += self.flow_depth;
+        if self.flow_work > FLOW_WORK {
+            return Err(Stop(at(mark, converting("yaml: too many nodes in too deep brackets"))));
+        }
         match event.data {
             EventData::Scalar { anchor, tag, value, style, .. } => {
                 if style == ScalarStyle::DoubleQuoted {
@@ -192,8 +218,12 @@ impl Sink<'_> {
                 self.scalar(mark, anchor, tag.as_deref(), &value, plain)
             }
             EventData::Alias { anchor } => self.alias(mark, &anchor),
-            EventData::SequenceStart { anchor, .. } => self.open(mark, false, anchor),
-            EventData::MappingStart { anchor, .. } => self.open(mark, true, anchor),
+            EventData::SequenceStart { anchor, style, .. } => {
+                self.open(mark, false, style == SequenceStyle::Flow, anchor)
+            }
+            EventData::MappingStart { anchor, style, .. } => {
+                self.open(mark, true, style == MappingStyle::Flow, anchor)
+            }
             EventData::SequenceEnd | EventData::MappingEnd => self.close(mark),
             _ => Ok(()),
         }
@@ -235,7 +265,7 @@ impl Sink<'_> {
         }
     }
 
-    fn open(&mut self, mark: Mark, mapping: bool, anchor: Option<String>) -> Result<(), Stop> {
+    fn open(&mut self, mark: Mark, mapping: bool, flow: bool, anchor: Option<String>) -> Result<(), Stop> {
         if self.frames.len() >= self.limits.depth {
             return Err(Stop(at(mark, "error converting YAML to JSON: yaml: exceeded max depth")));
         }
@@ -251,12 +281,14 @@ impl Sink<'_> {
         let start = self.out.len();
         self.out.push(if mapping { b'{' } else { b'[' });
         let first_member = self.members.len();
-        self.frames.push(Frame { mapping, start, first_member, ascending: true, place, anchor });
+        self.flow_depth += u64::from(flow);
+        self.frames.push(Frame { mapping, start, first_member, ascending: true, place, flow, anchor });
         Ok(())
     }
 
     fn close(&mut self, mark: Mark) -> Result<(), Stop> {
         let Some(frame) = self.frames.pop() else { return Ok(()) };
+        self.flow_depth -= u64::from(frame.flow);
         if frame.mapping {
             if !frame.ascending {
                 sort_members(self.members, frame.first_member, frame.start + 1, self.out, self.scratch);
