@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
-use std::path::Path;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
 
 use olm_core::Object;
 use olm_yaml::{Documents, Limits, ReadError};
@@ -169,54 +169,62 @@ impl RegistryV1 {
         Ok(Self { package_name, csv, crds: classified.crds, others: classified.others, warnings })
     }
 
-    /// Reads a bundle from an unpacked directory. Symbolic links are not followed.
+    /// Reads a bundle from an unpacked directory. Symbolic links are followed inside it, never out of it.
     ///
     /// # Errors
     /// When a file cannot be read or the files are no registry+v1 bundle.
     pub fn load_dir(root: &Path) -> Result<Self, ParseError> {
+        let mut folder = Folder { root: root.to_owned(), left: BUNDLE_BYTES };
         let mut files = Vec::new();
-        for file in [ANNOTATIONS, PROPERTIES] {
-            match read(root, file) {
-                Ok(content) => files.push((file.to_owned(), content)),
-                Err(source) if source.kind() == io::ErrorKind::NotFound => {}
-                Err(source) => return Err(ParseError::Read { path: file.to_owned(), source }),
-            }
+        for path in [ANNOTATIONS, PROPERTIES] {
+            files.extend(folder.read(path)?);
         }
         let failed = |source| ParseError::Read { path: MANIFESTS.to_owned(), source };
-        let entries = match fs::read_dir(root.join(MANIFESTS)) {
-            Ok(entries) => entries,
-            Err(source) if source.kind() == io::ErrorKind::NotFound => {
-                return Err(if files.iter().any(|(path, _)| path == ANNOTATIONS) {
-                    ParseError::NoManifests
-                } else {
-                    ParseError::NoAnnotations
-                });
-            }
-            Err(source) => return Err(failed(source)),
-        };
-        let mut total = 0_u64;
-        for entry in entries {
-            let entry = entry.map_err(failed)?;
-            let path = format!("{MANIFESTS}/{}", entry.file_name().to_string_lossy());
-            let kind = entry.file_type().map_err(failed)?;
-            if kind.is_dir() {
-                files.push((format!("{path}/"), Vec::new()));
-            } else if kind.is_file() {
-                total += entry.metadata().map_err(failed)?.len();
-                if total > BUNDLE_BYTES {
-                    return Err(ParseError::TooLarge { limit: BUNDLE_BYTES, what: "bytes" });
+        match fs::read_dir(root.join(MANIFESTS)) {
+            Ok(entries) => {
+                for entry in entries {
+                    let name = entry.map_err(failed)?.file_name();
+                    files.extend(folder.read(&format!("{MANIFESTS}/{}", name.to_string_lossy()))?);
                 }
-                let content =
-                    read(root, &path).map_err(|source| ParseError::Read { path: path.clone(), source })?;
-                files.push((path, content));
             }
+            Err(source) if source.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => return Err(failed(source)),
         }
         Self::from_files(files)
     }
 }
 
-fn read(root: &Path, path: &str) -> io::Result<Vec<u8>> {
-    fs::read(root.join(path))
+/// A directory that files are read from, and how many bytes may still be.
+struct Folder {
+    root: PathBuf,
+    left: u64,
+}
+
+impl Folder {
+    /// A file with its path; a directory as its path with a slash; `None` when there is nothing.
+    fn read(&mut self, path: &str) -> Result<Option<(String, Vec<u8>)>, ParseError> {
+        let failed = |source| ParseError::Read { path: path.to_owned(), source };
+        let real = match self.root.join(path).canonicalize() {
+            Ok(real) => real,
+            Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(failed(source)),
+        };
+        if !real.starts_with(self.root.canonicalize().map_err(failed)?) {
+            return Err(failed(io::Error::other("it is a link that leads out of the bundle")));
+        }
+        let found = fs::metadata(&real).map_err(failed)?;
+        if found.is_dir() {
+            return Ok(Some((format!("{path}/"), Vec::new())));
+        }
+        let mut content = Vec::new();
+        let file = fs::File::open(&real).map_err(failed)?;
+        file.take(self.left + 1).read_to_end(&mut content).map_err(failed)?;
+        match self.left.checked_sub(content.len() as u64) {
+            Some(left) => self.left = left,
+            None => return Err(ParseError::TooLarge { limit: BUNDLE_BYTES, what: "bytes" }),
+        }
+        Ok(Some((path.to_owned(), content)))
+    }
 }
 
 /// Bounds on one file: a bundle's own bound, little nesting.

@@ -194,3 +194,28 @@ fn directories_are_read_like_files() {
     let text = RegistryV1::load_dir(&folder.join("manifests")).unwrap_err().to_string();
     assert_eq!(text, "open metadata/annotations.yaml: no such file or directory");
 }
+
+#[cfg(unix)]
+#[test]
+fn links_stay_inside_the_bundle() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("bundle");
+    for (path, content) in fixture::files(&none(), &[]) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    let link = |target: &str, name: &str| std::os::unix::fs::symlink(target, root.join(name)).unwrap();
+    let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "linked"}});
+    fs::write(root.join("inside.yaml"), config.to_string()).unwrap();
+    link("../inside.yaml", "manifests/linked.yaml");
+    link("nowhere", "manifests/dangling.yaml");
+    let parsed = RegistryV1::load_dir(&root).unwrap();
+    assert_eq!(parsed.others.iter().map(Object::name).collect::<Vec<_>>(), ["linked"]);
+    fs::write(folder.path().join("outside"), "secret").unwrap();
+    link("../../outside", "metadata/properties.yaml");
+    let error = RegistryV1::load_dir(&root).unwrap_err();
+    assert_eq!(error.to_string(), "cannot read metadata/properties.yaml");
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert_eq!(cause, "it is a link that leads out of the bundle");
+}
