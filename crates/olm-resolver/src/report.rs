@@ -224,7 +224,12 @@ impl Report {
             };
             found.push((2, miss(bundle, text)));
         }
-        if let Some((bundle, text)) = self.out_of_range(graph, dropped(Verdict::OutOfRange)) {
+        let all_outside = catalog.candidates.iter().all(|candidate| {
+            matches!(candidate.verdict, Verdict::OutOfRange | Verdict::NotInChannel | Verdict::NoVersion)
+        });
+        if let Some((bundle, text)) =
+            self.out_of_range(graph, dropped(Verdict::OutOfRange)).filter(|_| all_outside)
+        {
             found.push((3, miss(bundle, text)));
         }
         if let Some(bundle) = dropped(Verdict::NoVersion).next() {

@@ -3,5 +3,9 @@
 
 mod brute_force;
 mod common;
+mod dependency;
+mod deprecation;
+mod real;
+mod report;
 mod scenarios;
 mod table;

@@ -1,0 +1,239 @@
+//! The dependency check: meanings of constraints from update graph §7.2, cut down to what is already there.
+
+use std::collections::BTreeSet;
+
+use olm_core::CatalogName;
+use olm_resolver::{
+    DependencyFacts, DependencyReport, GvkRef, InstalledPackage, PackageGraph, Property, dependencies,
+};
+use serde_json::{Value, json};
+
+use crate::common::Pkg;
+
+fn gvk(kind: &str, version: &str) -> GvkRef {
+    GvkRef { group: "example.com".into(), version: version.into(), kind: kind.into() }
+}
+
+fn provides(kind: &str, version: &str) -> Value {
+    json!({"group": "example.com", "version": version, "kind": kind})
+}
+
+fn package(
+    name: &str,
+    version: &str,
+    provides: Option<Vec<GvkRef>>,
+    properties: &[(&str, &str)],
+) -> InstalledPackage {
+    InstalledPackage {
+        package: name.parse().unwrap(),
+        version: version.parse().unwrap(),
+        provides,
+        properties: properties
+            .iter()
+            .map(|(kind, value)| Property { kind: (*kind).into(), value: (*value).into() })
+            .collect(),
+    }
+}
+
+/// Checks bundle red 1.0.0 with these properties.
+fn check(
+    properties: &[(&str, Value)],
+    facts: &DependencyFacts,
+    catalogs: &[(CatalogName, &PackageGraph)],
+) -> DependencyReport {
+    let mut all = vec![json!({"type": "olm.package", "value": {"packageName": "red", "version": "1.0.0"}})];
+    all.extend(properties.iter().map(|(kind, value)| json!({"type": kind, "value": value})));
+    let graph = Pkg::new("red").bundle("1.0.0", Value::Array(all)).graph();
+    dependencies(&graph, graph.find_bundle("red.v1.0.0").unwrap(), facts, catalogs)
+}
+
+fn constraint(value: Value) -> (&'static str, Value) {
+    ("olm.constraint", value)
+}
+
+fn needs_package(name: &str, range: &str) -> Value {
+    json!({"packageName": name, "versionRange": range})
+}
+
+#[test]
+fn what_meets_a_need() {
+    let blue = |version: &str, apis: Vec<GvkRef>| DependencyFacts {
+        apis: BTreeSet::new(),
+        installed: vec![package("blue", version, Some(apis), &[])],
+    };
+    let served =
+        |apis: &[GvkRef]| DependencyFacts { apis: apis.iter().cloned().collect(), installed: vec![] };
+    let nothing = DependencyFacts::default();
+    let all = |parts: Value| constraint(json!({"all": {"constraints": parts}}));
+    let any = |parts: Value| constraint(json!({"any": {"constraints": parts}}));
+    let blue_or = any(
+        json!([{"gvk": provides("Blue", "v1beta1")}, {"gvk": provides("Blue", "v1beta2")}, {"gvk": provides("Blue", "v1")}]),
+    );
+    let blue_and_green =
+        all(json!([{"package": needs_package("blue", ">=1.0.0")}, {"gvk": provides("Green", "v1")}]));
+    let blue_not_green = all(json!([
+        {"package": needs_package("blue", ">=1.0.0")}, {"not": {"constraints": [{"gvk": provides("Green", "v1alpha1")}]}}
+    ]));
+    let versions = any(json!([
+        {"all": {"constraints": [{"package": needs_package("blue", ">=1.0.0")}, {"gvk": provides("Blue", "v1")}]}},
+        {"all": {"constraints": [{"package": needs_package("blue", "<1.0.0")}, {"gvk": provides("Blue", "v1beta1")}]}},
+    ]));
+    let certified = constraint(json!({"cel": {"rule": "properties.exists(p, p.type == \"certified\")"}}));
+    let both = constraint(
+        json!({"cel": {"rule": "properties.exists(p, p.type == 'certified') && properties.exists(p, p.type == 'stable')"}}),
+    );
+    let recent = constraint(
+        json!({"cel": {"rule": "properties.exists(p, p.type == 'x' && semver_compare(p.value, '1.0.0') >= 0)"}}),
+    );
+    let with = |installed: Vec<InstalledPackage>| DependencyFacts { apis: BTreeSet::new(), installed };
+    let green = |properties: &[(&str, &str)]| package("green", "1.0.0", Some(vec![]), properties);
+    for (case, need, facts, met) in [
+        (
+            "an API that is served",
+            ("olm.gvk.required", provides("Foo", "v1")),
+            served(&[gvk("Foo", "v1")]),
+            true,
+        ),
+        (
+            "another version of it",
+            ("olm.gvk.required", provides("Foo", "v1")),
+            served(&[gvk("Foo", "v2")]),
+            false,
+        ),
+        ("nothing there", ("olm.gvk.required", provides("Foo", "v1")), nothing.clone(), false),
+        (
+            "D7: version range",
+            ("olm.package.required", needs_package("blue", ">0.27.0")),
+            blue("0.28.0", vec![]),
+            true,
+        ),
+        (
+            "D7b: too old",
+            ("olm.package.required", needs_package("blue", ">0.27.0")),
+            blue("0.27.0", vec![]),
+            false,
+        ),
+        (
+            "D9: not the same bundle",
+            blue_and_green.clone(),
+            with(vec![
+                package("blue", "1.0.0", Some(vec![]), &[]),
+                package("green", "1.0.0", Some(vec![gvk("Green", "v1")]), &[]),
+            ]),
+            false,
+        ),
+        ("D9b: the same bundle", blue_and_green.clone(), blue("1.0.0", vec![gvk("Green", "v1")]), true),
+        ("D10: any", blue_or.clone(), blue("1.0.0", vec![gvk("Blue", "v1beta2")]), true),
+        ("D10c: none of any", blue_or, blue("1.0.0", vec![gvk("Blue", "v1alpha1")]), false),
+        ("D11: not", blue_not_green.clone(), blue("1.0.0", vec![]), true),
+        ("D11: not, but it does", blue_not_green, blue("1.1.0", vec![gvk("Green", "v1alpha1")]), false),
+        (
+            "D11c: a bare not is met by the bundle itself",
+            constraint(json!({"not": {"constraints": [{"gvk": provides("Green", "v1alpha1")}]}})),
+            nothing.clone(),
+            true,
+        ),
+        ("D12: nested", versions.clone(), blue("1.0.0", vec![gvk("Blue", "v1")]), true),
+        ("D12b: the other branch", versions.clone(), blue("0.9.0", vec![gvk("Blue", "v1beta1")]), true),
+        ("D12c: neither", versions, blue("0.9.0", vec![gvk("Blue", "v1")]), false),
+        ("D13: cel", certified.clone(), with(vec![green(&[("certified", "true")])]), true),
+        ("D13b: nobody", certified, nothing.clone(), false),
+        (
+            "D14: cel over one bundle",
+            both.clone(),
+            with(vec![green(&[("certified", "1"), ("stable", "1")])]),
+            true,
+        ),
+        (
+            "D14b: not over two",
+            both,
+            with(vec![
+                green(&[("certified", "1")]),
+                package("blue", "1.0.0", Some(vec![]), &[("stable", "1")]),
+            ]),
+            false,
+        ),
+        ("D15c: semver_compare", recent.clone(), with(vec![green(&[("x", "\"1.2\"")])]), true),
+        ("D15c: too old", recent, with(vec![green(&[("x", "\"0.9.0\"")])]), false),
+        ("D28: itself", ("olm.package.required", needs_package("red", ">=1.0.0")), nothing.clone(), true),
+        (
+            "provided APIs unknown: the cluster's stand in",
+            blue_and_green,
+            DependencyFacts {
+                apis: [gvk("Green", "v1")].into(),
+                installed: vec![package("blue", "1.0.0", None, &[])],
+            },
+            true,
+        ),
+        ("D17: other properties", ("my.property", json!({"x": 1})), nothing, true),
+    ] {
+        let report = check(&[need], &facts, &[]);
+        assert_eq!(report.unmet.is_empty(), met, "{case}: {report:?}");
+    }
+}
+
+#[test]
+fn malformed_needs_are_not_met_and_say_why() {
+    let huge = |size: usize| json!({"failureMessage": "x".repeat(size), "gvk": provides("Foo", "v1")});
+    for (property, want) in [
+        (
+            constraint(json!({"package": {"name": "blue", "versionRange": ">=1.0.0"}})),
+            r#"parse olm.constraint: json: unknown field "name"; did you mean "packageName"?"#,
+        ),
+        (constraint(json!({"failureMessage": "x"})), "parse olm.constraint: constraint is empty"),
+        (
+            constraint(json!({"cel": {"rule": "1"}})),
+            "parse olm.constraint: cel expressions must have type Bool",
+        ),
+        (
+            constraint(json!({"cel": {"rule": "properties.exists("}})),
+            "parse olm.constraint: exists() in cel rule needs a name first",
+        ),
+        (constraint(json!([])), "parse olm.constraint: json: expected an object, found a list"),
+        (constraint(huge(140_000)), "olm.constraint value is greater than max constraint size 131072 bytes"),
+        (
+            ("olm.package.required", needs_package("blue", "~1.0.0")),
+            r#"invalid versionRange "~1.0.0": Could not parse Range "~1.0.0": Could not parse comparator "~" in "~1.0.0"; there is no ~ here: write >=1.0.0 <1.1.0"#,
+        ),
+        (("olm.package.required", json!({"versionRange": "1.0.0"})), "packageName must be set"),
+        (("olm.gvk.required", json!({"kind": "Foo"})), "an API needs group, version and kind"),
+        (("olm.gvk.required", Value::Null), "json: expected an object, found null"),
+    ] {
+        let report = check(&[property], &DependencyFacts::default(), &[]);
+        assert_eq!(report.unmet.iter().map(|unmet| unmet.need.as_str()).collect::<Vec<_>>(), [want]);
+    }
+    let facts = DependencyFacts { apis: [gvk("Foo", "v1")].into(), installed: vec![] };
+    let report = check(&[constraint(huge(70_000))], &facts, &[]);
+    assert!(report.unmet.is_empty(), "larger than documented, but taken");
+    assert!(report.warnings[0].contains("larger than the documented 65536"), "{:?}", report.warnings);
+}
+
+#[test]
+fn the_refusal_names_what_is_missing_and_who_provides_it() {
+    let provider = |name: &str, versions: &[&str]| {
+        let mut package = Pkg::new(name);
+        for version in versions {
+            package = package.bundle(
+                version,
+                json!([{"type": "olm.package", "value": {"packageName": name, "version": version}}, {"type": "olm.gvk", "value": provides("Foo", "v1")}]),
+            );
+        }
+        package.graph()
+    };
+    let (foo, bar) = (provider("foo", &["1.0.0", "1.1.0"]), provider("bar", &["3.0.0"]));
+    let catalogs =
+        [("z".parse().unwrap(), &*foo), ("a".parse().unwrap(), &*bar), ("a".parse().unwrap(), &*foo)];
+    let needs = [
+        ("olm.gvk.required", provides("Foo", "v1")),
+        ("olm.package.required", needs_package("foo", "<1.1.0")),
+        constraint(json!({"failureMessage": "needs certs", "gvk": provides("Certificate", "v1")})),
+    ];
+    let report = check(&needs, &DependencyFacts::default(), &catalogs);
+    assert_eq!(
+        report.refusal("red.v1.0.0").unwrap(),
+        "bundle \"red.v1.0.0\" has dependencies that are not met: API Foo (example.com/v1), provided by bar 3.0.0 of catalog a, \
+         foo 1.1.0 of catalog a, foo 1.1.0 of catalog z; package \"foo\" in range \"<1.1.0\", provided by foo 1.0.0 of catalog a, \
+         foo 1.0.0 of catalog z; needs certs (API Certificate (example.com/v1))"
+    );
+    assert_eq!(check(&[], &DependencyFacts::default(), &catalogs).refusal("red.v1.0.0"), None);
+}
