@@ -3,6 +3,8 @@
 //! A download is a future that fills a small channel; the reader sits on its own thread and takes chunks from it
 //! ([`Incoming`]). Nothing here checks the digest: the reader does ([`crate::layer`]), across resumed parts.
 
+use std::pin::pin;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -15,59 +17,96 @@ use crate::http::{Ask, Place, Transport};
 use crate::layer::ChunkSource;
 use crate::manifest::Descriptor;
 
-/// Chunks between download and reader; each is at most one read of the connection.
+/// Batches between download and reader.
 const AHEAD: usize = 4;
+/// Bytes in a batch that is handed over while more is at hand: a connection yields a few kilobytes at a time, and waking
+/// the reader for each of them would cost more than reading them.
+const BATCH: usize = 128 << 10;
+
+/// What a download hands over; an empty batch is the end mark.
+pub(crate) type Batch = Result<Vec<Bytes>, Fault>;
 
 /// The reader's end of a download.
 pub(crate) struct Incoming {
-    chunks: mpsc::Receiver<Result<Bytes, Fault>>,
+    batches: mpsc::Receiver<Batch>,
+    ready: std::vec::IntoIter<Bytes>,
     /// Tells a finished download from one that was dropped with its future.
     done: bool,
 }
 
 impl ChunkSource for Incoming {
     fn next(&mut self) -> Result<Option<Bytes>, Fault> {
-        if self.done {
-            return Ok(None);
-        }
-        match self.chunks.blocking_recv() {
-            Some(Ok(chunk)) if chunk.is_empty() => {
-                self.done = true;
-                Ok(None)
+        loop {
+            if let Some(chunk) = Iterator::next(&mut self.ready) {
+                return Ok(Some(chunk));
             }
-            Some(result) => result.map(Some),
-            None => Err(Fault::Network { what: "reading blob".into(), why: "pull was cancelled".into() }),
+            if self.done {
+                return Ok(None);
+            }
+            match self.batches.blocking_recv() {
+                Some(Ok(batch)) if batch.is_empty() => self.done = true,
+                Some(Ok(batch)) => self.ready = batch.into_iter(),
+                Some(Err(fault)) => return Err(fault),
+                None => {
+                    return Err(Fault::Network {
+                        what: "reading blob".into(),
+                        why: "pull was cancelled".into(),
+                    });
+                }
+            }
         }
     }
 }
 
 /// The two ends of one download.
-pub(crate) fn channel() -> (mpsc::Sender<Result<Bytes, Fault>>, Incoming) {
-    let (sender, chunks) = mpsc::channel(AHEAD);
-    (sender, Incoming { chunks, done: false })
+pub(crate) fn channel() -> (mpsc::Sender<Batch>, Incoming) {
+    let (sender, batches) = mpsc::channel(AHEAD);
+    (sender, Incoming { batches, ready: Vec::new().into_iter(), done: false })
 }
 
-/// Downloads `blob` into the channel. Ends when the blob, the patience or the reader ends; an empty chunk is the end mark.
+/// The writer's end: collects chunks into batches.
+struct Outgoing {
+    into: mpsc::Sender<Batch>,
+    pending: Vec<Bytes>,
+    bytes: usize,
+}
+
+impl Outgoing {
+    /// `false`: the reader has gone.
+    async fn push(&mut self, chunk: Bytes) -> bool {
+        self.bytes += chunk.len();
+        self.pending.push(chunk);
+        self.bytes < BATCH || self.flush().await
+    }
+
+    async fn flush(&mut self) -> bool {
+        self.bytes = 0;
+        self.pending.is_empty() || self.into.send(Ok(std::mem::take(&mut self.pending))).await.is_ok()
+    }
+}
+
+/// Downloads `blob` into the channel. Ends when the blob, the patience or the reader ends.
 pub(crate) async fn download(
     transport: &Transport,
     places: &[Place],
     blob: &Descriptor,
-    into: mpsc::Sender<Result<Bytes, Fault>>,
+    into: mpsc::Sender<Batch>,
 ) {
-    let end = match stream(transport, places, blob, &into).await {
-        Ok(true) => Ok(Bytes::new()),
+    let mut out = Outgoing { into, pending: Vec::new(), bytes: 0 };
+    let end = match stream(transport, places, blob, &mut out).await {
+        Ok(true) => Ok(Vec::new()),
         Ok(false) => return, // the reader has gone
         Err(fault) => Err(fault),
     };
     // a reader that has gone needs no end mark
-    let _ = into.send(end).await;
+    let _ = out.into.send(end).await;
 }
 
 async fn stream(
     transport: &Transport,
     places: &[Place],
     blob: &Descriptor,
-    into: &mpsc::Sender<Result<Bytes, Fault>>,
+    out: &mut Outgoing,
 ) -> Result<bool, Fault> {
     let what = format!("reading blob {}", blob.digest);
     let retries = &transport.config().retries;
@@ -85,7 +124,12 @@ async fn stream(
             at // the whole blob again
         };
         let before = at;
-        let fault = match pump(transport, response, skip, &mut at, blob.size, into, &what).await {
+        let pumped = pump(transport, response, skip, &mut at, blob.size, out, &what).await;
+        // what has come has come, also when the rest has not
+        if !out.flush().await {
+            return Ok(false);
+        }
+        let fault = match pumped {
             Ok(finished) => return Ok(finished),
             Err(fault) => fault,
         };
@@ -140,14 +184,26 @@ async fn pump(
     mut skip: u64,
     at: &mut u64,
     size: u64,
-    into: &mpsc::Sender<Result<Bytes, Fault>>,
+    out: &mut Outgoing,
     what: &str,
 ) -> Result<bool, Fault> {
     let timeouts = &transport.config().timeouts;
     let (mut waited, mut window) = (Duration::ZERO, 0_u64);
     loop {
-        let began = Instant::now();
-        let chunk = match tokio::time::timeout(timeouts.stall, response.chunk()).await {
+        let mut next = pin!(response.chunk());
+        let mut began = Instant::now();
+        let here = match futures::poll!(next.as_mut()) {
+            Poll::Ready(chunk) => Ok(chunk),
+            Poll::Pending => {
+                // the reader gets what there is before the registry is waited for
+                if !out.flush().await {
+                    return Ok(false);
+                }
+                began = Instant::now();
+                tokio::time::timeout(timeouts.stall, next).await
+            }
+        };
+        let chunk = match here {
             Ok(Ok(chunk)) => chunk,
             Ok(Err(error)) => {
                 return Err(Fault::Network { what: what.to_owned(), why: chain(&error.without_url()) });
@@ -183,7 +239,7 @@ async fn pump(
         }
         *at += chunk.len() as u64;
         let beyond = *at > size;
-        if into.send(Ok(chunk)).await.is_err() {
+        if !out.push(chunk).await {
             return Ok(false);
         }
         if beyond {

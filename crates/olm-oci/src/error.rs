@@ -230,6 +230,8 @@ impl Fault {
             | Self::Unsupported(_)
             | Self::Content(_)
             | Self::Config(_) => Retry::Slow,
+            // a name that no disk takes is the image's fault
+            Self::Io { source, .. } if source.kind() == std::io::ErrorKind::InvalidFilename => Retry::Slow,
             Self::Io { .. } => Retry::Backoff,
             Self::Mirrors { primary, .. } => primary.retry(),
         }

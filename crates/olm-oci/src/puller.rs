@@ -11,9 +11,9 @@ use olm_core::{Digest, DigestAlgorithm, ImageRef};
 use reqwest::Method;
 use reqwest::header::CONTENT_TYPE;
 
-use crate::config::Config;
 use crate::config::policy::Policy;
 use crate::config::registries::Registries;
+use crate::config::{ACCEPT_ANYTHING, Config, SignaturePolicy};
 use crate::error::{Error, Fault};
 use crate::http::{Ask, Place, Transport};
 use crate::image::Image;
@@ -60,9 +60,12 @@ impl std::fmt::Debug for Puller {
 }
 
 impl Puller {
-    /// Nothing is read or contacted yet.
+    /// Nothing is read or contacted yet. A policy that checks nothing is said in the log, here and once.
     #[must_use]
     pub fn new(config: Config) -> Self {
+        if config.signature_policy == SignaturePolicy::AcceptAnything {
+            tracing::info!(policy = ACCEPT_ANYTHING, "signatures of images are not checked");
+        }
         Self { transport: Arc::new(Transport::new(config)) }
     }
 
@@ -93,7 +96,7 @@ impl Puller {
                             }
                         }
                         // some registries know no HEAD, and its answers cannot say why
-                        Err(fault) if matches!(fault.status(), Some(400 | 404 | 405 | 501)) => {}
+                        Err(fault) if matches!(fault.status(), Some(400 | 401 | 403..=405 | 501)) => {}
                         Err(fault) => return Err(fault),
                     }
                     let (body, _) = self.manifest(place, tag, None).await?;

@@ -197,6 +197,24 @@ async fn a_broken_download_continues_where_it_broke() {
 }
 
 #[tokio::test]
+async fn a_connection_that_breaks_before_the_answer_is_tried_again_once() {
+    let registry = Registry::start().await;
+    let client = Client::new(&[&registry]);
+    registry.push("cat", Some("1"), &catalog());
+    let puller = client.puller();
+    puller.resolve(&registry.reference("cat:1")).await.unwrap();
+    for (breaks, works) in [(1, true), (2, false)] {
+        registry.take_log();
+        let mut count = 0;
+        registry.hook(move |_| {
+            count += 1;
+            (count <= breaks).then(|| Reply::body(Body::Hangup))
+        });
+        assert_eq!(puller.resolve(&registry.reference("cat:1")).await.is_ok(), works, "{breaks}");
+    }
+}
+
+#[tokio::test]
 async fn a_registry_that_cannot_continue_starts_over() {
     let registry = Registry::start().await;
     let client = Client::new(&[&registry]);

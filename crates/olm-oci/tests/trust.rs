@@ -402,6 +402,48 @@ async fn proxies_carry_what_is_not_local() {
     assert!(proxy.take_log().iter().all(|line| line.contains(" /v2/cat/")), "loopback is reached directly");
 }
 
+/// Accepts one `CONNECT` after the other and joins them to `registry`; tells the names that were asked for.
+async fn tunnel(registry: std::net::SocketAddr) -> (std::net::SocketAddr, Arc<Mutex<Vec<String>>>) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&asked);
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let log = Arc::clone(&log);
+            tokio::spawn(async move {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(socket.read_u8().await.unwrap());
+                }
+                log.lock().unwrap().push(String::from_utf8(head).unwrap());
+                let mut there = tokio::net::TcpStream::connect(registry).await.unwrap();
+                socket.write_all(b"HTTP/1.1 200 Connected\r\n\r\n").await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut socket, &mut there).await;
+            });
+        }
+    });
+    (address, asked)
+}
+
+#[tokio::test]
+async fn encrypted_registries_are_reached_through_a_tunnel() {
+    let authority = Authority::new("ca");
+    let registry = Registry::start_with(Some(authority.server(None))).await;
+    registry.push("cat", Some("1"), &image());
+    let (proxy, asked) = tunnel(registry.address).await;
+    let mut client = Client::new(&[]);
+    trust(&mut client, &authority);
+    client.config.proxies =
+        Proxies { http: None, https: Some(format!("http://user:pass@{proxy}")), no_proxy: String::new() };
+    assert_eq!(pull(&client.puller(), &"registry.invalid/cat:1".parse().unwrap()).await.unwrap(), 1);
+    let asked = asked.lock().unwrap().join("");
+    assert!(asked.starts_with("CONNECT registry.invalid:443 HTTP/1.1\r\n"), "{asked}");
+    assert!(asked.to_lowercase().contains("proxy-authorization: basic dxnlcjpwyxnz"), "{asked}");
+    assert!(registry.take_requests().iter().all(|r| r.header("proxy-authorization").is_none()));
+}
+
 #[tokio::test]
 async fn the_policy_is_asked_before_the_registry() {
     let registry = Registry::start().await;

@@ -32,6 +32,8 @@ use crate::error::{Fault, chain};
 /// Largest token answer and largest error body that is looked at.
 const MAX_TOKEN: usize = 1 << 20;
 const MAX_ERROR: usize = 64 << 10;
+/// Most tokens remembered at once.
+const MAX_TOKENS: usize = 1000;
 /// Tokens without a stated lifetime live so long.
 const DEFAULT_TOKEN_LIFE: Duration = Duration::from_secs(60);
 
@@ -93,6 +95,21 @@ struct TokenKey {
 struct Token {
     header: HeaderValue,
     until: Option<Instant>,
+}
+
+/// Why there is no answer at all.
+enum Unanswered {
+    Unreachable(Fault),
+    /// A connection was there and broke.
+    Broken(Fault),
+}
+
+impl Unanswered {
+    fn into_fault(self) -> Fault {
+        match self {
+            Self::Unreachable(fault) | Self::Broken(fault) => fault,
+        }
+    }
 }
 
 /// The two ways to talk to one place: to itself, and to whom it redirects.
@@ -208,7 +225,8 @@ impl Transport {
                 let probe = pair.own.get(secure.join("/v2/").unwrap_or_else(|_| secure.clone()));
                 match self.in_time(probe.send(), ask.what).await {
                     Ok(_) => false,
-                    Err(fault) => {
+                    Err(unanswered) => {
+                        let fault = unanswered.into_fault();
                         tracing::debug!(host, %fault, "no TLS; trying plain HTTP, as the registry is called insecure");
                         true
                     }
@@ -231,14 +249,21 @@ impl Transport {
         for _ in 0..=redirect::MAX_REDIRECTS {
             let home = redirect::same_origin(&at, url);
             let client = if home { &pair.own } else { &pair.other };
-            let mut request = client.request(ask.method.clone(), at.clone()).header(ACCEPT, ask.accept);
-            if ask.from > 0 {
-                request = request.header(RANGE, format!("bytes={}-", ask.from));
-            }
-            if let Some(header) = authorization.filter(|_| home) {
-                request = request.header(AUTHORIZATION, header.clone());
-            }
-            let response = self.in_time(request.send(), ask.what).await?;
+            let request = || {
+                let mut request = client.request(ask.method.clone(), at.clone()).header(ACCEPT, ask.accept);
+                if ask.from > 0 {
+                    request = request.header(RANGE, format!("bytes={}-", ask.from));
+                }
+                if let Some(header) = authorization.filter(|_| home) {
+                    request = request.header(AUTHORIZATION, header.clone());
+                }
+                self.in_time(request.send(), ask.what)
+            };
+            let response = match request().await {
+                // the registry closed a connection that was kept for later; every request here may be repeated
+                Err(Unanswered::Broken(_)) => request().await.map_err(Unanswered::into_fault)?,
+                other => other.map_err(Unanswered::into_fault)?,
+            };
             let moved = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
             let location = response.headers().get(LOCATION).filter(|_| moved);
             let Some(location) = location.map(|value| value.to_str().map(str::to_owned)) else {
@@ -254,15 +279,16 @@ impl Transport {
         &self,
         sending: impl Future<Output = reqwest::Result<Response>>,
         what: &str,
-    ) -> Result<Response, Fault> {
+    ) -> Result<Response, Unanswered> {
         let limit = self.config.timeouts.answer;
+        let fault = |why| Fault::Network { what: what.to_owned(), why };
         match tokio::time::timeout(limit, sending).await {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(Fault::Network { what: what.to_owned(), why: chain(&error.without_url()) }),
-            Err(_) => Err(Fault::Network {
-                what: what.to_owned(),
-                why: format!("no answer within {} s", limit.as_secs()),
-            }),
+            Ok(Err(error)) if error.is_connect() || error.is_timeout() => {
+                Err(Unanswered::Unreachable(fault(chain(&error.without_url()))))
+            }
+            Ok(Err(error)) => Err(Unanswered::Broken(fault(chain(&error.without_url())))),
+            Err(_) => Err(Unanswered::Unreachable(fault(format!("no answer within {} s", limit.as_secs())))),
         }
     }
 
@@ -325,10 +351,11 @@ impl Transport {
             }
         };
         let value = value.ok_or_else(|| Fault::Config("credentials hold control characters".into()))?;
-        self.tokens
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(token_key(place), Token { header: value.clone(), until });
+        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        if tokens.len() >= MAX_TOKENS {
+            tokens.clear(); // secrets that rotate for years leave nothing behind
+        }
+        tokens.insert(token_key(place), Token { header: value.clone(), until });
         Ok(Some(value))
     }
 
@@ -374,7 +401,7 @@ impl Transport {
             }
         };
         // never redirected: the credentials are for this service alone
-        let response = self.in_time(request.send(), &what).await?;
+        let response = self.in_time(request.send(), &what).await.map_err(Unanswered::into_fault)?;
         if response.status() != StatusCode::OK {
             return Err(self.status_fault(response, &realm, &what).await);
         }

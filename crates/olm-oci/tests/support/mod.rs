@@ -46,6 +46,8 @@ pub(crate) enum Body {
     Stall { bytes: Vec<u8>, declared: usize },
     /// Sends one byte after the other, with a pause before each.
     Drip { bytes: Vec<u8>, pause: Duration },
+    /// Closes the connection without a word.
+    Hangup,
     /// Without length, over and over.
     Endless(Vec<u8>),
 }
@@ -86,7 +88,7 @@ struct State {
     log: Vec<Request>,
     hook: Option<Hook>,
     tls: Option<Arc<rustls::ServerConfig>>,
-    absolute: bool,
+    close: bool,
 }
 
 /// The registry; it ends when dropped.
@@ -141,8 +143,9 @@ impl Registry {
         self.state.lock().unwrap().hook = Some(Box::new(hook));
     }
 
-    pub(crate) fn unhook(&self) {
-        self.state.lock().unwrap().hook = None;
+    /// Closes the connection after each answer, as an idle one would be.
+    pub(crate) fn close_after_each(&self, close: bool) {
+        self.state.lock().unwrap().close = close;
     }
 
     /// `METHOD target` of all requests so far; forgets them.
@@ -341,6 +344,7 @@ impl Client {
 async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, state: Arc<Mutex<State>>) {
     let mut buffer = Vec::new();
     while let Some(request) = read_request(&mut stream, &mut buffer).await {
+        let close;
         let reply = {
             let mut state = state.lock().unwrap();
             state.log.push(request.clone());
@@ -348,9 +352,12 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, state: Arc<Mute
                 Some(hook) => hook(&request),
                 None => None,
             };
+            close = state.close;
             hooked.unwrap_or_else(|| answer(&state, &request))
         };
-        if !write_reply(&mut stream, &request, reply).await {
+        let reply = if close { reply.with("Connection", "close") } else { reply };
+        if !write_reply(&mut stream, &request, reply).await || close {
+            let _ = stream.shutdown().await;
             return;
         }
     }
@@ -419,6 +426,9 @@ fn answer(state: &State, request: &Request) -> Reply {
 
 /// `false` when the connection is done for.
 async fn write_reply<S: AsyncWrite + Unpin>(stream: &mut S, request: &Request, reply: Reply) -> bool {
+    if matches!(reply.body, Body::Hangup) {
+        return false;
+    }
     let mut head = format!("HTTP/1.1 {} Status\r\n", reply.status);
     for (name, value) in &reply.headers {
         head.push_str(&format!("{name}: {value}\r\n"));
@@ -426,7 +436,7 @@ async fn write_reply<S: AsyncWrite + Unpin>(stream: &mut S, request: &Request, r
     let length = match &reply.body {
         Body::Full(bytes) | Body::Drip { bytes, .. } => Some(bytes.len()),
         Body::Cut { declared, .. } | Body::Stall { declared, .. } => Some(*declared),
-        Body::Endless(_) => None,
+        Body::Endless(_) | Body::Hangup => None,
     };
     match length {
         Some(length) => head.push_str(&format!("Content-Length: {length}\r\n\r\n")),
@@ -460,6 +470,7 @@ async fn write_reply<S: AsyncWrite + Unpin>(stream: &mut S, request: &Request, r
             }
             true
         }
+        Body::Hangup => false,
         Body::Endless(bytes) => {
             while stream.write_all(&bytes).await.is_ok() {}
             false

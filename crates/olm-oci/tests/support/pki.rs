@@ -40,7 +40,7 @@ impl Authority {
 
     /// TLS settings of a server on 127.0.0.1; with `clients`, only clients of that authority are let in.
     pub(crate) fn server(&self, clients: Option<&Self>) -> Arc<rustls::ServerConfig> {
-        let pair = self.issue(&["127.0.0.1"], ExtendedKeyUsagePurpose::ServerAuth);
+        let pair = self.issue(&["127.0.0.1", "registry.invalid"], ExtendedKeyUsagePurpose::ServerAuth);
         let chain = vec![CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap()];
         let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
