@@ -152,6 +152,7 @@ impl Bench {
             spec: json!({"lifecycleState": "Active", "revision": number, "collisionProtection": "Prevent"}),
             phases: vec![],
             number,
+            parent: None,
         }
     }
 
@@ -231,6 +232,7 @@ pub(crate) struct Revision<'a> {
     spec: Value,
     phases: Vec<(String, Vec<Value>)>,
     number: i64,
+    parent: Option<String>,
 }
 
 impl Revision<'_> {
@@ -241,6 +243,12 @@ impl Revision<'_> {
 
     pub(crate) fn protection(mut self, protection: &str) -> Self {
         self.spec["collisionProtection"] = json!(protection);
+        self
+    }
+
+    /// It belongs to the extension with this UID.
+    pub(crate) fn owned_by(mut self, uid: &str) -> Self {
+        self.parent = Some(uid.to_owned());
         self
     }
 
@@ -271,10 +279,19 @@ impl Revision<'_> {
     fn object(&self, phases: Value) -> Result<ClusterObjectSet> {
         let mut spec = self.spec.clone();
         spec["phases"] = phases;
+        let owners: Vec<Value> = self
+            .parent
+            .iter()
+            .map(|uid| {
+                json!({"apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "name": self.bench.extension, "uid": uid,
+                       "controller": true, "blockOwnerDeletion": true})
+            })
+            .collect();
         Ok(serde_json::from_value(json!({
             "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet",
             "metadata": {
                 "name": self.bench.name(self.number), "labels": self.bench.labels(),
+                "ownerReferences": owners,
                 "annotations": {"olm.operatorframework.io/bundle-version": format!("{}.0.0", self.number)},
             },
             "spec": spec,

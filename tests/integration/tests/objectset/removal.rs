@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 use kube::ResourceExt;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use olm_api::ClusterExtension;
 use olm_kit::Wait;
 use serde_json::json;
 
@@ -186,35 +187,54 @@ async fn lost_content_does_not_hold_a_removal_up() -> Result<()> {
     Ok(())
 }
 
+/// The extension goes with two revisions in force; the older one is deleted first and waits for the newer one all the same.
 #[tokio::test]
-async fn two_revisions_go_the_latest_first() -> Result<()> {
+async fn two_revisions_of_an_extension_go_the_latest_first() -> Result<()> {
     let bench = Bench::new("twogo").await?;
+    bench.extension(json!({})).await?;
+    let extensions: Api<ClusterExtension> = Api::all(bench.client.clone());
+    let hold = |finalizers: serde_json::Value| Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
+    let extension =
+        extensions.patch(&bench.extension, &PatchParams::default(), &hold(json!(["test/hold"]))).await?;
+    let uid = extension.uid().unwrap_or_default();
+    let revision = |number| bench.revision(number).owned_by(&uid).probe("", "ConfigMap", "data.ready", "yes");
     let gate = |ready: &str| bench.config_map("gate", json!({"ready": ready}));
-    bench
-        .revision(1)
-        .probe("", "ConfigMap", "data.ready", "yes")
-        .phase("first", [gate("yes"), bench.config_map("old", json!({"ready": "yes"}))])
-        .create()
-        .await?;
+    let old = bench.config_map("old", json!({"ready": "yes"}));
+    revision(1).phase("first", [gate("yes"), old]).create().await?;
     bench.succeeded(1).await?;
-    bench
-        .revision(2)
-        .probe("", "ConfigMap", "data.ready", "yes")
-        .phase("first", [gate("no")])
-        .create()
-        .await?;
+    revision(2).phase("first", [gate("no")]).create().await?;
     bench.reason(2, "Available", "False", "ProbeFailure").await?;
-    bench.patch(&bench.config_maps(), "gate", json!({"metadata": {"finalizers": ["test/hold"]}})).await?;
-    bench.revisions().delete(&bench.name(2), &DeleteParams::default()).await?;
-    bench.message(2, "Progressing", "removing revision resources").await?;
+    extensions.delete(&bench.extension, &DeleteParams::default()).await?;
     bench.revisions().delete(&bench.name(1), &DeleteParams::default()).await?;
     bench
         .message(1, "Progressing", &format!("; waiting for revision {} to be removed", bench.name(2)))
         .await?;
     assert!(bench.config_maps().get("old").await?.metadata.deletion_timestamp.is_none());
-    bench.patch(&bench.config_maps(), "gate", json!({"metadata": {"finalizers": null}})).await?;
-    Wait::new(&bench.revisions(), &bench.name(1)).to_be_gone().await?;
+    bench.revisions().delete(&bench.name(2), &DeleteParams::default()).await?;
     Wait::new(&bench.revisions(), &bench.name(2)).to_be_gone().await?;
-    assert!(bench.config_maps().get_opt("old").await?.is_none());
+    Wait::new(&bench.revisions(), &bench.name(1)).to_be_gone().await?;
+    for name in ["old", "gate"] {
+        assert!(bench.config_maps().get_opt(name).await?.is_none(), "{name}");
+    }
+    extensions.patch(&bench.extension, &PatchParams::default(), &hold(json!(null))).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_new_revision_that_is_deleted_gives_the_objects_back() -> Result<()> {
+    let bench = Bench::new("back").await?;
+    let gate = |ready: &str| bench.config_map("gate", json!({"ready": ready}));
+    let revision = |number| bench.revision(number).probe("", "ConfigMap", "data.ready", "yes");
+    revision(1).phase("first", [gate("yes")]).create().await?;
+    bench.succeeded(1).await?;
+    revision(2).phase("first", [gate("no")]).create().await?;
+    bench.reason(2, "Available", "False", "ProbeFailure").await?;
+    bench.revisions().delete(&bench.name(2), &DeleteParams::default()).await?;
+    Wait::new(&bench.revisions(), &bench.name(2)).to_be_gone().await?;
+    let back = Wait::new(&bench.config_maps(), "gate")
+        .until("is back", |gate| gate.data["data"]["ready"] == "yes")
+        .await?;
+    assert_eq!(owners(&back), [format!("{}*", bench.name(1))]);
+    bench.succeeded(1).await?;
     Ok(())
 }
