@@ -1,0 +1,9 @@
+//! The ClusterExtension controller with everything real around it: control plane, registry, catalogd.
+//!
+//! kwok makes pods Running, so a Deployment becomes Available unless no node fits it; no container runs.
+
+mod quiet;
+mod refusals;
+mod superseding;
+mod uninstall;
+mod world;

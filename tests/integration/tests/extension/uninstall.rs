@@ -1,0 +1,58 @@
+//! Decision 11: deletion takes everything along, in order, and orphaning leaves everything.
+
+use anyhow::Result;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, PropagationPolicy};
+use olm_kit::{Crd, Entry, Wait};
+use serde_json::json;
+
+use crate::world::{LIMIT, World};
+
+async fn world(prefix: &str) -> Result<World> {
+    let world = World::new(prefix).await?;
+    let bundle = world.bundle("1.0.0").crds([Crd::new("Gadget", &format!("{}.example.com", world.name))]);
+    world.serve([("1.0.0", bundle)], [Entry::new("1.0.0")]).await?;
+    world.want(json!({})).await?;
+    world.installed("1.0.0").await?;
+    Ok(world)
+}
+
+#[tokio::test]
+async fn nothing_is_left_behind() -> Result<()> {
+    let world = world("gone").await?;
+    let client = world.stack.cluster.client().await?;
+    world.extensions.delete(&world.name, &DeleteParams::default()).await?;
+    Wait::new(&world.extensions, &world.name).within(LIMIT).to_be_gone().await?;
+    assert_eq!(world.revisions().await?, []);
+    let owned = ListParams::default().labels(&format!("olm.operatorframework.io/owner-name={}", world.name));
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), &world.name);
+    assert_eq!(deployments.list(&owned).await?.items.len(), 0);
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &world.name);
+    assert_eq!(maps.list(&owned).await?.items.len(), 0);
+    // Secrets go with their revision, by the garbage collector
+    let secrets: Api<Secret> = Api::namespaced(client, olm_kit::SYSTEM_NAMESPACE);
+    olm_kit::eventually("content Secrets are gone", LIMIT, || async {
+        let left = secrets.list(&owned).await?.items.len();
+        anyhow::ensure!(left == 0, "{left} are left");
+        Ok(())
+    })
+    .await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn orphaning_leaves_objects_and_revisions() -> Result<()> {
+    let world = world("orphan").await?;
+    let client = world.stack.cluster.client().await?;
+    let orphan =
+        DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..DeleteParams::default() };
+    world.extensions.delete(&world.name, &orphan).await?;
+    Wait::new(&world.extensions, &world.name).within(LIMIT).to_be_gone().await?;
+    assert_eq!(world.revisions().await?, [(1, "Active".to_owned(), true)]);
+    let maps: Api<ConfigMap> = Api::namespaced(client, &world.name);
+    let owned = ListParams::default().labels(&format!("olm.operatorframework.io/owner-name={}", world.name));
+    assert_eq!(maps.list(&owned).await?.items.len(), 1);
+    Ok(())
+}

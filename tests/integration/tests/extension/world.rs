@@ -1,0 +1,196 @@
+//! One package in one catalog for one test, on the stack that all tests of this program share.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams};
+use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, Condition, condition, labels};
+use olm_kit::{BundleImage, CatalogImage, Entry, LogsOnFailure, Package, Stack, Wait, unique};
+use serde_json::{Value, json};
+
+/// How long anything may take.
+pub(crate) const LIMIT: Duration = Duration::from_secs(90);
+
+/// A test's own package, catalog and namespace; all have one unique name, the extension too.
+pub(crate) struct World {
+    /// The shared stack.
+    pub(crate) stack: &'static Stack,
+    /// The name.
+    pub(crate) name: String,
+    /// Extensions.
+    pub(crate) extensions: Api<ClusterExtension>,
+    /// Revisions.
+    pub(crate) sets: Api<ClusterObjectSet>,
+    catalogs: Api<ClusterCatalog>,
+    _logs: LogsOnFailure,
+}
+
+impl World {
+    /// A namespace and a name to use.
+    pub(crate) async fn new(prefix: &str) -> Result<Self> {
+        let stack = Stack::shared().await?;
+        let client = stack.cluster.client().await?;
+        let name = unique(prefix);
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        stack.cluster.apply(&namespace.to_string()).await?;
+        Ok(Self {
+            _logs: stack.logs_on_failure(),
+            extensions: Api::all(client.clone()),
+            sets: Api::all(client.clone()),
+            catalogs: Api::all(client),
+            stack,
+            name,
+        })
+    }
+
+    /// A bundle of the package, to be changed and then given to [`World::serve`].
+    pub(crate) fn bundle(&self, version: &str) -> BundleImage {
+        BundleImage::new(&self.name, version).crds([])
+    }
+
+    /// Pushes bundles and a catalog with one channel `stable`, and waits until it is served.
+    pub(crate) async fn serve(
+        &self,
+        bundles: impl IntoIterator<Item = (&str, BundleImage)>,
+        entries: impl IntoIterator<Item = Entry>,
+    ) -> Result<()> {
+        let mut package = Package::new(&self.name).channel("stable", entries);
+        for (version, bundle) in bundles {
+            let repository = format!("{}/bundle", self.name);
+            let pushed =
+                self.stack.registry.push(&repository, &format!("v{version}"), &bundle.image()).await?;
+            package = package.bundle(version, &pushed.by_digest());
+        }
+        self.serve_package(&package).await
+    }
+
+    /// Pushes a catalog with this package, and waits until it is served.
+    pub(crate) async fn serve_package(&self, package: &Package) -> Result<()> {
+        let image = CatalogImage::new().package(package).image();
+        let pushed = self.stack.registry.push(&format!("{}/catalog", self.name), "latest", &image).await?;
+        self.catalog(&pushed.by_digest()).await?;
+        Wait::new(&self.catalogs, &self.name)
+            .within(LIMIT)
+            .until(&format!("serves {}", pushed.digest), |catalog: &ClusterCatalog| {
+                let Some(status) = &catalog.status else { return false };
+                condition::is_true(&status.conditions, condition::SERVING)
+                    && status
+                        .resolved_source
+                        .as_ref()
+                        .is_some_and(|s| s.image.reference.ends_with(&pushed.digest))
+            })
+            .await?;
+        Ok(())
+    }
+
+    /// A ClusterCatalog of this image.
+    pub(crate) async fn catalog(&self, reference: &str) -> Result<()> {
+        let catalog = json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
+            "metadata": {"name": self.name, "labels": {"test": self.name}},
+            "spec": {"source": {"type": "Image", "image": {"ref": reference}}},
+        });
+        let params = PatchParams::apply("test").force();
+        self.catalogs.patch(&self.name, &params, &Patch::Apply(&catalog)).await?;
+        Ok(())
+    }
+
+    /// Waits until the catalog's Progressing has this reason; gives the condition.
+    pub(crate) async fn catalog_progressing(&self, reason: &str) -> Result<Condition> {
+        let catalog = Wait::new(&self.catalogs, &self.name)
+            .within(LIMIT)
+            .until(&format!("Progressing/{reason}"), |catalog: &ClusterCatalog| {
+                let conditions = catalog.status.as_ref().map(|status| status.conditions.as_slice());
+                condition::find(conditions.unwrap_or_default(), condition::PROGRESSING)
+                    .is_some_and(|found| found.reason == reason)
+            })
+            .await?;
+        let conditions = catalog.status.unwrap_or_default().conditions;
+        condition::find(&conditions, condition::PROGRESSING).cloned().context("no condition")
+    }
+
+    /// Creates the extension, or replaces its catalog part. `catalog` is merged over the package's name and selector.
+    pub(crate) async fn want(&self, catalog: Value) -> Result<()> {
+        let mut wanted = json!({
+            "packageName": self.name,
+            "selector": {"matchLabels": {"test": self.name}},
+        });
+        if let (Some(wanted), Value::Object(catalog)) = (wanted.as_object_mut(), catalog) {
+            wanted.extend(catalog);
+        }
+        let extension = json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+            "metadata": {"name": self.name},
+            "spec": {"namespace": self.name, "source": {"sourceType": "Catalog", "catalog": wanted}},
+        });
+        let params = PatchParams::apply("test").force();
+        self.extensions.patch(&self.name, &params, &Patch::Apply(&extension)).await?;
+        Ok(())
+    }
+
+    /// Waits for a state of the extension.
+    pub(crate) async fn until(
+        &self,
+        what: &str,
+        reached: impl FnMut(&ClusterExtension) -> bool,
+    ) -> Result<ClusterExtension> {
+        let wait = Wait::new(&self.extensions, &self.name).within(LIMIT);
+        wait.log(self.stack.operator_controller.log()).until(what, reached).await
+    }
+
+    /// Waits until this version is installed and everything is done.
+    pub(crate) async fn installed(&self, version: &str) -> Result<ClusterExtension> {
+        self.until(&format!("{version} is installed and Ready"), |extension| {
+            let installed = extension.status.as_ref().and_then(|status| status.install.as_ref());
+            installed.is_some_and(|install| install.bundle.version == version)
+                && current(extension, condition::READY).is_some_and(|found| found.status.as_str() == "True")
+        })
+        .await
+    }
+
+    /// Waits until Progressing has this reason for the present generation; gives its message.
+    pub(crate) async fn progressing(&self, reason: &str) -> Result<String> {
+        let extension = self
+            .until(&format!("Progressing/{reason}"), |extension| {
+                current(extension, condition::PROGRESSING).is_some_and(|found| found.reason == reason)
+            })
+            .await?;
+        Ok(current(&extension, condition::PROGRESSING).map(|found| found.message.clone()).unwrap_or_default())
+    }
+
+    /// Revisions of the extension, ascending: number, lifecycle state and whether it succeeded.
+    pub(crate) async fn revisions(&self) -> Result<Vec<(i64, String, bool)>> {
+        let of = ListParams::default().labels(&format!("{}={}", labels::OWNER_NAME, self.name));
+        let mut all: Vec<_> = self.sets.list(&of).await?.items;
+        all.sort_by_key(|set| set.spec.revision);
+        let succeeded = |set: &ClusterObjectSet| {
+            set.status.as_ref().is_some_and(|s| condition::is_true(&s.conditions, condition::SUCCEEDED))
+        };
+        Ok(all
+            .iter()
+            .map(|s| (s.spec.revision, format!("{:?}", s.spec.lifecycle_state), succeeded(s)))
+            .collect())
+    }
+}
+
+/// The condition of this type, if it is about the present generation.
+pub(crate) fn current<'a>(extension: &'a ClusterExtension, type_: &str) -> Option<&'a Condition> {
+    let found = condition::find(&extension.status.as_ref()?.conditions, type_)?;
+    (found.observed_generation == extension.metadata.generation).then_some(found)
+}
+
+/// A Deployment that no node fits, so that it never becomes available.
+pub(crate) fn stuck_deployment(name: &str) -> Value {
+    json!({"name": name, "spec": {
+        "replicas": 1,
+        "selector": {"matchLabels": {"app": name}},
+        "template": {
+            "metadata": {"labels": {"app": name}},
+            "spec": {
+                "nodeSelector": {"no.such/node": "true"},
+                "containers": [{"name": "main", "image": "example.invalid/main:v1"}],
+            },
+        },
+    }})
+}
