@@ -9,6 +9,7 @@ mod body;
 mod cache;
 mod conditions;
 mod encoding;
+mod graphql;
 mod metas;
 mod metrics;
 mod packages;
@@ -50,29 +51,41 @@ pub struct Catalogs {
     endpoints: Endpoints,
     cache: Cache,
     summaries: packages::Summaries,
+    schemas: graphql::Schemas,
 }
 
 impl Catalogs {
     /// Serves what `store` serves.
     #[must_use]
     pub fn new(store: Store, endpoints: Endpoints) -> Self {
-        Self { store, endpoints, cache: Cache::new(CACHE_BYTES), summaries: packages::Summaries::default() }
+        Self {
+            store,
+            endpoints,
+            cache: Cache::new(CACHE_BYTES),
+            summaries: packages::Summaries::default(),
+            schemas: graphql::Schemas::default(),
+        }
     }
 
     /// Answers one request. The body of the request is read only where the endpoint takes one.
     pub async fn answer<B>(&self, request: Request<B>) -> Response<Body>
     where
         B: http_body::Body,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let (head, _body) = request.into_parts();
-        let mut response = self.find(&head).await;
+        let (head, body) = request.into_parts();
+        let mut response = self.find(&head, body).await;
         if head.method == Method::HEAD {
             *response.body_mut() = without_body(&mut response);
         }
         response
     }
 
-    async fn find(&self, head: &http::request::Parts) -> Response<Body> {
+    async fn find<B>(&self, head: &http::request::Parts, body: B) -> Response<Body>
+    where
+        B: http_body::Body,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
         let (name, endpoint) = match routes::route(head.uri.path()) {
             Route::Catalog(name, endpoint) => (name, endpoint),
             Route::Nothing => return respond::no_such_page(),
@@ -84,11 +97,12 @@ impl Catalogs {
         let reads = matches!(head.method, Method::GET | Method::HEAD);
         match endpoint {
             Endpoint::Metas | Endpoint::Packages if !self.endpoints.metas => return respond::no_such_page(),
-            Endpoint::Graphql => return respond::no_such_page(),
+            Endpoint::Graphql if !self.endpoints.graphql => return respond::no_such_page(),
+            Endpoint::Graphql if head.method != Method::POST => return respond::wrong_method("POST"),
             Endpoint::All | Endpoint::Metas | Endpoint::Packages if !reads => {
                 return respond::wrong_method("GET, HEAD");
             }
-            Endpoint::All | Endpoint::Metas | Endpoint::Packages => {}
+            Endpoint::All | Endpoint::Metas | Endpoint::Packages | Endpoint::Graphql => {}
         }
         if let Err(sentence) = routes::check_name(&name) {
             return respond::error(StatusCode::BAD_REQUEST, &sentence);
@@ -114,7 +128,17 @@ impl Catalogs {
                 }
                 None => respond::no_content(),
             },
-            Endpoint::Graphql => respond::no_such_page(),
+            Endpoint::Graphql => match graphql::asked(body).await {
+                Err(refused) => refused,
+                Ok(asked) => match served() {
+                    Some(served) => {
+                        let mut response = self.schemas.answer(&self.store, &served.content, asked).await;
+                        name_digest(&mut response, &served);
+                        response
+                    }
+                    None => respond::no_content(),
+                },
+            },
         }
     }
 }

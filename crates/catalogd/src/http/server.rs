@@ -156,11 +156,11 @@ async fn connection(
     watcher.watch(connection).await
 }
 
-async fn handle<B: http_body::Body>(
-    shared: &Shared,
-    peer: SocketAddr,
-    request: Request<B>,
-) -> Response<Observed> {
+async fn handle<B>(shared: &Shared, peer: SocketAddr, request: Request<B>) -> Response<Observed>
+where
+    B: http_body::Body,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     let length = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
     let note = Note {
         metrics: shared.metrics.clone(),

@@ -47,7 +47,7 @@ fn bench() -> Bench {
             .publish(name, Served { content, reference, source: None, last_unpacked: 1_700_000_000 })
             .unwrap();
     }
-    let endpoints = Endpoints { metas: true, graphql: false };
+    let endpoints = Endpoints { metas: true, graphql: true };
     Bench { catalogs: Catalogs::new(store, endpoints), _root: root }
 }
 
@@ -128,6 +128,7 @@ async fn all() {
         ("POST", "//catalogs/cat/api/v1/all", &[]),
         ("GET", "/catalogs/small/api/v1/all", &[("accept-encoding", "gzip, zstd")]),
         ("GET", "/catalogs/cat/api/v1/graphql", &[]),
+        ("GET", "/catalogs/cat/api/v1/other", &[]),
         ("GET", "/metrics", &[]),
     ] {
         text.push_str(&bench.show(method, path, headers).await);
@@ -303,4 +304,74 @@ async fn long_files_come_in_frames() {
     std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(packed.as_slice()), &mut got).unwrap();
     assert_eq!(got, third.into_bytes());
     assert_eq!(head.headers[header::CONTENT_ENCODING], "gzip");
+}
+
+impl Bench {
+    /// Body of the answer to a GraphQL request body.
+    async fn ask(&self, catalog: &str, body: &str) -> String {
+        let request = Request::post(format!("/catalogs/{catalog}/api/v1/graphql"));
+        let request = request.body(http_body_util::Full::new(bytes::Bytes::from(body.to_owned()))).unwrap();
+        let (head, body) = self.catalogs.answer(request).await.into_parts();
+        let body = String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap();
+        format!("{} {} {body}", head.status.as_u16(), head.headers[header::CONTENT_TYPE].to_str().unwrap())
+    }
+
+    async fn query(&self, catalog: &str, query: &str) -> String {
+        format!("{query}\n  {}", self.ask(catalog, &serde_json::json!({ "query": query }).to_string()).await)
+    }
+}
+
+#[tokio::test]
+async fn graphql() {
+    let bench = bench();
+    let lines = [
+        r#"{"schema":"olm.package","name":"b","defaultChannel":"stable","icon":{"base64data":"AAAA"}}"#,
+        r#"{"schema":"olm.package","name":"c","weight":1.5,"description":"<b>"}"#,
+        r#"{"schema":"olm.channel","package":"b","name":"stable","entries":[{"name":"b.v1","skips":["b.v0","b.v-1"]},{"name":"b.v2","replaces":"b.v1","properties":[{"a":1}]}]}"#,
+        r#"{"schema":"olm.channel","package":"c","name":"stable","tags":["x",1],"entries":[]}"#,
+        r#"{"schema":"3scale.foo","n":1}"#,
+        r#"{"schema":"a.b","n":1}"#,
+        r#"{"schema":"a-b","n":2}"#,
+        r#"{"schema":"query","n":2}"#,
+        r#"{"name":"no schema"}"#,
+    ];
+    let digest = format!("sha256:{}", "c".repeat(64)).parse().unwrap();
+    let store = &bench.catalogs.store;
+    let (content, _lease) = written(store, &digest, &lines.join("\n"));
+    store.publish("g", Served { content, reference: String::new(), source: None, last_unpacked: 0 }).unwrap();
+    let mut text = String::new();
+    for query in [
+        "{ summary { totalSchemas schemas { name totalObjects totalFields } } }",
+        "{ olmpackages { name defaultChannel icon weight description } }",
+        "{ olmpackages(limit: 1, offset: 1) { name } all: olmpackages(limit: -1, offset: -1) { name } }",
+        "{ olmchannels { name tags entries { name replaces skips properties } } }",
+        "query q($n: Int) { olmpackages(limit: $n) { ...f } } fragment f on OlmPackage { defaultChannel }",
+        "{ schema_3scalefoos { n } abs { n } }",
+        "{ queries: querys { n } }",
+        "{ nothing }",
+        "{ olmpackages { name ",
+        "mutation { x }",
+        "query a { summary { totalSchemas } } query b { summary { totalSchemas } }",
+        "{ __schema { queryType { name fields { name } } } }",
+    ] {
+        text += &bench.query("g", query).await;
+    }
+    for body in [
+        "",
+        "[]",
+        "{}",
+        r#"{"query":""}"#,
+        r#"{"query":7}"#,
+        r#"{"QUERY":"{ summary { totalSchemas } }"} trailing"#,
+        r#"{"query":"query a { summary { totalSchemas } } query b { olmpackages(limit: 1) { name } }","operationName":"b"}"#,
+        r#"{"query":"query q($n: Int) { olmpackages(limit: $n) { name } }","variables":{"n":1}}"#,
+    ] {
+        write!(text, "{body}\n  {}", bench.ask("g", body).await).unwrap();
+    }
+    let large = serde_json::json!({ "query": "x".repeat(100_001) }).to_string();
+    text += &bench.ask("g", &large).await;
+    text += &bench.ask("g", &" ".repeat((1 << 20) + 1)).await;
+    text += &bench.query("nothing", "{ summary { totalSchemas } }").await;
+    text += &bench.query("nothing", "{ a { ").await;
+    insta::assert_snapshot!(text);
 }

@@ -1,0 +1,194 @@
+//! `/api/v1/graphql`: queries over one catalog, behind a feature gate (rule: catalogd §8, with its defects mended as §12
+//! row 12 says).
+//!
+//! The schema is made at the first query and kept until the content changes; whatever goes wrong here takes nothing
+//! else down.
+
+mod limits;
+mod names;
+mod schema;
+mod shape;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_graphql::dynamic::Schema;
+use async_graphql::parser::types::{ExecutableDocument, OperationType};
+use async_graphql::{ServerError, Variables};
+use http::header::{self, HeaderValue};
+use http::{Response, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use super::body::Body;
+use super::respond;
+use crate::store::{Content, Store};
+
+/// Bytes of a request body.
+const BODY: usize = 1 << 20;
+/// Bytes of a query.
+const QUERY: usize = 100_000;
+/// How long a query may run.
+const TIME: Duration = Duration::from_secs(5);
+/// How long a client may take to send its body.
+const BODY_TIME: Duration = Duration::from_secs(30);
+
+/// What a client sent, checked.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    document: ExecutableDocument,
+    variables: Variables,
+    operation: Option<String>,
+}
+
+/// The schemas made so far, one for each content that is served.
+#[derive(Default)]
+pub(crate) struct Schemas(Mutex<BTreeMap<String, Arc<OnceCell<Schema>>>>);
+
+impl std::fmt::Debug for Schemas {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Schemas")
+    }
+}
+
+/// Reads and checks a request body.
+///
+/// # Errors
+/// The answer for the client.
+pub(crate) async fn asked<B>(body: B) -> Result<Asked, Response<Body>>
+where
+    B: http_body::Body,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let refused = |text: &str| respond::error(StatusCode::BAD_REQUEST, text);
+    let read = tokio::time::timeout(BODY_TIME, Limited::new(body, BODY).collect());
+    let Ok(Ok(body)) = read.await else { return Err(refused("Invalid request body")) };
+    let body = body.to_bytes();
+    let mut values = serde_json::Deserializer::from_slice(&body).into_iter::<Value>();
+    let Some(Ok(Value::Object(members))) = values.next() else { return Err(refused("Invalid request body")) };
+    let member = |name: &str| {
+        let exact = members.get(name);
+        exact.or_else(|| {
+            members.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+        })
+    };
+    let query = match member("query") {
+        Some(Value::String(query)) => query,
+        None | Some(Value::Null) => return Err(refused("Query cannot be empty")),
+        Some(_) => return Err(refused("Invalid request body")),
+    };
+    if query.is_empty() {
+        return Err(refused("Query cannot be empty"));
+    }
+    if query.len() > QUERY {
+        return Err(refused("Query too large"));
+    }
+    let variables = Variables::from_json(member("variables").cloned().unwrap_or_default());
+    let operation =
+        member("operationName").and_then(Value::as_str).filter(|name| !name.is_empty()).map(str::to_owned);
+    let document = limits::parse(query).map_err(|message| failed(&[message]))?;
+    if operation.is_none() && limits::ambiguous(&document) {
+        let message = "Must provide operation name if query contains multiple operations.";
+        return Err(failed(&[message.to_owned()]));
+    }
+    let chosen = document.operations.iter().find(|(name, _)| {
+        operation.as_deref().is_none_or(|wanted| name.is_some_and(|name| name.as_str() == wanted))
+    });
+    match chosen.map(|(_, operation)| operation.node.ty) {
+        Some(OperationType::Mutation) => {
+            return Err(failed(&["Schema is not configured for mutations".to_owned()]));
+        }
+        Some(OperationType::Subscription) => {
+            return Err(failed(&["Schema is not configured for subscriptions".to_owned()]));
+        }
+        Some(OperationType::Query) => {}
+        None => {
+            return Err(failed(&[format!("Unknown operation named {:?}.", operation.unwrap_or_default())]));
+        }
+    }
+    Ok(Asked { document, variables, operation })
+}
+
+impl Schemas {
+    /// Answers a query about a content.
+    pub(crate) async fn answer(&self, store: &Store, content: &Arc<Content>, asked: Asked) -> Response<Body> {
+        let cell = {
+            let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let digest = content.digest().to_string();
+            if !made.contains_key(&digest) {
+                let serving = store.serving();
+                let digests: BTreeSet<String> =
+                    serving.values().map(|served| served.content.digest().to_string()).collect();
+                made.retain(|digest, _| digests.contains(digest));
+            }
+            Arc::clone(made.entry(digest).or_default())
+        };
+        let making = Arc::clone(content);
+        let made = cell.get_or_try_init(|| async {
+            let made = tokio::task::spawn_blocking(move || {
+                let shapes = schema::learn(&making).map_err(|error| error.to_string())?;
+                schema::build(&making, &shapes)
+            });
+            made.await.map_err(|error| error.to_string())?
+        });
+        let schema = match made.await {
+            Ok(schema) => schema.clone(),
+            Err(error) => {
+                tracing::error!(digest = %content.digest(), error, "cannot make a GraphQL schema");
+                return respond::internal();
+            }
+        };
+        let mut request = async_graphql::Request::new("").variables(asked.variables);
+        request.set_parsed_query(asked.document);
+        request.operation_name = asked.operation;
+        // Resolvers read files.
+        let handle = tokio::runtime::Handle::current();
+        let running = tokio::task::spawn_blocking(move || {
+            handle.block_on(async { tokio::time::timeout(TIME, schema.execute(request)).await })
+        });
+        match running.await {
+            Ok(Ok(response)) => {
+                let data = response.data.into_json().unwrap_or_default();
+                let mut answer = json!({ "data": data });
+                if !response.errors.is_empty() {
+                    answer["errors"] = response.errors.iter().map(told).collect();
+                }
+                ok(&answer)
+            }
+            Ok(Err(_)) => failed(&[format!("query took longer than {} s", TIME.as_secs())]),
+            Err(error) => {
+                tracing::error!(digest = %content.digest(), %error, "a GraphQL query ended badly");
+                respond::internal()
+            }
+        }
+    }
+}
+
+fn told(error: &ServerError) -> Value {
+    let places: Vec<Value> =
+        error.locations.iter().map(|at| json!({ "line": at.line, "column": at.column })).collect();
+    let mut told = json!({ "message": error.message, "locations": places });
+    if !error.path.is_empty() {
+        told["path"] = serde_json::to_value(&error.path).unwrap_or_default();
+    }
+    told
+}
+
+/// 200 with nothing but errors.
+fn failed(messages: &[String]) -> Response<Body> {
+    let errors: Vec<Value> =
+        messages.iter().map(|message| json!({ "message": message, "locations": [] })).collect();
+    ok(&json!({ "data": null, "errors": errors }))
+}
+
+fn ok(answer: &Value) -> Response<Body> {
+    let mut bytes = olm_core::go_json(answer);
+    bytes.push(b'\n');
+    let mut response = respond::bare(StatusCode::OK);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
+    *response.body_mut() = Body::Full(bytes.into());
+    response
+}
