@@ -68,7 +68,8 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
         _ => tracing::warn!("metrics are not served: no TLS files are given"),
     }
 
-    let work = controllers(&args, &gates, tls_settings, pull_secret, client.clone(), stop.clone()).await?;
+    let work =
+        controllers(&args, &gates, tls_settings, pull_secret, client.clone(), &metrics, stop.clone()).await?;
     let outcome = led(&args, client, &metrics, &stop, work).await;
     stop.cancel();
     while parts.join_next().await.is_some() {}
@@ -114,8 +115,9 @@ async fn controllers(
     tls_settings: TlsSettings,
     pull_secret: Option<Place>,
     client: Client,
+    metrics: &Metrics,
     stop: Shutdown,
-) -> anyhow::Result<impl Future<Output = ()>> {
+) -> anyhow::Result<impl Future<Output = ()> + use<>> {
     let system_namespace = args.run.system_namespace();
     let keyring = SharedKeyring::default();
     let puller = Puller::new(registry_config(args, keyring.clone()));
@@ -135,6 +137,9 @@ async fn controllers(
     let settings =
         Settings { system_namespace: system_namespace.clone(), separate_release: gates.enabled(RELEASE) };
 
+    let extension_meter = metrics.controller(extension::NAME, u32::from(extension::WORKERS));
+    let revision_meter = metrics.controller(objectset::NAME, u32::from(objectset::WORKERS));
+
     Ok(async move {
         let extensions = watch::all(&client);
         let revisions = watch::all(&client);
@@ -147,6 +152,7 @@ async fn controllers(
             catalogs: catalogs.store,
             packages,
             settings,
+            meter: extension_meter,
             backoff: olm_runtime::backoff::Backoff::new(),
             memory: std::sync::Mutex::default(),
             client: client.clone(),
@@ -156,7 +162,8 @@ async fn controllers(
             revisions: revisions.changes,
             catalogs: catalogs.changes,
         };
-        let context = objectset::Context::new(client, system_namespace);
+        let mut context = objectset::Context::new(client, system_namespace);
+        context.meter = Some(revision_meter);
         tokio::join!(
             extension::run(shell, feeds, stop.clone().cancelled_owned()),
             objectset::run(context, stop.cancelled_owned()),

@@ -25,6 +25,7 @@ use kube::core::DeserializeGuard;
 use kube::runtime::controller::{self, Action, applier};
 use kube::runtime::reflector::ObjectRef;
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
+use olm_runtime::metrics::Outcome;
 
 use self::reconcile::{ReconcileError, reconcile};
 use self::shell::Shell;
@@ -34,7 +35,7 @@ use crate::watch::when_changed;
 /// Name of the controller in metrics and logs.
 pub const NAME: &str = "controller-operator-cluster-extension-controller";
 /// Extensions that are worked on at the same time, so that one slow registry does not stall the others.
-const WORKERS: u16 = 16;
+pub(crate) const WORKERS: u16 = 16;
 /// Events of one object within this time are one reconcile.
 const DEBOUNCE: Duration = Duration::from_millis(20);
 
@@ -89,12 +90,30 @@ fn pass(
     let name = extension.name_any();
     Box::pin(async move {
         let span = tracing::info_span!("extension", name);
-        let task = tokio::spawn(tracing::Instrument::instrument(reconcile(extension, shell), span));
+        let task = tokio::spawn(tracing::Instrument::instrument(metered(extension, shell), span));
         task.await.unwrap_or_else(|error| {
             tracing::error!(%error, "pass did not end");
             Ok(Action::requeue(Duration::from_secs(10)))
         })
     })
+}
+
+/// One pass, counted; one that panics is counted as that.
+async fn metered(
+    extension: Arc<DeserializeGuard<ClusterExtension>>,
+    shell: Arc<Shell>,
+) -> Result<Action, ReconcileError> {
+    let running = shell.meter.start();
+    match reconcile(extension, shell).await {
+        Ok((action, outcome)) => {
+            running.finish(outcome);
+            Ok(action)
+        }
+        Err(error) => {
+            running.finish(Outcome::Error);
+            Err(error)
+        }
+    }
 }
 
 type BoxFuture<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;

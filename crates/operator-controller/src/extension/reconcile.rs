@@ -11,6 +11,7 @@ use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 use olm_api::{ClusterExtension, ClusterObjectSet, finalizers};
+use olm_runtime::metrics::Outcome;
 use serde_json::json;
 
 use super::attempt::{Attempt, Class, Failure, Progress};
@@ -49,18 +50,19 @@ pub enum ReconcileError {
 pub async fn reconcile(
     guarded: Arc<DeserializeGuard<ClusterExtension>>,
     shell: Arc<Shell>,
-) -> Result<Action, ReconcileError> {
+) -> Result<(Action, Outcome), ReconcileError> {
     let extension = match &guarded.0 {
         Ok(extension) => extension,
         Err(unreadable) => {
             tracing::error!(extension = unreadable.metadata.name, error = %unreadable.error, "object cannot be read");
-            return Ok(Action::await_change());
+            return Ok((Action::await_change(), Outcome::TerminalError));
         }
     };
     let uid = extension.uid().unwrap_or_default();
     let revisions = shell.revisions_of(&extension.name_any(), &uid);
     if extension.metadata.deletion_timestamp.is_some() {
-        return uninstall::uninstall(extension, &revisions, &shell).await;
+        let action = uninstall::uninstall(extension, &revisions, &shell).await?;
+        return Ok((action, Outcome::RequeueAfter));
     }
     let extension = &ensure_finalizers(extension, &shell).await?;
 
@@ -171,19 +173,21 @@ pub(super) async fn report(
     }
 }
 
-/// When to look again without a change.
-fn next(attempt: &Attempt, uid: &str, shell: &Shell) -> Action {
+/// When to look again without a change, and how the pass counts.
+fn next(attempt: &Attempt, uid: &str, shell: &Shell) -> (Action, Outcome) {
     let class = match &attempt.progress {
         Progress::Invalid(Failure { class, .. })
         | Progress::RevisionsUnreadable(Failure { class, .. })
         | Progress::Failed(Failure { class, .. }) => *class,
         Progress::Applied { .. } | Progress::Paused | Progress::Uninstalling { .. } => {
             shell.backoff.forget(&uid.to_owned());
-            return Action::await_change();
+            return (Action::await_change(), Outcome::Success);
         }
     };
     match class {
-        Class::Transient => Action::requeue(shell.backoff.failed(uid.to_owned())),
-        Class::NeedsChange | Class::Blocked | Class::InvalidConfiguration => Action::requeue(SLOW),
+        Class::Transient => (Action::requeue(shell.backoff.failed(uid.to_owned())), Outcome::Error),
+        Class::NeedsChange | Class::Blocked | Class::InvalidConfiguration => {
+            (Action::requeue(SLOW), Outcome::TerminalError)
+        }
     }
 }

@@ -8,6 +8,7 @@ use kube::runtime::reflector::Store;
 use kube::{Client, ResourceExt as _};
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, labels};
 use olm_runtime::backoff::Backoff;
+use olm_runtime::metrics::ControllerMeter;
 
 use super::attempt::BundleFacts;
 use super::revision;
@@ -43,6 +44,8 @@ pub struct Shell {
     pub bundles: Bundles,
     /// Writes revisions.
     pub writer: Writer,
+    /// Counts passes and how they end.
+    pub meter: ControllerMeter,
     /// Failures in a row, by UID.
     pub backoff: Backoff<String>,
     /// Newest revision of each extension that was found to hold what was wanted, by extension UID.

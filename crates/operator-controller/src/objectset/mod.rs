@@ -40,6 +40,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Client, Resource, ResourceExt};
 use olm_api::ClusterObjectSet;
 use olm_rollout::Us;
+use olm_runtime::metrics::{ControllerMeter, Outcome};
 use tokio::sync::mpsc;
 use tracing::{Instrument, error, info_span, warn};
 
@@ -55,10 +56,12 @@ pub use identity::{ControllerIdentity, Identities, Purpose};
 const FIELD_MANAGER: &str = "operator-controller";
 
 /// Passes over different revisions that run at the same time.
-const WORKERS: u16 = 16;
+pub(crate) const WORKERS: u16 = 16;
 
 /// How long custom resources may take to go before the rest of an extension follows.
 pub const CUSTOM_RESOURCE_WAIT: Duration = Duration::from_secs(300);
+/// The controller's name in metrics and logs.
+pub const NAME: &str = "clusterobjectset";
 
 /// What the controller is run with.
 pub struct Context {
@@ -70,6 +73,8 @@ pub struct Context {
     pub identities: Arc<dyn Identities>,
     /// How long custom resources may take to go, usually [`CUSTOM_RESOURCE_WAIT`].
     pub custom_resource_wait: Duration,
+    /// Counts passes and how they end, if anyone wants to know.
+    pub meter: Option<ControllerMeter>,
 }
 
 impl Context {
@@ -80,6 +85,7 @@ impl Context {
             client,
             system_namespace: system_namespace.into(),
             custom_resource_wait: CUSTOM_RESOURCE_WAIT,
+            meter: None,
         }
     }
 }
@@ -92,6 +98,7 @@ struct Shell {
     system_namespace: String,
     identities: Arc<dyn Identities>,
     custom_resource_wait: Duration,
+    meter: Option<ControllerMeter>,
     revisions: Store<Stored>,
     world: World,
     secrets: Secrets,
@@ -101,7 +108,7 @@ struct Shell {
 
 /// Runs the controller until `shutdown` resolves; running passes are finished first.
 pub async fn run(context: Context, shutdown: impl Future<Output = ()> + Send + Sync + 'static) {
-    let Context { client, system_namespace, identities, custom_resource_wait } = context;
+    let Context { client, system_namespace, identities, custom_resource_wait, meter } = context;
     let mut tasks = tokio::task::JoinSet::new();
     let (wake, woken) = Wake::channel();
     let (changed, mut changes) = mpsc::channel(1024);
@@ -117,6 +124,7 @@ pub async fn run(context: Context, shutdown: impl Future<Output = ()> + Send + S
         system_namespace,
         identities,
         custom_resource_wait,
+        meter,
     });
     // an extension changed: all its revisions are looked at
     let (by_extension, waker) = (store.clone(), wake.clone());
@@ -184,7 +192,7 @@ pub async fn run(context: Context, shutdown: impl Future<Output = ()> + Send + S
 async fn spawn(revision: Arc<Stored>, shell: Arc<Shell>) -> Action {
     let name = revision.name_any();
     let pass =
-        tokio::spawn(async move { shell.pass(revision).await }.instrument(info_span!("revision", %name)));
+        tokio::spawn(async move { shell.metered(revision).await }.instrument(info_span!("revision", %name)));
     pass.await.unwrap_or_else(|error| {
         error!(%error, "pass ended unexpectedly");
         Action::requeue(olm_rollout::schedule::SLOWEST)
@@ -200,7 +208,17 @@ fn extension_of(revision: &Stored) -> Option<&str> {
 }
 
 impl Shell {
-    async fn pass(&self, stored: Arc<Stored>) -> Action {
+    /// One pass, counted; one that panics is counted as that.
+    async fn metered(&self, stored: Arc<Stored>) -> Action {
+        let running = self.meter.as_ref().map(ControllerMeter::start);
+        let (action, outcome) = self.pass(stored).await;
+        if let Some(running) = running {
+            running.finish(outcome);
+        }
+        action
+    }
+
+    async fn pass(&self, stored: Arc<Stored>) -> (Action, Outcome) {
         match &stored.0 {
             Ok(revision) => {
                 self.secrets.synced().await;
@@ -209,7 +227,7 @@ impl Shell {
             }
             Err(invalid) => {
                 warn!(revision = %invalid.metadata.name.as_deref().unwrap_or_default(), error = %invalid.error, "not a revision");
-                Action::await_change()
+                (Action::await_change(), Outcome::TerminalError)
             }
         }
     }

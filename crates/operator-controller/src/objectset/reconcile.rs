@@ -16,6 +16,7 @@ use olm_rollout::schedule::{self, Deadline};
 use olm_rollout::status::{Facts, Outcome, Statement, Truth, statements};
 use olm_rollout::teardown::Reason;
 use olm_rollout::{keys, outdated_by};
+use olm_runtime::metrics::Outcome as Ended;
 use serde_json::json;
 use tracing::{debug, info, warn};
 
@@ -47,25 +48,30 @@ struct Pass {
 }
 
 /// One pass. Errors of the apiserver about the revision itself end in a retry, all others in its status.
-pub(super) async fn reconcile(stored: Arc<ClusterObjectSet>, shell: &Shell) -> Action {
+pub(super) async fn reconcile(stored: Arc<ClusterObjectSet>, shell: &Shell) -> (Action, Ended) {
     let uid = stored.uid().unwrap_or_default();
     let mut memory = shell.memories.take(&uid);
     let revision = newest(&stored, &memory);
     match pass(&revision, shell, &mut memory).await {
         Ok(Some(action)) => {
+            let ended = match memory.failures {
+                0 if action == Action::await_change() => Ended::Success,
+                0 => Ended::RequeueAfter,
+                _ => Ended::Error,
+            };
             shell.memories.put(&uid, memory);
-            action
+            (action, ended)
         }
         // it is gone, or will be with the next event
         Ok(None) => {
             shell.world.stop_waiting(&revision.name_any());
             shell.world.release(&uid, &std::collections::HashSet::new());
             shell.memories.forget(&uid);
-            Action::await_change()
+            (Action::await_change(), Ended::Success)
         }
         Err(error) if is_code(&error, 404) => {
             shell.memories.forget(&uid);
-            Action::await_change()
+            (Action::await_change(), Ended::Success)
         }
         Err(error) => {
             if !is_code(&error, 409) {
@@ -75,7 +81,7 @@ pub(super) async fn reconcile(stored: Arc<ClusterObjectSet>, shell: &Shell) -> A
             memory.written = None;
             let delay = schedule::backoff(memory.failures);
             shell.memories.put(&uid, memory);
-            Action::requeue(delay)
+            (Action::requeue(delay), Ended::Error)
         }
     }
 }
