@@ -16,6 +16,6 @@ pub use image::{Digest, DigestAlgorithm, DigestError, ImageRef, ImageRefError};
 pub use names::{BundleName, CatalogName, ChannelName, EmptyName, PackageName};
 pub use object::{Object, ObjectError, ObjectKey};
 pub use quote::go_quote;
-pub use range::{Dialect, LooseVersion, LooseVersionError, Range, RangeError};
+pub use range::{CheckError, Dialect, LooseVersion, LooseVersionError, Range, RangeError, check};
 pub use release::{Release, ReleaseError, VersionRelease, VersionReleaseError};
 pub use version::{Version, VersionError};

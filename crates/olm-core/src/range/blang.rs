@@ -33,6 +33,10 @@ impl Ranges {
         self.0.iter().any(|group| group.iter().all(|comparison| comparison.holds(version)))
     }
 
+    pub(super) fn memory(&self) -> usize {
+        self.0.iter().map(|group| size_of_val(group) + size_of_val(&**group)).sum()
+    }
+
     pub(super) fn is_unbound(&self) -> bool {
         use Operator::{AtLeast, AtMost, Equal, Greater, Less};
         self.0.iter().any(|group| {

@@ -65,6 +65,12 @@ impl Constraints {
     }
 }
 
+impl Constraints {
+    pub(super) fn memory(&self) -> usize {
+        self.0.iter().map(|group| size_of_val(group) + size_of_val(&*group.terms)).sum()
+    }
+}
+
 impl Term {
     fn check(&self, version: &Tested<'_>) -> bool {
         let [major, minor, patch] = version.numbers;

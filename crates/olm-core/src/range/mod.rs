@@ -15,7 +15,7 @@ use std::str::FromStr;
 
 pub use loose::{LooseVersion, LooseVersionError};
 
-use crate::Version;
+use crate::{Version, VersionError};
 
 /// The two languages of ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,6 +78,38 @@ impl RangeError {
     }
 }
 
+/// Why a pair of texts could not be compared. `Display` is what `semver check` prints.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CheckError {
+    /// The range is none.
+    #[error("range-error: {0}")]
+    Range(RangeError),
+    /// The version is none.
+    #[error("version-error: {0}")]
+    Version(String),
+}
+
+/// Whether a version is in a range, both as texts and both read as the dialect's library reads them: the Masterminds
+/// dialect takes loose versions (`v1.2`), the blang dialect strict ones.
+///
+/// # Errors
+/// When one of them cannot be read; the range is looked at first.
+pub fn check(dialect: Dialect, range: &str, version: &str) -> Result<bool, CheckError> {
+    let range = Range::parse(dialect, range).map_err(CheckError::Range)?;
+    match &range.rule {
+        Rule::Masterminds(constraints) => {
+            let version: LooseVersion =
+                version.parse().map_err(|error: LooseVersionError| CheckError::Version(error.to_string()))?;
+            Ok(constraints.check(&(&version).into()))
+        }
+        Rule::Blang(ranges) => {
+            let version: Version =
+                version.parse().map_err(|error: VersionError| CheckError::Version(error.to_string()))?;
+            Ok(ranges.contains(&version))
+        }
+    }
+}
+
 /// A parsed range. `Display` is the source text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Range {
@@ -131,15 +163,6 @@ impl Range {
         }
     }
 
-    /// Whether a loosely written version (`v1`, `1.2`) is in the range; `None` if the dialect only knows strict ones
-    /// and this is none.
-    pub fn contains_loose(&self, version: &LooseVersion) -> Option<bool> {
-        match &self.rule {
-            Rule::Masterminds(constraints) => Some(constraints.check(&version.into())),
-            Rule::Blang(ranges) => version.as_str().parse().ok().map(|version| ranges.contains(&version)),
-        }
-    }
-
     /// The dialect in which the range is written.
     pub fn dialect(&self) -> Dialect {
         match self.rule {
@@ -151,6 +174,15 @@ impl Range {
     /// The source text.
     pub fn as_str(&self) -> &str {
         &self.source
+    }
+
+    /// About how many bytes the range takes.
+    pub fn memory(&self) -> usize {
+        let rule = match &self.rule {
+            Rule::Masterminds(constraints) => constraints.memory(),
+            Rule::Blang(ranges) => ranges.memory(),
+        };
+        size_of::<Self>() + self.source.len() + rule
     }
 
     /// Whether the range has no lower or no upper bound in some group: such a skipRange reaches further than its

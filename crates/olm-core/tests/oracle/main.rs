@@ -6,7 +6,7 @@ mod differential;
 mod generate;
 mod recorded;
 
-use olm_core::{LooseVersion, Range, Version};
+use olm_core::{CheckError, Dialect, Range, Version, check};
 
 /// A question to the libraries and to us.
 #[derive(Debug, Clone)]
@@ -20,19 +20,15 @@ struct Question {
 
 /// What we say, in the words of the oracle.
 fn answer(dialect: &str, range: &str, version: &str) -> String {
-    let parsed = if dialect == "blang" { Range::blang(range) } else { Range::masterminds(range) };
-    let range = match parsed {
-        Ok(range) => range,
-        Err(error) => return format!("range-error: {error}"),
+    let checked = match dialect {
+        "blang" => check(Dialect::Blang, range, version),
+        "masterminds" => check(Dialect::Masterminds, range, version),
+        "olm" => Range::masterminds(range).map_err(CheckError::Range).and_then(|range| {
+            let version =
+                version.parse::<Version>().map_err(|error| CheckError::Version(error.to_string()))?;
+            Ok(range.contains(&version))
+        }),
+        other => panic!("no such dialect: {other}"),
     };
-    if dialect == "masterminds" {
-        return match version.parse::<LooseVersion>() {
-            Ok(version) => range.contains_loose(&version).unwrap().to_string(),
-            Err(error) => format!("version-error: {error}"),
-        };
-    }
-    match version.parse::<Version>() {
-        Ok(version) => range.contains(&version).to_string(),
-        Err(error) => format!("version-error: {error}"),
-    }
+    checked.map_or_else(|error| error.to_string(), |contained| contained.to_string())
 }

@@ -287,6 +287,37 @@ impl PackageGraph {
         &self.findings
     }
 
+    /// About how many bytes the graph takes, for caches that are bounded by size.
+    pub fn memory(&self) -> usize {
+        let texts =
+            |texts: &[Box<str>]| texts.iter().map(|text| size_of_val(text) + text.len()).sum::<usize>();
+        let entry = |entry: &Entry| size_of_val(entry) + size_of_val(&*entry.skips);
+        let channel =
+            |channel: &Channel| channel.name.len() + channel.entries.iter().map(entry).sum::<usize>();
+        let property =
+            |property: &Property| size_of_val(property) + property.kind.len() + property.value.len();
+        let gvk = |gvk: &GvkRef| size_of_val(gvk) + gvk.group.len() + gvk.version.len() + gvk.kind.len();
+        let bundle = |bundle: &Bundle| {
+            size_of_val(bundle)
+                + bundle.image.len()
+                + size_of_val(&*bundle.places)
+                + bundle.properties.iter().map(property).sum::<usize>()
+                + bundle.provides.iter().map(gvk).sum::<usize>()
+        };
+        size_of::<Self>()
+            + texts(&self.names)
+            + self.channels.iter().map(channel).sum::<usize>()
+            + self.bundles.iter().map(bundle).sum::<usize>()
+            + self.followers.iter().map(|list| size_of_val(list) + size_of_val(&**list)).sum::<usize>()
+            + self.ranges.iter().map(Range::memory).sum::<usize>()
+            + self.deprecations.iter().map(|(_, message)| message.len() + 32).sum::<usize>()
+            + self
+                .findings
+                .iter()
+                .map(|finding| finding.place.len() + finding.message.len() + 48)
+                .sum::<usize>()
+    }
+
     /// Bundles, best first: undeprecated, then version and release descending, then name; unreadable versions last.
     pub fn preference(&self) -> &[BundleIndex] {
         &self.order

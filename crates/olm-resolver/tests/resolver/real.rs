@@ -24,11 +24,12 @@ fn published_catalogs() {
         return;
     };
     let catalog = load_dir(&folder, IngestLimits::default()).unwrap();
-    let (mut packages, mut resolved, mut refused, mut hops) = (0, 0, 0, 0);
+    let (mut packages, mut resolved, mut refused, mut hops, mut memory) = (0, 0, 0, 0, 0);
     for name in catalog.packages() {
         let (contents, findings) = catalog.package(name);
         let graph = Arc::new(PackageGraph::new(&contents, &findings, ReleaseField::Counts));
         packages += 1;
+        memory += graph.memory();
         assert!(graph.bundles().len() > 0, "{name} has bundles");
         let source = [CatalogSource { name: "c".parse().unwrap(), priority: 0, content: Ok(graph.clone()) }];
         let starts = std::iter::once(None).chain(graph.bundles().map(Some));
@@ -74,6 +75,8 @@ fn published_catalogs() {
             }
         }
     }
-    println!("published catalogs: {packages} packages, {resolved} resolved, {refused} refused, {hops} hops");
+    println!(
+        "published catalogs: {packages} packages, {resolved} resolved, {refused} refused, {hops} hops, {memory} bytes of graphs"
+    );
     assert!(packages >= 9 && resolved > 200 && hops > 200);
 }
