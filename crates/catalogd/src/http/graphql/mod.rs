@@ -20,7 +20,7 @@ use http::header::{self, HeaderValue};
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
 
 use super::body::Body;
 use super::respond;
@@ -30,6 +30,8 @@ use crate::store::{Content, Store};
 const BODY: usize = 1 << 20;
 /// Bytes of a query.
 const QUERY: usize = 100_000;
+/// Queries that run at a time.
+const RUNNING: usize = 4;
 /// How long a query may run.
 const TIME: Duration = Duration::from_secs(5);
 /// How long a client may take to send its body.
@@ -44,8 +46,16 @@ pub(crate) struct Asked {
 }
 
 /// The schemas made so far, one for each content that is served.
-#[derive(Default)]
-pub(crate) struct Schemas(Mutex<BTreeMap<String, Arc<OnceCell<Schema>>>>);
+pub(crate) struct Schemas {
+    made: Mutex<BTreeMap<String, Arc<OnceCell<Schema>>>>,
+    running: Semaphore,
+}
+
+impl Default for Schemas {
+    fn default() -> Self {
+        Self { made: Mutex::default(), running: Semaphore::new(RUNNING) }
+    }
+}
 
 impl std::fmt::Debug for Schemas {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -115,7 +125,7 @@ impl Schemas {
     /// Answers a query about a content.
     pub(crate) async fn answer(&self, store: &Store, content: &Arc<Content>, asked: Asked) -> Response<Body> {
         let cell = {
-            let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
             let digest = content.digest().to_string();
             if !made.contains_key(&digest) {
                 let serving = store.serving();
@@ -142,7 +152,9 @@ impl Schemas {
         };
         let mut request = async_graphql::Request::new("").variables(asked.variables);
         request.set_parsed_query(asked.document);
+        let mut request = request.data(schema::Budget::default());
         request.operation_name = asked.operation;
+        let Ok(_place) = self.running.acquire().await else { return respond::internal() };
         // Resolvers read files.
         let handle = tokio::runtime::Handle::current();
         let running = tokio::task::spawn_blocking(move || {

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_graphql::dynamic::{
     Field, FieldFuture, FieldValue, InputValue, Object, ResolverContext, Schema, TypeRef,
@@ -22,8 +23,10 @@ use crate::store::Content;
 const PAGE: usize = 100;
 /// Bytes of one object; a larger one fails the query.
 const OBJECT: u64 = 16 << 20;
-/// Bytes that one root field may read.
-const READ: u64 = 128 << 20;
+/// Bytes that one request may read.
+const READ: u64 = 512 << 20;
+/// Bytes that one request may keep of what it has read.
+const KEPT: u64 = 32 << 20;
 /// Types that GraphQL or we have already.
 const TAKEN: [&str; 9] = [
     "Query",
@@ -36,6 +39,30 @@ const TAKEN: [&str; 9] = [
     "CatalogSummary",
     "SchemaSummary",
 ];
+
+/// What one request may still read and keep, all its root fields together.
+pub(super) struct Budget {
+    read: AtomicU64,
+    kept: AtomicU64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { read: AtomicU64::new(READ), kept: AtomicU64::new(KEPT) }
+    }
+}
+
+impl Budget {
+    fn take(from: &AtomicU64, bytes: u64, limit: u64) -> Result<(), String> {
+        let taken = from.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
+        match taken {
+            Ok(_) => Ok(()),
+            Err(_) => {
+                Err(format!("the answer needs more than {limit} bytes; ask for fewer with limit and offset"))
+            }
+        }
+    }
+}
 
 /// Learns what all objects look like. Slow for large catalogs; not for an async thread.
 ///
@@ -203,7 +230,10 @@ fn root_of(root: &str, schema: &str, name: &str, content: &Arc<Content>, fields:
             .flatten()
             .map(String::as_str)
             .collect();
-        let read = read(&content, &schema, offset, limit, &wanted);
+        let budget = ctx.data::<Budget>();
+        let read = budget
+            .map_err(|error| error.message)
+            .and_then(|budget| read(&content, &schema, offset, limit, &wanted, budget));
         FieldFuture::new(async move {
             let objects = read.map_err(async_graphql::Error::new)?;
             Ok(Some(FieldValue::list(objects.into_iter().map(FieldValue::owned_any))))
@@ -226,10 +256,10 @@ fn read(
     offset: usize,
     limit: usize,
     wanted: &BTreeSet<&str>,
+    budget: &Budget,
 ) -> Result<Vec<Raw>, String> {
     let query = Query { schema, ..Query::default() };
     let mut buffer = Vec::new();
-    let mut left = READ;
     let mut objects = Vec::new();
     for object in content.index().find(&query).into_iter().skip(offset).take(limit) {
         if object.length > OBJECT {
@@ -238,9 +268,7 @@ fn read(
                 object.length
             ));
         }
-        left = left.checked_sub(object.length).ok_or_else(|| {
-            format!("the objects asked for have more than {READ} bytes; ask for fewer with limit and offset")
-        })?;
+        Budget::take(&budget.read, object.length, READ)?;
         buffer.resize(usize::try_from(object.length).unwrap_or_default(), 0);
         content.jsonl().read_at(&mut buffer, object.offset).map_err(|error| {
             tracing::error!(digest = %content.digest(), %error, "cannot read catalog content");
@@ -249,6 +277,8 @@ fn read(
         let mut members: BTreeMap<String, &RawValue> =
             serde_json::from_slice(&buffer).map_err(|error| format!("cannot read object: {error}"))?;
         members.retain(|key, _| wanted.contains(key.as_str()));
+        let kept: usize = members.values().map(|value| value.get().len()).sum();
+        Budget::take(&budget.kept, kept as u64, KEPT)?;
         objects.push(members.into_iter().map(|(key, value)| (key, value.to_owned())).collect());
     }
     Ok(objects)
