@@ -254,3 +254,39 @@ fn names_that_are_paths_are_refused() {
         assert!(store.get(name).is_none(), "{name:?}");
     }
 }
+
+#[test]
+fn a_full_disk_takes_nothing_away_and_leaves_nothing_behind() {
+    for file in ["spool", "catalog.jsonl", "catalog.jsonl.gz", "catalog.jsonl.zst", "index", "manifest.json"]
+    {
+        let root = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(root.path()).unwrap();
+        let (content, lease) = store_one(&store, 'a', &["one"]);
+        store.publish("cat", served(content)).unwrap();
+        drop(lease);
+        let staging = store.stage(store.lease(&digest('b'))).unwrap();
+        let dir = entries(root.path(), "staging").pop().unwrap();
+        // Every write to this device fails as on a full disk.
+        let place = root.path().join("staging").join(dir).join(file);
+        std::os::unix::fs::symlink("/dev/full", place).unwrap();
+        let mut ingest = olm_fbc::Ingest::new(staging.spool().unwrap(), olm_fbc::IngestLimits::default());
+        // Out of walk order, so that the catalog is a file of its own.
+        for name in ["b", "a"] {
+            ingest.file(&format!("{name}.json"), &mut line(name).as_slice()).unwrap();
+        }
+        let error = match ingest.finish() {
+            Ok(ingested) => staging.commit(ingested).unwrap_err(),
+            Err(olm_fbc::IngestError::Write(error)) => {
+                drop(staging);
+                StoreError::Write(error)
+            }
+            Err(error) => panic!("{file}: {error}"),
+        };
+        assert!(error.is_full(), "{file}: {error}");
+        assert_eq!(body(&store.get("cat").unwrap().content), line("one"), "{file}");
+        assert!(entries(root.path(), "staging").is_empty(), "{file}");
+        assert_eq!(entries(root.path(), "content"), [digest('a').to_string()], "{file}");
+        let (content, _lease) = store_one(&store, 'b', &["a", "b"]);
+        content.verify().unwrap();
+    }
+}
