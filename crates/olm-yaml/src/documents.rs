@@ -328,10 +328,12 @@ impl<R: Read> Documents<R> {
                     let chunk = with_line_ends(&pending[..length]);
                     let converted = convert(&chunk, &mut self.out, &mut self.normaliser, &self.limits);
                     drop(chunk);
-                    let converted = converted.map_err(|error| ParseError {
-                        offset: self.offset + line_start(&self.window[self.head..self.tail], error.line),
-                        line: self.line + error.line.saturating_sub(1),
-                        message: error.message,
+                    let converted = converted.map_err(|error| {
+                        // line ends that were changed moved what is behind them
+                        let moved = memchr::memmem::find(&pending[..length], b"\r\n").is_some();
+                        let offset = if moved { line_start(pending, error.line) } else { error.offset };
+                        let line = self.line + error.line.saturating_sub(1);
+                        ParseError { offset: self.offset + offset, line, message: error.message }
                     })?;
                     if self.out == b"null" {
                         self.out.clear();
@@ -546,7 +548,7 @@ mod tests {
         let mut documents = Documents::from_bytes(b"a: 1\n---\nb: 2\nc: : 3\n", Limits::default());
         documents.next();
         let Some(Err(ReadError::Parse(error))) = documents.next() else { panic!("no error") };
-        assert_eq!((error.offset, error.line), (14, 4), "{error}");
+        assert_eq!((error.offset, error.line), (17, 4), "{error}");
     }
 
     #[test]

@@ -292,47 +292,46 @@ pub(crate) fn skip_space(input: &[u8], mut at: usize) -> usize {
 /// Reads a string whose opening quote is just before `at`. Returns where it ends and whether its output
 /// holds a backslash.
 fn string(input: &[u8], mut at: usize, out: &mut Vec<u8>) -> Step<(usize, bool)> {
-    out.push(b'"');
+    // most escapes are written as they were read, so they stay in the run that is copied
+    let mut run = at - 1;
     let mut escaped = false;
     loop {
-        let rest = &input[at..];
-        let run = plain_run(rest);
-        out.extend_from_slice(&rest[..run]);
-        at += run;
+        at += plain_run(&input[at..]);
         match input.get(at) {
             None => return Err(Failure::End),
             Some(b'"') => {
-                out.push(b'"');
+                out.extend_from_slice(&input[run..=at]);
                 return Ok((at + 1, escaped));
             }
             Some(b'\\') => match input.get(at + 1) {
-                Some(&letter @ (b'"' | b'\\' | b'b' | b'f' | b'n' | b'r' | b't')) => {
-                    out.extend_from_slice(&[b'\\', letter]);
+                Some(b'"' | b'\\' | b'b' | b'f' | b'n' | b'r' | b't') => {
                     escaped = true;
                     at += 2;
                 }
                 Some(b'/') => {
-                    out.push(b'/');
+                    out.extend_from_slice(&input[run..at]);
+                    run = at + 1;
                     at += 2;
                 }
                 Some(b'u') => {
+                    out.extend_from_slice(&input[run..at]);
                     let (next, c) = unicode_escape(input, at + 2)?;
                     push_char(c, out);
                     escaped |= matches!(c, '\0'..='\u{1f}' | '"' | '\\' | '\u{2028}' | '\u{2029}');
                     at = next;
+                    run = at;
                 }
                 _ => return unexpected(input, at + 1, "in string escape code"),
             },
             Some(0xE2) => match input.get(at + 1..at + 3) {
                 Some([0x80, last @ (0xA8 | 0xA9)]) => {
+                    out.extend_from_slice(&input[run..at]);
                     out.extend_from_slice(if *last == 0xA8 { b"\\u2028" } else { b"\\u2029" });
                     escaped = true;
                     at += 3;
+                    run = at;
                 }
-                _ => {
-                    out.push(0xE2);
-                    at += 1;
-                }
+                _ => at += 1,
             },
             Some(_) => return unexpected(input, at, "in string literal"),
         }

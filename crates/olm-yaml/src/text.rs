@@ -5,6 +5,7 @@ const HIGH: u64 = 0x8080_8080_8080_8080;
 
 /// Length of the run at the head of `bytes` that may be copied as it is: no `"`, `\`, control byte or 0xE2
 /// (the first byte of U+2028 and U+2029, which are escaped).
+#[inline]
 pub(crate) fn plain_run(bytes: &[u8]) -> usize {
     let mut at = 0;
     // short strings: one word after the other

@@ -78,7 +78,7 @@ pub(crate) fn convert(
         flow_work: 0,
         limits,
         problem: None,
-        slashes: memchr::memmem::find(input, b"\\/").map(|_| Cursor::default()),
+        slashes: memchr::memmem::find(input, b"\\/").is_some(),
     };
     let result = sink.document();
     if result.is_err() {
@@ -132,12 +132,6 @@ struct Frame {
     anchor: Option<String>,
 }
 
-#[derive(Default)]
-struct Cursor {
-    byte: usize,
-    character: u64,
-}
-
 struct Sink<'a> {
     input: &'a [u8],
     out: &'a mut Vec<u8>,
@@ -153,8 +147,8 @@ struct Sink<'a> {
     flow_work: u64,
     limits: &'a Limits,
     problem: Option<(Phase, ParseError)>,
-    /// Present only if the input holds `\/` somewhere.
-    slashes: Option<Cursor>,
+    /// Whether the input holds `\/` somewhere.
+    slashes: bool,
 }
 
 /// Stops reading events at once; an ordinary problem lets them run on, for a syntax error comes first.
@@ -505,13 +499,14 @@ impl Sink<'_> {
 
     /// libyaml reads the escape `\/`, Go refuses it.
     fn refuse_escaped_slash(&mut self, start: Mark, end: Mark) -> Result<(), Stop> {
-        let Some(cursor) = &mut self.slashes else { return Ok(()) };
-        let (Some(from), Some(to)) =
-            (cursor.seek(self.input, start.index), cursor.seek(self.input, end.index))
-        else {
+        if !self.slashes {
+            return Ok(());
+        }
+        // the engine counts bytes in its marks
+        let (from, to) = (usize::try_from(start.index).ok(), usize::try_from(end.index).ok());
+        let Some(mut rest) = from.zip(to).and_then(|(from, to)| self.input.get(from..to)) else {
             return Ok(());
         };
-        let mut rest = &self.input[from..to];
         while let Some(found) = memchr::memchr(b'\\', rest) {
             if rest.get(found + 1) == Some(&b'/') {
                 let line = start.line;
@@ -522,18 +517,6 @@ impl Sink<'_> {
             rest = rest.get(found + 2..).unwrap_or_default();
         }
         Ok(())
-    }
-}
-
-impl Cursor {
-    /// The byte offset of a character, which must not lie before the last one asked for.
-    fn seek(&mut self, input: &[u8], character: u64) -> Option<usize> {
-        while self.character < character {
-            let rest = input.get(self.byte + 1..)?;
-            self.byte += 1 + rest.iter().take_while(|&&b| b & 0xC0 == 0x80).count();
-            self.character += 1;
-        }
-        Some(self.byte.min(input.len()))
     }
 }
 
