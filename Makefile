@@ -5,15 +5,18 @@ SHELL := /usr/bin/env bash
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 CARGO ?= cargo
-# a build server must not change Cargo.lock
-LOCKED ?= $(if $(CI),--locked)
-# dev is what tests use too, so that one build serves all; `make demo PROFILE=release` runs what users get
+# dev is what tests use too; `make demo PROFILE=release` runs what users get
 PROFILE ?= dev
 target_dir = $(or $(CARGO_TARGET_DIR),target)
 programs_dir = $(target_dir)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
-kit = $(target_dir)/debug/olm-kit
+kit = $(programs_dir)/olm-kit
 venv = $(target_dir)/venv
 export CARGO_TERM_COLOR ?= auto
+
+# Which packages are built together decides the features of what they share, and so how often that is compiled. All tests
+# need everything; a build server builds everything once for all targets. A build server must not change Cargo.lock.
+build = $(CARGO) build $(if $(CI),--locked) --profile $(PROFILE) $(if $(CI),$(everything),$(1))
+everything = --workspace --bins --tests
 
 # the tools that a target needs; progress goes to the terminal, the folder to OLM_TOOLS
 demo_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes kwok registry' hack/tools/build.sh)}"; export OLM_TOOLS
@@ -29,21 +32,22 @@ tools: ## Build the control plane, kwok, registry and opm; the last line is thei
 
 .PHONY: build
 build: ## Build every program (PROFILE=release: optimised)
-	$(CARGO) build $(LOCKED) --workspace --bins --profile $(PROFILE)
+	$(call build,--workspace --bins)
 
-# only what the demo and the lab run
+# only what a target runs
 .PHONY: programs kit
 programs:
-	@$(CARGO) build $(LOCKED) --profile $(PROFILE) -p catalogd -p operator-controller
+	@$(call build,-p catalogd -p operator-controller -p olm-kit)
 kit:
-	@$(CARGO) build $(LOCKED) -p olm-kit
+	@$(call build,-p olm-kit)
 
 .PHONY: test
-test: programs kit ## Run every test: unit, snapshot, property, and those against a real control plane (ARGS="-p olm-core")
+test: ## Run every test: unit, snapshot, property, and those against a real control plane (ARGS="-p olm-core")
+	@$(call build,$(everything))
 	@$(all_tools); OLM_BIN_DIR=$(abspath $(programs_dir)) $(kit) test $(ARGS)
 
 .PHONY: demo
-demo: programs kit ## Show the main job on a cluster of its own (ONESHOT=1: end after the last step)
+demo: programs ## Show the main job on a cluster of its own (ONESHOT=1: end after the last step)
 	@$(demo_tools); OLM_BIN_DIR=$(abspath $(programs_dir)) exec $(kit) demo $(if $(filter-out 0,$(ONESHOT)),--oneshot)
 
 .PHONY: demo-down
@@ -60,25 +64,27 @@ cluster-down: ## Stop them
 
 .PHONY: generate
 generate: ## Write the files that are made from types
-	$(CARGO) run $(LOCKED) --quiet -p xtask -- generate
+	@$(call build,-p xtask)
+	$(programs_dir)/xtask generate
 
 .PHONY: verify
 verify: ## Fail if generated files are not current or a crate uses what it may not
-	$(CARGO) run $(LOCKED) --quiet -p xtask -- verify
+	@$(call build,-p xtask)
+	$(programs_dir)/xtask verify
 
 .PHONY: lint
 lint: ## Check formatting and lints, warnings denied
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy $(LOCKED) --workspace --all-targets -- -D warnings
+	$(CARGO) clippy $(if $(CI),--locked) --workspace --all-targets -- -D warnings
 
 .PHONY: acceptance
-acceptance: programs kit ## Run the acceptance lab (ONLY=regex, JOBS=4, UPDATE=1: write what passes)
+acceptance: programs ## Run the acceptance lab (ONLY=regex, JOBS=4, UPDATE=1: write what passes)
 	@python=$$(hack/lab-python.sh $(venv)); $(demo_tools); $(kit) acceptance --python "$$python" --programs $(programs_dir) \
 	    $(if $(ONLY),--only '$(ONLY)') $(if $(JOBS),--jobs $(JOBS)) $(if $(UPDATE),--update) $(if $(SAVE),--save $(SAVE))
 
 .PHONY: bench
 bench: ## Run the benchmarks
-	$(CARGO) bench $(LOCKED) --workspace --benches
+	$(CARGO) bench $(if $(CI),--locked) --workspace --benches
 
 .PHONY: clean
 clean: ## Stop what runs here and remove what was built (not the tools, which other checkouts share)
