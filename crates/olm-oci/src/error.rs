@@ -320,6 +320,9 @@ mod tests {
             retry_after: Some(Duration::from_secs(7)),
         };
         assert_eq!(Error::Copy(busy).retry(), Retry::After(Duration::from_secs(7)));
+        let name = std::io::Error::from(std::io::ErrorKind::InvalidFilename);
+        let unusable = Error::Apply(Fault::Io { path: "x".into(), source: name });
+        assert_eq!(unusable.retry(), Retry::Slow);
         let syntax = Error::ReferenceSyntax { reference: "A".into(), why: "no".into() };
         assert_eq!(syntax.retry(), Retry::Terminal);
     }

@@ -427,4 +427,27 @@ mod tests {
             assert!(got.contains(want), "{text:?}: {got}");
         }
     }
+
+    proptest::proptest! {
+        /// Any table and any reference: an answer, and places that are references again.
+        #[test]
+        fn any_configuration_is_answered(
+            prefix in "(\\*\\.)?[a-z.]{1,8}(:[0-9]{1,3})?(/[a-z]{1,3}){0,2}",
+            location in "[a-z.]{0,8}(:[0-9]{1,3})?(/[a-zA-Z]{1,3}){0,2}",
+            name in "[a-z]{1,3}\\.[a-z.]{1,5}[a-z](:[0-9]{1,3})?(/[a-z]{1,3}){1,3}",
+        ) {
+            let text = format!("[[registry]]\nprefix = '{prefix}'\nlocation = '{location}'\n");
+            if let (Ok(registries), Ok(reference)) = (parsed(&text), format!("{name}:1").parse())
+                && let Ok(places) = registries.locations(&reference)
+            {
+                proptest::prop_assert_eq!(places.len(), 1);
+                proptest::prop_assert_eq!(places[0].reference.tag(), Some("1"));
+            }
+        }
+
+        #[test]
+        fn any_text_is_answered(text in "\\PC{0,200}") {
+            let _ = parsed(&text);
+        }
+    }
 }

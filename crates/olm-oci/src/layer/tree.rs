@@ -12,7 +12,7 @@ use super::selection::{ancestors, is_beneath};
 use crate::error::Fault;
 
 /// Bytes of all remembered names together.
-const MAX_NAMES: usize = 64 << 20;
+const MAX_NAMES: usize = 32 << 20;
 /// Links followed for one path.
 const MAX_HOPS: usize = 40;
 
