@@ -389,3 +389,34 @@ fn ranges_do_not_see_releases() {
     let package = Pkg::new("p").bundles(&["2.0.0", "2.0.0+1"]);
     assert_eq!(answer(ask("2.0.0"), "p", &[catalog("a", 0, &package)]), "2.0.0+1@a");
 }
+
+#[test]
+fn of_equal_versions_the_installed_bundle_is_taken() {
+    let bundle = |name: &str| olm_resolver::BundleDraft {
+        name: name.into(),
+        image: format!("quay.io/{name}:1"),
+        version: Ok(("1.0.0".into(), None)),
+        properties: vec![],
+    };
+    let draft = olm_resolver::GraphDraft {
+        package: "p".into(),
+        bundles: vec![bundle("z"), bundle("a"), bundle("m")],
+        ..Default::default()
+    };
+    let source = CatalogSource {
+        name: "c".parse().unwrap(),
+        priority: 0,
+        content: Ok(std::sync::Arc::new(draft.build(ReleaseField::Counts))),
+    };
+    for installed in ["a", "m", "z"] {
+        let mut request = NO.request("p");
+        request.installed = Some(Installed::parse(installed, "1.0.0", None).unwrap());
+        let found = resolve(&request, std::slice::from_ref(&source)).result.unwrap();
+        assert_eq!(found.bundle.as_str(), installed);
+    }
+    assert_eq!(
+        resolve(&NO.request("p"), &[source]).result.unwrap().bundle.as_str(),
+        "a",
+        "by name otherwise"
+    );
+}
