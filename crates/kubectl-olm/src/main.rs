@@ -1,3 +1,81 @@
-//! kubectl-olm.
+//! `kubectl olm`: asks, explains and checks with the same code that the controllers decide with.
+//!
+//! The verbs here work on files alone; nothing is asked of a cluster or a registry yet.
+//!
+//! Exit codes: 0 yes or fine, 1 no or findings, 2 bad input.
 
-fn main() {}
+mod cmd;
+mod failure;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::cmd::{bundle, catalog, completion, crd, semver, simulate};
+use crate::failure::Failure;
+
+/// Ask, explain and check what OLM does.
+#[derive(Debug, Parser)]
+#[command(
+    name = "kubectl-olm",
+    bin_name = "kubectl olm",
+    version,
+    after_help = "Exit codes: 0 yes or fine, 1 no or findings, 2 bad input."
+)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Check catalogs
+    #[command(subcommand)]
+    Catalog(catalog::Verb),
+    /// Look into bundles
+    #[command(subcommand)]
+    Bundle(bundle::Verb),
+    /// Compare CustomResourceDefinitions
+    #[command(subcommand)]
+    Crd(crd::Verb),
+    /// Try versions against ranges
+    #[command(subcommand)]
+    Semver(semver::Verb),
+    /// Answer the questions of a scenario file with the resolver
+    Simulate(simulate::Arguments),
+    /// Print a completion script for a shell
+    Completion(completion::Arguments),
+}
+
+/// What a verb came to: everything to print, and whether the answer is yes.
+struct Answer {
+    text: String,
+    yes: bool,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let answer = match &cli.verb {
+        Verb::Catalog(verb) => catalog::run(verb),
+        Verb::Bundle(verb) => bundle::run(verb),
+        Verb::Crd(verb) => crd::run(verb),
+        Verb::Semver(verb) => semver::run(verb, std::io::stdin().lock()),
+        Verb::Simulate(arguments) => simulate::run(arguments),
+        Verb::Completion(arguments) => Ok(completion::run(arguments)),
+    };
+    match answer {
+        // a reader that has seen enough, like `head`, is no failure
+        Ok(answer) => match std::io::stdout().lock().write_all(answer.text.as_bytes()) {
+            Ok(()) if answer.yes => ExitCode::SUCCESS,
+            _ => ExitCode::from(1),
+        },
+        Err(failure) => told(&failure),
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "where users look for errors")]
+fn told(failure: &Failure) -> ExitCode {
+    eprintln!("error: {failure}");
+    ExitCode::from(2)
+}

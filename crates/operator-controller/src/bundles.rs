@@ -80,13 +80,12 @@ impl Bundles {
         };
         let rendered = tokio::task::spawn_blocking(move || {
             let properties = registry.csv.annotations.get(PROPERTIES_ANNOTATION).cloned();
-            render_with_report(&registry, &options).map(|rendered| (rendered, properties, registry.warnings))
+            render_with_report(&registry, &options).map(|rendered| (rendered, properties))
         })
         .await
         .map_err(|error| Failure::new(Class::Transient, format!("rendering did not end: {error}")))?;
-        let (rendered, properties, mut warnings) = rendered.map_err(|error| not_rendered(&error))?;
-        warnings.extend(rendered.warnings);
-        Ok(Content { objects: rendered.objects, properties, warnings })
+        let (rendered, properties) = rendered.map_err(|error| not_rendered(&error))?;
+        Ok(Content { objects: rendered.objects, properties, warnings: rendered.warnings })
     }
 
     /// The issuer that is allowed and whose API the cluster has; cert-manager first.

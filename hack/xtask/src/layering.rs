@@ -39,7 +39,6 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("catalogd", &["olm-core", "olm-fbc", "olm-oci", "olm-api", "olm-runtime"]),
     ("operator-controller", LIBRARIES),
     ("kubectl-olm", LIBRARIES),
-    ("cluster-operator", &["olm-core", "olm-api", "olm-runtime"]),
     // the kit starts our binaries as processes, so it needs none of their code
     ("olm-kit", &["olm-api"]),
     ("xtask", &["olm-api"]),
@@ -71,7 +70,6 @@ const KUBE_USERS: &[&str] = &[
     "catalogd",
     "operator-controller",
     "kubectl-olm",
-    "cluster-operator",
     "olm-kit",
     "olm-integration",
 ];

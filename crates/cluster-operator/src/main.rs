@@ -1,3 +1,0 @@
-//! cluster-operator.
-
-fn main() {}

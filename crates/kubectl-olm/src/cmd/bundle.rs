@@ -1,0 +1,163 @@
+//! `bundle render|inspect|lint`: a registry+v1 bundle directory as the controller sees it. An author's tool for CI.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand, ValueEnum};
+use olm_bundle::{CertProvider, Level, RegistryV1, RenderOptions, inspect, lint, render};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::output::{Form, rows};
+use crate::Answer;
+use crate::failure::{Failure, read};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Print the objects that installing the bundle creates, one JSON document a line
+    #[command(
+        after_help = "Example:\n  kubectl olm bundle render ./bundle --namespace my-operator | jq .kind"
+    )]
+    Render(Render),
+    /// Say what the bundle brings and asks for
+    Inspect(Source),
+    /// Look for trouble; exit code 1 when the bundle cannot be installed
+    Lint(Lint),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Source {
+    /// Directory with manifests/ and metadata/
+    directory: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Lint {
+    #[command(flatten)]
+    source: Source,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Form,
+}
+
+/// Who issues webhook certificates.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Certificates {
+    /// cert-manager
+    CertManager,
+    /// OpenShift's service CA
+    ServiceCa,
+    /// Nobody: bundles with webhooks are refused
+    None,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Render {
+    #[command(flatten)]
+    source: Source,
+    /// Namespace that the operator is installed in
+    #[arg(short, long)]
+    namespace: String,
+    /// File with what stands in spec.config.inline, JSON or YAML
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Who issues webhook certificates
+    #[arg(long, value_enum, default_value = "cert-manager")]
+    certificates: Certificates,
+}
+
+pub(crate) fn run(verb: &Verb) -> Result<Answer, Failure> {
+    match verb {
+        Verb::Render(arguments) => rendered(arguments),
+        Verb::Inspect(source) => Ok(Answer { text: inspected(&load(source)?), yes: true }),
+        Verb::Lint(arguments) => linted(arguments),
+    }
+}
+
+fn load(source: &Source) -> Result<RegistryV1, Failure> {
+    RegistryV1::load_dir(&source.directory).map_err(|error| Failure::content(&source.directory, error))
+}
+
+fn rendered(arguments: &Render) -> Result<Answer, Failure> {
+    let bundle = load(&arguments.source)?;
+    let options = RenderOptions {
+        config: arguments.config.as_deref().map(document).transpose()?,
+        cert_provider: match arguments.certificates {
+            Certificates::CertManager => Some(CertProvider::CertManager),
+            Certificates::ServiceCa => Some(CertProvider::ServiceCa),
+            Certificates::None => None,
+        },
+        ..RenderOptions::new(&arguments.namespace)
+    };
+    let objects =
+        render(&bundle, &options).map_err(|error| Failure::content(&arguments.source.directory, error))?;
+    let text = objects.iter().map(|object| olm_core::go_json_string(&object.to_value()) + "\n").collect();
+    Ok(Answer { text, yes: true })
+}
+
+/// The one document of a file.
+pub(crate) fn document(path: &Path) -> Result<Value, Failure> {
+    let bytes = read(path)?;
+    let mut documents = olm_yaml::Documents::from_bytes(&bytes, olm_yaml::Limits::default());
+    let first = documents.next().ok_or_else(|| Failure::content(path, "there is no document in it"))?;
+    let first = first.map_err(|error| Failure::content(path, error))?;
+    serde_json::from_slice(&first).map_err(|error| Failure::content(path, error))
+}
+
+fn inspected(bundle: &RegistryV1) -> String {
+    let seen = inspect(bundle);
+    let mut text = format!("package: {}\nname: {}\nversion: {}\n", seen.package, seen.name, seen.version);
+    text.push_str(&format!("install modes: {}\n", seen.install_modes));
+    let mut list = |title: &str, lines: Vec<String>| {
+        if !lines.is_empty() {
+            text.push_str(&format!("{title}:\n"));
+            lines.iter().for_each(|line| text.push_str(&format!("  {line}\n")));
+        }
+    };
+    let provided = seen.provided.iter().map(|(name, versions)| format!("{name} ({})", versions.join(", ")));
+    list("provides", provided.collect());
+    list("requires", seen.required);
+    let images = seen.images.iter().map(|image| {
+        let related = if image.related { "" } else { "; not in relatedImages" };
+        format!("{} (runs {}{related})", image.image, image.used_by.join(", "))
+    });
+    list("images", images.collect());
+    list("further related images", seen.further_images);
+    let permissions = seen.permissions.iter().flat_map(|permission| {
+        let place = if permission.cluster_wide { "in the whole cluster" } else { "in watched namespaces" };
+        permission
+            .sentences
+            .iter()
+            .map(move |sentence| format!("{} may {sentence} {place}", permission.account))
+    });
+    list("permissions", permissions.collect());
+    let webhooks =
+        seen.webhooks.iter().map(|(kind, name, deployment)| format!("{kind} {name} by {deployment}"));
+    list("webhooks", webhooks.collect());
+    text
+}
+
+#[derive(Serialize)]
+struct Row {
+    level: &'static str,
+    rule: &'static str,
+    message: String,
+}
+
+fn linted(arguments: &Lint) -> Result<Answer, Failure> {
+    let findings = lint(&load(&arguments.source)?);
+    let yes = !findings.iter().any(|finding| finding.level == Level::Error);
+    let found: Vec<Row> = findings
+        .into_iter()
+        .map(|finding| Row {
+            level: match finding.level {
+                Level::Error => "error",
+                Level::Warning => "warning",
+                Level::Note => "note",
+            },
+            rule: finding.rule,
+            message: finding.message,
+        })
+        .collect();
+    let text = rows(arguments.output, &found, |row| format!("{}: {} [{}]", row.level, row.message, row.rule));
+    Ok(Answer { text, yes })
+}

@@ -1,0 +1,19 @@
+//! `completion`: a script for the shell.
+
+use clap::{Args, CommandFactory as _};
+use clap_complete::Shell;
+
+use crate::{Answer, Cli};
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Which shell
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Answer {
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut Cli::command(), "kubectl-olm", &mut script);
+    Answer { text: String::from_utf8_lossy(&script).into_owned(), yes: true }
+}

@@ -1,0 +1,9 @@
+//! One module a verb. Each turns arguments into an [`crate::Answer`] and prints nothing itself.
+
+pub(crate) mod bundle;
+pub(crate) mod catalog;
+pub(crate) mod completion;
+pub(crate) mod crd;
+pub(crate) mod output;
+pub(crate) mod semver;
+pub(crate) mod simulate;

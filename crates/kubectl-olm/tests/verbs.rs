@@ -1,0 +1,187 @@
+//! Every verb as a user runs it: what is printed, and the exit code.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Exit code, standard output and standard error.
+fn olm(arguments: &[&str], input: &str) -> (i32, String, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_kubectl-olm"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // a verb that reads nothing may have ended already
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+fn write(root: &Path, name: &str, text: &str) -> PathBuf {
+    let path = root.join(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn semver_check() {
+    let two = |dialect: &str, range: &str, version: &str| {
+        let (code, out, _) = olm(&["semver", "check", "--dialect", dialect, range, version], "");
+        (code, out)
+    };
+    assert_eq!(two("masterminds", "^1.2", "1.9.0"), (0, "true\n".to_owned()));
+    assert_eq!(two("masterminds", "^1.2", "2.0.0"), (1, "false\n".to_owned()));
+    assert_eq!(two("blang", ">=1.0.0 <2.0.0", "2.0.0-alpha"), (0, "true\n".to_owned()));
+    let (code, out, error) = olm(&["semver", "check", "--dialect", "masterminds", "foobar", "1.0.0"], "");
+    assert_eq!((code, out.as_str()), (2, ""));
+    assert!(error.starts_with("error: range-error: improper constraint"), "{error}");
+
+    let lines = "1.x\t1.5.0\n1.x\t2.0.0\nnonsense!\t1.0.0\n1.x\tv\n";
+    let (code, out, _) = olm(&["semver", "check", "--dialect", "masterminds"], lines);
+    let out: Vec<&str> = out.lines().map(|line| line.split(':').next().unwrap_or_default()).collect();
+    assert_eq!((code, out), (0, vec!["true", "false", "range-error", "version-error"]));
+    let (code, _, error) = olm(&["semver", "check", "--dialect", "blang"], "no tab\n");
+    assert_eq!((code, error.contains("line 1 of standard input has no tab")), (2, true));
+}
+
+#[test]
+fn catalog_validate() {
+    let root = tempfile::tempdir().unwrap();
+    let package = "schema: olm.package\nname: demo\ndefaultChannel: stable\n---\n";
+    let channel = "schema: olm.channel\npackage: demo\nname: stable\nentries: [{name: demo.v1.0.0}]\n---\n";
+    let bundle = "schema: olm.bundle\npackage: demo\nname: demo.v1.0.0\nimage: example.com/demo:v1\n\
+                  properties: [{type: olm.package, value: {packageName: demo, version: 1.0.0}}]\n";
+    write(root.path(), "catalog.yaml", &format!("{package}{channel}{bundle}"));
+    let path = root.path().to_str().unwrap();
+    let (code, out, _) = olm(&["catalog", "validate", path], "");
+    assert_eq!((code, out.lines().last()), (0, Some("0 errors, 0 warnings")), "{out}");
+
+    write(
+        root.path(),
+        "catalog.yaml",
+        &format!("{package}{}{bundle}", channel.replace("demo.v1.0.0", "demo.v9.9.9")),
+    );
+    let (code, out, _) = olm(&["catalog", "validate", path], "");
+    assert_eq!(code, 1, "{out}");
+    assert!(out.contains("demo.v9.9.9"), "{out}");
+    let (code, out, _) = olm(&["catalog", "validate", path, "-o", "json"], "");
+    let rows: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, rows[0]["severity"].as_str()), (1, Some("error")));
+
+    let (code, _, error) = olm(&["catalog", "validate", "/no/such/directory"], "");
+    assert_eq!((code, error.contains("/no/such/directory")), (2, true), "{error}");
+}
+
+const CSV: &str = "apiVersion: operators.coreos.com/v1alpha1
+kind: ClusterServiceVersion
+metadata: {name: demo.v1.0.0}
+spec:
+  version: 1.0.0
+  installModes: [{type: AllNamespaces, supported: true}]
+  install:
+    spec:
+      deployments:
+      - name: demo
+        spec:
+          selector: {matchLabels: {app: demo}}
+          template:
+            metadata: {labels: {app: demo}}
+            spec: {serviceAccountName: demo, containers: [{name: main, image: 'example.com/demo:v1'}]}
+      clusterPermissions:
+      - serviceAccountName: demo
+        rules: [{apiGroups: [''], resources: [pods], verbs: [get, list]}]
+";
+
+#[test]
+fn bundle_verbs() {
+    let root = tempfile::tempdir().unwrap();
+    write(root.path(), "manifests/csv.yaml", CSV);
+    let package = "annotations: {operators.operatorframework.io.bundle.package.v1: demo}";
+    write(root.path(), "metadata/annotations.yaml", package);
+    let path = root.path().to_str().unwrap();
+
+    let (code, out, error) = olm(&["bundle", "render", path, "--namespace", "demo-system"], "");
+    assert_eq!(code, 0, "{error}");
+    let kinds: Vec<String> = out
+        .lines()
+        .map(|line| {
+            serde_json::from_str::<serde_json::Value>(line).unwrap()["kind"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    assert_eq!(kinds, ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Deployment"]);
+
+    let (code, out, _) = olm(&["bundle", "inspect", path], "");
+    assert_eq!(code, 0);
+    for part in [
+        "package: demo",
+        "install modes: ",
+        "example.com/demo:v1 (runs demo/main; not in relatedImages)",
+        "demo may ",
+    ] {
+        assert!(out.contains(part), "{part} in {out}");
+    }
+
+    assert_eq!(olm(&["bundle", "lint", path], "").0, 0);
+    let broken = CSV.replace("name: demo\n        spec:", "name: Not_A_Name\n        spec:");
+    write(root.path(), "manifests/csv.yaml", &broken);
+    let (code, out, _) = olm(&["bundle", "lint", path], "");
+    assert_eq!((code, out.contains("error: ") && out.contains("Not_A_Name")), (1, true), "{out}");
+    let (code, _, error) = olm(&["bundle", "render", path, "-n", "demo-system"], "");
+    assert_eq!((code, error.contains("Not_A_Name")), (2, true), "{error}");
+}
+
+#[test]
+fn crd_diff() {
+    let root = tempfile::tempdir().unwrap();
+    let crd = |properties: &str| {
+        format!(
+            "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: a.example.com}}\n\
+             spec: {{scope: Namespaced, versions: [{{name: v1, served: true, storage: true, schema: {{openAPIV3Schema: \
+             {{type: object, properties: {properties}}}}}}}]}}\n"
+        )
+    };
+    let old = write(root.path(), "old.yaml", &crd("{a: {type: string}}"));
+    let wider = write(root.path(), "wider.yaml", &crd("{a: {type: string, title: t}, b: {type: string}}"));
+    let broken = write(root.path(), "broken.yaml", &crd("{a: {type: integer}}"));
+    let (old, wider, broken) = (old.to_str().unwrap(), wider.to_str().unwrap(), broken.to_str().unwrap());
+    assert_eq!(olm(&["crd", "diff", old, wider], ""), (0, String::new(), String::new()));
+    assert_eq!(olm(&["crd", "diff", old, wider, "--parity"], "").0, 1);
+    let (code, out, _) = olm(&["crd", "diff", old, broken], "");
+    assert_eq!(code, 1);
+    assert!(out.starts_with("v1: ^.a: type: type changed : \"string\" -> \"integer\"\n  "), "{out}");
+    let other = write(root.path(), "other.yaml", "kind: Pod\n");
+    let (code, _, error) = olm(&["crd", "diff", old, other.to_str().unwrap()], "");
+    assert_eq!((code, error.contains("not CustomResourceDefinition")), (2, true), "{error}");
+}
+
+#[test]
+fn simulate_answers_the_shipped_scenarios() {
+    let scenarios = Path::new(env!("CARGO_MANIFEST_DIR")).join("../olm-resolver/tests/scenarios");
+    let mut count = 0;
+    for entry in std::fs::read_dir(scenarios).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "scn") {
+            let (code, out, error) = olm(&["simulate", path.to_str().unwrap()], "");
+            assert_eq!(code, 0, "{}: {out}{error}", path.display());
+            count += 1;
+        }
+    }
+    assert!(count >= 10, "{count} scenarios");
+    let (code, _, error) = olm(&["simulate", "/no/such/file"], "");
+    assert_eq!((code, error.contains("/no/such/file")), (2, true));
+}
+
+#[test]
+fn completion_and_help() {
+    for shell in ["bash", "zsh", "fish"] {
+        let (code, out, _) = olm(&["completion", shell], "");
+        assert_eq!((code, out.contains("kubectl-olm")), (0, true), "{shell}");
+    }
+    assert_eq!(olm(&["--help"], "").0, 0);
+    assert_eq!(olm(&["no-such-verb"], "").0, 2);
+}
