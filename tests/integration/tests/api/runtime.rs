@@ -279,3 +279,51 @@ async fn events_appear_once() -> Result<()> {
     api.delete(&name, &DeleteParams::default()).await?;
     Ok(())
 }
+
+/// The process waits for a lease that somebody else holds, so it touches nothing in the shared cluster.
+#[tokio::test]
+async fn a_waiting_process_shows_its_metrics() -> Result<()> {
+    let (cluster, client) = cluster().await?;
+    let namespace = cluster.namespace("process").await?;
+    let lease = json!({
+        "metadata": {"name": "9c4404e7.operatorframework.io"},
+        "spec": {"holderIdentity": "someone else", "leaseDurationSeconds": 3600}
+    });
+    let leases: Api<Lease> = Api::namespaced(client.clone(), &namespace);
+    leases.create(&PostParams::default(), &serde_json::from_value(lease)?).await?;
+    cluster
+        .apply(&format!(
+            "apiVersion: v1\nkind: ServiceAccount\nmetadata: {{name: reader, namespace: {namespace}}}\n---\n\
+             apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {{name: {namespace}}}\nroleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}}\nsubjects: [{{kind: ServiceAccount, name: reader, namespace: {namespace}}}]\n"
+        ))
+        .await?;
+    let accounts: Api<ServiceAccount> = Api::namespaced(client, &namespace);
+    let request: TokenRequest = serde_json::from_value(json!({"spec": {"audiences": []}}))?;
+    let answer = accounts.create_token_request("reader", &PostParams::default(), &request).await?;
+    let token = answer.status.and_then(|status| status.token).context("no token")?;
+
+    let mut process = olm_kit::Program::operator_controller(cluster)?
+        .flag("--system-namespace", &namespace)
+        .flag("--leader-elect", "true")
+        .start()
+        .await?;
+    let http = olm_kit::Ca::shared()?.http_client()?;
+    let url = format!("{}/metrics", process.metrics_url());
+    assert_eq!(http.get(&url).send().await?.status().as_u16(), 401);
+    let answer = http.get(&url).bearer_auth(token).send().await?;
+    assert_eq!(answer.status().as_u16(), 200);
+    let text = answer.text().await?;
+    for series in [
+        "controller_runtime_reconcile_total{controller=\"clusterobjectset\",result=\"success\"} 0",
+        "controller_runtime_reconcile_total{controller=\"controller-operator-cluster-extension-controller\",result=\"error\"} 0",
+        "leader_election_master_status{name=\"9c4404e7.operatorframework.io\"} 0",
+        "certwatcher_read_certificate_total 1",
+    ] {
+        assert!(text.lines().any(|line| line == series), "{series} in\n{text}");
+    }
+    let holder =
+        leases.get("9c4404e7.operatorframework.io").await?.spec.and_then(|spec| spec.holder_identity);
+    assert_eq!(holder.as_deref(), Some("someone else"));
+    assert!(process.stop(), "ends cleanly while waiting:\n{}", process.log_text());
+    Ok(())
+}
