@@ -401,6 +401,10 @@ fn slow(layers: &[Vec<Op>]) -> Option<Vec<String>> {
             if matches!(op, Op::Empty(_) | Op::Hide(_)) && matches!(own.get(path), Some(Is::File(_))) {
                 return None;
             }
+            if matches!(is, Is::File(_)) {
+                // entries come one after the other: a file removes what was there, also if it does not stay
+                remove(&mut tree, path);
+            }
             for above in super::selection::ancestors(path) {
                 if matches!(own.get(above), Some(Is::File(_))) {
                     return None;

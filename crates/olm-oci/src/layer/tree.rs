@@ -154,7 +154,12 @@ impl Tree {
                 }
                 return Ok(Place::Skip);
             }
-            Some(_) => {
+            Some((_, before)) => {
+                if node == Node::Directory && *before != Node::Directory {
+                    // what was no directory for a moment has removed the directory beneath it
+                    self.remember(path.len())?;
+                    self.emptying.push(path.to_owned());
+                }
                 self.forget(path);
                 Place::Replace
             }
