@@ -17,7 +17,7 @@ use olm_runtime::{Shutdown, client, listen, serve, shutdown};
 use tokio::sync::{mpsc, watch};
 
 use crate::args::{GATES, GRAPHQL, METAS, ServeArgs};
-use crate::controller::credentials::{Credentials, Place, account_of_token};
+use crate::controller::credentials::{self, Credentials, Place, account_of_token};
 use crate::controller::fetch::Fetch;
 use crate::controller::readiness::Readiness;
 use crate::controller::reconcile::Shell;
@@ -107,7 +107,10 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let keyring = SharedKeyring::default();
     let puller = Puller::new(registry_config(&args, keyring.clone()));
     let account = own_account();
+    let (changed, secrets) = mpsc::channel(1);
+    let watching = credentials::watch(client.clone(), pull_secret.clone(), account.clone(), changed);
     let credentials = Credentials::new(client.clone(), pull_secret, account, keyring);
+    let watching = tokio::spawn(watching);
     let (lead, leader) = watch::channel(!args.run.leader_elect);
     let shell = Arc::new(Shell {
         client: client.clone(),
@@ -118,8 +121,9 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
         meter: metrics.controller(CONTROLLER, 0),
         base: format!("https://{}", args.external_address),
         memory: std::sync::Mutex::default(),
+        epoch: std::sync::atomic::AtomicU64::new(0),
     });
-    let working = controller::run(shell, readiness, args.gc_interval.0, damaged, stop.clone());
+    let working = controller::run(shell, readiness, args.gc_interval.0, damaged, secrets, stop.clone());
     let electing = async {
         if !args.run.leader_elect {
             stop.cancelled().await;
@@ -149,6 +153,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
         Ok(())
     };
     let (elected, ()) = tokio::join!(electing, working);
+    watching.abort();
     content_server.await.context("the content server ended badly")?;
     while parts.join_next().await.is_some() {}
     tracing::info!("stopped");

@@ -1,5 +1,5 @@
 //! The whole process against a real control plane and a real registry. Each test has a cluster of its own, because every
-//! catalogd serves all catalogs of its cluster.
+//! catalogd serves all catalogs of its cluster; only one runs at a time, so that a small machine is enough.
 
 use std::time::Duration;
 
@@ -8,18 +8,25 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use olm_api::{ClusterCatalog, annotations, condition, finalizers, labels};
 use olm_kit::{Ca, CatalogImage, Cluster, Process, Program, Registry, Wait, eventually};
 use serde_json::json;
+use tokio::sync::{Mutex, MutexGuard};
 
 const LIMIT: Duration = Duration::from_secs(60);
+
+/// Held while a test has its cluster.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 struct World {
     cluster: Cluster,
     registry: Registry,
     api: Api<ClusterCatalog>,
     http: reqwest::Client,
+    // Last, so that the next test begins when everything else is gone.
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl World {
     async fn new() -> Result<Self> {
+        let turn = ONE_AT_A_TIME.lock().await;
         let cluster = Cluster::start().await?;
         cluster.install_crds().await?;
         let client = cluster.client().await?;
@@ -28,6 +35,7 @@ impl World {
             api: Api::all(client),
             http: Ca::shared()?.http_client()?,
             cluster,
+            _turn: turn,
         })
     }
 
@@ -295,5 +303,42 @@ async fn every_replica_serves_while_a_tag_moves_and_the_leader_dies() -> Result<
     // The first comes back with old content on disk and follows.
     first.restart().await?;
     world.serves(&first, "pair", &three).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_stalled_registry_holds_up_nobody_and_a_secret_opens_a_locked_one() -> Result<()> {
+    let world = World::new().await?;
+    let client = world.cluster.client().await?;
+    let secrets: Api<k8s_openapi::api::core::v1::Secret> = Api::namespaced(client, "default");
+    let catalogd = Program::catalogd(&world.cluster)?.flag("--global-pull-secret", "default/registry");
+    let catalogd = catalogd.start().await?;
+
+    // A registry that takes connections and says nothing, and more catalogs on it than pulls may run at a time.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    for n in 0..10 {
+        world
+            .create(&format!("stalled-{n}"), json!({ "ref": format!("{}/x:1", silent.local_addr()?) }))
+            .await?;
+    }
+    let good = world.push("good", "latest", "good").await?;
+    world.create("good", json!({ "ref": format!("{}/good:latest", world.registry.address()) })).await?;
+    world.resolved("good", &good).await?;
+    world.serves(&catalogd, "good", &good).await?;
+
+    // A registry that wants a password: told, and served as soon as the secret is there.
+    let locked = Registry::start_with_auth().await?;
+    let text = "schema: olm.package\nname: locked\n";
+    let pushed = locked.push("locked", "latest", &CatalogImage::from_text(text).image()).await?;
+    world.create("locked", json!({ "ref": pushed.by_tag() })).await?;
+    let message = world.progressing("locked", "Retrying").await?;
+    assert!(message.starts_with("source catalog content: error creating image source: "), "{message}");
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "registry" },
+        "type": "kubernetes.io/dockerconfigjson", "stringData": { ".dockerconfigjson": locked.docker_config() },
+    });
+    secrets.create(&PostParams::default(), &serde_json::from_value(secret)?).await?;
+    world.resolved("locked", &pushed.digest).await?;
+    world.serves(&catalogd, "locked", &pushed.digest).await?;
     Ok(())
 }

@@ -3,9 +3,15 @@
 //! Read from the API before each pull that goes to a registry, so that a pull never runs with credentials that were
 //! replaced. Rule: catalogd §5.2 (with §12 row 19: nothing of an entry is dropped).
 
+use futures::StreamExt;
+use futures::stream::{BoxStream, SelectAll};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use kube::core::PartialObjectMeta;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use olm_oci::{Keyring, SharedKeyring};
+use tokio::sync::mpsc;
 
 /// The namespace and name of something.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,6 +114,44 @@ impl Credentials {
         self.keyring.set((!keyring.is_empty()).then_some(keyring));
         Ok(())
     }
+}
+
+/// Wakes whoever listens when a pull secret (or the account that names them) changes, so that a pull refused for want of
+/// credentials is tried again at once. Runs until it is dropped; only names and versions are read.
+pub async fn watch(client: Client, global: Option<Place>, account: Option<Place>, changed: mpsc::Sender<()>) {
+    let mut watches = SelectAll::new();
+    if let Some(place) = &global {
+        let api: Api<PartialObjectMeta<Secret>> = Api::namespaced(client.clone(), &place.namespace);
+        let config = watcher::Config::default().fields(&format!("metadata.name={}", place.name));
+        watches.push(changes(api, config));
+    }
+    if let Some(place) = &account {
+        let api: Api<PartialObjectMeta<Secret>> = Api::namespaced(client.clone(), &place.namespace);
+        watches.push(changes(api, watcher::Config::default()));
+        let api: Api<PartialObjectMeta<ServiceAccount>> = Api::namespaced(client, &place.namespace);
+        let config = watcher::Config::default().fields(&format!("metadata.name={}", place.name));
+        watches.push(changes(api, config));
+    }
+    while watches.next().await.is_some() {
+        // A full channel means that a wake-up is on its way already.
+        let _ = changed.try_send(());
+    }
+}
+
+/// One item for each change after the first listing.
+fn changes<K>(api: Api<PartialObjectMeta<K>>, config: watcher::Config) -> BoxStream<'static, ()>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + Send + Sync + 'static,
+{
+    let events = watcher(api, config).default_backoff().filter_map(async |event| match event {
+        Ok(Event::Apply(_)) => Some(()),
+        Ok(Event::Init | Event::InitApply(_) | Event::InitDone | Event::Delete(_)) => None,
+        Err(error) => {
+            tracing::debug!(%error, "watching pull secrets failed; the watch will be started again");
+            None
+        }
+    });
+    events.boxed()
 }
 
 fn failed(what: &'static str, place: &Place, source: kube::Error) -> CredentialsError {

@@ -4,7 +4,8 @@
 //! - the watch of all ClusterCatalogs, whoever wrote (own writes find nothing to do);
 //! - its own next look (poll, retry);
 //! - a change of leadership, for all;
-//! - damaged content found by the background check.
+//! - damaged content found by the background check;
+//! - a changed pull secret, for those whose last attempt failed.
 //!
 //! Every replica runs this; the leader resolves tags and writes, the others serve what the status names (decision 15).
 //! Rules: catalogd §4.
@@ -70,12 +71,13 @@ struct Done {
 }
 
 /// Runs until `stop`. `gc` wakes the collection of what no catalog needs; `damaged` names catalogs whose content was
-/// found damaged.
+/// found damaged; `secrets` says that credentials have changed.
 pub async fn run(
     shell: Arc<Shell>,
     readiness: Arc<Readiness>,
     gc: Duration,
     mut damaged: mpsc::Receiver<String>,
+    mut secrets: mpsc::Receiver<()>,
     stop: CancellationToken,
 ) {
     let api: Api<DeserializeGuard<ClusterCatalog>> = Api::all(shell.client.clone());
@@ -113,6 +115,11 @@ pub async fn run(
                 Err(_) => break,
             },
             Some(name) = damaged.recv() => this.queue.wake(&name, Instant::now()),
+            Some(()) = secrets.recv() => {
+                for name in this.shell.retry_failed() {
+                    this.queue.wake(&name, Instant::now());
+                }
+            }
             _ = collect.tick(), if this.listed => this.collect(),
             () = tokio::time::sleep_until(next.into()) => {}
         }

@@ -1,6 +1,7 @@
 //! One look at one catalog: gather, decide ([`super::plan`]), do, report ([`super::status`]).
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,8 @@ pub struct Shell {
     pub base: String,
     /// What is remembered about each catalog.
     pub memory: Mutex<HashMap<String, Remembered>>,
+    /// How often credentials have changed, so that an attempt with older ones is noticed.
+    pub epoch: AtomicU64,
 }
 
 /// What is remembered about one catalog.
@@ -102,6 +105,7 @@ impl Shell {
         let plan = plan::plan(&seen);
         tracing::debug!(catalog = name, leader, ?plan, "looking");
         let attempted = matches!(plan, Plan::Pull { .. } | Plan::Follow { .. });
+        let epoch = self.epoch.load(Ordering::Relaxed);
         let done = self.carry_out(&name, catalog, leader, plan, held, &mut remembered).await;
         let (next, outcome) = match (done, &remembered.plan.failure) {
             (Ok(next), Some(failure)) if attempted => {
@@ -118,8 +122,37 @@ impl Shell {
                 (Some(Instant::now() + WRITE_PAUSE), if conflict { Outcome::Requeue } else { Outcome::Error })
             }
         };
+        let mut next = next;
+        if attempted && epoch != self.epoch.load(Ordering::Relaxed) {
+            // Credentials changed while this attempt ran with the old ones.
+            let now = Instant::now();
+            if let Some(failure) = remembered.plan.failure.as_mut().filter(|failure| failure.retry.is_some())
+            {
+                failure.retry = Some(now);
+                next = Some(now);
+            }
+        }
         self.remember(&name, remembered);
         (next, outcome)
+    }
+
+    /// Lets every catalog whose last attempt failed be tried again now. Returns their names.
+    #[must_use]
+    pub fn retry_failed(&self) -> Vec<String> {
+        self.epoch.fetch_add(1, Ordering::Relaxed);
+        let now = Instant::now();
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = Vec::new();
+        for (name, remembered) in memory.iter_mut() {
+            // A terminal error has nothing to do with credentials.
+            if let Some(failure) = remembered.plan.failure.as_mut().filter(|failure| failure.retry.is_some())
+            {
+                failure.retry = Some(now);
+                failure.attempts = 0;
+                names.push(name.clone());
+            }
+        }
+        names
     }
 
     /// Stops serving a catalog that is gone.
