@@ -9,6 +9,7 @@ use olm_bundle::Gates;
 use olm_client::{BundleFetcher, catalogd};
 use olm_oci::{CertificateDirs, Config, Credentials, Puller, SharedKeyring, Store};
 use olm_resolver::ReleaseField;
+use olm_runtime::events::Events;
 use olm_runtime::health::Health;
 use olm_runtime::leader::{self, Election, Timing};
 use olm_runtime::metrics::{KubeReviews, Metrics};
@@ -162,8 +163,9 @@ async fn controllers(
             revisions: revisions.changes,
             catalogs: catalogs.changes,
         };
-        let mut context = objectset::Context::new(client, system_namespace);
+        let mut context = objectset::Context::new(client.clone(), system_namespace);
         context.meter = Some(revision_meter);
+        context.events = Some(Events::new(client, objectset::NAME, Some(leader::identity())));
         tokio::join!(
             extension::run(shell, feeds, stop.clone().cancelled_owned()),
             objectset::run(context, stop.cancelled_owned()),

@@ -5,6 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use kube::ResourceExt;
 use olm_api::ClusterObjectSet;
@@ -26,10 +27,33 @@ pub(super) struct Memory {
     pub(super) verified: HashMap<ObjectKey, u64>,
     /// Objects that a deletion of ours found gone at once.
     pub(super) gone: HashSet<ObjectKey>,
+    /// How often an object had to be put right lately, and since when that is counted.
+    pub(super) corrected: HashMap<ObjectKey, (u32, Instant)>,
     /// Failed passes in a row.
     pub(super) failures: u32,
     /// The revision as our last write of it was answered.
     pub(super) written: Option<Arc<ClusterObjectSet>>,
+}
+
+/// Corrections of one object within [`SPELL`] before it is left alone until the spell is over.
+const PATIENCE: u32 = 20;
+/// The time over which corrections are counted.
+const SPELL: Duration = Duration::from_secs(60);
+
+impl Memory {
+    /// May the object be put right once more? Two writers that both insist would go on for ever; this one lets go for a
+    /// while. When not, says when the while is over.
+    pub(super) fn may_correct(&mut self, key: &ObjectKey, now: Instant) -> Result<(), Duration> {
+        let (count, since) = self.corrected.entry(key.clone()).or_insert((0, now));
+        if now.duration_since(*since) > SPELL {
+            (*count, *since) = (0, now);
+        }
+        if *count >= PATIENCE {
+            return Err(SPELL.saturating_sub(now.duration_since(*since)));
+        }
+        *count += 1;
+        Ok(())
+    }
 }
 
 /// The content as last read.
@@ -124,5 +148,30 @@ impl Memories {
                 (&a.group, &a.kind, &a.namespace, &a.name) == (&b.group, &b.kind, &b.namespace, &b.name)
             })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fight_over_an_object_has_an_end() {
+        let key = |name: &str| ObjectKey {
+            group: String::new(),
+            version: "v1".into(),
+            kind: "ConfigMap".into(),
+            namespace: None,
+            name: name.into(),
+        };
+        let mut memory = Memory::default();
+        let start = Instant::now();
+        for _ in 0..PATIENCE {
+            assert_eq!(memory.may_correct(&key("a"), start), Ok(()));
+        }
+        let later = start + Duration::from_secs(10);
+        assert_eq!(memory.may_correct(&key("a"), later), Err(Duration::from_secs(50)));
+        assert_eq!(memory.may_correct(&key("b"), later), Ok(()));
+        assert_eq!(memory.may_correct(&key("a"), start + SPELL + Duration::from_secs(1)), Ok(()));
     }
 }

@@ -40,6 +40,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Client, Resource, ResourceExt};
 use olm_api::ClusterObjectSet;
 use olm_rollout::Us;
+use olm_runtime::events::{Events, Happening};
 use olm_runtime::metrics::{ControllerMeter, Outcome};
 use tokio::sync::mpsc;
 use tracing::{Instrument, error, info_span, warn};
@@ -75,6 +76,8 @@ pub struct Context {
     pub custom_resource_wait: Duration,
     /// Counts passes and how they end, if anyone wants to know.
     pub meter: Option<ControllerMeter>,
+    /// Where corrections and collisions are told as events.
+    pub events: Option<Events>,
 }
 
 impl Context {
@@ -86,6 +89,7 @@ impl Context {
             system_namespace: system_namespace.into(),
             custom_resource_wait: CUSTOM_RESOURCE_WAIT,
             meter: None,
+            events: None,
         }
     }
 }
@@ -99,6 +103,7 @@ struct Shell {
     identities: Arc<dyn Identities>,
     custom_resource_wait: Duration,
     meter: Option<ControllerMeter>,
+    events: Option<Events>,
     revisions: Store<Stored>,
     world: World,
     secrets: Secrets,
@@ -108,7 +113,7 @@ struct Shell {
 
 /// Runs the controller until `shutdown` resolves; running passes are finished first.
 pub async fn run(context: Context, shutdown: impl Future<Output = ()> + Send + Sync + 'static) {
-    let Context { client, system_namespace, identities, custom_resource_wait, meter } = context;
+    let Context { client, system_namespace, identities, custom_resource_wait, meter, events } = context;
     let mut tasks = tokio::task::JoinSet::new();
     let (wake, woken) = Wake::channel();
     let (changed, mut changes) = mpsc::channel(1024);
@@ -125,6 +130,7 @@ pub async fn run(context: Context, shutdown: impl Future<Output = ()> + Send + S
         identities,
         custom_resource_wait,
         meter,
+        events,
     });
     // an extension changed: all its revisions are looked at
     let (by_extension, waker) = (store.clone(), wake.clone());
@@ -229,6 +235,14 @@ impl Shell {
                 warn!(revision = %invalid.metadata.name.as_deref().unwrap_or_default(), error = %invalid.error, "not a revision");
                 (Action::await_change(), Outcome::TerminalError)
             }
+        }
+    }
+
+    /// Tells something about a revision as an event.
+    async fn tell(&self, revision: &ClusterObjectSet, warning: bool, reason: &str, note: &str) {
+        if let Some(events) = &self.events {
+            let happening = Happening { warning, reason, action: "RollOut", note };
+            events.publish(&revision.object_ref(&()), happening).await;
         }
     }
 

@@ -188,6 +188,9 @@ async fn roll_out(revision: &Arc<ClusterObjectSet>, shell: &Shell, memory: &mut 
             info!(revision = %rollout.us.name, predecessor = %name, "archived predecessor");
         }
     }
+    if let Outcome::Refused(text) = &outcome {
+        shell.tell(revision, true, "Collision", text).await;
+    }
     let retry = match &outcome {
         Outcome::Failed(_) => Retry::Backoff,
         // what stands in the way is watched; this is for what could not be

@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use kube::Client;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
@@ -135,6 +136,8 @@ impl Rollout<'_> {
             return Err(format!("reconciling {}: content is not known", key.objref()));
         };
         let mut live = match seen {
+            // without the owner label no watch sees the object
+            None if self.us.extension.is_none() => self.read(watch, key).await?,
             None => None,
             Some(live) if live.partial => self.read(watch, key).await?,
             Some(live) => Some(live.object()),
@@ -147,6 +150,12 @@ impl Rollout<'_> {
             if writes && self.paused {
                 let verdict = live.as_ref().map_or_else(Verdict::yes, |live| self.evaluate(probes, live));
                 return Ok(self.done(key, verdict, false, false));
+            }
+            if matches!(step, Step::Apply { .. }) && memory.may_correct(key, Instant::now()).is_err() {
+                return Err(format!(
+                    "reconciling {}: somebody changes it again and again; it is left alone for a while",
+                    key.objref()
+                ));
             }
             match (step, live.take()) {
                 (Step::Create, _) | (_, None) => match self.create(watch, wish, key).await? {
@@ -214,7 +223,11 @@ impl Rollout<'_> {
     ) -> Done {
         let live = Live::new(found);
         memory.verified.insert(key.clone(), live.fingerprint);
-        watch.put(key, live, &self.us.name);
+        if self.us.extension.is_none() {
+            self.wait_for(watch, key, found);
+        } else {
+            watch.put(key, live, &self.us.name);
+        }
         let verdict = self.evaluate(probes, found);
         self.done(key, verdict, true, false)
     }
@@ -250,6 +263,10 @@ impl Rollout<'_> {
         match watch.api(self.client().await?, key).create(&params, &object).await {
             Ok(created) => {
                 info!(revision = %self.us.name, object = %key.objref(), "created");
+                if convert::succeeded(self.revision) {
+                    let note = format!("created {} again after somebody deleted it", key.objref());
+                    self.shell.tell(self.revision, false, "Corrected", &note).await;
+                }
                 Ok(Some(watch.plain(&created)))
             }
             Err(error) if already_exists(&error) => Ok(None),
@@ -292,6 +309,10 @@ impl Rollout<'_> {
         match api.patch(&key.name, &params, &Patch::Apply(&object)).await {
             Ok(applied) => {
                 debug!(revision = %self.us.name, object = %key.objref(), force, "applied");
+                if convert::succeeded(self.revision) {
+                    let note = format!("put {} right after somebody changed it", key.objref());
+                    self.shell.tell(self.revision, false, "Corrected", &note).await;
+                }
                 Ok(Some(watch.plain(&applied)))
             }
             Err(error) if is_code(&error, 409) || is_code(&error, 404) => Ok(None),

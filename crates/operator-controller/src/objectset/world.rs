@@ -24,8 +24,8 @@ use super::live::{Live, Place, plain};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// When a revision is looked at again because something that it lacks is there after all.
 const UNHURRIED: Duration = Duration::from_secs(5);
-/// Foreign objects that one revision watches for, at most.
-const AWAITED: usize = 20;
+/// Objects without the owner label that one revision watches for, at most.
+const AWAITED: usize = 50;
 
 /// Wakes revisions by name.
 #[derive(Clone)]

@@ -153,6 +153,7 @@ impl Bench {
             phases: vec![],
             number,
             parent: None,
+            labels: self.labels(),
         }
     }
 
@@ -233,6 +234,7 @@ pub(crate) struct Revision<'a> {
     phases: Vec<(String, Vec<Value>)>,
     number: i64,
     parent: Option<String>,
+    labels: Value,
 }
 
 impl Revision<'_> {
@@ -243,6 +245,12 @@ impl Revision<'_> {
 
     pub(crate) fn protection(mut self, protection: &str) -> Self {
         self.spec["collisionProtection"] = json!(protection);
+        self
+    }
+
+    /// It belongs to no extension.
+    pub(crate) fn unlabelled(mut self) -> Self {
+        self.labels = json!({});
         self
     }
 
@@ -290,7 +298,7 @@ impl Revision<'_> {
         Ok(serde_json::from_value(json!({
             "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet",
             "metadata": {
-                "name": self.bench.name(self.number), "labels": self.bench.labels(),
+                "name": self.bench.name(self.number), "labels": self.labels,
                 "ownerReferences": owners,
                 "annotations": {"olm.operatorframework.io/bundle-version": format!("{}.0.0", self.number)},
             },

@@ -251,3 +251,58 @@ async fn a_paused_extension_is_left_alone() -> Result<()> {
     bench.succeeded(1).await?;
     Ok(())
 }
+
+/// Without the owner label no common watch sees the objects; they are watched one by one.
+#[tokio::test]
+async fn a_revision_without_extension_is_kept_too() -> Result<()> {
+    let bench = Bench::new("hand").await?;
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"},
+        "metadata": {"name": "config", "namespace": bench.namespace},
+    });
+    bench.revision(1).unlabelled().phase("configuration", [object]).create().await?;
+    bench.succeeded(1).await?;
+    for _ in 0..2 {
+        bench.patch(&bench.config_maps(), "config", json!({"data": {"a": "hacked"}})).await?;
+        Wait::new(&bench.config_maps(), "config")
+            .until("healed", |found| found.data["data"]["a"] == "1")
+            .await?;
+        bench.config_maps().delete("config", &DeleteParams::default()).await?;
+        Wait::new(&bench.config_maps(), "config").to_exist().await?;
+    }
+    bench.revisions().delete(&bench.name(1), &DeleteParams::default()).await?;
+    Wait::new(&bench.config_maps(), "config").to_be_gone().await?;
+    Ok(())
+}
+
+/// Two writers that both insist: this one lets go for a while and says so.
+#[tokio::test]
+async fn a_fight_over_an_object_does_not_go_on_for_ever() -> Result<()> {
+    let bench = Bench::new("fight").await?;
+    bench
+        .revision(1)
+        .phase("configuration", [bench.config_map("config", json!({"a": "1"}))])
+        .create()
+        .await?;
+    bench.succeeded(1).await?;
+    let said = "somebody changes it again and again; it is left alone for a while";
+    let config_maps = bench.config_maps();
+    let mut corrected = 0;
+    loop {
+        bench.patch(&config_maps, "config", json!({"data": {"a": format!("theirs-{corrected}")}})).await?;
+        tokio::select! {
+            told = bench.message(1, "Progressing", said) => {
+                told?;
+                break;
+            }
+            healed = Wait::new(&config_maps, "config").until("corrected", |found| found.data["data"]["a"] == "1") => {
+                healed?;
+                corrected += 1;
+            }
+        }
+        assert!(corrected <= 40, "it never lets go");
+    }
+    assert!(corrected >= 5, "it lets go after {corrected} corrections already");
+    assert_ne!(config_maps.get("config").await?.data["data"]["a"], "1");
+    Ok(())
+}
