@@ -59,7 +59,7 @@ hash_of() {
     } | sha256sum | cut -c1-16
 }
 
-conf() { [ -f "$1/build.conf" ] && sed -n "s/^$2=//p" "$1/build.conf" || true; }
+conf() { if [ -f "$1/build.conf" ]; then sed -n "s/^$2=//p" "$1/build.conf"; fi; }
 
 # the import paths that a module builds, one a line
 programs_of() {
