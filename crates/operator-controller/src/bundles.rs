@@ -12,8 +12,7 @@ use olm_oci::Retry;
 use serde_json::Value;
 
 use crate::credentials::PullSecrets;
-use crate::extension::attempt::{BundleFacts, Class, Failure};
-use crate::extension::validate::Wish;
+use olm_client::resolution::{BundleFacts, Class, Failure, Wish};
 
 /// Which issuers may be used: their feature gates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

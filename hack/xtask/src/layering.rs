@@ -35,7 +35,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("olm-oci", &["olm-core"]),
     ("olm-api", &[]),
     ("olm-runtime", &["olm-api"]),
-    ("olm-client", &["olm-core", "olm-fbc", "olm-oci", "olm-bundle", "olm-api", "olm-runtime"]),
+    // it builds the resolver's question and reads its answer for the controller and the CLI alike
+    (
+        "olm-client",
+        &["olm-core", "olm-fbc", "olm-resolver", "olm-oci", "olm-bundle", "olm-api", "olm-runtime"],
+    ),
     ("catalogd", &["olm-core", "olm-fbc", "olm-oci", "olm-api", "olm-runtime"]),
     ("operator-controller", LIBRARIES),
     ("kubectl-olm", LIBRARIES),

@@ -5,11 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use olm_client::catalogd::{self, Endpoint};
+use olm_client::resolution::CatalogFacts;
 use olm_core::{CatalogName, PackageName};
 use olm_resolver::{CatalogProblem, CatalogSource, PackageGraph, ReleaseField};
 use tokio::sync::Mutex as AsyncMutex;
-
-use super::facts::CatalogFacts;
 
 /// Makes the HTTP client for one fetch, so that changed CA files count at once.
 pub type ClientFactory = Box<dyn Fn() -> Result<reqwest::Client, String> + Send + Sync>;

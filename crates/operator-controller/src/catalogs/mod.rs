@@ -4,8 +4,5 @@
 //! It does not choose bundles. Rule: resolution §4.1.
 
 pub mod cache;
-pub mod facts;
-pub mod selector;
 
 pub use cache::PackageCache;
-pub use facts::CatalogFacts;

@@ -7,14 +7,12 @@ use std::sync::Arc;
 
 use kube::ResourceExt as _;
 use olm_api::ClusterObjectSet;
+use olm_client::resolution::{BundleFacts, Class, Failure, Wish, revision};
 use olm_rollout::{RevisionFacts as Counted, expired, next_number};
 
-use super::attempt::{BundleFacts, Class, Failure};
 use super::desired::{Desired, DesiredError, fingerprint, same_content, same_settings};
 use super::preflight;
-use super::revision;
 use super::shell::{Shell, Verified};
-use super::validate::Wish;
 use super::writer::WriteError;
 
 /// What delivering came to.

@@ -4,18 +4,8 @@
 
 use k8s_openapi::jiff::Timestamp;
 use olm_api::{Condition, ConditionStatus, condition, reason};
+use olm_client::resolution::Learnt;
 use olm_resolver::{DeprecationState, Deprecations};
-
-/// What one pass learnt of the package's deprecations.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Learnt {
-    /// A readable catalog holds the package.
-    Known(Deprecations),
-    /// Nothing could be read in this pass: earlier values stay.
-    Nothing,
-    /// No selected catalog exists any more: nothing is known.
-    Gone,
-}
 
 const UNKNOWN_TEXT: &str = "deprecation status unknown: catalog data unavailable";
 

@@ -11,12 +11,10 @@ use olm_api::cluster_object_set::{
     ProgressionProbe,
 };
 use olm_api::{ClusterExtension, ClusterObjectSet, ClusterObjectSetSpec, annotations, labels};
+use olm_client::resolution::{BundleFacts, Wish};
 use olm_core::{Object, go_json_string};
 use olm_rollout::{PackError, Packed, Stamp, TooManyPhases, probe};
 use serde_json::Value;
-
-use super::attempt::BundleFacts;
-use super::validate::Wish;
 
 /// Content of a revision that has no number yet.
 #[derive(Debug, Clone)]

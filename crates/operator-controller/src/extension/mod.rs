@@ -6,12 +6,9 @@ pub mod deprecation;
 pub mod desired;
 pub mod preflight;
 pub mod reconcile;
-pub mod resolve;
-pub mod revision;
 pub mod shell;
 pub mod status;
 pub mod uninstall;
-pub mod validate;
 pub mod writer;
 
 use std::convert::Infallible;
@@ -25,11 +22,11 @@ use kube::core::DeserializeGuard;
 use kube::runtime::controller::{self, Action, applier};
 use kube::runtime::reflector::ObjectRef;
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
+use olm_client::resolution::CatalogFacts;
 use olm_runtime::metrics::Outcome;
 
 use self::reconcile::{ReconcileError, reconcile};
 use self::shell::Shell;
-use crate::catalogs::CatalogFacts;
 use crate::watch::when_changed;
 
 /// Name of the controller in metrics and logs.

@@ -6,10 +6,9 @@ use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use olm_api::cluster_extension::CrdUpgradeSafetyEnforcement;
+use olm_client::resolution::{Class, Failure};
 use olm_core::Object;
 use olm_crd_safety::{Policy, compare, refusal};
-
-use super::attempt::{Class, Failure};
 
 /// CRDs fetched at the same time.
 const PARALLEL: usize = 8;

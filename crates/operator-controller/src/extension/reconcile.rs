@@ -11,17 +11,14 @@ use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 use olm_api::{ClusterExtension, ClusterObjectSet, finalizers};
+use olm_client::resolution::{Class, Failure, Learnt, Wanted, Wish, revision, select, validate, wanted};
 use olm_runtime::metrics::Outcome;
 use serde_json::json;
 
-use super::attempt::{Attempt, Class, Failure, Progress};
+use super::attempt::{Attempt, Progress};
 use super::deliver::deliver;
-use super::deprecation::Learnt;
-use super::resolve::{Wanted, wanted};
 use super::shell::Shell;
-use super::validate::{Wish, validate};
-use super::{revision, status, uninstall};
-use crate::catalogs::facts::select;
+use super::{status, uninstall};
 
 /// How long to wait for a change that only a user can make, before looking again.
 const SLOW: Duration = Duration::from_secs(600);

@@ -7,12 +7,10 @@ use kube::core::DeserializeGuard;
 use kube::runtime::reflector::Store;
 use kube::{Client, ResourceExt as _};
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, labels};
+use olm_client::resolution::{BundleFacts, Wish, revision};
 use olm_runtime::backoff::Backoff;
 use olm_runtime::metrics::ControllerMeter;
 
-use super::attempt::BundleFacts;
-use super::revision;
-use super::validate::Wish;
 use super::writer::Writer;
 use crate::bundles::Bundles;
 use crate::catalogs::PackageCache;

@@ -6,8 +6,9 @@
 use k8s_openapi::jiff::Timestamp;
 use olm_api::cluster_extension::{BundleMetadata, InstallStatus, RevisionStatus};
 use olm_api::{ClusterExtensionStatus, Condition, ConditionStatus, condition, reason};
+use olm_client::resolution::{BundleFacts, Class, Failure, RevisionFacts, RevisionStates};
 
-use super::attempt::{Attempt, BundleFacts, Class, Failure, Progress, RevisionFacts, RevisionStates};
+use super::attempt::{Attempt, Progress};
 use super::deprecation;
 
 const NO_BUNDLE: &str = "No bundle installed";

@@ -12,11 +12,10 @@ use kube::{Api, ResourceExt as _};
 use olm_api::{ClusterExtension, ClusterObjectSet, condition, finalizers};
 
 use super::attempt::{Attempt, Progress};
-use super::deprecation::Learnt;
 use super::reconcile::{ReconcileError, patch_finalizers, report};
-use super::revision;
 use super::shell::Shell;
 use super::writer::{is_conflict, is_not_found};
+use olm_client::resolution::{Learnt, revision};
 
 /// The garbage collector's finalizer for orphaning deletion.
 const ORPHAN: &str = "orphan";

@@ -4,13 +4,13 @@
 
 use olm_api::cluster_extension::UpgradeConstraintPolicy;
 use olm_resolver::{
-    CatalogSource, Fallback, FallbackFacts, Installed, Outcome, Policy, Report, Request, Resolution,
-    ResolveError, Retry, deprecation_source, deprecations, fallback, resolve,
+    CatalogSource, Deprecations, Fallback, FallbackFacts, Installed, Outcome, Policy, Report, Request,
+    Resolution, ResolveError, Retry, deprecation_source, deprecations, fallback, resolve,
 };
 
-use super::attempt::{BundleFacts, Class, Failure, RevisionStates};
-use super::deprecation::Learnt;
-use super::validate::Wish;
+use super::failure::{Class, Failure};
+use super::revision::{BundleFacts, RevisionStates};
+use super::wish::Wish;
 
 /// What resolution came to.
 #[derive(Debug)]
@@ -21,6 +21,17 @@ pub struct Resolved {
     pub learnt: Learnt,
     /// Every candidate and the rule that kept or dropped it.
     pub report: Option<Report>,
+}
+
+/// What one pass learnt of the package's deprecations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Learnt {
+    /// A readable catalog holds the package.
+    Known(Deprecations),
+    /// Nothing could be read in this pass: earlier values stay.
+    Nothing,
+    /// No selected catalog exists any more: nothing is known.
+    Gone,
 }
 
 /// The wanted bundle.

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use olm_api::cluster_catalog::AvailabilityMode;
 use olm_api::{ClusterCatalog, condition};
-use olm_client::catalogd::Endpoint;
 use olm_core::CatalogName;
 use olm_resolver::CatalogProblem;
 
 use super::selector::Selector;
+use crate::catalogd::Endpoint;
 
 /// What matters of one ClusterCatalog. Two equal values resolve alike.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -9,8 +9,8 @@ use olm_api::cluster_extension::{CrdUpgradeSafetyEnforcement, UpgradeConstraintP
 use olm_core::{ChannelName, PackageName, Range};
 use serde_json::{Map, Value};
 
-use super::attempt::{Class, Failure};
-use crate::catalogs::selector::Selector;
+use super::failure::{Class, Failure};
+use super::selector::Selector;
 
 /// Longest name whose label values, revision names and Secret names all fit.
 const LONGEST_NAME: usize = 63;

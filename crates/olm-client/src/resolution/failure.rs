@@ -1,0 +1,30 @@
+//! Why a pass stopped: text for a condition, and what kind of failure it is.
+
+/// What kind of failure stopped a pass; it decides the condition and when to try again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// May pass by itself (network, apiserver, a catalog that is not served yet): retry with backoff.
+    Transient,
+    /// Only a change of the extension, the catalogs or the cluster helps: wait for it, with a slow retry.
+    NeedsChange,
+    /// As `NeedsChange`, and the reference calls it terminal: `Progressing=False/Blocked`.
+    Blocked,
+    /// The inline configuration does not fit the bundle: `Progressing=False/InvalidConfiguration`.
+    InvalidConfiguration,
+}
+
+/// A pass that stopped: the condition text and its class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Text for the `Progressing` condition.
+    pub message: String,
+    /// What follows from it.
+    pub class: Class,
+}
+
+impl Failure {
+    /// A failure of this class.
+    pub fn new(class: Class, message: impl Into<String>) -> Self {
+        Self { message: message.into(), class }
+    }
+}

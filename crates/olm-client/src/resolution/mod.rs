@@ -1,0 +1,19 @@
+//! From a ClusterExtension, its revisions and the ClusterCatalogs to a question for the resolver, and from its answer to the
+//! wanted bundle.
+//!
+//! Plain functions, shared by operator-controller, which acts on the answer, and kubectl-olm, which explains it: there is no
+//! second way to resolve. They read no cluster and write no status. Rules: resolution §3.4, §4.
+
+mod catalog;
+mod failure;
+pub mod revision;
+mod selector;
+mod wanted;
+mod wish;
+
+pub use catalog::{CatalogFacts, Unserved, select};
+pub use failure::{Class, Failure};
+pub use revision::{BundleFacts, RevisionFacts, RevisionStates};
+pub use selector::Selector;
+pub use wanted::{Learnt, Resolved, Wanted, wanted};
+pub use wish::{Wish, validate};

@@ -1,0 +1,157 @@
+//! ClusterObjectSets as resolution sees them: whose they are, which bundle, how far.
+
+use std::collections::BTreeMap;
+
+use olm_api::cluster_object_set::LifecycleState;
+use olm_api::{ClusterObjectSet, Condition, annotations, condition};
+
+/// The bundle of a revision, as its annotations tell it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BundleFacts {
+    /// Bundle name, for example `demo.v1.0.0`.
+    pub name: String,
+    /// Package name.
+    pub package: String,
+    /// Version as reported, for example `1.0.0` or `1.0.0+2`.
+    pub version: String,
+    /// Release: `None` when unknown, empty when explicitly empty.
+    pub release: Option<String>,
+    /// Image reference as the catalog gives it.
+    pub reference: String,
+}
+
+impl BundleFacts {
+    /// Whether both are the same bundle; the image does not count (decision 24).
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.name == other.name && self.version == other.version && self.release == other.release
+    }
+}
+
+/// What the extension controller knows of one revision.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RevisionFacts {
+    /// Name of the ClusterObjectSet.
+    pub name: String,
+    /// Revision number.
+    pub number: i64,
+    /// Its bundle.
+    pub bundle: BundleFacts,
+    /// Its conditions as stored.
+    pub conditions: Vec<Condition>,
+}
+
+impl RevisionFacts {
+    /// The condition of this type, if the revision has it.
+    #[must_use]
+    pub fn condition(&self, type_: &str) -> Option<&Condition> {
+        condition::find(&self.conditions, type_)
+    }
+}
+
+/// Revisions that are neither archived nor being deleted, split by what they mean for the extension.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct RevisionStates {
+    /// The highest-numbered revision that has succeeded.
+    pub installed: Option<RevisionFacts>,
+    /// All others, ascending by number.
+    pub rolling: Vec<RevisionFacts>,
+}
+
+impl RevisionStates {
+    /// Splits revisions (any order). Rule: resolution §3.4, the highest-numbered succeeded one is installed.
+    #[must_use]
+    pub fn split(mut revisions: Vec<RevisionFacts>) -> Self {
+        revisions.sort_by_key(|revision| revision.number);
+        let mut states = Self::default();
+        for revision in revisions {
+            if condition::is_true(&revision.conditions, condition::SUCCEEDED) {
+                states.installed = Some(revision);
+            } else {
+                states.rolling.push(revision);
+            }
+        }
+        states
+    }
+
+    /// The newest revision of all.
+    #[must_use]
+    pub fn newest(&self) -> Option<&RevisionFacts> {
+        match (self.rolling.last(), &self.installed) {
+            (Some(rolling), Some(installed)) if installed.number > rolling.number => Some(installed),
+            (Some(rolling), _) => Some(rolling),
+            (None, installed) => installed.as_ref(),
+        }
+    }
+}
+
+/// Facts of one revision.
+#[must_use]
+pub fn facts(revision: &ClusterObjectSet) -> RevisionFacts {
+    RevisionFacts {
+        name: revision.metadata.name.clone().unwrap_or_default(),
+        number: revision.spec.revision,
+        bundle: bundle(revision.metadata.annotations.as_ref()),
+        conditions: revision.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default(),
+    }
+}
+
+/// Whether the revision still counts: neither archived nor being deleted.
+#[must_use]
+pub fn is_active(revision: &ClusterObjectSet) -> bool {
+    revision.spec.lifecycle_state == LifecycleState::Active && revision.metadata.deletion_timestamp.is_none()
+}
+
+/// Whether the extension with this UID owns the revision (GC orphaning and foreign objects with our label do not count).
+#[must_use]
+pub fn is_owned_by(revision: &ClusterObjectSet, uid: &str) -> bool {
+    revision.metadata.owner_references.iter().flatten().any(|owner| owner.uid == uid)
+}
+
+/// Installed and rolling revisions among all revisions of one extension.
+#[must_use]
+pub fn states<'a>(revisions: impl IntoIterator<Item = &'a ClusterObjectSet>) -> RevisionStates {
+    RevisionStates::split(revisions.into_iter().filter(|revision| is_active(revision)).map(facts).collect())
+}
+
+fn bundle(found: Option<&BTreeMap<String, String>>) -> BundleFacts {
+    let text = |key: &str| found.and_then(|all| all.get(key)).cloned();
+    BundleFacts {
+        name: text(annotations::BUNDLE_NAME).unwrap_or_default(),
+        package: text(annotations::PACKAGE_NAME).unwrap_or_default(),
+        version: text(annotations::BUNDLE_VERSION).unwrap_or_default(),
+        release: text(annotations::BUNDLE_RELEASE),
+        reference: text(annotations::BUNDLE_REFERENCE).unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use olm_api::ConditionStatus;
+
+    fn revision(number: i64, succeeded: bool) -> RevisionFacts {
+        let now = k8s_openapi::jiff::Timestamp::UNIX_EPOCH;
+        let conditions = succeeded
+            .then(|| Condition::new(condition::SUCCEEDED, ConditionStatus::True, "Succeeded", "", None, now))
+            .into_iter()
+            .collect();
+        RevisionFacts { name: format!("x-{number}"), number, bundle: BundleFacts::default(), conditions }
+    }
+
+    #[test]
+    fn the_highest_succeeded_revision_is_installed() {
+        for (given, installed, rolling, newest) in [
+            (vec![], None, vec![], None),
+            (vec![(1, false)], None, vec![1], Some(1)),
+            (vec![(2, false), (1, true)], Some(1), vec![2], Some(2)),
+            (vec![(1, true), (2, true)], Some(2), vec![], Some(2)),
+            (vec![(1, false), (2, true)], Some(2), vec![1], Some(2)),
+        ] {
+            let states = RevisionStates::split(given.iter().map(|(n, s)| revision(*n, *s)).collect());
+            assert_eq!(states.installed.as_ref().map(|r| r.number), installed, "{given:?}");
+            assert_eq!(states.rolling.iter().map(|r| r.number).collect::<Vec<_>>(), rolling, "{given:?}");
+            assert_eq!(states.newest().map(|r| r.number), newest, "{given:?}");
+        }
+    }
+}
