@@ -1,6 +1,6 @@
 //! `kubectl olm`: asks, explains and checks with the same code that the controllers decide with.
 //!
-//! The verbs here work on files alone; nothing is asked of a cluster or a registry yet.
+//! The verbs here work on files and images; nothing is asked of a cluster yet.
 //!
 //! Exit codes: 0 yes or fine, 1 no or findings, 2 bad input.
 

@@ -4,6 +4,7 @@
 
 pub mod bundle;
 pub mod catalogd;
+pub mod image;
 pub mod resolution;
 
 pub use bundle::{BundleError, BundleFetcher};

@@ -115,7 +115,11 @@ pub fn load_dir_leniently(
 }
 
 impl Catalog {
-    fn from_ingested(ingested: Ingested<Vec<u8>>) -> Result<Self, IngestError> {
+    /// What an [`Ingest`] into a buffer came to.
+    ///
+    /// # Errors
+    /// [`IngestError::Write`] for a buffer that is shorter than what was written to it.
+    pub fn from_ingested(ingested: Ingested<Vec<u8>>) -> Result<Self, IngestError> {
         let origins = ingested.origins().map(|(path, line)| (path.to_owned(), line)).collect();
         let (index, warnings) = (ingested.index.clone(), ingested.warnings.clone());
         let jsonl = if ingested.in_order() {

@@ -22,7 +22,8 @@ fn polls(c: &mut Criterion) {
     let directory = client.path("cas");
     std::fs::create_dir(&directory).unwrap();
     std::fs::write(directory.join("ca.crt"), &authority.pem).unwrap();
-    client.config.certificates = CertificateDirs { every_host: Some(directory), per_host: Vec::new() };
+    client.config.certificates =
+        CertificateDirs { every_host: Some(directory), ..CertificateDirs::default() };
     let puller = client.puller();
     let reference = registry.reference("cat:1");
     let mut group = c.benchmark_group("poll");

@@ -12,7 +12,7 @@ use reqwest::Method;
 use reqwest::header::CONTENT_TYPE;
 
 use crate::config::policy::Policy;
-use crate::config::registries::Registries;
+use crate::config::registries::{Location, Registries};
 use crate::config::{ACCEPT_ANYTHING, Config, SignaturePolicy};
 use crate::error::{Error, Fault};
 use crate::http::{Ask, Place, Transport};
@@ -241,7 +241,9 @@ impl Puller {
         let keyring = config.credentials.load().map_err(Error::AuthFile)?;
         let registries = Registries::load(&config.registries).map_err(Error::Source)?;
         let locations = registries.locations(reference).map_err(Error::Source)?;
-        Ok(locations.into_iter().map(|location| Place::new(location, &keyring)).collect())
+        let loosened =
+            |location: Location| Location { insecure: location.insecure || config.insecure, ..location };
+        Ok(locations.into_iter().map(|location| Place::new(loosened(location), &keyring)).collect())
     }
 
     /// Tries the places in order; says which one answered. The last is the primary location.

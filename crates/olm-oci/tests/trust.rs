@@ -236,7 +236,8 @@ fn trust(client: &mut Client, authority: &Authority) {
     let directory = client.path("cas");
     std::fs::create_dir_all(&directory).unwrap();
     std::fs::write(directory.join("ca.crt"), &authority.pem).unwrap();
-    client.config.certificates = CertificateDirs { every_host: Some(directory), per_host: Vec::new() };
+    client.config.certificates =
+        CertificateDirs { every_host: Some(directory), ..CertificateDirs::default() };
 }
 
 #[tokio::test]
@@ -276,7 +277,18 @@ async fn plain_http_and_strange_certificates_only_where_insecure() {
         assert!(registry.take_log().is_empty(), "not one request without trust");
         let lax = Client::new(&[registry]);
         assert_eq!(pull(&lax.puller(), &registry.reference("cat:1")).await.unwrap(), 1);
+        let mut said = Client::new(&[]);
+        said.config.insecure = true;
+        assert_eq!(pull(&said.puller(), &registry.reference("cat:1")).await.unwrap(), 1);
     }
+    let mut trusting = Client::new(&[]);
+    let file = trusting.path("my-ca");
+    std::fs::write(&file, &authority.pem).unwrap();
+    trusting.config.certificates.files = vec![file.clone()];
+    assert_eq!(pull(&trusting.puller(), &tls.reference("cat:1")).await.unwrap(), 1);
+    std::fs::remove_file(file).unwrap();
+    let error = pull(&trusting.puller(), &tls.reference("cat:1")).await.unwrap_err().to_string();
+    assert!(error.contains("my-ca"), "{error}");
 }
 
 #[tokio::test]

@@ -27,6 +27,8 @@ pub struct CertificateDirs {
     pub every_host: Option<PathBuf>,
     /// Directories with one sub-directory per `host:port`; the first that has one counts.
     pub per_host: Vec<PathBuf>,
+    /// Files with roots that are trusted for every host, beside what the directories say; each must exist.
+    pub files: Vec<PathBuf>,
 }
 
 impl CertificateDirs {
@@ -39,12 +41,16 @@ impl CertificateDirs {
         }
         per_host.push("/etc/containers/certs.d".into());
         per_host.push("/etc/docker/certs.d".into());
-        Self { every_host: None, per_host }
+        Self { every_host: None, per_host, files: Vec::new() }
     }
 
     /// Reads what holds for `host` (`host:port` as in the reference).
     pub(crate) fn read(&self, host: &str) -> Result<Material, Fault> {
         let mut material = Material::default();
+        for file in &self.files {
+            let bytes = std::fs::read(file).map_err(|source| Fault::Io { path: file.clone(), source })?;
+            material.roots.insert(file.clone(), bytes);
+        }
         // a registry host never contains a slash, and a bare `..` is no host; still, never leave the directory
         let own = if host.contains('/') || host.starts_with('.') { None } else { Some(host) };
         match &self.every_host {
@@ -247,7 +253,8 @@ mod tests {
     #[test]
     fn pairs_must_be_whole() {
         let directory = tempfile::tempdir().unwrap();
-        let dirs = CertificateDirs { every_host: Some(directory.path().into()), per_host: Vec::new() };
+        let dirs =
+            CertificateDirs { every_host: Some(directory.path().into()), ..CertificateDirs::default() };
         std::fs::write(directory.path().join("ca.crt"), "x").unwrap();
         std::fs::write(directory.path().join("README"), "x").unwrap();
         assert_eq!(dirs.read("a.test").unwrap().roots.len(), 1);
@@ -274,14 +281,16 @@ mod tests {
         let per_host = CertificateDirs {
             every_host: None,
             per_host: vec!["/nonexistent".into(), directory.path().into()],
+            files: Vec::new(),
         };
-        let every = CertificateDirs { every_host: Some(directory.path().into()), per_host: Vec::new() };
+        let every =
+            CertificateDirs { every_host: Some(directory.path().into()), ..CertificateDirs::default() };
         for (dirs, name) in [(per_host, "certs.d"), (every, "pull-cas-dir")] {
             assert_eq!(dirs.read("a.test:5000").unwrap().roots.len(), 1, "{name}");
             assert_eq!(dirs.read("a.test").unwrap().roots.len(), 0, "{name}");
             assert_eq!(dirs.read("..").unwrap().roots.len(), 0, "{name}");
         }
-        let gone = CertificateDirs { every_host: Some("/nonexistent".into()), per_host: Vec::new() };
+        let gone = CertificateDirs { every_host: Some("/nonexistent".into()), ..CertificateDirs::default() };
         assert!(gone.read("a.test").is_err());
     }
 }

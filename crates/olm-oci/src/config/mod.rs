@@ -216,6 +216,8 @@ pub struct Config {
     pub credentials: Credentials,
     /// registries.conf files: mirrors, insecure and blocked registries.
     pub registries: RegistriesFiles,
+    /// Every registry may speak plain HTTP or show any certificate, whatever the files say. For a person at a terminal.
+    pub insecure: bool,
     /// Which images may be used.
     pub signature_policy: SignaturePolicy,
     /// Proxies.
@@ -238,6 +240,7 @@ impl Default for Config {
             certificates: CertificateDirs::default(),
             credentials: Credentials::default(),
             registries: RegistriesFiles::default(),
+            insecure: false,
             signature_policy: SignaturePolicy::default(),
             proxies: Proxies::default(),
             user_agent: concat!("olm-rs/", env!("CARGO_PKG_VERSION")).into(),

@@ -1,0 +1,166 @@
+//! Reading a catalog straight from its image, without a cluster: reference to catalog in memory, nothing on disk.
+//!
+//! It does not validate and keeps no cache. The image is streamed through the same reader that catalogd has, under
+//! [`CatalogLimits`]; files that do not decode are reported beside what could be read. Rules: catalogd §5.6, §5.7;
+//! fbc §2 to §4.
+
+use std::io::Read;
+use std::path::PathBuf;
+
+use olm_core::ImageRef;
+use olm_fbc::{Catalog, FileError, Ingest, IngestError, IngestLimits, wire};
+use olm_oci::{CertificateDirs, Config, Limits, Puller, Selection, VisitError, Visitor, parse_reference};
+
+/// How a person at a terminal reaches registries, in addition to what the container tools' files say.
+#[derive(Debug, Clone, Default)]
+pub struct Access {
+    /// A docker or containers credentials file, instead of the usual places.
+    pub auth_file: Option<PathBuf>,
+    /// A directory with `*.crt` roots and `X.cert`/`X.key` client certificates, for every registry.
+    pub cert_dir: Option<PathBuf>,
+    /// A file with roots that are trusted for every registry.
+    pub ca_file: Option<PathBuf>,
+    /// Plain HTTP and unverified TLS are fine.
+    pub insecure: bool,
+}
+
+impl Access {
+    /// A puller with these settings; credentials, mirrors, proxies and certificates come from where the container tools
+    /// look (catalogd §5.2 to §5.4).
+    #[must_use]
+    pub fn puller(&self) -> Puller {
+        let mut config = Config::from_env();
+        if let Some(file) = &self.auth_file {
+            config.credentials.file = Some(file.clone());
+            config.credentials.default_files.clear();
+        }
+        if let Some(dir) = &self.cert_dir {
+            config.certificates =
+                CertificateDirs { every_host: Some(dir.clone()), ..CertificateDirs::default() };
+        }
+        config.certificates.files.extend(self.ca_file.clone());
+        config.insecure = self.insecure;
+        Puller::new(config)
+    }
+}
+
+/// Bounds on one catalog that is held in memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CatalogLimits {
+    /// On the image.
+    pub image: Limits,
+    /// On the content made from it.
+    pub content: IngestLimits,
+}
+
+impl Default for CatalogLimits {
+    /// A catalog of 1 GiB, in an image of 4 GiB.
+    fn default() -> Self {
+        Self {
+            image: Limits { download_bytes: 4 << 30, selected_bytes: 2 << 30, ..Limits::default() },
+            content: IngestLimits { bytes: 1 << 30, ..IngestLimits::default() },
+        }
+    }
+}
+
+/// How far it has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// The digest is known; manifest and config come next.
+    Resolved {
+        /// Canonical reference.
+        reference: ImageRef,
+    },
+    /// Layers are being downloaded and read.
+    Reading {
+        /// Bytes to download.
+        bytes: u64,
+        /// Number of layers.
+        layers: usize,
+    },
+}
+
+/// A catalog and what it came from.
+#[derive(Debug)]
+pub struct ImageCatalog {
+    /// The reference with the digest of the image.
+    pub reference: ImageRef,
+    /// What could be read.
+    pub catalog: Catalog,
+    /// Files that do not decode, in walk order.
+    pub problems: Vec<FileError>,
+}
+
+/// Why a catalog could not be read from an image.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogImageError {
+    /// The reference, the registry or the image.
+    #[error(transparent)]
+    Image(#[from] olm_oci::Error),
+    /// The image is none of a catalog.
+    #[error("{reference} is not a catalog image: it lacks the label {label:?}{hint}", label = wire::CONFIGS_LABEL)]
+    NoLabel {
+        /// Which image.
+        reference: ImageRef,
+        /// What it seems to be instead.
+        hint: &'static str,
+    },
+    /// A limit is reached or a path is none.
+    #[error(transparent)]
+    Content(#[from] IngestError),
+}
+
+/// The catalog behind an image reference. A tag costs one request more than a digest.
+///
+/// `progress` is told before each part that takes long; it is called on the caller's task.
+///
+/// # Errors
+/// See [`CatalogImageError`].
+pub async fn catalog_metas(
+    puller: &Puller,
+    reference: &str,
+    limits: &CatalogLimits,
+    mut progress: impl FnMut(Step) + Send,
+) -> Result<ImageCatalog, CatalogImageError> {
+    let reference = puller.resolve(&parse_reference(reference)?).await?;
+    progress(Step::Resolved { reference: reference.clone() });
+    let image = puller.open(&reference).await?;
+    let Some(path) = image.labels().get(wire::CONFIGS_LABEL) else {
+        let bundle = image.labels().contains_key(BUNDLE_LABEL);
+        let hint = if bundle { "; it is a bundle image, see `kubectl olm bundle`" } else { "" };
+        return Err(CatalogImageError::NoLabel { reference, hint });
+    };
+    let selection = Selection::beneath([path]).map_err(olm_oci::Error::Apply)?;
+    progress(Step::Reading { bytes: image.download_size(), layers: image.layers().len() });
+    let reader = Reader(Ingest::new(Vec::new(), limits.content));
+    let Reader(ingest) =
+        image.visit(selection, &limits.image, reader).await.map_err(|error| match error {
+            VisitError::Pull(error) => CatalogImageError::Image(error),
+            VisitError::Visitor(error) => CatalogImageError::Content(error),
+        })?;
+    let (ingested, problems) = ingest.finish_all()?;
+    Ok(ImageCatalog { reference, catalog: Catalog::from_ingested(ingested)?, problems })
+}
+
+/// The label of bundle images.
+const BUNDLE_LABEL: &str = "operators.operatorframework.io.bundle.package.v1";
+
+/// Takes in the files of an image; its layers are merged before they come here.
+struct Reader(Ingest<Vec<u8>>);
+
+impl Visitor for Reader {
+    type Error = IngestError;
+
+    fn file(&mut self, path: &str, _size: u64, mut content: &mut dyn Read) -> Result<(), IngestError> {
+        self.0.file(path, &mut content)
+    }
+
+    fn alias(&mut self, path: &str, target: &str) -> Result<(), IngestError> {
+        self.0.hard_link(path, target)
+    }
+
+    fn forget(&mut self, path: &str) -> Result<(), IngestError> {
+        self.0.next_layer();
+        self.0.whiteout(path)
+    }
+}
