@@ -70,7 +70,9 @@ async fn what_cannot_be_had_is_told_with_exit_code_2() -> Result<()> {
     let good = registry.push("cat", "1", &sound().image()).await?;
     let bundle = registry.push("bundle", "1", &BundleImage::new("demo", "1.0.0").image()).await?;
     let torn = registry.push("torn", "1", &sound().image().fault(Fault::TruncatedLayer)).await?;
-    let rotten = registry.push("rotten", "1", &sound().image().fault(Fault::CorruptBlob)).await?;
+    let rotten = registry
+        .push("rotten", "1", &sound().file("own.yaml", "schema: own\n").image().fault(Fault::CorruptBlob))
+        .await?;
     let auth = home.path().join("auth.json");
     std::fs::write(&auth, registry.docker_config())?;
     let auth = auth.to_str().context("path")?;

@@ -118,7 +118,8 @@ fn tell(step: Step) {
     match step {
         Step::Resolved { reference } => eprintln!("reading {reference}"),
         Step::Reading { bytes, layers } => {
-            eprintln!("downloading {:.1} MB in {layers} layers", bytes as f64 / 1e6);
+            let plural = if layers == 1 { "" } else { "s" };
+            eprintln!("downloading {:.1} MB in {layers} layer{plural}", bytes as f64 / 1e6);
         }
     }
 }
