@@ -2,10 +2,13 @@
 //!
 //! ```text
 //! cargo run -p xtask -- generate    write manifests/crds from the API types
-//! cargo run -p xtask -- verify      fail if a generated file is not current, or an arrow between crates is not allowed
+//! cargo run -p xtask -- verify      fail if a generated file is not current, an arrow between crates is not allowed, or a
+//!                                   conformance table names a test that does not exist
 //! cargo run -p xtask -- layering    only the arrows
+//! cargo run -p xtask -- conformance only the tables
 //! ```
 
+mod conformance;
 mod crdgen;
 mod layering;
 mod yaml;
@@ -15,7 +18,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-const USAGE: &str = "usage: cargo run -p xtask -- generate | verify | layering";
+const USAGE: &str = "usage: cargo run -p xtask -- generate | verify | layering | conformance";
 
 fn main() -> ExitCode {
     match run() {
@@ -38,6 +41,7 @@ fn run() -> Result<()> {
         Some("generate") => generate(&root),
         Some("verify") => verify(&root),
         Some("layering") => layering::check(&root),
+        Some("conformance") => conformance::check(&root),
         Some(_) | None => bail!(USAGE),
     }
 }
@@ -78,7 +82,8 @@ fn verify(root: &Path) -> Result<()> {
     if !stale.is_empty() {
         bail!("these files are not what the sources say; run `make generate`: {}", stale.join(", "));
     }
-    layering::check(root)
+    layering::check(root)?;
+    conformance::check(root)
 }
 
 fn first_difference(present: &str, wanted: &str) -> usize {
@@ -98,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn generated_files_are_current_and_arrows_allowed() {
+    fn generated_files_are_current_arrows_allowed_and_tables_true() {
         verify(&root().unwrap()).unwrap();
     }
 

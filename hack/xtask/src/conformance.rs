@@ -1,0 +1,145 @@
+//! The tables of `docs/conformance`: every test that they name exists, and no row claims anything without one.
+//!
+//! A test is named as `` `path/from/the/root.rs::name_of_the_function` ``. A row is a line of a table; its last cell says
+//! `same`, `better` or `missing`, and only `missing` needs no test. Whether the test proves the row is for a reader to judge.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+/// Fails with one line for each reference that leads nowhere and each claim without a test.
+pub(crate) fn check(root: &Path) -> Result<()> {
+    let folder = root.join("docs/conformance");
+    let mut pages = BTreeMap::new();
+    for entry in std::fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "md") && !path.ends_with("README.md") {
+            let text = std::fs::read_to_string(&path)?;
+            pages.insert(path.strip_prefix(root).unwrap_or(&path).display().to_string(), text);
+        }
+    }
+    let mut sources: BTreeMap<String, Option<String>> = BTreeMap::new();
+    let mut read = |file: &str| {
+        sources
+            .entry(file.to_owned())
+            .or_insert_with(|| std::fs::read_to_string(root.join(file)).ok())
+            .clone()
+    };
+    let wrong: Vec<String> = pages.iter().flat_map(|(page, text)| faults(page, text, &mut read)).collect();
+    if !wrong.is_empty() {
+        bail!("conformance tables that the tests do not bear out:\n  {}", wrong.join("\n  "));
+    }
+    Ok(())
+}
+
+fn faults(page: &str, text: &str, read: &mut dyn FnMut(&str) -> Option<String>) -> Vec<String> {
+    let mut found = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let mut fault = |what: String| found.push(format!("{page}:{}: {what}", number + 1));
+        let named = references(line);
+        for (file, name) in &named {
+            match read(file) {
+                None => fault(format!("there is no file {file}")),
+                Some(source) if !has_test(&source, name) => fault(format!("{file} has no test {name}")),
+                Some(_) => {}
+            }
+        }
+        if let Some(verdict) = verdict(line)
+            && named.is_empty()
+        {
+            fault(format!("says `{verdict}` and names no test"));
+        }
+    }
+    found
+}
+
+/// File and function of every test that a line names.
+fn references(line: &str) -> Vec<(&str, &str)> {
+    let quoted = line.split('`').skip(1).step_by(2);
+    quoted
+        .filter_map(|text| {
+            let (path, name) = text.rsplit_once("::")?;
+            let end = path.find(".rs")? + ".rs".len();
+            Some((&path[..end], name))
+        })
+        .collect()
+}
+
+/// What the last cell of a row claims, if it is a claim that needs a test.
+fn verdict(line: &str) -> Option<&'static str> {
+    let row = line.trim().strip_prefix('|')?.strip_suffix('|')?;
+    let last = row.rsplit(" | ").next()?.trim().trim_start_matches('*');
+    ["same", "better"].into_iter().find(|word| last.starts_with(word))
+}
+
+/// Is there a function of this name that an attribute calls a test?
+fn has_test(source: &str, name: &str) -> bool {
+    let lines: Vec<&str> = source.lines().map(str::trim).collect();
+    let defines = |line: &str| {
+        let rest = line.split_once("fn ").map(|(_, rest)| rest.trim_start());
+        let rest = rest.and_then(|rest| rest.strip_prefix(name));
+        rest.is_some_and(|rest| rest.starts_with(['(', '<']))
+    };
+    let places = lines.iter().enumerate().filter(|(_, line)| defines(line));
+    places.into_iter().any(|(at, line)| {
+        // attributes and comments above it, up to the end of what comes before
+        let above = lines[..at].iter().rev().take_while(|line| !line.is_empty() && !line.ends_with('}'));
+        above.chain([line]).any(|line| line.contains("test]") || line.contains("test("))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOURCE: &str = "
+        #[tokio::test(flavor = \"multi_thread\")]
+        #[expect(clippy::x)]
+        async fn one_thing() {}
+
+        fn helper() {}
+        proptest! {
+            /// Says why.
+            #[test] fn inline(c in any()) {}
+
+            #[test]
+            // why
+            fn two_things(c in any()) {}
+        }
+    ";
+
+    #[test]
+    fn only_tests_count() {
+        for (name, want) in [
+            ("one_thing", true),
+            ("two_things", true),
+            ("inline", true),
+            ("helper", false),
+            ("one", false),
+            ("", false),
+        ] {
+            assert_eq!(has_test(SOURCE, name), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn each_sort_of_fault_is_named() {
+        let page = "| § | what | test | verdict |\n|---|---|---|---|\n\
+                    | 1 | a | `a/b.rs::one_thing`, `a/b.rs::tests::two_things` | same |\n\
+                    | 2 | b `x` | none | missing: no time |\n\
+                    | 3 | c | `a/b.rs::helper` | **same** |\n\
+                    | 4 | d | `gone.rs::x` | better (decision 3) |\n\
+                    | 5 | e `a::b` \\| f | by reading | better: x |\n\
+                    The same in prose, and `a/b.rs`.";
+        let mut read = |file: &str| (file == "a/b.rs").then(|| SOURCE.to_owned());
+        assert_eq!(
+            faults("p.md", page, &mut read),
+            [
+                "p.md:5: a/b.rs has no test helper",
+                "p.md:6: there is no file gone.rs",
+                "p.md:7: says `better` and names no test",
+            ]
+        );
+    }
+}
