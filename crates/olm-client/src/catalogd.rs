@@ -1,4 +1,4 @@
-//! Reading one package from catalogd over HTTP, and nothing else of it.
+//! What is asked of catalogd: one package, or a line about each package.
 //!
 //! `metas?package=…` answers with the lines of one package. Where that route is off (the reference's default), `all` is
 //! filtered while it streams, so that memory follows the package and not the catalog (decision 30). Answers name the
@@ -8,8 +8,13 @@
 use std::time::Duration;
 
 use olm_core::{CatalogName, PackageName};
-use reqwest::{Client, StatusCode};
 use serde::Deserialize;
+
+use crate::route::{Answer, Ask, Route, chain};
+
+const OK: u16 = 200;
+const NOT_MODIFIED: u16 = 304;
+const NOT_FOUND: u16 = 404;
 
 /// Header with the digest of the catalog image that an answer is about.
 pub const DIGEST_HEADER: &str = "olm-catalog-digest";
@@ -30,10 +35,10 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// The digest part of `resolved`, or all of it.
+    /// The digest part of `resolved`; `None` when it has none, so that nobody knows what content is wanted.
     #[must_use]
-    pub fn digest(&self) -> &str {
-        self.resolved.rsplit_once('@').map_or(self.resolved.as_str(), |(_, digest)| digest)
+    pub fn digest(&self) -> Option<&str> {
+        self.resolved.rsplit_once('@').map(|(_, digest)| digest)
     }
 }
 
@@ -43,6 +48,12 @@ pub enum CatalogError {
     /// The request did not get through.
     #[error("error performing request: {}", chain(.0))]
     Transport(#[source] reqwest::Error),
+    /// The request did not get through the apiserver's Service proxy.
+    #[error("cannot reach catalogd through the apiserver's Service proxy: {0}")]
+    Proxy(String),
+    /// The apiserver's Service proxy was to be used for something that is no Service.
+    #[error("{0} names no Service of the cluster, so the apiserver cannot lead there")]
+    NoService(String),
     /// Another status than 200.
     #[error("error: received unexpected response status code {0}")]
     Status(u16),
@@ -60,16 +71,9 @@ pub enum CatalogError {
     /// A line of the catalog is no JSON object.
     #[error("error decoding catalog content: {0}")]
     Decode(#[source] serde_json::Error),
-}
-
-fn chain(error: &reqwest::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
+    /// The reading task died.
+    #[error("reading the catalog did not end: {0}")]
+    Task(String),
 }
 
 /// Timeouts of one fetch.
@@ -80,70 +84,121 @@ pub fn timeouts(builder: reqwest::ClientBuilder) -> reqwest::ClientBuilder {
         .timeout(Duration::from_secs(300))
 }
 
-/// The JSON lines of one package, as catalogd serves them. Empty when the catalog does not have it.
+/// What catalogd answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fetched {
+    /// What the caller has is still right.
+    Unchanged,
+    /// Content, and the ETag under which it can be asked for again.
+    Lines {
+        /// JSON lines. Empty when the catalog has nothing of what was asked for.
+        lines: Vec<u8>,
+        /// For the next time.
+        tag: Option<String>,
+    },
+}
+
+/// The JSON lines of one package, as catalogd serves them. `known` is the ETag of what the caller has.
 ///
 /// # Errors
 /// Transport, status, staleness, size. All may pass by themselves.
 pub async fn package_lines(
-    client: &Client,
+    route: &Route,
     endpoint: &Endpoint,
     package: &PackageName,
-) -> Result<Vec<u8>, CatalogError> {
-    let base = endpoint.base.trim_end_matches('/');
-    let metas = client
-        .get(format!("{base}/api/v1/metas"))
-        .query(&[("package", package.as_str())])
-        .send()
-        .await
-        .map_err(CatalogError::Transport)?;
-    if metas.status() != StatusCode::NOT_FOUND {
-        return whole(checked(metas, endpoint)?).await;
+    known: Option<&str>,
+) -> Result<Fetched, CatalogError> {
+    let query = percent_encoding::utf8_percent_encode(package.as_str(), percent_encoding::NON_ALPHANUMERIC);
+    let rest = format!("/api/v1/metas?package={query}");
+    let metas = route.send(&Ask { base: &endpoint.base, rest: &rest, known }).await?;
+    if metas.status != NOT_FOUND {
+        return whole(metas, endpoint).await;
     }
-    let all = client.get(format!("{base}/api/v1/all")).send().await.map_err(CatalogError::Transport)?;
-    filtered(checked(all, endpoint)?, package).await
+    let ask = Ask { base: &endpoint.base, rest: "/api/v1/all", known };
+    filtered(route.send(&ask).await?, endpoint, package).await
 }
 
-fn checked(response: reqwest::Response, endpoint: &Endpoint) -> Result<reqwest::Response, CatalogError> {
-    if response.status() != StatusCode::OK {
-        return Err(CatalogError::Status(response.status().as_u16()));
+/// One JSON line a package, as catalogd's `packages` endpoint serves them; `None` where there is no such endpoint.
+///
+/// # Errors
+/// As [`package_lines`].
+pub async fn summary_lines(
+    route: &Route,
+    endpoint: &Endpoint,
+    known: Option<&str>,
+) -> Result<Option<Fetched>, CatalogError> {
+    let answer = route.send(&Ask { base: &endpoint.base, rest: "/api/v1/packages", known }).await?;
+    if answer.status == NOT_FOUND {
+        return Ok(None);
     }
-    let served = response.headers().get(DIGEST_HEADER).and_then(|value| value.to_str().ok());
-    match served {
-        Some(found) if found != endpoint.digest() => {
-            Err(CatalogError::Stale { found: found.to_owned(), wanted: endpoint.digest().to_owned() })
+    whole(answer, endpoint).await.map(Some)
+}
+
+/// The whole catalog. Much; only for what no smaller answer tells.
+///
+/// # Errors
+/// As [`package_lines`].
+pub async fn all_lines(route: &Route, endpoint: &Endpoint) -> Result<Vec<u8>, CatalogError> {
+    let answer = route.send(&Ask { base: &endpoint.base, rest: "/api/v1/all", known: None }).await?;
+    match whole(answer, endpoint).await? {
+        Fetched::Lines { lines, .. } => Ok(lines),
+        Fetched::Unchanged => Err(CatalogError::Status(NOT_MODIFIED)),
+    }
+}
+
+/// Whether there is a body to read, and of the wanted content.
+fn checked(answer: &Answer, endpoint: &Endpoint) -> Result<bool, CatalogError> {
+    if answer.status != OK && answer.status != NOT_MODIFIED {
+        return Err(CatalogError::Status(answer.status));
+    }
+    match (answer.header(DIGEST_HEADER), endpoint.digest()) {
+        (Some(found), Some(wanted)) if found != wanted => {
+            Err(CatalogError::Stale { found: found.to_owned(), wanted: wanted.to_owned() })
         }
-        _ => Ok(response),
+        _ => Ok(answer.status == OK),
     }
 }
 
-async fn whole(mut response: reqwest::Response) -> Result<Vec<u8>, CatalogError> {
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(CatalogError::Transport)? {
-        if body.len() + chunk.len() > MAX_PACKAGE {
+async fn whole(mut answer: Answer, endpoint: &Endpoint) -> Result<Fetched, CatalogError> {
+    if !checked(&answer, endpoint)? {
+        return Ok(Fetched::Unchanged);
+    }
+    let tag = answer.header("etag").map(str::to_owned);
+    let mut lines = Vec::new();
+    while let Some(chunk) = answer.chunk().await? {
+        if lines.len() + chunk.len() > MAX_PACKAGE {
             return Err(CatalogError::TooLarge);
         }
-        body.extend_from_slice(&chunk);
+        lines.extend_from_slice(&chunk);
     }
-    Ok(body)
+    Ok(Fetched::Lines { lines, tag })
 }
 
-async fn filtered(mut response: reqwest::Response, package: &PackageName) -> Result<Vec<u8>, CatalogError> {
-    let mut kept = Vec::new();
+async fn filtered(
+    mut answer: Answer,
+    endpoint: &Endpoint,
+    package: &PackageName,
+) -> Result<Fetched, CatalogError> {
+    if !checked(&answer, endpoint)? {
+        return Ok(Fetched::Unchanged);
+    }
+    let tag = answer.header("etag").map(str::to_owned);
+    let mut lines = Vec::new();
     let mut open = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(CatalogError::Transport)? {
+    while let Some(chunk) = answer.chunk().await? {
         let mut rest: &[u8] = &chunk;
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
             open.extend_from_slice(&rest[..=end]);
             rest = &rest[end + 1..];
-            keep(&mut open, package, &mut kept)?;
+            keep(&mut open, package, &mut lines)?;
         }
         open.extend_from_slice(rest);
-        if open.len() > MAX_LINE || kept.len() > MAX_PACKAGE {
+        if open.len() > MAX_LINE || lines.len() > MAX_PACKAGE {
             return Err(CatalogError::TooLarge);
         }
     }
-    keep(&mut open, package, &mut kept)?;
-    Ok(kept)
+    keep(&mut open, package, &mut lines)?;
+    Ok(Fetched::Lines { lines, tag })
 }
 
 /// Moves the line to `kept` if it belongs to the package; empties it.
@@ -202,7 +257,7 @@ mod tests {
             base: String::new(),
             resolved: resolved.to_owned(),
         };
-        assert_eq!(endpoint("host:5000/cat@sha256:ab").digest(), "sha256:ab");
-        assert_eq!(endpoint("odd").digest(), "odd");
+        assert_eq!(endpoint("host:5000/cat@sha256:ab").digest(), Some("sha256:ab"));
+        assert_eq!(endpoint("odd").digest(), None);
     }
 }

@@ -4,7 +4,7 @@
 //! [`CatalogLimits`]; files that do not decode are reported beside what could be read. Rules: catalogd §5.6, §5.7;
 //! fbc §2 to §4.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::PathBuf;
 
 use olm_core::ImageRef;
@@ -124,31 +124,42 @@ pub async fn catalog_metas(
 ) -> Result<ImageCatalog, CatalogImageError> {
     let reference = puller.resolve(&parse_reference(reference)?).await?;
     progress(Step::Resolved { reference: reference.clone() });
-    let image = puller.open(&reference).await?;
+    let ingest = ingest(puller, &reference, limits, progress, Vec::new()).await?;
+    let (ingested, problems) = ingest.finish_all()?;
+    Ok(ImageCatalog { reference, catalog: Catalog::from_ingested(ingested)?, problems })
+}
+
+/// Streams the catalog of an image, named by digest, into `spool`.
+pub(crate) async fn ingest<W: Write + Send + 'static>(
+    puller: &Puller,
+    reference: &ImageRef,
+    limits: &CatalogLimits,
+    mut progress: impl FnMut(Step) + Send,
+    spool: W,
+) -> Result<Ingest<W>, CatalogImageError> {
+    let image = puller.open(reference).await?;
     let Some(path) = image.labels().get(wire::CONFIGS_LABEL) else {
         let bundle = image.labels().contains_key(BUNDLE_LABEL);
         let hint = if bundle { "; it is a bundle image, see `kubectl olm bundle`" } else { "" };
-        return Err(CatalogImageError::NoLabel { reference, hint });
+        return Err(CatalogImageError::NoLabel { reference: reference.clone(), hint });
     };
     let selection = Selection::beneath([path]).map_err(olm_oci::Error::Apply)?;
     progress(Step::Reading { bytes: image.download_size(), layers: image.layers().len() });
-    let reader = Reader(Ingest::new(Vec::new(), limits.content));
-    let Reader(ingest) =
-        image.visit(selection, &limits.image, reader).await.map_err(|error| match error {
-            VisitError::Pull(error) => CatalogImageError::Image(error),
-            VisitError::Visitor(error) => CatalogImageError::Content(error),
-        })?;
-    let (ingested, problems) = ingest.finish_all()?;
-    Ok(ImageCatalog { reference, catalog: Catalog::from_ingested(ingested)?, problems })
+    let reader = Reader(Ingest::new(spool, limits.content));
+    let read = image.visit(selection, &limits.image, reader).await;
+    read.map(|Reader(ingest)| ingest).map_err(|error| match error {
+        VisitError::Pull(error) => CatalogImageError::Image(error),
+        VisitError::Visitor(error) => CatalogImageError::Content(error),
+    })
 }
 
 /// The label of bundle images.
 const BUNDLE_LABEL: &str = "operators.operatorframework.io.bundle.package.v1";
 
 /// Takes in the files of an image; its layers are merged before they come here.
-struct Reader(Ingest<Vec<u8>>);
+struct Reader<W: Write>(Ingest<W>);
 
-impl Visitor for Reader {
+impl<W: Write> Visitor for Reader<W> {
     type Error = IngestError;
 
     fn file(&mut self, path: &str, _size: u64, mut content: &mut dyn Read) -> Result<(), IngestError> {

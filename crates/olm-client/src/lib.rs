@@ -2,9 +2,23 @@
 //!
 //! It does not reconcile and writes no status. Decisions are made by the pure crates that it feeds.
 
+pub mod access;
+pub mod brief;
 pub mod bundle;
 pub mod catalogd;
 pub mod image;
+pub mod image_store;
+mod local;
+pub mod package_store;
+pub mod reader;
 pub mod resolution;
+pub mod route;
+pub mod served;
 
+pub use access::{AccessError, ClusterAccess};
+pub use brief::PackageBrief;
 pub use bundle::{BundleError, BundleFetcher};
+pub use image_store::{CatalogImage, CatalogImages, ImageError};
+pub use package_store::PackageStore;
+pub use reader::{CatalogReader, Fetching, PackageContent, ReadError};
+pub use route::Route;

@@ -63,7 +63,7 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub pull: PullArgs,
 
-    /// Where unpacked bundles are kept; survives restarts
+    /// Where unpacked bundles and packages of catalogs are kept; survives restarts
     #[arg(long, value_name = "DIR", default_value = "/var/cache/operator-controller")]
     pub cache_path: PathBuf,
 

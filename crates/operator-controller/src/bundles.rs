@@ -6,13 +6,13 @@ use kube::Client;
 use olm_bundle::{
     CertProvider, Gates, PROPERTIES_ANNOTATION, RenderError, RenderOptions, render_with_report,
 };
+use olm_client::resolution::{BundleFacts, Class, Failure, Wish};
 use olm_client::{BundleError, BundleFetcher};
 use olm_core::Object;
 use olm_oci::Retry;
 use serde_json::Value;
 
 use crate::credentials::PullSecrets;
-use olm_client::resolution::{BundleFacts, Class, Failure, Wish};
 
 /// Which issuers may be used: their feature gates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

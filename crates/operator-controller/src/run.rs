@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use kube::Client;
 use olm_bundle::Gates;
-use olm_client::{BundleFetcher, catalogd};
+use olm_client::{BundleFetcher, PackageStore, catalogd, package_store};
 use olm_oci::{CertificateDirs, Config, Credentials, Puller, SharedKeyring, Store};
 use olm_resolver::ReleaseField;
 use olm_runtime::events::Events;
@@ -134,7 +134,9 @@ async fn controllers(
     let secrets =
         PullSecrets::new(client.clone(), pull_secret, olm_runtime::pull_secrets::own_account(), keyring);
     let release = if gates.enabled(RELEASE) { ReleaseField::Counts } else { ReleaseField::Ignored };
-    let packages = PackageCache::new(catalogd_client(args.catalogd_cas_dir(), tls_settings), release);
+    let content = PackageStore::new(&args.cache_path.join("packages"), package_store::DEFAULT_BYTES);
+    let packages =
+        PackageCache::new(catalogd_client(args.catalogd_cas_dir(), tls_settings), content, release);
     let settings =
         Settings { system_namespace: system_namespace.clone(), separate_release: gates.enabled(RELEASE) };
 

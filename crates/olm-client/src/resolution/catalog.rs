@@ -37,6 +37,18 @@ pub enum Unserved {
 }
 
 impl Unserved {
+    /// As a sentence.
+    #[must_use]
+    pub fn describe(self, catalog: &CatalogName) -> String {
+        match self {
+            Self::NotServing => "is not served; look at its conditions".to_owned(),
+            Self::NoSource | Self::NoUrls => match self.problem(catalog) {
+                CatalogProblem::Other(text) => text,
+                _ => String::new(),
+            },
+        }
+    }
+
     /// The resolver's word for it.
     #[must_use]
     pub fn problem(self, catalog: &CatalogName) -> CatalogProblem {
@@ -90,11 +102,14 @@ pub fn select<'a>(
     catalogs: impl IntoIterator<Item = &'a ClusterCatalog>,
     selector: &Selector,
 ) -> Vec<CatalogFacts> {
-    let mut selected: Vec<CatalogFacts> = catalogs
-        .into_iter()
-        .filter_map(CatalogFacts::of)
-        .filter(|facts| facts.available && selector.matches(&facts.labels))
-        .collect();
+    selected(catalogs.into_iter().filter_map(CatalogFacts::of), selector)
+}
+
+/// As [`select`], of facts.
+#[must_use]
+pub fn selected(catalogs: impl IntoIterator<Item = CatalogFacts>, selector: &Selector) -> Vec<CatalogFacts> {
+    let wanted = |facts: &CatalogFacts| facts.available && selector.matches(&facts.labels);
+    let mut selected: Vec<CatalogFacts> = catalogs.into_iter().filter(wanted).collect();
     selected.sort_by(|a, b| a.name.cmp(&b.name));
     selected
 }

@@ -11,7 +11,7 @@ mod selector;
 mod wanted;
 mod wish;
 
-pub use catalog::{CatalogFacts, Unserved, select};
+pub use catalog::{CatalogFacts, Unserved, select, selected};
 pub use failure::{Class, Failure};
 pub use revision::{BundleFacts, RevisionFacts, RevisionStates};
 pub use selector::Selector;

@@ -1,11 +1,13 @@
-//! Package graphs by (catalog, package): fetched once per image digest, however many extensions ask at the same time.
+//! Package graphs by (catalog, package): fetched once per image digest, however many extensions ask at the same time, and kept
+//! on disk over restarts.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use olm_client::catalogd::{self, Endpoint};
+use olm_client::catalogd::Endpoint;
 use olm_client::resolution::CatalogFacts;
+use olm_client::{PackageContent, PackageStore, Route, served};
 use olm_core::{CatalogName, PackageName};
 use olm_resolver::{CatalogProblem, CatalogSource, PackageGraph, ReleaseField};
 use tokio::sync::Mutex as AsyncMutex;
@@ -23,6 +25,8 @@ pub struct PackageCache {
     client: ClientFactory,
     /// How a bundle's release is read (gate BundleReleaseSupport).
     release: ReleaseField,
+    /// Content on disk, so that a restart reads nothing again.
+    store: PackageStore,
     slots: Mutex<HashMap<Key, Arc<AsyncMutex<Slot>>>>,
 }
 
@@ -35,9 +39,9 @@ struct Slot {
 }
 
 impl PackageCache {
-    /// An empty cache.
-    pub fn new(client: ClientFactory, release: ReleaseField) -> Self {
-        Self { client, release, slots: Mutex::new(HashMap::new()) }
+    /// Nothing in memory yet; what `store` has on disk is used.
+    pub fn new(client: ClientFactory, store: PackageStore, release: ReleaseField) -> Self {
+        Self { client, release, store, slots: Mutex::new(HashMap::new()) }
     }
 
     /// What each of `catalogs` holds of `package`, in their order. Catalogs are asked in parallel.
@@ -124,8 +128,8 @@ impl PackageCache {
         endpoint: &Endpoint,
         package: &PackageName,
     ) -> Result<Arc<PackageGraph>, CatalogProblem> {
-        let client = (self.client)().map_err(CatalogProblem::Fetch)?;
-        let lines = catalogd::package_lines(&client, endpoint, package)
+        let route = Route::Direct((self.client)().map_err(CatalogProblem::Fetch)?);
+        let lines = served::package_lines(&route, Some(&self.store), endpoint, package)
             .await
             .map_err(|error| CatalogProblem::Fetch(error.to_string()))?;
         let package = package.clone();
@@ -141,12 +145,7 @@ fn read(
     lines: &[u8],
     release: ReleaseField,
 ) -> Result<Arc<PackageGraph>, CatalogProblem> {
-    if lines.is_empty() {
-        return Ok(Arc::new(PackageGraph::empty()));
-    }
-    let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    let (contents, findings) = olm_fbc::PackageContents::from_lines(package.as_str(), lines);
-    let graph = PackageGraph::new(&contents, &findings, release);
+    let graph = PackageContent::from_lines(package, lines).graph(release);
     for finding in graph.findings() {
         tracing::warn!(package = %package, place = finding.place, finding = finding.message, "catalog entry is not as it should be");
     }

@@ -10,12 +10,12 @@ use kube::api::{DeleteParams, Preconditions};
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 use olm_api::{ClusterExtension, ClusterObjectSet, condition, finalizers};
+use olm_client::resolution::{Learnt, revision};
 
 use super::attempt::{Attempt, Progress};
 use super::reconcile::{ReconcileError, patch_finalizers, report};
 use super::shell::Shell;
 use super::writer::{is_conflict, is_not_found};
-use olm_client::resolution::{Learnt, revision};
 
 /// The garbage collector's finalizer for orphaning deletion.
 const ORPHAN: &str = "orphan";

@@ -1,0 +1,174 @@
+//! Catalog images on disk: pulled once by digest, kept as `catalog.jsonl` with its index, read by byte ranges.
+//!
+//! Memory follows what is asked for, not the catalog. How an image is read is the business of [`crate::image`]; files
+//! that do not decode are named beside the content. Rules: catalogd §5.7, §6.2; decision 15 (all or nothing on disk).
+
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+
+use olm_fbc::{Index, Ingest, IngestError, file_findings};
+use olm_oci::store::Seal;
+use olm_oci::{Lease, Puller, Store, StoreError, parse_reference};
+
+use crate::image::{self, CatalogImageError, CatalogLimits, Step};
+
+const CONTENT: &str = "catalog.jsonl";
+const INDEX: &str = "catalog.index";
+const PASSED_OVER: &str = "passed-over.json";
+const SPOOL: &str = "spool";
+
+/// Why a catalog image cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// The image or what is in it.
+    #[error(transparent)]
+    Catalog(#[from] CatalogImageError),
+    /// The cache on disk.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// What was kept on disk cannot be read.
+    #[error("cannot read cached content of {reference}: {why}")]
+    Cached {
+        /// Which.
+        reference: String,
+        /// Why not.
+        why: String,
+    },
+    /// The reading task died.
+    #[error("reading the catalog did not end: {0}")]
+    Task(#[from] tokio::task::JoinError),
+}
+
+impl From<olm_oci::Error> for ImageError {
+    fn from(error: olm_oci::Error) -> Self {
+        Self::Catalog(error.into())
+    }
+}
+
+impl From<IngestError> for ImageError {
+    fn from(error: IngestError) -> Self {
+        Self::Catalog(error.into())
+    }
+}
+
+/// Opens catalog images. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct CatalogImages {
+    puller: Puller,
+    store: Store,
+}
+
+/// An opened catalog image; its content stays while this is held.
+#[derive(Debug)]
+pub struct CatalogImage {
+    reference: String,
+    lease: Lease,
+    index: Index,
+    passed_over: Vec<String>,
+}
+
+impl CatalogImages {
+    /// Keeps content in `store`.
+    #[must_use]
+    pub fn new(puller: Puller, store: Store) -> Self {
+        Self { puller, store }
+    }
+
+    /// The catalog behind `reference`. A tag costs one manifest request; content that is here already is not pulled.
+    /// `progress` is told before each part that takes long.
+    ///
+    /// # Errors
+    /// See [`ImageError`].
+    pub async fn open(
+        &self,
+        reference: &str,
+        mut progress: impl FnMut(Step) + Send,
+    ) -> Result<CatalogImage, ImageError> {
+        let canonical = self.puller.resolve(&parse_reference(reference)?).await?;
+        let Some(digest) = canonical.digest() else {
+            return Err(olm_oci::Error::ReferenceForm { why: format!("{canonical} has no digest") }.into());
+        };
+        let canonical = &canonical;
+        let fill = |directory: PathBuf| async move {
+            progress(Step::Resolved { reference: canonical.clone() });
+            let spool = File::create(directory.join(SPOOL)).map_err(IngestError::Write)?;
+            let limits = CatalogLimits::default();
+            let read =
+                image::ingest(&self.puller, canonical, &limits, progress, BufWriter::new(spool)).await?;
+            tokio::task::spawn_blocking(move || finish(read, &directory)).await??;
+            Ok::<(), ImageError>(())
+        };
+        let lease = self.store.get_or_fill(digest, Seal::Sizes, fill).await?;
+        let reference = canonical.to_string();
+        tokio::task::spawn_blocking(move || CatalogImage::open(reference, lease)).await?
+    }
+}
+
+impl CatalogImage {
+    fn open(reference: String, lease: Lease) -> Result<Self, ImageError> {
+        let cached = |why: String| ImageError::Cached { reference: reference.clone(), why };
+        let read = |name: &str| {
+            std::fs::read(lease.path().join(name)).map_err(|error| cached(format!("{name}: {error}")))
+        };
+        let index = Index::from_bytes(&read(INDEX)?).map_err(|error| cached(error.to_string()))?;
+        let passed_over =
+            serde_json::from_slice(&read(PASSED_OVER)?).map_err(|error| cached(error.to_string()))?;
+        Ok(Self { reference, index, passed_over, lease })
+    }
+
+    /// Canonical reference with digest.
+    #[must_use]
+    pub fn reference(&self) -> &str {
+        &self.reference
+    }
+
+    /// Where each object lies.
+    #[must_use]
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// Files that do not decode, and why.
+    #[must_use]
+    pub fn passed_over(&self) -> &[String] {
+        &self.passed_over
+    }
+
+    /// The JSON lines of one package.
+    ///
+    /// # Errors
+    /// When the disk does not give them.
+    pub fn package_lines(&self, package: &str) -> io::Result<Vec<u8>> {
+        let file = &mut File::open(self.lease.path().join(CONTENT))?;
+        let mut lines = Vec::new();
+        for section in self.index.package_sections(package) {
+            file.seek(SeekFrom::Start(section.start))?;
+            let wanted = section.end - section.start;
+            if Read::take(&mut *file, wanted).read_to_end(&mut lines)? as u64 != wanted {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(lines)
+    }
+}
+
+/// Puts content and index where [`CatalogImage::open`] looks for them.
+fn finish(read: Ingest<BufWriter<File>>, directory: &Path) -> Result<(), IngestError> {
+    let (ingested, problems) = read.finish_all()?;
+    let written = || -> io::Result<()> {
+        let spool = directory.join(SPOOL);
+        if ingested.in_order() {
+            std::fs::rename(&spool, directory.join(CONTENT))?;
+        } else {
+            let mut content = BufWriter::new(File::create(directory.join(CONTENT))?);
+            ingested.emit(&mut File::open(&spool)?, &mut content)?;
+            content.flush()?;
+            std::fs::remove_file(&spool)?;
+        }
+        std::fs::write(directory.join(INDEX), ingested.index.to_bytes())?;
+        let passed_over: Vec<String> = file_findings(&problems).iter().map(ToString::to_string).collect();
+        std::fs::write(directory.join(PASSED_OVER), serde_json::to_vec(&passed_over)?)
+    };
+    written().map_err(IngestError::Write)
+}

@@ -1,0 +1,242 @@
+//! How bytes travel from catalogd to us: straight over HTTP, or through the apiserver's Service proxy.
+//!
+//! A workstation does not reach Services of the cluster, but it reaches the apiserver, and whoever may `get`
+//! `services/proxy` reads catalogd through it with the kubeconfig's own credentials. Which package is asked for is the
+//! business of [`crate::catalogd`].
+
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use reqwest::header::HeaderMap;
+
+use crate::catalogd::CatalogError;
+
+/// A way to catalogd.
+#[derive(Clone)]
+pub enum Route {
+    /// To the address that the catalog's status names.
+    Direct(reqwest::Client),
+    /// To another address with the same paths, for development: `https://127.0.0.1:8443`.
+    Address(reqwest::Client, String),
+    /// Through the apiserver, for base URLs that name a Service of the cluster.
+    Proxy(kube::Client),
+}
+
+/// A GET that may be answered with "not modified".
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ask<'a> {
+    /// `status.urls.base` of the catalog.
+    pub(crate) base: &'a str,
+    /// What follows it, query included, percent-encoded.
+    pub(crate) rest: &'a str,
+    /// ETag of what is here already.
+    pub(crate) known: Option<&'a str>,
+}
+
+/// An answer whose body is still to be read.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    headers: HeaderMap,
+    body: Source,
+}
+
+enum Source {
+    Direct(reqwest::Response),
+    Proxy(Body),
+}
+
+impl std::fmt::Debug for Route {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Direct(_) => f.write_str("Direct"),
+            Self::Address(_, address) => write!(f, "Address({address})"),
+            Self::Proxy(_) => f.write_str("Proxy"),
+        }
+    }
+}
+
+impl Route {
+    /// Sends the request and waits for the head of the answer.
+    pub(crate) async fn send(&self, ask: &Ask<'_>) -> Result<Answer, CatalogError> {
+        match self {
+            Self::Direct(client) => {
+                direct(client, &format!("{}{}", trimmed(ask.base), ask.rest), ask.known).await
+            }
+            Self::Address(client, address) => {
+                let path = path_of(ask.base);
+                direct(client, &format!("{}{path}{}", trimmed(address), ask.rest), ask.known).await
+            }
+            Self::Proxy(client) => {
+                let service =
+                    InCluster::parse(ask.base).ok_or_else(|| CatalogError::NoService(ask.base.to_owned()))?;
+                proxied(client, &format!("{}{}", service.proxy_path(), ask.rest), ask.known).await
+            }
+        }
+    }
+}
+
+async fn direct(client: &reqwest::Client, url: &str, known: Option<&str>) -> Result<Answer, CatalogError> {
+    let mut request = client.get(url);
+    if let Some(tag) = known {
+        request = request.header(http::header::IF_NONE_MATCH, tag);
+    }
+    let response = request.send().await.map_err(CatalogError::Transport)?;
+    Ok(Answer {
+        status: response.status().as_u16(),
+        headers: response.headers().clone(),
+        body: Source::Direct(response),
+    })
+}
+
+async fn proxied(client: &kube::Client, path: &str, known: Option<&str>) -> Result<Answer, CatalogError> {
+    let mut request = http::Request::get(path);
+    if let Some(tag) = known {
+        request = request.header(http::header::IF_NONE_MATCH, tag);
+    }
+    let request = request.body(Body::empty()).map_err(|error| CatalogError::Proxy(error.to_string()))?;
+    let response = client.send(request).await.map_err(|error| CatalogError::Proxy(chain(&error)))?;
+    let (head, body) = response.into_parts();
+    // catalogd refuses in plain text; JSON is the apiserver's own word
+    let json = head
+        .headers
+        .get(http::header::CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    if head.status.as_u16() >= 400 && json {
+        let said = http_body_util::Limited::new(body, MAX_REFUSAL).collect().await;
+        let said = said.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        let refusal: Refusal = serde_json::from_slice(&said).unwrap_or_default();
+        return Err(CatalogError::Proxy(format!("{}: {}", head.status.as_u16(), refusal.message)));
+    }
+    Ok(Answer { status: head.status.as_u16(), headers: head.headers, body: Source::Proxy(body) })
+}
+
+/// Most bytes of a refusal that are read.
+const MAX_REFUSAL: usize = 64 * 1024;
+
+/// What the apiserver says instead of an answer.
+#[derive(Default, serde::Deserialize)]
+struct Refusal {
+    #[serde(default)]
+    message: String,
+}
+
+/// An error and its causes, each said once.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let next = cause.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// The next bytes of the body.
+    pub(crate) async fn chunk(&mut self) -> Result<Option<bytes::Bytes>, CatalogError> {
+        match &mut self.body {
+            Source::Direct(response) => response.chunk().await.map_err(CatalogError::Transport),
+            Source::Proxy(body) => loop {
+                match body.frame().await {
+                    None => return Ok(None),
+                    Some(Err(error)) => return Err(CatalogError::Proxy(chain(&error))),
+                    Some(Ok(frame)) => {
+                        // trailers hold nothing that we read
+                        if let Ok(data) = frame.into_data() {
+                            return Ok(Some(data));
+                        }
+                    }
+                }
+            },
+        }
+    }
+}
+
+fn trimmed(url: &str) -> &str {
+    url.trim_end_matches('/')
+}
+
+/// The path of a URL, without a slash at its end.
+fn path_of(url: &str) -> &str {
+    let after = url.split_once("://").map_or(url, |(_, after)| after);
+    after.find('/').map_or("", |at| trimmed(&after[at..]))
+}
+
+/// A base URL that names a Service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct InCluster {
+    scheme: String,
+    service: String,
+    namespace: String,
+    port: u16,
+    path: String,
+}
+
+impl InCluster {
+    /// Reads `https://<service>.<namespace>.svc[.cluster.local][:port]/<path>`.
+    pub(crate) fn parse(base: &str) -> Option<Self> {
+        let (scheme, after) = base.split_once("://")?;
+        let authority = after.split('/').next().unwrap_or_default();
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, port)) => (host, port.parse().ok()?),
+            None => (authority, if scheme == "https" { 443 } else { 80 }),
+        };
+        let mut labels = host.split('.');
+        let (service, namespace) = (labels.next()?, labels.next()?);
+        if labels.next()? != "svc" || service.is_empty() || namespace.is_empty() {
+            return None;
+        }
+        Some(Self {
+            scheme: scheme.to_owned(),
+            service: service.to_owned(),
+            namespace: namespace.to_owned(),
+            port,
+            path: path_of(base).to_owned(),
+        })
+    }
+
+    fn proxy_path(&self) -> String {
+        let Self { scheme, service, namespace, port, path } = self;
+        format!("/api/v1/namespaces/{namespace}/services/{scheme}:{service}:{port}/proxy{path}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_of_the_cluster_is_known_by_its_host() {
+        for (base, want) in [
+            (
+                "https://catalogd-service.olmv1-system.svc/catalogs/c",
+                Some("/api/v1/namespaces/olmv1-system/services/https:catalogd-service:443/proxy/catalogs/c"),
+            ),
+            (
+                "http://s.n.svc.cluster.local:8080/catalogs/c/",
+                Some("/api/v1/namespaces/n/services/http:s:8080/proxy/catalogs/c"),
+            ),
+            ("https://127.0.0.1:8443/catalogs/c", None),
+            ("https://example.com/catalogs/c", None),
+            ("https://s.n.svc:port/c", None),
+            ("catalogs/c", None),
+        ] {
+            assert_eq!(InCluster::parse(base).map(|found| found.proxy_path()).as_deref(), want, "{base}");
+        }
+    }
+
+    #[test]
+    fn another_address_keeps_the_path() {
+        for (base, want) in
+            [("https://a.b.svc/catalogs/c", "/catalogs/c"), ("https://a.b.svc", ""), ("https://a/b/", "/b")]
+        {
+            assert_eq!(path_of(base), want, "{base}");
+        }
+    }
+}
