@@ -4,40 +4,13 @@ use std::process::ExitCode;
 
 use catalogd::args::{Cli, Command};
 use clap::Parser;
+use olm_runtime::process::{self, Build};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    if let Some(Command::Version) = cli.command {
-        return version();
+    match cli.command {
+        // one Go-quoted string (catalogd §2.1)
+        Some(Command::Version) => process::say(&format!("{:?}", Build::this().to_string().replace('"', ""))),
+        None => process::run(catalogd::run::run(cli.serve)),
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return failed(&error.into()),
-    };
-    let ended = runtime.block_on(catalogd::run::run(cli.serve));
-    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
-    match ended {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(&error),
-    }
-}
-
-#[expect(clippy::print_stderr, reason = "the last word of the process, where users look for it")]
-fn failed(error: &anyhow::Error) -> ExitCode {
-    eprintln!("Error: {error:#}");
-    ExitCode::FAILURE
-}
-
-#[expect(clippy::print_stdout, reason = "the output that was asked for")]
-fn version() -> ExitCode {
-    let known = |value: Option<&'static str>| value.unwrap_or("unknown");
-    let text = format!(
-        "version: {}, commit: {}, date: {}, state: {}",
-        env!("CARGO_PKG_VERSION"),
-        known(option_env!("OLM_COMMIT")),
-        known(option_env!("OLM_COMMIT_DATE")),
-        known(option_env!("OLM_TREE_STATE")),
-    );
-    println!("{text:?}");
-    ExitCode::SUCCESS
 }

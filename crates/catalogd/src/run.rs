@@ -12,12 +12,13 @@ use olm_runtime::events::Events;
 use olm_runtime::health::Health;
 use olm_runtime::leader::{self, Election, Timing};
 use olm_runtime::metrics::{KubeReviews, Metrics};
+use olm_runtime::pull_secrets::{self, Place};
 use olm_runtime::tls::{self, ServingPair};
 use olm_runtime::{Shutdown, client, listen, serve, shutdown};
 use tokio::sync::{mpsc, watch};
 
 use crate::args::{GATES, GRAPHQL, METAS, ServeArgs};
-use crate::controller::credentials::{self, Credentials, Place, account_of_token};
+use crate::controller::credentials::{self, Credentials};
 use crate::controller::fetch::Fetch;
 use crate::controller::readiness::Readiness;
 use crate::controller::reconcile::Shell;
@@ -29,8 +30,6 @@ use crate::{controller, http};
 const CONTROLLER: &str = "catalogd-clustercatalog-controller";
 /// The lease of the leader.
 const LEASE: &str = "catalogd-operator-lock";
-/// Where a pod finds its own token.
-const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 /// Where metrics are served when nothing else is said and there is a certificate.
 const METRICS_ADDRESS: &str = ":7443";
 
@@ -106,7 +105,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     });
     let keyring = SharedKeyring::default();
     let puller = Puller::new(registry_config(&args, keyring.clone()));
-    let account = own_account();
+    let account = pull_secrets::own_account();
     let (changed, secrets) = mpsc::channel(1);
     let watching = credentials::watch(client.clone(), pull_secret.clone(), account.clone(), changed);
     let credentials = Credentials::new(client.clone(), pull_secret, account, keyring);
@@ -201,16 +200,4 @@ fn registry_config(args: &ServeArgs, keyring: SharedKeyring) -> Config {
     let Ok(signature_policy) = args.signature_policy.parse();
     let credentials = Access { shared: Some(keyring), ..from_env.credentials.clone() };
     Config { certificates, credentials, signature_policy, ..from_env }
-}
-
-/// The account that the process runs as, if it runs in a pod.
-fn own_account() -> Option<Place> {
-    let token = std::fs::read_to_string(TOKEN).ok()?;
-    match account_of_token(&token) {
-        Ok(account) => Some(account),
-        Err(error) => {
-            tracing::warn!(error, "cannot read the own service account; its pull secrets are not used");
-            None
-        }
-    }
 }

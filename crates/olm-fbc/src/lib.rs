@@ -31,6 +31,6 @@ pub use schema::{
     Bundle, Channel, ChannelEntry, DeprecationEntry, Deprecations, Icon, Package, Reference, RelatedImage,
 };
 pub use summary::{
-    BundleSummary, ChannelSummary, IconReference, PackageSummary, ProvidedApi, summarise, summary,
+    BundleSummary, ChannelSummary, IconReference, PackageSummary, ProvidedApi, Summariser, summarise, summary,
 };
 pub use validate::{file_findings, tree, validate};

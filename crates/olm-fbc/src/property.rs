@@ -108,6 +108,13 @@ go_struct! {
         /// Who makes it.
         pub provider: Link = "provider",
     }
+    /// The part of `olm.csv.metadata` that names an operator; cheap to read.
+    pub struct CsvTitle("CSVMetadata", "property.CSVMetadata") {
+        /// Name for users.
+        pub display_name: String = "displayName",
+        /// Who makes it.
+        pub provider: Link = "provider",
+    }
     /// Custom resources of a CSV.
     pub struct Crds("CustomResourceDefinitions", "v1alpha1.CustomResourceDefinitions") {
         /// Provided.
@@ -251,6 +258,7 @@ values! {
     PackageRequired "PackageRequired";
     BundleObject "BundleObject";
     CsvMetadata "CSVMetadata";
+    CsvTitle "CSVMetadata";
 }
 
 impl Property {

@@ -1,20 +1,47 @@
 //! One small object for each package: what a list of operators or a dependency check needs, instead of the
-//! whole catalog (served by catalogd beside the reference's endpoints).
+//! whole catalog. catalogd serves one a line at [`crate::wire::PACKAGES`], beside the reference's endpoints.
+//!
+//! A package is summed up object by object, so that memory does not grow with it. What does not decode is left
+//! out; nothing is judged here. The JSON form is [`PackageSummary`]'s, written and read by the same types.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use olm_core::VersionRelease;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bundle, Channel, PackageContents,
-    property::{self, CsvMetadata, Gvk},
+    Bundle, Channel, Deprecations, Meta, Package, PackageContents,
+    property::{self, CsvTitle, Gvk},
     schema::{BUNDLE, CHANNEL, PACKAGE},
 };
 
 /// A package in brief.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
+///
+/// ```
+/// # let json = r#"
+/// {
+///   "name": "foo",
+///   "displayName": "The Foo",
+///   "provider": "Us",
+///   "defaultChannel": "stable",
+///   "channels": [
+///     {"name": "stable", "heads": [{"name": "foo.v2", "version": "2.0.0"}], "entries": 2},
+///     {"name": "alpha", "heads": [{"name": "foo.v3", "version": "3.0.0", "release": "1", "deprecation": "broken"}],
+///      "entries": 1, "deprecation": "use stable"}
+///   ],
+///   "latest": {"name": "foo.v2", "version": "2.0.0"},
+///   "icon": {"mediaType": "image/png", "size": 5, "query": "schema=olm.package&name=foo"},
+///   "deprecation": "use bar",
+///   "providedApis": [{"group": "foo.io", "version": "v1", "kind": "Foo", "inLatest": true}]
+/// }
+/// # "#;
+/// # let read: olm_fbc::PackageSummary = serde_json::from_str(json).unwrap();
+/// # assert_eq!(serde_json::to_value(&read).unwrap(), serde_json::from_str::<serde_json::Value>(json).unwrap());
+/// ```
+///
+/// `name`, `channels` and `providedApis` are always there; the other members only when they are known.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct PackageSummary {
     /// Name.
     pub name: String,
@@ -38,17 +65,17 @@ pub struct PackageSummary {
     /// Why the package is deprecated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deprecation: Option<String>,
-    /// APIs that its bundles provide.
+    /// APIs that its bundles provide, each once, sorted.
     pub provided_apis: Vec<ProvidedApi>,
 }
 
 /// A channel in brief.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct ChannelSummary {
     /// Name.
     pub name: String,
-    /// Entries that no other entry replaces or skips; one in a sound channel.
+    /// Entries that no other entry replaces or skips, highest version first; one in a sound channel.
     pub heads: Vec<BundleSummary>,
     /// How many entries it has.
     pub entries: usize,
@@ -58,8 +85,8 @@ pub struct ChannelSummary {
 }
 
 /// A bundle in brief.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct BundleSummary {
     /// Name.
     pub name: String,
@@ -75,8 +102,8 @@ pub struct BundleSummary {
 }
 
 /// Where a package's logo is.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct IconReference {
     /// Media type, as the author says.
     pub media_type: String,
@@ -86,9 +113,9 @@ pub struct IconReference {
     pub query: String,
 }
 
-/// An API and where it comes from.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
+/// An API that some bundle of the package provides.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct ProvidedApi {
     /// API group.
     pub group: String,
@@ -96,7 +123,7 @@ pub struct ProvidedApi {
     pub version: String,
     /// Kind.
     pub kind: String,
-    /// Whether the newest bundle provides it.
+    /// Whether the bundle named by [`PackageSummary::latest`] provides it.
     pub in_latest: bool,
 }
 
@@ -106,77 +133,180 @@ where
     I: IntoIterator,
     I::Item: AsRef<[u8]>,
 {
-    let (contents, _) = PackageContents::from_lines(name, lines);
-    summarise(name, &contents)
+    let mut summariser = Summariser::new(name);
+    for line in lines {
+        if let Ok(meta) = Meta::parse(line.as_ref()) {
+            summariser.add(&meta);
+        }
+    }
+    summariser.finish()
 }
 
 /// Sums up one decoded package.
 pub fn summarise(name: &str, contents: &PackageContents) -> PackageSummary {
-    let deprecations = contents.deprecations.first();
-    let deprecated = |schema: &str, name: &str| {
-        let entries = deprecations.into_iter().flat_map(|deprecations| &deprecations.entries);
-        let mut found =
-            entries.filter(|entry| entry.reference.schema == schema && entry.reference.name == name);
-        found.next().map(|entry| entry.message.clone())
-    };
-    let bundles: BTreeMap<&str, &Bundle> =
-        contents.bundles.iter().map(|bundle| (bundle.name.as_str(), bundle)).collect();
-    let brief = |name: &str| {
-        let package = bundles.get(name).and_then(|bundle| bundle.package_property().ok()).unwrap_or_default();
-        BundleSummary {
+    let mut summariser = Summariser::new(name);
+    summariser.absorb(contents);
+    summariser.finish()
+}
+
+/// Sums up one package while its objects pass by; keeps a few words of each.
+#[derive(Debug)]
+pub struct Summariser {
+    name: String,
+    default_channel: String,
+    icon: Option<IconReference>,
+    channels: BTreeMap<String, ChannelFacts>,
+    bundles: BTreeMap<String, BundleFacts>,
+    /// The first object of its kind; no other counts (fbc §9).
+    deprecations: Option<Deprecations>,
+}
+
+#[derive(Debug)]
+struct ChannelFacts {
+    heads: Vec<String>,
+    entries: usize,
+}
+
+#[derive(Debug)]
+struct BundleFacts {
+    version: String,
+    release: Option<String>,
+    order: Option<VersionRelease>,
+    apis: Vec<Gvk>,
+    title: Option<CsvTitle>,
+}
+
+impl Summariser {
+    /// Of the package of this name.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self {
             name: name.to_owned(),
-            version: package.version,
-            release: package.release,
-            deprecation: deprecated(BUNDLE, name),
+            default_channel: String::new(),
+            icon: None,
+            channels: BTreeMap::new(),
+            bundles: BTreeMap::new(),
+            deprecations: None,
         }
-    };
-    let mut channels: Vec<ChannelSummary> = contents
-        .channels
-        .iter()
-        .map(|channel| ChannelSummary {
-            name: channel.name.clone(),
-            heads: heads(channel).into_iter().map(brief).collect(),
-            entries: channel.entries.len(),
-            deprecation: deprecated(CHANNEL, &channel.name),
-        })
-        .collect();
-    channels.sort_by(|a, b| a.name.cmp(&b.name));
-    let ordered = |bundle: &&Bundle| {
-        let package = bundle.package_property().ok()?;
-        let version = VersionRelease::parse(&package.version, package.release.as_deref()).ok()?;
-        Some((deprecated(BUNDLE, &bundle.name).is_none(), version))
-    };
-    let latest = contents.bundles.iter().filter(|bundle| ordered(bundle).is_some()).max_by_key(ordered);
-    let package = contents.package.as_ref();
-    let default_channel = package.map(|package| package.default_channel.clone()).unwrap_or_default();
-    let shown = channels
-        .iter()
-        .find(|channel| channel.name == default_channel)
-        .and_then(|channel| channel.heads.first())
-        .and_then(|head| bundles.get(head.name.as_str()).copied())
-        .or(latest);
-    let metadata = shown.and_then(csv_metadata).unwrap_or_default();
-    let icon = package.and_then(|package| package.icon.as_ref()).filter(|icon| !icon.data.0.is_empty());
-    PackageSummary {
-        name: name.to_owned(),
-        display_name: metadata.display_name,
-        provider: metadata.provider.name,
-        default_channel,
-        channels,
-        latest: latest.map(|bundle| brief(&bundle.name)),
-        icon: icon.map(|icon| IconReference {
+    }
+
+    /// Takes in one object. Those of other packages and of unknown schemas are passed over.
+    pub fn add(&mut self, meta: &Meta) {
+        if meta.is_of(&self.name) {
+            let mut one = PackageContents::default();
+            one.add(meta, &mut Vec::new());
+            self.absorb(&one);
+        }
+    }
+
+    fn absorb(&mut self, contents: &PackageContents) {
+        if let Some(package) = &contents.package {
+            self.default_channel.clone_from(&package.default_channel);
+            self.icon = self.icon_of(package);
+        }
+        for channel in &contents.channels {
+            let heads = heads(channel).into_iter().map(str::to_owned).collect();
+            let facts = ChannelFacts { heads, entries: channel.entries.len() };
+            self.channels.insert(channel.name.clone(), facts);
+        }
+        for bundle in &contents.bundles {
+            self.bundles.insert(bundle.name.clone(), facts(bundle));
+        }
+        if let (None, Some(first)) = (&self.deprecations, contents.deprecations.first()) {
+            self.deprecations = Some(first.clone());
+        }
+    }
+
+    fn icon_of(&self, package: &Package) -> Option<IconReference> {
+        let icon = package.icon.as_ref().filter(|icon| !icon.data.0.is_empty())?;
+        Some(IconReference {
             media_type: icon.media_type.clone(),
             size: icon.data.0.len(),
-            query: format!("schema={PACKAGE}&name={}", percent_encoded(name)),
-        }),
-        deprecation: deprecated(PACKAGE, ""),
-        provided_apis: provided_apis(&contents.bundles, latest),
+            query: format!("schema={PACKAGE}&name={}", percent_encoded(&self.name)),
+        })
+    }
+
+    /// The summary of what has been taken in.
+    #[must_use]
+    pub fn finish(self) -> PackageSummary {
+        let deprecated = |schema: &str, name: &str| self.deprecation(schema, name);
+        let brief = |name: &str| {
+            let facts = self.bundles.get(name);
+            BundleSummary {
+                name: name.to_owned(),
+                version: facts.map(|facts| facts.version.clone()).unwrap_or_default(),
+                release: facts.and_then(|facts| facts.release.clone()),
+                deprecation: deprecated(BUNDLE, name),
+            }
+        };
+        let order = |name: &str| self.bundles.get(name).and_then(|facts| facts.order.as_ref());
+        let channels: Vec<ChannelSummary> = self
+            .channels
+            .iter()
+            .map(|(name, facts)| {
+                let mut heads: Vec<&str> = facts.heads.iter().map(String::as_str).collect();
+                heads.sort_by(|a, b| order(b).cmp(&order(a)));
+                ChannelSummary {
+                    name: name.clone(),
+                    heads: heads.into_iter().map(brief).collect(),
+                    entries: facts.entries,
+                    deprecation: deprecated(CHANNEL, name),
+                }
+            })
+            .collect();
+        let known = self.bundles.iter().filter(|(_, facts)| facts.order.is_some());
+        let latest = known.max_by_key(|(name, facts)| (deprecated(BUNDLE, name).is_none(), &facts.order));
+        let shown = channels
+            .iter()
+            .find(|channel| channel.name == self.default_channel)
+            .and_then(|channel| self.bundles.get(&channel.heads.first()?.name))
+            .or(latest.map(|(_, facts)| facts));
+        let title = shown.and_then(|facts| facts.title.clone()).unwrap_or_default();
+        PackageSummary {
+            display_name: title.display_name,
+            provider: title.provider.name,
+            latest: latest.map(|(name, _)| brief(name)),
+            deprecation: deprecated(PACKAGE, ""),
+            provided_apis: self.provided_apis(latest.map(|(_, facts)| facts)),
+            channels,
+            name: self.name,
+            default_channel: self.default_channel,
+            icon: self.icon,
+        }
+    }
+
+    fn deprecation(&self, schema: &str, name: &str) -> Option<String> {
+        let entries = &self.deprecations.as_ref()?.entries;
+        let found = entries.iter().find(|entry| {
+            entry.reference.schema == schema && (schema == PACKAGE || entry.reference.name == name)
+        });
+        found.map(|entry| entry.message.clone())
+    }
+
+    fn provided_apis(&self, latest: Option<&BundleFacts>) -> Vec<ProvidedApi> {
+        let newest = latest.map(|facts| facts.apis.as_slice()).unwrap_or_default();
+        let every = self.bundles.values().flat_map(|facts| &facts.apis);
+        let every: BTreeSet<ProvidedApi> = every
+            .map(|api| ProvidedApi {
+                in_latest: newest.contains(api),
+                group: api.group.clone(),
+                version: api.version.clone(),
+                kind: api.kind.clone(),
+            })
+            .collect();
+        every.into_iter().collect()
     }
 }
 
-fn csv_metadata(bundle: &Bundle) -> Option<CsvMetadata> {
-    let mut found = bundle.properties_of(property::CSV_METADATA);
-    found.find_map(|property| property.read(0).ok())
+fn facts(bundle: &Bundle) -> BundleFacts {
+    let package = bundle.package_property().unwrap_or_default();
+    BundleFacts {
+        order: VersionRelease::parse(&package.version, package.release.as_deref()).ok(),
+        version: package.version,
+        release: package.release,
+        apis: bundle.properties_of(property::GVK).filter_map(|property| property.read(0).ok()).collect(),
+        title: bundle.properties_of(property::CSV_METADATA).find_map(|property| property.read(0).ok()),
+    }
 }
 
 fn heads(channel: &Channel) -> Vec<&str> {
@@ -186,26 +316,6 @@ fn heads(channel: &Channel) -> Vec<&str> {
         .flat_map(|entry| entry.skips.iter().chain([&entry.replaces]).map(String::as_str))
         .collect();
     channel.entries.iter().map(|entry| entry.name.as_str()).filter(|name| !named.contains(name)).collect()
-}
-
-fn provided_apis(bundles: &[Bundle], latest: Option<&Bundle>) -> Vec<ProvidedApi> {
-    let of = |bundle: &Bundle| -> Vec<Gvk> {
-        bundle.properties_of(property::GVK).filter_map(|property| property.read(0).ok()).collect()
-    };
-    let newest = latest.map(of).unwrap_or_default();
-    let mut apis: Vec<ProvidedApi> = bundles
-        .iter()
-        .flat_map(of)
-        .map(|gvk| ProvidedApi {
-            in_latest: newest.contains(&gvk),
-            group: gvk.group,
-            version: gvk.version,
-            kind: gvk.kind,
-        })
-        .collect();
-    apis.sort();
-    apis.dedup();
-    apis
 }
 
 fn percent_encoded(text: &str) -> String {

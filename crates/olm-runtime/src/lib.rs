@@ -18,6 +18,7 @@ pub mod leader;
 pub mod listen;
 pub mod metrics;
 pub mod namespace;
+pub mod process;
 pub mod pull_secrets;
 pub mod serve;
 pub mod shutdown;

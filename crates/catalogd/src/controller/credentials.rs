@@ -1,7 +1,7 @@
-//! Pull secrets: the global one first, then those of the process's own service account; later ones win per registry.
+//! The puller's credentials, from the cluster's pull secrets. Read from the API before each pull that goes to a registry,
+//! so that a pull never runs with credentials that were replaced; and what wakes those who failed when they change.
 //!
-//! Read from the API before each pull that goes to a registry, so that a pull never runs with credentials that were
-//! replaced. Rule: catalogd §5.2 (with §12 row 19: nothing of an entry is dropped).
+//! Rule: catalogd §5.2 (with §12 row 19: nothing of an entry is dropped).
 
 use futures::StreamExt;
 use futures::stream::{BoxStream, SelectAll};
@@ -11,36 +11,15 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use olm_oci::{Keyring, SharedKeyring};
+use olm_runtime::pull_secrets::{self, Document, Place, ReadError};
 use tokio::sync::mpsc;
-
-/// The namespace and name of something.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-}
-
-impl std::fmt::Display for Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
 
 /// Why the credentials are not known.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
     /// The API server does not give them.
-    #[error("error reading {what} {place}: {source}")]
-    Read {
-        /// Kind.
-        what: &'static str,
-        /// Which.
-        place: Place,
-        /// What the API server said.
-        source: Box<kube::Error>,
-    },
+    #[error(transparent)]
+    Read(#[from] ReadError),
     /// The secret's content cannot be read; its text is not shown.
     #[error("error reading pull secret {place}: {source}")]
     Content {
@@ -82,34 +61,19 @@ impl Credentials {
         Self { client, global, account, keyring }
     }
 
-    /// Reads all secrets anew and hands them to the puller.
+    /// Reads all secrets anew and hands them to the puller; later ones win per registry.
     ///
     /// # Errors
     /// When one of them cannot be read; what the puller had stays. A secret that does not exist is none.
     pub async fn refresh(&self) -> Result<(), CredentialsError> {
-        let mut places: Vec<Place> = self.global.iter().cloned().collect();
-        if let Some(account) = &self.account {
-            let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &account.namespace);
-            let found = api
-                .get_opt(&account.name)
-                .await
-                .map_err(|source| failed("service account", account, source))?;
-            let names = found.and_then(|account| account.image_pull_secrets).unwrap_or_default();
-            let namespace = &account.namespace;
-            places.extend(
-                names.into_iter().map(|secret| Place { namespace: namespace.clone(), name: secret.name }),
-            );
-        }
+        let documents = pull_secrets::read(&self.client, self.global.as_ref(), self.account.as_ref()).await?;
         let mut keyring = Keyring::new();
-        for place in places {
-            let api: Api<Secret> = Api::namespaced(self.client.clone(), &place.namespace);
-            match api.get_opt(&place.name).await.map_err(|source| failed("pull secret", &place, source))? {
-                Some(secret) => {
-                    add(&mut keyring, &secret)
-                        .map_err(|source| CredentialsError::Content { place, source })?;
-                }
-                None => tracing::debug!(secret = %place, "pull secret does not exist"),
-            }
+        for (place, document) in documents {
+            let added = match &document {
+                Document::ConfigJson(bytes) => keyring.add_config_json(bytes),
+                Document::DockerCfg(bytes) => keyring.add_dockercfg(bytes),
+            };
+            added.map_err(|source| CredentialsError::Content { place, source })?;
         }
         self.keyring.set((!keyring.is_empty()).then_some(keyring));
         Ok(())
@@ -152,72 +116,4 @@ where
         }
     });
     events.boxed()
-}
-
-fn failed(what: &'static str, place: &Place, source: kube::Error) -> CredentialsError {
-    CredentialsError::Read { what, place: place.clone(), source: Box::new(source) }
-}
-
-fn add(keyring: &mut Keyring, secret: &Secret) -> Result<(), olm_oci::Fault> {
-    let data = |key: &str| secret.data.as_ref().and_then(|data| data.get(key));
-    if let Some(document) = data(".dockerconfigjson") {
-        return keyring.add_config_json(&document.0);
-    }
-    match data(".dockercfg") {
-        Some(document) => keyring.add_dockercfg(&document.0),
-        None => {
-            let name = secret.metadata.name.as_deref().unwrap_or_default();
-            tracing::info!(
-                secret = name,
-                "pull secret has neither .dockerconfigjson nor .dockercfg; it is passed over"
-            );
-            Ok(())
-        }
-    }
-}
-
-/// The service account of a token, from its `sub`; the token is not verified, it is our own.
-///
-/// # Errors
-/// When it is no token of a service account.
-pub fn account_of_token(token: &str) -> Result<Place, String> {
-    use base64::Engine as _;
-    let malformed = || "service account token is not a JSON web token".to_owned();
-    let payload = token.trim().split('.').nth(1).ok_or_else(malformed)?;
-    let bytes = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(payload).map_err(|_| malformed())?;
-    let claims: serde_json::Value = serde_json::from_slice(&bytes).map_err(|_| malformed())?;
-    let subject = claims.get("sub").and_then(serde_json::Value::as_str).unwrap_or_default();
-    let mut parts =
-        subject.strip_prefix("system:serviceaccount:").into_iter().flat_map(|rest| rest.split(':'));
-    match (parts.next(), parts.next(), parts.next()) {
-        (Some(namespace), Some(name), None) if !namespace.is_empty() && !name.is_empty() => {
-            Ok(Place { namespace: namespace.to_owned(), name: name.to_owned() })
-        }
-        _ => Err(format!(
-            "badly formatted subject: expected system:serviceaccount:<namespace>:<name>, got {subject}"
-        )),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use base64::Engine as _;
-
-    #[test]
-    fn the_subject_names_the_account() {
-        let token = |subject: &str| {
-            let claims = serde_json::json!({ "sub": subject }).to_string();
-            format!("x.{}.y\n", base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(claims))
-        };
-        let place = account_of_token(&token("system:serviceaccount:olmv1-system:catalogd")).unwrap();
-        assert_eq!(place.to_string(), "olmv1-system/catalogd");
-        for subject in
-            ["system:serviceaccount:a", "system:serviceaccount:a:b:c", "user", "system:serviceaccount::x"]
-        {
-            let error = account_of_token(&token(subject)).unwrap_err();
-            assert!(error.starts_with("badly formatted subject: "), "{error}");
-        }
-        assert!(account_of_token("abc").is_err() && account_of_token("a.b.c").is_err());
-    }
 }

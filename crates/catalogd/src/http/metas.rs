@@ -85,11 +85,6 @@ fn canonical(filter: &Filter) -> String {
     text
 }
 
-/// The canonical query for one object.
-pub(crate) fn canonical_of(schema: &str, name: &str) -> String {
-    canonical(&Filter { schema: schema.to_owned(), package: String::new(), name: name.to_owned() })
-}
-
 /// Answers a GET or HEAD.
 #[must_use]
 pub(super) fn answer(

@@ -244,6 +244,12 @@ async fn packages_are_summed_up() {
         .unwrap();
     let path = "/catalogs/packs/api/v1/packages";
     let mut text = bench.show("GET", path, &[]).await;
+    let (_, body) = bench.raw("GET", path, &[]).await;
+    let read: Vec<olm_fbc::PackageSummary> =
+        body.split(|b| *b == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
+    assert_eq!(read.iter().map(|package| package.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    let icon = read[1].icon.as_ref().unwrap();
+    text += &bench.show("GET", &format!("/catalogs/packs/api/v1/metas?{}", icon.query), &[]).await;
     text += &bench.show("HEAD", path, &[]).await;
     text += &bench.show("GET", path, &[("if-none-match", &format!("\"{digest}/packages\""))]).await;
     text += &bench.show("POST", path, &[]).await;

@@ -1,0 +1,86 @@
+//! The outer shell of every process: an async runtime, the last word when it fails, and which build it is.
+//!
+//! Rule: catalogd §2.1 (`version`), §2.2 (`Error: ` and exit code 1).
+
+use std::fmt::Display;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long a process that has ended waits for threads that still write to disk.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Runs a process to its end. A failure is said on standard error, with its causes, and gives exit code 1.
+pub fn run<E: Display>(work: impl Future<Output = Result<(), E>>) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&error),
+    };
+    let ended = runtime.block_on(work);
+    runtime.shutdown_timeout(LINGER);
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failed(&error),
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "the last word of the process, where users look for it")]
+fn failed(error: &impl Display) -> ExitCode {
+    eprintln!("Error: {error:#}");
+    ExitCode::FAILURE
+}
+
+/// Which build a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Build {
+    /// Of the workspace.
+    pub version: &'static str,
+    /// Of the sources, or `unknown`.
+    pub commit: &'static str,
+    /// Of the commit, or `unknown`.
+    pub date: &'static str,
+    /// `clean`, `dirty` or `unknown`.
+    pub state: &'static str,
+}
+
+impl Build {
+    /// This one: `OLM_COMMIT`, `OLM_COMMIT_DATE` and `OLM_TREE_STATE` of the environment it was built in.
+    #[must_use]
+    pub fn this() -> Self {
+        let known = |value: Option<&'static str>| value.unwrap_or("unknown");
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            commit: known(option_env!("OLM_COMMIT")),
+            date: known(option_env!("OLM_COMMIT_DATE")),
+            state: known(option_env!("OLM_TREE_STATE")),
+        }
+    }
+}
+
+impl Display for Build {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { version, commit, date, state } = self;
+        write!(f, "version: {version:?}, commit: {commit:?}, date: {date:?}, state: {state:?}")
+    }
+}
+
+/// Prints one line that was asked for.
+#[expect(clippy::print_stdout, reason = "the output that was asked for")]
+pub fn say(line: &str) -> ExitCode {
+    println!("{line}");
+    ExitCode::SUCCESS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_says_all_four_facts() {
+        let build = Build { version: "1.0", commit: "abc", date: "unknown", state: "clean" };
+        assert_eq!(
+            build.to_string(),
+            "version: \"1.0\", commit: \"abc\", date: \"unknown\", state: \"clean\""
+        );
+        assert_eq!(Build::this().version, env!("CARGO_PKG_VERSION"));
+    }
+}
