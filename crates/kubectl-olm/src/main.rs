@@ -6,13 +6,15 @@
 
 mod cmd;
 mod failure;
+mod similar;
+mod sources;
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::cmd::{bundle, catalog, completion, crd, semver, simulate};
+use crate::cmd::{bundle, catalog, completion, crd, search, semver, show, simulate, versions};
 use crate::failure::Failure;
 
 /// Ask, explain and check what OLM does.
@@ -21,7 +23,7 @@ use crate::failure::Failure;
     name = "kubectl-olm",
     bin_name = "kubectl olm",
     version,
-    after_help = "Exit codes: 0 yes or fine, 1 no or findings, 2 bad input."
+    after_help = "Exit codes: 0 yes or fine, 1 no, not found or findings, 2 bad input, 3 the cluster, catalogd or a registry gave no answer."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -30,6 +32,12 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// List packages of catalogs
+    Search(search::Arguments),
+    /// Show what a package offers: channels, versions, APIs, images
+    Show(Box<show::Arguments>),
+    /// List the versions of a package
+    Versions(versions::Arguments),
     /// Check catalogs
     #[command(subcommand)]
     Catalog(catalog::Verb),
@@ -57,6 +65,9 @@ struct Answer {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let answer = match &cli.verb {
+        Verb::Search(arguments) => search::run(arguments),
+        Verb::Show(arguments) => show::run(arguments),
+        Verb::Versions(arguments) => versions::run(arguments),
         Verb::Catalog(verb) => catalog::run(verb),
         Verb::Bundle(verb) => bundle::run(verb),
         Verb::Crd(verb) => crd::run(verb),
@@ -77,5 +88,5 @@ fn main() -> ExitCode {
 #[expect(clippy::print_stderr, reason = "where users look for errors")]
 fn told(failure: &Failure) -> ExitCode {
     eprintln!("error: {failure}");
-    ExitCode::from(2)
+    ExitCode::from(failure.code())
 }

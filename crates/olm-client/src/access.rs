@@ -6,9 +6,8 @@ use std::path::PathBuf;
 
 use kube::Client;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+use olm_runtime::error_text::chain;
 use olm_runtime::metrics::Metrics;
-
-use crate::route::chain;
 
 /// Which cluster, and as whom.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -65,7 +64,7 @@ impl ClusterAccess {
             cluster: self.cluster.clone(),
             user: self.user.clone(),
         };
-        let unusable = |error: &dyn std::error::Error| AccessError::Configuration(chain(error));
+        let unusable = |error: &(dyn std::error::Error + 'static)| AccessError::Configuration(chain(error));
         if let Some(path) = &self.kubeconfig {
             let file = Kubeconfig::read_from(path).map_err(|error| unusable(&error))?;
             return Config::from_custom_kubeconfig(file, &options).await.map_err(|error| unusable(&error));

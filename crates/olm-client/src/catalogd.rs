@@ -8,9 +8,10 @@
 use std::time::Duration;
 
 use olm_core::{CatalogName, PackageName};
+use olm_runtime::error_text::chain;
 use serde::Deserialize;
 
-use crate::route::{Answer, Ask, Route, chain};
+use crate::route::{Answer, Ask, Route};
 
 const OK: u16 = 200;
 const NOT_MODIFIED: u16 = 304;

@@ -12,6 +12,7 @@ use olm_api::ClusterCatalog;
 use olm_core::{CatalogName, PackageName};
 use olm_fbc::{Finding, IngestError, PackageContents};
 use olm_resolver::{CatalogProblem, CatalogSource, PackageGraph, ReleaseField};
+use olm_runtime::error_text::chain;
 
 use crate::access::AccessError;
 use crate::brief::PackageBrief;
@@ -20,7 +21,7 @@ use crate::image_store::{CatalogImage, ImageError};
 use crate::local::{self, LocalCatalog};
 use crate::package_store::PackageStore;
 use crate::resolution::{CatalogFacts, Selector, selected};
-use crate::route::{InCluster, Route, chain};
+use crate::route::{InCluster, Route};
 use crate::served;
 
 /// Catalogs that are read at the same time.

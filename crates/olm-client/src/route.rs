@@ -6,6 +6,7 @@
 
 use http_body_util::BodyExt as _;
 use kube::client::Body;
+use olm_runtime::error_text::chain;
 use reqwest::header::HeaderMap;
 
 use crate::catalogd::CatalogError;
@@ -117,20 +118,6 @@ const MAX_REFUSAL: usize = 64 * 1024;
 struct Refusal {
     #[serde(default)]
     message: String,
-}
-
-/// An error and its causes, each said once.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let next = cause.to_string();
-        if !text.contains(&next) {
-            text = format!("{text}: {next}");
-        }
-        source = cause.source();
-    }
-    text
 }
 
 impl Answer {

@@ -1,16 +1,17 @@
 //! `catalog validate`: every rule of file-based catalogs at once, for a directory or an image.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::{Args, Subcommand};
-use olm_client::image::{Access, CatalogLimits, Step, catalog_metas};
+use olm_client::image::{CatalogLimits, catalog_metas};
 use olm_fbc::{Catalog, FileError, Finding, Severity, file_findings, load_dir_leniently, validate};
 use olm_runtime::error_text::chain;
 use serde::Serialize;
 
 use super::output::{Form, rows};
 use crate::Answer;
-use crate::failure::Failure;
+use crate::failure::{Failure, wait};
+use crate::sources::{Registry, tell};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -36,35 +37,6 @@ pub(crate) struct Validate {
     /// How to print
     #[arg(short, long, value_enum, default_value_t)]
     output: Form,
-}
-
-/// How registries are reached. Credentials, mirrors, proxies and certificates of the container tools are used anyway.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Registry")]
-struct Registry {
-    /// A docker or containers credentials file, instead of the usual places
-    #[arg(long, value_name = "FILE")]
-    authfile: Option<PathBuf>,
-    /// A file with CA certificates to trust
-    #[arg(long, value_name = "FILE")]
-    ca_file: Option<PathBuf>,
-    /// A directory with CA certificates (*.crt) and client certificates (*.cert and *.key)
-    #[arg(long, value_name = "DIR")]
-    cert_dir: Option<PathBuf>,
-    /// Allow plain HTTP and certificates that nobody vouches for
-    #[arg(long)]
-    insecure: bool,
-}
-
-impl Registry {
-    fn access(&self) -> Access {
-        Access {
-            auth_file: self.authfile.clone(),
-            cert_dir: self.cert_dir.clone(),
-            ca_file: self.ca_file.clone(),
-            insecure: self.insecure,
-        }
-    }
 }
 
 #[derive(Serialize)]
@@ -105,23 +77,12 @@ fn load(arguments: &Validate) -> Result<(Catalog, Vec<FileError>), Failure> {
         let message = "there is no such directory, and an image is named with its registry: quay.io/example/catalog:tag";
         return Err(Failure::content(path, message));
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build();
-    let runtime = runtime.map_err(|error| Failure::Usage(format!("cannot start: {error}")))?;
     let puller = arguments.registry.access().puller();
-    let read = runtime.block_on(catalog_metas(&puller, source, &limits, tell));
-    let read = read.map_err(|error| Failure::content(path, chain(&error)))?;
+    let read = wait(async {
+        let read = catalog_metas(&puller, source, &limits, tell).await;
+        read.map_err(|error| Failure::content(path, chain(&error)))
+    })?;
     Ok((read.catalog, read.problems))
-}
-
-#[expect(clippy::print_stderr, reason = "progress, for the person who waits")]
-fn tell(step: Step) {
-    match step {
-        Step::Resolved { reference } => eprintln!("reading {reference}"),
-        Step::Reading { bytes, layers } => {
-            let plural = if layers == 1 { "" } else { "s" };
-            eprintln!("downloading {:.1} MB in {layers} layer{plural}", bytes as f64 / 1e6);
-        }
-    }
 }
 
 fn row(finding: Finding) -> Row {

@@ -5,5 +5,8 @@ pub(crate) mod catalog;
 pub(crate) mod completion;
 pub(crate) mod crd;
 pub(crate) mod output;
+pub(crate) mod search;
 pub(crate) mod semver;
+pub(crate) mod show;
 pub(crate) mod simulate;
+pub(crate) mod versions;

@@ -1,9 +1,11 @@
-//! The forms in which findings are printed.
+//! The forms in which answers are printed: tables and trees for people, JSON, YAML and names for programs.
 
-use clap::ValueEnum;
+use std::io::IsTerminal as _;
+
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-/// `-o`.
+/// `-o` of verbs that list findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Form {
     /// One line a finding.
@@ -18,5 +20,135 @@ pub(crate) fn rows<T: Serialize>(form: Form, rows: &[T], text: impl Fn(&T) -> St
     match form {
         Form::Text => rows.iter().map(|row| text(row) + "\n").collect(),
         Form::Json => serde_json::to_string_pretty(rows).unwrap_or_default() + "\n",
+    }
+}
+
+/// `-o` of reading verbs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    #[default]
+    Table,
+    /// For people with a wide screen.
+    Wide,
+    /// One JSON document.
+    Json,
+    /// The same as YAML.
+    Yaml,
+    /// Names alone, one a line.
+    Name,
+}
+
+/// How a reading verb prints.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Output {
+    /// How to print
+    #[arg(short = 'o', long = "output", value_enum, default_value_t, value_name = "FORM")]
+    pub(crate) format: Format,
+}
+
+impl Output {
+    /// The answer in the wanted form. `people` hears whether there is room for more.
+    pub(crate) fn print<T: Serialize>(
+        self,
+        answer: &T,
+        names: impl FnOnce() -> Vec<String>,
+        people: impl FnOnce(bool) -> String,
+    ) -> String {
+        match self.format {
+            Format::Table => people(false),
+            Format::Wide => people(true),
+            Format::Json => serde_json::to_string_pretty(answer).unwrap_or_default() + "\n",
+            Format::Yaml => serde_saphyr::to_string(answer).unwrap_or_default(),
+            Format::Name => names().into_iter().map(|name| name + "\n").collect(),
+        }
+    }
+}
+
+/// Columns that are as wide as what is in them.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    heads: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// With these column heads.
+    pub(crate) fn new(heads: impl IntoIterator<Item = &'static str>) -> Self {
+        Self { heads: heads.into_iter().collect(), rows: Vec::new() }
+    }
+
+    /// Adds a row; cells beyond the heads are left out.
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        let one_line = |cell: String| cell.split_whitespace().collect::<Vec<_>>().join(" ");
+        self.rows.push(cells.into_iter().take(self.heads.len()).map(one_line).collect());
+    }
+
+    /// The text, each line indented by `indent`; nothing for no rows.
+    pub(crate) fn text(&self, indent: &str) -> String {
+        if self.rows.is_empty() {
+            return String::new();
+        }
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            let widest = cells.map(|cell| cell.chars().count()).max().unwrap_or_default();
+            widest.max(self.heads[column].len())
+        };
+        let widths: Vec<usize> = (0..self.heads.len()).map(width).collect();
+        let line = |cells: &mut dyn Iterator<Item = &str>| {
+            let mut text = indent.to_owned();
+            for (cell, width) in cells.zip(&widths) {
+                text.push_str(cell);
+                text.extend(std::iter::repeat_n(' ', width - cell.chars().count() + 3));
+            }
+            text.truncate(text.trim_end().len());
+            text + "\n"
+        };
+        let mut text = bold(line(&mut self.heads.iter().copied()).trim_end_matches('\n')) + "\n";
+        for row in &self.rows {
+            text.push_str(&line(&mut row.iter().map(String::as_str)));
+        }
+        text
+    }
+}
+
+/// A dash for nothing.
+pub(crate) fn or_dash(text: &str) -> String {
+    if text.is_empty() { "-".to_owned() } else { text.to_owned() }
+}
+
+/// Colours are for terminals, and only where nobody said no.
+fn colours() -> bool {
+    let says_no = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    std::io::stdout().is_terminal()
+        && !says_no("NO_COLOR")
+        && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+fn painted(code: &str, text: &str) -> String {
+    if colours() { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+}
+
+/// A head.
+pub(crate) fn bold(text: &str) -> String {
+    painted("1", text)
+}
+
+/// What is not as it should be.
+pub(crate) fn bad(text: &str) -> String {
+    painted("31", text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_fit_their_cells() {
+        let mut table = Table::new(["NAME", "VERSION"]);
+        assert_eq!(table.text(""), "");
+        table.row(["a-long-name".to_owned(), "1.0.0".to_owned(), "left out".to_owned()]);
+        table.row(["b\n c".to_owned(), String::new()]);
+        assert_eq!(table.text("  "), "  NAME          VERSION\n  a-long-name   1.0.0\n  b c\n");
     }
 }

@@ -1,0 +1,102 @@
+//! `search`: the packages of all catalogs, or those that a word occurs in.
+
+use clap::Args;
+use olm_client::PackageBrief;
+use olm_client::resolution::Selector;
+use serde::Serialize;
+
+use super::output::{Output, Table, or_dash};
+use crate::Answer;
+use crate::failure::{Failure, note, wait};
+use crate::sources::Sources;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  kubectl olm search\n  kubectl olm search argo\n  \
+                  kubectl olm search --image quay.io/operatorhubio/catalog:latest -o name\n\n\
+                  Exit codes: 0 there are some, 1 there is none, 2 bad input, 3 no answer.")]
+pub(crate) struct Arguments {
+    /// A word that occurs in the package's name, its name for users or its provider
+    term: Option<String>,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    sources: Sources,
+}
+
+/// A package of one catalog. `-o json` prints a list of these.
+#[derive(Debug, Serialize)]
+struct Row {
+    /// Name of the catalog.
+    catalog: String,
+    #[serde(flatten)]
+    package: PackageBrief,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
+    let (listed, readable) = wait(list(arguments))?;
+    if listed.is_empty() {
+        return Err(Failure::NotFound(match (&arguments.term, readable) {
+            (_, false) => {
+                "there is no available ClusterCatalog; look at `kubectl get clustercatalogs`, or give --image or --dir".to_owned()
+            }
+            (Some(term), _) => format!("no package mentions {term:?}; `kubectl olm search` lists all"),
+            (None, _) => "the catalogs hold no packages".to_owned(),
+        }));
+    }
+    let names = || {
+        let mut names: Vec<String> = listed.iter().map(|row| row.package.name.clone()).collect();
+        names.dedup();
+        names
+    };
+    let text = arguments.output.print(&listed, names, |wide| table(&listed, wide));
+    Ok(Answer { text, yes: true })
+}
+
+async fn list(arguments: &Arguments) -> Result<(Vec<Row>, bool), Failure> {
+    let reader = arguments.sources.open().await?;
+    let mut listed = Vec::new();
+    let (mut readable, mut failed) = (false, None);
+    for catalog in reader.select(&Selector::default()) {
+        match reader.packages(&catalog).await {
+            Ok(briefs) => {
+                readable = true;
+                let wanted =
+                    |brief: &PackageBrief| arguments.term.as_ref().is_none_or(|term| brief.mentions(term));
+                let name = catalog.name.to_string();
+                listed.extend(
+                    briefs.into_iter().filter(wanted).map(|package| Row { catalog: name.clone(), package }),
+                );
+            }
+            Err(error) => {
+                let failure = Failure::from(error);
+                note(&format!("left out: {failure}"));
+                failed = Some(failure);
+            }
+        }
+    }
+    match failed {
+        Some(failure) if !readable => Err(failure),
+        _ => {
+            listed.sort_by(|a, b| (&a.package.name, &a.catalog).cmp(&(&b.package.name, &b.catalog)));
+            Ok((listed, readable))
+        }
+    }
+}
+
+fn table(listed: &[Row], wide: bool) -> String {
+    let heads = ["PACKAGE", "VERSION", "CHANNEL", "CATALOG", "DEPRECATED", "NAME", "PROVIDER", "CHANNELS"];
+    let mut table = Table::new(heads.into_iter().take(if wide { heads.len() } else { 4 }));
+    for Row { catalog, package } in listed {
+        table.row([
+            package.name.clone(),
+            or_dash(&package.latest_version),
+            or_dash(&package.default_channel),
+            catalog.clone(),
+            or_dash(package.deprecation.as_deref().unwrap_or_default()),
+            or_dash(&package.display_name),
+            or_dash(&package.provider),
+            or_dash(&package.channels.join(",")),
+        ]);
+    }
+    table.text("")
+}

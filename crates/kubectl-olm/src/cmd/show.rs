@@ -1,0 +1,374 @@
+//! `show`: what a package offers, from every catalog that has it.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use olm_client::PackageContent;
+use olm_core::VersionRelease;
+use olm_fbc::property::{self, CsvMetadata, Gvk, GvkRequired, PackageRequired};
+use olm_fbc::{Bundle, PackageSummary, summarise};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::output::{Output, Table, bad, bold, or_dash};
+use crate::Answer;
+use crate::failure::{Failure, wait};
+use crate::sources::{Found, Sources};
+
+/// Versions that the text names before it says how many more there are.
+const SHOWN: usize = 8;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  kubectl olm show argocd-operator\n  \
+                  kubectl olm show argocd-operator --channel alpha --version 0.10.0 -o wide\n  \
+                  kubectl olm show argocd-operator --image quay.io/operatorhubio/catalog:latest\n  \
+                  kubectl olm show my-operator --dir ./catalog -o json\n\n\
+                  Exit codes: 0 shown, 1 no such package, channel or version, 2 bad input, 3 no answer.")]
+pub(crate) struct Arguments {
+    /// The package
+    package: String,
+    /// Show the head of this channel instead of the default channel's
+    #[arg(long)]
+    channel: Option<String>,
+    /// Show the bundle of this version
+    #[arg(long)]
+    version: Option<String>,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    sources: Sources,
+}
+
+/// A package as one catalog has it. `-o json` prints a list of these.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Shown {
+    /// Name of the catalog.
+    catalog: String,
+    /// Everything that is the same for all bundles.
+    #[serde(flatten)]
+    package: PackageSummary,
+    /// The author's text (Markdown).
+    #[serde(skip_serializing_if = "String::is_empty")]
+    description: String,
+    /// All versions, highest first.
+    versions: Vec<String>,
+    /// One bundle: the one asked for, else the head of the default channel, else the highest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bundle: Option<Detail>,
+    /// What of the package could not be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    findings: Vec<String>,
+}
+
+/// One bundle.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Detail {
+    name: String,
+    version: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    release: Option<String>,
+    image: String,
+    /// Ways of installing that work; OLM v1 installs AllNamespaces, SingleNamespace and OwnNamespace.
+    install_modes: Vec<String>,
+    /// Custom resources that it brings.
+    provided: Vec<Api>,
+    /// Custom resources that must be there.
+    required: Vec<Api>,
+    /// Packages and constraints that must be met.
+    dependencies: Vec<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    min_kube_version: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    max_open_shift_version: String,
+    /// Images that it runs, for mirroring.
+    related_images: Vec<String>,
+}
+
+/// An API.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+struct Api {
+    group: String,
+    kind: String,
+    /// All versions of it, in the catalog's order.
+    versions: Vec<String>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
+    let found = wait(arguments.sources.package(&arguments.package))?;
+    let shown = found.iter().map(|found| shown(arguments, found)).collect::<Result<Vec<_>, _>>()?;
+    let names = || shown.iter().map(|shown| shown.package.name.clone()).take(1).collect();
+    let people = |wide| shown.iter().map(|shown| text(shown, wide)).collect::<Vec<_>>().join("\n");
+    Ok(Answer { text: arguments.output.print(&shown, names, people), yes: true })
+}
+
+fn shown(arguments: &Arguments, found: &Found) -> Result<Shown, Failure> {
+    let PackageContent { contents, findings } = &found.content;
+    let package = summarise(&arguments.package, contents);
+    let mut versions: Vec<VersionRelease> = contents.bundles.iter().filter_map(version).collect();
+    versions.sort();
+    versions.dedup();
+    let bundle = picked(arguments, found, &package)?;
+    Ok(Shown {
+        catalog: found.catalog.name.to_string(),
+        description: contents.package.as_ref().map(|package| package.description.clone()).unwrap_or_default(),
+        versions: versions.iter().rev().map(ToString::to_string).collect(),
+        bundle: bundle.map(detail),
+        findings: findings.iter().map(ToString::to_string).collect(),
+        package,
+    })
+}
+
+pub(crate) fn version(bundle: &Bundle) -> Option<VersionRelease> {
+    let package = bundle.package_property().ok()?;
+    VersionRelease::parse(&package.version, package.release.as_deref()).ok()
+}
+
+/// The bundle to look at closely.
+fn picked<'a>(
+    arguments: &Arguments,
+    found: &'a Found,
+    package: &PackageSummary,
+) -> Result<Option<&'a Bundle>, Failure> {
+    let bundles: BTreeMap<&str, &Bundle> =
+        found.content.contents.bundles.iter().map(|bundle| (bundle.name.as_str(), bundle)).collect();
+    let at = format!("package {} of catalog {}", package.name, found.catalog.name);
+    if let Some(wanted) = &arguments.version {
+        let is = |bundle: &&&Bundle| {
+            version(bundle)
+                .is_some_and(|found| found.to_string() == *wanted || found.version.to_string() == *wanted)
+        };
+        let bundle = bundles.values().find(is).copied();
+        return bundle.map(Some).ok_or_else(|| {
+            Failure::NotFound(format!(
+                "{at} has no version {wanted}; see `kubectl olm versions {}`",
+                package.name
+            ))
+        });
+    }
+    let channel = arguments.channel.as_ref().unwrap_or(&package.default_channel);
+    let known = package.channels.iter().find(|known| known.name == *channel);
+    if known.is_none() && arguments.channel.is_some() {
+        let all = package.channels.iter().map(|channel| channel.name.as_str()).collect::<Vec<_>>().join(", ");
+        return Err(Failure::NotFound(format!("{at} has no channel {channel:?}, only {all}")));
+    }
+    let head = known.and_then(|channel| channel.heads.first()).or(package.latest.as_ref());
+    Ok(head.and_then(|head| bundles.get(head.name.as_str()).copied()))
+}
+
+fn detail(bundle: &Bundle) -> Detail {
+    let package = bundle.package_property().unwrap_or_default();
+    let csv = csv(bundle);
+    let gvks = bundle.properties_of(property::GVK).filter_map(|property| property.read::<Gvk>(0).ok());
+    let mut provided = Apis::default();
+    gvks.for_each(|gvk| provided.add(gvk.group, gvk.kind, gvk.version));
+    let mut required = Apis::default();
+    let needs = bundle.properties_of(property::GVK_REQUIRED);
+    needs
+        .filter_map(|property| property.read::<GvkRequired>(0).ok())
+        .for_each(|gvk| required.add(gvk.group, gvk.kind, gvk.version));
+    for (crds, apis) in [(&csv.owned, &mut provided), (&csv.required, &mut required)] {
+        for (group, kind, version) in crds {
+            apis.add(group.clone(), kind.clone(), version.clone());
+        }
+    }
+    let packages = bundle.properties_of(property::PACKAGE_REQUIRED);
+    let mut dependencies: Vec<String> = packages
+        .filter_map(|property| property.read::<PackageRequired>(0).ok())
+        .map(|needed| {
+            format!("package {} {}", needed.package_name, needed.version_range).trim_end().to_owned()
+        })
+        .collect();
+    let raw = |property: &property::Property| property.value.as_ref().map(|json| json.as_str().to_owned());
+    dependencies.extend(
+        bundle.properties_of(property::CONSTRAINT).filter_map(raw).map(|json| format!("constraint {json}")),
+    );
+    let mut related: Vec<String> = bundle
+        .related_images
+        .iter()
+        .map(|related| related.image.clone())
+        .filter(|image| !image.is_empty() && *image != bundle.image)
+        .collect();
+    related.sort();
+    related.dedup();
+    let openshift = bundle.properties_of(property::MAX_OPENSHIFT_VERSION).find_map(raw).unwrap_or_default();
+    Detail {
+        name: bundle.name.clone(),
+        version: package.version,
+        release: package.release,
+        image: bundle.image.clone(),
+        install_modes: csv.install_modes,
+        provided: provided.0,
+        required: required.0,
+        dependencies,
+        min_kube_version: csv.min_kube_version,
+        max_open_shift_version: openshift.trim_matches('"').to_owned(),
+        related_images: related,
+    }
+}
+
+/// APIs with their versions together.
+#[derive(Default)]
+struct Apis(Vec<Api>);
+
+impl Apis {
+    fn add(&mut self, group: String, kind: String, version: String) {
+        let place = self.0.binary_search_by(|api| (&api.group, &api.kind).cmp(&(&group, &kind)));
+        match place {
+            Ok(at) if self.0[at].versions.contains(&version) => {}
+            Ok(at) => self.0[at].versions.push(version),
+            Err(at) => self.0.insert(at, Api { group, kind, versions: vec![version] }),
+        }
+    }
+}
+
+/// What a CSV says, wherever the catalog keeps it.
+#[derive(Default)]
+struct Csv {
+    install_modes: Vec<String>,
+    min_kube_version: String,
+    owned: Vec<(String, String, String)>,
+    required: Vec<(String, String, String)>,
+}
+
+fn csv(bundle: &Bundle) -> Csv {
+    let metadata = bundle
+        .properties_of(property::CSV_METADATA)
+        .find_map(|property| property.read::<CsvMetadata>(0).ok());
+    let Some(metadata) = metadata else { return inline_csv(bundle).unwrap_or_default() };
+    let crds = |crds: &[property::Crd]| {
+        let gvk = |crd: &property::Crd| (group(&crd.name), crd.kind.clone(), crd.version.clone());
+        crds.iter().map(gvk).collect()
+    };
+    let modes = metadata.install_modes.iter().filter(|mode| mode.supported);
+    Csv {
+        install_modes: modes.map(|mode| mode.kind.clone()).collect(),
+        owned: crds(&metadata.crd_descriptions.owned),
+        required: crds(&metadata.crd_descriptions.required),
+        min_kube_version: metadata.min_kube_version,
+    }
+}
+
+/// Older catalogs carry the manifests themselves.
+fn inline_csv(bundle: &Bundle) -> Option<Csv> {
+    let objects = bundle.properties_of(property::BUNDLE_OBJECT);
+    let objects = objects.filter_map(|property| property.read::<property::BundleObject>(0).ok());
+    let csv = objects
+        .filter_map(|object| {
+            let document =
+                olm_yaml::Documents::from_bytes(&object.data.0, olm_yaml::Limits::default()).next()?.ok()?;
+            serde_json::from_slice::<Value>(&document).ok()
+        })
+        .find(|object| object["kind"] == "ClusterServiceVersion")?;
+    let spec = &csv["spec"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let crds = |value: &Value| {
+        let gvk = |crd: &Value| (group(&text(&crd["name"])), text(&crd["kind"]), text(&crd["version"]));
+        list(value).iter().map(gvk).collect()
+    };
+    let modes = list(&spec["installModes"]);
+    Some(Csv {
+        install_modes: modes
+            .iter()
+            .filter(|mode| mode["supported"] == true)
+            .map(|mode| text(&mode["type"]))
+            .collect(),
+        min_kube_version: text(&spec["minKubeVersion"]),
+        owned: crds(&spec["customresourcedefinitions"]["owned"]),
+        required: crds(&spec["customresourcedefinitions"]["required"]),
+    })
+}
+
+/// `<plural>.<group>`
+fn group(crd: &str) -> String {
+    crd.split_once('.').map(|(_, group)| group.to_owned()).unwrap_or_default()
+}
+
+fn text(shown: &Shown, wide: bool) -> String {
+    let package = &shown.package;
+    let mut text = String::new();
+    let mut line = |name: &str, value: &str| {
+        if !value.is_empty() {
+            text.push_str(&format!("{:<16} {value}\n", format!("{name}:")));
+        }
+    };
+    line("Package", &package.name);
+    line("Name", &package.display_name);
+    line("Provider", &package.provider);
+    line("Catalog", &shown.catalog);
+    line("Default channel", &package.default_channel);
+    if let Some(why) = &package.deprecation {
+        line("Deprecated", &bad(why));
+    }
+    let more = shown.versions.len().saturating_sub(if wide { usize::MAX } else { SHOWN });
+    let mut versions = shown.versions[..shown.versions.len() - more].join(", ");
+    if more > 0 {
+        versions.push_str(&format!(" and {more} more"));
+    }
+    line("Versions", &versions);
+    if wide {
+        line("Description", shown.description.split_whitespace().collect::<Vec<_>>().join(" ").as_str());
+    }
+    text.push_str(&channels(package));
+    if let Some(bundle) = &shown.bundle {
+        text.push_str(&bundle_text(bundle, wide));
+    }
+    for finding in &shown.findings {
+        text.push_str(&format!("{} {finding}\n", bad("finding:")));
+    }
+    text
+}
+
+fn channels(package: &PackageSummary) -> String {
+    let mut table = Table::new(["CHANNEL", "HEAD", "VERSION", "ENTRIES", "DEPRECATED"]);
+    for channel in &package.channels {
+        let mut heads = channel.heads.iter();
+        let first = heads.next();
+        let deprecated = channel.deprecation.as_deref().unwrap_or_default();
+        table.row([
+            channel.name.clone(),
+            or_dash(first.map(|head| head.name.as_str()).unwrap_or_default()),
+            or_dash(first.map(|head| head.version.as_str()).unwrap_or_default()),
+            channel.entries.to_string(),
+            or_dash(deprecated),
+        ]);
+        // more than one head is a fault of the catalog
+        for head in heads {
+            table.row([String::new(), head.name.clone(), head.version.clone()]);
+        }
+    }
+    format!("\n{}", table.text(""))
+}
+
+fn bundle_text(bundle: &Detail, wide: bool) -> String {
+    let mut text = format!("\n{}\n", bold(&format!("Bundle {}", bundle.name)));
+    let mut line = |name: &str, value: &str| {
+        text.push_str(&format!("  {:<14} {}\n", format!("{name}:"), or_dash(value)));
+    };
+    line("Version", &bundle.version);
+    if let Some(release) = &bundle.release {
+        line("Release", release);
+    }
+    line("Image", &bundle.image);
+    line("Install modes", &bundle.install_modes.join(", "));
+    let apis = |apis: &[Api]| {
+        let named = |api: &Api| format!("{}.{} ({})", api.kind, api.group, api.versions.join(", "));
+        apis.iter().map(named).collect::<Vec<_>>().join("\n                 ")
+    };
+    line("Provides", &apis(&bundle.provided));
+    line("Requires", &apis(&bundle.required));
+    line("Depends on", &bundle.dependencies.join("\n                 "));
+    for (name, value) in
+        [("Kubernetes", &bundle.min_kube_version), ("OpenShift", &bundle.max_open_shift_version)]
+    {
+        if !value.is_empty() {
+            line(name, &format!("{} {value}", if name == "Kubernetes" { "at least" } else { "at most" }));
+        }
+    }
+    if wide {
+        line("Images", &bundle.related_images.join("\n                 "));
+    }
+    text
+}

@@ -1,0 +1,121 @@
+//! `versions`: the bundles of a package, highest version first.
+
+use clap::Args;
+use olm_client::resolution::CatalogFacts;
+use olm_core::Range;
+use olm_resolver::{PackageGraph, ReleaseField, parse_range};
+use serde::Serialize;
+
+use super::output::{Output, Table, or_dash};
+use crate::Answer;
+use crate::failure::{Failure, wait};
+use crate::sources::Sources;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  kubectl olm versions argocd-operator\n  \
+                  kubectl olm versions argocd-operator --version '>=0.9.0 <0.11.0' --channel alpha\n  \
+                  kubectl olm versions my-operator --dir ./catalog -o name\n\n\
+                  Exit codes: 0 there are some, 1 there is none, 2 bad input, 3 no answer.")]
+pub(crate) struct Arguments {
+    /// The package
+    package: String,
+    /// Only versions in this range, written as in spec.source.catalog.version
+    #[arg(long, value_name = "RANGE")]
+    version: Option<String>,
+    /// Only bundles in this channel; may be repeated
+    #[arg(long)]
+    channel: Vec<String>,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    sources: Sources,
+}
+
+/// One bundle. `-o json` prints a list of these.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    /// Name of the catalog.
+    catalog: String,
+    /// Version with release; absent where the catalog gives none that can be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    /// Name of the bundle.
+    bundle: String,
+    /// Channels that have it.
+    channels: Vec<String>,
+    /// Whether the bundle itself is deprecated.
+    deprecated: bool,
+    /// Its image.
+    image: String,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
+    let range = parse_range(arguments.version.as_deref().unwrap_or_default())
+        .map_err(|error| Failure::Usage(error.condition_message()))?;
+    let found = wait(arguments.sources.package(&arguments.package))?;
+    let listed: Vec<Row> = found
+        .iter()
+        .flat_map(|found| {
+            let graph = found.content.graph(ReleaseField::Counts);
+            rows(&found.catalog, &graph, range.as_ref(), &arguments.channel)
+        })
+        .collect();
+    let names = || listed.iter().map(|row| row.bundle.clone()).collect();
+    let several = found.len() > 1;
+    let text = arguments.output.print(&listed, names, |wide| table(&listed, several, wide));
+    if listed.is_empty() {
+        return Err(Failure::NotFound(format!(
+            "no version of {} matches; `kubectl olm versions {}` lists all",
+            arguments.package, arguments.package
+        )));
+    }
+    Ok(Answer { text, yes: true })
+}
+
+fn rows(facts: &CatalogFacts, graph: &PackageGraph, range: Option<&Range>, channels: &[String]) -> Vec<Row> {
+    let mut bundles: Vec<_> = graph.bundles().collect();
+    bundles.sort_by(|a, b| graph.version(*b).ok().cmp(&graph.version(*a).ok()));
+    let row = |bundle| {
+        let version = graph.version(bundle).ok();
+        if range.is_some_and(|range| version.is_none_or(|version| !range.contains(&version.version))) {
+            return None;
+        }
+        let places: Vec<String> =
+            graph.channels_of(bundle).map(|channel| graph.channel_name(channel).to_owned()).collect();
+        if !channels.is_empty() && !places.iter().any(|place| channels.contains(place)) {
+            return None;
+        }
+        Some(Row {
+            catalog: facts.name.to_string(),
+            version: version.map(ToString::to_string),
+            bundle: graph.bundle_name(bundle).to_owned(),
+            channels: places,
+            deprecated: graph.is_deprecated(bundle),
+            image: graph.image(bundle).to_owned(),
+        })
+    };
+    bundles.into_iter().filter_map(row).collect()
+}
+
+fn table(listed: &[Row], several: bool, wide: bool) -> String {
+    let mut heads = vec!["VERSION", "BUNDLE", "CHANNELS", "DEPRECATED"];
+    if several || wide {
+        heads.push("CATALOG");
+    }
+    if wide {
+        heads.push("IMAGE");
+    }
+    let mut table = Table::new(heads);
+    for row in listed {
+        table.row([
+            or_dash(row.version.as_deref().unwrap_or_default()),
+            row.bundle.clone(),
+            or_dash(&row.channels.join(",")),
+            (if row.deprecated { "yes" } else { "-" }).to_owned(),
+            row.catalog.clone(),
+            or_dash(&row.image),
+        ]);
+    }
+    table.text("")
+}

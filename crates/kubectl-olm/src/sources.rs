@@ -1,0 +1,294 @@
+//! Where catalogs are read from: the flags that all reading verbs share, and what they lead to.
+//!
+//! Without a flag the cluster of the kubeconfig is asked, through catalogd; `--image` and `--dir` need no cluster. What is
+//! read of an image or of catalogd is kept in the user's cache directory by digest.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use olm_client::image::{Access, Step};
+use olm_client::resolution::{CatalogFacts, Selector};
+use olm_client::{
+    CatalogImages, CatalogReader, ClusterAccess, Fetching, ImageError, PackageContent, PackageStore,
+    ReadError, package_store,
+};
+use olm_core::PackageName;
+use olm_oci::Store;
+use olm_runtime::error_text::chain;
+use olm_runtime::tls::{CaPool, TlsSettings};
+
+use crate::failure::{Failure, note};
+use crate::similar::similar;
+
+/// Which catalogs to read.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Sources {
+    /// Read a catalog image, named with its registry and a tag or digest, instead of the cluster's catalogs
+    #[arg(long, value_name = "REF", conflicts_with = "dir", help_heading = "Catalogs")]
+    image: Option<String>,
+    /// Read the file-based catalog in a directory instead of the cluster's catalogs
+    #[arg(long, value_name = "DIR", help_heading = "Catalogs")]
+    dir: Option<PathBuf>,
+    /// Read only this catalog of the cluster
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["image", "dir"], help_heading = "Catalogs")]
+    catalog: Option<String>,
+    #[command(flatten)]
+    pub(crate) cluster: Cluster,
+    #[command(flatten)]
+    registry: Registry,
+    #[command(flatten)]
+    cache: Cache,
+}
+
+/// Which cluster, and as whom: kubectl's flags.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Cluster")]
+pub(crate) struct Cluster {
+    /// A kubeconfig; else KUBECONFIG, ~/.kube/config or the pod's account
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// A context of the kubeconfig
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// A cluster of the kubeconfig
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<String>,
+    /// A user of the kubeconfig
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Act as this user
+    #[arg(long = "as", value_name = "USER")]
+    impersonate: Option<String>,
+    /// Act as a member of this group; may be repeated
+    #[arg(long = "as-group", value_name = "GROUP")]
+    impersonate_groups: Vec<String>,
+    /// Reach catalogd at this address instead of through the apiserver, such as https://127.0.0.1:8443
+    #[arg(long, value_name = "URL")]
+    catalogd_url: Option<String>,
+    /// A directory with CA certificates to trust for --catalogd-url
+    #[arg(long, value_name = "DIR")]
+    catalogd_cas_dir: Option<PathBuf>,
+}
+
+/// How registries are reached. Credentials, mirrors, proxies and certificates of the container tools are used anyway.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Registry")]
+pub(crate) struct Registry {
+    /// A docker or containers credentials file, instead of the usual places
+    #[arg(long, value_name = "FILE")]
+    authfile: Option<PathBuf>,
+    /// A file with CA certificates to trust
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+    /// A directory with CA certificates (*.crt) and client certificates (*.cert and *.key)
+    #[arg(long, value_name = "DIR")]
+    cert_dir: Option<PathBuf>,
+    /// Allow plain HTTP and certificates that nobody vouches for
+    #[arg(long)]
+    insecure: bool,
+}
+
+/// What is kept on disk.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Cache")]
+pub(crate) struct Cache {
+    /// Where content is kept [default: $XDG_CACHE_HOME/olm, else ~/.cache/olm]
+    #[arg(long, value_name = "DIR")]
+    cache_dir: Option<PathBuf>,
+}
+
+/// A package as one catalog has it.
+pub(crate) struct Found {
+    pub(crate) catalog: CatalogFacts,
+    pub(crate) content: PackageContent,
+}
+
+impl Registry {
+    pub(crate) fn access(&self) -> Access {
+        Access {
+            auth_file: self.authfile.clone(),
+            cert_dir: self.cert_dir.clone(),
+            ca_file: self.ca_file.clone(),
+            insecure: self.insecure,
+        }
+    }
+}
+
+impl Cache {
+    /// The directory, if the user has a home.
+    pub(crate) fn directory(&self) -> Option<PathBuf> {
+        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        self.cache_dir
+            .clone()
+            .or_else(|| set("XDG_CACHE_HOME").filter(|path| path.is_absolute()).map(|path| path.join("olm")))
+            .or_else(|| set("HOME").map(|home| home.join(".cache").join("olm")))
+    }
+}
+
+impl Cluster {
+    /// A client. Nothing is asked of the cluster yet.
+    pub(crate) async fn client(&self) -> Result<kube::Client, Failure> {
+        let access = ClusterAccess {
+            kubeconfig: self.kubeconfig.clone(),
+            context: self.context.clone(),
+            cluster: self.cluster.clone(),
+            user: self.user.clone(),
+            impersonate: self.impersonate.clone(),
+            impersonate_groups: self.impersonate_groups.clone(),
+        };
+        access.client().await.map_err(|error| {
+            Failure::Unreachable(format!(
+                "{error}; name a cluster with --kubeconfig or --context, or read a catalog without one: --image REF or --dir DIR"
+            ))
+        })
+    }
+}
+
+impl Sources {
+    /// The catalogs to read. Files that were passed over are told on standard error.
+    pub(crate) async fn open(&self) -> Result<CatalogReader, Failure> {
+        let reader = match (&self.image, &self.dir) {
+            (Some(reference), _) => self.pull(reference).await?,
+            (None, Some(directory)) => CatalogReader::directory(directory).await?,
+            (None, None) => {
+                let client = self.cluster.client().await?;
+                let reader = CatalogReader::cluster(client, self.fetching()?).await?;
+                match &self.catalog {
+                    Some(name) => reader.only(name)?,
+                    None => reader,
+                }
+            }
+        };
+        for warning in reader.warnings() {
+            note(&format!("passed over: {warning}"));
+        }
+        Ok(reader)
+    }
+
+    async fn pull(&self, reference: &str) -> Result<CatalogReader, Failure> {
+        let directory = self.cache.directory().ok_or_else(|| {
+            Failure::Usage("there is no home directory to keep the image in; give --cache-dir".to_owned())
+        })?;
+        let root = directory.join("catalogs");
+        let store = tokio::task::spawn_blocking(move || Store::open(&root)).await.map_err(ReadError::from)?;
+        let store = store.map_err(|error| Failure::Read {
+            path: directory.clone(),
+            source: std::io::Error::other(format!("{}; give another --cache-dir", chain(&error))),
+        })?;
+        let images = CatalogImages::new(self.registry.access().puller(), store);
+        Ok(CatalogReader::image(images.open(reference, tell).await.map_err(ReadError::from)?))
+    }
+
+    fn fetching(&self) -> Result<Fetching, Failure> {
+        let bad = |error: &(dyn std::error::Error + 'static)| Failure::Usage(chain(error));
+        let pool = CaPool::load(self.cluster.catalogd_cas_dir.as_deref()).map_err(|error| bad(&error))?;
+        let tls = pool.client_config(&TlsSettings::default()).map_err(|error| bad(&error))?;
+        let builder = reqwest::Client::builder().tls_backend_preconfigured(tls);
+        let direct = olm_client::catalogd::timeouts(builder).build().map_err(|error| bad(&error))?;
+        let store = self
+            .cache
+            .directory()
+            .map(|root| PackageStore::new(&root.join("packages"), package_store::DEFAULT_BYTES));
+        Ok(Fetching { address: self.cluster.catalogd_url.clone(), direct, store })
+    }
+
+    /// The package in every catalog that has it, the higher priority first. Catalogs that cannot be read are told on
+    /// standard error.
+    pub(crate) async fn package(&self, name: &str) -> Result<Vec<Found>, Failure> {
+        let package: PackageName =
+            name.parse().map_err(|_| Failure::Usage("a package needs a name".to_owned()))?;
+        let reader = self.open().await?;
+        let mut found = Vec::new();
+        let (mut asked, mut failed) = (0_usize, None);
+        for catalog in reader.select(&Selector::default()) {
+            asked += 1;
+            match reader.package(&catalog, &package).await {
+                Ok(content) if content.is_empty() => {}
+                Ok(content) => found.push(Found { catalog, content }),
+                Err(error) => failed = Some(told(error)),
+            }
+        }
+        if found.is_empty() {
+            return Err(match failed {
+                Some(failure) => failure,
+                None => missing(&reader, name, asked).await,
+            });
+        }
+        if let Some(failure) = failed {
+            note(&format!("left out: {failure}"));
+        }
+        found.sort_by_key(|found| std::cmp::Reverse(found.catalog.priority));
+        Ok(found)
+    }
+}
+
+/// Why a package is in no catalog, and what could be meant.
+pub(crate) async fn missing(reader: &CatalogReader, name: &str, asked: usize) -> Failure {
+    if asked == 0 {
+        let text = "there is no available ClusterCatalog; look at `kubectl get clustercatalogs`, or give --image or --dir";
+        return Failure::NotFound(text.to_owned());
+    }
+    let mut names = Vec::new();
+    for catalog in reader.select(&Selector::default()) {
+        // only a help: a catalog that does not answer has been told about
+        let briefs = reader.packages(&catalog).await.unwrap_or_default();
+        names.extend(briefs.into_iter().map(|brief| brief.name));
+    }
+    names.sort();
+    names.dedup();
+    let meant = similar(name, &names, 3);
+    let catalogs = if asked == 1 {
+        "the catalog does not hold".to_owned()
+    } else {
+        format!("none of {asked} catalogs holds")
+    };
+    let hint = if meant.is_empty() {
+        "see `kubectl olm search`".to_owned()
+    } else {
+        format!("did you mean {}?", meant.join(", "))
+    };
+    Failure::NotFound(format!("{catalogs} package {name:?}; {hint}"))
+}
+
+fn told(error: ReadError) -> Failure {
+    error.into()
+}
+
+impl From<ReadError> for Failure {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::NoCatalog { .. } => Self::NotFound(error.to_string()),
+            ReadError::Directory { path, source } => Self::Content { path, message: chain(&source) },
+            ReadError::Image(ImageError::Catalog(olm_client::image::CatalogImageError::NoLabel {
+                ..
+            })) => Self::Usage(error.to_string()),
+            ReadError::Image(ImageError::Catalog(olm_client::image::CatalogImageError::Image(
+                olm_oci::Error::ReferenceForm { .. } | olm_oci::Error::ReferenceSyntax { .. },
+            ))) => Self::Usage(format!("{}; write quay.io/example/catalog:tag", chain(&error))),
+            ReadError::List(why)
+                if why.contains("404") || why.contains("could not find the requested resource") =>
+            {
+                Self::Unreachable(format!(
+                    "this cluster has no ClusterCatalogs ({why}); install OLM, or give --image or --dir"
+                ))
+            }
+            ReadError::Catalog { .. } => Self::Unreachable(format!(
+                "{error}; whoever may `get services/proxy` reads catalogd through the apiserver, --catalogd-url names another way"
+            )),
+            ReadError::Access(_) | ReadError::List(_) | ReadError::Image(_) | ReadError::Task(_) => {
+                Self::Unreachable(chain(&error))
+            }
+        }
+    }
+}
+
+/// What is waited for.
+pub(crate) fn tell(step: Step) {
+    match step {
+        Step::Resolved { reference } => note(&format!("reading {reference}")),
+        Step::Reading { bytes, layers } => {
+            let plural = if layers == 1 { "" } else { "s" };
+            note(&format!("downloading {:.1} MB in {layers} layer{plural}", bytes as f64 / 1e6));
+        }
+    }
+}
