@@ -16,6 +16,7 @@ mod history;
 pub mod keys;
 mod object;
 mod pack;
+pub mod permissions;
 mod phase;
 pub mod probe;
 pub mod report;

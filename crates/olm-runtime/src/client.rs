@@ -84,6 +84,20 @@ pub async fn connect(kubeconfig: Option<&Path>, metrics: &Metrics) -> Result<Cli
     client(config(kubeconfig).await?, metrics)
 }
 
+/// The same connections with another identity: each request acts as `user` (impersonation), who must be allowed to do it.
+#[must_use]
+pub fn impersonating(client: &Client, user: &str) -> Client {
+    let (client, namespace) = (client.clone(), client.default_namespace().to_owned());
+    // a name that is no header value is no user either: the apiserver says so
+    let user = http::HeaderValue::from_str(user).unwrap_or(http::HeaderValue::from_static("invalid"));
+    let service = tower::service_fn(move |mut request: Request<Body>| {
+        let client = client.clone();
+        request.headers_mut().insert("impersonate-user", user.clone());
+        async move { client.send(request).await }
+    });
+    Client::new(service, namespace)
+}
+
 /// Counts requests by code, host and method, and gives up those that are not answered in time.
 #[derive(Clone, Debug)]
 struct Counting {

@@ -10,6 +10,8 @@ use olm_runtime::FeatureGates;
 use olm_runtime::args::{ArgsError, PullArgs, RunArgs};
 use olm_runtime::features::{Gate, Stage};
 
+use crate::accounts::Mode;
+
 /// Revisions instead of Helm releases; cannot be switched off.
 pub const BOXCUTTER: &str = "BoxcutterRuntime";
 /// Bundles without AllNamespaces.
@@ -70,6 +72,10 @@ pub struct ServeArgs {
     /// A directory with further CAs for the connection to catalogd
     #[arg(long, value_name = "DIR", default_value = "", hide_default_value = true)]
     catalogd_cas_dir: String,
+
+    /// What spec.serviceAccount of an extension means
+    #[arg(long, value_enum, value_name = "MODE", default_value_t)]
+    pub service_account_mode: Mode,
 
     /// A signature policy file, or insecureAcceptAnything
     #[arg(long, value_name = "FILE", default_value = olm_oci::ACCEPT_ANYTHING)]

@@ -2,13 +2,15 @@
 //!
 //! Two controllers in one process meet only in ClusterObjectSets: [`extension`] decides which revision is wanted and
 //! writes it, `objectset` rolls revisions out. [`catalogs`] reads what there is to choose from, [`bundles`] brings a
-//! chosen bundle here and renders it.
+//! chosen bundle here and renders it, [`accounts`] knows as whom objects are written.
 
+pub mod accounts;
 pub mod args;
 pub mod bundles;
 pub mod catalogs;
 pub mod credentials;
 pub mod extension;
+mod kinds;
 pub mod objectset;
 pub mod run;
 pub mod watch;

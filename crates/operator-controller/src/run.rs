@@ -17,6 +17,7 @@ use olm_runtime::pull_secrets::Place;
 use olm_runtime::tls::{self, CaPool, ServingPair, TlsSettings};
 use olm_runtime::{FeatureGates, Shutdown, client, listen, serve, shutdown};
 
+use crate::accounts::{Accounts, Rights};
 use crate::args::{CERT_MANAGER, DEPLOYMENT_CONFIG, RELEASE, SERVICE_CA, SINGLE_OWN, ServeArgs};
 use crate::bundles::{Bundles, Issuers};
 use crate::catalogs::PackageCache;
@@ -140,6 +141,7 @@ async fn controllers(
     let settings =
         Settings { system_namespace: system_namespace.clone(), separate_release: gates.enabled(RELEASE) };
 
+    let mode = args.service_account_mode;
     let extension_meter = metrics.controller(extension::NAME, u32::from(extension::WORKERS));
     let revision_meter = metrics.controller(objectset::NAME, u32::from(objectset::WORKERS));
 
@@ -147,7 +149,10 @@ async fn controllers(
         let extensions = watch::all(&client);
         let revisions = watch::all(&client);
         let catalogs = watch::all(&client);
+        let (rights, lookups) = Rights::new(client.clone());
+        let accounts = Arc::new(Accounts::new(client.clone(), mode, extensions.store.clone(), rights));
         let shell = Arc::new(Shell {
+            accounts: Arc::clone(&accounts),
             writer: Writer::new(client.clone(), &system_namespace),
             bundles: Bundles::new(client.clone(), fetcher, secrets, bundle_gates, issuers),
             extensions: extensions.store,
@@ -164,8 +169,10 @@ async fn controllers(
             extensions: extensions.changes,
             revisions: revisions.changes,
             catalogs: catalogs.changes,
+            rights: lookups,
         };
         let mut context = objectset::Context::new(client.clone(), system_namespace);
+        context.identities = Arc::new(accounts);
         context.meter = Some(revision_meter);
         context.events = Some(Events::new(client, objectset::NAME, Some(leader::identity())));
         tokio::join!(

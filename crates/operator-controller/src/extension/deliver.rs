@@ -50,7 +50,7 @@ pub async fn deliver(
     let inputs = fingerprint(wish, bundle, &shell.bundles.options_text(), crate::VERSION);
     let newest = revisions.iter().max_by_key(|set| set.spec.revision);
     if let Some(newest) = newest
-        && holds(shell, newest, bundle, &inputs).await?
+        && holds(shell, wish, newest, bundle, &inputs).await?
     {
         return settle(shell, wish, newest, &inputs).await;
     }
@@ -63,6 +63,7 @@ pub async fn deliver(
     let mut warnings = content.warnings;
     warnings
         .extend(preflight::check(&shell.client, &content.objects, wish.enforcement).await.map_err(about)?);
+    shell.accounts.check(wish, &content.objects).await.map_err(about)?;
     let desired = Desired::new(wish, bundle, content.properties.as_deref(), content.objects)
         .map_err(refused)
         .map_err(about)?;
@@ -115,9 +116,10 @@ async fn refuse_helm(shell: &Shell, wish: &Wish) -> Result<(), Failure> {
 }
 
 /// Whether the newest revision was made from the same bundle and the same inputs: this process remembers, or the
-/// revision's Secrets say so.
+/// revision's Secrets say so. Another account than the remembered one is checked first.
 async fn holds(
     shell: &Shell,
+    wish: &Wish,
     newest: &ClusterObjectSet,
     bundle: &BundleFacts,
     inputs: &str,
@@ -126,7 +128,7 @@ async fn holds(
         return Ok(false);
     }
     if let Some(verified) = shell.verified(newest) {
-        return Ok(verified.inputs == inputs);
+        return Ok(verified.inputs == inputs && verified.account == wish.service_account);
     }
     let found = shell.writer.own_secrets(newest).await.map_err(written)?;
     Ok(found.as_deref() == Some(inputs))

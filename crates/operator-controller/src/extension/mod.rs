@@ -44,6 +44,8 @@ pub struct Feeds {
     pub revisions: BoxStream<'static, DeserializeGuard<ClusterObjectSet>>,
     /// Catalogs: new content, priorities, labels and availability may change every choice.
     pub catalogs: BoxStream<'static, DeserializeGuard<ClusterCatalog>>,
+    /// Names of extensions whose account lacked rights, when rights change.
+    pub rights: BoxStream<'static, String>,
 }
 
 /// Runs until `stop` resolves; running passes are finished first.
@@ -160,7 +162,9 @@ fn wakes(
         futures::stream::iter(all)
     });
 
-    futures::stream::select_all([own.boxed(), revisions.boxed(), catalogs.boxed()]).map(Ok)
+    let rights = feeds.rights.map(|name| ObjectRef::new(&name));
+
+    futures::stream::select_all([own.boxed(), revisions.boxed(), catalogs.boxed(), rights.boxed()]).map(Ok)
 }
 
 fn requested(catalog: &ClusterCatalog) -> Option<String> {

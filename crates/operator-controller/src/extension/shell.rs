@@ -12,6 +12,7 @@ use olm_runtime::backoff::Backoff;
 use olm_runtime::metrics::ControllerMeter;
 
 use super::writer::Writer;
+use crate::accounts::Accounts;
 use crate::bundles::Bundles;
 use crate::catalogs::PackageCache;
 
@@ -40,6 +41,8 @@ pub struct Shell {
     pub packages: PackageCache,
     /// Content of bundles.
     pub bundles: Bundles,
+    /// As whom objects are written.
+    pub accounts: Arc<Accounts>,
     /// Writes revisions.
     pub writer: Writer,
     /// Counts passes and how they end.
@@ -59,6 +62,8 @@ pub struct Verified {
     pub inputs: String,
     /// Its bundle.
     pub bundle: BundleFacts,
+    /// The account whose rights were checked.
+    pub account: Option<String>,
 }
 
 impl Shell {
@@ -84,7 +89,12 @@ impl Shell {
 
     /// Notes that the revision holds what is wanted.
     pub fn remember(&self, wish: &Wish, set: &ClusterObjectSet, bundle: &BundleFacts, inputs: String) {
-        let verified = Verified { revision_uid: set.metadata.uid.clone(), inputs, bundle: bundle.clone() };
+        let verified = Verified {
+            revision_uid: set.metadata.uid.clone(),
+            inputs,
+            bundle: bundle.clone(),
+            account: wish.service_account.clone(),
+        };
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).insert(wish.uid.clone(), verified);
     }
 
@@ -97,7 +107,8 @@ impl Shell {
     }
 
     /// Drops what is remembered about an extension that is gone.
-    pub fn forget(&self, uid: &str) {
+    pub fn forget(&self, name: &str, uid: &str) {
+        self.accounts.forget(name);
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
         self.backoff.forget(&uid.to_owned());
     }

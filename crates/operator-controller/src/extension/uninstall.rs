@@ -48,7 +48,7 @@ pub async fn uninstall(
         return Ok(Action::requeue(CHECK));
     }
     if let Some(uid) = extension.uid() {
-        shell.forget(&uid);
+        shell.forget(&extension.name_any(), &uid);
     }
     let rest: Vec<String> = present.iter().filter(|found| !ours.contains(&found.as_str())).cloned().collect();
     patch_finalizers(extension, &rest, shell).await?;

@@ -18,7 +18,7 @@ const FINDINGS: [&str; 11] = [
 ];
 
 /// The message of an error, for people: the apiserver's own words where there are any, else the chain of causes.
-pub(super) fn text(error: &kube::Error) -> String {
+pub(crate) fn text(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error {
         return if status.message.is_empty() { status.reason.clone() } else { status.message.clone() };
     }

@@ -16,7 +16,6 @@ mod convert;
 mod errors;
 mod extensions;
 mod identity;
-mod kinds;
 mod live;
 mod memory;
 mod reconcile;
@@ -51,6 +50,7 @@ use memory::{Known, Memories, Memory};
 use secrets::Secrets;
 use world::{Wake, World};
 
+pub(crate) use errors::text as error_text;
 pub use identity::{ControllerIdentity, Identities, Purpose};
 
 /// Field manager of what is written to revisions themselves (finalizer, lifecycle, status).

@@ -17,8 +17,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tracing::{debug, warn};
 
-use super::kinds::{Kind, KindError, Kinds};
 use super::live::{Live, Place, plain};
+use crate::kinds::{Kind, KindError, Kinds};
 
 /// How long a first listing may take before the pass gives up (and tries again later).
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -2,6 +2,7 @@
 //!
 //! kwok makes pods Running, so a Deployment becomes Available unless no node fits it; no container runs.
 
+mod accounts;
 mod quiet;
 mod refusals;
 mod superseding;

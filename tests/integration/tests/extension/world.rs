@@ -112,6 +112,11 @@ impl World {
 
     /// Creates the extension, or replaces its catalog part. `catalog` is merged over the package's name and selector.
     pub(crate) async fn want(&self, catalog: Value) -> Result<()> {
+        self.want_with(json!({}), catalog).await
+    }
+
+    /// As [`World::want`], with further members of `spec`.
+    pub(crate) async fn want_with(&self, spec: Value, catalog: Value) -> Result<()> {
         let mut wanted = json!({
             "packageName": self.name,
             "selector": {"matchLabels": {"test": self.name}},
@@ -119,11 +124,14 @@ impl World {
         if let (Some(wanted), Value::Object(catalog)) = (wanted.as_object_mut(), catalog) {
             wanted.extend(catalog);
         }
-        let extension = json!({
+        let mut extension = json!({
             "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
             "metadata": {"name": self.name},
             "spec": {"namespace": self.name, "source": {"sourceType": "Catalog", "catalog": wanted}},
         });
+        if let (Some(whole), Value::Object(spec)) = (extension["spec"].as_object_mut(), spec) {
+            whole.extend(spec);
+        }
         let params = PatchParams::apply("test").force();
         self.extensions.patch(&self.name, &params, &Patch::Apply(&extension)).await?;
         Ok(())

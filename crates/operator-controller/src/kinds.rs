@@ -11,16 +11,16 @@ use tokio::sync::Mutex;
 
 /// A served kind.
 #[derive(Debug, Clone)]
-pub(super) struct Kind {
+pub(crate) struct Kind {
     /// Group, version, kind and plural.
-    pub(super) resource: ApiResource,
+    pub(crate) resource: ApiResource,
     /// Lives in namespaces.
-    pub(super) namespaced: bool,
+    pub(crate) namespaced: bool,
 }
 
 /// Why a kind is not known.
 #[derive(Debug, Clone, thiserror::Error)]
-pub(super) enum KindError {
+pub(crate) enum KindError {
     /// The cluster does not serve it.
     #[error("no matches for kind {kind:?} in version {api_version:?}")]
     NoMatch {
@@ -37,18 +37,18 @@ pub(super) enum KindError {
 type Served = Arc<HashMap<String, Kind>>;
 
 /// The kinds that the cluster serves, as far as they were asked for.
-pub(super) struct Kinds {
+pub(crate) struct Kinds {
     client: Client,
     versions: Mutex<HashMap<String, Served>>,
 }
 
 impl Kinds {
-    pub(super) fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Client) -> Self {
         Self { client, versions: Mutex::new(HashMap::new()) }
     }
 
     /// Looks a kind up.
-    pub(super) async fn find(&self, gvk: &GroupVersionKind) -> Result<Kind, KindError> {
+    pub(crate) async fn find(&self, gvk: &GroupVersionKind) -> Result<Kind, KindError> {
         let api_version = gvk.api_version();
         let mut versions = self.versions.lock().await;
         if let Some(kind) = versions.get(&api_version).and_then(|served| served.get(&gvk.kind)) {
@@ -66,7 +66,7 @@ impl Kinds {
                 versions.remove(&api_version);
                 return Err(no_match());
             }
-            Err(error) => return Err(KindError::Unreachable(super::errors::text(&error))),
+            Err(error) => return Err(KindError::Unreachable(crate::objectset::error_text(&error))),
         };
         let served: HashMap<String, Kind> = list
             .resources
@@ -89,7 +89,7 @@ impl Kinds {
     }
 
     /// Forgets what was known of a group and version, because a request for one of its kinds was answered 404.
-    pub(super) async fn forget(&self, gvk: &GroupVersionKind) {
+    pub(crate) async fn forget(&self, gvk: &GroupVersionKind) {
         self.versions.lock().await.remove(&gvk.api_version());
     }
 }

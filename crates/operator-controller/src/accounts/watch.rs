@@ -1,0 +1,116 @@
+//! Wakes extensions whose account lacked rights as soon as accounts, roles or bindings change.
+//!
+//! The watches (metadata only) run only while an extension waits, because on most clusters none ever does.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::{BoxStream, SelectAll};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use kube::core::PartialObjectMeta;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+
+use super::lock;
+
+/// Changes within this time are one wake-up: roles and bindings are mostly applied together.
+const TOGETHER: Duration = Duration::from_millis(300);
+
+/// Who waits for rights. Cheap to clone.
+#[derive(Clone)]
+pub struct Rights {
+    client: Client,
+    waiting: Arc<Mutex<Waiting>>,
+    wake: mpsc::Sender<String>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    extensions: BTreeSet<String>,
+    watching: bool,
+}
+
+impl Rights {
+    /// Nobody waits yet. The stream gives the names of extensions to look at.
+    #[must_use]
+    pub fn new(client: Client) -> (Self, BoxStream<'static, String>) {
+        let (wake, mut woken) = mpsc::channel(64);
+        let names = futures::stream::poll_fn(move |context| woken.poll_recv(context)).boxed();
+        (Self { client, waiting: Arc::default(), wake }, names)
+    }
+
+    /// The extension is woken by every change of rights until it has [`settled`](Self::settled).
+    pub(super) fn wait(&self, extension: &str) {
+        let mut waiting = lock(&self.waiting);
+        waiting.extensions.insert(extension.to_owned());
+        if !waiting.watching {
+            waiting.watching = true;
+            tokio::spawn(self.clone().follow());
+        }
+    }
+
+    /// The extension waits no more.
+    pub fn settled(&self, extension: &str) {
+        lock(&self.waiting).extensions.remove(extension);
+    }
+
+    /// Watches until nobody waits.
+    async fn follow(self) {
+        let mut changes = SelectAll::new();
+        changes.push(of::<ServiceAccount>(&self.client));
+        changes.push(of::<ClusterRole>(&self.client));
+        changes.push(of::<ClusterRoleBinding>(&self.client));
+        changes.push(of::<Role>(&self.client));
+        changes.push(of::<RoleBinding>(&self.client));
+        let mut listed = 0;
+        while let Some(change) = changes.next().await {
+            // what happened before the listings were complete is looked at once
+            listed += usize::from(change == Change::Listed);
+            if change == Change::Listed && listed < changes.len() {
+                continue;
+            }
+            tokio::time::sleep(TOGETHER).await;
+            while let Some(Some(_)) = futures::FutureExt::now_or_never(changes.next()) {}
+            let names = {
+                let mut waiting = lock(&self.waiting);
+                waiting.watching = !waiting.extensions.is_empty();
+                waiting.extensions.clone()
+            };
+            if names.is_empty() {
+                return;
+            }
+            for name in names {
+                if self.wake.send(name).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Listed,
+    Happened,
+}
+
+fn of<K>(client: &Client) -> BoxStream<'static, Change>
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let api: Api<PartialObjectMeta<K>> = Api::all(client.clone());
+    let events = watcher(api, watcher::Config::default()).default_backoff();
+    let changes = events.filter_map(|event| async move {
+        match event {
+            Ok(watcher::Event::InitDone) => Some(Change::Listed),
+            Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_)) => Some(Change::Happened),
+            Ok(watcher::Event::Init | watcher::Event::InitApply(_)) | Err(_) => None,
+        }
+    });
+    changes.boxed()
+}
