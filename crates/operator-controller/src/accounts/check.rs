@@ -14,9 +14,8 @@ use olm_core::{Object, ObjectKey};
 use olm_rollout::permissions::{Granted, Needs, Right, Roles, Scope, Served, missing, needed, referenced};
 
 use super::{Account, Accounts, Impersonating, Mode, granted};
-use crate::extension::attempt::{Class, Failure};
-use crate::extension::validate::Wish;
 use crate::kinds::KindError;
+use olm_client::resolution::{Class, Failure, Wish};
 
 /// Rights about which the apiserver is asked, at most, before they count as missing.
 const ASKED: usize = 64;
