@@ -5,6 +5,7 @@
 //! Exit codes: 0 yes or fine, 1 no or findings, 2 bad input.
 
 mod cmd;
+mod draw;
 mod failure;
 mod similar;
 mod sources;
@@ -14,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::cmd::{bundle, catalog, completion, crd, search, semver, show, simulate, versions};
+use crate::cmd::{bundle, catalog, completion, crd, graph, search, semver, show, simulate, versions};
 use crate::failure::Failure;
 
 /// Ask, explain and check what OLM does.
@@ -47,6 +48,8 @@ enum Verb {
     /// Compare CustomResourceDefinitions
     #[command(subcommand)]
     Crd(crd::Verb),
+    /// Draw the upgrade graph of a package
+    Graph(graph::Arguments),
     /// Try versions against ranges
     #[command(subcommand)]
     Semver(semver::Verb),
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Verb::Catalog(verb) => catalog::run(verb),
         Verb::Bundle(verb) => bundle::run(verb),
         Verb::Crd(verb) => crd::run(verb),
+        Verb::Graph(arguments) => graph::run(arguments),
         Verb::Semver(verb) => semver::run(verb, std::io::stdin().lock()),
         Verb::Simulate(arguments) => simulate::run(arguments),
         Verb::Completion(arguments) => Ok(completion::run(arguments)),

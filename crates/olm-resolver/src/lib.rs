@@ -25,7 +25,7 @@ pub use graph::{
 };
 pub use paths::{
     ClassicError, ClassicRequest, ClassicStep, End, Hop, NotOffered, Path, PathQuery, RuleSet, Target,
-    classic_step, path, paths,
+    classic_step, path, paths, reachable,
 };
 pub use report::{
     Candidate, CandidateView, CatalogOutcome, CatalogReport, CatalogView, NearMiss, Report, ReportView, Step,

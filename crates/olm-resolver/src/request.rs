@@ -6,7 +6,7 @@ use std::sync::Arc;
 use olm_core::{BundleName, CatalogName, ChannelName, PackageName, Range, VersionRelease, go_quote};
 
 use crate::error::ResolveError;
-use crate::graph::PackageGraph;
+use crate::graph::{BundleIndex, PackageGraph};
 
 /// Who says which bundle may follow the installed one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,6 +41,29 @@ impl Installed {
         let version = VersionRelease::parse(version, release).map_err(|why| refuse(why.to_string()))?;
         let name = name.parse().map_err(|_| refuse("bundle name is empty".to_owned()))?;
         Ok(Self { name, version })
+    }
+}
+
+impl Installed {
+    /// What a person means who names an installed bundle of a package: the name of a bundle, or a version. A version
+    /// that the package has belongs to the best bundle with it, any other to `<package>.v<version>`. `None` when the
+    /// text is neither.
+    pub fn find(graph: &PackageGraph, text: &str) -> Option<Self> {
+        let known = |bundle: BundleIndex| {
+            let version = graph.version(bundle).ok()?.clone();
+            Some(Self { name: graph.bundle_name(bundle).parse().ok()?, version })
+        };
+        if let Some(found) = graph.find_bundle(text).and_then(known) {
+            return Some(found);
+        }
+        let wanted = VersionRelease::parse(text, None).ok()?;
+        let same = |bundle: &&BundleIndex| {
+            graph.version(**bundle).is_ok_and(|found| {
+                *found == wanted || (wanted.release.is_none() && found.version == wanted.version)
+            })
+        };
+        let found = graph.preference().iter().find(same).copied().and_then(known);
+        found.or_else(|| Self::parse(&format!("{}.v{text}", graph.package()), text, None).ok())
     }
 }
 

@@ -4,6 +4,7 @@ pub(crate) mod bundle;
 pub(crate) mod catalog;
 pub(crate) mod completion;
 pub(crate) mod crd;
+pub(crate) mod graph;
 pub(crate) mod output;
 pub(crate) mod search;
 pub(crate) mod semver;

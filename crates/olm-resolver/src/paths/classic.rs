@@ -3,11 +3,12 @@
 //! Rule: update graph §2. One package of one catalog, without dependencies and without other subscriptions; these
 //! belong to a whole namespace. Entries without a bundle do not exist for Classic.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use olm_core::go_quote;
 
-use crate::graph::{BundleIndex, ChannelIndex, Edge, Entry, Origin, PackageGraph};
+use crate::graph::{BundleIndex, ChannelIndex, Edge, Entry, NameId, Origin, PackageGraph};
 use crate::request::Installed;
 
 /// A Subscription, as far as one package is concerned.
@@ -225,41 +226,50 @@ fn ordered<'a>(graph: &'a PackageGraph, request: &ClassicRequest) -> Result<Vec<
 fn chain<'a>(graph: &PackageGraph, list: &[Item<'a>]) -> Result<Vec<Item<'a>>, ClassicError> {
     let Some(&(channel, _, _)) = list.first() else { return Ok(Vec::new()) };
     let (channel, package) = (graph.channel_name(channel).to_owned(), graph.package().to_owned());
-    let skipped = |entry: &Entry| list.iter().any(|(_, other, _)| other.skips.contains(&entry.name));
-    let replaced = |entry: &Entry| list.iter().any(|(_, other, _)| other.replaces == Some(entry.name));
-    let heads: Vec<&Item<'a>> =
-        list.iter().filter(|(_, entry, _)| !skipped(entry) && !replaced(entry)).collect();
-    let mut chains: Vec<Vec<Item<'a>>> = Vec::with_capacity(heads.len());
-    for &head in &heads {
-        let mut walked = vec![*head];
-        let mut at = head.1;
-        while let Some(next) =
-            at.replaces.and_then(|name| list.iter().find(|(_, entry, _)| entry.name == name))
-        {
-            if walked.iter().any(|(_, entry, _)| entry.name == next.1.name) {
+    let all_skipped: BTreeSet<NameId> =
+        list.iter().flat_map(|(_, other, _)| other.skips.iter().copied()).collect();
+    let all_replaced: BTreeSet<NameId> = list.iter().filter_map(|(_, other, _)| other.replaces).collect();
+    let mut by_name: BTreeMap<NameId, Item<'a>> = BTreeMap::new();
+    for &item in list {
+        by_name.entry(item.1.name).or_insert(item);
+    }
+    let skipped = |entry: &Entry| all_skipped.contains(&entry.name);
+    let heads = list.iter().filter(|(_, entry, _)| !skipped(entry) && !all_replaced.contains(&entry.name));
+    // the tail below each entry seen, so that chains that run together are walked once
+    let mut tails: BTreeMap<NameId, NameId> = BTreeMap::new();
+    let mut chains: Vec<(NameId, NameId)> = Vec::new();
+    let mut first_chain: Vec<Item<'a>> = Vec::new();
+    for &head in heads {
+        let mut walked = vec![head];
+        let mut seen = BTreeSet::from([head.1.name]);
+        let mut tail = head.1.name;
+        while let Some(&next) = walked.last().and_then(|item| by_name.get(&item.1.replaces?)) {
+            if let Some(&known) = tails.get(&next.1.name) {
+                tail = known;
+                break;
+            }
+            if !seen.insert(next.1.name) {
                 let head = graph.name(head.1.name).to_owned();
                 return Err(ClassicError::Cycle { head, channel, package });
             }
-            walked.push(*next);
-            at = next.1;
+            tail = next.1.name;
+            walked.push(next);
         }
-        chains.push(walked);
+        tails.extend(seen.into_iter().map(|name| (name, tail)));
+        chains.push((head.1.name, tail));
+        if chains.len() == 1 {
+            first_chain = walked;
+        }
     }
     match chains.len() {
         0 => Err(ClassicError::NoHead { channel, package }),
-        1 => Ok(chains.concat().into_iter().filter(|(_, entry, _)| !skipped(entry)).collect()),
+        1 => Ok(first_chain.into_iter().filter(|(_, entry, _)| !skipped(entry)).collect()),
         _ => {
-            let name = |item: Option<&Item<'a>>| {
-                item.map(|item| graph.name(item.1.name)).unwrap_or_default().to_owned()
+            let text = |&(head, tail): &(NameId, NameId)| match head == tail {
+                true => graph.name(head).to_owned(),
+                false => format!("{}...{}", graph.name(head), graph.name(tail)),
             };
-            let chains = chains
-                .iter()
-                .map(|chain| match chain.len() {
-                    1 => name(chain.first()),
-                    _ => format!("{}...{}", name(chain.first()), name(chain.last())),
-                })
-                .collect();
-            Err(ClassicError::Heads { channel, package, chains })
+            Err(ClassicError::Heads { channel, package, chains: chains.iter().map(text).collect() })
         }
     }
 }

@@ -7,5 +7,6 @@ mod shortest;
 mod walk;
 
 pub use classic::{ClassicError, ClassicRequest, ClassicStep, classic_step};
+pub use shortest::reachable;
 pub(crate) use shortest::shortest;
 pub use walk::{End, Hop, NotOffered, Path, PathQuery, RuleSet, Target, path, paths};

@@ -1,4 +1,4 @@
-//! The shortest way by edges, for hints and for `--to`.
+//! The shortest way by edges, for hints and for `--to`, and everything that some way leads to.
 
 use std::collections::VecDeque;
 
@@ -7,51 +7,111 @@ use crate::request::Installed;
 use crate::resolve::edge_holds;
 
 /// The shortest way by edges of the channels asked for; of several equally short ones, the one over the best bundles.
-///
-/// Breadth first from the installed bundle; every bundle is entered once, so the cost is bundles times entries.
 pub(crate) fn shortest(
     graph: &PackageGraph,
     installed: &Installed,
     target: BundleIndex,
     asked: &dyn Fn(ChannelIndex) -> bool,
 ) -> Option<Vec<(BundleIndex, Edge)>> {
-    let mut reached: Vec<Option<(Option<BundleIndex>, Edge)>> = vec![None; graph.bundles().len()];
-    let mut waiting: VecDeque<Option<BundleIndex>> = VecDeque::from([None]);
-    while let Some(from) = waiting.pop_front() {
-        let (name, version) = match from {
-            None => (graph.name_id(installed.name.as_str()), &installed.version),
-            Some(bundle) => match graph.version(bundle) {
-                Ok(version) => (Some(graph.bundle(bundle).name), version),
-                Err(_) => continue,
-            },
-        };
-        let leaving = Leaving::new(graph, name, &version.version, asked);
-        for &bundle in graph.preference() {
-            let Ok(candidate) = graph.version(bundle) else { continue };
-            if reached[bundle.0 as usize].is_some() || candidate == version {
-                continue;
-            }
-            let edge =
-                leaving.edge_to(bundle, asked).filter(|&edge| edge_holds(edge, Some(candidate), version));
-            let Some(edge) = edge else { continue };
-            reached[bundle.0 as usize] = Some((from, edge));
-            if bundle == target {
-                return Some(unwind(&reached, bundle));
-            }
-            waiting.push_back(Some(bundle));
-        }
-    }
-    None
+    let mut search = Search::new(graph, installed, asked);
+    search.find(|&bundle| bundle == target)?;
+    Some(search.unwind(target))
 }
 
-fn unwind(reached: &[Option<(Option<BundleIndex>, Edge)>], target: BundleIndex) -> Vec<(BundleIndex, Edge)> {
-    let mut path = Vec::new();
-    let mut next = Some(target);
-    while let Some(bundle) = next {
-        let Some((from, edge)) = reached[bundle.0 as usize] else { break };
-        path.push((bundle, edge));
-        next = from;
+/// Every bundle that some way by edges of the channels asked for leads to, in the order in which they are found, with
+/// the number of hops of its shortest way. What is installed is not among them.
+///
+/// A person gets there by setting `version` before each hop; nothing says that the resolver goes there by itself.
+pub fn reachable(
+    graph: &PackageGraph,
+    installed: &Installed,
+    asked: impl Fn(ChannelIndex) -> bool,
+) -> Vec<(BundleIndex, usize)> {
+    let mut search = Search::new(graph, installed, &asked);
+    let found: Vec<BundleIndex> = search.by_ref().collect();
+    let mut hops = vec![0; graph.bundles().len()];
+    found
+        .into_iter()
+        .filter_map(|bundle| {
+            // a bundle is found after the one that it is found from
+            let (from, _) = search.reached[bundle.0 as usize]?;
+            let count = from.map_or(0, |from| hops[from.0 as usize]) + 1;
+            hops[bundle.0 as usize] = count;
+            (graph.bundle_name(bundle) != installed.name.as_str()).then_some((bundle, count))
+        })
+        .collect()
+}
+
+/// Breadth first from the installed bundle; every bundle is entered once, so the cost is bundles times entries.
+struct Search<'a> {
+    graph: &'a PackageGraph,
+    installed: &'a Installed,
+    asked: &'a dyn Fn(ChannelIndex) -> bool,
+    /// How each bundle was found: from where (`None`: from what is installed) and by which edge.
+    reached: Vec<Option<(Option<BundleIndex>, Edge)>>,
+    /// Where to look next; `None` is what is installed.
+    waiting: VecDeque<Option<BundleIndex>>,
+    /// Found, but not given out yet.
+    fresh: VecDeque<BundleIndex>,
+}
+
+impl<'a> Search<'a> {
+    fn new(
+        graph: &'a PackageGraph,
+        installed: &'a Installed,
+        asked: &'a dyn Fn(ChannelIndex) -> bool,
+    ) -> Self {
+        let reached = vec![None; graph.bundles().len()];
+        Self { graph, installed, asked, reached, waiting: VecDeque::from([None]), fresh: VecDeque::new() }
     }
-    path.reverse();
-    path
+
+    /// Enters all bundles that follow one.
+    fn expand(&mut self, from: Option<BundleIndex>) {
+        let graph = self.graph;
+        let (name, version) = match from {
+            None => (graph.name_id(self.installed.name.as_str()), &self.installed.version),
+            Some(bundle) => match graph.version(bundle) {
+                Ok(version) => (Some(graph.bundle(bundle).name), version),
+                Err(_) => return,
+            },
+        };
+        let leaving = Leaving::new(graph, name, &version.version, self.asked);
+        for &bundle in graph.preference() {
+            let Ok(candidate) = graph.version(bundle) else { continue };
+            if self.reached[bundle.0 as usize].is_some() || candidate == version {
+                continue;
+            }
+            let edge = leaving
+                .edge_to(bundle, self.asked)
+                .filter(|&edge| edge_holds(edge, Some(candidate), version));
+            let Some(edge) = edge else { continue };
+            self.reached[bundle.0 as usize] = Some((from, edge));
+            self.waiting.push_back(Some(bundle));
+            self.fresh.push_back(bundle);
+        }
+    }
+
+    fn unwind(&self, target: BundleIndex) -> Vec<(BundleIndex, Edge)> {
+        let mut path = Vec::new();
+        let mut next = Some(target);
+        while let Some(bundle) = next {
+            let Some((from, edge)) = self.reached[bundle.0 as usize] else { break };
+            path.push((bundle, edge));
+            next = from;
+        }
+        path.reverse();
+        path
+    }
+}
+
+impl Iterator for Search<'_> {
+    type Item = BundleIndex;
+
+    fn next(&mut self) -> Option<BundleIndex> {
+        while self.fresh.is_empty() {
+            let from = self.waiting.pop_front()?;
+            self.expand(from);
+        }
+        self.fresh.pop_front()
+    }
 }

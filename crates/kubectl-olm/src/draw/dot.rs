@@ -1,0 +1,84 @@
+//! The graph for Graphviz: `dot -Tsvg`. Every foreign text stands in a quoted string.
+
+use std::fmt::Write as _;
+
+use super::links::{From, Kind, Links, lines};
+use super::plain;
+use super::scene::{Presence, Reach, Scene};
+
+/// Most edges; `dot` takes minutes for more.
+const MAX_EDGES: usize = 5_000;
+
+/// The graph in the DOT language.
+pub(crate) fn dot(scene: &Scene) -> String {
+    let links = Links::new(scene, MAX_EDGES);
+    let mut text = String::new();
+    let title = format!("{}: {}", scene.package, scene.summary());
+    let mut line = |line: std::fmt::Arguments<'_>| {
+        // writing to a String does not fail
+        let _ = writeln!(text, "{line}");
+    };
+    line(format_args!("digraph {} {{", quoted(&[&scene.package])));
+    line(format_args!("  graph [rankdir=BT, labelloc=t, fontname=Helvetica, label={}];", quoted(&[&title])));
+    line(format_args!(
+        "  node [shape=box, style=\"rounded,filled\", fillcolor=white, fontname=Helvetica, fontsize=11];"
+    ));
+    line(format_args!("  edge [fontname=Helvetica, fontsize=9];"));
+    for at in 0..scene.nodes.len() {
+        let label = lines(scene, at);
+        let label: Vec<&str> = label.iter().map(String::as_str).collect();
+        line(format_args!("  n{at} [label={}{}];", quoted(&label), look(scene, at)));
+    }
+    for (number, range) in links.ranges.iter().enumerate() {
+        line(format_args!(
+            "  r{number} [shape=note, style=dotted, label={}];",
+            quoted(&["skipRange", range])
+        ));
+    }
+    for edge in &links.edges {
+        let from = match edge.from {
+            From::Node(node) => format!("n{node}"),
+            From::Range(range) => format!("r{}", links.ranges.binary_search(&range).unwrap_or_default()),
+        };
+        let mut words = Vec::new();
+        words.extend(match edge.kind {
+            Kind::Replaces => None,
+            Kind::Skips => Some("style=dashed, color=\"#c2570c\"".to_owned()),
+            Kind::SkipRange => Some("style=dotted, color=\"#6d28d9\"".to_owned()),
+        });
+        words.extend(edge.only_in.as_ref().map(|channels| format!("label={}", quoted(&[channels]))));
+        let words = if words.is_empty() { String::new() } else { format!(" [{}]", words.join(", ")) };
+        line(format_args!("  {from} -> n{}{words};", edge.to));
+    }
+    if let Some(missing) = links.missing() {
+        line(format_args!("  missing [shape=plaintext, style=\"\", label={}];", quoted(&[&missing])));
+    }
+    line(format_args!("}}"));
+    text
+}
+
+fn look(scene: &Scene, at: usize) -> String {
+    let node = &scene.nodes[at];
+    let fill = match (node.reach, &node.deprecated, &node.presence) {
+        (Reach::Installed, _, _) => Some("#bfdbfe"),
+        (Reach::Next, _, _) => Some("#86efac"),
+        (Reach::Hops(_), None, _) => Some("#dcfce7"),
+        (_, Some(_), _) => Some("#fde68a"),
+        (Reach::No, None, Presence::Mentioned) => Some("#f1f5f9"),
+        (Reach::No, None, _) => None,
+    };
+    let mut look = fill.map(|fill| format!(", fillcolor=\"{fill}\"")).unwrap_or_default();
+    if scene.is_head(at) {
+        look.push_str(", penwidth=2.5");
+    }
+    if node.presence == Presence::Mentioned {
+        look.push_str(", style=\"rounded,filled,dashed\"");
+    }
+    look
+}
+
+/// A quoted string of these lines. In one, DOT knows only `\"`; other backslashes lead to escapes of labels.
+fn quoted(lines: &[&str]) -> String {
+    let escape = |line: &&str| plain(line).replace('\\', "\\\\").replace('"', "\\\"");
+    format!("\"{}\"", lines.iter().map(escape).collect::<Vec<_>>().join("\\n"))
+}

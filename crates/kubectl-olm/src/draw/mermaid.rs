@@ -1,0 +1,120 @@
+//! The graph as a Mermaid flowchart, for Markdown pages. Names of nodes are ours; every foreign text is a quoted
+//! label in which whatever Mermaid or HTML could take for itself is written as a character code.
+
+use std::fmt::Write as _;
+
+use super::links::{From, Kind, Links, lines};
+use super::plain;
+use super::scene::{Presence, Reach, Scene};
+
+/// Most edges: Mermaid refuses more than 500 unless it is configured otherwise.
+const MAX_EDGES: usize = 480;
+/// Most nodes.
+const MAX_NODES: usize = 400;
+
+/// The flowchart.
+pub(crate) fn mermaid(scene: &Scene) -> String {
+    let mut links = Links::new(scene, usize::MAX);
+    let shown = scene.nodes.len().min(MAX_NODES);
+    links.edges.retain(|edge| edge.to < shown && !matches!(edge.from, From::Node(node) if node >= shown));
+    let missing_edges = links.edges.len().saturating_sub(MAX_EDGES);
+    links.edges.truncate(MAX_EDGES);
+
+    let mut text = String::from("flowchart BT\n");
+    let mut line = |line: std::fmt::Arguments<'_>| {
+        // writing to a String does not fail
+        let _ = writeln!(text, "    {line}");
+    };
+    line(format_args!("title[\"{}: {}\"]:::title", label(&scene.package), label(&scene.summary())));
+    for at in 0..shown {
+        let lines: Vec<String> = lines(scene, at).iter().map(|text| label(text)).collect();
+        line(format_args!("n{at}[\"{}\"]{}", lines.join("<br/>"), class(scene, at)));
+    }
+    let used: Vec<&str> = links
+        .ranges
+        .iter()
+        .copied()
+        .filter(|&range| links.edges.iter().any(|edge| edge.from == From::Range(range)))
+        .collect();
+    for (number, range) in used.iter().enumerate() {
+        line(format_args!("r{number}([\"{}\"]):::range", label(range)));
+    }
+    for edge in &links.edges {
+        let from = match edge.from {
+            From::Node(node) => format!("n{node}"),
+            From::Range(range) => format!("r{}", used.binary_search(&range).unwrap_or_default()),
+        };
+        let arrow = match edge.kind {
+            Kind::Replaces => "-->",
+            Kind::Skips | Kind::SkipRange => "-.->",
+        };
+        let word = match edge.kind {
+            Kind::Replaces => None,
+            Kind::Skips => Some("skips"),
+            Kind::SkipRange => Some("skipRange"),
+        };
+        let words: Vec<String> =
+            word.map(str::to_owned).into_iter().chain(edge.only_in.as_deref().map(label)).collect();
+        let words = if words.is_empty() { String::new() } else { format!("|\"{}\"|", words.join(": ")) };
+        line(format_args!("{from} {arrow}{words} n{}", edge.to));
+    }
+    let numbers = |kind: Kind| {
+        let of_kind = links.edges.iter().enumerate().filter(|(_, edge)| edge.kind == kind);
+        of_kind.map(|(number, _)| number.to_string()).collect::<Vec<_>>().join(",")
+    };
+    for (kind, color) in [(Kind::Skips, "#c2570c"), (Kind::SkipRange, "#6d28d9")] {
+        let numbers = numbers(kind);
+        if !numbers.is_empty() {
+            line(format_args!("linkStyle {numbers} stroke:{color}"));
+        }
+    }
+    let missing_nodes = scene.nodes.len() - shown;
+    if missing_nodes + missing_edges > 0 {
+        line(format_args!(
+            "missing[\"not drawn: the {missing_nodes} lowest versions and {missing_edges} more edges; narrow the picture \
+             down with --channel\"]:::title"
+        ));
+    }
+    for (name, style) in [
+        ("title", "fill:none,stroke:none"),
+        ("range", "fill:#f5f3ff,stroke:#6d28d9,stroke-dasharray:2 2"),
+        ("head", "stroke-width:3px"),
+        ("deprecated", "fill:#fde68a"),
+        ("reachable", "fill:#dcfce7"),
+        ("next", "fill:#86efac"),
+        ("installed", "fill:#bfdbfe"),
+        ("mentioned", "fill:#f1f5f9,stroke-dasharray:4 3"),
+    ] {
+        line(format_args!("classDef {name} {style}"));
+    }
+    text
+}
+
+/// The one class of a node, the most telling first.
+fn class(scene: &Scene, at: usize) -> &'static str {
+    let node = &scene.nodes[at];
+    match (node.reach, &node.presence) {
+        (Reach::Installed, _) => ":::installed",
+        (Reach::Next, _) => ":::next",
+        (_, Presence::Mentioned) => ":::mentioned",
+        _ if node.deprecated.is_some() => ":::deprecated",
+        (Reach::Hops(_), _) => ":::reachable",
+        (Reach::No, _) if scene.is_head(at) => ":::head",
+        (Reach::No, _) => "",
+    }
+}
+
+/// A foreign text inside `"…"`: letters, digits and harmless signs stay, all else becomes `#code;`.
+fn label(text: &str) -> String {
+    let mut label = String::new();
+    for c in plain(text).chars() {
+        if c.is_alphanumeric() || matches!(c, ' ' | '.' | '-' | '_' | '+' | ',' | ':' | '/' | '(' | ')' | '=')
+        {
+            label.push(c);
+        } else {
+            // writing to a String does not fail
+            let _ = write!(label, "#{};", u32::from(c));
+        }
+    }
+    label
+}

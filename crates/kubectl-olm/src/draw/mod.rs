@@ -1,0 +1,47 @@
+//! Pictures of a package's upgrade graph: a [`Scene`] says what there is to see, and each drawer turns it into text.
+//!
+//! Pure: from a `PackageGraph` to a `String`, in four forms (text tree, Mermaid, Graphviz DOT, SVG) and as JSON. The
+//! edges come from the resolver's graph and what can be reached from the resolver itself; nothing is decided here.
+//! Foreign texts are escaped by each drawer, in one function of it. What a page cannot hold is left out, and the
+//! picture says so (rule: update graph §11).
+
+mod dot;
+mod links;
+mod mermaid;
+mod scene;
+mod svg;
+mod tree;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use dot::dot;
+pub(crate) use mermaid::mermaid;
+pub(crate) use scene::Scene;
+pub(crate) use svg::svg;
+pub(crate) use tree::tree;
+
+/// The beginning of a long text; never more than `most` characters.
+fn shortened(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        None => text.to_owned(),
+        Some(_) => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
+    }
+}
+
+/// `1 version`, `2 versions`.
+fn counted(count: usize, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
+}
+
+/// A foreign text on one line, without characters that steer a terminal, turn the direction of writing or are not
+/// allowed in XML.
+fn plain(text: &str) -> String {
+    let steers = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}')
+            || matches!(c, '\u{feff}' | '\u{fffe}' | '\u{ffff}')
+    };
+    text.chars().map(|c| if steers(c) { '\u{fffd}' } else { c }).collect()
+}

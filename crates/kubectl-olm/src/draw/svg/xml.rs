@@ -1,0 +1,90 @@
+//! Writing XML so that it cannot come out wrong: elements are closed by scope, texts and attributes are escaped here
+//! and nowhere else.
+
+use std::fmt::{Display, Write as _};
+
+use crate::draw::plain;
+
+/// An XML text in the making.
+#[derive(Debug, Default)]
+pub(super) struct Xml {
+    text: String,
+}
+
+/// Name and value of an attribute.
+pub(super) type Attribute<'a> = (&'static str, &'a dyn Display);
+
+impl Xml {
+    /// An element with content.
+    pub(super) fn element(
+        &mut self,
+        name: &'static str,
+        attributes: &[Attribute<'_>],
+        content: impl FnOnce(&mut Self),
+    ) {
+        self.start(name, attributes);
+        self.text.push('>');
+        content(self);
+        // writing to a String does not fail
+        let _ = writeln!(self.text, "</{name}>");
+    }
+
+    /// An element without content.
+    pub(super) fn empty(&mut self, name: &'static str, attributes: &[Attribute<'_>]) {
+        self.start(name, attributes);
+        self.text.push_str("/>\n");
+    }
+
+    /// An element that holds only text.
+    pub(super) fn leaf(&mut self, name: &'static str, attributes: &[Attribute<'_>], text: &str) {
+        self.element(name, attributes, |xml| xml.text(text));
+    }
+
+    /// A text.
+    pub(super) fn text(&mut self, text: &str) {
+        self.text.push_str(&escaped(text));
+    }
+
+    /// A style sheet of ours; nothing foreign goes in here.
+    pub(super) fn style(&mut self, sheet: &'static str) {
+        self.element("style", &[], |xml| xml.text(sheet));
+    }
+
+    /// Takes in what was written elsewhere.
+    pub(super) fn append(&mut self, other: Self) {
+        self.text.push_str(&other.text);
+    }
+
+    pub(super) fn finish(self) -> String {
+        self.text
+    }
+
+    fn start(&mut self, name: &'static str, attributes: &[Attribute<'_>]) {
+        self.text.push('<');
+        self.text.push_str(name);
+        for (name, value) in attributes {
+            let _ = write!(self.text, " {name}=\"{}\"", escaped(&value.to_string()));
+        }
+    }
+}
+
+/// Without characters that XML does not allow, and with those that mean something to it as entities.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for (number, line) in text.split('\n').enumerate() {
+        if number > 0 {
+            escaped.push('\n');
+        }
+        for c in plain(line).chars() {
+            match c {
+                '&' => escaped.push_str("&amp;"),
+                '<' => escaped.push_str("&lt;"),
+                '>' => escaped.push_str("&gt;"),
+                '"' => escaped.push_str("&quot;"),
+                '\'' => escaped.push_str("&#39;"),
+                other => escaped.push(other),
+            }
+        }
+    }
+    escaped
+}
