@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::cmd::{bundle, catalog, completion, crd, graph, search, semver, show, simulate, versions};
+use crate::cmd::{bundle, catalog, completion, crd, graph, paths, search, semver, show, simulate, versions};
 use crate::failure::Failure;
 
 /// Ask, explain and check what OLM does.
@@ -49,7 +49,9 @@ enum Verb {
     #[command(subcommand)]
     Crd(crd::Verb),
     /// Draw the upgrade graph of a package
-    Graph(graph::Arguments),
+    Graph(Box<graph::Arguments>),
+    /// Say how an installed version gets to another one, by v1's rules and by OLM Classic's
+    Paths(Box<paths::Arguments>),
     /// Try versions against ranges
     #[command(subcommand)]
     Semver(semver::Verb),
@@ -75,6 +77,7 @@ fn main() -> ExitCode {
         Verb::Bundle(verb) => bundle::run(verb),
         Verb::Crd(verb) => crd::run(verb),
         Verb::Graph(arguments) => graph::run(arguments),
+        Verb::Paths(arguments) => paths::run(arguments),
         Verb::Semver(verb) => semver::run(verb, std::io::stdin().lock()),
         Verb::Simulate(arguments) => simulate::run(arguments),
         Verb::Completion(arguments) => Ok(completion::run(arguments)),

@@ -408,7 +408,13 @@ impl Verdict {
     }
 }
 
-fn describe_edge(graph: &PackageGraph, bundle: BundleIndex, edge: Edge, installed: &str) -> String {
+/// By which words of the catalog a bundle follows what is installed.
+pub(crate) fn describe_edge(
+    graph: &PackageGraph,
+    bundle: BundleIndex,
+    edge: Edge,
+    installed: &str,
+) -> String {
     let channel = graph.channel_name(edge.channel);
     match edge.kind {
         EdgeKind::Replaces => format!("it replaces {installed} in channel {channel}"),

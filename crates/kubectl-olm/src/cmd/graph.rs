@@ -1,16 +1,15 @@
 //! `graph`: a package's channels and upgrade edges as a picture.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use olm_core::ChannelName;
-use olm_fbc::{IngestLimits, load_dir};
 use olm_resolver::{Installed, PackageGraph, ReleaseField};
 
 use crate::Answer;
 use crate::draw::{self, Scene};
-use crate::failure::Failure;
+use crate::failure::{Failure, note, wait};
+use crate::sources::Sources;
 
 /// How to draw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -30,18 +29,15 @@ enum Form {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  kubectl olm graph argocd-operator --dir ./catalog
-  kubectl olm graph argocd-operator --dir ./catalog --channel alpha --installed 0.8.0
-  kubectl olm graph argocd-operator --dir ./catalog -o svg > argocd.svg
+  kubectl olm graph argocd-operator
+  kubectl olm graph argocd-operator --channel alpha --installed 0.8.0
+  kubectl olm graph argocd-operator --image quay.io/example/catalog:latest -o svg > argocd.svg
   kubectl olm graph argocd-operator --dir ./catalog -o dot | dot -Tpdf > argocd.pdf
 
-Exit codes: 0 drawn, 2 bad input.")]
+Exit codes: 0 drawn, 1 no such package, 2 bad input, 3 no answer.")]
 pub(crate) struct Arguments {
     /// The package
     package: String,
-    /// Directory of a file-based catalog
-    #[arg(long, value_name = "DIRECTORY")]
-    dir: PathBuf,
     /// Draw only this channel; may be given several times
     #[arg(long = "channel", value_name = "CHANNEL")]
     channels: Vec<String>,
@@ -49,12 +45,14 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "VERSION")]
     installed: Option<String>,
     /// How to draw
-    #[arg(short, long, value_enum, default_value_t)]
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORM")]
     output: Form,
+    #[command(flatten)]
+    sources: Sources,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
-    let graph = package(&arguments.dir, &arguments.package)?;
+    let graph = package(&arguments.sources, &arguments.package)?;
     let channels = channels(&graph, &arguments.channels)?;
     let installed = arguments.installed.as_deref().map(|text| installed(&graph, text)).transpose()?;
     let scene = Scene::new(&graph, &channels, installed.as_ref());
@@ -68,15 +66,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
     Ok(Answer { text, yes: true })
 }
 
-/// The graph of a package of a catalog directory.
-pub(crate) fn package(dir: &Path, name: &str) -> Result<Arc<PackageGraph>, Failure> {
-    let catalog = load_dir(dir, IngestLimits::default()).map_err(|error| Failure::content(dir, error))?;
-    let (contents, findings) = catalog.package(name);
-    let graph = PackageGraph::new(&contents, &findings, ReleaseField::Counts);
-    if graph.is_empty() {
-        return Err(Failure::content(dir, format!("there is no package {name}")));
+/// The graph of a package. Of several catalogs the one with the highest priority counts; the others are told on
+/// standard error.
+pub(crate) fn package(sources: &Sources, name: &str) -> Result<Arc<PackageGraph>, Failure> {
+    let found = wait(sources.package(name))?;
+    let [first, others @ ..] = found.as_slice() else {
+        return Err(Failure::NotFound(format!("no catalog holds package {name:?}")));
+    };
+    if !others.is_empty() {
+        let others: Vec<&str> = others.iter().map(|found| found.catalog.name.as_str()).collect();
+        note(&format!(
+            "from catalog {}; the package is also in {}: choose with --catalog",
+            first.catalog.name,
+            others.join(", ")
+        ));
     }
-    Ok(Arc::new(graph))
+    Ok(Arc::new(first.content.graph(ReleaseField::Counts)))
 }
 
 /// The channels asked for; all must exist.

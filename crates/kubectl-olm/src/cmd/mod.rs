@@ -6,6 +6,7 @@ pub(crate) mod completion;
 pub(crate) mod crd;
 pub(crate) mod graph;
 pub(crate) mod output;
+pub(crate) mod paths;
 pub(crate) mod search;
 pub(crate) mod semver;
 pub(crate) mod show;

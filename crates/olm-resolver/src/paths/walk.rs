@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::classic::{ClassicRequest, ClassicStep, classic_step};
 use super::shortest::shortest;
 use crate::graph::{BundleIndex, ChannelIndex, Edge, EdgeKind, PackageGraph};
-use crate::report::{Step, Verdict, step};
+use crate::report::{Step, Verdict, describe_edge, step};
 use crate::request::{CatalogSource, Installed, Policy, Request};
 use crate::resolve::{resolve, some_of};
 
@@ -51,8 +51,12 @@ pub struct PathQuery {
     pub policy: Policy,
 }
 
+/// Most candidates listed as not offered at one place of a way.
+const MAX_NOT_OFFERED: usize = 20;
+
 /// One hop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Hop {
     /// Bundle arrived at.
     pub bundle: String,
@@ -63,7 +67,7 @@ pub struct Hop {
     /// What a careful person would want to know.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// Candidates that fell out at this hop.
+    /// Candidates that fell out at this hop, at most 20.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_offered: Vec<NotOffered>,
 }
@@ -99,7 +103,7 @@ pub struct Path {
     pub hops: Vec<Hop>,
     /// How they end.
     pub end: End,
-    /// Candidates that fell out after the last hop.
+    /// Candidates that fell out after the last hop, at most 20.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_offered: Vec<NotOffered>,
     /// Hops towards the target with `version` set for each (v1); `None` if there is no target or no way.
@@ -226,6 +230,7 @@ impl Walker<'_> {
             .iter()
             .filter(|candidate| !matches!(candidate.verdict, Verdict::Kept(_) | Verdict::LowerVersion))
             .filter(|candidate| newer(candidate.bundle))
+            .take(MAX_NOT_OFFERED)
             .map(|candidate| NotOffered {
                 bundle: graph.bundle_name(candidate.bundle).to_owned(),
                 why: candidate.verdict.describe(graph, candidate.bundle, &request),
@@ -265,27 +270,24 @@ impl Walker<'_> {
                 (graph.bundle_name(bundle) != at.name.as_str()).then(|| NotOffered {
                     bundle: graph.bundle_name(bundle).to_owned(),
                     why: format!(
-                        "{} {} in channel {}, but it is skipped, off the chain, or further from the head",
-                        edge.kind.as_str(),
-                        at.version,
-                        graph.channel_name(edge.channel)
+                        "{}, but it is skipped, off the chain, or further from the head",
+                        describe_edge(graph, bundle, edge, &at.version.to_string())
                     ),
                 })
             })
+            .take(MAX_NOT_OFFERED)
             .collect();
-        let why = |channel: ChannelIndex, edge: Option<Edge>| match edge {
+        let why = |bundle: BundleIndex, channel: ChannelIndex, edge: Option<Edge>| match edge {
             None => format!("nearest to the head of channel {}", graph.channel_name(channel)),
-            Some(edge) => format!(
-                "{} {} in channel {}",
-                edge.kind.as_str(),
-                at.map(|at| at.version.to_string()).unwrap_or_default(),
-                graph.channel_name(channel)
-            ),
+            Some(edge) => {
+                let from = at.map(|at| at.version.to_string()).unwrap_or_default();
+                describe_edge(graph, bundle, edge, &from)
+            }
         };
         Ok((
             match step {
                 ClassicStep::Stay => None,
-                ClassicStep::Move(bundle, channel, edge) => Some((bundle, why(channel, edge))),
+                ClassicStep::Move(bundle, channel, edge) => Some((bundle, why(bundle, channel, edge))),
             },
             not_offered,
         ))
@@ -395,6 +397,9 @@ impl Walker<'_> {
         if !missing.is_empty() {
             let known = some_of(graph.channels().map(|channel| graph.channel_name(channel)), 5);
             found.push(format!("there is no channel {}, only {known}", some_of(missing.into_iter(), 5)));
+        }
+        if let (Target::Version(version), None) = (&self.query.to, self.target()) {
+            found.push(format!("the package has no version {version}"));
         }
         if self.rules == RuleSet::Classic && self.query.channels.len() > 1 {
             found.push("OLM Classic knows one channel; the first is taken".to_owned());

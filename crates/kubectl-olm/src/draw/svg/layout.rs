@@ -190,7 +190,8 @@ fn place(scene: &Scene, lane: &Lane, last: usize, row: &dyn Fn(usize) -> usize) 
             }
         }
         let skipped: BTreeSet<usize> = entry.skips.iter().map(|&node| row(node)).collect();
-        if !skipped.is_empty() && !(to == last && skipped.first() == Some(&last)) {
+        let gathered = to == last && skipped.first() == Some(&last);
+        if !skipped.is_empty() && !gathered {
             let names: Vec<&str> = entry.skips.iter().take(20).map(|&node| scene.label(node)).collect();
             let down = skipped.first().is_some_and(|&first| to >= first);
             lines.add(

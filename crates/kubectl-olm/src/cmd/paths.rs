@@ -1,0 +1,227 @@
+//! `paths`: the way of an installed version, hop by hop, by the rules of v1 and of OLM Classic side by side.
+
+use clap::{Args, ValueEnum};
+use olm_core::{Range, VersionRelease};
+use olm_resolver::{End, Path, PathQuery, Policy, RuleSet, Target, path};
+use serde::Serialize;
+
+use super::graph::{channels, installed, package};
+use super::output::{Output, Table};
+use crate::Answer;
+use crate::failure::Failure;
+use crate::sources::Sources;
+
+/// Most candidates shown as not offered at one place.
+const MAX_NOT_OFFERED: usize = 5;
+
+/// Whose rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum Rules {
+    /// This OLM's.
+    V1,
+    /// OLM Classic's.
+    Classic,
+    /// Both, side by side.
+    #[default]
+    Both,
+}
+
+/// Who says which bundle may follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum Chosen {
+    /// The catalog, by its edges.
+    #[default]
+    #[value(name = "CatalogProvided")]
+    CatalogProvided,
+    /// The user: any bundle that matches.
+    #[value(name = "SelfCertified")]
+    SelfCertified,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  kubectl olm paths argocd-operator --from 0.7.0
+  kubectl olm paths argocd-operator --from 0.7.0 --to 0.9.1 --rules v1 --dir ./catalog
+  kubectl olm paths argocd-operator --from 0.7.0 --to head --channel alpha -o json --dir ./catalog
+
+Exit codes: 0 reached under all rules asked for (or no --to), 1 not reached, 2 bad input, 3 no answer.")]
+pub(crate) struct Arguments {
+    /// The package
+    package: String,
+    /// Version or name of the bundle that is installed
+    #[arg(long, value_name = "VERSION")]
+    from: String,
+    /// Version to reach, or `head`: what a first install would choose
+    #[arg(long, value_name = "VERSION|head")]
+    to: Option<String>,
+    /// Whose rules
+    #[arg(long, value_enum, default_value_t)]
+    rules: Rules,
+    /// Take bundles and edges from this channel only; may be given several times (Classic takes the first)
+    #[arg(long = "channel", value_name = "CHANNEL")]
+    channels: Vec<String>,
+    /// Range of versions, as spec.source.catalog.version (v1 only)
+    #[arg(long, value_name = "RANGE")]
+    version: Option<String>,
+    /// Whether edges are needed, as spec.source.catalog.upgradeConstraintPolicy (v1 only)
+    #[arg(long, value_enum, default_value_t)]
+    policy: Chosen,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    sources: Sources,
+}
+
+/// Everything that is printed.
+#[derive(Serialize)]
+struct Report {
+    package: String,
+    from: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to: Option<String>,
+    reached: bool,
+    paths: Vec<Path>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
+    // "not reached" has an exit code of its own, so that a misspelt package must not have the same
+    let graph = package(&arguments.sources, &arguments.package).map_err(|failure| match failure {
+        Failure::NotFound(text) => Failure::Usage(text),
+        other => other,
+    })?;
+    let from = installed(&graph, &arguments.from)?;
+    let query = PathQuery {
+        channels: channels(&graph, &arguments.channels)?,
+        range: arguments.version.as_deref().map(range).transpose()?,
+        policy: match arguments.policy {
+            Chosen::CatalogProvided => Policy::CatalogProvided,
+            Chosen::SelfCertified => Policy::SelfCertified,
+        },
+        to: target(arguments.to.as_deref())?,
+        from: Some(from.clone()),
+        graph,
+    };
+    let rules: &[RuleSet] = match arguments.rules {
+        Rules::V1 => &[RuleSet::V1],
+        Rules::Classic => &[RuleSet::Classic],
+        Rules::Both => &[RuleSet::V1, RuleSet::Classic],
+    };
+    let paths: Vec<Path> = rules.iter().map(|&rules| path(&query, rules)).collect();
+    let report = Report {
+        package: arguments.package.clone(),
+        from: from.version.to_string(),
+        to: arguments.to.clone(),
+        reached: paths.iter().all(|path| path.reached),
+        paths,
+    };
+    let names = || {
+        let hops = report.paths.iter().flat_map(|path| path.hops.iter());
+        hops.map(|hop| hop.bundle.clone()).collect()
+    };
+    let text = arguments.output.print(&report, names, |wide| table(&report, wide));
+    Ok(Answer { text, yes: report.reached })
+}
+
+fn range(text: &str) -> Result<Range, Failure> {
+    Range::masterminds(text).map_err(|error| Failure::Usage(format!("--version: {}", error.explain())))
+}
+
+fn target(text: Option<&str>) -> Result<Target, Failure> {
+    Ok(match text {
+        None => Target::Anywhere,
+        Some("head") => Target::Head,
+        Some(text) => Target::Version(
+            text.parse::<VersionRelease>()
+                .map_err(|error| Failure::Usage(format!("--to: {error}; write a version or head")))?,
+        ),
+    })
+}
+
+fn name(rules: RuleSet) -> &'static str {
+    match rules {
+        RuleSet::V1 => "v1",
+        RuleSet::Classic => "Classic",
+    }
+}
+
+/// The hops side by side, then the reasons of each.
+fn table(report: &Report, wide: bool) -> String {
+    let heading = report.paths.iter().map(|path| match path.rules {
+        RuleSet::V1 => "V1",
+        RuleSet::Classic => "CLASSIC",
+    });
+    let mut table = Table::new(std::iter::once("HOP").chain(heading));
+    let mut row = |first: String, cell: &dyn Fn(&Path) -> String| {
+        table.row(std::iter::once(first).chain(report.paths.iter().map(cell)));
+    };
+    let most = report.paths.iter().map(|path| path.hops.len()).max().unwrap_or_default();
+    for hop in 0..most {
+        row((hop + 1).to_string(), &|path| match path.hops.get(hop) {
+            Some(hop) if hop.version.is_empty() => hop.bundle.clone(),
+            Some(hop) => hop.version.clone(),
+            None => String::new(),
+        });
+    }
+    row("end".to_owned(), &|path| match &path.end {
+        End::Stays => "stays".to_owned(),
+        End::Loop(_) => "loops".to_owned(),
+        End::Error(_) => "error".to_owned(),
+    });
+    if report.to.is_some() {
+        row("target".to_owned(), &|path| if path.reached { "reached" } else { "not reached" }.to_owned());
+    }
+    let to = report.to.as_ref().map(|to| format!(" to {to}")).unwrap_or_default();
+    let mut text = format!("package {}: from {}{to}\n\n", report.package, report.from);
+    text.push_str(&table.text(""));
+    for path in &report.paths {
+        text.push_str(&reasons(report, path, wide));
+    }
+    text
+}
+
+fn reasons(report: &Report, path: &Path, wide: bool) -> String {
+    let most = if wide { usize::MAX } else { MAX_NOT_OFFERED };
+    let mut text = format!("\n{}\n", name(path.rules));
+    let mut line = |line: String| {
+        text.push_str("  ");
+        text.push_str(&line);
+        text.push('\n');
+    };
+    let not_offered = |line: &mut dyn FnMut(String), list: &[olm_resolver::NotOffered]| {
+        for candidate in list.iter().take(most) {
+            line(format!("  not offered: {}: {}", candidate.bundle, candidate.why));
+        }
+        if let Some(more @ 1..) = list.len().checked_sub(most) {
+            line(format!("  not offered: {more} more, see -o wide"));
+        }
+    };
+    let mut at = report.from.clone();
+    for hop in &path.hops {
+        line(format!("{at} → {}: {}", hop.version, hop.why));
+        for warning in &hop.warnings {
+            line(format!("  warning: {warning}"));
+        }
+        not_offered(&mut line, &hop.not_offered);
+        at.clone_from(&hop.version);
+    }
+    match &path.end {
+        End::Stays => line(format!("{at}: nothing more is offered")),
+        End::Loop(bundle) => line(format!("{at}: would go on in a circle, back to {bundle}")),
+        End::Error(message) => line(format!("{at}: {message}")),
+    }
+    not_offered(&mut line, &path.not_offered);
+    let by_itself = |to: &str| to == report.from || path.hops.iter().any(|hop| hop.version == to);
+    if let (Some(steps), Some(to)) = (&path.pinned, &report.to)
+        && !steps.is_empty()
+        && !by_itself(to)
+        && to != "head"
+    {
+        let steps: Vec<String> =
+            steps.iter().map(|step| format!("{} ({} in {})", step.version, step.by, step.channel)).collect();
+        line(format!("by setting version for each hop: {}", steps.join(", ")));
+    }
+    for warning in &path.warnings {
+        line(format!("warning: {warning}"));
+    }
+    text
+}
