@@ -1,12 +1,14 @@
 //! `kubectl olm`: asks, explains and checks with the same code that the controllers decide with.
 //!
-//! The verbs here work on files and images; nothing is asked of a cluster yet.
+//! Reading verbs ask a cluster (through catalogd), a catalog image or a directory alike; verbs for authors work on files.
 //!
-//! Exit codes: 0 yes or fine, 1 no or findings, 2 bad input.
+//! Exit codes: 0 yes or fine, 1 no, not found or findings, 2 bad input, 3 the cluster, catalogd or a registry gave no answer.
 
 mod cmd;
 mod draw;
+mod extensions;
 mod failure;
+mod live;
 mod similar;
 mod sources;
 
@@ -15,7 +17,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::cmd::{bundle, catalog, completion, crd, graph, paths, search, semver, show, simulate, versions};
+use crate::cmd::{
+    bundle, catalog, completion, crd, graph, list, paths, search, semver, show, simulate, status, versions,
+    why,
+};
 use crate::failure::Failure;
 
 /// Ask, explain and check what OLM does.
@@ -39,6 +44,14 @@ enum Verb {
     Show(Box<show::Arguments>),
     /// List the versions of a package
     Versions(versions::Arguments),
+    /// Say which bundle would be chosen for a package
+    Resolve(why::Resolve),
+    /// Say which bundle is chosen for a ClusterExtension, and why not another one
+    Explain(why::Explain),
+    /// List ClusterExtensions, how they are and what they could be upgraded to
+    List(list::Arguments),
+    /// Show a ClusterExtension with its revisions, objects and pods
+    Status(status::Arguments),
     /// Check catalogs
     #[command(subcommand)]
     Catalog(catalog::Verb),
@@ -73,6 +86,10 @@ fn main() -> ExitCode {
         Verb::Search(arguments) => search::run(arguments),
         Verb::Show(arguments) => show::run(arguments),
         Verb::Versions(arguments) => versions::run(arguments),
+        Verb::Resolve(arguments) => why::resolve(arguments),
+        Verb::Explain(arguments) => why::explain(arguments),
+        Verb::List(arguments) => list::run(arguments),
+        Verb::Status(arguments) => status::run(arguments),
         Verb::Catalog(verb) => catalog::run(verb),
         Verb::Bundle(verb) => bundle::run(verb),
         Verb::Crd(verb) => crd::run(verb),

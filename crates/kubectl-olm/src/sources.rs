@@ -145,6 +145,11 @@ impl Cluster {
 }
 
 impl Sources {
+    /// Whether what is read is no catalog of the cluster.
+    pub(crate) fn is_local(&self) -> bool {
+        self.image.is_some() || self.dir.is_some()
+    }
+
     /// The catalogs to read. Files that were passed over are told on standard error.
     pub(crate) async fn open(&self) -> Result<CatalogReader, Failure> {
         let reader = match (&self.image, &self.dir) {

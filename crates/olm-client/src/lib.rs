@@ -3,7 +3,6 @@
 //! It does not reconcile and writes no status. Decisions are made by the pure crates that it feeds.
 
 pub mod access;
-pub mod brief;
 pub mod bundle;
 pub mod catalogd;
 pub mod image;
@@ -16,7 +15,6 @@ pub mod route;
 pub mod served;
 
 pub use access::{AccessError, ClusterAccess};
-pub use brief::PackageBrief;
 pub use bundle::{BundleError, BundleFetcher};
 pub use image_store::{CatalogImage, CatalogImages, ImageError};
 pub use package_store::PackageStore;

@@ -10,12 +10,11 @@ use kube::Api;
 use kube::api::ListParams;
 use olm_api::ClusterCatalog;
 use olm_core::{CatalogName, PackageName};
-use olm_fbc::{Finding, IngestError, PackageContents};
+use olm_fbc::{Finding, IngestError, PackageContents, PackageSummary};
 use olm_resolver::{CatalogProblem, CatalogSource, PackageGraph, ReleaseField};
 use olm_runtime::error_text::chain;
 
 use crate::access::AccessError;
-use crate::brief::PackageBrief;
 use crate::catalogd::{self, CatalogError, Endpoint};
 use crate::image_store::{CatalogImage, ImageError};
 use crate::local::{self, LocalCatalog};
@@ -272,37 +271,28 @@ impl CatalogReader {
     ///
     /// # Errors
     /// As [`Self::package`].
-    pub async fn packages(&self, catalog: &CatalogFacts) -> Result<Vec<PackageBrief>, ReadError> {
+    pub async fn packages(&self, catalog: &CatalogFacts) -> Result<Vec<PackageSummary>, ReadError> {
         let failed = |why: String| ReadError::Catalog { catalog: catalog.name.clone(), why };
-        let briefs = match &self.content {
+        match &self.content {
             Content::Local(local) => {
                 let local = Arc::clone(local);
                 let summaries = tokio::task::spawn_blocking(move || local.summaries()).await?;
-                summaries
-                    .map_err(|error| failed(error.to_string()))?
-                    .into_iter()
-                    .map(PackageBrief::from)
-                    .collect()
+                summaries.map_err(|error| failed(error.to_string()))
             }
             Content::Served(cluster) => {
                 let (route, endpoint) = self.route(catalog)?;
                 let told = |error: CatalogError| failed(error.to_string());
-                match served::summary_lines(&route, cluster.store.as_ref(), endpoint).await.map_err(told)? {
-                    Some(lines) => PackageBrief::read(&lines).map_err(|error| failed(error.to_string()))?,
-                    // the reference's catalogd: only the whole catalog tells
-                    None => {
-                        let all = catalogd::all_lines(&route, endpoint).await.map_err(told)?;
-                        tokio::task::spawn_blocking(move || local::summaries_of(&all))
-                            .await?
-                            .map_err(|error| failed(error.to_string()))?
-                            .into_iter()
-                            .map(PackageBrief::from)
-                            .collect()
-                    }
+                let lines =
+                    served::summary_lines(&route, cluster.store.as_ref(), endpoint).await.map_err(told)?;
+                if let Some(lines) = lines {
+                    return summaries(&lines).map_err(|error| failed(error.to_string()));
                 }
+                // the reference's catalogd: only the whole catalog tells
+                let all = catalogd::all_lines(&route, endpoint).await.map_err(told)?;
+                let summed = tokio::task::spawn_blocking(move || local::summaries_of(&all)).await?;
+                summed.map_err(|error| failed(error.to_string()))
             }
-        };
-        Ok(briefs)
+        }
     }
 
     async fn lines(&self, catalog: &CatalogFacts, package: &PackageName) -> Result<Vec<u8>, ReadError> {
@@ -336,6 +326,14 @@ impl CatalogReader {
             }
         }
     }
+}
+
+/// Reads what catalogd's `packages` endpoint serves.
+fn summaries(lines: &[u8]) -> Result<Vec<PackageSummary>, serde_json::Error> {
+    let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.iter().all(u8::is_ascii_whitespace));
+    let mut summaries = lines.map(serde_json::from_slice).collect::<Result<Vec<PackageSummary>, _>>()?;
+    summaries.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(summaries)
 }
 
 /// A name that a ClusterCatalog could have.

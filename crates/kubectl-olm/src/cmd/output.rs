@@ -134,6 +134,11 @@ pub(crate) fn bold(text: &str) -> String {
     painted("1", text)
 }
 
+/// What is as it should be.
+pub(crate) fn good(text: &str) -> String {
+    painted("32", text)
+}
+
 /// What is not as it should be.
 pub(crate) fn bad(text: &str) -> String {
     painted("31", text)

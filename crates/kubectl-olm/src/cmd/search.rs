@@ -1,8 +1,8 @@
 //! `search`: the packages of all catalogs, or those that a word occurs in.
 
 use clap::Args;
-use olm_client::PackageBrief;
 use olm_client::resolution::Selector;
+use olm_fbc::PackageSummary;
 use serde::Serialize;
 
 use super::output::{Output, Table, or_dash};
@@ -15,7 +15,7 @@ use crate::sources::Sources;
                   kubectl olm search --image quay.io/operatorhubio/catalog:latest -o name\n\n\
                   Exit codes: 0 there are some, 1 there is none, 2 bad input, 3 no answer.")]
 pub(crate) struct Arguments {
-    /// A word that occurs in the package's name, its name for users or its provider
+    /// A word that occurs in the package's name, its name for users, its provider or a kind that it provides
     term: Option<String>,
     #[command(flatten)]
     output: Output,
@@ -29,7 +29,7 @@ struct Row {
     /// Name of the catalog.
     catalog: String,
     #[serde(flatten)]
-    package: PackageBrief,
+    package: PackageSummary,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
@@ -61,7 +61,7 @@ async fn list(arguments: &Arguments) -> Result<(Vec<Row>, bool), Failure> {
             Ok(briefs) => {
                 readable = true;
                 let wanted =
-                    |brief: &PackageBrief| arguments.term.as_ref().is_none_or(|term| brief.mentions(term));
+                    |brief: &PackageSummary| arguments.term.as_ref().is_none_or(|term| mentions(brief, term));
                 let name = catalog.name.to_string();
                 listed.extend(
                     briefs.into_iter().filter(wanted).map(|package| Row { catalog: name.clone(), package }),
@@ -83,19 +83,31 @@ async fn list(arguments: &Arguments) -> Result<(Vec<Row>, bool), Failure> {
     }
 }
 
+/// Whether the word occurs in what is known of the package, in any case of letters.
+fn mentions(package: &PackageSummary, term: &str) -> bool {
+    let term = term.to_lowercase();
+    let kinds = package.provided_apis.iter().map(|api| &api.kind);
+    [&package.name, &package.display_name, &package.provider]
+        .into_iter()
+        .chain(kinds)
+        .any(|text| text.to_lowercase().contains(&term))
+}
+
 fn table(listed: &[Row], wide: bool) -> String {
     let heads = ["PACKAGE", "VERSION", "CHANNEL", "CATALOG", "DEPRECATED", "NAME", "PROVIDER", "CHANNELS"];
     let mut table = Table::new(heads.into_iter().take(if wide { heads.len() } else { 4 }));
     for Row { catalog, package } in listed {
         table.row([
             package.name.clone(),
-            or_dash(&package.latest_version),
+            or_dash(package.latest.as_ref().map(|latest| latest.version.as_str()).unwrap_or_default()),
             or_dash(&package.default_channel),
             catalog.clone(),
             or_dash(package.deprecation.as_deref().unwrap_or_default()),
             or_dash(&package.display_name),
             or_dash(&package.provider),
-            or_dash(&package.channels.join(",")),
+            or_dash(
+                &package.channels.iter().map(|channel| channel.name.as_str()).collect::<Vec<_>>().join(","),
+            ),
         ]);
     }
     table.text("")

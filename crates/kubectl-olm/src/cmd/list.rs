@@ -1,0 +1,231 @@
+//! `list`: the ClusterExtensions of the cluster, how they are, and what they could be upgraded to.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use kube::ResourceExt as _;
+use olm_api::{ClusterExtension, ClusterObjectSet, condition};
+use olm_client::CatalogReader;
+use olm_client::resolution::{Selector, Wanted, Wish, revision, validate, wanted};
+use olm_core::{PackageName, VersionRelease};
+use olm_resolver::{CatalogSource, ReleaseField};
+use serde::Serialize;
+
+use super::output::{Output, Table, bad, or_dash};
+use crate::Answer;
+use crate::extensions;
+use crate::failure::{Failure, note, wait};
+use crate::sources::Sources;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "AVAILABLE is the highest version that could be installed if spec.source.catalog.version allowed it; \
+                  - means that there is nothing newer, ? that no catalog could be read.\n\n\
+                  Examples:\n  kubectl olm list\n  kubectl olm list -o wide\n  kubectl olm list -o json\n\n\
+                  Exit codes: 0 listed (also when there are none), 2 bad input, 3 no answer."
+)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    sources: Sources,
+}
+
+/// One ClusterExtension. `-o json` prints a list of these.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    /// Its name.
+    name: String,
+    /// The package it asks for.
+    package: String,
+    /// Namespace of the package's objects.
+    namespace: String,
+    /// The installed bundle's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bundle: Option<String>,
+    /// The installed version with release.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    /// Catalogs that hold the installed bundle, the higher priority first.
+    catalogs: Vec<String>,
+    /// Status of the `Ready` condition: `True`, `False` or `Unknown`.
+    ready: String,
+    /// Its reason.
+    reason: String,
+    /// What stands in the way.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    message: String,
+    /// The versions that the extension allows.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    range: String,
+    /// An upgrade, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    available: Option<Available>,
+    /// Whether the catalogs could be asked about upgrades.
+    catalogs_read: bool,
+}
+
+/// A bundle that could follow the installed one.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Available {
+    bundle: String,
+    version: String,
+    /// Whether the extension's range allows it, so that it is installed without anybody's doing.
+    allowed: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
+    let listed = wait(list(&arguments.sources))?;
+    if listed.is_empty() {
+        note("there are no ClusterExtensions; `kubectl olm search` lists what can be installed");
+    }
+    let names = || listed.iter().map(|row| row.name.clone()).collect();
+    Ok(Answer { text: arguments.output.print(&listed, names, |wide| table(&listed, wide)), yes: true })
+}
+
+async fn list(sources: &Sources) -> Result<Vec<Row>, Failure> {
+    let client = sources.cluster.client().await?;
+    let all = extensions::all(&client).await?;
+    let revisions = extensions::revisions(&client, None).await?;
+    // how extensions are does not depend on catalogs
+    let reader = match sources.open().await {
+        Ok(reader) => Some(reader),
+        Err(failure) => {
+            note(&format!("upgrades are not known: {failure}"));
+            None
+        }
+    };
+    let mut content = Content { reader, local: sources.is_local(), packages: BTreeMap::new() };
+    let mut listed = Vec::new();
+    for extension in &all {
+        listed.push(row(extension, &revisions, &mut content).await);
+    }
+    Ok(listed)
+}
+
+/// Packages, each read once.
+struct Content {
+    reader: Option<CatalogReader>,
+    local: bool,
+    packages: BTreeMap<PackageName, Vec<CatalogSource>>,
+}
+
+impl Content {
+    /// What the selected catalogs hold of the package.
+    async fn of(&mut self, wish: &Wish) -> Vec<CatalogSource> {
+        let Some(reader) = &self.reader else { return Vec::new() };
+        let everything = Selector::default();
+        if !self.packages.contains_key(&wish.package) {
+            let read = reader.sources(&reader.select(&everything), &wish.package, ReleaseField::Counts).await;
+            self.packages.insert(wish.package.clone(), read);
+        }
+        let selected = reader.select(if self.local { &everything } else { &wish.selector });
+        let read = self.packages.get(&wish.package).into_iter().flatten();
+        read.filter(|source| selected.iter().any(|facts| facts.name == source.name)).cloned().collect()
+    }
+}
+
+async fn row(extension: &ClusterExtension, revisions: &[ClusterObjectSet], content: &mut Content) -> Row {
+    let installed = extension.status.as_ref().and_then(|status| status.install.as_ref());
+    let ready = extensions::condition_of(extension, condition::READY);
+    let ready = ready.or_else(|| extensions::condition_of(extension, condition::INSTALLED));
+    let catalog = extension.spec.source.catalog.as_ref();
+    let text = |version: &str, release: &Option<String>| match release {
+        Some(release) if !release.is_empty() => format!("{version}+{release}"),
+        _ => version.to_owned(),
+    };
+    let mut row = Row {
+        name: extension.name_any(),
+        package: catalog.map(|catalog| catalog.package_name.clone()).unwrap_or_default(),
+        namespace: extension.spec.namespace.clone(),
+        bundle: installed.map(|install| install.bundle.name.clone()),
+        version: installed.map(|install| text(&install.bundle.version, &install.bundle.release)),
+        catalogs: Vec::new(),
+        ready: ready.map_or("Unknown", |found| found.status.as_str()).to_owned(),
+        reason: ready.map(|found| found.reason.clone()).unwrap_or_default(),
+        message: ready.map(|found| found.message.clone()).unwrap_or_default(),
+        range: catalog.and_then(|catalog| catalog.version.clone()).unwrap_or_default(),
+        available: None,
+        catalogs_read: false,
+    };
+    let Ok(wish) = validate(extension) else { return row };
+    let states = revision::states(extensions::of(extension, revisions));
+    let mut sources = content.of(&wish).await;
+    sources.sort_by_key(|source| std::cmp::Reverse(source.priority));
+    row.catalogs_read = sources.iter().any(|source| source.content.is_ok());
+    if let Some(bundle) = &row.bundle {
+        let holds = |source: &&CatalogSource| {
+            source.content.as_ref().is_ok_and(|graph| graph.find_bundle(bundle).is_some())
+        };
+        row.catalogs = sources.iter().filter(holds).map(|source| source.name.to_string()).collect();
+    }
+    let any = Wish { range: None, ..wish.clone() };
+    let parsed = |version: &str, release: Option<&str>| VersionRelease::parse(version, release).ok();
+    let now = states
+        .installed
+        .as_ref()
+        .and_then(|revision| parsed(&revision.bundle.version, revision.bundle.release.as_deref()));
+    if let Ok(Wanted::Chosen(best)) = wanted(&any, &states, &sources, true).wanted {
+        let version = parsed(&best.version, best.release.as_deref());
+        if version > now {
+            let allowed = match (&wish.range, &version) {
+                (Some(range), Some(version)) => range.contains(&version.version),
+                (None, _) => true,
+                (Some(_), None) => false,
+            };
+            row.available =
+                Some(Available { version: text(&best.version, &best.release), bundle: best.name, allowed });
+        }
+    }
+    row
+}
+
+fn table(listed: &[Row], wide: bool) -> String {
+    let heads = [
+        "NAME",
+        "PACKAGE",
+        "VERSION",
+        "CATALOG",
+        "READY",
+        "REASON",
+        "AVAILABLE",
+        "NAMESPACE",
+        "RANGE",
+        "BUNDLE",
+        "MESSAGE",
+    ];
+    let mut table = Table::new(heads.into_iter().take(if wide { heads.len() } else { 7 }));
+    for row in listed {
+        let available = match &row.available {
+            Some(available) if available.allowed => available.version.clone(),
+            Some(available) => format!("{} (not in range)", available.version),
+            None if row.catalogs_read => "-".to_owned(),
+            None => "?".to_owned(),
+        };
+        table.row([
+            row.name.clone(),
+            row.package.clone(),
+            or_dash(row.version.as_deref().unwrap_or_default()),
+            or_dash(&row.catalogs.join(",")),
+            row.ready.clone(),
+            or_dash(&row.reason),
+            available,
+            row.namespace.clone(),
+            or_dash(&row.range),
+            or_dash(row.bundle.as_deref().unwrap_or_default()),
+            or_dash(&row.message),
+        ]);
+    }
+    let text = table.text("");
+    let broken = listed.iter().filter(|row| row.ready != "True").count();
+    if broken == 0 {
+        text
+    } else {
+        format!(
+            "{text}\n{}\n",
+            bad(&format!("{broken} of {} not ready; `kubectl olm status NAME` shows why", listed.len()))
+        )
+    }
+}

@@ -1,0 +1,204 @@
+//! `status`: a ClusterExtension as a tree: its revisions, their phases and objects, and the pods behind them.
+//!
+//! Bounded: so many objects and pods are looked at, and the tree says how many are left out. What may not be read is said
+//! where it would stand.
+
+use clap::Args;
+use olm_api::{ClusterExtension, condition};
+use serde::Serialize;
+
+use super::output::{Output, bad, bold, good};
+use crate::Answer;
+use crate::extensions;
+use crate::failure::{Failure, wait};
+use crate::live::{self, Level, Looked, Object, Revision};
+use crate::sources::Cluster;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Objects that are well are only counted; -o wide lists them all.\n\n\
+                  Examples:\n  kubectl olm status my-extension\n  kubectl olm status my-extension -o wide\n  \
+                  kubectl olm status my-extension -o json | jq .ready\n\n\
+                  Exit codes: 0 Ready, 1 not Ready or no such extension, 2 bad input, 3 no answer.")]
+pub(crate) struct Arguments {
+    /// The ClusterExtension
+    name: String,
+    /// Objects to look at, at most
+    #[arg(long, default_value_t = 300, value_name = "NUMBER")]
+    limit: usize,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// The tree. `-o json` prints this.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Tree {
+    /// Name of the extension.
+    name: String,
+    /// Namespace of the package's objects.
+    namespace: String,
+    /// Whether the `Ready` condition is True.
+    ready: bool,
+    /// Installed bundle and version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    installed: Option<String>,
+    /// Conditions, in the order of the status.
+    conditions: Vec<Said>,
+    /// Revisions that are in force or being torn down, the oldest first.
+    revisions: Vec<Revision>,
+    /// Revisions that are archived and have no objects.
+    archived: usize,
+}
+
+/// A condition.
+#[derive(Debug, Serialize)]
+pub(crate) struct Said {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+    reason: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    message: String,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
+    let tree = wait(async {
+        let client = arguments.cluster.client().await?;
+        let extension = extensions::named(&client, &arguments.name).await?;
+        let revisions = extensions::revisions(&client, Some(&arguments.name)).await?;
+        let own: Vec<_> = extensions::of(&extension, &revisions).collect();
+        let looked = live::look(&client, &own, arguments.limit).await;
+        Ok(tree(&extension, looked))
+    })?;
+    let text = arguments.output.print(&tree, || vec![tree.name.clone()], |wide| text(&tree, wide));
+    Ok(Answer { text, yes: tree.ready })
+}
+
+fn tree(extension: &ClusterExtension, looked: Looked) -> Tree {
+    let status = extension.status.clone().unwrap_or_default();
+    let said = status.conditions.iter().map(|found| Said {
+        type_: found.type_.clone(),
+        status: found.status.as_str().to_owned(),
+        reason: found.reason.clone(),
+        message: found.message.clone(),
+    });
+    Tree {
+        name: extension.metadata.name.clone().unwrap_or_default(),
+        namespace: extension.spec.namespace.clone(),
+        ready: condition::is_true(&status.conditions, condition::READY),
+        installed: status
+            .install
+            .map(|install| format!("{} {}", install.bundle.name, install.bundle.version)),
+        conditions: said.collect(),
+        revisions: looked.revisions,
+        archived: looked.archived,
+    }
+}
+
+/// A line of the tree and what hangs on it.
+struct Node {
+    line: String,
+    below: Vec<Node>,
+}
+
+impl Node {
+    fn leaf(line: impl Into<String>) -> Self {
+        Self { line: line.into(), below: Vec::new() }
+    }
+
+    fn write(&self, text: &mut String, indent: &str) {
+        for (at, node) in self.below.iter().enumerate() {
+            let last = at + 1 == self.below.len();
+            let (branch, rest) = if last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+            text.push_str(&format!("{indent}{branch}{}\n", node.line));
+            node.write(text, &format!("{indent}{rest}"));
+        }
+    }
+}
+
+fn text(tree: &Tree, wide: bool) -> String {
+    let installed = tree.installed.as_deref().unwrap_or("nothing is installed");
+    let ready = if tree.ready { good("Ready") } else { bad("not Ready") };
+    let mut root = Node::leaf(format!("{} {}: {installed}, {ready}", bold("ClusterExtension"), tree.name));
+    for said in &tree.conditions {
+        // what is quiet needs no line
+        let loud = ["Ready", "Progressing", "Installed", "Stalled"].contains(&said.type_.as_str())
+            || (said.status == "True" && said.type_.ends_with("Deprecated"));
+        if wide || loud {
+            let message = if said.message.is_empty() { String::new() } else { format!(": {}", said.message) };
+            root.below.push(Node::leaf(format!("{}={} {}{message}", said.type_, said.status, said.reason)));
+        }
+    }
+    root.below.extend(tree.revisions.iter().map(|revision| revision_node(revision, wide)));
+    if tree.archived > 0 {
+        root.below.push(Node::leaf(format!("{} archived revisions without objects", tree.archived)));
+    }
+    let mut text = format!("{}\n", root.line);
+    root.write(&mut text, "");
+    text
+}
+
+fn revision_node(revision: &Revision, wide: bool) -> Node {
+    let bundle = [revision.bundle.as_str(), revision.version.as_str()].join(" ");
+    let mut node = Node::leaf(format!(
+        "{} {}: revision {}, {}, {}",
+        bold("ClusterObjectSet"),
+        revision.name,
+        revision.number,
+        bundle.trim(),
+        revision.state
+    ));
+    for said in &revision.says {
+        node.below.push(Node::leaf(said.clone()));
+    }
+    for phase in &revision.phases {
+        let well = phase.objects.iter().filter(|object| object.level == Level::Ready).count();
+        let mut phase_node = Node::leaf(format!(
+            "phase {}: {well} of {} objects ready",
+            phase.name,
+            phase.objects.len() + phase.left_out
+        ));
+        let shown = |object: &&Object| wide || object.level != Level::Ready || !object.pods.is_empty();
+        for object in phase.objects.iter().filter(shown) {
+            let mut object_node = Node::leaf(format!("{} {}", object.title(), level(object)));
+            let pods = object.pods.iter().map(|pod| {
+                let word = if pod.ready { good("ready") } else { bad("not ready") };
+                Node::leaf(format!(
+                    "Pod {}: {}, {word}, {} restarts{}",
+                    pod.name,
+                    pod.phase,
+                    pod.restarts,
+                    said(&pod.message)
+                ))
+            });
+            object_node.below.extend(pods);
+            if object.pods_left_out > 0 {
+                object_node.below.push(Node::leaf(format!("{} more pods", object.pods_left_out)));
+            }
+            phase_node.below.push(object_node);
+        }
+        if phase.left_out > 0 {
+            phase_node
+                .below
+                .push(Node::leaf(format!("{} objects were not looked at; raise --limit", phase.left_out)));
+        }
+        node.below.push(phase_node);
+    }
+    node
+}
+
+fn said(message: &str) -> String {
+    if message.is_empty() { String::new() } else { format!(" ({message})") }
+}
+
+fn level(object: &Object) -> String {
+    let word = match object.level {
+        Level::Ready => good("ready"),
+        Level::NotReady => bad("not ready"),
+        Level::Missing => bad("missing"),
+        Level::Unknown => "unknown".to_owned(),
+    };
+    format!("{word}{}", said(&object.message))
+}

@@ -1,0 +1,402 @@
+//! `resolve` and `explain`: which bundle, and why not another one. The controller's own functions decide; this only asks and
+//! prints.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+use olm_api::{ClusterExtension, condition};
+use olm_client::resolution::{
+    BundleFacts, Learnt, RevisionFacts, RevisionStates, Selector, Wanted, revision, validate, wanted,
+};
+use olm_resolver::{
+    CatalogOutcome, CatalogSource, CatalogView, DeprecationState, PackageGraph, ReleaseField, ReportView,
+};
+use serde::Serialize;
+
+use super::output::{Output, Table, bad, bold, or_dash};
+use crate::Answer;
+use crate::extensions;
+use crate::failure::{Failure, wait};
+use crate::sources::Sources;
+
+/// Candidates that the text shows of one catalog unless it may be wide.
+const SHOWN: usize = 12;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  kubectl olm resolve argocd-operator\n  \
+                  kubectl olm resolve argocd-operator --version '>=0.9.0 <1.0.0' --channel alpha\n  \
+                  kubectl olm resolve argocd-operator --installed 0.9.1 --policy SelfCertified\n  \
+                  kubectl olm resolve my-operator --installed my-operator.v1.0.0 --dir ./catalog -o wide\n\n\
+                  Exit codes: 0 a bundle is chosen, 1 none is, 2 bad input, 3 no answer.")]
+pub(crate) struct Resolve {
+    /// The package
+    package: String,
+    /// Only versions in this range, as spec.source.catalog.version has it
+    #[arg(long, value_name = "RANGE")]
+    version: Option<String>,
+    /// Only bundles and edges of this channel; may be repeated
+    #[arg(long)]
+    channel: Vec<String>,
+    /// Whether the catalog's upgrade edges bind
+    #[arg(long, value_enum, default_value_t)]
+    policy: Policy,
+    /// What is installed: a bundle's name, its version, or NAME@VERSION for a bundle that no catalog has
+    #[arg(long, value_name = "BUNDLE")]
+    installed: Option<String>,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    sources: Sources,
+}
+
+/// `upgradeConstraintPolicy`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Policy {
+    /// Only along edges of the catalog
+    #[default]
+    #[value(name = "CatalogProvided")]
+    CatalogProvided,
+    /// To any version that matches
+    #[value(name = "SelfCertified")]
+    SelfCertified,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  kubectl olm explain my-extension\n  kubectl olm explain my-extension -o wide\n  \
+                  kubectl olm explain my-extension --image quay.io/example/catalog:next\n  \
+                  kubectl olm explain -f extension.yaml --installed 1.0.0 --dir ./catalog\n\n\
+                  Exit codes: 0 a bundle is chosen, 1 none is or no such extension, 2 bad input, 3 no answer."
+)]
+pub(crate) struct Explain {
+    /// The ClusterExtension in the cluster
+    #[arg(required_unless_present = "file", conflicts_with = "file", value_name = "CLUSTEREXTENSION")]
+    name: Option<String>,
+    /// A manifest of a ClusterExtension instead of one in the cluster
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// With --file, what is installed: a bundle's name, its version, or NAME@VERSION
+    #[arg(long, value_name = "BUNDLE", requires = "file")]
+    installed: Option<String>,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    sources: Sources,
+}
+
+/// What was decided. `-o json` prints this.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Explained {
+    /// The ClusterExtension, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extension: Option<Told>,
+    /// The chosen bundle.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    chosen: Option<Chosen>,
+    /// Why none is chosen: the text of the `Progressing` condition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refusal: Option<String>,
+    /// What is deprecated, in the catalog's words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    deprecations: Vec<String>,
+    /// What was considered and which rule decided. Absent when the question itself is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    report: Option<ReportView>,
+}
+
+/// What the cluster says of the extension now.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Told {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    installed: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ready: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    progressing: Option<String>,
+    paused: bool,
+}
+
+/// A bundle.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Chosen {
+    bundle: String,
+    version: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    release: Option<String>,
+    image: String,
+    /// Where it comes from; absent when no catalog could be asked and what is installed stays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    catalog: Option<String>,
+    /// Why it may be installed.
+    why: String,
+}
+
+pub(crate) fn resolve(arguments: &Resolve) -> Result<Answer, Failure> {
+    let explained = wait(async {
+        let extension = asked(arguments)?;
+        decide(&extension, None, arguments.installed.as_deref(), &arguments.sources).await
+    })?;
+    Ok(answer(&explained, arguments.output, |wide| text(&explained, wide.then_some(usize::MAX))))
+}
+
+pub(crate) fn explain(arguments: &Explain) -> Result<Answer, Failure> {
+    let explained = wait(async {
+        if let Some(file) = &arguments.file {
+            let extension = extensions::from_file(file)?;
+            return decide(&extension, None, arguments.installed.as_deref(), &arguments.sources).await;
+        }
+        let client = arguments.sources.cluster.client().await?;
+        let extension = extensions::named(&client, arguments.name.as_deref().unwrap_or_default()).await?;
+        let revisions = extensions::revisions(&client, extension.metadata.name.as_deref()).await?;
+        let states = revision::states(extensions::of(&extension, &revisions));
+        let mut explained = decide(&extension, Some(states), None, &arguments.sources).await?;
+        explained.extension = Some(told(&extension));
+        Ok(explained)
+    })?;
+    Ok(answer(&explained, arguments.output, |wide| {
+        text(&explained, Some(if wide { usize::MAX } else { SHOWN }))
+    }))
+}
+
+fn answer(explained: &Explained, output: Output, people: impl FnOnce(bool) -> String) -> Answer {
+    let names = || explained.chosen.iter().map(|chosen| chosen.bundle.clone()).collect();
+    Answer { text: output.print(explained, names, people), yes: explained.chosen.is_some() }
+}
+
+/// The ClusterExtension that would ask this.
+fn asked(arguments: &Resolve) -> Result<ClusterExtension, Failure> {
+    let policy = match arguments.policy {
+        Policy::CatalogProvided => "CatalogProvided",
+        Policy::SelfCertified => "SelfCertified",
+    };
+    let value = serde_json::json!({
+        "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": {"name": "question"},
+        "spec": {"namespace": "question", "source": {"sourceType": "Catalog", "catalog": {
+            "packageName": arguments.package, "version": arguments.version.clone().unwrap_or_default(),
+            "channels": arguments.channel, "upgradeConstraintPolicy": policy,
+        }}},
+    });
+    serde_json::from_value(value).map_err(|error| Failure::Usage(error.to_string()))
+}
+
+/// The controller's question and its answer.
+async fn decide(
+    extension: &ClusterExtension,
+    states: Option<RevisionStates>,
+    installed: Option<&str>,
+    sources: &Sources,
+) -> Result<Explained, Failure> {
+    let mut wish = match validate(extension) {
+        Ok(wish) => wish,
+        // a question that was typed is wrong; an extension that is stored is refused
+        Err(failure) if states.is_none() => return Err(Failure::Usage(failure.message)),
+        Err(failure) => {
+            let refusal = Some(failure.message);
+            return Ok(Explained {
+                extension: None,
+                chosen: None,
+                refusal,
+                deprecations: Vec::new(),
+                report: None,
+            });
+        }
+    };
+    let reader = sources.open().await?;
+    if sources.is_local() {
+        // labels are the business of a cluster
+        wish.selector = Selector::default();
+    }
+    let catalogs = reader.select(&wish.selector);
+    let content = reader.sources(&catalogs, &wish.package, ReleaseField::Counts).await;
+    let states = match (states, installed) {
+        (Some(states), _) => states,
+        (None, None) => RevisionStates::default(),
+        (None, Some(text)) => present(text, wish.package.as_str(), &content)?,
+    };
+    let resolved = wanted(&wish, &states, &content, true);
+    let view = resolved.report.as_ref().map(olm_resolver::Report::view);
+    let (chosen, refusal) = match resolved.wanted {
+        Ok(Wanted::Kept(bundle)) => (
+            Some(chosen(bundle, None, "no catalog could be asked, so what is installed stays".to_owned())),
+            None,
+        ),
+        Ok(Wanted::Chosen(bundle)) => {
+            let from = resolved.report.as_ref().and_then(|report| {
+                report.catalogs.iter().position(|catalog| catalog.outcome == CatalogOutcome::Chosen)
+            });
+            let from = from.and_then(|at| view.as_ref()?.catalogs.get(at));
+            let why = from.and_then(|catalog| catalog.candidates.iter().find(|candidate| candidate.kept));
+            let why = why.map(|candidate| candidate.why.clone()).unwrap_or_default();
+            (Some(chosen(bundle, from.map(|catalog| catalog.name.clone()), why)), None)
+        }
+        Err(failure) => (None, Some(failure.message)),
+    };
+    Ok(Explained {
+        extension: None,
+        chosen,
+        refusal,
+        deprecations: deprecations(&resolved.learnt),
+        report: view,
+    })
+}
+
+fn chosen(bundle: BundleFacts, catalog: Option<String>, why: String) -> Chosen {
+    let BundleFacts { name, version, release, reference, .. } = bundle;
+    Chosen { bundle: name, version, release, image: reference, catalog, why }
+}
+
+/// The installed bundle: looked up by name or version in what the catalogs have, or given in full.
+fn present(text: &str, package: &str, sources: &[CatalogSource]) -> Result<RevisionStates, Failure> {
+    let graphs = || sources.iter().filter_map(|source| source.content.as_ref().ok());
+    let by = |graph: &Arc<PackageGraph>| {
+        let version = |bundle| {
+            graph.version(bundle).ok().map(|version| (version.version.to_string(), version.to_string()))
+        };
+        let found = graph.find_bundle(text).or_else(|| {
+            graph
+                .bundles()
+                .find(|bundle| version(*bundle).is_some_and(|(short, long)| short == text || long == text))
+        })?;
+        let version = graph.version(found).ok()?;
+        Some(BundleFacts {
+            name: graph.bundle_name(found).to_owned(),
+            package: package.to_owned(),
+            version: version.version.to_string(),
+            release: version.release.as_ref().map(ToString::to_string),
+            reference: graph.image(found).to_owned(),
+        })
+    };
+    let given = || {
+        let (name, version) = text.split_once('@')?;
+        let (name, version) = (name.to_owned(), version.to_owned());
+        Some(BundleFacts { name, package: package.to_owned(), version, ..BundleFacts::default() })
+    };
+    let bundle = graphs().find_map(by).or_else(given).ok_or_else(|| {
+        Failure::Usage(format!(
+            "no catalog has a bundle or version {text:?} of {package}; write NAME@VERSION for one that no catalog has"
+        ))
+    })?;
+    let revision = RevisionFacts { name: String::new(), number: 1, bundle, conditions: Vec::new() };
+    Ok(RevisionStates { installed: Some(revision), rolling: Vec::new() })
+}
+
+fn deprecations(learnt: &Learnt) -> Vec<String> {
+    let Learnt::Known(found) = learnt else { return Vec::new() };
+    let said =
+        [("package", &found.package), ("channel", &found.channel), ("installed bundle", &found.bundle)];
+    said.into_iter()
+        .filter_map(|(what, state)| match state {
+            DeprecationState::Deprecated(text) => Some(format!("{what}: {text}")),
+            DeprecationState::NotDeprecated | DeprecationState::Absent | DeprecationState::Unknown => None,
+        })
+        .collect()
+}
+
+fn told(extension: &ClusterExtension) -> Told {
+    let said = |type_: &str| {
+        extensions::condition_of(extension, type_)
+            .map(|found| format!("{}/{}: {}", found.status.as_str(), found.reason, found.message))
+    };
+    let installed = extension.status.as_ref().and_then(|status| status.install.as_ref());
+    let annotations = extension.metadata.annotations.as_ref();
+    Told {
+        name: extension.metadata.name.clone().unwrap_or_default(),
+        installed: installed.map(|install| install.bundle.name.clone()),
+        ready: said(condition::READY),
+        progressing: said(condition::PROGRESSING),
+        paused: annotations
+            .and_then(|all| all.get(olm_api::annotations::PAUSED))
+            .is_some_and(|paused| paused == "true"),
+    }
+}
+
+/// The whole story; `candidates` bounds how many of each catalog are shown, `None` shows none.
+fn text(explained: &Explained, candidates: Option<usize>) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: &str| {
+        if !value.is_empty() {
+            text.push_str(&format!("{:<13} {value}\n", format!("{name}:")));
+        }
+    };
+    if let Some(told) = &explained.extension {
+        line("Extension", &told.name);
+        line("Installed", &or_dash(told.installed.as_deref().unwrap_or_default()));
+        line("Ready", told.ready.as_deref().unwrap_or_default());
+        line("Progressing", told.progressing.as_deref().unwrap_or_default());
+        if told.paused {
+            line("Paused", "yes; nothing is changed until the annotation is taken off");
+        }
+    }
+    if let Some(report) = &explained.report {
+        let mut wanted = report.package.clone();
+        if let Some(range) = &report.range {
+            wanted.push_str(&format!(", version {range}"));
+        }
+        if !report.channels.is_empty() {
+            wanted.push_str(&format!(", channels {}", report.channels.join(", ")));
+        }
+        line("Wanted", &format!("{wanted}, {}", report.policy));
+        if let Some(installed) = &report.installed {
+            line("From", installed);
+        }
+    }
+    match (&explained.chosen, &explained.refusal) {
+        (Some(chosen), _) => {
+            line("Chosen", &format!("{} {}", chosen.bundle, chosen.version));
+            line("Because", &chosen.why);
+            line("Catalog", chosen.catalog.as_deref().unwrap_or_default());
+            line("Image", &chosen.image);
+        }
+        (None, refusal) => line("Refused", &bad(refusal.as_deref().unwrap_or_default())),
+    }
+    for said in &explained.deprecations {
+        line("Deprecated", said);
+    }
+    let Some(report) = &explained.report else { return text };
+    let said = |text: &str| explained.refusal.as_ref().is_some_and(|refusal| refusal.contains(text));
+    for miss in report.nearest_misses.iter().filter(|miss| !said(&miss.text)) {
+        let of = if miss.catalog.is_empty() { String::new() } else { format!(" (catalog {})", miss.catalog) };
+        line("Nearly", &format!("{}{of}", miss.text));
+    }
+    if let Some(path) = report.upgrade_path.as_ref().filter(|path| path.len() > 1) {
+        let steps: Vec<String> =
+            path.iter().map(|step| format!("{} ({} in {})", step.version, step.by, step.channel)).collect();
+        line("Path", &steps.join(" -> "));
+    }
+    if let Some(most) = candidates {
+        report.catalogs.iter().for_each(|catalog| text.push_str(&catalog_text(catalog, most)));
+    }
+    text
+}
+
+fn catalog_text(catalog: &CatalogView, most: usize) -> String {
+    let mut text = format!(
+        "\n{}\n",
+        bold(&format!("Catalog {} (priority {}): {}", catalog.name, catalog.priority, catalog.outcome))
+    );
+    let mut table = Table::new(["", "VERSION", "BUNDLE", "RULE", "WHY"]);
+    for candidate in catalog.candidates.iter().take(most) {
+        let deprecated = if candidate.deprecated { " (deprecated)" } else { "" };
+        table.row([
+            (if candidate.kept { "*" } else { "" }).to_owned(),
+            or_dash(candidate.version.as_deref().unwrap_or_default()),
+            format!("{}{deprecated}", candidate.bundle),
+            candidate.rule.to_owned(),
+            candidate.why.clone(),
+        ]);
+    }
+    text.push_str(&table.text("  "));
+    let more = catalog.candidates.len().saturating_sub(most);
+    if more > 0 {
+        text.push_str(&format!("  … {more} more; -o wide shows all\n"));
+    }
+    for finding in &catalog.findings {
+        text.push_str(&format!("  {} {finding}\n", bad("finding:")));
+    }
+    text
+}

@@ -1,0 +1,87 @@
+//! ClusterExtensions and their revisions, read once.
+
+use std::path::Path;
+
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt as _};
+use olm_api::{ClusterExtension, ClusterObjectSet, Condition, condition, labels};
+use olm_client::resolution::revision;
+use olm_runtime::error_text::chain;
+
+use crate::cmd::bundle::document;
+use crate::failure::Failure;
+use crate::similar::similar;
+
+/// The extension of this name.
+pub(crate) async fn named(client: &Client, name: &str) -> Result<ClusterExtension, Failure> {
+    let api: Api<ClusterExtension> = Api::all(client.clone());
+    if let Some(found) = api.get_opt(name).await.map_err(|error| refused("ClusterExtension", &error))? {
+        return Ok(found);
+    }
+    let names: Vec<String> =
+        all(client).await.unwrap_or_default().iter().map(ClusterExtension::name_any).collect();
+    let meant = similar(name, &names, 3);
+    let hint = if meant.is_empty() {
+        "see `kubectl olm list`".to_owned()
+    } else {
+        format!("did you mean {}?", meant.join(", "))
+    };
+    Err(Failure::NotFound(format!("there is no ClusterExtension {name:?}; {hint}")))
+}
+
+/// All extensions, by name.
+pub(crate) async fn all(client: &Client) -> Result<Vec<ClusterExtension>, Failure> {
+    let api: Api<ClusterExtension> = Api::all(client.clone());
+    let mut listed =
+        api.list(&ListParams::default()).await.map_err(|error| refused("ClusterExtensions", &error))?.items;
+    listed.sort_by_key(ClusterExtension::name_any);
+    Ok(listed)
+}
+
+/// All revisions, of every extension.
+pub(crate) async fn revisions(client: &Client, of: Option<&str>) -> Result<Vec<ClusterObjectSet>, Failure> {
+    let api: Api<ClusterObjectSet> = Api::all(client.clone());
+    let params = match of {
+        Some(name) => ListParams::default().labels(&format!("{}={name}", labels::OWNER_NAME)),
+        None => ListParams::default(),
+    };
+    let mut listed = api.list(&params).await.map_err(|error| refused("ClusterObjectSets", &error))?.items;
+    listed.sort_by_key(|set| set.spec.revision);
+    Ok(listed)
+}
+
+/// Those of them that belong to the extension.
+pub(crate) fn of<'a>(
+    extension: &'a ClusterExtension,
+    revisions: &'a [ClusterObjectSet],
+) -> impl Iterator<Item = &'a ClusterObjectSet> {
+    let uid = extension.metadata.uid.as_deref().unwrap_or_default();
+    revisions.iter().filter(move |set| revision::is_owned_by(set, uid))
+}
+
+/// The extension that a manifest describes.
+pub(crate) fn from_file(path: &Path) -> Result<ClusterExtension, Failure> {
+    let value = document(path)?;
+    if value["kind"] != "ClusterExtension" {
+        return Err(Failure::content(path, "the first document is no ClusterExtension"));
+    }
+    serde_json::from_value(value).map_err(|error| Failure::content(path, error))
+}
+
+/// A condition of an extension.
+pub(crate) fn condition_of<'a>(extension: &'a ClusterExtension, type_: &str) -> Option<&'a Condition> {
+    extension.status.as_ref().and_then(|status| condition::find(&status.conditions, type_))
+}
+
+fn refused(what: &str, error: &kube::Error) -> Failure {
+    let text = chain(error);
+    match error {
+        kube::Error::Api(status) if status.code == 404 => {
+            Failure::Unreachable(format!("this cluster knows no {what} ({text}); install OLM first"))
+        }
+        kube::Error::Api(status) if status.code == 401 || status.code == 403 => Failure::Unreachable(
+            format!("{text}; ask for the right to read {what}, or use another --context"),
+        ),
+        _ => Failure::Unreachable(format!("cannot read {what}: {text}")),
+    }
+}
