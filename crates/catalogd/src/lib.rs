@@ -4,6 +4,7 @@
 //! [`store::Store`] only.
 
 pub mod args;
+mod compress;
 pub mod controller;
 mod gauges;
 pub mod http;

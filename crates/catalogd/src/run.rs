@@ -98,6 +98,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
             serve::https(listener, router, tls, serve::Limits::default(), stop.clone()),
         ));
     }
+    parts.spawn(crate::compress::run(store.clone(), stop.clone()));
     let (damage, damaged) = mpsc::channel(16);
     tokio::task::spawn_blocking({
         let (store, stop) = (store.clone(), stop.clone());

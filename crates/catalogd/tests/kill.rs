@@ -3,18 +3,21 @@
 //! The test starts itself again as the writer (`STORE_OF_A_WRITER_TO_BE_KILLED`), kills it after a while that differs each
 //! time, and looks at what is on disk.
 
+use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use catalogd::store::{Served, Store};
+use catalogd::store::{COMPRESS_AT_ONCE, Content, Served, Store};
 
 const STORE: &str = "STORE_OF_A_WRITER_TO_BE_KILLED";
 const KILLS: u32 = 50;
 
+/// Every second version is so large that its compressed copies are made after it is served.
 fn lines(version: u64) -> String {
-    (0..400)
+    let count = if version.is_multiple_of(2) { COMPRESS_AT_ONCE / 200 } else { 400 };
+    (0..count)
         .map(|n| {
             format!(
                 "{{\"name\":\"b{n}\",\"pad\":\"{}\",\"schema\":\"olm.bundle\",\"v\":{version}}}\n",
@@ -31,8 +34,10 @@ fn store_version(store: &Store, version: u64) -> Result<()> {
     ingest.file("catalog.json", &mut lines(version).as_bytes())?;
     let (content, _lease) = staging.commit(ingest.finish()?)?;
     let last_unpacked = i64::try_from(version)?;
-    store.publish("cat", Served { content, reference: String::new(), source: None, last_unpacked })?;
+    let served = Served { content: content.clone(), reference: String::new(), source: None, last_unpacked };
+    store.publish("cat", served)?;
     store.collect(None)?;
+    store.compress(&content, &|| false)?;
     Ok(())
 }
 
@@ -74,7 +79,7 @@ fn a_kill_at_any_instant_leaves_whole_content() -> Result<()> {
         let (store, _) = Store::open(root.path())?;
         store_version(&store, 1)?;
     }
-    let mut seen = 1;
+    let (mut seen, mut without_copies) = (1, 0);
     for round in 0..KILLS {
         let mut writer = Command::new(std::env::current_exe()?)
             .args(["--exact", "writer"])
@@ -106,6 +111,11 @@ fn a_kill_at_any_instant_leaves_whole_content() -> Result<()> {
         let mut body = vec![0; usize::try_from(served.content.jsonl().size())?];
         served.content.jsonl().read_at(&mut body, 0)?;
         ensure!(body == lines(version).as_bytes(), "round {round}: not what was written");
+        if served.content.lacks_copies() {
+            without_copies += 1;
+            store.compress(&served.content, &|| false)?;
+        }
+        ensure!(unzipped(&served.content)? == body, "round {round}: the copy is not what was written");
         seen = version;
         store.collect(None)?;
         for (folder, want) in [("content", 1), ("staging", 0), ("names", 1)] {
@@ -114,5 +124,16 @@ fn a_kill_at_any_instant_leaves_whole_content() -> Result<()> {
         }
     }
     ensure!(seen > 1, "no writer ever finished a version");
+    ensure!(without_copies > 0, "no writer was ever killed before its copies were made");
     Ok(())
+}
+
+/// What clients make of the gzip copy.
+fn unzipped(content: &Content) -> Result<Vec<u8>> {
+    let copy = content.gzip().context("no gzip copy")?;
+    let mut packed = vec![0; usize::try_from(copy.size())?];
+    copy.read_at(&mut packed, 0)?;
+    let mut plain = Vec::new();
+    flate2::read::GzDecoder::new(packed.as_slice()).read_to_end(&mut plain)?;
+    Ok(plain)
 }

@@ -17,7 +17,7 @@ pub enum Format {
 pub fn generate(bytes: u64, format: Format, seed: u64, mut file: impl FnMut(&str, &str)) {
     let mut random = Random(seed);
     let mut written = 0;
-    let mut number = 0;
+    let (mut number, mut objects) = (0, 0);
     while written < bytes {
         let name = format!("operator-{number:04}");
         number += 1;
@@ -33,7 +33,9 @@ pub fn generate(bytes: u64, format: Format, seed: u64, mut file: impl FnMut(&str
                     object.yaml(0, &mut text);
                 }
             }
-            if written + text.len() as u64 >= bytes && number > 1 {
+            objects += 1;
+            // the first package keeps its channels and a bundle, however small the catalog
+            if written + text.len() as u64 >= bytes && objects > 3 {
                 break;
             }
         }

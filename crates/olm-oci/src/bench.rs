@@ -1,12 +1,12 @@
-//! An entrance for benches and fuzzers: a layer from memory, without a registry. Not for products.
+//! An entrance for benches and fuzzers: a layer from memory or a file, without a registry. Not for products.
 
 use std::io::Read;
 
 use bytes::Bytes;
-use olm_core::DigestAlgorithm;
+use olm_core::{Digest, DigestAlgorithm};
 
-use crate::error::Error;
-use crate::layer::{Applier, Infallible, Selection, Verified, VisitError, Visitor, hash_of};
+use crate::error::{Error, Fault};
+use crate::layer::{Applier, ChunkSource, Infallible, Selection, Verified, VisitError, Visitor, hash_of};
 use crate::limits::Limits;
 
 struct Count(u64, Vec<u8>);
@@ -49,4 +49,36 @@ pub fn read_layer(chunks: Vec<Bytes>, selection: &[&str]) -> Result<u64, Error> 
         Err(error) => return Err(error),
     }
     applier.finish().map(|count| count.0).map_err(VisitError::<Infallible>::into_error)
+}
+
+/// Bytes in a piece, as large as what a download hands over.
+const PIECE: usize = 128 << 10;
+
+struct Pieces<R>(R);
+
+impl<R: Read> ChunkSource for Pieces<R> {
+    fn next(&mut self) -> Result<Option<Bytes>, Fault> {
+        let mut piece = vec![0; PIECE];
+        let read = self.0.read(&mut piece).map_err(|error| Fault::Content(error.to_string()))?;
+        piece.truncate(read);
+        Ok((read > 0).then(|| piece.into()))
+    }
+}
+
+/// Streams one layer of `size` bytes through the whole pipe into a visitor and gives it back, like a pull without the
+/// network.
+///
+/// # Errors
+/// What the layer is refused for, or the visitor's own.
+pub fn visit_layer<V: Visitor>(
+    layer: impl Read,
+    digest: &Digest,
+    size: u64,
+    selection: &[&str],
+    visitor: V,
+) -> Result<V, VisitError<V::Error>> {
+    let selection = Selection::beneath(selection).map_err(Error::Copy)?;
+    let mut applier = Applier::new(visitor, selection, Limits::default());
+    applier.layer(0, Verified::new(Pieces(layer), digest.clone(), size))?;
+    applier.finish()
 }

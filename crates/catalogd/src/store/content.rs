@@ -1,13 +1,15 @@
 //! One stored catalog: open files, sizes and the index, checked against its manifest.
 //!
 //! A content directory is written once, under its image digest, and never changed. Its `manifest.json` is written
-//! last and carries its own checksum, so a directory without an intact manifest is not content.
-//! Opening checks manifest, sizes and index; [`Content::verify`] reads everything.
+//! last and carries its own checksum, so a directory without an intact manifest is not content. The compressed copies
+//! may come later, as a directory inside with a manifest of its own (see `copies`).
+//! Opening checks manifests, sizes and index; [`Content::verify`] reads everything.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::Crc;
@@ -15,18 +17,16 @@ use olm_core::Digest;
 use olm_fbc::{Index, IndexError};
 use serde::{Deserialize, Serialize};
 
+use super::copies::{COPIES, Copies};
+
 /// The catalog as JSON lines.
 pub(super) const CATALOG: &str = "catalog.jsonl";
-/// Precompressed copy for `Content-Encoding: gzip`.
-pub(super) const GZIP: &str = "catalog.jsonl.gz";
-/// Precompressed copy for `Content-Encoding: zstd`.
-pub(super) const ZSTD: &str = "catalog.jsonl.zst";
 /// See [`Index`].
 pub(super) const INDEX: &str = "index";
 /// Sizes and checksums of the others.
 pub(super) const MANIFEST: &str = "manifest.json";
 /// Version of the directory's layout.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// A manifest is a few hundred bytes; more is not ours.
 const MANIFEST_LIMIT: u64 = 64 * 1024;
 /// Bytes a checking pass reads at once.
@@ -81,6 +81,29 @@ impl Manifest {
         let manifest: Self = serde_json::from_slice(body).map_err(|_| damaged())?;
         if manifest.format == FORMAT { Ok(manifest) } else { Err(ContentError::Format(manifest.format)) }
     }
+
+    /// Reads the manifest of a directory that belongs to `digest`.
+    pub(super) fn read(dir: &Path, digest: &Digest) -> Result<Self, ContentError> {
+        let failed = |source| ContentError::Io { file: MANIFEST, source };
+        let path = dir.join(MANIFEST);
+        if std::fs::metadata(&path).map_err(failed)?.len() > MANIFEST_LIMIT {
+            return Err(ContentError::Damaged { file: MANIFEST });
+        }
+        let manifest = Self::decode(&std::fs::read(&path).map_err(failed)?)?;
+        if manifest.digest == digest.to_string() {
+            Ok(manifest)
+        } else {
+            Err(ContentError::Stranger(manifest.digest))
+        }
+    }
+
+    fn facts(&self, name: &str) -> Option<&FileFacts> {
+        self.files.iter().find(|facts| facts.name == name)
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.files.iter().map(|facts| facts.size).sum()
+    }
 }
 
 fn checksum(bytes: &[u8]) -> u32 {
@@ -123,6 +146,7 @@ pub struct Blob {
     name: &'static str,
     file: File,
     size: u64,
+    crc32: u32,
     read: AtomicU64,
 }
 
@@ -148,15 +172,25 @@ impl Blob {
         self.read.load(Ordering::Relaxed)
     }
 
-    fn open(dir: &Path, name: &'static str, manifest: &Manifest) -> Result<Option<Self>, ContentError> {
-        let Some(facts) = manifest.files.iter().find(|facts| facts.name == name) else { return Ok(None) };
+    /// Opens a file that the manifest names, if it has the size that the manifest says.
+    pub(super) fn open(dir: &Path, name: &'static str, manifest: &Manifest) -> Result<Self, ContentError> {
+        let facts = manifest.facts(name).ok_or(ContentError::Damaged { file: name })?;
         let failed = |source| ContentError::Io { file: name, source };
         let file = File::open(dir.join(name)).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         if !metadata.is_file() || metadata.len() != facts.size {
             return Err(ContentError::Damaged { file: name });
         }
-        Ok(Some(Self { name, file, size: facts.size, read: AtomicU64::new(0) }))
+        Ok(Self { name, file, size: facts.size, crc32: facts.crc32, read: AtomicU64::new(0) })
+    }
+
+    /// Reads all of it and compares the checksum with the manifest's.
+    pub(super) fn verify(&self) -> Result<(), ContentError> {
+        match self.sum() {
+            Ok(sum) if sum == self.crc32 => Ok(()),
+            Ok(_) => Err(ContentError::Damaged { file: self.name }),
+            Err(source) => Err(ContentError::Io { file: self.name, source }),
+        }
     }
 
     fn sum(&self) -> io::Result<u32> {
@@ -181,42 +215,57 @@ pub struct Content {
     dir: PathBuf,
     manifest: Manifest,
     jsonl: Blob,
-    gzip: Option<Blob>,
-    zstd: Option<Blob>,
     index: Index,
+    copies: OnceLock<Copies>,
 }
 
 impl Content {
-    /// Opens the content in `dir`: checks the manifest's own checksum, all sizes and the index.
+    /// Opens the content in `dir`: checks the manifest's own checksum, all sizes and the index. Copies that are not whole
+    /// count as absent.
     ///
     /// # Errors
-    /// When anything is missing or not as it was written.
+    /// When anything else is missing or not as it was written.
     pub(super) fn open(dir: &Path, digest: &Digest) -> Result<Self, ContentError> {
-        let failed = |source| ContentError::Io { file: MANIFEST, source };
-        let path = dir.join(MANIFEST);
-        if std::fs::metadata(&path).map_err(failed)?.len() > MANIFEST_LIMIT {
-            return Err(ContentError::Damaged { file: MANIFEST });
-        }
-        let manifest = Manifest::decode(&std::fs::read(&path).map_err(failed)?)?;
-        if manifest.digest != digest.to_string() {
-            return Err(ContentError::Stranger(manifest.digest));
-        }
+        let manifest = Manifest::read(dir, digest)?;
         let missing = |file| ContentError::Damaged { file };
-        let jsonl = Blob::open(dir, CATALOG, &manifest)?.ok_or_else(|| missing(CATALOG))?;
-        let gzip = Blob::open(dir, GZIP, &manifest)?;
-        let zstd = Blob::open(dir, ZSTD, &manifest)?;
-        let index = Blob::open(dir, INDEX, &manifest)?.ok_or_else(|| missing(INDEX))?;
+        let jsonl = Blob::open(dir, CATALOG, &manifest)?;
+        let index = Blob::open(dir, INDEX, &manifest)?;
         let mut bytes = vec![0; usize::try_from(index.size).map_err(|_| missing(INDEX))?];
         index.read_at(&mut bytes, 0).map_err(|source| ContentError::Io { file: INDEX, source })?;
-        let known = manifest.files.iter().find(|facts| facts.name == INDEX).map(|facts| facts.crc32);
-        if known != Some(checksum(&bytes)) {
+        if index.crc32 != checksum(&bytes) {
             return Err(missing(INDEX));
         }
         let index = Index::from_bytes(&bytes)?;
         if index.size() != jsonl.size {
             return Err(missing(INDEX));
         }
-        Ok(Self { digest: digest.clone(), dir: dir.to_owned(), manifest, jsonl, gzip, zstd, index })
+        let content = Self {
+            digest: digest.clone(),
+            dir: dir.to_owned(),
+            manifest,
+            jsonl,
+            index,
+            copies: OnceLock::new(),
+        };
+        content.adopt_copies();
+        Ok(content)
+    }
+
+    /// Uses the copies on disk from now on, if there are whole ones. Returns whether there are.
+    pub(super) fn adopt_copies(&self) -> bool {
+        if self.copies.get().is_none()
+            && let Ok(copies) = Copies::open(&self.dir.join(COPIES), &self.digest)
+        {
+            // Whoever was first has opened the same files.
+            let _ = self.copies.set(copies);
+        }
+        self.copies.get().is_some()
+    }
+
+    /// Whether compressed copies are worth having and not there yet.
+    #[must_use]
+    pub fn lacks_copies(&self) -> bool {
+        self.jsonl.size >= super::COMPRESS_FROM && self.copies.get().is_none()
     }
 
     /// Reads every served byte and compares checksums. Slow (disk speed); not for an async thread.
@@ -224,15 +273,8 @@ impl Content {
     /// # Errors
     /// When a file cannot be read or its checksum differs.
     pub fn verify(&self) -> Result<(), ContentError> {
-        for blob in [Some(&self.jsonl), self.gzip.as_ref(), self.zstd.as_ref()].into_iter().flatten() {
-            let known =
-                self.manifest.files.iter().find(|facts| facts.name == blob.name).map(|facts| facts.crc32);
-            let sum = blob.sum().map_err(|source| ContentError::Io { file: blob.name, source })?;
-            if known != Some(sum) {
-                return Err(ContentError::Damaged { file: blob.name });
-            }
-        }
-        Ok(())
+        self.jsonl.verify()?;
+        self.copies.get().map_or(Ok(()), Copies::verify)
     }
 
     /// The image this content was made from.
@@ -253,16 +295,16 @@ impl Content {
         &self.jsonl
     }
 
-    /// The gzip copy; small catalogs have none.
+    /// The gzip copy; small catalogs have none, large ones get it some time after they are served.
     #[must_use]
     pub fn gzip(&self) -> Option<&Blob> {
-        self.gzip.as_ref()
+        self.copies.get().map(|copies| &copies.gzip)
     }
 
-    /// The zstd copy; small catalogs have none.
+    /// The zstd copy; it comes with the gzip copy.
     #[must_use]
     pub fn zstd(&self) -> Option<&Blob> {
-        self.zstd.as_ref()
+        self.copies.get().map(|copies| &copies.zstd)
     }
 
     /// See [`Index`].
@@ -274,6 +316,6 @@ impl Content {
     /// Bytes on disk, all copies together.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
-        self.manifest.files.iter().map(|facts| facts.size).sum()
+        self.manifest.bytes() + self.copies.get().map_or(0, Copies::bytes)
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! <root>/lock                         held while a process uses the directory
 //! <root>/content/sha256:<hex>/…       one directory a digest, written once (see `content`)
+//! <root>/content/sha256:<hex>/copies  its compressed copies, which may come later (see `copies`)
 //! <root>/names/<catalog>              which digest is served under a name, since when
 //! <root>/staging/…                    private to running writers; emptied at start
 //! ```
@@ -12,6 +13,7 @@
 //! It does not know HTTP, the API server or registries. Rules: catalogd §6 and §12 rows 2, 7, 8, 23, 24; decision 15.
 
 mod content;
+mod copies;
 mod names;
 mod staging;
 
@@ -24,9 +26,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use olm_core::Digest;
+use tokio::sync::Notify;
 
 pub use content::{Blob, Content, ContentError, Section};
-pub use staging::{COMPRESS_FROM, Spool, Staging};
+use staging::Private;
+pub use staging::{COMPRESS_AT_ONCE, Spool, Staging};
+
+/// Catalogs and answers shorter than this are never compressed (rule: catalogd §7.8).
+pub const COMPRESS_FROM: u64 = 1024;
 
 /// Why the store could not do something.
 #[derive(Debug, thiserror::Error)]
@@ -108,6 +115,8 @@ struct Shared {
     /// Serialises renames, publications and collections; never held while content is read or written.
     state: Mutex<State>,
     next: AtomicU64,
+    /// Told when something has been published.
+    published: Notify,
     /// Locked for the life of the process.
     _lock: File,
 }
@@ -200,6 +209,7 @@ impl Store {
             serving: ArcSwap::default(),
             state: Mutex::default(),
             next: AtomicU64::new(0),
+            published: Notify::new(),
             _lock: lock,
         };
         let store = Self(Arc::new(shared));
@@ -237,11 +247,17 @@ impl Store {
     /// # Errors
     /// When the disk refuses it.
     pub fn stage(&self, mut lease: Lease) -> Result<Staging, StoreError> {
+        let private = self.private(&mut lease);
+        Staging::new(lease, private)
+    }
+
+    /// A place under `staging/` that is not collected while the lease is held.
+    fn private(&self, lease: &mut Lease) -> Private {
         let number = self.0.next.fetch_add(1, Ordering::Relaxed);
         let dir = self.0.root.join("staging").join(format!("{}-{number}", std::process::id()));
         self.0.lock().writers.insert(dir.clone());
         lease.writer = Some(dir.clone());
-        Staging::new(lease, dir)
+        Private(dir)
     }
 
     /// Serves stored content under a name, durably: after a restart too.
@@ -257,6 +273,50 @@ impl Store {
         self.swap(&state, |serving| {
             serving.insert(name.to_owned(), Arc::new(served));
         });
+        drop(state);
+        self.0.published.notify_one();
+        Ok(())
+    }
+
+    /// Waits until something is published; at once if that has happened since the last wait.
+    pub async fn published(&self) {
+        self.0.published.notified().await;
+    }
+
+    /// What is served and should get compressed copies, each digest once.
+    #[must_use]
+    pub fn uncompressed(&self) -> Vec<Arc<Content>> {
+        let serving = self.serving();
+        let lacking = serving.values().map(|served| &served.content).filter(|content| content.lacks_copies());
+        let by_digest: BTreeMap<String, &Arc<Content>> =
+            lacking.map(|content| (content.digest().to_string(), content)).collect();
+        by_digest.into_values().cloned().collect()
+    }
+
+    /// Makes the compressed copies of stored content and serves them from then on. Slow (as long as compressing takes);
+    /// not for an async thread. Gives up when `stop` says so. Content that has been removed meanwhile gets none.
+    ///
+    /// # Errors
+    /// When the disk refuses it, or with [`io::ErrorKind::Interrupted`] when it was stopped; the content stays as it was.
+    pub fn compress(&self, content: &Content, stop: &dyn Fn() -> bool) -> Result<(), StoreError> {
+        if !content.lacks_copies() || content.adopt_copies() {
+            return Ok(());
+        }
+        let mut lease = self.lease(content.digest());
+        let private = self.private(&mut lease);
+        let plain = File::open(content.dir().join(content::CATALOG)).map_err(StoreError::Write)?;
+        copies::write(&plain, &private.0, content.digest(), stop).map_err(StoreError::Write)?;
+        let place = content.dir().join(copies::COPIES);
+        let state = self.0.lock();
+        if content.adopt_copies() || !content.dir().exists() {
+            return Ok(());
+        }
+        // What is there is not whole.
+        self.0.discard(&place).map_err(StoreError::Write)?;
+        std::fs::rename(&private.0, &place).map_err(StoreError::Write)?;
+        staging::sync_dir(content.dir()).map_err(StoreError::Write)?;
+        content.adopt_copies();
+        drop(state);
         Ok(())
     }
 

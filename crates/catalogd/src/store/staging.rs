@@ -4,7 +4,7 @@
 //! or a full disk leaves a directory under `staging/`, which the next start removes.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Write};
 use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
@@ -14,17 +14,16 @@ use flate2::Crc;
 use olm_core::Digest;
 use olm_fbc::Ingested;
 
-use super::content::{CATALOG, Content, FileFacts, GZIP, INDEX, MANIFEST, Manifest, ZSTD};
-use super::{Lease, StoreError};
+use super::content::{CATALOG, Content, FileFacts, INDEX, MANIFEST, Manifest};
+use super::{COMPRESS_FROM, Lease, StoreError, copies};
 
-/// Catalogs shorter than this get no compressed copies (rule: catalogd §7.8).
-pub const COMPRESS_FROM: u64 = 1024;
+/// Catalogs up to this size get their copies before they are served: it takes milliseconds. Larger ones get them
+/// afterwards ([`super::Store::compress`]).
+pub const COMPRESS_AT_ONCE: u64 = 1 << 20;
 /// Lines in the order of the archive.
 const SPOOL: &str = "spool";
 /// Bytes gathered before a write.
 const BUFFER: usize = 256 * 1024;
-/// The fastest level that still beats gzip's best on catalogs.
-const ZSTD_LEVEL: i32 = 3;
 
 /// A file being written, whose size and checksum are counted on the way.
 pub struct Counted<W> {
@@ -39,8 +38,16 @@ impl<W> std::fmt::Debug for Counted<W> {
     }
 }
 
+impl Counted<File> {
+    /// Makes the file durable.
+    pub(super) fn durable(self, name: &'static str) -> io::Result<FileFacts> {
+        self.inner.sync_all()?;
+        Ok(self.facts(name))
+    }
+}
+
 impl<W: Write> Counted<W> {
-    fn new(inner: W) -> Self {
+    pub(super) fn new(inner: W) -> Self {
         Self { inner, size: 0, crc: Crc::new() }
     }
 
@@ -64,7 +71,7 @@ impl<W: Write> Write for Counted<W> {
 
 /// The private directory of one writer; removed when dropped, unless it has been renamed away.
 #[derive(Debug)]
-struct Private(PathBuf);
+pub(super) struct Private(pub(super) PathBuf);
 
 impl Drop for Private {
     fn drop(&mut self) {
@@ -82,14 +89,15 @@ pub type Spool = BufWriter<Counted<File>>;
 /// A catalog that is being written; dropped without [`Staging::commit`], it leaves nothing behind.
 #[derive(Debug)]
 pub struct Staging {
-    lease: Lease,
+    // in this order: the lease protects the directory until it is gone
     private: Private,
+    lease: Lease,
 }
 
 impl Staging {
-    pub(super) fn new(lease: Lease, dir: PathBuf) -> Result<Self, StoreError> {
-        std::fs::DirBuilder::new().mode(0o700).create(&dir).map_err(StoreError::Write)?;
-        Ok(Self { lease, private: Private(dir) })
+    pub(super) fn new(lease: Lease, private: Private) -> Result<Self, StoreError> {
+        std::fs::DirBuilder::new().mode(0o700).create(&private.0).map_err(StoreError::Write)?;
+        Ok(Self { private, lease })
     }
 
     /// The image that this content belongs to.
@@ -115,7 +123,7 @@ impl Staging {
     /// # Errors
     /// When the disk refuses it; what was stored before is untouched.
     pub fn commit(self, mut ingested: Ingested<Spool>) -> Result<(Arc<Content>, Lease), StoreError> {
-        let Self { lease, private } = self;
+        let Self { private, lease } = self;
         let dir = private.0.as_path();
         let index = std::mem::take(&mut ingested.index);
         let (in_order, segments) = (ingested.in_order(), ingested.segments().to_vec());
@@ -132,14 +140,13 @@ impl Staging {
             sorted
         };
         let size = catalog.size;
-        let mut files = vec![catalog];
-        if size >= COMPRESS_FROM {
-            files.extend(compress(dir).map_err(StoreError::Write)?);
+        if (COMPRESS_FROM..=COMPRESS_AT_ONCE).contains(&size) {
+            let plain = File::open(dir.join(CATALOG)).map_err(StoreError::Write)?;
+            let into = dir.join(copies::COPIES);
+            copies::write(&plain, &into, lease.digest(), &|| false).map_err(StoreError::Write)?;
         }
-        files.push(write(dir, INDEX, |out| out.write_all(&index.to_bytes())).map_err(StoreError::Write)?);
-        let manifest = Manifest::new(lease.digest(), files).encode().map_err(StoreError::Write)?;
-        write(dir, MANIFEST, |out| out.write_all(&manifest)).map_err(StoreError::Write)?;
-        sync_dir(dir).map_err(StoreError::Write)?;
+        let index = write(dir, INDEX, |out| out.write_all(&index.to_bytes())).map_err(StoreError::Write)?;
+        finish(dir, &Manifest::new(lease.digest(), vec![catalog, index])).map_err(StoreError::Write)?;
         let content = lease.settle(dir)?;
         Ok((content, lease))
     }
@@ -163,49 +170,22 @@ fn arrange(dir: &Path, segments: &[Range<u64>], out: &mut Counted<File>) -> io::
     out.flush()
 }
 
-/// Writes both compressed copies, at the same time.
-fn compress(dir: &Path) -> io::Result<[FileFacts; 2]> {
-    std::thread::scope(|scope| {
-        let gzip = scope.spawn(|| {
-            write(dir, GZIP, |out| {
-                let mut encoder = flate2::write::GzEncoder::new(out, flate2::Compression::fast());
-                pour(dir, &mut encoder)?;
-                encoder.finish().map(|_| ())
-            })
-        });
-        let zstd = write(dir, ZSTD, |out| {
-            let mut encoder = zstd::Encoder::new(out, ZSTD_LEVEL)?;
-            pour(dir, &mut encoder)?;
-            encoder.finish().map(|_| ())
-        });
-        let gzip = gzip.join().unwrap_or_else(|_| Err(io::Error::other("compression stopped early")));
-        Ok([gzip?, zstd?])
-    })
-}
-
-/// Copies the catalog written so far into `out`.
-fn pour(dir: &Path, out: &mut impl Write) -> io::Result<()> {
-    let mut file = File::open(dir.join(CATALOG))?;
-    let mut buffer = vec![0; BUFFER];
-    loop {
-        let count = file.read(&mut buffer)?;
-        if count == 0 {
-            return Ok(());
-        }
-        out.write_all(buffer.get(..count).unwrap_or_default())?;
-    }
-}
-
 /// Writes one durable file of the directory.
-fn write(
+pub(super) fn write(
     dir: &Path,
     name: &'static str,
     fill: impl FnOnce(&mut Counted<File>) -> io::Result<()>,
 ) -> io::Result<FileFacts> {
     let mut out = Counted::new(File::create(dir.join(name))?);
     fill(&mut out)?;
-    out.inner.sync_all()?;
-    Ok(out.facts(name))
+    out.durable(name)
+}
+
+/// Writes the manifest, last of all, and makes the directory durable.
+pub(super) fn finish(dir: &Path, manifest: &Manifest) -> io::Result<()> {
+    let manifest = manifest.encode()?;
+    write(dir, MANIFEST, |out| out.write_all(&manifest))?;
+    sync_dir(dir)
 }
 
 /// Makes the entries of a directory durable.

@@ -1,0 +1,255 @@
+//! From a layer file to stored content, each time in a process of its own, beside one plain parse of the same bytes.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use catalogd::ingest::Ingest;
+use catalogd::store::{Content, Store};
+use olm_core::Digest;
+use olm_fbc::testing::Format;
+use serde_json::{Value, json};
+
+use crate::catalog::{Catalog, generated};
+use crate::measure::{again, least, memory, own_cpu};
+use crate::table::{Table, mib};
+use crate::{Plan, normal};
+
+const MB: u64 = 1_000_000;
+
+/// What the issue aims at: format, bytes, CPU seconds without and with a gzip copy.
+const GOALS: [(Format, u64, f64, Option<f64>); 3] = [
+    (Format::Json, 130 * MB, 0.45, Some(1.0)),
+    (Format::Json, 522 * MB, 1.8, None),
+    (Format::Yaml, 12_600_000, 0.25, None),
+];
+/// Memory above idle and the largest object.
+const MEMORY_GOAL: u64 = 20 << 20;
+
+/// Everything about ingest.
+pub(crate) fn measure(plan: &Plan, table: &mut Table) -> Result<()> {
+    identical(table)?;
+    let json: &[u64] = if plan.full { &[1, 10, 100, 130, 300, 522] } else { &[1, 10, 130] };
+    let mut cases: Vec<(Format, u64)> = json.iter().map(|size| (Format::Json, size * MB)).collect();
+    cases.push((Format::Yaml, 12_600_000));
+    let head = [
+        "catalog",
+        "layer",
+        "to one parse",
+        "CPU s",
+        "MB/s",
+        "plain parse, CPU s",
+        "gzip copy, CPU s",
+        "both copies, CPU s",
+        "peak above idle, MiB",
+        "largest object, MiB",
+    ];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for (format, bytes) in cases {
+        let catalog = generated(bytes, format)?;
+        let Figures { cpu, parse, gzip, copies, above, largest } = rounds(plan, &catalog, format)?;
+        let name = format!("{:.1} MB {}", catalog.bytes as f64 / MB as f64, name(format));
+        rows.push(vec![
+            name.clone(),
+            format!("{} MiB", mib(std::fs::metadata(&catalog.layer)?.len())),
+            format!("{:.2}×", cpu / parse),
+            format!("{cpu:.3}"),
+            format!("{:.0}", catalog.bytes as f64 / 1e6 / cpu),
+            format!("{parse:.3}"),
+            format!("{gzip:.3}"),
+            format!("{copies:.3}"),
+            mib(above),
+            mib(largest),
+        ]);
+        if let Some((_, _, goal, with_copy)) = GOALS.iter().find(|goal| (goal.0, goal.1) == (format, bytes)) {
+            let measured = format!("{:.2}× one plain parse, {cpu:.3} CPU s", cpu / parse);
+            table.row(
+                &format!("ingest of {name}"),
+                &format!("≤ {goal} CPU s"),
+                &measured,
+                Some(cpu <= *goal),
+            );
+            if let Some(goal) = with_copy {
+                let both = cpu + gzip;
+                let measured = format!("{:.2}× one plain parse, {both:.3} CPU s", both / parse);
+                let what = format!("ingest of {name} and its gzip copy");
+                table.row(&what, &format!("≤ {goal} CPU s"), &measured, Some(both <= *goal));
+            }
+            let measured = format!("{} MiB; largest object {} MiB", mib(above), mib(largest));
+            let met = above <= MEMORY_GOAL + largest;
+            let what = format!("peak RSS above idle, ingest of {name}");
+            table.row(&what, "≤ 20 MiB + largest object", &measured, Some(met));
+        }
+    }
+    table.detail("Ingest (least of the rounds; memory: most of the rounds):", rows);
+    Ok(())
+}
+
+fn name(format: Format) -> &'static str {
+    if format == Format::Json { "JSON" } else { "YAML" }
+}
+
+struct Figures {
+    cpu: f64,
+    parse: f64,
+    gzip: f64,
+    copies: f64,
+    above: u64,
+    largest: u64,
+}
+
+fn rounds(plan: &Plan, catalog: &Catalog, format: Format) -> Result<Figures> {
+    let parser = if format == Format::Json { "parse-json" } else { "parse-yaml" };
+    let (mut ingests, mut parses) = (Vec::new(), Vec::new());
+    for _ in 0..plan.rounds() {
+        let root = tempfile::tempdir_in(crate::catalog::folder())?;
+        let digest = catalog.digest.to_string();
+        ingests.push(again(&["ingest", text(&catalog.layer)?, &digest, text(root.path())?])?);
+        parses.push(again(&[parser, text(&catalog.source)?])?);
+    }
+    let least_of = |all: &[Value], field: &str| least(all.iter().filter_map(|one| one[field].as_f64()));
+    let most = |field: &str| ingests.iter().filter_map(|one| one[field].as_u64()).max().unwrap_or(0);
+    Ok(Figures {
+        cpu: least_of(&ingests, "cpu"),
+        parse: least_of(&parses, "cpu"),
+        gzip: least_of(&ingests, "gzip"),
+        copies: least_of(&ingests, "copies"),
+        above: most("above"),
+        largest: most("largest"),
+    })
+}
+
+fn text(path: &Path) -> Result<&str> {
+    path.to_str().context("a path that is not UTF-8")
+}
+
+/// One measured job, in a process of its own.
+pub(crate) fn child(arguments: &[String]) -> Result<()> {
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let report = match arguments[..] {
+        ["ingest", layer, digest, root] => ingest(Path::new(layer), &digest.parse()?, Path::new(root))?,
+        ["parse-json", source] => {
+            let source = std::fs::read(source)?;
+            let began = own_cpu();
+            let mut objects = 0;
+            for value in serde_json::Deserializer::from_slice(&source).into_iter::<Value>() {
+                std::hint::black_box(value?);
+                objects += 1;
+            }
+            json!({"cpu": (own_cpu() - began).as_secs_f64(), "objects": objects})
+        }
+        ["parse-yaml", source] => {
+            let source = std::fs::read(source)?;
+            let began = own_cpu();
+            let events = yaml_events(&source)?;
+            json!({"cpu": (own_cpu() - began).as_secs_f64(), "events": events})
+        }
+        _ => bail!("unknown job {arguments:?}"),
+    };
+    println!("{report}");
+    Ok(())
+}
+
+/// The events of all documents, with nothing made of them: the floor for any reader that uses this engine.
+fn yaml_events(source: &[u8]) -> Result<u64> {
+    let mut parser = libyaml_safer::Parser::new();
+    let mut input = source;
+    parser.set_input(&mut input);
+    let mut events = 0;
+    loop {
+        let event = parser.parse()?;
+        events += 1;
+        if matches!(event.data, libyaml_safer::EventData::StreamEnd) {
+            return Ok(events);
+        }
+    }
+}
+
+/// Layer to content as a pull does it, without the network.
+fn ingest(layer: &Path, digest: &Digest, root: &Path) -> Result<Value> {
+    let (store, _) = Store::open(root)?;
+    let me = std::process::id();
+    let (idle, _) = memory(me)?;
+    let (began, clock) = (own_cpu(), Instant::now());
+    let (content, lease) = store_layer(&store, layer, digest)?;
+    let (cpu, wall) = (own_cpu() - began, clock.elapsed());
+    let (_, peak) = memory(me)?;
+    let largest = content.index().objects().map(|object| object.length).max().unwrap_or(0);
+    let gzip = gzip_alone(&content, root)?;
+    let began = own_cpu();
+    store.compress(&content, &|| false)?;
+    let copies = own_cpu() - began;
+    let (_, peak_with_copies) = memory(me)?;
+    content.verify()?;
+    drop(lease);
+    Ok(json!({
+        "cpu": cpu.as_secs_f64(), "wall": wall.as_secs_f64(), "gzip": gzip, "copies": copies.as_secs_f64(),
+        "above": peak.max(peak_with_copies) - idle, "idle": idle, "largest": largest,
+    }))
+}
+
+/// Stores a layer file under its digest.
+pub(crate) fn store_layer(
+    store: &Store,
+    layer: &Path,
+    digest: &Digest,
+) -> Result<(std::sync::Arc<Content>, catalogd::store::Lease)> {
+    let file = File::open(layer)?;
+    let size = file.metadata()?.len();
+    let staging = store.stage(store.lease(digest))?;
+    // as a pull does: on a thread of its own
+    let ingest = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let visitor = Ingest::new(staging)?;
+            let visited = olm_oci::bench::visit_layer(file, digest, size, &["configs"], visitor);
+            visited.map_err(|error| match error {
+                olm_oci::VisitError::Pull(error) => anyhow::Error::from(error),
+                olm_oci::VisitError::Visitor(error) => error.into(),
+            })
+        });
+        reader.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the reader panicked")))
+    })?;
+    Ok(ingest.commit()?)
+}
+
+/// What the gzip copy costs alone: the product makes both copies in one pass.
+fn gzip_alone(content: &Content, root: &Path) -> Result<f64> {
+    let mut plain = File::open(content.dir().join("catalog.jsonl"))?;
+    let began = own_cpu();
+    let copy = File::create(root.join("alone.gz"))?;
+    let mut encoder = flate2::write::GzEncoder::new(copy, flate2::Compression::fast());
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        let count = plain.read(&mut buffer)?;
+        if count == 0 {
+            break;
+        }
+        std::io::Write::write_all(&mut encoder, &buffer[..count])?;
+    }
+    encoder.finish()?.sync_all()?;
+    Ok((own_cpu() - began).as_secs_f64())
+}
+
+/// What is measured counts only if it is right: samples against a slow second opinion.
+fn identical(table: &mut Table) -> Result<()> {
+    let root = tempfile::tempdir()?;
+    let (store, _) = Store::open(root.path())?;
+    let json = generated(10 * MB, Format::Json)?;
+    let want = normal::lines(&std::fs::read(&json.source)?)?;
+    let stored = |catalog: &Catalog| -> Result<Vec<u8>> {
+        let (content, _lease) = store_layer(&store, &catalog.layer, &catalog.digest)?;
+        Ok(std::fs::read(content.dir().join("catalog.jsonl"))?)
+    };
+    ensure!(stored(&json)? == want, "catalog.jsonl is not the normal form of its source");
+    // the same seed gives the same objects in both formats, until the smaller catalog ends
+    let yaml = stored(&generated(2 * MB, Format::Yaml)?)?;
+    ensure!(yaml.len() as u64 > MB && want.starts_with(&yaml), "YAML and JSON do not give the same lines");
+    table.note(format!(
+        "`catalog.jsonl` is byte-identical to the normal form by a slow second opinion: {:.1} MB of JSON, {:.1} MB of YAML.",
+        want.len() as f64 / 1e6,
+        yaml.len() as f64 / 1e6
+    ));
+    Ok(())
+}
