@@ -49,7 +49,10 @@ impl Api {
                     let api = api.clone();
                     async move { Ok::<_, Infallible>(api.answer(request).await) }
                 });
-                tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(socket), service));
+                tokio::spawn(
+                    hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(socket), service),
+                );
             }
         });
         Ok(api)
@@ -128,7 +131,9 @@ impl Api {
             // events and the like: thank you
             (Method::POST | Method::PATCH, None) => full(&sent),
             _ => {
-                let mut response = full(&json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound"}));
+                let mut response = full(
+                    &json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound"}),
+                );
                 *response.status_mut() = StatusCode::NOT_FOUND;
                 response
             }
@@ -143,7 +148,8 @@ impl Api {
         {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             for object in state.catalogs.values() {
-                let version = object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
+                let version =
+                    object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
                 if version > Some(known) {
                     // the receiver is at hand
                     let _ = sender.send(format!("{}\n", json!({"type": "MODIFIED", "object": object})));

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -55,9 +55,7 @@ pub(crate) struct Answer {
 impl Answer {
     /// The value of a header.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        let named = |line: &&str| {
-            line.split_once(':').is_some_and(|(key, _)| key.eq_ignore_ascii_case(name))
-        };
+        let named = |line: &&str| line.split_once(':').is_some_and(|(key, _)| key.eq_ignore_ascii_case(name));
         self.head.lines().find(named).and_then(|line| line.split_once(':')).map(|(_, value)| value.trim())
     }
 }
@@ -98,31 +96,59 @@ impl Connection {
     /// Asks and reads all; the body goes to `take`.
     async fn ask(&mut self, ask: &Ask, mut take: impl FnMut(&[u8])) -> Result<String> {
         self.stream.write_all(ask.text().as_bytes()).await?;
-        let end = loop {
-            if let Some(at) = self.buffer[..self.have].windows(4).position(|four| four == b"\r\n\r\n") {
-                break at + 4;
+        let head = self.until(b"\r\n\r\n").await?;
+        let status = head.split(' ').nth(1).and_then(|code| code.parse::<u16>().ok());
+        ensure!(status == Some(ask.status), "{}: {}", ask.target, head.lines().next().unwrap_or_default());
+        let field = |wanted: &str| {
+            let mut fields = head.lines().filter_map(|line| line.split_once(": "));
+            fields.find_map(|(name, value)| name.eq_ignore_ascii_case(wanted).then_some(value))
+        };
+        if status == Some(304) {
+            return Ok(head);
+        }
+        if let Some(length) = field("content-length") {
+            self.body(length.parse()?, &mut take).await?;
+        } else {
+            ensure!(
+                field("transfer-encoding") == Some("chunked"),
+                "{}: an answer without length",
+                ask.target
+            );
+            loop {
+                let size = self.until(b"\r\n").await?;
+                let size = usize::from_str_radix(size.trim(), 16)?;
+                self.body(size, &mut take).await?;
+                self.until(b"\r\n").await?;
+                if size == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(head)
+    }
+
+    /// What comes until `mark`, mark included.
+    async fn until(&mut self, mark: &[u8]) -> Result<String> {
+        loop {
+            let found = self.buffer[..self.have].windows(mark.len()).position(|here| here == mark);
+            if let Some(at) = found {
+                let end = at + mark.len();
+                let text = String::from_utf8_lossy(&self.buffer[..end]).into_owned();
+                self.drop_front(end);
+                return Ok(text);
             }
             ensure!(self.have < self.buffer.len(), "endless head");
             let count = self.stream.read(&mut self.buffer[self.have..]).await?;
             ensure!(count > 0, "the server closed the connection");
             self.have += count;
-        };
-        let head = String::from_utf8_lossy(&self.buffer[..end]).into_owned();
-        let status = head.split(' ').nth(1).and_then(|code| code.parse::<u16>().ok());
-        ensure!(status == Some(ask.status), "{}: {}", ask.target, head.lines().next().unwrap_or_default());
-        let length = head.lines().filter_map(|line| line.split_once(": ")).find_map(|(name, value)| {
-            name.eq_ignore_ascii_case("content-length").then(|| value.parse::<usize>().ok())?
-        });
-        let mut left = match (length, status) {
-            (_, Some(304)) => 0,
-            (Some(length), _) => length,
-            (None, _) => bail!("{}: an answer without Content-Length", ask.target),
-        };
-        let here = left.min(self.have - end);
-        take(&self.buffer[end..end + here]);
+        }
+    }
+
+    async fn body(&mut self, mut left: usize, take: &mut impl FnMut(&[u8])) -> Result<()> {
+        let here = left.min(self.have);
+        take(&self.buffer[..here]);
+        self.drop_front(here);
         left -= here;
-        self.buffer.copy_within(end + here..self.have, 0);
-        self.have -= end + here;
         while left > 0 {
             let room = left.min(self.buffer.len());
             let count = self.stream.read(&mut self.buffer[..room]).await?;
@@ -130,7 +156,12 @@ impl Connection {
             take(&self.buffer[..count]);
             left -= count;
         }
-        Ok(head)
+        Ok(())
+    }
+
+    fn drop_front(&mut self, bytes: usize) {
+        self.buffer.copy_within(bytes..self.have, 0);
+        self.have -= bytes;
     }
 
     /// Asks and keeps the answer.

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use olm_fbc::testing::Format;
 use tokio_rustls::TlsConnector;
 
+use crate::Plan;
 use crate::anchor::Anchor;
 use crate::api::Api;
 use crate::catalog::generated;
@@ -13,7 +14,6 @@ use crate::load::{self, Ask, Seen};
 use crate::measure::{cpu, least, median, memory, percentile};
 use crate::process::{Catalogd, preload};
 use crate::table::{Table, mib};
-use crate::Plan;
 
 /// Resident memory with 64 connections.
 const MEMORY_GOAL: u64 = 48 << 20;
@@ -70,8 +70,18 @@ pub(crate) async fn measure(plan: &Plan, table: &mut Table) -> Result<()> {
     }
 
     let head = [
-        "request", "bytes", "connections", "CPU to anchor", "CPU ms", "anchor, CPU ms", "requests/s", "anchor, requests/s",
-        "p50 ms", "p99 ms", "anchor, p50 ms", "anchor, p99 ms",
+        "request",
+        "bytes",
+        "connections",
+        "CPU to anchor",
+        "CPU ms",
+        "anchor, CPU ms",
+        "requests/s",
+        "anchor, requests/s",
+        "p50 ms",
+        "p99 ms",
+        "anchor, p50 ms",
+        "anchor, p99 ms",
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for scenario in &scenarios {
@@ -92,7 +102,10 @@ pub(crate) async fn measure(plan: &Plan, table: &mut Table) -> Result<()> {
             row.extend([&mine, &other].map(|all| format!("{:.0}", median(all.iter().map(|cost| cost.rate)))));
             for all in [&mine, &other] {
                 row.extend([50, 99].map(|percent| {
-                    format!("{:.2}", 1e3 * median(all.iter().map(|cost| percentile(cost.latencies.clone(), percent))))
+                    format!(
+                        "{:.2}",
+                        1e3 * median(all.iter().map(|cost| percentile(cost.latencies.clone(), percent)))
+                    )
                 }));
             }
             eprintln!("  {}", row.join(" | "));
@@ -100,7 +113,12 @@ pub(crate) async fn measure(plan: &Plan, table: &mut Table) -> Result<()> {
         }
         let measured = format!("{worst:.2}× (worst of {:?} connections)", scenario.connections);
         let goal = format!("≤ {:.1}× anchor", scenario.goal);
-        table.row(&format!("CPU of a request: {}", scenario.name), &goal, &measured, Some(worst <= scenario.goal));
+        table.row(
+            &format!("CPU of a request: {}", scenario.name),
+            &goal,
+            &measured,
+            Some(worst <= scenario.goal),
+        );
     }
     table.detail("Serving (CPU of the server's process for one request, least of the rounds; latencies are the client's, on the same two cores):", rows);
     rss(table, &connector, &scenarios, &ours, steady).await?;
@@ -128,12 +146,32 @@ fn scenarios(ours: &Catalogd, plan: &Plan) -> Vec<Scenario> {
     let bundle = at("small", "metas?schema=olm.bundle&name=operator-0001.v1.2.0");
     let mut all = vec![
         make("`all`, identity", 1.0, at("small", "all"), "/all", &CONNECTIONS),
-        with(make("`all`, gzip", 1.0, at("small", "all"), "/allz", &CONNECTIONS), "Accept-Encoding", "gzip", 200),
-        with(make("`all`, 304", 2.0, at("small", "all"), "/all", &CONNECTIONS), "If-Modified-Since", later, 304),
+        with(
+            make("`all`, gzip", 1.0, at("small", "all"), "/allz", &CONNECTIONS),
+            "Accept-Encoding",
+            "gzip",
+            200,
+        ),
+        with(
+            make("`all`, 304", 2.0, at("small", "all"), "/all", &CONNECTIONS),
+            "If-Modified-Since",
+            later,
+            304,
+        ),
         make("`metas`, one package", 1.3, package.clone(), "/package", &CONNECTIONS),
         make("`metas`, one bundle", 1.3, bundle.clone(), "/bundle", &CONNECTIONS),
-        with(make("`metas`, one package, gzip", 1.3, package, "/packagez", &CONNECTIONS), "Accept-Encoding", "gzip", 200),
-        with(make("`metas`, one bundle, gzip", 1.3, bundle, "/bundlez", &CONNECTIONS), "Accept-Encoding", "gzip", 200),
+        with(
+            make("`metas`, one package, gzip", 1.3, package, "/packagez", &CONNECTIONS),
+            "Accept-Encoding",
+            "gzip",
+            200,
+        ),
+        with(
+            make("`metas`, one bundle, gzip", 1.3, bundle, "/bundlez", &CONNECTIONS),
+            "Accept-Encoding",
+            "gzip",
+            200,
+        ),
     ];
     if plan.full {
         all.push(make("`all` of 130 MB, identity", 1.0, at("large", "all"), "/large", &[1, 8]));
@@ -165,7 +203,8 @@ async fn wait_listening(anchor: &Anchor) -> Result<()> {
 
 /// Both must send the same bytes.
 async fn same(connector: &TlsConnector, scenario: &Scenario) -> Result<()> {
-    let (ours, theirs) = (load::once(connector, &scenario.ours).await?, load::once(connector, &scenario.theirs).await?);
+    let (ours, theirs) =
+        (load::once(connector, &scenario.ours).await?, load::once(connector, &scenario.theirs).await?);
     ensure!(ours.body == theirs.body, "the servers send different bytes");
     ensure!(ours.header("content-encoding") == theirs.header("content-encoding"), "encodings differ");
     Ok(())
@@ -180,7 +219,13 @@ struct Cost {
     latencies: Vec<f64>,
 }
 
-async fn one(plan: &Plan, connector: &TlsConnector, ask: &Ask, server: u32, connections: usize) -> Result<Cost> {
+async fn one(
+    plan: &Plan,
+    connector: &TlsConnector,
+    ask: &Ask,
+    server: u32,
+    connections: usize,
+) -> Result<Cost> {
     let length = Duration::from_millis(if plan.full { 1000 } else { 300 });
     let clients = load::warm(connector, ask, connections).await?;
     let before = cpu(server)?;
@@ -199,7 +244,10 @@ async fn rss(
     steady: u64,
 ) -> Result<()> {
     let mut most = 0;
-    for scenario in scenarios.iter().filter(|scenario| scenario.ours.target.ends_with("/all") && scenario.ours.status == 200) {
+    for scenario in scenarios
+        .iter()
+        .filter(|scenario| scenario.ours.target.ends_with("/all") && scenario.ours.status == 200)
+    {
         let clients = load::warm(connector, &scenario.ours, 64).await?;
         let driving = tokio::spawn({
             let ask = scenario.ours.clone();
@@ -213,8 +261,18 @@ async fn rss(
     }
     let (after, peak) = memory(ours.pid())?;
     let text = |bytes| format!("{} MiB", mib(bytes));
-    table.row("RSS of a process that serves two catalogs, before requests", "≤ 20 MiB", &text(steady), Some(steady <= STEADY_GOAL));
-    table.row("RSS with 64 connections", "≤ 48 MiB", &text(most.max(peak)), Some(most.max(peak) <= MEMORY_GOAL));
+    table.row(
+        "RSS of a process that serves two catalogs, before requests",
+        "≤ 20 MiB",
+        &text(steady),
+        Some(steady <= STEADY_GOAL),
+    );
+    table.row(
+        "RSS with 64 connections",
+        "≤ 48 MiB",
+        &text(most.max(peak)),
+        Some(most.max(peak) <= MEMORY_GOAL),
+    );
     table.row("RSS after all requests", "", &text(after), None);
     Ok(())
 }

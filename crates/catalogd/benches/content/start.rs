@@ -49,7 +49,9 @@ pub(crate) async fn measure(plan: &Plan, table: &mut Table) -> Result<()> {
             }
             process.stop()?;
         }
-        let times = |all: &[f64]| format!("{:.0} ms (median {:.0})", least(all.iter().copied()), median(all.iter().copied()));
+        let times = |all: &[f64]| {
+            format!("{:.0} ms (median {:.0})", least(all.iter().copied()), median(all.iter().copied()))
+        };
         if size == 0 {
             let met = median(ready.iter().copied()) < 50.0;
             table.row("start without content: ready", "< 50 ms", &times(&ready), Some(met));
@@ -82,7 +84,9 @@ pub(crate) async fn measure_polls(plan: &Plan, table: &mut Table) -> Result<()> 
         Ok(())
     })
     .await?;
-    let copies = dir.path().join("cache/content").join(text(&api.catalog("cat"), "/status/resolvedSource/image/ref")?.rsplit('@').next().unwrap_or_default());
+    let copies = dir.path().join("cache/content").join(
+        text(&api.catalog("cat"), "/status/resolvedSource/image/ref")?.rsplit('@').next().unwrap_or_default(),
+    );
     olm_kit::eventually("the copies are made", LIMIT, || async {
         ensure!(copies.join("copies").exists(), "no copies");
         Ok(())
@@ -95,7 +99,13 @@ pub(crate) async fn measure_polls(plan: &Plan, table: &mut Table) -> Result<()> 
     table.row(
         &format!("process: pull over TLS, ingest, both copies of {size:.0} MB JSON"),
         "peak RSS ≤ 20 MiB above idle",
-        &format!("{} MiB above {} MiB; {} MiB afterwards; {:.2} CPU s in all", mib(above), mib(idle), mib(after), whole.as_secs_f64()),
+        &format!(
+            "{} MiB above {} MiB; {} MiB afterwards; {:.2} CPU s in all",
+            mib(above),
+            mib(idle),
+            mib(after),
+            whole.as_secs_f64()
+        ),
         Some(above <= 20 << 20),
     );
     registry.take_log();
@@ -105,7 +115,8 @@ pub(crate) async fn measure_polls(plan: &Plan, table: &mut Table) -> Result<()> 
     let before = cpu(process.pid())?;
     for poll in 0..polls {
         api.change("cat", |object| {
-            object["metadata"]["annotations"] = json!({"olm.operatorframework.io/requested-at": format!("{poll}")});
+            object["metadata"]["annotations"] =
+                json!({"olm.operatorframework.io/requested-at": format!("{poll}")});
         });
         let asked = log.len();
         olm_kit::eventually("the registry is asked", LIMIT, || {
@@ -121,9 +132,22 @@ pub(crate) async fn measure_polls(plan: &Plan, table: &mut Table) -> Result<()> 
     let used = (cpu(process.pid())? - before).as_secs_f64() * 1e3 / f64::from(polls);
     log.extend(registry.take_log());
     let only_manifests = log.iter().all(|line| line == "HEAD /v2/cat/manifests/1");
-    let measured = format!("{used:.1} CPU ms, {} requests for {polls} polls, all `HEAD` of the manifest: {only_manifests}", log.len());
-    table.row("poll with an unchanged digest", "one manifest request, ≤ 10 CPU ms", &measured, Some(used <= 10.0 && only_manifests && log.len() == usize::try_from(polls)?));
+    let measured = format!(
+        "{used:.1} CPU ms, {} requests for {polls} polls, all `HEAD` of the manifest: {only_manifests}",
+        log.len()
+    );
+    table.row(
+        "poll with an unchanged digest",
+        "one manifest request, ≤ 10 CPU ms",
+        &measured,
+        Some(used <= 10.0 && only_manifests && log.len() == usize::try_from(polls)?),
+    );
     let (steady, _) = memory(process.pid())?;
-    table.row(&format!("RSS of the process after that ({size:.0} MB JSON served)"), "≤ 20 MiB", &format!("{} MiB", mib(steady)), Some(steady <= 20 << 20));
+    table.row(
+        &format!("RSS of the process after that ({size:.0} MB JSON served)"),
+        "≤ 20 MiB",
+        &format!("{} MiB", mib(steady)),
+        Some(steady <= 20 << 20),
+    );
     process.stop()
 }

@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 
+use super::cache::Collector;
 use super::encoding::Encoding;
 use crate::store::{Blob, Content, Section};
 
@@ -169,10 +170,12 @@ enum Encoder {
     Zstd(zstd::stream::write::Encoder<'static, Vec<u8>>),
 }
 
-/// Compresses a [`Stored`] body while it is read; memory is one frame and the encoder's window.
+/// Compresses a [`Stored`] body while it is read; memory is one frame and the encoder's window, and what is collected for
+/// the next request.
 pub struct Compressed {
     source: Stored,
     encoder: Option<Encoder>,
+    collector: Option<Collector>,
 }
 
 impl Compressed {
@@ -190,7 +193,12 @@ impl Compressed {
                 Some(Encoder::Zstd(zstd::stream::write::Encoder::new(Vec::new(), ON_THE_FLY_ZSTD)?))
             }
         };
-        Ok(Self { source, encoder })
+        Ok(Self { source, encoder, collector: None })
+    }
+
+    /// What is sent is also given to `collector`.
+    pub(super) fn collected(self, collector: Option<Collector>) -> Self {
+        Self { collector, ..self }
     }
 
     /// Compresses all of it at once; for small bodies.
@@ -206,6 +214,17 @@ impl Compressed {
     }
 
     fn next(&mut self) -> io::Result<Option<Bytes>> {
+        let next = self.encode()?;
+        if let Some(collector) = self.collector.take() {
+            match &next {
+                Some(piece) => self.collector = collector.push(piece),
+                None => collector.finish(),
+            }
+        }
+        Ok(next)
+    }
+
+    fn encode(&mut self) -> io::Result<Option<Bytes>> {
         loop {
             let Some(encoder) = &mut self.encoder else { return self.source.next() };
             match self.source.next()? {

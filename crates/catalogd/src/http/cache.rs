@@ -1,20 +1,27 @@
 //! Compressed answers that were made on the way, kept as long as they fit into a bound in bytes; the one used longest
 //! ago goes first.
+//!
+//! An answer that is compressed while it is sent is collected on the side ([`Cache::collect`]), each once at a time and
+//! few at a time, so that what is being collected is bounded too.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
 /// What one remembered answer costs beside its bytes.
 const OVERHEAD: usize = 128;
+/// The share of the bound that one answer may take.
+const SHARE: usize = 4;
+/// Answers collected at a time.
+const COLLECTORS: usize = 4;
 
-/// The cache.
-#[derive(Debug)]
+/// The cache. Cheap to clone.
+#[derive(Debug, Clone)]
 pub(super) struct Cache {
     limit: usize,
-    inner: Mutex<Inner>,
+    inner: Arc<Mutex<Inner>>,
 }
 
 #[derive(Debug, Default)]
@@ -22,13 +29,14 @@ struct Inner {
     entries: HashMap<String, (Bytes, u64)>,
     bytes: usize,
     clock: u64,
+    collected: HashSet<String>,
 }
 
 impl Cache {
     /// A cache of at most `limit` bytes, keys included.
     #[must_use]
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit, inner: Mutex::default() }
+        Self { limit, inner: Arc::default() }
     }
 
     /// The answer of this name, made now if it is not known. Two requests may make it at the same time; making never
@@ -49,8 +57,9 @@ impl Cache {
         Ok(bytes)
     }
 
-    fn get(&self, name: &str) -> Option<Bytes> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The answer of this name, if it is known.
+    pub(super) fn get(&self, name: &str) -> Option<Bytes> {
+        let mut inner = self.lock();
         inner.clock += 1;
         let clock = inner.clock;
         let (bytes, used) = inner.entries.get_mut(name)?;
@@ -58,12 +67,23 @@ impl Cache {
         Some(bytes.clone())
     }
 
+    /// Begins to collect an answer that is sent in pieces. `None` when another request collects the same, or enough
+    /// others do.
+    pub(super) fn collect(&self, name: &str) -> Option<Collector> {
+        let mut inner = self.lock();
+        if inner.collected.len() >= COLLECTORS || !inner.collected.insert(name.to_owned()) {
+            return None;
+        }
+        drop(inner);
+        Some(Collector { cache: self.clone(), name: name.to_owned(), bytes: Vec::new() })
+    }
+
     fn put(&self, name: &str, bytes: Bytes) {
         let cost = |name: &str, bytes: &Bytes| name.len() + bytes.len() + OVERHEAD;
-        if cost(name, &bytes) > self.limit / 4 {
+        if cost(name, &bytes) > self.limit / SHARE {
             return;
         }
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.lock();
         inner.clock += 1;
         let clock = inner.clock;
         inner.bytes += cost(name, &bytes);
@@ -78,6 +98,39 @@ impl Cache {
             };
             inner.bytes -= cost(&name, &bytes);
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The pieces of an answer so far. Dropped early, it leaves nothing.
+#[derive(Debug)]
+pub(super) struct Collector {
+    cache: Cache,
+    name: String,
+    bytes: Vec<u8>,
+}
+
+impl Collector {
+    /// Adds the next piece and gives itself back, unless the answer has become too large to be kept.
+    pub(super) fn push(mut self, piece: &[u8]) -> Option<Self> {
+        self.bytes.extend_from_slice(piece);
+        (self.bytes.len() <= self.cache.limit / SHARE).then_some(self)
+    }
+
+    /// The answer is whole: keeps it.
+    pub(super) fn finish(mut self) {
+        let bytes = std::mem::take(&mut self.bytes);
+        // a copy of exactly its length: growing has left room behind it
+        self.cache.put(&self.name, Bytes::copy_from_slice(&bytes));
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        self.cache.lock().collected.remove(&self.name);
     }
 }
 
@@ -108,11 +161,27 @@ mod tests {
         let large = 10 * (OVERHEAD + 101);
         get(&cache, "large", large);
         assert_eq!(get(&cache, "large", large), 14, "too large to be kept");
-        let inner = cache.inner.lock().unwrap();
+        let inner = cache.lock();
         assert!(inner.bytes <= cache.limit);
         assert_eq!(
             inner.bytes,
             inner.entries.iter().map(|(n, (b, _))| n.len() + b.len() + OVERHEAD).sum::<usize>()
         );
+    }
+
+    #[test]
+    fn pieces_are_collected_once_at_a_time_and_kept_when_whole() {
+        let cache = Cache::new(10_000);
+        let collector = cache.collect("a").unwrap();
+        assert!(cache.collect("a").is_none(), "somebody else is at it");
+        drop(collector.push(b"half"));
+        assert!(cache.get("a").is_none(), "an answer that was cut off is not kept");
+        cache.collect("a").unwrap().push(b"who").unwrap().push(b"le").unwrap().finish();
+        assert_eq!(cache.get("a").unwrap(), "whole");
+        let all: Vec<_> = ["b", "c", "d", "e"].iter().map(|name| cache.collect(name).unwrap()).collect();
+        assert!(cache.collect("f").is_none(), "enough are collected");
+        drop(all);
+        assert!(cache.collect("f").unwrap().push(&[0; 5000]).is_none(), "too large to be kept");
+        assert!(cache.get("f").is_none() && cache.lock().collected.is_empty());
     }
 }

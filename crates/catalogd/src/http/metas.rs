@@ -15,7 +15,8 @@ use super::encoding::{self, Encoding};
 use super::{JSONL, respond, with_length, with_validators};
 use crate::store::{COMPRESS_FROM, Section, Served};
 
-/// Answers up to this size are compressed whole and remembered; longer ones are compressed while they are sent.
+/// Answers up to this size are compressed whole before they are sent, longer ones while they are sent; the next request
+/// finds both in the cache.
 const WHOLE: u64 = 512 * 1024;
 /// What an entity tag spells out of a query value.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
@@ -130,13 +131,20 @@ pub(super) fn answer(
         return with_length(method, response, blob.size(), || source(copy, whole));
     }
     let compress = || Compressed::new(source(Copy::Plain, sections), encoding);
-    if size > WHOLE {
-        return match compress() {
-            Ok(body) => response.map(|_| Body::Compressed(Box::new(body))),
-            Err(error) => failed(served, &error),
-        };
-    }
-    match cache.get_or_make(&name, || compress()?.all()) {
+    let known = match cache.get(&name) {
+        Some(known) => Ok(known),
+        None if size > WHOLE => {
+            return match compress() {
+                Ok(body) => {
+                    let body = body.collected(cache.collect(&name));
+                    response.map(|_| Body::Compressed(Box::new(body)))
+                }
+                Err(error) => failed(served, &error),
+            };
+        }
+        None => cache.get_or_make(&name, || compress()?.all()),
+    };
+    match known {
         Ok(bytes) => {
             response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
             response.map(|_| Body::Full(bytes))

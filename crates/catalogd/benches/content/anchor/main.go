@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 )
 
@@ -39,6 +40,10 @@ func main() {
 			return
 		}
 		w.Header().Set("Content-Type", "application/jsonl")
+		if w.Header().Get("Content-Encoding") != "" {
+			// the library leaves the length out then
+			w.Header().Set("Content-Length", strconv.FormatInt(info.Size(), 10))
+		}
 		http.ServeContent(w, r, "", info.ModTime(), file)
 	}
 	server := &http.Server{
