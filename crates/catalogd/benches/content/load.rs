@@ -15,6 +15,9 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{CipherSuite, ClientConfig, RootCertStore, crypto, version};
 
+/// No server is silent for so long in the middle of an answer.
+const SILENCE: Duration = Duration::from_secs(20);
+
 /// What is asked for.
 #[derive(Debug, Clone)]
 pub(crate) struct Ask {
@@ -96,6 +99,7 @@ impl Connection {
     /// Asks and reads all; the body goes to `take`.
     async fn ask(&mut self, ask: &Ask, mut take: impl FnMut(&[u8])) -> Result<String> {
         self.stream.write_all(ask.text().as_bytes()).await?;
+        self.stream.flush().await?;
         let head = self.until(b"\r\n\r\n").await?;
         let status = head.split(' ').nth(1).and_then(|code| code.parse::<u16>().ok());
         ensure!(status == Some(ask.status), "{}: {}", ask.target, head.lines().next().unwrap_or_default());
@@ -138,7 +142,8 @@ impl Connection {
                 return Ok(text);
             }
             ensure!(self.have < self.buffer.len(), "endless head");
-            let count = self.stream.read(&mut self.buffer[self.have..]).await?;
+            let read = tokio::time::timeout(SILENCE, self.stream.read(&mut self.buffer[self.have..])).await;
+            let count = read.with_context(|| format!("silence in a head after {} bytes", self.have))??;
             ensure!(count > 0, "the server closed the connection");
             self.have += count;
         }
@@ -151,7 +156,8 @@ impl Connection {
         left -= here;
         while left > 0 {
             let room = left.min(self.buffer.len());
-            let count = self.stream.read(&mut self.buffer[..room]).await?;
+            let read = tokio::time::timeout(SILENCE, self.stream.read(&mut self.buffer[..room])).await;
+            let count = read.with_context(|| format!("silence {left} bytes before the end"))??;
             ensure!(count > 0, "the answer was cut off");
             take(&self.buffer[..count]);
             left -= count;
