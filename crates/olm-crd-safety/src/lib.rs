@@ -7,12 +7,18 @@
 //! Two profiles. [`Profile::Parity`] blocks exactly what the reference blocks. [`Profile::Corrected`], the default, lets
 //! through what cannot hurt: texts, wider enums and limits, new optional fields, at any depth (decision 12).
 //!
-//! It does not know how a CRD got here, who applies it, or whether objects exist.
+//! [`ExistingObjects`] answers the question for objects at hand: do they fit the new schema?
+//!
+//! It does not know how a CRD got here, who applies it, or which objects exist.
 
 mod checks;
+mod existing;
 mod go;
 mod schema;
 mod served;
+mod structural;
+
+pub use existing::{ExistingObjects, Fit, Problem, SchemaError};
 
 use std::fmt;
 

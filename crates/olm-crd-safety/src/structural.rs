@@ -1,0 +1,97 @@
+//! A CRD's structural schema as JSON Schema (draft 4, whose `exclusiveMaximum` is a switch too), and its defaults.
+//!
+//! What the apiserver adds to JSON Schema is translated: `nullable`, `x-kubernetes-int-or-string`, sets, embedded objects. CEL
+//! rules and the uniqueness of map keys are not: only the apiserver evaluates these.
+
+use serde_json::{Map, Value, json};
+
+/// Deepest nesting that is translated or defaulted; the apiserver refuses schemas far below this.
+const MAX_DEPTH: usize = 256;
+
+/// The schema for a validator. Everything that only people or the apiserver read is left out.
+pub(crate) fn json_schema(node: &Value) -> Value {
+    translate(node, 0)
+}
+
+fn translate(node: &Value, depth: usize) -> Value {
+    let Some(node) = node.as_object().filter(|_| depth < MAX_DEPTH) else { return json!({}) };
+    let one = |value: &Value| translate(value, depth + 1);
+    let mut schema = Map::new();
+    for (keyword, value) in node {
+        let translated = match (keyword.as_str(), value) {
+            ("properties", Value::Object(members)) => {
+                Value::Object(members.iter().map(|(name, value)| (name.clone(), one(value))).collect())
+            }
+            ("items" | "not", Value::Object(_)) | ("additionalProperties", Value::Object(_)) => one(value),
+            ("allOf" | "anyOf" | "oneOf", Value::Array(list)) if !list.is_empty() => {
+                Value::Array(list.iter().map(one).collect())
+            }
+            ("enum" | "required", Value::Array(list)) if list.is_empty() => continue,
+            (
+                "type" | "enum" | "format" | "pattern" | "maximum" | "minimum" | "exclusiveMaximum"
+                | "exclusiveMinimum" | "maxLength" | "minLength" | "maxItems" | "minItems" | "maxProperties"
+                | "minProperties" | "multipleOf" | "required" | "uniqueItems",
+                value,
+            ) if !value.is_null() => value.clone(),
+            _ => continue,
+        };
+        schema.insert(keyword.clone(), translated);
+    }
+    let says = |keyword: &str| node.get(keyword).and_then(Value::as_bool).unwrap_or(false);
+    if says("x-kubernetes-int-or-string") {
+        schema.insert("type".into(), json!(["integer", "string"]));
+    }
+    if node.get("x-kubernetes-list-type").and_then(Value::as_str) == Some("set") {
+        schema.insert("uniqueItems".into(), json!(true));
+    }
+    if says("nullable") {
+        allow_null(&mut schema);
+    }
+    Value::Object(schema)
+}
+
+fn allow_null(schema: &mut Map<String, Value>) {
+    match schema.get_mut("type") {
+        Some(Value::Array(types)) => types.push(json!("null")),
+        Some(one @ Value::String(_)) => *one = json!([one, "null"]),
+        _ => {}
+    }
+    if let Some(Value::Array(values)) = schema.get_mut("enum") {
+        values.push(Value::Null);
+    }
+}
+
+/// Fills in what the apiserver would when it reads the object: defaults of absent members, at any depth.
+pub(crate) fn apply_defaults(schema: &Value, value: &mut Value) {
+    fill(schema, value, 0);
+}
+
+fn fill(schema: &Value, value: &mut Value, depth: usize) {
+    if depth >= MAX_DEPTH {
+        return;
+    }
+    match value {
+        Value::Object(members) => {
+            let properties = schema.get("properties").and_then(Value::as_object);
+            for (name, schema) in properties.into_iter().flatten() {
+                let nullable = schema.get("nullable").and_then(Value::as_bool).unwrap_or(false);
+                let absent = members.get(name).is_none_or(|found| found.is_null() && !nullable);
+                if let (true, Some(default)) = (absent, schema.get("default")) {
+                    members.insert(name.clone(), default.clone());
+                }
+                if let Some(member) = members.get_mut(name) {
+                    fill(schema, member, depth + 1);
+                }
+            }
+            if let Some(schema) = schema.get("additionalProperties").filter(|schema| schema.is_object()) {
+                members.values_mut().for_each(|member| fill(schema, member, depth + 1));
+            }
+        }
+        Value::Array(items) => {
+            if let Some(schema) = schema.get("items") {
+                items.iter_mut().for_each(|item| fill(schema, item, depth + 1));
+            }
+        }
+        _ => {}
+    }
+}
