@@ -33,7 +33,7 @@ pub enum ArgsError {
 }
 
 /// A switch as pflag has it: absent, `--x`, `--x=true`, `--x=false`.
-fn switch() -> impl TypedValueParser<Value = bool> {
+pub fn switch() -> impl TypedValueParser<Value = bool> {
     PossibleValuesParser::new([
         "true", "false", "1", "0", "t", "f", "T", "F", "TRUE", "FALSE", "True", "False",
     ])

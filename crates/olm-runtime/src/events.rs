@@ -1,7 +1,8 @@
 //! Kubernetes events: what a user should see in `kubectl describe`, without flooding the apiserver.
 //!
-//! The same event about the same object is sent at most once in ten minutes. An event that cannot be sent is logged; no work
-//! fails because of it.
+//! The same event about the same object is sent at most once in ten minutes. Two events of one reason with other words are two
+//! events (kube's own recorder would count the second one as the first). An event that cannot be sent is logged; no work fails
+//! because of it.
 //!
 //! Rule: decision 19.
 
@@ -11,20 +12,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Client;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::PostParams;
+use kube::core::ObjectMeta;
+use kube::{Api, Client};
 
 /// How long an event is not repeated.
 const QUIET: Duration = Duration::from_secs(600);
 /// How many events are remembered; when full, those that may be repeated are forgotten, then all.
 const REMEMBERED: usize = 2048;
+/// How much of an object's name an event's name begins with; the rest tells events of one object apart.
+const MAX_NAME: usize = 220;
 /// The longest note that the API takes, in bytes.
 const MAX_NOTE: usize = 1024;
 
 /// Sends events. Cheap to clone.
 #[derive(Clone)]
 pub struct Events {
-    recorder: Recorder,
+    client: Client,
+    controller: String,
+    instance: String,
     sent: Arc<Mutex<Sent>>,
 }
 
@@ -50,27 +59,31 @@ pub struct Happening<'a> {
 impl Events {
     /// Events that say they come from `controller`, sent by the process `instance` (the pod's name).
     pub fn new(client: Client, controller: &str, instance: Option<String>) -> Self {
-        let reporter = Reporter { controller: controller.to_owned(), instance };
-        Self { recorder: Recorder::new(client, reporter), sent: Arc::default() }
+        let controller = controller.to_owned();
+        let instance = instance.unwrap_or_else(|| controller.clone());
+        Self { client, controller, instance, sent: Arc::default() }
     }
 
     /// Sends the event unless the same was sent a moment ago.
     pub async fn publish(&self, about: &ObjectReference, happening: Happening<'_>) {
+        let same = format!("{}\0{}\0{}", happening.reason, happening.action, happening.note);
+        self.publish_once(about, &same, happening).await;
+    }
+
+    /// Sends the event unless one with this `key` about the same object was sent a moment ago, whatever its words.
+    pub async fn publish_once(&self, about: &ObjectReference, key: &str, happening: Happening<'_>) {
         let due = {
             let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
-            sent.due(key(about, &happening), Instant::now())
+            sent.due(key_about(about, key), Instant::now())
         };
         if !due {
             return;
         }
-        let event = Event {
-            type_: if happening.warning { EventType::Warning } else { EventType::Normal },
-            reason: happening.reason.to_owned(),
-            action: happening.action.to_owned(),
-            note: Some(cut(happening.note).to_owned()),
-            secondary: None,
-        };
-        if let Err(error) = self.recorder.publish(&event, about).await {
+        // events about cluster-scoped objects live in this namespace
+        let namespace = about.namespace.as_deref().unwrap_or("default");
+        let event = self.event(about, namespace, &happening, Timestamp::now());
+        let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        if let Err(error) = api.create(&PostParams::default(), &event).await {
             tracing::warn!(
                 error = crate::apply::message(&error),
                 reason = happening.reason,
@@ -79,13 +92,43 @@ impl Events {
             );
         }
     }
+
+    fn event(
+        &self,
+        about: &ObjectReference,
+        namespace: &str,
+        happening: &Happening<'_>,
+        now: Timestamp,
+    ) -> Event {
+        let name = about.name.as_deref().unwrap_or(&self.controller);
+        Event {
+            metadata: ObjectMeta {
+                name: Some(format!(
+                    "{}.{:x}",
+                    &name[..name.floor_char_boundary(MAX_NAME)],
+                    now.as_nanosecond()
+                )),
+                namespace: Some(namespace.to_owned()),
+                ..ObjectMeta::default()
+            },
+            type_: Some(if happening.warning { "Warning" } else { "Normal" }.to_owned()),
+            reason: Some(happening.reason.to_owned()),
+            action: Some(happening.action.to_owned()),
+            note: Some(cut(happening.note).to_owned()),
+            event_time: Some(MicroTime(now)),
+            regarding: Some(about.clone()),
+            reporting_controller: Some(self.controller.clone()),
+            reporting_instance: Some(self.instance.clone()),
+            ..Event::default()
+        }
+    }
 }
 
-fn key(about: &ObjectReference, happening: &Happening<'_>) -> String {
+fn key_about(about: &ObjectReference, key: &str) -> String {
     let about = [&about.kind, &about.namespace, &about.name, &about.uid]
         .map(|part| part.as_deref().unwrap_or_default());
     // a NUL cannot occur in any of the parts that the apiserver knows
-    format!("{}\0{}\0{}\0{}", about.join("\0"), happening.reason, happening.action, happening.note)
+    format!("{}\0{key}", about.join("\0"))
 }
 
 fn cut(note: &str) -> &str {
@@ -129,8 +172,7 @@ mod tests {
             (601, "a", false),
         ] {
             let about = ObjectReference { name: Some(name.to_owned()), ..ObjectReference::default() };
-            let happening = Happening { warning: false, reason: "Installed", action: "Install", note: "n" };
-            let due = sent.due(key(&about, &happening), start + Duration::from_secs(seconds));
+            let due = sent.due(key_about(&about, "Installed"), start + Duration::from_secs(seconds));
             assert_eq!(due, want, "{name} after {seconds} s");
         }
     }

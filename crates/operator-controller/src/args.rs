@@ -5,9 +5,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand};
 use olm_runtime::FeatureGates;
-use olm_runtime::args::{ArgsError, PullArgs, RunArgs};
+use olm_runtime::args::{ArgsError, PullArgs, RunArgs, switch};
 use olm_runtime::features::{Gate, Stage};
 
 use crate::accounts::Mode;
@@ -76,6 +76,11 @@ pub struct ServeArgs {
     /// What spec.serviceAccount of an extension means
     #[arg(long, value_enum, value_name = "MODE", default_value_t)]
     pub service_account_mode: Mode,
+
+    /// Before a CRD changes, validate the custom resources that exist against its new schema, as OLM Classic did (at most 5,000
+    /// of a kind); false judges by the schemas alone
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", hide_possible_values = true, action = ArgAction::Set, value_parser = switch())]
+    pub validate_existing_custom_resources: bool,
 
     /// A signature policy file, or insecureAcceptAnything
     #[arg(long, value_name = "FILE", default_value = olm_oci::ACCEPT_ANYTHING)]

@@ -23,6 +23,7 @@ use crate::bundles::{Bundles, Issuers};
 use crate::catalogs::PackageCache;
 use crate::catalogs::cache::ClientFactory;
 use crate::credentials::PullSecrets;
+use crate::extension::preflight;
 use crate::extension::shell::{Settings, Shell};
 use crate::extension::writer::Writer;
 use crate::{extension, objectset, watch};
@@ -138,8 +139,11 @@ async fn controllers(
     let content = PackageStore::new(&args.cache_path.join("packages"), package_store::DEFAULT_BYTES);
     let packages =
         PackageCache::new(catalogd_client(args.catalogd_cas_dir(), tls_settings), content, release);
-    let settings =
-        Settings { system_namespace: system_namespace.clone(), separate_release: gates.enabled(RELEASE) };
+    let settings = Settings {
+        system_namespace: system_namespace.clone(),
+        separate_release: gates.enabled(RELEASE),
+        preflight: preflight::Settings { existing_objects: args.validate_existing_custom_resources },
+    };
 
     let mode = args.service_account_mode;
     let extension_meter = metrics.controller(extension::NAME, u32::from(extension::WORKERS));
@@ -161,6 +165,7 @@ async fn controllers(
             packages,
             settings,
             meter: extension_meter,
+            events: Events::new(client.clone(), extension::NAME, Some(leader::identity())),
             backoff: olm_runtime::backoff::Backoff::new(),
             memory: std::sync::Mutex::default(),
             client: client.clone(),

@@ -13,6 +13,18 @@ pub enum Class {
     InvalidConfiguration,
 }
 
+/// What a pass stopped at, where users look for it by name (events).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Cause {
+    /// The class says enough.
+    #[default]
+    Other,
+    /// A CRD change that could lose data or break stored objects.
+    CrdSafety,
+    /// Something that the bundle depends on is missing.
+    Dependencies,
+}
+
 /// A pass that stopped: the condition text and its class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
@@ -20,11 +32,13 @@ pub struct Failure {
     pub message: String,
     /// What follows from it.
     pub class: Class,
+    /// What it stopped at.
+    pub cause: Cause,
 }
 
 impl Failure {
     /// A failure of this class.
     pub fn new(class: Class, message: impl Into<String>) -> Self {
-        Self { message: message.into(), class }
+        Self { message: message.into(), class, cause: Cause::Other }
     }
 }

@@ -12,7 +12,7 @@ mod wanted;
 mod wish;
 
 pub use catalog::{CatalogFacts, Unserved, select, selected};
-pub use failure::{Class, Failure};
+pub use failure::{Cause, Class, Failure};
 pub use revision::{BundleFacts, RevisionFacts, RevisionStates};
 pub use selector::Selector;
 pub use wanted::{Learnt, Resolved, Wanted, wanted};

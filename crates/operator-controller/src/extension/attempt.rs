@@ -35,3 +35,36 @@ pub struct Attempt {
     /// How far it got.
     pub progress: Progress,
 }
+
+/// What events need beside the status.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Story {
+    /// What happened in the pass.
+    pub notes: Vec<Note>,
+    /// The bundle that was installed before the present one, if there was any. The stored status may not know it any more: for
+    /// a moment of an upgrade the old revision is archived and the new one has not succeeded.
+    pub previous: Option<BundleFacts>,
+}
+
+/// Something that happened in a pass and that a user would ask about, though no condition keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// Whether it needs attention.
+    pub warning: bool,
+    /// One CamelCase word.
+    pub reason: &'static str,
+    /// The sentence.
+    pub text: String,
+}
+
+impl Note {
+    /// Something that went as it should.
+    pub fn normal(reason: &'static str, text: impl Into<String>) -> Self {
+        Self { warning: false, reason, text: text.into() }
+    }
+
+    /// Something that needs attention.
+    pub fn warning(reason: &'static str, text: impl Into<String>) -> Self {
+        Self { warning: true, reason, text: text.into() }
+    }
+}

@@ -10,6 +10,7 @@ use olm_api::ClusterObjectSet;
 use olm_client::resolution::{BundleFacts, Class, Failure, Wish, revision};
 use olm_rollout::{RevisionFacts as Counted, expired, next_number};
 
+use super::attempt::Note;
 use super::desired::{Desired, DesiredError, fingerprint, same_content, same_settings};
 use super::preflight;
 use super::shell::{Shell, Verified};
@@ -20,13 +21,13 @@ use super::writer::WriteError;
 pub struct Delivered {
     /// The revision that was written or changed, if any was.
     pub written: Option<ClusterObjectSet>,
-    /// Findings that stop nothing, for events.
-    pub warnings: Vec<String>,
+    /// What a user should hear of.
+    pub notes: Vec<Note>,
 }
 
 impl Delivered {
     fn nothing() -> Self {
-        Self { written: None, warnings: Vec::new() }
+        Self { written: None, notes: Vec::new() }
     }
 }
 
@@ -52,7 +53,7 @@ pub async fn deliver(
     if let Some(newest) = newest
         && holds(shell, wish, newest, bundle, &inputs).await?
     {
-        return settle(shell, wish, newest, &inputs).await;
+        return settle(shell, wish, bundle, newest, &inputs).await;
     }
 
     if newest.is_none() {
@@ -60,9 +61,12 @@ pub async fn deliver(
     }
 
     let content = shell.bundles.render(wish, bundle).await.map_err(about)?;
-    let mut warnings = content.warnings;
-    warnings
-        .extend(preflight::check(&shell.client, &content.objects, wish.enforcement).await.map_err(about)?);
+    let mut notes: Vec<Note> =
+        content.warnings.into_iter().map(|text| Note::warning("BundleWarning", text)).collect();
+    let findings =
+        preflight::check(&shell.client, shell.settings.preflight, wish, &content.objects, revisions);
+    let findings = findings.await.map_err(about)?;
+    notes.extend(findings.into_iter().map(|text| Note::warning("CRDUpgradeSafety", text)));
     shell.accounts.check(wish, &content.objects).await.map_err(about)?;
     let desired = Desired::new(wish, bundle, content.properties.as_deref(), content.objects)
         .map_err(refused)
@@ -77,7 +81,7 @@ pub async fn deliver(
                 Some(shell.writer.update(&compared.set).await.map_err(written)?)
             };
             shell.remember(wish, newest, bundle, inputs);
-            return Ok(Delivered { written: stored, warnings });
+            return Ok(Delivered { written: stored, notes });
         }
     }
     let counted: Vec<Counted> = revisions.iter().map(|set| count(set)).collect();
@@ -90,7 +94,47 @@ pub async fn deliver(
         "revision created"
     );
     shell.remember(wish, &stored, bundle, inputs);
-    Ok(Delivered { written: Some(stored), warnings })
+    notes.push(chosen(bundle, newest, &stored));
+    Ok(Delivered { written: Some(stored), notes })
+}
+
+/// Why there is a new revision.
+fn chosen(bundle: &BundleFacts, newest: Option<&Arc<ClusterObjectSet>>, stored: &ClusterObjectSet) -> Note {
+    let name = &bundle.name;
+    let revision = stored.name_any();
+    let before = newest.map(|set| revision::facts(set));
+    Note::normal(
+        "Resolved",
+        match before {
+            None => format!("bundle {name} was chosen; revision {revision} installs it"),
+            Some(before) if before.bundle.is_same(bundle) => {
+                format!(
+                    "the content of bundle {name} changed with its settings; revision {revision} rolls it out"
+                )
+            }
+            Some(before) => {
+                format!(
+                    "bundle {name} was chosen after {}; revision {revision} rolls it out",
+                    before.bundle.name
+                )
+            }
+        },
+    )
+}
+
+/// An installed bundle keeps the content it was installed with, whatever image bears its name now (decision 24).
+fn other_image(bundle: &BundleFacts, newest: &ClusterObjectSet) -> Option<Note> {
+    let present = revision::facts(newest).bundle;
+    (present.is_same(bundle) && present.reference != bundle.reference).then(|| {
+        Note::warning(
+            "ImageIgnored",
+            format!(
+                "bundle {} was installed from {} and is kept; the catalog now names {} for it, which a bundle with a new \
+                 version would bring",
+                bundle.name, present.reference, bundle.reference
+            ),
+        )
+    })
 }
 
 /// An extension that the reference installed through a Helm release is not installed a second time (decision 1).
@@ -138,11 +182,14 @@ async fn holds(
 async fn settle(
     shell: &Shell,
     wish: &Wish,
+    bundle: &BundleFacts,
     newest: &ClusterObjectSet,
     inputs: &str,
 ) -> Result<Delivered, Failure> {
-    let bundle = revision::facts(newest).bundle;
     let mut delivered = Delivered::nothing();
+    if shell.verified(newest).is_none_or(|verified| verified.bundle.reference != bundle.reference) {
+        delivered.notes.extend(other_image(bundle, newest));
+    }
     if newest.spec.progress_deadline_minutes != wish.progress_deadline_minutes {
         let mut wanted = newest.clone();
         wanted.spec.progress_deadline_minutes = wish.progress_deadline_minutes;
@@ -150,7 +197,7 @@ async fn settle(
         wanted.metadata = super::desired::applied_metadata(&newest.metadata);
         delivered.written = Some(shell.writer.update(&wanted).await.map_err(written)?);
     }
-    shell.remember(wish, newest, &bundle, inputs.to_owned());
+    shell.remember(wish, newest, bundle, inputs.to_owned());
     Ok(delivered)
 }
 

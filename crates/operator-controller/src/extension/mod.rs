@@ -8,6 +8,7 @@ pub mod preflight;
 pub mod reconcile;
 pub mod shell;
 pub mod status;
+pub mod tell;
 pub mod uninstall;
 pub mod writer;
 

@@ -9,16 +9,19 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
-use kube::{Api, ResourceExt as _};
-use olm_api::{ClusterExtension, ClusterObjectSet, finalizers};
-use olm_client::resolution::{Class, Failure, Learnt, Wanted, Wish, revision, select, validate, wanted};
+use kube::{Api, Resource as _, ResourceExt as _};
+use olm_api::{ClusterExtension, ClusterObjectSet, condition, finalizers};
+use olm_client::resolution::{
+    BundleFacts, Class, Failure, Learnt, Wanted, Wish, revision, select, validate, wanted,
+};
+use olm_runtime::events::Happening;
 use olm_runtime::metrics::Outcome;
 use serde_json::json;
 
-use super::attempt::{Attempt, Progress};
+use super::attempt::{Attempt, Note, Progress, Story};
 use super::deliver::deliver;
 use super::shell::Shell;
-use super::{status, uninstall};
+use super::{status, tell, uninstall};
 
 /// How long to wait for a change that only a user can make, before looking again.
 const SLOW: Duration = Duration::from_secs(600);
@@ -63,20 +66,26 @@ pub async fn reconcile(
     }
     let extension = &ensure_finalizers(extension, &shell).await?;
 
+    let mut story = Story { notes: Vec::new(), previous: previous(&revisions) };
     let attempt = match validate(extension) {
-        Ok(wish) => attempt(&wish, &revisions, &shell).await,
+        Ok(wish) => attempt(&wish, &revisions, &shell, &mut story.notes).await,
         Err(failure) => Attempt {
             revisions: revision::states(revisions.iter().map(AsRef::as_ref)),
             deprecations: Learnt::Nothing,
             progress: Progress::Invalid(failure),
         },
     };
-    report(extension, &attempt, &shell).await?;
+    report(extension, &attempt, story, &shell).await?;
     Ok(next(&attempt, &uid, &shell))
 }
 
 /// Resolve and deliver: how far did we get?
-async fn attempt(wish: &Wish, revisions: &[Arc<ClusterObjectSet>], shell: &Shell) -> Attempt {
+async fn attempt(
+    wish: &Wish,
+    revisions: &[Arc<ClusterObjectSet>],
+    shell: &Shell,
+    notes: &mut Vec<Note>,
+) -> Attempt {
     let states = revision::states(revisions.iter().map(AsRef::as_ref));
     if wish.paused {
         return Attempt { revisions: states, deprecations: Learnt::Nothing, progress: Progress::Paused };
@@ -87,9 +96,16 @@ async fn attempt(wish: &Wish, revisions: &[Arc<ClusterObjectSet>], shell: &Shell
     let resolved = wanted(wish, &states, &sources, shell.settings.separate_release);
     let (states, progress) = match resolved.wanted {
         Err(failure) => (states, Progress::Failed(failure)),
-        Ok(Wanted::Kept(bundle)) => (states, Progress::Applied { wanted: bundle }),
+        Ok(Wanted::Kept(bundle)) => {
+            notes.push(Note::warning(
+                "CatalogsUnavailable",
+                format!("no selected catalog can be read; bundle {} is kept", bundle.name),
+            ));
+            (states, Progress::Applied { wanted: bundle })
+        }
         Ok(Wanted::Chosen(bundle)) => match deliver(shell, wish, &bundle, revisions).await {
             Ok(delivered) => {
+                notes.extend(delivered.notes);
                 let states = match &delivered.written {
                     Some(written) => revision::states(with(revisions, written)),
                     None => states,
@@ -100,6 +116,16 @@ async fn attempt(wish: &Wish, revisions: &[Arc<ClusterObjectSet>], shell: &Shell
         },
     };
     Attempt { revisions: states, deprecations: resolved.learnt, progress }
+}
+
+/// The bundle of the newest revision that has succeeded and that is not the installed one, archived ones included.
+fn previous(revisions: &[Arc<ClusterObjectSet>]) -> Option<BundleFacts> {
+    let installed = revision::states(revisions.iter().map(AsRef::as_ref)).installed;
+    let number = installed.map_or(i64::MAX, |installed| installed.number);
+    let mut older = revisions.iter().rev().map(|set| revision::facts(set));
+    older
+        .find(|facts| facts.number < number && condition::is_true(&facts.conditions, condition::SUCCEEDED))
+        .map(|facts| facts.bundle)
 }
 
 /// The revisions with the one that was just written, which the cache may not show yet.
@@ -149,10 +175,11 @@ pub(super) async fn patch_finalizers(
     }
 }
 
-/// Writes the status, if it differs.
+/// Writes the status, if it differs, and tells what is new.
 pub(super) async fn report(
     extension: &ClusterExtension,
     attempt: &Attempt,
+    story: Story,
     shell: &Shell,
 ) -> Result<(), ReconcileError> {
     let generation = extension.metadata.generation.unwrap_or_default();
@@ -163,11 +190,18 @@ pub(super) async fn report(
         shell.settings.separate_release,
         Timestamp::now(),
     );
+    let events = tell::events(extension.status.as_ref(), &derived, attempt, story);
     let api: Api<ClusterExtension> = Api::all(shell.client.clone());
     match olm_runtime::write_status(&api, extension, derived, FIELD_MANAGER).await {
-        Err(error) if !error.is_gone() => Err(ReconcileError::Status(error)),
-        _ => Ok(()),
+        Err(error) if !error.is_gone() => return Err(ReconcileError::Status(error)),
+        _ => {}
     }
+    for tell::Event { note, key } in events {
+        let happening =
+            Happening { warning: note.warning, reason: note.reason, action: "Reconcile", note: &note.text };
+        shell.events.publish_once(&extension.object_ref(&()), &key, happening).await;
+    }
+    Ok(())
 }
 
 /// When to look again without a change, and how the pass counts.

@@ -9,8 +9,10 @@ use kube::{Client, ResourceExt as _};
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, labels};
 use olm_client::resolution::{BundleFacts, Wish, revision};
 use olm_runtime::backoff::Backoff;
+use olm_runtime::events::Events;
 use olm_runtime::metrics::ControllerMeter;
 
+use super::preflight;
 use super::writer::Writer;
 use crate::accounts::Accounts;
 use crate::bundles::Bundles;
@@ -23,6 +25,8 @@ pub struct Settings {
     pub system_namespace: String,
     /// Gate BundleReleaseSupport.
     pub separate_release: bool,
+    /// What CRD upgrade safety looks at.
+    pub preflight: preflight::Settings,
 }
 
 /// Everything a reconcile needs beside its object.
@@ -47,6 +51,8 @@ pub struct Shell {
     pub writer: Writer,
     /// Counts passes and how they end.
     pub meter: ControllerMeter,
+    /// Tells users what was decided.
+    pub events: Events,
     /// Failures in a row, by UID.
     pub backoff: Backoff<String>,
     /// Newest revision of each extension that was found to hold what was wanted, by extension UID.

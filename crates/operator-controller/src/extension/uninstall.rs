@@ -12,7 +12,7 @@ use kube::{Api, ResourceExt as _};
 use olm_api::{ClusterExtension, ClusterObjectSet, condition, finalizers};
 use olm_client::resolution::{Learnt, revision};
 
-use super::attempt::{Attempt, Progress};
+use super::attempt::{Attempt, Progress, Story};
 use super::reconcile::{ReconcileError, patch_finalizers, report};
 use super::shell::Shell;
 use super::writer::{is_conflict, is_not_found};
@@ -44,7 +44,7 @@ pub async fn uninstall(
             deprecations: Learnt::Nothing,
             progress: Progress::Uninstalling { message: waiting(revisions) },
         };
-        report(extension, &attempt, shell).await?;
+        report(extension, &attempt, Story::default(), shell).await?;
         return Ok(Action::requeue(CHECK));
     }
     if let Some(uid) = extension.uid() {

@@ -268,7 +268,7 @@ async fn events_appear_once() -> Result<()> {
         events.publish(&stored.object_ref(&()), happening.clone()).await;
     }
     // events of cluster-scoped objects live in `default`
-    let list = Api::<Event>::namespaced(client, "default").list(&ListParams::default()).await?;
+    let list = Api::<Event>::namespaced(client.clone(), "default").list(&ListParams::default()).await?;
     let about: Vec<_> = list
         .iter()
         .filter(|event| event.regarding.as_ref().and_then(|it| it.name.as_ref()) == Some(&name))
@@ -276,6 +276,17 @@ async fn events_appear_once() -> Result<()> {
     assert_eq!(about.len(), 1);
     assert_eq!(about[0].note.as_deref(), Some("no such image"));
     assert_eq!((about[0].type_.as_deref(), about[0].series.as_ref()), (Some("Warning"), None));
+
+    // the same reason with other words is another event, unless a key says that it counts as the same
+    let (object, other) = (stored.object_ref(&()), Happening { note: "no such tag", ..happening });
+    events.publish_once(&object, "pull", other.clone()).await;
+    events.publish_once(&object, "pull", Happening { note: "no such digest", ..other }).await;
+    let list = Api::<Event>::namespaced(client.clone(), "default").list(&ListParams::default()).await?;
+    let mine =
+        list.iter().filter(|event| event.regarding.as_ref().and_then(|it| it.name.as_ref()) == Some(&name));
+    let mut notes: Vec<_> = mine.filter_map(|event| event.note.clone()).collect();
+    notes.sort();
+    assert_eq!(notes, ["no such image", "no such tag"]);
     api.delete(&name, &DeleteParams::default()).await?;
     Ok(())
 }

@@ -3,6 +3,8 @@
 //! kwok makes pods Running, so a Deployment becomes Available unless no node fits it; no container runs.
 
 mod accounts;
+mod crds;
+mod events;
 mod quiet;
 mod refusals;
 mod superseding;

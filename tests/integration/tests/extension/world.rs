@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, Condition, condition, labels};
-use olm_kit::{BundleImage, CatalogImage, Entry, LogsOnFailure, Package, Stack, Wait, unique};
+use olm_kit::{BundleImage, CatalogImage, Entry, LogsOnFailure, Package, Stack, Wait, eventually, unique};
 use serde_json::{Value, json};
 
 /// How long anything may take.
@@ -165,6 +166,55 @@ impl World {
             })
             .await?;
         Ok(current(&extension, condition::PROGRESSING).map(|found| found.message.clone()).unwrap_or_default())
+    }
+
+    /// Asks for another pass at once.
+    pub(crate) async fn again(&self) -> Result<()> {
+        let asked = unique("again");
+        let again = json!({"metadata": {"annotations": {"olm.operatorframework.io/requested-at": asked}}});
+        self.extensions.patch(&self.name, &PatchParams::default(), &Patch::Merge(again)).await?;
+        Ok(())
+    }
+
+    /// Events about the extension, sorted: reason, note and how often.
+    pub(crate) async fn all_events(&self) -> Result<Vec<(String, String, i32)>> {
+        // events about cluster-scoped objects live in this namespace
+        let api: Api<Event> = Api::namespaced(self.stack.cluster.client().await?, "default");
+        let about = format!("regarding.name={},regarding.kind=ClusterExtension", self.name);
+        let list = api.list(&ListParams::default().fields(&about)).await?;
+        let told = |event: Event| {
+            let times = event.series.map_or(1, |series| series.count);
+            (event.reason.unwrap_or_default(), event.note.unwrap_or_default(), times)
+        };
+        let mut all: Vec<_> = list.items.into_iter().map(told).collect();
+        all.sort();
+        Ok(all)
+    }
+
+    /// Notes of the events with this reason.
+    pub(crate) async fn events(&self, reason: &str) -> Result<Vec<String>> {
+        let all = self.all_events().await?;
+        Ok(all.into_iter().filter(|(found, _, _)| found == reason).map(|(_, note, _)| note).collect())
+    }
+
+    /// Waits for an event with this reason.
+    pub(crate) async fn until_event(&self, reason: &str) -> Result<()> {
+        eventually(&format!("an event {reason}"), LIMIT, || async {
+            let all = self.all_events().await?;
+            anyhow::ensure!(all.iter().any(|(found, _, _)| found == reason), "{all:?}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Waits until so many events are told.
+    pub(crate) async fn until_told(&self, number: usize) -> Result<()> {
+        eventually(&format!("{number} events"), LIMIT, || async {
+            let all = self.all_events().await?;
+            anyhow::ensure!(all.len() >= number, "{all:?}");
+            Ok(())
+        })
+        .await
     }
 
     /// Revisions of the extension, ascending: number, lifecycle state and whether it succeeded.

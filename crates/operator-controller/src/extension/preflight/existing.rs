@@ -1,0 +1,167 @@
+//! Do the custom resources that exist fit a changed schema? Read page by page, never more than a bounded number.
+//!
+//! Objects that the change would break stop an upgrade. That they cannot be read does not: the conversion webhook that an
+//! upgrade is to repair may be what fails. Rule: CRD upgrade safety §10 row 23; OLM Classic asked this before every upgrade.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use kube::api::{Api, DynamicObject, ListParams};
+use olm_core::Object;
+use olm_crd_safety::{ExistingObjects, Fit};
+
+use super::{Found, resource};
+
+/// Objects in one answer of the apiserver; an object may be as large as 1.5 MiB.
+const PAGE: u32 = 100;
+/// Objects of one kind that are looked at; more are left out, and it is said.
+const MOST: usize = 5_000;
+/// How long the objects of one kind may take to read.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Objects that are named in a message.
+const NAMED: usize = 5;
+
+/// What was seen of one kind.
+#[derive(Debug, Default)]
+struct Seen {
+    objects: usize,
+    broken: usize,
+    never_fitted: usize,
+    /// `<namespace>/<name>: <problem>` of the first broken ones.
+    examples: Vec<String>,
+    more: bool,
+}
+
+/// Judges the objects of the CRD `live` by the schema of `wanted`.
+pub(super) async fn check(client: &Client, live: &Object, wanted: &Object, found: &mut Found) {
+    let name = wanted.name();
+    let unknown =
+        |why: String| format!("objects of CRD {name:?} were not checked against its new schema: {why}");
+    let existing = match ExistingObjects::new(live, wanted) {
+        Ok(Some(existing)) => Arc::new(existing),
+        Ok(None) => return,
+        Err(error) => return found.notes.push(unknown(error.to_string())),
+    };
+    let api = Api::all_with(client.clone(), &resource(live, existing.version()));
+    match tokio::time::timeout(PATIENCE, read(&api, &existing)).await {
+        Ok(Ok(seen)) => seen.tell(name, found),
+        Ok(Err(error)) => found.notes.push(unknown(error)),
+        Err(_) => found.notes.push(unknown(format!("reading them took more than {} s", PATIENCE.as_secs()))),
+    }
+}
+
+async fn read(api: &Api<DynamicObject>, existing: &Arc<ExistingObjects>) -> Result<Seen, String> {
+    let mut seen = Seen::default();
+    let mut params = ListParams::default().limit(PAGE);
+    loop {
+        let page = api.list(&params).await.map_err(|error| error.to_string())?;
+        let next = page.metadata.continue_.filter(|token| !token.is_empty());
+        let judge = Arc::clone(existing);
+        seen = tokio::task::spawn_blocking(move || {
+            page.items.into_iter().for_each(|object| seen.add(&judge, &object));
+            seen
+        })
+        .await
+        .map_err(|error| error.to_string())?;
+        match next {
+            None => return Ok(seen),
+            Some(_) if seen.objects >= MOST => {
+                seen.more = true;
+                return Ok(seen);
+            }
+            Some(token) => params = ListParams::default().limit(PAGE).continue_token(&token),
+        }
+    }
+}
+
+impl Seen {
+    fn add(&mut self, existing: &ExistingObjects, object: &DynamicObject) {
+        self.objects += 1;
+        let Ok(value) = serde_json::to_value(object) else { return };
+        match existing.check(&value) {
+            Fit::Fits => {}
+            Fit::NeverDid => self.never_fitted += 1,
+            Fit::Broken(problems) => {
+                self.broken += 1;
+                if self.examples.len() < NAMED {
+                    let name = object.metadata.name.as_deref().unwrap_or_default();
+                    let namespace =
+                        object.metadata.namespace.as_ref().map(|n| format!("{n}/")).unwrap_or_default();
+                    let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                    self.examples.push(format!("{namespace}{name}: {}", problems.join(", ")));
+                }
+            }
+        }
+    }
+
+    fn tell(self, crd: &str, found: &mut Found) {
+        let Self { objects, broken, never_fitted, examples, more } = self;
+        if broken > 0 {
+            let rest = if broken > examples.len() {
+                format!("; and {} more", broken - examples.len())
+            } else {
+                String::new()
+            };
+            found.refusals.push(format!(
+                "validating existing objects of CRD {crd:?}: {broken} of {objects} do not fit the new schema: {}{rest}",
+                examples.join("; ")
+            ));
+        }
+        if never_fitted > 0 {
+            found.notes.push(format!(
+                "{never_fitted} of {objects} objects of CRD {crd:?} fit neither its present schema nor the new one"
+            ));
+        }
+        if more {
+            found.notes.push(format!(
+                "only the first {objects} objects of CRD {crd:?} were checked against its new schema"
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn judged(specs: &[serde_json::Value]) -> Found {
+        let crd = |fields: serde_json::Value| {
+            Object::from_value(json!({"spec": {"group": "g.io", "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "required": ["spec"], "properties": {"spec": fields}}}}]}}))
+            .unwrap()
+        };
+        let (old, new) = (crd(json!({"type": "integer"})), crd(json!({"type": "integer", "maximum": 5})));
+        let existing = ExistingObjects::new(&old, &new).unwrap().unwrap();
+        let mut seen = Seen::default();
+        for (at, spec) in specs.iter().enumerate() {
+            let mut object = json!({"metadata": {"name": format!("o{at}"), "namespace": "n"}});
+            if !spec.is_null() {
+                object["spec"] = spec.clone();
+            }
+            seen.add(&existing, &serde_json::from_value(object).unwrap());
+        }
+        let mut found = Found::default();
+        seen.tell("ws.g.io", &mut found);
+        found
+    }
+
+    #[test]
+    fn broken_objects_are_counted_and_the_first_are_named() {
+        let found = judged(&[json!(1), json!(9), json!(null)]);
+        assert_eq!(
+            found.refusals,
+            ["validating existing objects of CRD \"ws.g.io\": 1 of 3 do not fit the new schema: \
+              n/o1: spec: value is greater than the maximum of 5"]
+        );
+        assert_eq!(
+            found.notes,
+            ["1 of 3 objects of CRD \"ws.g.io\" fit neither its present schema nor the new one"]
+        );
+        let found = judged(&vec![json!(9); 8]);
+        assert!(found.refusals[0].ends_with("; and 3 more"), "{:?}", found.refusals);
+        assert_eq!(found.refusals[0].matches("n/o").count(), NAMED);
+        assert!(judged(&[json!(1)]).refusals.is_empty());
+    }
+}

@@ -1,0 +1,127 @@
+//! CRD upgrade safety before a revision is written: what the change of CRDs means for objects that exist.
+//!
+//! Three questions, one room each: is a changed schema safe in itself ([`changed`]), do the objects that exist fit it
+//! ([`existing`]), and does the new version drop a CRD that has objects ([`dropped`]). This module asks them and makes of
+//! the answers a refusal or warnings, as `enforcement` says. Rule: CRD upgrade safety §1; decisions 12 and 28.
+
+mod changed;
+mod dropped;
+mod existing;
+
+use std::sync::Arc;
+
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client};
+use olm_api::ClusterObjectSet;
+use olm_api::cluster_extension::CrdUpgradeSafetyEnforcement;
+use olm_client::resolution::{Cause, Class, Failure, Wish};
+use olm_core::Object;
+
+/// What the check came to when it does not stop the revision: findings to report, one text each.
+pub type Warnings = Vec<String>;
+
+/// Settings of the check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Whether objects that exist are read and validated against a changed schema.
+    pub existing_objects: bool,
+}
+
+/// What was found: things that stop the revision under `Strict`, and things that are worth a word.
+#[derive(Debug, Default)]
+struct Found {
+    refusals: Vec<String>,
+    notes: Vec<String>,
+}
+
+/// Judges the CRDs among `objects`, and those of `revisions` that are no longer among them.
+///
+/// # Errors
+/// With all findings of all CRDs, or when a live CRD or the number of its objects cannot be read.
+pub async fn check(
+    client: &Client,
+    settings: Settings,
+    wish: &Wish,
+    objects: &[Object],
+    revisions: &[Arc<ClusterObjectSet>],
+) -> Result<Warnings, Failure> {
+    if wish.enforcement == CrdUpgradeSafetyEnforcement::None {
+        return Ok(Warnings::new());
+    }
+    let wanted: Vec<&Object> = objects.iter().filter(|object| is_crd(object)).collect();
+    let mut found = changed::check(client, settings, &wanted).await?;
+    if !revisions.is_empty() {
+        found.refusals.extend(dropped::check(client, wish, &wanted, revisions).await?);
+    }
+    judge(found, wish.enforcement)
+}
+
+/// Pure: what `enforcement` makes of the findings.
+fn judge(found: Found, enforcement: CrdUpgradeSafetyEnforcement) -> Result<Warnings, Failure> {
+    let Found { refusals, notes } = found;
+    if refusals.is_empty() || enforcement == CrdUpgradeSafetyEnforcement::Warn {
+        return Ok(refusals.into_iter().chain(notes).collect());
+    }
+    let mend = "; to accept this, set spec.install.preflight.crdUpgradeSafety.enforcement to None";
+    let message = format!("{}{mend}", refusals.join("\n"));
+    Err(Failure { cause: Cause::CrdSafety, ..Failure::new(Class::NeedsChange, message) })
+}
+
+fn is_crd(object: &Object) -> bool {
+    object.api_version() == "apiextensions.k8s.io/v1" && object.kind() == "CustomResourceDefinition"
+}
+
+/// CRDs of the cluster as untyped objects: the typed form would drop unknown fields.
+fn crds(client: &Client) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    Api::all_with(client.clone(), &ApiResource::from_gvk_with_plural(&kind, "customresourcedefinitions"))
+}
+
+/// The CRD of this name as it is now, if there is one.
+async fn live(api: &Api<DynamicObject>, name: &str) -> Result<Option<Object>, Failure> {
+    let found = api.get_opt(name).await.map_err(|error| {
+        Failure::new(Class::Transient, format!("getting existing resource for CRD {name:?}: {error}"))
+    })?;
+    Ok(found.and_then(|found| Object::from_value(serde_json::to_value(found).ok()?).ok()))
+}
+
+/// The resource that a CRD defines, in one of its versions.
+fn resource(crd: &Object, version: &str) -> ApiResource {
+    let text = |pointer: &str| crd.to_value().pointer(pointer).and_then(|v| v.as_str().map(str::to_owned));
+    let kind = GroupVersionKind {
+        group: text("/spec/group").unwrap_or_default(),
+        version: version.to_owned(),
+        kind: text("/spec/names/kind").unwrap_or_default(),
+    };
+    ApiResource::from_gvk_with_plural(&kind, &text("/spec/names/plural").unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn enforcement_decides_between_refusal_and_warnings() {
+        let found = |refusals: &[&str], notes: &[&str]| Found {
+            refusals: refusals.iter().map(|&text| text.to_owned()).collect(),
+            notes: notes.iter().map(|&text| text.to_owned()).collect(),
+        };
+        use CrdUpgradeSafetyEnforcement::{Strict, Warn};
+        for (found, enforcement, want) in [
+            (found(&[], &[]), Strict, Ok("")),
+            (found(&[], &["n"]), Strict, Ok("n")),
+            (found(&["a", "b"], &["n"]), Warn, Ok("a,b,n")),
+            (found(&["a", "b"], &["n"]), Strict, Err("a\nb; to accept this, set ")),
+        ] {
+            match (judge(found, enforcement), want) {
+                (Ok(warnings), Ok(want)) => assert_eq!(warnings.join(","), want),
+                (Err(failure), Err(want)) => {
+                    assert!(failure.message.starts_with(want), "{}", failure.message);
+                    assert_eq!((failure.cause, failure.class), (Cause::CrdSafety, Class::NeedsChange));
+                }
+                (got, want) => panic!("{got:?} instead of {want:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! CRD upgrade safety with a real apiserver: objects that exist, versions that they are stored in, CRDs that go.
+
+use anyhow::Result;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use olm_kit::{Crd, Entry, Wait};
+use serde_json::{Value, json};
+
+use crate::world::{LIMIT, World};
+
+/// The Gadgets of a test, in one version.
+fn gadgets(world: &World, client: kube::Client, version: &str) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk(&group(world), version, "Gadget");
+    Api::namespaced_with(client, &world.name, &ApiResource::from_gvk_with_plural(&kind, "gadgets"))
+}
+
+fn group(world: &World) -> String {
+    format!("{}.example.com", world.name)
+}
+
+fn gadget(world: &World, name: &str, version: &str, spec: &Value) -> Result<DynamicObject> {
+    Ok(serde_json::from_value(json!({
+        "apiVersion": format!("{}/{version}", group(world)), "kind": "Gadget", "metadata": {"name": name}, "spec": spec,
+    }))?)
+}
+
+fn crd_api(client: kube::Client) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    Api::all_with(client, &ApiResource::from_gvk_with_plural(&kind, "customresourcedefinitions"))
+}
+
+/// 1.0.0 with the CRD `old`, installed; 1.1.0 with `new`, not asked for yet.
+async fn two_versions(world: &World, old: Option<Crd>, new: Option<Crd>) -> Result<()> {
+    let bundles = [("1.0.0", world.bundle("1.0.0").crds(old)), ("1.1.0", world.bundle("1.1.0").crds(new))];
+    world.serve(bundles, [Entry::new("1.0.0"), Entry::new("1.1.0").replaces("1.0.0")]).await?;
+    world.want(json!({"version": "1.0.0"})).await?;
+    world.installed("1.0.0").await?;
+    Ok(())
+}
+
+async fn enforce(world: &World, enforcement: &str) -> Result<()> {
+    let patch =
+        json!({"spec": {"install": {"preflight": {"crdUpgradeSafety": {"enforcement": enforcement}}}}});
+    world.extensions.patch(&world.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_version_that_drops_a_crd_waits_until_its_objects_are_gone() -> Result<()> {
+    let world = World::new("drops").await?;
+    let crd = Crd::new("Gadget", &group(&world));
+    let name = crd.name();
+    two_versions(&world, Some(crd), None).await?;
+    let client = world.stack.cluster.client().await?;
+    let objects = gadgets(&world, client.clone(), "v1");
+    for name in ["a", "b"] {
+        objects.create(&PostParams::default(), &gadget(&world, name, "v1", &json!({"size": 1}))?).await?;
+    }
+
+    world.want(json!({"version": "1.1.0"})).await?;
+    let text = world.progressing("Retrying").await?;
+    let about = format!("error for resolved bundle \"{}.v1.1.0\" with version \"1.1.0\": ", world.name);
+    let why =
+        format!("validating upgrade for CRD {name:?}: the new version drops it while 2 objects of it exist");
+    assert!(text.starts_with(&format!("{about}{why}")), "{text}");
+    assert!(text.contains("crdUpgradeSafety.enforcement to None"), "{text}");
+    assert_eq!(world.revisions().await?.len(), 1, "nothing was written");
+
+    for name in ["a", "b"] {
+        objects.delete(name, &kube::api::DeleteParams::default()).await?;
+    }
+    world.again().await?;
+    world.installed("1.1.0").await?;
+    Wait::new(&crd_api(client), &name).within(LIMIT).to_be_gone().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn enforcement_none_lets_a_crd_go_with_its_objects() -> Result<()> {
+    let world = World::new("drops-none").await?;
+    let crd = Crd::new("Gadget", &group(&world));
+    let name = crd.name();
+    two_versions(&world, Some(crd), None).await?;
+    let client = world.stack.cluster.client().await?;
+    let objects = gadgets(&world, client.clone(), "v1");
+    objects.create(&PostParams::default(), &gadget(&world, "a", "v1", &json!({}))?).await?;
+
+    enforce(&world, "None").await?;
+    world.want(json!({"version": "1.1.0"})).await?;
+    world.installed("1.1.0").await?;
+    Wait::new(&crd_api(client), &name).within(LIMIT).to_be_gone().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_version_that_objects_are_stored_in_is_never_dropped() -> Result<()> {
+    let world = World::new("stored").await?;
+    let both = Crd::new("Gadget", &group(&world)).version("v1alpha1", true, true).version("v1", true, false);
+    let only = Crd::new("Gadget", &group(&world)).version("v1", true, true);
+    let name = only.name();
+    two_versions(&world, Some(both), Some(only)).await?;
+    let client = world.stack.cluster.client().await?;
+
+    world.want(json!({"version": "1.1.0"})).await?;
+    let text = world.progressing("Retrying").await?;
+    let why = format!(
+        "validating upgrade for CRD {name:?}: storedVersionRemoval: stored versions removed : [v1alpha1]"
+    );
+    assert!(text.contains(&why), "{text}");
+
+    // without the check the apiserver itself keeps the version, and the rollout says so
+    enforce(&world, "None").await?;
+    let text = world
+        .until("the apiserver's refusal is told", |extension| {
+            let told = serde_json::to_string(&extension.status).unwrap_or_default();
+            told.contains("storedVersions")
+        })
+        .await?;
+    assert_eq!(text.status.and_then(|s| s.install).map(|i| i.bundle.version).as_deref(), Some("1.0.0"));
+    let live = crd_api(client).get(&name).await?;
+    assert_eq!(live.data["spec"]["versions"][0]["name"], "v1alpha1");
+    Ok(())
+}
+
+#[tokio::test]
+async fn objects_that_the_new_schema_would_break_are_named() -> Result<()> {
+    let world = World::new("existing").await?;
+    // objects come back in the new storage version, and nothing converts them: the comparison of schemas alone sees two
+    // versions that are not served together
+    let old = Crd::new("Gadget", &group(&world)).field("size", json!({"type": "integer"}));
+    let new = Crd::new("Gadget", &group(&world)).field("size", json!({"type": "integer", "maximum": 5}));
+    let name = new.name();
+    two_versions(&world, Some(old), Some(new)).await?;
+    let objects = gadgets(&world, world.stack.cluster.client().await?, "v1");
+    for (name, size) in [("small", 1), ("large", 9)] {
+        objects.create(&PostParams::default(), &gadget(&world, name, "v1", &json!({"size": size}))?).await?;
+    }
+
+    world.want(json!({"version": "1.1.0"})).await?;
+    let text = world.progressing("Retrying").await?;
+    let broken = format!(
+        "validating existing objects of CRD {name:?}: 1 of 2 do not fit the new schema: {}/large: spec.size: value is greater than the maximum of 5",
+        world.name
+    );
+    assert!(text.contains("maximum constraint added when there was none previously : 5"), "{text}");
+    assert!(text.contains(&broken), "{text}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn warn_tells_the_findings_and_goes_on() -> Result<()> {
+    let world = World::new("warn").await?;
+    let old = Crd::new("Gadget", &group(&world));
+    let new = Crd::new("Gadget", &group(&world)).field("size", json!({"type": "integer", "maximum": 5}));
+    two_versions(&world, Some(old), Some(new)).await?;
+    let objects = gadgets(&world, world.stack.cluster.client().await?, "v1");
+    objects.create(&PostParams::default(), &gadget(&world, "large", "v1", &json!({"size": 9}))?).await?;
+
+    enforce(&world, "Warn").await?;
+    world.want(json!({"version": "1.1.0"})).await?;
+    world.installed("1.1.0").await?;
+    let told = world.events("CRDUpgradeSafety").await?;
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told.iter().any(|note| note.contains("v1: ^.spec.size: maximum: ")), "{told:?}");
+    assert!(told.iter().any(|note| note.contains("1 of 1 do not fit")), "{told:?}");
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! Events: every decision once, and nothing while nothing happens.
+
+use anyhow::Result;
+use kube::api::{Patch, PatchParams};
+use olm_kit::{Crd, Entry, Package};
+use serde_json::json;
+
+use crate::world::World;
+
+#[tokio::test]
+async fn an_upgrade_and_its_way_back_are_told_and_a_steady_state_is_silent() -> Result<()> {
+    let world = World::new("told").await?;
+    let entries = [Entry::new("1.0.0"), Entry::new("1.1.0").replaces("1.0.0")];
+    world.serve([("1.0.0", world.bundle("1.0.0")), ("1.1.0", world.bundle("1.1.0"))], entries).await?;
+    let name = &world.name;
+    world.want(json!({"version": "1.0.0"})).await?;
+    world.installed("1.0.0").await?;
+    world.want(json!({"version": "1.1.0"})).await?;
+    world.installed("1.1.0").await?;
+    world.want(json!({"version": "1.0.0", "upgradeConstraintPolicy": "SelfCertified"})).await?;
+    world.installed("1.0.0").await?;
+    let want = [
+        ("Installed", format!("bundle {name}.v1.0.0 is installed")),
+        (
+            "Resolved",
+            format!("bundle {name}.v1.0.0 was chosen after {name}.v1.1.0; revision {name}-3 rolls it out"),
+        ),
+        ("Resolved", format!("bundle {name}.v1.0.0 was chosen; revision {name}-1 installs it")),
+        (
+            "Resolved",
+            format!("bundle {name}.v1.1.0 was chosen after {name}.v1.0.0; revision {name}-2 rolls it out"),
+        ),
+        ("RolledBack", format!("bundle {name}.v1.0.0 is installed in place of the higher {name}.v1.1.0")),
+        ("Upgraded", format!("bundle {name}.v1.1.0 is installed in place of {name}.v1.0.0")),
+    ];
+    let want: Vec<_> = want.into_iter().map(|(reason, note)| (reason.to_owned(), note, 1)).collect();
+    world.until_told(want.len()).await?;
+    assert_eq!(world.all_events().await?, want);
+
+    // twenty passes that find everything as it should be
+    for _ in 0..20 {
+        world.again().await?;
+    }
+    world
+        .want(json!({"version": "1.0.0", "upgradeConstraintPolicy": "SelfCertified", "channels": ["stable"]}))
+        .await?;
+    world
+        .until("the last of these passes is over", |extension| {
+            crate::world::current(extension, "Ready").is_some_and(|found| found.status.as_str() == "True")
+        })
+        .await?;
+    assert_eq!(world.all_events().await?, want);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_refused_upgrade_that_is_tried_again_and_again_is_told_once() -> Result<()> {
+    let world = World::new("refused").await?;
+    let group = format!("{}.example.com", world.name);
+    let (old, new) = (Crd::new("Gadget", &group), Crd::new("Gadget", &group).without_field("size"));
+    let bundles =
+        [("1.0.0", world.bundle("1.0.0").crds([old])), ("1.1.0", world.bundle("1.1.0").crds([new]))];
+    world.serve(bundles, [Entry::new("1.0.0"), Entry::new("1.1.0").replaces("1.0.0")]).await?;
+    world.want(json!({"version": "1.0.0"})).await?;
+    world.installed("1.0.0").await?;
+    world.want(json!({})).await?;
+    world.progressing("Retrying").await?;
+    for _ in 0..10 {
+        world.again().await?;
+    }
+    world.want(json!({"channels": ["stable"]})).await?;
+    world.progressing("Retrying").await?;
+    let told = world.events("UpgradeRefused").await?;
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("removed field : v1.^.spec.size"), "{told:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_registry_that_does_not_answer_is_told_once_while_it_is_tried_with_backoff() -> Result<()> {
+    let world = World::new("no-answer").await?;
+    let nowhere = format!("127.0.0.1:{}/bundle:v1", olm_kit::free_port()?);
+    let package =
+        Package::new(&world.name).channel("stable", [Entry::new("1.0.0")]).bundle("1.0.0", &nowhere);
+    world.serve_package(&package).await?;
+    world.want(json!({})).await?;
+    world.progressing("Retrying").await?;
+    for _ in 0..10 {
+        world.again().await?;
+    }
+    world.want(json!({"channels": ["stable"]})).await?;
+    world.progressing("Retrying").await?;
+    let told = world.all_events().await?;
+    assert!(matches!(told.as_slice(), [(reason, _, 1)] if reason == "Retrying"), "{told:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_bundle_whose_image_changed_is_kept_and_that_is_told() -> Result<()> {
+    let world = World::new("other-image").await?;
+    world.serve([("1.0.0", world.bundle("1.0.0"))], [Entry::new("1.0.0")]).await?;
+    world.want(json!({})).await?;
+    world.installed("1.0.0").await?;
+    let other = world.bundle("1.0.0").config_map("other", "content");
+    world.serve([("1.0.0", other)], [Entry::new("1.0.0")]).await?;
+    world.until_event("ImageIgnored").await?;
+    world.again().await?;
+    let patch = json!({"metadata": {"annotations": {"olm.operatorframework.io/paused": "true"}}});
+    world.extensions.patch(&world.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    world.until_event("Paused").await?;
+    let told = world.events("ImageIgnored").await?;
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].starts_with(&format!("bundle {}.v1.0.0 was installed from ", world.name)), "{told:?}");
+    assert_eq!(world.revisions().await?.len(), 1);
+    Ok(())
+}
