@@ -24,6 +24,14 @@ pub(crate) enum Failure {
         /// What is wrong.
         message: String,
     },
+    /// An answer that says what is wrong with the question.
+    #[error("{text}")]
+    Verdict {
+        /// The answer, for standard output.
+        text: String,
+        /// What helps, for standard error.
+        help: Option<String>,
+    },
     /// Arguments do not fit.
     #[error("{0}")]
     Usage(String),
@@ -41,7 +49,7 @@ impl Failure {
     pub(crate) fn code(&self) -> u8 {
         match self {
             Self::NotFound(_) => 1,
-            Self::Read { .. } | Self::Content { .. } | Self::Usage(_) => 2,
+            Self::Read { .. } | Self::Content { .. } | Self::Verdict { .. } | Self::Usage(_) => 2,
             Self::Unreachable(_) => 3,
         }
     }

@@ -111,6 +111,15 @@ fn main() -> ExitCode {
 
 #[expect(clippy::print_stderr, reason = "where users look for errors")]
 fn told(failure: &Failure) -> ExitCode {
-    eprintln!("error: {failure}");
+    match failure {
+        Failure::Verdict { text, help } => {
+            // nobody may be listening any more; the exit code stands
+            let _ = writeln!(std::io::stdout().lock(), "{text}");
+            if let Some(help) = help {
+                eprintln!("{help}");
+            }
+        }
+        other => eprintln!("error: {other}"),
+    }
     ExitCode::from(failure.code())
 }

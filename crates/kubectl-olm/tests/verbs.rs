@@ -37,9 +37,17 @@ fn semver_check() {
     assert_eq!(two("masterminds", "^1.2", "1.9.0"), (0, "true\n".to_owned()));
     assert_eq!(two("masterminds", "^1.2", "2.0.0"), (1, "false\n".to_owned()));
     assert_eq!(two("blang", ">=1.0.0 <2.0.0", "2.0.0-alpha"), (0, "true\n".to_owned()));
-    let (code, out, error) = olm(&["semver", "check", "--dialect", "masterminds", "foobar", "1.0.0"], "");
-    assert_eq!((code, out.as_str()), (2, ""));
-    assert!(error.starts_with("error: range-error: improper constraint"), "{error}");
+    assert_eq!(two("masterminds", "^1.2", "v1.2"), (0, "true\n".to_owned()), "as the library reads it");
+    assert_eq!(
+        two("blang", ">=1.0.0", "1.2"),
+        (2, "version-error: No Major.Minor.Patch elements found\n".to_owned())
+    );
+    let (code, out, error) = olm(&["semver", "check", "--dialect", "masterminds", "1.0 !1.2.1", "1.0.0"], "");
+    assert_eq!((code, out.as_str()), (2, "range-error: improper constraint: \"1.0 !1.2.1\"\n"));
+    assert_eq!(
+        error, "improper constraint: \"1.0 !1.2.1\"\n  1.0 !1.2.1\n      ^\n  write != instead of !\n",
+        "what is wrong is pointed at, with the mend"
+    );
 
     let lines = "1.x\t1.5.0\n1.x\t2.0.0\nnonsense!\t1.0.0\n1.x\tv\n";
     let (code, out, _) = olm(&["semver", "check", "--dialect", "masterminds"], lines);

@@ -181,7 +181,7 @@ impl Report {
                 _ => "no entry in the channels asked for".to_owned(),
             };
             let mut text = format!(
-                "{} matches, but {scope} replaces, skips or covers {}",
+                "{} matches but {scope} replaces, skips or covers {}",
                 version(bundle),
                 installed.version
             );

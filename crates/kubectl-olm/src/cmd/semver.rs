@@ -3,7 +3,7 @@
 use std::io::BufRead;
 
 use clap::{Args, Subcommand, ValueEnum};
-use olm_core::{Range, Version};
+use olm_core::CheckError;
 
 use crate::Answer;
 use crate::failure::Failure;
@@ -15,7 +15,7 @@ pub(crate) enum Verb {
         after_help = "Examples:\n  kubectl olm semver check --dialect masterminds '>=1.0.0 <2.0.0' 1.4.2\n  \
         printf '>=1.0.0\\t0.9.0\\n' | kubectl olm semver check --dialect blang\n\n\
         A line of the answer is true, false, range-error: … or version-error: …; with two arguments the exit code is 0 for \
-        true, 1 for false, 2 for an error."
+        true, 1 for false, 2 for an error, and what is wrong with a range is pointed at on standard error."
     )]
     Check(Check),
 }
@@ -23,9 +23,9 @@ pub(crate) enum Verb {
 /// Which library's rules hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Dialect {
-    /// `spec.source.catalog.version` of a ClusterExtension.
+    /// `spec.source.catalog.version` of a ClusterExtension; the version may be loose, as v1.2.
     Masterminds,
-    /// `skipRange` of a channel entry.
+    /// `skipRange` of a channel entry; the version must be strict.
     Blang,
 }
 
@@ -43,9 +43,15 @@ pub(crate) struct Check {
 
 pub(crate) fn run(Verb::Check(check): &Verb, input: impl BufRead) -> Result<Answer, Failure> {
     if let (Some(range), Some(version)) = (&check.range, &check.version) {
-        return match verdict(check.dialect, range, version) {
+        return match olm_core::check(check.dialect.into(), range, version) {
             Ok(yes) => Ok(Answer { text: format!("{yes}\n"), yes }),
-            Err(text) => Err(Failure::Usage(text)),
+            Err(problem) => {
+                let help = match &problem {
+                    CheckError::Range(error) => Some(error.explain()),
+                    CheckError::Version(_) => None,
+                };
+                Err(Failure::Verdict { text: problem.to_string(), help })
+            }
         };
     }
     let mut text = String::new();
@@ -57,7 +63,7 @@ pub(crate) fn run(Verb::Check(check): &Verb, input: impl BufRead) -> Result<Answ
                 index + 1
             ))
         })?;
-        match verdict(check.dialect, range, version) {
+        match olm_core::check(check.dialect.into(), range, version) {
             Ok(yes) => text.push_str(&format!("{yes}\n")),
             Err(problem) => text.push_str(&format!("{problem}\n")),
         }
@@ -65,12 +71,11 @@ pub(crate) fn run(Verb::Check(check): &Verb, input: impl BufRead) -> Result<Answ
     Ok(Answer { text, yes: true })
 }
 
-fn verdict(dialect: Dialect, range: &str, version: &str) -> Result<bool, String> {
-    let range = match dialect {
-        Dialect::Masterminds => Range::masterminds(range),
-        Dialect::Blang => Range::blang(range),
-    };
-    let range = range.map_err(|error| format!("range-error: {error}"))?;
-    let version: Version = version.parse().map_err(|error| format!("version-error: {error}"))?;
-    Ok(range.contains(&version))
+impl From<Dialect> for olm_core::Dialect {
+    fn from(dialect: Dialect) -> Self {
+        match dialect {
+            Dialect::Masterminds => Self::Masterminds,
+            Dialect::Blang => Self::Blang,
+        }
+    }
 }

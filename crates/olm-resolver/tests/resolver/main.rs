@@ -10,3 +10,4 @@ mod real;
 mod report;
 mod scenarios;
 mod table;
+mod ways;

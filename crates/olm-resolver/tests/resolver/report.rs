@@ -21,7 +21,7 @@ fn nearest_misses_name_the_rule_and_the_mend() {
         (
             Ask { installed: Some("1.1.0"), range: "1.4.0", channels: &["stable"], ..ask },
             chain(),
-            "1.4.0 matches, but no entry in channel stable replaces, skips or covers 1.1.0; 1.2.0 does: go through it, or use SelfCertified",
+            "1.4.0 matches but no entry in channel stable replaces, skips or covers 1.1.0; 1.2.0 does: go through it, or use SelfCertified",
         ),
         (
             Ask { installed: Some("1.3.0"), range: ">1.4.0", channels: &["stable"], ..ask },
@@ -31,7 +31,7 @@ fn nearest_misses_name_the_rule_and_the_mend() {
         (
             Ask { installed: Some("1.0.0"), range: "1.4.0", channels: &["stable"], ..ask },
             chain(),
-            "1.4.0 matches, but no entry in channel stable replaces, skips or covers 1.0.0; upgradeConstraintPolicy: SelfCertified would allow it",
+            "1.4.0 matches but no entry in channel stable replaces, skips or covers 1.0.0; upgradeConstraintPolicy: SelfCertified would allow it",
         ),
         (
             Ask { installed: Some("1.1.0"), range: "1.4.0", channels: &["stable2", "stable"], ..ask },
@@ -39,7 +39,7 @@ fn nearest_misses_name_the_rule_and_the_mend() {
                 .bundles(&["1.1.0", "1.4.0"])
                 .channel("stable", &["1.4.0"])
                 .channel("fast", &["1.4.0 r 1.1.0"]),
-            "1.4.0 matches, but no entry in the channels asked for replaces, skips or covers 1.1.0; channel fast does: add it to channels",
+            "1.4.0 matches but no entry in the channels asked for replaces, skips or covers 1.1.0; channel fast does: add it to channels",
         ),
         (
             Ask { installed: Some("2.5.0"), ..ask },
