@@ -253,6 +253,19 @@ pub fn known_date(catalog: &ClusterCatalog, reference: &str) -> Option<i64> {
     (digest(resolved(catalog)?) == digest(reference)).then(|| date.as_second())
 }
 
+/// When content is said to have been unpacked: what the status says about the same content, else what was said here before,
+/// else `now`, but always later than the content that it replaces. A clock that was set back must not let a client take new
+/// content for what it has (`If-Modified-Since` compares seconds).
+#[must_use]
+pub fn dated(known: Option<i64>, before: Option<(&Held, bool)>, now: i64) -> i64 {
+    match (known, before) {
+        (Some(known), _) => known,
+        (None, Some((before, true))) => before.last_unpacked,
+        (None, Some((before, false))) => now.max(before.last_unpacked.saturating_add(1)),
+        (None, None) => now,
+    }
+}
+
 /// The pause after the `attempts`-th failure in a row, counted from 1.
 #[must_use]
 pub fn pause(retry: Retry, attempts: u32, interval: Option<Duration>) -> Option<Duration> {

@@ -277,13 +277,14 @@ impl Shell {
         };
         let before = self.store.get(name);
         let source = if leader { Some(reference.to_owned()) } else { plan::source_of_status(catalog) };
-        let last_unpacked = plan::known_date(catalog, &fetched.reference)
-            .or_else(|| {
-                let same =
-                    before.as_ref().filter(|before| before.content.digest() == fetched.content.digest());
-                same.map(|before| before.last_unpacked)
-            })
-            .unwrap_or_else(|| Timestamp::now().as_second());
+        let replaced = before
+            .as_ref()
+            .map(|before| (held_of(before), before.content.digest() == fetched.content.digest()));
+        let last_unpacked = plan::dated(
+            plan::known_date(catalog, &fetched.reference),
+            replaced.as_ref().map(|(held, same)| (held, *same)),
+            Timestamp::now().as_second(),
+        );
         let held = Held { reference: fetched.reference.clone(), source, last_unpacked };
         let same = before.as_ref().is_some_and(|before| held_of(before) == held);
         if !same {

@@ -266,3 +266,19 @@ fn the_status_proves_its_source_only_for_the_present_generation() {
     assert_eq!(known_date(&with_status(catalog(TAG, None), ONE, 2), ONE), Some(5));
     assert_eq!(known_date(&with_status(catalog(TAG, None), ONE, 2), TWO), None);
 }
+
+#[test]
+fn new_content_is_dated_later_than_what_it_replaces_whatever_the_clock_says() {
+    let old = Held { last_unpacked: 1000, ..held(ONE, TAG) };
+    for (name, known, before, now, want) in [
+        ("first", None, None, 500, 500),
+        ("first, and the status knows it", Some(7), None, 500, 7),
+        ("the same content", None, Some((&old, true)), 500, 1000),
+        ("the same content, told by the status", Some(900), Some((&old, true)), 5000, 900),
+        ("other content, the clock runs", None, Some((&old, false)), 2000, 2000),
+        ("other content within the second", None, Some((&old, false)), 1000, 1001),
+        ("other content, the clock was set back", None, Some((&old, false)), 10, 1001),
+    ] {
+        assert_eq!(dated(known, before, now), want, "{name}");
+    }
+}
