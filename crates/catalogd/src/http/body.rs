@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 
-use super::cache::Collector;
+use super::cache::{Collector, Permit};
 use super::encoding::Encoding;
 use crate::store::{Blob, Content, Section};
 
@@ -176,6 +176,8 @@ pub struct Compressed {
     source: Stored,
     encoder: Option<Encoder>,
     collector: Option<Collector>,
+    /// Held as long as this compresses.
+    _permit: Option<Permit>,
 }
 
 impl Compressed {
@@ -190,15 +192,17 @@ impl Compressed {
                 Some(Encoder::Gzip(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast())))
             }
             Encoding::Zstd => {
-                Some(Encoder::Zstd(zstd::stream::write::Encoder::new(Vec::new(), ON_THE_FLY_ZSTD)?))
+                let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), ON_THE_FLY_ZSTD)?;
+                encoder.window_log(ON_THE_FLY_WINDOW_LOG)?;
+                Some(Encoder::Zstd(encoder))
             }
         };
-        Ok(Self { source, encoder, collector: None })
+        Ok(Self { source, encoder, collector: None, _permit: None })
     }
 
-    /// What is sent is also given to `collector`.
-    pub(super) fn collected(self, collector: Option<Collector>) -> Self {
-        Self { collector, ..self }
+    /// Goes on with the right to do so; what is sent is also given to `collector`.
+    pub(super) fn on_the_way(self, permit: Permit, collector: Option<Collector>) -> Self {
+        Self { collector, _permit: Some(permit), ..self }
     }
 
     /// Compresses all of it at once; for small bodies.
@@ -275,6 +279,8 @@ pub(crate) fn compress_all(bytes: &[u8], encoding: Encoding) -> io::Result<Bytes
 
 /// The fastest level that is still denser than gzip.
 const ON_THE_FLY_ZSTD: i32 = 1;
+/// It looks back 256 KiB, so that many answers can be compressed at a time.
+const ON_THE_FLY_WINDOW_LOG: u32 = 18;
 
 impl http_body::Body for Body {
     type Data = Bytes;

@@ -2,7 +2,7 @@
 //! ago goes first.
 //!
 //! An answer that is compressed while it is sent is collected on the side ([`Cache::collect`]), each once at a time and
-//! few at a time, so that what is being collected is bounded too.
+//! few at a time, so that what is being collected is bounded too. So is the number of encoders ([`Cache::encoder`]).
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -16,6 +16,8 @@ const OVERHEAD: usize = 128;
 const SHARE: usize = 4;
 /// Answers collected at a time.
 const COLLECTORS: usize = 4;
+/// Answers compressed while they are sent, at a time.
+const ENCODERS: usize = 8;
 
 /// The cache. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -30,6 +32,17 @@ struct Inner {
     bytes: usize,
     clock: u64,
     collected: HashSet<String>,
+    encoders: usize,
+}
+
+/// The right to compress an answer while it is sent, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Permit(Cache);
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.lock().encoders -= 1;
+    }
 }
 
 impl Cache {
@@ -65,6 +78,16 @@ impl Cache {
         let (bytes, used) = inner.entries.get_mut(name)?;
         *used = clock;
         Some(bytes.clone())
+    }
+
+    /// The right to compress one more answer while it is sent; `None` when enough are.
+    pub(super) fn encoder(&self) -> Option<Permit> {
+        let mut inner = self.lock();
+        if inner.encoders >= ENCODERS {
+            return None;
+        }
+        inner.encoders += 1;
+        Some(Permit(self.clone()))
     }
 
     /// Begins to collect an answer that is sent in pieces. `None` when another request collects the same, or enough
@@ -183,5 +206,9 @@ mod tests {
         drop(all);
         assert!(cache.collect("f").unwrap().push(&[0; 5000]).is_none(), "too large to be kept");
         assert!(cache.get("f").is_none() && cache.lock().collected.is_empty());
+        let permits: Vec<_> = (0..ENCODERS).map(|_| cache.encoder().unwrap()).collect();
+        assert!(cache.encoder().is_none(), "enough are compressed");
+        drop(permits);
+        assert!(cache.encoder().is_some());
     }
 }

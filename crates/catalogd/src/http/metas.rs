@@ -1,8 +1,10 @@
 //! `/api/v1/metas`: the objects that have a given schema, package and name, found by the index and copied from the
 //! file (rules: catalogd §7.6 and §6.4, decision 27 for malformed queries). Nothing else is read.
 
+use std::io;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, Response, StatusCode};
 use olm_fbc::Query;
@@ -13,7 +15,7 @@ use super::cache::Cache;
 use super::conditions::{self, Validators, Verdict};
 use super::encoding::{self, Encoding};
 use super::{JSONL, respond, with_length, with_validators};
-use crate::store::{COMPRESS_FROM, Section, Served};
+use crate::store::{COMPRESS_FROM, Content, Section, Served};
 
 /// Answers up to this size are compressed whole before they are sent, longer ones while they are sent; the next request
 /// finds both in the cache.
@@ -105,57 +107,97 @@ pub(super) fn answer(
         encoding if *method == Method::GET && size >= COMPRESS_FROM => encoding,
         _ => Encoding::Identity,
     };
-    let name = format!("{}{}{}", content.digest(), canonical(filter), encoding.tag_suffix());
-    let validators = Validators { tag: format!("\"{name}\""), modified: served.last_unpacked };
-    match conditions::evaluate(headers, &validators) {
+    let found = validators(served, filter, encoding);
+    match conditions::evaluate(headers, &found) {
         Verdict::NotModified => {
-            return with_validators(respond::bare(StatusCode::NOT_MODIFIED), served, &validators);
+            return with_validators(respond::bare(StatusCode::NOT_MODIFIED), served, &found);
         }
         Verdict::Failed => {
-            return with_validators(respond::bare(StatusCode::PRECONDITION_FAILED), served, &validators);
+            return with_validators(respond::bare(StatusCode::PRECONDITION_FAILED), served, &found);
         }
         Verdict::Proceed => {}
     }
-    let mut response = with_validators(respond::bare(StatusCode::OK), served, &validators);
-    response.headers_mut().insert(header::CONTENT_TYPE, JSONL);
-    let source = |copy, sections: Vec<Section>| {
-        Stored::new(Arc::clone(content), copy, sections.into_iter().map(Piece::File))
+    let found = Found { content, all: query.is_all(), sections: &sections, size };
+    let body = match found.encoded(encoding, &name(served, filter, encoding), cache) {
+        Ok(body) => body,
+        Err(error) => {
+            tracing::error!(digest = %content.digest(), %error, "cannot read catalog content");
+            return respond::internal();
+        }
     };
-    let Some(encoded) = encoding.name() else {
-        return with_length(method, response, size, || source(Copy::Plain, sections));
-    };
-    response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static(encoded));
-    let copy = if encoding == Encoding::Gzip { Copy::Gzip } else { Copy::Zstd };
-    if let Some(blob) = copy.of(content).filter(|_| query.is_all()) {
-        let whole = vec![Section { start: 0, len: blob.size() }];
-        return with_length(method, response, blob.size(), || source(copy, whole));
+    let sent = if body.is_some() { encoding } else { Encoding::Identity };
+    let mut response =
+        with_validators(respond::bare(StatusCode::OK), served, &validators(served, filter, sent));
+    let to = response.headers_mut();
+    to.insert(header::CONTENT_TYPE, JSONL);
+    if let Some(name) = sent.name() {
+        to.insert(header::CONTENT_ENCODING, HeaderValue::from_static(name));
     }
-    let compress = || Compressed::new(source(Copy::Plain, sections), encoding);
-    let known = match cache.get(&name) {
-        Some(known) => Ok(known),
-        None if size > WHOLE => {
-            return match compress() {
-                Ok(body) => {
-                    let body = body.collected(cache.collect(&name));
-                    response.map(|_| Body::Compressed(Box::new(body)))
-                }
-                Err(error) => failed(served, &error),
-            };
+    match body {
+        None => with_length(method, response, size, || found.plain()),
+        Some((length, body)) => {
+            if let Some(length) = length {
+                to.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+            }
+            response.map(|_| body)
         }
-        None => cache.get_or_make(&name, || compress()?.all()),
-    };
-    match known {
-        Ok(bytes) => {
-            response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
-            response.map(|_| Body::Full(bytes))
-        }
-        Err(error) => failed(served, &error),
     }
 }
 
-fn failed(served: &Served, error: &std::io::Error) -> Response<Body> {
-    tracing::error!(digest = %served.content.digest(), %error, "cannot read catalog content");
-    respond::internal()
+/// What names an answer in an encoding.
+fn name(served: &Served, filter: &Filter, encoding: Encoding) -> String {
+    format!("{}{}{}", served.content.digest(), canonical(filter), encoding.tag_suffix())
+}
+
+fn validators(served: &Served, filter: &Filter, encoding: Encoding) -> Validators {
+    Validators { tag: format!("\"{}\"", name(served, filter, encoding)), modified: served.last_unpacked }
+}
+
+/// What a query has found.
+struct Found<'a> {
+    content: &'a Arc<Content>,
+    /// Nothing was constrained.
+    all: bool,
+    sections: &'a [Section],
+    size: u64,
+}
+
+impl Found<'_> {
+    fn plain(&self) -> Stored {
+        let pieces = self.sections.iter().copied().map(Piece::File);
+        Stored::new(Arc::clone(self.content), Copy::Plain, pieces)
+    }
+
+    /// The answer compressed, with its length if that is known: the stored copy, what is remembered, or made now. `None`
+    /// for identity, and for a long answer when enough others are being compressed.
+    fn encoded(
+        &self,
+        encoding: Encoding,
+        name: &str,
+        cache: &Cache,
+    ) -> io::Result<Option<(Option<u64>, Body)>> {
+        let copy = match encoding {
+            Encoding::Identity => return Ok(None),
+            Encoding::Gzip => Copy::Gzip,
+            Encoding::Zstd => Copy::Zstd,
+        };
+        if let Some(blob) = copy.of(self.content).filter(|_| self.all) {
+            let whole = [Piece::File(Section { start: 0, len: blob.size() })];
+            let body = Stored::new(Arc::clone(self.content), copy, whole);
+            return Ok(Some((Some(blob.size()), Body::Stored(body))));
+        }
+        let full = |bytes: Bytes| Some((Some(bytes.len() as u64), Body::Full(bytes)));
+        if let Some(bytes) = cache.get(name) {
+            return Ok(full(bytes));
+        }
+        let compress = || Compressed::new(self.plain(), encoding);
+        if self.size <= WHOLE {
+            return cache.get_or_make(name, || compress()?.all()).map(full);
+        }
+        let Some(permit) = cache.encoder() else { return Ok(None) };
+        let body = compress()?.on_the_way(permit, cache.collect(name));
+        Ok(Some((None, Body::Compressed(Box::new(body)))))
+    }
 }
 
 #[cfg(test)]
@@ -197,5 +239,66 @@ mod tests {
     fn the_canonical_form_has_no_quotes_or_spaces() {
         let filter = query("name=%22x%22%20y%26&schema=olm.bundle").unwrap();
         assert_eq!(canonical(&filter), "?schema=olm.bundle&name=%22x%22%20y%26");
+    }
+
+    #[tokio::test]
+    async fn long_answers_are_compressed_on_the_way_a_few_at_a_time_and_remembered() {
+        use http_body_util::BodyExt;
+        use std::io::Read;
+
+        let root = tempfile::tempdir().unwrap();
+        let (store, _) = crate::store::Store::open(root.path()).unwrap();
+        let digest = format!("sha256:{}", "a".repeat(64)).parse().unwrap();
+        let lines: String = (0..10_000)
+            .map(|n| format!("{{\"name\":\"n{n}\",\"pad\":\"{n:0>90}\",\"schema\":\"s\"}}\n"))
+            .collect();
+        assert!(lines.len() as u64 > WHOLE);
+        let staging = store.stage(store.lease(&digest)).unwrap();
+        let mut ingest = olm_fbc::Ingest::new(staging.spool().unwrap(), olm_fbc::IngestLimits::default());
+        ingest.file("catalog.json", &mut lines.as_bytes()).unwrap();
+        let (content, _lease) = staging.commit(ingest.finish().unwrap()).unwrap();
+        let served = Served { content, reference: String::new(), source: None, last_unpacked: 1 };
+        let filter = query("schema=s").unwrap();
+        let cache = Cache::new(8 << 20);
+        let ask = |accepted: &'static str| {
+            let headers =
+                HeaderMap::from_iter([(header::ACCEPT_ENCODING, HeaderValue::from_static(accepted))]);
+            answer(&Method::GET, &headers, &served, &filter, &cache)
+        };
+        let body = async |response: Response<Body>| response.into_body().collect().await.unwrap().to_bytes();
+        for (accepted, suffix) in [("gzip", "-gzip"), ("zstd", "-zstd")] {
+            let first = ask(accepted);
+            assert!(!first.headers().contains_key(header::CONTENT_LENGTH), "sent while it is made");
+            let tag = first.headers()[header::ETAG].clone();
+            assert!(tag.to_str().unwrap().contains(suffix));
+            let sent = body(first).await;
+            let plain = if accepted == "gzip" {
+                let mut plain = Vec::new();
+                flate2::read::GzDecoder::new(&*sent).read_to_end(&mut plain).unwrap();
+                plain
+            } else {
+                zstd::decode_all(&*sent).unwrap()
+            };
+            assert!(plain == lines.as_bytes(), "{accepted}");
+            let read = served.content.jsonl().bytes_read();
+            let second = ask(accepted);
+            assert_eq!(second.headers()[header::CONTENT_LENGTH], sent.len().to_string());
+            assert_eq!(second.headers()[header::ETAG], tag);
+            assert_eq!(body(second).await, sent);
+            assert_eq!(served.content.jsonl().bytes_read(), read, "the second is answered from memory");
+        }
+        let cache = Cache::new(8 << 20);
+        let permits: Vec<_> = std::iter::from_fn(|| cache.encoder()).collect();
+        let ask = |accepted: &'static str| {
+            let headers =
+                HeaderMap::from_iter([(header::ACCEPT_ENCODING, HeaderValue::from_static(accepted))]);
+            answer(&Method::GET, &headers, &served, &filter, &cache)
+        };
+        let crowded = ask("gzip");
+        assert!(!crowded.headers().contains_key(header::CONTENT_ENCODING));
+        assert!(!crowded.headers()[header::ETAG].to_str().unwrap().contains("-gzip"));
+        assert!(body(crowded).await == lines.as_bytes());
+        drop(permits);
+        assert_eq!(ask("gzip").headers()[header::CONTENT_ENCODING], "gzip");
     }
 }

@@ -22,6 +22,8 @@ pub(super) const GZIP: &str = "catalog.jsonl.gz";
 pub(super) const ZSTD: &str = "catalog.jsonl.zst";
 /// The fastest level that still beats gzip's best on catalogs.
 const ZSTD_LEVEL: i32 = 3;
+/// The encoder looks back 512 KiB: that is several objects, and its memory stays small.
+const ZSTD_WINDOW_LOG: u32 = 19;
 /// Bytes read at once.
 const BUFFER: usize = 256 * 1024;
 
@@ -67,6 +69,7 @@ pub(super) fn write(plain: &File, into: &Path, digest: &Digest, stop: &dyn Fn() 
     let zstd = Counted::new(File::create(into.join(ZSTD))?);
     let mut gzip = flate2::write::GzEncoder::new(gzip, flate2::Compression::fast());
     let mut zstd = zstd::Encoder::new(zstd, ZSTD_LEVEL)?;
+    zstd.window_log(ZSTD_WINDOW_LOG)?;
     let mut buffer = vec![0; BUFFER];
     let mut at = 0;
     loop {
