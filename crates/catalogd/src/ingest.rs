@@ -56,7 +56,8 @@ impl Ingest {
         Ok(Self { inner, staging })
     }
 
-    /// Puts the finished content in place. Slow (disk and compression); not for an async thread.
+    /// Puts the finished content in place. Slow (disk); not for an async thread. The compressed copies of a large catalog
+    /// are made afterwards ([`crate::store::Store::compress`]).
     ///
     /// # Errors
     /// When a file cannot be decoded or the disk refuses it.
