@@ -9,5 +9,6 @@ pub mod controller;
 mod gauges;
 pub mod http;
 pub mod ingest;
+pub mod memory;
 pub mod run;
 pub mod store;

@@ -11,6 +11,9 @@ fn main() -> ExitCode {
     match cli.command {
         // one Go-quoted string (catalogd §2.1)
         Some(Command::Version) => process::say(&format!("{:?}", Build::this().to_string().replace('"', ""))),
-        None => process::run(catalogd::run::run(cli.serve)),
+        None => {
+            catalogd::memory::give_back();
+            process::run(catalogd::run::run(cli.serve))
+        }
     }
 }
