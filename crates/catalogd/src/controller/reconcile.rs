@@ -10,6 +10,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, Resource, ResourceExt};
 use olm_api::cluster_catalog::ClusterCatalog;
 use olm_api::{annotations, finalizers, labels};
+use olm_runtime::error_text;
 use olm_runtime::events::Events;
 use olm_runtime::metrics::{ControllerMeter, Outcome};
 use olm_runtime::status::{StatusError, write_status};
@@ -65,7 +66,7 @@ pub struct Remembered {
 #[derive(Debug, thiserror::Error)]
 pub enum LookError {
     /// The API server refused a write.
-    #[error("error updating {what}: {source}")]
+    #[error("error updating {what}")]
     Write {
         /// What.
         what: &'static str,
@@ -84,6 +85,19 @@ pub enum LookError {
     /// The store refused.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl LookError {
+    /// Whether somebody else has changed the object meanwhile.
+    fn is_conflict(&self) -> bool {
+        match self {
+            Self::Status(error) => error.is_conflict(),
+            Self::Write { source, .. } => {
+                matches!(source.as_ref(), kube::Error::Api(status) if status.code == 409)
+            }
+            Self::Slow { .. } | Self::Store(_) => false,
+        }
+    }
 }
 
 impl Shell {
@@ -113,11 +127,12 @@ impl Shell {
             }
             (Ok(next), _) => (next, if next.is_some() { Outcome::RequeueAfter } else { Outcome::Success }),
             (Err(error), _) => {
-                let conflict = matches!(&error, LookError::Status(error) if error.is_conflict());
+                let conflict = error.is_conflict();
                 if conflict {
                     tracing::debug!(catalog = name, %error, "the object has changed meanwhile");
                 } else {
-                    tracing::warn!(catalog = name, %error, "cannot finish; trying again");
+                    let error = error_text::chain(&error);
+                    tracing::warn!(catalog = name, error, "cannot finish; trying again");
                 }
                 (Some(Instant::now() + WRITE_PAUSE), if conflict { Outcome::Requeue } else { Outcome::Error })
             }
