@@ -58,6 +58,46 @@ fn cases_02_03_unreadable_catalogs() {
     );
 }
 
+/// The sentences of resolution §4.1 for a catalog whose content is not at hand.
+#[test]
+fn catalog_problems_in_words() {
+    use olm_resolver::CatalogProblem;
+    for (problem, want) in [
+        (CatalogProblem::NotServing, r#"catalog "a" is not being served"#),
+        (CatalogProblem::NotCached, r#"cache for catalog "a" not found"#),
+        (CatalogProblem::Fetch("no route".into()), r#"error retrieving cache for catalog "a": no route"#),
+        (CatalogProblem::Content("bad json".into()), r#"error loading package "p": bad json"#),
+    ] {
+        let source = CatalogSource { name: "a".parse().unwrap(), priority: 0, content: Err(problem) };
+        let want =
+            format!(r#"E: error walking catalogs: error getting package "p" from catalog "a": {want}"#);
+        assert_eq!(answer(NO, "p", &[source]), want);
+    }
+}
+
+/// Several deprecations blobs of a package: the last one counts, as in the reference's cache, and a finding says so.
+#[test]
+fn of_several_deprecation_blobs_the_last_counts() {
+    let blob = |version: &str| {
+        json!({"schema": "olm.deprecations", "package": "p", "entries":
+            [{"reference": {"schema": "olm.bundle", "name": format!("p.v{version}")}, "message": "old"}]})
+    };
+    let bundle = |version: &str| {
+        json!({"schema": "olm.bundle", "package": "p", "name": format!("p.v{version}"), "image": "i", "properties":
+            [{"type": "olm.package", "value": {"packageName": "p", "version": version}}]})
+    };
+    let lines = [bundle("1.0.0"), bundle("2.0.0"), blob("1.0.0"), blob("2.0.0")];
+    let (contents, findings) = olm_fbc::PackageContents::from_lines("p", lines.map(|line| line.to_string()));
+    let graph = PackageGraph::new(&contents, &findings, ReleaseField::Counts);
+    let deprecated: Vec<&str> = graph
+        .bundles()
+        .filter(|&bundle| graph.is_deprecated(bundle))
+        .map(|bundle| graph.bundle_name(bundle))
+        .collect();
+    assert_eq!(deprecated, ["p.v2.0.0"]);
+    assert!(graph.findings().iter().any(|finding| finding.message.contains("the last one counts")));
+}
+
 #[test]
 fn cases_04_05_empty_catalogs() {
     let empty = [without_package("a"), without_package("b"), without_package("c")];
