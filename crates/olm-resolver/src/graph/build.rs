@@ -1,6 +1,6 @@
 //! From what a catalog says to a graph. Bad pieces are left out and reported, the rest stays usable.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use olm_core::{Range, Version, VersionRelease, go_quote};
 use olm_fbc::property;
@@ -110,9 +110,9 @@ impl GraphDraft {
         }
 
         let names = collect_names(&bundles, &channels);
-        let id = |name: &str| {
-            number(names.binary_search_by(|known| (**known).cmp(name)).unwrap_or_default()).map(NameId)
-        };
+        let ids: HashMap<&str, NameId> =
+            names.iter().enumerate().filter_map(|(at, name)| Some((&**name, NameId(number(at)?)))).collect();
+        let id = |name: &str| ids.get(name).copied();
         let deprecated: BTreeSet<&str> = self
             .deprecations
             .iter()
@@ -293,13 +293,16 @@ fn collect_names(
     bundles: &BTreeMap<String, BundleDraft>,
     channels: &BTreeMap<String, ChannelDraft>,
 ) -> Vec<Box<str>> {
-    let mut names: BTreeSet<&str> = bundles.keys().map(String::as_str).collect();
+    // long lists of skips say the same names again and again: first what there is, then in order
+    let mut names: HashSet<&str> = bundles.keys().map(String::as_str).collect();
     for entry in channels.values().flat_map(|channel| &channel.entries) {
         names.insert(&entry.name);
         names.insert(&entry.replaces);
         names.extend(entry.skips.iter().map(String::as_str));
     }
-    names.into_iter().map(Into::into).collect()
+    let mut names: Vec<Box<str>> = names.into_iter().map(Into::into).collect();
+    names.sort_unstable();
+    names
 }
 
 /// Version and release (rule: resolution §4.3).
