@@ -381,3 +381,65 @@ async fn graphql() {
     text += &bench.query("nothing", "{ a { ").await;
     insta::assert_snapshot!(text);
 }
+
+#[tokio::test]
+async fn odd_schema_names_cost_only_themselves() {
+    let bench = bench();
+    let odd = [
+        "query",
+        "string",
+        "Int",
+        "catalog.summary",
+        "a.b",
+        "a-b",
+        "olm.bundle.properties",
+        "日本",
+        "--",
+        "1",
+    ];
+    let mut lines: Vec<String> =
+        odd.iter().map(|schema| format!(r#"{{"schema":"{schema}","name":"{schema}"}}"#)).collect();
+    lines
+        .push(r#"{"schema":"olm.bundle","name":"x","properties":[{"type":"t","value":{"a":1}}]}"#.to_owned());
+    let digest = format!("sha256:{}", "d".repeat(64)).parse().unwrap();
+    let (content, _lease) = written(&bench.catalogs.store, &digest, &lines.join("\n"));
+    let served = Served { content, reference: String::new(), source: None, last_unpacked: 0 };
+    bench.catalogs.store.publish("odd", served).unwrap();
+    let ask = async |query: &str| {
+        let answer = bench.ask("odd", &serde_json::json!({ "query": query }).to_string()).await;
+        let body: serde_json::Value = serde_json::from_str(&answer[answer.find('{').unwrap()..]).unwrap();
+        assert!(body.get("errors").is_none(), "{query}: {answer}");
+        body["data"].clone()
+    };
+    // What clashes is left out of the root, never the sound schema beside it.
+    let bundles = ask("{ olmbundles { name properties { type value } } }").await;
+    assert_eq!(bundles["olmbundles"][0]["properties"][0]["value"], "{\"a\":1}");
+    assert_eq!(ask("{ summary { totalSchemas } }").await["summary"]["totalSchemas"], lines.len());
+    let fields = ask("{ __schema { queryType { fields { name } } } }").await;
+    let fields = fields["__schema"]["queryType"]["fields"].as_array().unwrap();
+    let names: Vec<&str> = fields.iter().filter_map(|field| field["name"].as_str()).collect();
+    assert!(names.contains(&"olmbundles") && names.contains(&"summary"), "{names:?}");
+    assert_eq!(names.iter().filter(|name| **name == "abs").count(), 1, "{names:?}");
+    assert_eq!(bench.raw("GET", "/catalogs/odd/api/v1/all", &[]).await.0.status, 200);
+}
+
+#[tokio::test]
+async fn gates_that_are_off_have_no_routes() {
+    let Bench { catalogs, _root } = bench();
+    let endpoints = Endpoints { metas: false, graphql: false };
+    let bench = Bench { catalogs: Catalogs::new(catalogs.store.clone(), endpoints), _root };
+    for (method, endpoint) in [
+        ("GET", "metas"),
+        ("HEAD", "metas"),
+        ("POST", "metas"),
+        ("GET", "packages"),
+        ("POST", "graphql"),
+        ("GET", "graphql"),
+    ] {
+        let (head, body) = bench.raw(method, &format!("/catalogs/cat/api/v1/{endpoint}"), &[]).await;
+        assert_eq!(head.status, 404, "{method} {endpoint}");
+        let want = if method == "HEAD" { &b""[..] } else { b"404 page not found\n" };
+        assert_eq!(body, want, "{method} {endpoint}");
+    }
+    assert_eq!(bench.raw("GET", "/catalogs/cat/api/v1/all", &[]).await.0.status, 200);
+}
