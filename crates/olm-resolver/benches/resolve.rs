@@ -13,6 +13,7 @@
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,10 +25,13 @@ use olm_resolver::{
 use serde_json::{Value, json};
 
 /// Rounds of each measurement, and the least time of one.
-const ROUNDS: usize = 15;
+const ROUNDS: usize = 9;
 const ROUND: Duration = Duration::from_millis(20);
-/// Graphs that are held at once to see what they take.
-const HELD: usize = 200;
+/// Bytes of graphs that are held at once to see what they really take.
+const HELD: usize = 100_000_000;
+
+/// Argument of the process that measures memory.
+const MEMORY: &str = "--memory";
 
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
@@ -123,12 +127,14 @@ fn made(bundles: usize, channels: usize) -> Sample {
 }
 
 /// Published packages.
-fn published() -> Vec<Sample> {
+fn published(loudly: bool) -> Vec<Sample> {
     let shared = std::env::var_os("OLM_SHARED")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"), PathBuf::from);
     let folder = shared.join("data/catalog");
     if !folder.is_dir() {
-        println!("SKIPPED: published packages: no sample data (set OLM_SHARED)\n");
+        if loudly {
+            println!("SKIPPED: published packages: no sample data (set OLM_SHARED)\n");
+        }
         return Vec::new();
     }
     let catalog = load_dir(&folder, IngestLimits::default()).unwrap();
@@ -218,10 +224,7 @@ fn figures(sample: &Sample) {
     };
     row("`paths` to the head, v1", measure(|| path(&query, RuleSet::V1)), parse);
 
-    let before = resident();
-    let held: Vec<PackageGraph> = (0..HELD).map(|_| sample.graph()).collect();
-    let each = resident().saturating_sub(before) / HELD;
-    drop(black_box(held));
+    let each = resident_each(sample);
     println!(
         "\nResolutions a second on one core, the slowest of these questions: {:.0}. One graph: {:.2} MB by its own count, \
          {:.2} MB resident ({:.3} of the package's bytes).\n",
@@ -232,8 +235,33 @@ fn figures(sample: &Sample) {
     );
 }
 
+/// Resident bytes of one graph, found by a process of its own: what was freed before would be used again.
+fn resident_each(sample: &Sample) -> usize {
+    let output =
+        Command::new(std::env::current_exe().unwrap()).args([MEMORY, &sample.title]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
+}
+
+/// That process.
+fn hold(sample: &Sample) {
+    let one = sample.graph();
+    let count = HELD / one.memory();
+    let before = resident();
+    let held: Vec<PackageGraph> = (0..count).map(|_| sample.graph()).collect();
+    println!("{}", resident().saturating_sub(before) / count);
+    drop(black_box(held));
+}
+
 fn main() {
-    for sample in [made(160, 12), made(1_000, 20)].iter().chain(&published()) {
-        figures(sample);
+    let arguments: Vec<String> = std::env::args().collect();
+    let alone = arguments.iter().position(|argument| argument == MEMORY).map(|at| &arguments[at + 1]);
+    let samples = [made(160, 12), made(1_000, 20)].into_iter().chain(published(alone.is_none()));
+    for sample in samples {
+        match alone {
+            None => figures(&sample),
+            Some(title) if *title == sample.title => hold(&sample),
+            Some(_) => {}
+        }
     }
 }

@@ -113,3 +113,36 @@ pub fn selected(catalogs: impl IntoIterator<Item = CatalogFacts>, selector: &Sel
     selected.sort_by(|a, b| a.name.cmp(&b.name));
     selected
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_catalog_lacks_is_named() {
+        let serving = serde_json::json!([{"type": "Serving", "status": "True", "reason": "Available", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+        let urls = serde_json::json!({"base": "https://catalogd.example/catalogs/c"});
+        for (status, want) in [
+            (serde_json::json!({}), "catalog \"c\" is not being served"),
+            (
+                serde_json::json!({"conditions": serving, "urls": urls}),
+                "error: catalog \"c\" has a nil status.resolvedSource value",
+            ),
+            (
+                serde_json::json!({"conditions": serving, "resolvedSource":
+                    {"type": "Image", "image": {"ref": "quay.io/c@sha256:1"}}}),
+                "error: catalog \"c\" has a nil status.urls value",
+            ),
+        ] {
+            let catalog: ClusterCatalog = serde_json::from_value(serde_json::json!({
+                "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog", "metadata": {"name": "c"},
+                "spec": {"source": {"type": "Image", "image": {"ref": "quay.io/c:v1"}}}, "status": status,
+            }))
+            .unwrap();
+            let facts = CatalogFacts::of(&catalog).unwrap();
+            let problem = facts.endpoint.unwrap_err().problem(&facts.name);
+            assert_eq!(problem.describe(&facts.name, &"p".parse().unwrap()), want);
+        }
+    }
+}

@@ -109,3 +109,37 @@ fn enforcement(extension: &ClusterExtension) -> CrdUpgradeSafetyEnforcement {
         .map(|preflight| preflight.crd_upgrade_safety.enforcement)
         .unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_selector_error_wins_over_a_range_error() {
+        let bad = serde_json::json!({"matchExpressions": [{"key": "tier", "operator": "bad"}]});
+        for (selector, version, want) in [
+            (
+                bad.clone(),
+                "foobar",
+                "desired catalog selector is invalid: \"bad\" is not a valid label selector operator",
+            ),
+            (
+                Value::Null,
+                "foobar",
+                "desired version range \"foobar\" is invalid: improper constraint: \"foobar\"",
+            ),
+        ] {
+            let extension: ClusterExtension = serde_json::from_value(serde_json::json!({
+                "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": "x"},
+                "spec": {
+                    "namespace": "x",
+                    "source": {"sourceType": "Catalog", "catalog":
+                        {"packageName": "p", "version": version, "selector": selector}},
+                },
+            }))
+            .unwrap();
+            let failure = validate(&extension).unwrap_err();
+            assert!(failure.message.starts_with(want), "{}", failure.message);
+        }
+    }
+}
