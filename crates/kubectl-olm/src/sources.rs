@@ -278,7 +278,8 @@ impl From<ReadError> for Failure {
                 ))
             }
             ReadError::Catalog { .. } => Self::Unreachable(format!(
-                "{error}; whoever may `get services/proxy` reads catalogd through the apiserver, --catalogd-url names another way"
+                "{error}; reading through the apiserver takes the right to `get services/proxy`, and `kubectl port-forward` with --catalogd-url \
+                 https://127.0.0.1:PORT is another way"
             )),
             ReadError::Access(_) | ReadError::List(_) | ReadError::Image(_) | ReadError::Task(_) => {
                 Self::Unreachable(chain(&error))

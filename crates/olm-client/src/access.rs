@@ -49,7 +49,12 @@ impl ClusterAccess {
     /// When no configuration is found, or it cannot be used.
     pub async fn client(&self) -> Result<Client, AccessError> {
         let mut config = self.config().await?;
-        config.auth_info.impersonate.clone_from(&self.impersonate);
+        // a person would rather read why than wait for the answer to change
+        config.default_retry = false;
+        // a kubeconfig may name somebody itself
+        if self.impersonate.is_some() {
+            config.auth_info.impersonate.clone_from(&self.impersonate);
+        }
         if !self.impersonate_groups.is_empty() {
             config.auth_info.impersonate_groups = Some(self.impersonate_groups.clone());
         }

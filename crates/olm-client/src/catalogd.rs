@@ -9,9 +9,13 @@ use std::time::Duration;
 
 use olm_core::{CatalogName, PackageName};
 use olm_runtime::error_text::chain;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
 use crate::route::{Answer, Ask, Route};
+
+/// What is encoded in a query: everything that RFC 3986 reserves.
+const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 const OK: u16 = 200;
 const NOT_MODIFIED: u16 = 304;
@@ -109,7 +113,7 @@ pub async fn package_lines(
     package: &PackageName,
     known: Option<&str>,
 ) -> Result<Fetched, CatalogError> {
-    let query = percent_encoding::utf8_percent_encode(package.as_str(), percent_encoding::NON_ALPHANUMERIC);
+    let query = utf8_percent_encode(package.as_str(), QUERY);
     let rest = format!("/api/v1/metas?package={query}");
     let metas = route.send(&Ask { base: &endpoint.base, rest: &rest, known }).await?;
     if metas.status != NOT_FOUND {

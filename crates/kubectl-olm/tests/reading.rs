@@ -1,0 +1,168 @@
+//! The reading verbs on a directory: every form of every verb, and every command that the documentation shows.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Exit code and both outputs of a command line, run beside the fixtures.
+fn olm(line: &str) -> (i32, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_kubectl-olm"))
+        .args(words(line))
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures"))
+        .env("XDG_CACHE_HOME", std::env::temp_dir())
+        .env("KUBECONFIG", "/no/such/kubeconfig")
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+/// The words of a command line with simple quotes.
+fn words(line: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut quoted = false;
+    for letter in line.chars() {
+        match letter {
+            '\'' => quoted = !quoted,
+            ' ' if !quoted => words.push(String::new()),
+            _ => words.last_mut().unwrap().push(letter),
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+fn told(line: &str) -> String {
+    let (code, out, error) = olm(line);
+    let error = if error.is_empty() { error } else { format!("--- standard error\n{error}") };
+    format!("$ kubectl olm {line}\n{out}{error}--- exit code {code}\n")
+}
+
+fn told_all(lines: &[&str]) -> String {
+    lines.iter().map(|line| told(&format!("{line} --dir catalog"))).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn search() {
+    insta::assert_snapshot!(told_all(&[
+        "search",
+        "search KILN -o wide",
+        "search potter -o json",
+        "search kiln -o yaml",
+        "search -o name",
+        "search nothing",
+    ]));
+}
+
+#[test]
+fn show() {
+    insta::assert_snapshot!(told_all(&[
+        "show kiln-operator",
+        "show kiln-operator -o wide",
+        "show kiln-operator --channel candidate",
+        "show kiln-operator --version 1.0.1 -o json",
+        "show fuel-operator",
+        "show fuel-operator -o yaml",
+        "show fuel-operator -o name",
+        "show kiln-operator --channel stabel",
+        "show kiln-operator --version 9",
+        "show kiln",
+    ]));
+}
+
+#[test]
+fn versions() {
+    insta::assert_snapshot!(told_all(&[
+        "versions kiln-operator",
+        "versions kiln-operator --version '>=1.1.0' --channel stable -o wide",
+        "versions kiln-operator --channel candidate -o json",
+        "versions fuel-operator -o yaml",
+        "versions kiln-operator -o name",
+        "versions kiln-operator --version '>>1'",
+        "versions kiln-operator --version 9.x",
+    ]));
+}
+
+#[test]
+fn resolve() {
+    insta::assert_snapshot!(told_all(&[
+        "resolve kiln-operator --version 1.x",
+        "resolve fuel-operator -o json",
+        "resolve fuel-operator -o yaml",
+        "resolve fuel-operator -o name",
+        "resolve fuel-operator -o wide",
+        "resolve kiln-operator --installed 1.0.0 --channel stable",
+        "resolve kiln-operator --installed kiln-operator.v1.2.0 --version 1.1.0",
+        "resolve fuel-operator --installed fuel-operator.v0.8.0@0.8.0 --policy SelfCertified",
+        "resolve fuel-operator --installed 0.8.0",
+        "resolve nothing",
+    ]));
+}
+
+#[test]
+fn explain() {
+    insta::assert_snapshot!(told_all(&[
+        "explain -f extension.yaml",
+        "explain -f extension.yaml --installed 1.0.0",
+        "explain -f extension.yaml --installed 1.0.1 -o json",
+        "explain -f extension.yaml -o name",
+        "explain -f catalog/fuel.yaml",
+    ]));
+}
+
+#[test]
+fn what_needs_a_cluster_says_so() {
+    for line in ["list", "status kiln", "explain kiln", "search"] {
+        let (code, out, error) = olm(line);
+        assert_eq!((code, out.as_str()), (3, ""), "{line} {error}");
+        assert!(error.starts_with("error: cannot find the cluster: "), "{line} {error}");
+    }
+    let (code, _, error) = olm("search --dir no-such-directory");
+    assert_eq!((code, error.contains("no-such-directory: ")), (2, true), "{error}");
+    let (code, _, error) = olm("search --image kiln");
+    assert_eq!((code, error.contains("write quay.io/example/catalog:tag")), (2, true), "{error}");
+}
+
+#[test]
+fn every_verb_has_help_with_examples_and_completion() {
+    for verb in ["search", "show", "versions", "resolve", "explain", "list", "status", "graph", "paths"] {
+        let (code, out, _) = olm(&format!("{verb} --help"));
+        assert!(code == 0 && out.contains("Examples:") && out.contains("Exit codes:"), "{verb}: {out}");
+        for shell in ["bash", "zsh", "fish"] {
+            assert!(olm(&format!("completion {shell}")).1.contains(verb), "{verb} in {shell}");
+        }
+    }
+}
+
+/// Commands that `docs/kubectl-olm.md` shows in `console` blocks print what stands below them. With `UPDATE_DOCS=1` the page
+/// is written anew.
+#[test]
+fn the_documentation_shows_what_is_printed() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/kubectl-olm.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let mut wanted = String::new();
+    let mut commands = 0;
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        wanted += &format!("{line}\n");
+        if line != "```console" {
+            continue;
+        }
+        for line in lines.by_ref() {
+            if line == "```" {
+                wanted += "```\n";
+                break;
+            }
+            if let Some(command) = line.strip_prefix("$ kubectl olm ") {
+                commands += 1;
+                let (_, out, error) = olm(command);
+                wanted += &format!("{line}\n{out}{error}");
+            }
+        }
+    }
+    assert!(commands >= 10, "{commands}");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, &wanted).unwrap();
+    }
+    assert_eq!(page, wanted, "run this test with UPDATE_DOCS=1 and read what it changed");
+}
