@@ -15,7 +15,9 @@ mod request;
 mod resolve;
 pub mod scenario;
 
-pub use dependencies::{DependencyFacts, DependencyReport, InstalledPackage, Provider, Unmet, dependencies};
+pub use dependencies::{
+    DependencyFacts, DependencyReport, InstalledPackage, Needed, Provider, Unmet, dependencies, needed,
+};
 pub use deprecations::{DeprecationState, Deprecations, deprecation_source, deprecations};
 pub use error::{Asked, ResolveError, Retry};
 pub use fallback::{Fallback, FallbackFacts, WhyRetry, fallback};

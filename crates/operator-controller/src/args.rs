@@ -11,6 +11,7 @@ use olm_runtime::args::{ArgsError, PullArgs, RunArgs, switch};
 use olm_runtime::features::{Gate, Stage};
 
 use crate::accounts::Mode;
+use crate::extension::dependencies::DependencyCheck;
 
 /// Revisions instead of Helm releases; cannot be switched off.
 pub const BOXCUTTER: &str = "BoxcutterRuntime";
@@ -76,6 +77,10 @@ pub struct ServeArgs {
     /// What spec.serviceAccount of an extension means
     #[arg(long, value_enum, value_name = "MODE", default_value_t)]
     pub service_account_mode: Mode,
+
+    /// What it leads to that something is missing which a bundle depends on
+    #[arg(long, value_enum, value_name = "MODE", default_value_t, ignore_case = true)]
+    pub dependency_check: DependencyCheck,
 
     /// Before a CRD changes, validate the custom resources that exist against its new schema, as OLM Classic did (at most 5,000
     /// of a kind); false judges by the schemas alone
@@ -144,6 +149,13 @@ mod tests {
         assert_eq!(cli.serve.catalogd_cas_dir(), Some(PathBuf::from("/ca")));
         assert_eq!(parse(&[]).unwrap().serve.catalogd_cas_dir(), None);
         assert!(parse(&["--nonsense"]).is_err());
+        assert_eq!(cli.serve.dependency_check, DependencyCheck::Enforce);
+        assert!(cli.serve.validate_existing_custom_resources);
+        let cli =
+            parse(&["--dependency-check=Refuse", "--validate-existing-custom-resources=false"]).unwrap();
+        assert_eq!(cli.serve.dependency_check, DependencyCheck::Refuse);
+        assert!(!cli.serve.validate_existing_custom_resources);
+        assert!(parse(&["--dependency-check=maybe"]).is_err());
     }
 
     #[test]

@@ -142,6 +142,7 @@ async fn controllers(
     let settings = Settings {
         system_namespace: system_namespace.clone(),
         separate_release: gates.enabled(RELEASE),
+        dependency_check: args.dependency_check,
         preflight: preflight::Settings { existing_objects: args.validate_existing_custom_resources },
     };
 
@@ -168,6 +169,7 @@ async fn controllers(
             events: Events::new(client.clone(), extension::NAME, Some(leader::identity())),
             backoff: olm_runtime::backoff::Backoff::new(),
             memory: std::sync::Mutex::default(),
+            waiting: extension::waiting::Waiting::default(),
             client: client.clone(),
         });
         let feeds = extension::Feeds {
@@ -175,6 +177,7 @@ async fn controllers(
             revisions: revisions.changes,
             catalogs: catalogs.changes,
             rights: lookups,
+            apis: watch::api_groups(&client),
         };
         let mut context = objectset::Context::new(client.clone(), system_namespace);
         context.identities = Arc::new(accounts);

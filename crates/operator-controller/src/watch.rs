@@ -9,7 +9,8 @@ use std::fmt::Debug;
 use std::hash::{Hash, Hasher as _};
 
 use futures::{Stream, StreamExt as _};
-use kube::core::DeserializeGuard;
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::{DeserializeGuard, GroupVersionKind, PartialObjectMeta};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::watcher;
@@ -44,6 +45,26 @@ where
         })
         .boxed();
     Watch { store, changes }
+}
+
+/// Groups of APIs that appear, change or go: the group of each CRD and APIService that the watch tells of, at its start of all.
+/// Nothing is kept.
+pub fn api_groups(client: &Client) -> futures::stream::BoxStream<'static, String> {
+    let groups = |group: &str, kind: &'static str, plural: &str| {
+        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural);
+        let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &resource);
+        watcher(api, watcher::Config::default()).default_backoff().touched_objects().filter_map(
+            move |event| async move {
+                let object =
+                    event.inspect_err(|error| tracing::warn!(kind, %error, "watch interrupted")).ok()?;
+                // `<plural>.<group>` and `<version>.<group>`
+                object.name_any().split_once('.').map(|(_, group)| group.to_owned())
+            },
+        )
+    };
+    let crds = groups("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions");
+    let services = groups("apiregistration.k8s.io", "APIService", "apiservices");
+    futures::stream::select(crds, services).boxed()
 }
 
 /// Lets an object pass only when `key` of it differs from the last time, so that a controller does not wake for its own writes.

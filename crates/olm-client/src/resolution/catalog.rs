@@ -105,6 +105,12 @@ pub fn select<'a>(
     selected(catalogs.into_iter().filter_map(CatalogFacts::of), selector)
 }
 
+/// The catalogs that the user has not switched off, in name order.
+#[must_use]
+pub fn available<'a>(catalogs: impl IntoIterator<Item = &'a ClusterCatalog>) -> Vec<CatalogFacts> {
+    select(catalogs, &Selector::default())
+}
+
 /// As [`select`], of facts.
 #[must_use]
 pub fn selected(catalogs: impl IntoIterator<Item = CatalogFacts>, selector: &Selector) -> Vec<CatalogFacts> {

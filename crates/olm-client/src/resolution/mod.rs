@@ -11,9 +11,9 @@ mod selector;
 mod wanted;
 mod wish;
 
-pub use catalog::{CatalogFacts, Unserved, select, selected};
+pub use catalog::{CatalogFacts, Unserved, available, select, selected};
 pub use failure::{Cause, Class, Failure};
 pub use revision::{BundleFacts, RevisionFacts, RevisionStates};
 pub use selector::Selector;
-pub use wanted::{Learnt, Resolved, Wanted, wanted};
+pub use wanted::{Learnt, Resolved, Wanted, refused, wanted};
 pub use wish::{Wish, validate};

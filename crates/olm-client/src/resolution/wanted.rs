@@ -17,6 +17,8 @@ use super::wish::Wish;
 pub struct Resolved {
     /// The wanted bundle, or why there is none.
     pub wanted: Result<Wanted, Failure>,
+    /// The resolver's choice, from which its dependencies can be looked up; they are not judged here.
+    pub chosen: Option<Resolution>,
     /// What is known of deprecations.
     pub learnt: Learnt,
     /// Every candidate and the rule that kept or dropped it.
@@ -64,9 +66,10 @@ pub fn wanted(
     let installed = match states.installed.as_ref().map(|revision| recorded(&revision.bundle)).transpose() {
         Ok(installed) => installed,
         Err(error) => {
-            let failure = failure(&error);
+            let failure = refused(&error);
             return Resolved {
                 wanted: Err(failure),
+                chosen: None,
                 learnt: learnt(wish, sources, None, None),
                 report: None,
             };
@@ -84,14 +87,11 @@ pub fn wanted(
     };
     let Outcome { result, report } = resolve(&request, sources);
     let learnt = learnt(wish, sources, result.as_ref().ok(), installed.as_ref());
-    let wanted = match result {
-        Ok(resolution) => match resolution.refuse_dependencies() {
-            Ok(()) => Ok(Wanted::Chosen(facts(&resolution, separate_release))),
-            Err(error) => Err(failure(&error)),
-        },
-        Err(error) => keep(wish, states, sources).map(Wanted::Kept).ok_or_else(|| failure(&error)),
+    let wanted = match &result {
+        Ok(resolution) => Ok(Wanted::Chosen(facts(resolution, separate_release))),
+        Err(error) => keep(wish, states, sources).map(Wanted::Kept).ok_or_else(|| refused(error)),
     };
-    Resolved { wanted, learnt, report: Some(report) }
+    Resolved { wanted, chosen: result.ok(), learnt, report: Some(report) }
 }
 
 /// The newest bundle on its way or installed, when no catalog can be asked and the range still holds (decision 6).
@@ -113,7 +113,9 @@ fn recorded(bundle: &BundleFacts) -> Result<Installed, ResolveError> {
     Installed::parse(&bundle.name, &bundle.version, bundle.release.as_deref())
 }
 
-fn failure(error: &ResolveError) -> Failure {
+/// The resolver's refusal as the end of a pass.
+#[must_use]
+pub fn refused(error: &ResolveError) -> Failure {
     let class = match error.retry() {
         Retry::OnChange => Class::NeedsChange,
         Retry::Backoff => Class::Transient,

@@ -102,6 +102,44 @@ impl Unmet {
     }
 }
 
+/// What the needs of a bundle speak of: where to look for facts and for providers, and what to wait for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Needed {
+    /// APIs that occur in them, negated ones too.
+    pub apis: BTreeSet<GvkRef>,
+    /// Packages that occur in them.
+    pub packages: BTreeSet<String>,
+    /// Whether one of them does not say by name what it looks for (a CEL rule).
+    pub opaque: bool,
+}
+
+/// What the needs of a bundle speak of. Needs that cannot be understood are left out.
+#[must_use]
+pub fn needed(graph: &PackageGraph, bundle: BundleIndex) -> Needed {
+    let mut needed = Needed::default();
+    for need in graph.properties(bundle).iter().filter_map(|property| constraint::read(property)?.ok()) {
+        needed.add(&need.constraint);
+    }
+    needed
+}
+
+impl Needed {
+    fn add(&mut self, constraint: &Constraint) {
+        match constraint {
+            Constraint::Gvk(gvk) => {
+                self.apis.insert(gvk.clone());
+            }
+            Constraint::Package { name, .. } => {
+                self.packages.insert(name.clone());
+            }
+            Constraint::All(parts) | Constraint::Any(parts) | Constraint::Not(parts) => {
+                parts.iter().for_each(|part| self.add(part));
+            }
+            Constraint::Cel(_) => self.opaque = true,
+        }
+    }
+}
+
 /// One who may satisfy a need.
 struct Candidate<'a> {
     package: Option<&'a str>,

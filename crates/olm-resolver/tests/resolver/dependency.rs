@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use olm_core::CatalogName;
 use olm_resolver::{
-    DependencyFacts, DependencyReport, GvkRef, InstalledPackage, PackageGraph, Property, dependencies,
+    DependencyFacts, DependencyReport, GvkRef, InstalledPackage, PackageGraph, Property, dependencies, needed,
 };
 use serde_json::{Value, json};
 
@@ -170,6 +170,28 @@ fn what_meets_a_need() {
         let report = check(&[need], &facts, &[]);
         assert_eq!(report.unmet.is_empty(), met, "{case}: {report:?}");
     }
+}
+
+#[test]
+fn what_needs_speak_of() {
+    let properties = json!([
+        {"type": "olm.package", "value": {"packageName": "red", "version": "1.0.0"}},
+        {"type": "olm.gvk.required", "value": provides("Blue", "v1")},
+        {"type": "olm.package.required", "value": needs_package("green", ">=1.0.0")},
+        {"type": "olm.constraint", "value": {"all": {"constraints": [
+            {"any": {"constraints": [{"gvk": provides("Green", "v2")}]}},
+            {"not": {"constraints": [{"package": needs_package("black", "1.0.0")}]}},
+        ]}}},
+        {"type": "olm.constraint", "value": {"nonsense": 1}},
+    ]);
+    let graph = Pkg::new("red").bundle("1.0.0", properties).graph();
+    let found = needed(&graph, graph.find_bundle("red.v1.0.0").unwrap());
+    assert_eq!(found.apis, BTreeSet::from([gvk("Blue", "v1"), gvk("Green", "v2")]));
+    assert_eq!(found.packages, BTreeSet::from(["black".to_owned(), "green".to_owned()]));
+    assert!(!found.opaque);
+    let rule = json!([{"type": "olm.constraint", "value": {"cel": {"rule": "true"}}}]);
+    let graph = Pkg::new("red").bundle("1.0.0", rule).graph();
+    assert!(needed(&graph, graph.find_bundle("red.v1.0.0").unwrap()).opaque);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Package graphs by (catalog, package): fetched once per image digest, however many extensions ask at the same time, and kept
 //! on disk over restarts.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,8 @@ use olm_client::catalogd::Endpoint;
 use olm_client::resolution::CatalogFacts;
 use olm_client::{PackageContent, PackageStore, Route, served};
 use olm_core::{CatalogName, PackageName};
-use olm_resolver::{CatalogProblem, CatalogSource, PackageGraph, ReleaseField};
+use olm_fbc::PackageSummary;
+use olm_resolver::{CatalogProblem, CatalogSource, GvkRef, PackageGraph, ReleaseField};
 use tokio::sync::Mutex as AsyncMutex;
 
 /// Makes the HTTP client for one fetch, so that changed CA files count at once.
@@ -65,6 +66,36 @@ impl PackageCache {
             CatalogSource { name: facts.name.clone(), priority: facts.priority, content }
         });
         futures::future::join_all(asked).await
+    }
+
+    /// Names of the packages that provide one of `apis`, as the catalog's summary has it; none where there is no summary.
+    ///
+    /// # Errors
+    /// When the catalog cannot be asked.
+    pub async fn providers(
+        &self,
+        endpoint: &Endpoint,
+        apis: &BTreeSet<GvkRef>,
+    ) -> Result<Vec<PackageName>, String> {
+        if apis.is_empty() {
+            return Ok(Vec::new());
+        }
+        let route = Route::Direct((self.client)()?);
+        let lines = served::summary_lines(&route, Some(&self.store), endpoint)
+            .await
+            .map_err(|error| error.to_string())?
+            .unwrap_or_default();
+        let lines = lines.split(|byte| *byte == b'\n');
+        let summaries = lines.filter_map(|line| serde_json::from_slice::<PackageSummary>(line).ok());
+        let provides = |summary: &PackageSummary| {
+            summary.provided_apis.iter().any(|api| {
+                apis.iter().any(|wanted| {
+                    (&*wanted.group, &*wanted.version, &*wanted.kind)
+                        == (api.group.as_str(), api.version.as_str(), api.kind.as_str())
+                })
+            })
+        };
+        Ok(summaries.filter(provides).filter_map(|summary| summary.name.parse().ok()).collect())
     }
 
     /// Forgets catalogs that are gone and packages that nobody asks for any more.

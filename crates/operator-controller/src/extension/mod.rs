@@ -2,6 +2,7 @@
 
 pub mod attempt;
 pub mod deliver;
+pub mod dependencies;
 pub mod deprecation;
 pub mod desired;
 pub mod preflight;
@@ -10,8 +11,10 @@ pub mod shell;
 pub mod status;
 pub mod tell;
 pub mod uninstall;
+pub mod waiting;
 pub mod writer;
 
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,6 +50,8 @@ pub struct Feeds {
     pub catalogs: BoxStream<'static, DeserializeGuard<ClusterCatalog>>,
     /// Names of extensions whose account lacked rights, when rights change.
     pub rights: BoxStream<'static, String>,
+    /// API groups, when an API of them appears, changes or goes: extensions may wait for it.
+    pub apis: BoxStream<'static, String>,
 }
 
 /// Runs until `stop` resolves; running passes are finished first.
@@ -143,15 +148,23 @@ fn wakes(
     })
     .map(|extension| ObjectRef::from_obj(&extension));
 
-    let revisions = feeds.revisions.flat_map(|set| {
-        let owners: Vec<_> = set
-            .owner_references()
-            .iter()
-            .filter(|owner| owner.kind == "ClusterExtension")
-            .map(|owner| ObjectRef::new(&owner.name))
-            .collect();
-        futures::stream::iter(owners)
+    let waiting = Arc::clone(shell);
+    let mut succeeded = HashSet::new();
+    let revisions = feeds.revisions.flat_map(move |set| {
+        let owners = set.owner_references().iter().filter(|owner| owner.kind == "ClusterExtension");
+        let mut names: Vec<String> = owners.map(|owner| owner.name.clone()).collect();
+        // a package is installed from now on
+        if let Some(package) = newly_succeeded(&set, &mut succeeded) {
+            names.extend(waiting.waiting.for_package(&package));
+        }
+        futures::stream::iter(names).map(|name| ObjectRef::new(&name))
     });
+
+    let waiting = Arc::clone(shell);
+    let apis = feeds
+        .apis
+        .flat_map(move |group| futures::stream::iter(waiting.waiting.for_group(&group)))
+        .map(|name| ObjectRef::new(&name));
 
     let shell = Arc::clone(shell);
     let catalogs = when_changed(feeds.catalogs, |catalog| {
@@ -165,7 +178,20 @@ fn wakes(
 
     let rights = feeds.rights.map(|name| ObjectRef::new(&name));
 
-    futures::stream::select_all([own.boxed(), revisions.boxed(), catalogs.boxed(), rights.boxed()]).map(Ok)
+    let all = [own.boxed(), revisions.boxed(), catalogs.boxed(), rights.boxed(), apis.boxed()];
+    futures::stream::select_all(all).map(Ok)
+}
+
+/// The package of a revision that is seen to have succeeded for the first time. `known` holds UIDs of such revisions.
+fn newly_succeeded(set: &DeserializeGuard<ClusterObjectSet>, known: &mut HashSet<String>) -> Option<String> {
+    let set = set.0.as_ref().ok()?;
+    let uid = set.metadata.uid.as_ref()?;
+    if set.metadata.deletion_timestamp.is_some() {
+        known.remove(uid);
+        return None;
+    }
+    (dependencies::has_succeeded(set) && known.insert(uid.clone()))
+        .then(|| set.annotations().get(olm_api::annotations::PACKAGE_NAME).cloned())?
 }
 
 fn requested(catalog: &ClusterCatalog) -> Option<String> {

@@ -14,14 +14,15 @@ use olm_api::{ClusterExtension, ClusterObjectSet, condition, finalizers};
 use olm_client::resolution::{
     BundleFacts, Class, Failure, Learnt, Wanted, Wish, revision, select, validate, wanted,
 };
+use olm_resolver::Resolution;
 use olm_runtime::events::Happening;
 use olm_runtime::metrics::Outcome;
 use serde_json::json;
 
 use super::attempt::{Attempt, Note, Progress, Story};
-use super::deliver::deliver;
+use super::deliver::{Delivered, deliver};
 use super::shell::Shell;
-use super::{status, tell, uninstall};
+use super::{dependencies, status, tell, uninstall};
 
 /// How long to wait for a change that only a user can make, before looking again.
 const SLOW: Duration = Duration::from_secs(600);
@@ -103,19 +104,39 @@ async fn attempt(
             ));
             (states, Progress::Applied { wanted: bundle })
         }
-        Ok(Wanted::Chosen(bundle)) => match deliver(shell, wish, &bundle, revisions).await {
-            Ok(delivered) => {
-                notes.extend(delivered.notes);
-                let states = match &delivered.written {
-                    Some(written) => revision::states(with(revisions, written)),
-                    None => states,
-                };
-                (states, Progress::Applied { wanted: bundle })
+        Ok(Wanted::Chosen(bundle)) => {
+            match checked(shell, wish, &resolved.chosen, &bundle, revisions).await {
+                Ok(delivered) => {
+                    notes.extend(delivered.notes);
+                    let states = match &delivered.written {
+                        Some(written) => revision::states(with(revisions, written)),
+                        None => states,
+                    };
+                    (states, Progress::Applied { wanted: bundle })
+                }
+                Err(failure) => (states, Progress::Failed(failure)),
             }
-            Err(failure) => (states, Progress::Failed(failure)),
-        },
+        }
     };
     Attempt { revisions: states, deprecations: resolved.learnt, progress }
+}
+
+/// Dependencies first, then delivery.
+async fn checked(
+    shell: &Shell,
+    wish: &Wish,
+    chosen: &Option<Resolution>,
+    bundle: &BundleFacts,
+    revisions: &[Arc<ClusterObjectSet>],
+) -> Result<Delivered, Failure> {
+    let states = revision::states(revisions.iter().map(AsRef::as_ref));
+    let notes = match chosen {
+        Some(chosen) => dependencies::check(shell, wish, chosen, bundle, &states).await?,
+        None => Vec::new(),
+    };
+    let mut delivered = deliver(shell, wish, bundle, revisions).await?;
+    delivered.notes.splice(0..0, notes);
+    Ok(delivered)
 }
 
 /// The bundle of the newest revision that has succeeded and that is not the installed one, archived ones included.

@@ -12,7 +12,9 @@ use olm_runtime::backoff::Backoff;
 use olm_runtime::events::Events;
 use olm_runtime::metrics::ControllerMeter;
 
+use super::dependencies::DependencyCheck;
 use super::preflight;
+use super::waiting::Waiting;
 use super::writer::Writer;
 use crate::accounts::Accounts;
 use crate::bundles::Bundles;
@@ -25,6 +27,8 @@ pub struct Settings {
     pub system_namespace: String,
     /// Gate BundleReleaseSupport.
     pub separate_release: bool,
+    /// What a missing dependency leads to.
+    pub dependency_check: DependencyCheck,
     /// What CRD upgrade safety looks at.
     pub preflight: preflight::Settings,
 }
@@ -51,6 +55,8 @@ pub struct Shell {
     pub writer: Writer,
     /// Counts passes and how they end.
     pub meter: ControllerMeter,
+    /// Extensions that wait for what a bundle depends on.
+    pub waiting: Waiting,
     /// Tells users what was decided.
     pub events: Events,
     /// Failures in a row, by UID.
@@ -116,6 +122,7 @@ impl Shell {
     pub fn forget(&self, name: &str, uid: &str) {
         self.accounts.forget(name);
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+        self.waiting.forget(name);
         self.backoff.forget(&uid.to_owned());
     }
 }

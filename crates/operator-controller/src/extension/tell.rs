@@ -61,7 +61,10 @@ pub fn events(
         Progress::Paused => {}
     }
     events.extend(changed(condition::READY).and_then(|(then, now)| paused(then, now)).map(Event::exact));
-    events.extend(changed(condition::AVAILABLE).and_then(|(then, now)| lost(then, now)).map(Event::rare));
+    // while another revision takes its objects over, the installed one is bound to lose sight of them
+    if attempt.revisions.rolling.is_empty() {
+        events.extend(changed(condition::AVAILABLE).and_then(|(then, now)| lost(then, now)).map(Event::rare));
+    }
     for type_ in [condition::PACKAGE_DEPRECATED, condition::CHANNEL_DEPRECATED, condition::BUNDLE_DEPRECATED]
     {
         let news = changed(type_).filter(|(_, now)| now.status == ConditionStatus::True);

@@ -4,6 +4,7 @@
 
 mod accounts;
 mod crds;
+mod dependencies;
 mod events;
 mod quiet;
 mod refusals;

@@ -58,17 +58,27 @@ impl World {
     ) -> Result<()> {
         let mut package = Package::new(&self.name).channel("stable", entries);
         for (version, bundle) in bundles {
-            let repository = format!("{}/bundle", self.name);
-            let pushed =
-                self.stack.registry.push(&repository, &format!("v{version}"), &bundle.image()).await?;
-            package = package.bundle(version, &pushed.by_digest());
+            package = package.bundle(version, &self.push(version, &bundle).await?);
         }
         self.serve_package(&package).await
     }
 
+    /// Pushes a bundle; gives its reference with digest.
+    pub(crate) async fn push(&self, version: &str, bundle: &BundleImage) -> Result<String> {
+        let repository = format!("{}/bundle", self.name);
+        let pushed = self.stack.registry.push(&repository, &format!("v{version}"), &bundle.image()).await?;
+        Ok(pushed.by_digest())
+    }
+
     /// Pushes a catalog with this package, and waits until it is served.
     pub(crate) async fn serve_package(&self, package: &Package) -> Result<()> {
-        let image = CatalogImage::new().package(package).image();
+        self.serve_packages(std::slice::from_ref(package)).await
+    }
+
+    /// Pushes a catalog with these packages, and waits until it is served.
+    pub(crate) async fn serve_packages(&self, packages: &[Package]) -> Result<()> {
+        let image =
+            packages.iter().fold(CatalogImage::new(), |image, package| image.package(package)).image();
         let pushed = self.stack.registry.push(&format!("{}/catalog", self.name), "latest", &image).await?;
         self.catalog(&pushed.by_digest()).await?;
         Wait::new(&self.catalogs, &self.name)

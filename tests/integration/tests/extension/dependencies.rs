@@ -1,0 +1,121 @@
+//! Dependencies (decision 25): nothing is installed for them; what is missing is named with who provides it, and its coming
+//! is enough.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use kube::Api;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind};
+use olm_kit::{Crd, Entry, Package};
+use serde_json::{Value, json};
+
+use crate::world::World;
+
+fn crds(client: kube::Client) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    Api::all_with(client, &ApiResource::from_gvk_with_plural(&kind, "customresourcedefinitions"))
+}
+
+/// Version 1.0.0 of the world's package with these properties in the catalog, beside the packages `others`.
+async fn serve(world: &World, properties: &[(&str, Value)], others: Vec<Package>) -> Result<()> {
+    let pushed = world.push("1.0.0", &world.bundle("1.0.0")).await?;
+    let properties = properties.iter().map(|(kind, value)| json!({"type": kind, "value": value}));
+    let package = Package::new(&world.name).channel("stable", [Entry::new("1.0.0")]).bundle_with(
+        "1.0.0",
+        &pushed,
+        properties.collect::<Vec<_>>(),
+    );
+    world.serve_packages(&[vec![package], others].concat()).await
+}
+
+/// A package that nobody installs, whose bundle provides this API.
+fn provider(name: &str, api: &Value) -> Package {
+    Package::new(name).channel("stable", [Entry::new("2.3.0")]).bundle_with(
+        "2.3.0",
+        "example.invalid/x@sha256:0",
+        [json!({"type": "olm.gvk", "value": api})],
+    )
+}
+
+#[tokio::test]
+async fn a_missing_api_is_named_with_its_provider_and_its_coming_is_enough() -> Result<()> {
+    let world = World::new("needs-api").await?;
+    let group = format!("{}.example.com", world.name);
+    let api = json!({"group": group, "version": "v1", "kind": "Gadget"});
+    let gadgets = format!("{}-gadgets", world.name);
+    serve(&world, &[("olm.gvk.required", api.clone())], vec![provider(&gadgets, &api)]).await?;
+    world.want(json!({})).await?;
+    let text = world.progressing("Retrying").await?;
+    let want = format!(
+        "validating bundle \"{0}.v1.0.0\": bundle \"{0}.v1.0.0\" has dependencies that are not met: API Gadget ({group}/v1), provided by {gadgets} 2.3.0 of catalog {0}",
+        world.name
+    );
+    assert!(text.starts_with(&want), "{text}");
+    assert_eq!(world.revisions().await?, [], "nothing was written");
+    world.until_event("DependencyMissing").await?;
+    for _ in 0..5 {
+        world.again().await?;
+    }
+
+    // another API of the group is not the one
+    let other = Crd::new("Widget", &group);
+    world.stack.cluster.apply(&other.manifest().to_string()).await?;
+    let crd = Crd::new("Gadget", &group);
+    world.stack.cluster.apply(&crd.manifest().to_string()).await?;
+    // far sooner than the slow retry: the new API woke the controller
+    tokio::time::timeout(Duration::from_secs(60), world.installed("1.0.0")).await??;
+    assert_eq!(world.events("DependencyMissing").await?.len(), 1);
+
+    // what is installed is not refused later
+    crds(world.stack.cluster.client().await?).delete(&crd.name(), &DeleteParams::default()).await?;
+    world.want(json!({"channels": ["stable"]})).await?;
+    world.installed("1.0.0").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_package_that_gets_installed_meets_the_need_for_it() -> Result<()> {
+    let (blue, red) = (World::new("blue").await?, World::new("red").await?);
+    blue.serve([("1.2.0", blue.bundle("1.2.0"))], [Entry::new("1.2.0")]).await?;
+    let all = json!({"all": {"constraints": [
+        {"package": {"packageName": blue.name, "versionRange": ">=1.1.0"}},
+        {"not": {"constraints": [{"gvk": {"group": "x.io", "version": "v1", "kind": "Green"}}]}},
+    ]}});
+    serve(&red, &[("olm.constraint", all)], Vec::new()).await?;
+    red.want(json!({})).await?;
+    let text = red.progressing("Retrying").await?;
+    let want = format!(
+        "(package {0:?} in range \">=1.1.0\" and not API Green (x.io/v1)), provided by {0} 1.2.0 of catalog {0}",
+        blue.name
+    );
+    assert!(text.contains(&want), "{text}");
+    blue.want(json!({})).await?;
+    blue.installed("1.2.0").await?;
+    tokio::time::timeout(Duration::from_secs(60), red.installed("1.0.0")).await??;
+    Ok(())
+}
+
+#[tokio::test]
+async fn needs_that_cannot_be_read_or_are_too_large_are_refused_with_the_reason() -> Result<()> {
+    let world = World::new("needs-bad").await?;
+    let message = "x".repeat(140_000);
+    let large = json!({"failureMessage": message, "gvk": {"group": "", "version": "v1", "kind": "Pod"}});
+    serve(
+        &world,
+        &[("olm.constraint", large), ("olm.constraint", json!({"failureMessage": "m"}))],
+        Vec::new(),
+    )
+    .await?;
+    world.want(json!({})).await?;
+    let text = world.progressing("Retrying").await?;
+    assert!(text.contains("olm.constraint value is greater than max constraint size 131072 bytes"), "{text}");
+    assert!(text.contains("parse olm.constraint: constraint is empty"), "{text}");
+
+    let warned =
+        json!({"failureMessage": "x".repeat(70_000), "gvk": {"group": "", "version": "v1", "kind": "Pod"}});
+    serve(&world, &[("olm.constraint", warned)], Vec::new()).await?;
+    world.installed("1.0.0").await?;
+    let told = world.events("BundleWarning").await?;
+    assert!(told.iter().any(|note| note.contains("larger than the documented 65536")), "{told:?}");
+    Ok(())
+}
