@@ -4,6 +4,7 @@
 //!
 //! Exit codes: 0 yes or fine, 1 no, not found or findings, 2 bad input, 3 the cluster, catalogd or a registry gave no answer.
 
+mod bundle_source;
 mod cmd;
 mod draw;
 mod extensions;
@@ -18,8 +19,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::cmd::{
-    bundle, catalog, completion, crd, graph, list, paths, search, semver, show, simulate, status, versions,
-    why,
+    bundle, catalog, completion, config, crd, graph, list, paths, search, semver, show, simulate, status,
+    versions, why,
 };
 use crate::failure::Failure;
 
@@ -58,6 +59,9 @@ enum Verb {
     /// Look into bundles
     #[command(subcommand)]
     Bundle(bundle::Verb),
+    /// Say how a bundle can be configured, and check a configuration
+    #[command(subcommand)]
+    Config(config::Verb),
     /// Compare CustomResourceDefinitions
     #[command(subcommand)]
     Crd(crd::Verb),
@@ -92,6 +96,7 @@ fn main() -> ExitCode {
         Verb::Status(arguments) => status::run(arguments),
         Verb::Catalog(verb) => catalog::run(verb),
         Verb::Bundle(verb) => bundle::run(verb),
+        Verb::Config(verb) => config::run(verb),
         Verb::Crd(verb) => crd::run(verb),
         Verb::Graph(arguments) => graph::run(arguments),
         Verb::Paths(arguments) => paths::run(arguments),

@@ -1,39 +1,56 @@
-//! `bundle render|inspect|lint`: a registry+v1 bundle directory as the controller sees it. An author's tool for CI.
+//! `bundle render|inspect|lint`: a registry+v1 bundle as the controller sees it, from a directory or an image. An author's
+//! tool for CI.
 
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
-use olm_bundle::{CertProvider, Level, RegistryV1, RenderOptions, inspect, lint, render};
+use olm_bundle::{CertProvider, Level, PolicyRule, RegistryV1, RenderOptions, inspect, lint, render};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use super::output::{Form, rows};
 use crate::Answer;
+use crate::bundle_source::BundleSource;
 use crate::failure::{Failure, read};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Print the objects that installing the bundle creates, one JSON document a line
     #[command(
-        after_help = "Example:\n  kubectl olm bundle render ./bundle --namespace my-operator | jq .kind"
+        after_help = "Exit codes: 0 printed, 2 the bundle cannot be read or is refused, 3 the registry gave no answer.\n\n\
+                      Examples:\n  kubectl olm bundle render ./bundle --namespace my-operator | jq .kind\n  \
+                      kubectl olm bundle render quay.io/example/bundle:v1 -n my-operator --config inline.yaml"
     )]
     Render(Render),
-    /// Say what the bundle brings and asks for
-    Inspect(Source),
+    /// Say what the bundle brings and asks for: APIs, images, permissions, what OLM does not support of it
+    #[command(
+        after_help = "Exit codes: 0 printed, 2 the bundle cannot be read, 3 the registry gave no answer.\n\n\
+                      Examples:\n  kubectl olm bundle inspect quay.io/example/bundle:v1\n  \
+                      kubectl olm bundle inspect ./bundle --rbac | kubectl apply --dry-run=server -f -"
+    )]
+    Inspect(Inspect),
     /// Look for trouble; exit code 1 when the bundle cannot be installed
+    #[command(
+        after_help = "Exit codes: 0 no errors (warnings and notes do not count), 1 the bundle cannot be installed, \
+                      2 the bundle cannot be read, 3 the registry gave no answer.\n\n\
+                      Example:\n  kubectl olm bundle lint ./bundle -o json | jq '.[] | select(.level == \"error\")'"
+    )]
     Lint(Lint),
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Source {
-    /// Directory with manifests/ and metadata/
-    directory: PathBuf,
+pub(crate) struct Inspect {
+    #[command(flatten)]
+    source: BundleSource,
+    /// Print the permissions as RBAC objects, one YAML document each, instead of everything in words
+    #[arg(long)]
+    rbac: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Lint {
     #[command(flatten)]
-    source: Source,
+    source: BundleSource,
     /// How to print
     #[arg(short, long, value_enum, default_value_t)]
     output: Form,
@@ -46,6 +63,8 @@ enum Certificates {
     CertManager,
     /// OpenShift's service CA
     ServiceCa,
+    /// OLM's own controller
+    BuiltIn,
     /// Nobody: bundles with webhooks are refused
     None,
 }
@@ -53,7 +72,7 @@ enum Certificates {
 #[derive(Debug, Args)]
 pub(crate) struct Render {
     #[command(flatten)]
-    source: Source,
+    source: BundleSource,
     /// Namespace that the operator is installed in
     #[arg(short, long)]
     namespace: String,
@@ -68,28 +87,28 @@ pub(crate) struct Render {
 pub(crate) fn run(verb: &Verb) -> Result<Answer, Failure> {
     match verb {
         Verb::Render(arguments) => rendered(arguments),
-        Verb::Inspect(source) => Ok(Answer { text: inspected(&load(source)?), yes: true }),
+        Verb::Inspect(arguments) => {
+            let bundle = arguments.source.load()?;
+            let text = if arguments.rbac { rbac(&bundle) } else { inspected(&bundle) };
+            Ok(Answer { text, yes: true })
+        }
         Verb::Lint(arguments) => linted(arguments),
     }
 }
 
-fn load(source: &Source) -> Result<RegistryV1, Failure> {
-    RegistryV1::load_dir(&source.directory).map_err(|error| Failure::content(&source.directory, error))
-}
-
 fn rendered(arguments: &Render) -> Result<Answer, Failure> {
-    let bundle = load(&arguments.source)?;
+    let bundle = arguments.source.load()?;
     let options = RenderOptions {
         config: arguments.config.as_deref().map(document).transpose()?,
         cert_provider: match arguments.certificates {
             Certificates::CertManager => Some(CertProvider::CertManager),
             Certificates::ServiceCa => Some(CertProvider::ServiceCa),
+            Certificates::BuiltIn => Some(CertProvider::BuiltIn),
             Certificates::None => None,
         },
         ..RenderOptions::new(&arguments.namespace)
     };
-    let objects =
-        render(&bundle, &options).map_err(|error| Failure::content(&arguments.source.directory, error))?;
+    let objects = render(&bundle, &options).map_err(|error| arguments.source.failure(error))?;
     let text = objects.iter().map(|object| olm_core::go_json_string(&object.to_value()) + "\n").collect();
     Ok(Answer { text, yes: true })
 }
@@ -133,7 +152,44 @@ fn inspected(bundle: &RegistryV1) -> String {
     let webhooks =
         seen.webhooks.iter().map(|(kind, name, deployment)| format!("{kind} {name} by {deployment}"));
     list("webhooks", webhooks.collect());
+    let refused = lint(bundle).into_iter().filter(|finding| finding.level == Level::Error);
+    list("unsupported", refused.map(|finding| finding.message).collect());
     text
+}
+
+/// The permissions of each account as the CSV has them. Names are the accounts' own; those of an installation are generated.
+fn rbac(bundle: &RegistryV1) -> String {
+    let csv = &bundle.csv;
+    let wide = csv.cluster_permissions.iter().map(|permission| ("ClusterRole", permission));
+    let narrow = csv.permissions.iter().map(|permission| ("Role", permission));
+    wide.chain(narrow)
+        .map(|(kind, permission)| {
+            let rules: Vec<Value> = permission.rules.iter().flatten().map(rule).collect();
+            let role = json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1",
+                "kind": kind,
+                "metadata": {"name": permission.account()},
+                "rules": rules,
+            });
+            format!("---\n{}", serde_saphyr::to_string(&role).unwrap_or_default())
+        })
+        .collect()
+}
+
+fn rule(rule: &PolicyRule) -> Value {
+    let mut shown = Map::new();
+    shown.insert("verbs".to_owned(), json!(rule.verbs.as_deref().unwrap_or_default()));
+    for (name, values) in [
+        ("apiGroups", &rule.api_groups),
+        ("resources", &rule.resources),
+        ("resourceNames", &rule.resource_names),
+        ("nonResourceURLs", &rule.non_resource_urls),
+    ] {
+        if !values.is_empty() {
+            shown.insert(name.to_owned(), json!(values));
+        }
+    }
+    Value::Object(shown)
 }
 
 #[derive(Serialize)]
@@ -144,7 +200,7 @@ struct Row {
 }
 
 fn linted(arguments: &Lint) -> Result<Answer, Failure> {
-    let findings = lint(&load(&arguments.source)?);
+    let findings = lint(&arguments.source.load()?);
     let yes = !findings.iter().any(|finding| finding.level == Level::Error);
     let found: Vec<Row> = findings
         .into_iter()

@@ -1,6 +1,7 @@
-//! `crd diff`: is a changed CRD safe for the objects that exist. For authors' CI.
+//! `crd diff`: is a changed CRD safe for the objects that exist. For authors' CI: two files, or every CRD of two bundles.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::Path;
 
 use clap::{Args, Subcommand};
 use olm_core::Object;
@@ -10,21 +11,30 @@ use serde::Serialize;
 use super::bundle::document;
 use super::output::{Form, rows};
 use crate::Answer;
+use crate::bundle_source::BundleAccess;
 use crate::failure::Failure;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Compare an old CRD with its new form; exit code 1 when the change is dangerous
-    #[command(after_help = "Example:\n  kubectl olm crd diff old/crd.yaml new/crd.yaml")]
+    /// Compare an old CRD with its new form, or all CRDs of two bundles; exit code 1 when the change is dangerous
+    #[command(
+        after_help = "Exit codes: 0 the change is safe, 1 it is dangerous, 2 something cannot be read, 3 the registry gave no answer.\n\n\
+                      Examples:\n  kubectl olm crd diff old/crd.yaml new/crd.yaml\n  \
+                      kubectl olm crd diff quay.io/example/bundle:v1.0.0 ./bundle"
+    )]
     Diff(Diff),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Diff {
-    /// The CRD as it is in the cluster
-    old: PathBuf,
-    /// The CRD as it shall become
-    new: PathBuf,
+    /// The CRD as it is in the cluster, or the bundle that is installed: a file, a bundle directory, or a bundle image
+    #[arg(value_name = "FILE|DIR|IMAGE")]
+    old: String,
+    /// The CRD as it shall become, or the bundle that is to be installed
+    #[arg(value_name = "FILE|DIR|IMAGE")]
+    new: String,
+    #[command(flatten)]
+    access: BundleAccess,
     /// Block everything that the Go reference blocks, harmless changes included
     #[arg(long)]
     parity: bool,
@@ -35,6 +45,8 @@ pub(crate) struct Diff {
 
 #[derive(Serialize)]
 struct Row {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    crd: String,
     place: String,
     path: String,
     check: &'static str,
@@ -43,34 +55,89 @@ struct Row {
     mend: &'static str,
 }
 
+/// What is compared.
+enum Side {
+    One(Object),
+    Bundle(BTreeMap<String, Object>),
+}
+
 pub(crate) fn run(Verb::Diff(arguments): &Verb) -> Result<Answer, Failure> {
-    let read = |path: &PathBuf| {
-        let object = Object::from_value(document(path)?).map_err(|error| Failure::content(path, error))?;
-        if object.kind() == "CustomResourceDefinition" {
-            Ok(object)
-        } else {
-            Err(Failure::content(path, format!("kind is {:?}, not CustomResourceDefinition", object.kind())))
+    let profile = if arguments.parity { Profile::Parity } else { Profile::Corrected };
+    let found = match (side(arguments, &arguments.old)?, side(arguments, &arguments.new)?) {
+        (Side::One(old), Side::One(new)) => findings("", &old, &new, profile),
+        (old, new) => {
+            let (old, new) = (all(old), all(new));
+            let mut found = Vec::new();
+            for (name, old) in &old {
+                match new.get(name) {
+                    Some(new) => found.extend(findings(name, old, new, profile)),
+                    None => found.push(dropped(name)),
+                }
+            }
+            found
         }
     };
-    let profile = if arguments.parity { Profile::Parity } else { Profile::Corrected };
-    let findings = compare(&read(&arguments.old)?, &read(&arguments.new)?, Policy { profile });
-    let found: Vec<Row> = findings
-        .iter()
-        .map(|finding| {
-            let (place, path) = match &finding.place {
-                Place::Crd => (String::new(), String::new()),
-                Place::Version { version, path } => (version.clone(), path.clone()),
-                Place::Served { pair, path } => (pair.clone(), path.clone()),
-            };
-            let (danger, mend) = (finding.danger(), finding.mend());
-            Row { place, path, check: finding.check, message: finding.message.clone(), danger, mend }
-        })
-        .collect();
     let text = rows(arguments.output, &found, |row| {
-        let at =
-            [&row.place, &row.path].into_iter().filter(|text| !text.is_empty()).cloned().collect::<Vec<_>>();
+        let at = [&row.crd, &row.place, &row.path].into_iter().filter(|text| !text.is_empty());
+        let at = at.cloned().collect::<Vec<_>>();
         let at = if at.is_empty() { String::new() } else { at.join(": ") + ": " };
         format!("{at}{}: {}\n  {}; {}", row.check, row.message, row.danger, row.mend)
     });
     Ok(Answer { text, yes: found.is_empty() })
+}
+
+fn side(arguments: &Diff, source: &str) -> Result<Side, Failure> {
+    let path = Path::new(source);
+    if path.is_dir() || (!path.exists() && !source.starts_with(['/', '.']) && source.contains('/')) {
+        let bundle = arguments.access.load(source)?;
+        let crds = bundle.crds.into_iter().map(|crd| (crd.name().to_owned(), crd));
+        return Ok(Side::Bundle(crds.collect()));
+    }
+    let object = Object::from_value(document(path)?).map_err(|error| Failure::content(path, error))?;
+    if object.kind() == "CustomResourceDefinition" {
+        Ok(Side::One(object))
+    } else {
+        Err(Failure::content(path, format!("kind is {:?}, not CustomResourceDefinition", object.kind())))
+    }
+}
+
+fn all(side: Side) -> BTreeMap<String, Object> {
+    match side {
+        Side::One(crd) => BTreeMap::from([(crd.name().to_owned(), crd)]),
+        Side::Bundle(crds) => crds,
+    }
+}
+
+fn findings(crd: &str, old: &Object, new: &Object, profile: Profile) -> Vec<Row> {
+    let row = |finding: &olm_crd_safety::Finding| {
+        let (place, path) = match &finding.place {
+            Place::Crd => (String::new(), String::new()),
+            Place::Version { version, path } => (version.clone(), path.clone()),
+            Place::Served { pair, path } => (pair.clone(), path.clone()),
+        };
+        let (danger, mend) = (finding.danger(), finding.mend());
+        Row {
+            crd: crd.to_owned(),
+            place,
+            path,
+            check: finding.check,
+            message: finding.message.clone(),
+            danger,
+            mend,
+        }
+    };
+    compare(old, new, Policy { profile }).iter().map(row).collect()
+}
+
+/// Rule: decision 28.
+fn dropped(crd: &str) -> Row {
+    Row {
+        crd: crd.to_owned(),
+        place: String::new(),
+        path: String::new(),
+        check: "dropped",
+        message: "the new bundle does not have this CRD".to_owned(),
+        danger: "deleting a CRD deletes its objects, so an upgrade is refused while there are any",
+        mend: "keep the CRD until its objects are migrated",
+    }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod bundle;
 pub(crate) mod catalog;
 pub(crate) mod completion;
+pub(crate) mod config;
 pub(crate) mod crd;
 pub(crate) mod graph;
 pub(crate) mod list;

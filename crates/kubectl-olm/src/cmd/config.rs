@@ -1,0 +1,158 @@
+//! `config schema|defaults|validate`: what may stand in `spec.config.inline` of an extension, and whether it does.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use olm_bundle::{Gates, InstallMode, RegistryV1, RenderOptions, config_schema, read_config, render};
+use serde_json::{Map, Value, json};
+
+use super::bundle::document;
+use crate::Answer;
+use crate::bundle_source::BundleSource;
+use crate::failure::Failure;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Print the JSON schema of a bundle's configuration
+    #[command(
+        after_help = "Exit codes: 0 printed, 2 the bundle cannot be read, 3 the registry gave no answer.\n\n\
+                      Example:\n  kubectl olm config schema quay.io/example/bundle:v1 > schema.json"
+    )]
+    Schema(Schema),
+    /// Print what holds where nothing is configured
+    ///
+    /// The namespace that is watched, and of each Deployment what `deploymentConfig` could change.
+    #[command(
+        after_help = "Exit codes: 0 printed, 2 the bundle cannot be read, 3 the registry gave no answer.\n\n\
+                      Example:\n  kubectl olm config defaults ./bundle"
+    )]
+    Defaults(Schema),
+    /// Check a configuration against a bundle
+    #[command(
+        after_help = "Exit codes: 0 it fits, 1 it does not, 2 the bundle or the file cannot be read, 3 the registry gave no answer.\n\n\
+                      Examples:\n  kubectl olm config validate ./bundle --namespace my-operator --config inline.yaml\n  \
+                      kubectl get clusterextension x -o json | jq .spec.config.inline > inline.json"
+    )]
+    Validate(Validate),
+}
+
+/// How a document is printed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Document {
+    #[default]
+    Json,
+    Yaml,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Schema {
+    #[command(flatten)]
+    source: BundleSource,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Document,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Validate {
+    #[command(flatten)]
+    source: BundleSource,
+    /// File with what stands in spec.config.inline, JSON or YAML; without it an absent configuration is checked
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Namespace that the operator is installed in
+    #[arg(short, long)]
+    namespace: String,
+}
+
+pub(crate) fn run(verb: &Verb) -> Result<Answer, Failure> {
+    match verb {
+        Verb::Schema(arguments) => {
+            let bundle = arguments.source.load()?;
+            let schema = config_schema(&bundle.csv.install_modes, Gates::default());
+            Ok(Answer { text: arguments.output.print(&schema), yes: true })
+        }
+        Verb::Defaults(arguments) => {
+            let defaults = defaults(&arguments.source.load()?);
+            Ok(Answer { text: arguments.output.print(&defaults), yes: true })
+        }
+        Verb::Validate(arguments) => validated(arguments),
+    }
+}
+
+impl Document {
+    fn print(self, value: &Value) -> String {
+        match self {
+            Self::Json => serde_json::to_string_pretty(value).unwrap_or_default() + "\n",
+            Self::Yaml => serde_saphyr::to_string(value).unwrap_or_default(),
+        }
+    }
+}
+
+/// What the bundle itself says where a configuration may say something else.
+fn defaults(bundle: &RegistryV1) -> Value {
+    let modes = &bundle.csv.install_modes;
+    let usable = |mode| modes.supports(mode);
+    let watch = match (
+        usable(InstallMode::AllNamespaces),
+        usable(InstallMode::OwnNamespace),
+        usable(InstallMode::SingleNamespace),
+    ) {
+        (true, false, false) => json!({"default": "all namespaces", "configurable": false}),
+        (true, _, _) => json!({"default": "all namespaces", "configurable": true}),
+        (false, true, false) => json!({"required": true, "mustBe": "the install namespace"}),
+        (false, false, true) => {
+            json!({"required": true, "mustBe": "another namespace than the install namespace"})
+        }
+        (false, true, true) => json!({"required": true}),
+        (false, false, false) => json!({"unsupported": "the bundle has no install mode that can be used"}),
+    };
+    let deployments: Map<String, Value> =
+        bundle.csv.deployments.iter().map(|found| (found.name.clone(), deployment(&found.spec))).collect();
+    json!({"watchNamespace": watch, "deployments": deployments})
+}
+
+fn deployment(spec: &Map<String, Value>) -> Value {
+    let pod = spec.get("template").and_then(|template| template.get("spec")).cloned().unwrap_or_default();
+    let some = |value: &Value, names: &[&str]| {
+        let found = names.iter().filter_map(|name| Some(((*name).to_owned(), value.get(*name)?.clone())));
+        found.collect::<Map<String, Value>>()
+    };
+    let mut shown = some(&pod, &["nodeSelector", "tolerations", "affinity", "volumes"]);
+    let containers = pod.get("containers").and_then(Value::as_array).cloned().unwrap_or_default();
+    let containers: Map<String, Value> = containers
+        .iter()
+        .map(|container| {
+            let name = container.get("name").and_then(Value::as_str).unwrap_or_default();
+            (
+                name.to_owned(),
+                Value::Object(some(container, &["env", "envFrom", "resources", "volumeMounts"])),
+            )
+        })
+        .collect();
+    shown.insert("containers".to_owned(), Value::Object(containers));
+    Value::Object(shown)
+}
+
+fn validated(arguments: &Validate) -> Result<Answer, Failure> {
+    let bundle = arguments.source.load()?;
+    let inline = arguments.config.as_deref().map(document).transpose()?;
+    let modes = &bundle.csv.install_modes;
+    let no = |error: String| Ok(Answer { text: format!("{error}\n"), yes: false });
+    let config = match read_config(inline.as_ref(), modes, &arguments.namespace, Gates::default()) {
+        Ok(config) => config,
+        Err(error) => return no(error.to_string()),
+    };
+    // what only shows when the configuration meets the rest of the bundle
+    let options = RenderOptions { config: inline, ..RenderOptions::new(&arguments.namespace) };
+    if let Err(error) = render(&bundle, &options) {
+        return no(error.to_string());
+    }
+    let watched =
+        config.watch_namespace.map_or("all namespaces".to_owned(), |name| format!("namespace {name}"));
+    let mut text = format!("the configuration fits; the operator watches {watched}\n");
+    for warning in &config.warnings {
+        text.push_str(&format!("warning: {warning}\n"));
+    }
+    Ok(Answer { text, yes: true })
+}
