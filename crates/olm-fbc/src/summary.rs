@@ -157,7 +157,7 @@ pub struct Summariser {
     icon: Option<IconReference>,
     channels: BTreeMap<String, ChannelFacts>,
     bundles: BTreeMap<String, BundleFacts>,
-    /// The first object of its kind; no other counts (fbc §9).
+    /// The last object of its kind; no other counts, as in the resolver.
     deprecations: Option<Deprecations>,
 }
 
@@ -212,8 +212,8 @@ impl Summariser {
         for bundle in &contents.bundles {
             self.bundles.insert(bundle.name.clone(), facts(bundle));
         }
-        if let (None, Some(first)) = (&self.deprecations, contents.deprecations.first()) {
-            self.deprecations = Some(first.clone());
+        if let Some(last) = contents.deprecations.last() {
+            self.deprecations = Some(last.clone());
         }
     }
 
@@ -387,6 +387,16 @@ entries:
         let catalog = load_files([("c.yaml", yaml)], IngestLimits::default()).unwrap();
         let found = summary("foo bar", catalog.package_lines("foo bar"));
         insta::assert_snapshot!(serde_json::to_string_pretty(&found).unwrap());
+    }
+
+    #[test]
+    fn of_several_deprecations_the_last_counts() {
+        let blob = |message: &str| {
+            format!(
+                r#"{{"schema":"olm.deprecations","package":"x","entries":[{{"reference":{{"schema":"olm.package"}},"message":"{message}"}}]}}"#
+            )
+        };
+        assert_eq!(summary("x", [blob("one"), blob("two")]).deprecation.as_deref(), Some("two"));
     }
 
     #[test]

@@ -183,3 +183,146 @@ package: no-schema
         findings(yaml).iter().map(|f| format!("{:?} {} {f}", f.severity, f.rule)).collect();
     insta::assert_snapshot!(lines.join("\n"));
 }
+
+/// Each rule of phase A by the sentence that the reference has for it (fbc §8.1).
+#[test]
+fn every_rule_of_fbc_8_1_has_its_sentence() {
+    let deprecated =
+        |entries: &str| format!("---\nschema: olm.deprecations\npackage: foo\nentries: [{entries}]\n");
+    let package = |name: &str| format!("---\nschema: olm.package\nname: {name}\ndefaultChannel: stable\n");
+    let channel = |package: &str, name: &str| {
+        format!(
+            "---\nschema: olm.channel\npackage: {package}\nname: {name}\nentries: [{{name: foo.v0.1.0}}]\n"
+        )
+    };
+    let bundle = |package: &str, name: &str| {
+        let properties =
+            format!("[{{type: olm.package, value: {{packageName: {package}, version: 0.2.0}}}}]");
+        format!(
+            "---\nschema: olm.bundle\npackage: {package}\nname: {name}\nimage: i\nproperties: {properties}\n"
+        )
+    };
+    let with = |text: String| format!("{GOOD}{text}");
+    let but = |from: &str, to: &str| {
+        assert!(GOOD.contains(from), "{from}");
+        GOOD.replace(from, to)
+    };
+    let bundle_ref =
+        |name: &str| format!("{{reference: {{schema: olm.bundle, name: {name}}}, message: old}}");
+    let whole = "{reference: {schema: olm.package}, message: old}";
+    let cases: Vec<(&str, String, &str)> = vec![
+        ("A1", with(package("''")), "config contains package with no name"),
+        ("A2", with(package("foo")), "duplicate package \"foo\""),
+        ("A3", with(package("a.b")), "invalid package name \"a.b\": [must not contain dots"),
+        ("A4", with(channel("bar", "c")), "unknown package \"bar\" for channel \"c\""),
+        ("A5", with(channel("foo", "''")), "package \"foo\" contains channel with no name"),
+        ("A6", with(channel("foo", "stable")), "package \"foo\" has duplicate channel \"stable\""),
+        (
+            "A7",
+            but("[{name: foo.v0.1.0}]", "[{name: foo.v0.1.0}, {name: foo.v0.1.0}]"),
+            "invalid package \"foo\", channel \"stable\": duplicate entry \"foo.v0.1.0\"",
+        ),
+        ("A8", with(bundle("''", "b")), "package name must be set for bundle \"b\""),
+        ("A9", with(bundle("bar", "b")), "unknown package \"bar\" for bundle \"b\""),
+        ("A10", with(bundle("foo", "foo.v0.1.0")), "package \"foo\" has duplicate bundle \"foo.v0.1.0\""),
+        (
+            "A12",
+            but(
+                "properties: [{type: olm.package, value: {packageName: foo, version: 0.1.0}}]",
+                "properties: []",
+            ),
+            "package \"foo\" bundle \"foo.v0.1.0\" must have exactly 1 \"olm.package\" property, found 0",
+        ),
+        (
+            "A13",
+            but("packageName: foo", "packageName: bar"),
+            "package \"foo\" does not match \"olm.package\" property \"bar\"",
+        ),
+        (
+            "A14",
+            but("image: quay.io/foo/foo:v0.1.0", "image: 'Foo/x:'"),
+            "package \"foo\" bundle \"foo.v0.1.0\" image: invalid image pull spec \"Foo/x:\": invalid reference format",
+        ),
+        (
+            "A15",
+            but(
+                "image: quay.io/foo/foo:v0.1.0",
+                "image: i\nrelatedImages: [{name: a, image: i}, {name: b, image: 'Foo/x:'}]",
+            ),
+            "package \"foo\" bundle \"foo.v0.1.0\" relatedImages[1].image: invalid image pull spec \"Foo/x:\": ",
+        ),
+        (
+            "A16",
+            but("version: 0.1.0", "version: '1.0'"),
+            "error parsing bundle \"foo.v0.1.0\" version \"1.0\": No Major.Minor.Patch elements found",
+        ),
+        (
+            "A17",
+            but("version: 0.1.0", "version: 0.1.0, release: '01'"),
+            "error parsing bundle \"foo.v0.1.0\" release version \"01\": invalid release",
+        ),
+        ("A18", with(bundle("foo", "b")), "package \"foo\", bundle \"b\" not found in any channel entries"),
+        (
+            "A19",
+            but("[{name: foo.v0.1.0}]", "[{name: foo.v0.1.0, replaces: gone}, {name: gone}]"),
+            "no olm.bundle blobs found in package \"foo\" for olm.channel entries [gone]",
+        ),
+        (
+            "A21",
+            with(deprecated("").replace("package: foo\n", "")),
+            "package name must be set for deprecation item 0",
+        ),
+        (
+            "A22",
+            with(deprecated("").replace("foo", "bar")),
+            "cannot apply deprecations to an unknown package \"bar\"",
+        ),
+        (
+            "A23",
+            with(deprecated(whole) + &deprecated(whole)),
+            "expected a maximum of one deprecation per package: \"foo\"",
+        ),
+        (
+            "A24",
+            with(deprecated("{message: old}")),
+            "schema must be set for deprecation entry [0] for package \"foo\"",
+        ),
+        (
+            "A25",
+            with(deprecated(&format!("{whole}, {whole}"))),
+            "duplicate deprecation entry declcfg.PackageScopedReference{Schema:\"olm.package\", Name:\"\"} for package \"foo\"",
+        ),
+        (
+            "A26",
+            with(deprecated(&bundle_ref("b"))),
+            "cannot deprecate bundle \"b\" for package \"foo\": bundle not found",
+        ),
+        (
+            "A27",
+            with(deprecated(&bundle_ref("c").replace("bundle", "channel"))),
+            "cannot deprecate channel \"c\" for package \"foo\": channel not found",
+        ),
+        (
+            "A28",
+            with(deprecated(&bundle_ref("whole").replace("bundle", "package"))),
+            "package name must be empty for deprecated package \"foo\" (specified \"whole\")",
+        ),
+        (
+            "A29",
+            with(deprecated("{reference: {schema: x}, message: old}")),
+            "cannot deprecate object declcfg.PackageScopedReference{Schema:\"x\", Name:\"\"} referenced by entry 0 for package \"foo\": object schema unknown",
+        ),
+    ];
+    for (rule, catalog, sentence) in cases {
+        let found = findings(&catalog);
+        let of_rule: Vec<&str> = found
+            .iter()
+            .filter(|finding| finding.rule == rule)
+            .map(|finding| finding.message.as_str())
+            .collect();
+        assert!(
+            of_rule.iter().any(|message| message.starts_with(sentence)),
+            "{rule}: {of_rule:#?}\n{found:#?}"
+        );
+    }
+}
