@@ -66,6 +66,36 @@ fn write(bytes: u64, format: Format, layer: &Path, source: &Path) -> Result<()> 
     Ok(())
 }
 
+/// The catalogs of the shared reference material as one layer, when they are at hand, and their JSON and YAML apart.
+pub(crate) fn shared() -> Result<Option<(Catalog, PathBuf, PathBuf)>> {
+    let Some(data) = olm_kit::shared_material().map(|folder| folder.join("data/catalog")) else {
+        return Ok(None);
+    };
+    std::fs::create_dir_all(folder())?;
+    let place = |name: &str| folder().join(name);
+    let (layer, json, yaml) = (place("shared.tar.gz"), place("shared-json.src"), place("shared-yaml.src"));
+    let packed = GzEncoder::new(BufWriter::new(File::create(&layer)?), Compression::new(6));
+    let mut archive = tar::Builder::new(packed);
+    let (mut jsons, mut yamls) = (Vec::new(), Vec::new());
+    for (path, content) in olm_kit::image::read_dir(&data, "configs/")? {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        archive.append_data(&mut header, &path, content.as_slice())?;
+        if path.ends_with(".json") {
+            jsons.extend(content);
+        } else {
+            yamls.extend(b"\n---\n");
+            yamls.extend(content);
+        }
+    }
+    archive.into_inner()?.finish()?.flush()?;
+    std::fs::write(&json, &jsons)?;
+    std::fs::write(&yaml, &yamls)?;
+    let bytes = (jsons.len() + yamls.len()) as u64;
+    Ok(Some((Catalog { digest: digest_of(&layer)?, layer, source: json.clone(), bytes }, json, yaml)))
+}
+
 /// The digest of a file.
 pub(crate) fn digest_of(path: &Path) -> Result<Digest> {
     let mut file = File::open(path)?;

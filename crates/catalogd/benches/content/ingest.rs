@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -12,7 +12,7 @@ use olm_core::Digest;
 use olm_fbc::testing::Format;
 use serde_json::{Value, json};
 
-use crate::catalog::{Catalog, generated};
+use crate::catalog::{Catalog, generated, shared};
 use crate::measure::{again, least, memory, own_cpu};
 use crate::table::{Table, mib};
 use crate::{Plan, normal};
@@ -32,8 +32,8 @@ const MEMORY_GOAL: u64 = 20 << 20;
 pub(crate) fn measure(plan: &Plan, table: &mut Table) -> Result<()> {
     identical(table)?;
     let json: &[u64] = if plan.full { &[1, 10, 100, 130, 300, 522] } else { &[1, 10, 130] };
-    let mut cases: Vec<(Format, u64)> = json.iter().map(|size| (Format::Json, size * MB)).collect();
-    cases.push((Format::Yaml, 12_600_000));
+    let mut sizes: Vec<(Format, u64)> = json.iter().map(|size| (Format::Json, size * MB)).collect();
+    sizes.push((Format::Yaml, 12_600_000));
     let head = [
         "catalog",
         "layer",
@@ -47,10 +47,27 @@ pub(crate) fn measure(plan: &Plan, table: &mut Table) -> Result<()> {
         "largest object, MiB",
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
-    for (format, bytes) in cases {
+    let mut cases = Vec::new();
+    if let Some((catalog, json, yaml)) = shared()? {
+        cases.push((
+            "shared sample, YAML and JSON",
+            catalog,
+            None,
+            vec![("parse-json", json), ("parse-yaml", yaml)],
+        ));
+    } else {
+        eprintln!("SKIPPED the shared sample: neither OLM_SHARED nor ../shared is there");
+    }
+    for (format, bytes) in sizes {
         let catalog = generated(bytes, format)?;
-        let Figures { cpu, parse, gzip, copies, above, largest } = rounds(plan, &catalog, format)?;
-        let name = format!("{:.1} MB {}", catalog.bytes as f64 / MB as f64, name(format));
+        let (name, parser) =
+            if format == Format::Json { ("JSON", "parse-json") } else { ("YAML", "parse-yaml") };
+        let source = catalog.source.clone();
+        cases.push((name, catalog, Some((format, bytes)), vec![(parser, source)]));
+    }
+    for (name, catalog, goal, parsers) in cases {
+        let Figures { cpu, parse, gzip, copies, above, largest } = rounds(plan, &catalog, &parsers)?;
+        let name = format!("{:.1} MB {name}", catalog.bytes as f64 / MB as f64);
         rows.push(vec![
             name.clone(),
             format!("{} MiB", mib(std::fs::metadata(&catalog.layer)?.len())),
@@ -63,7 +80,8 @@ pub(crate) fn measure(plan: &Plan, table: &mut Table) -> Result<()> {
             mib(above),
             mib(largest),
         ]);
-        if let Some((_, _, goal, with_copy)) = GOALS.iter().find(|goal| (goal.0, goal.1) == (format, bytes)) {
+        let goal = GOALS.iter().find(|aim| goal == Some((aim.0, aim.1)));
+        if let Some((_, _, goal, with_copy)) = goal {
             let measured = format!("{:.2}× one plain parse, {cpu:.3} CPU s", cpu / parse);
             table.row(
                 &format!("ingest of {name}"),
@@ -87,10 +105,6 @@ pub(crate) fn measure(plan: &Plan, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-fn name(format: Format) -> &'static str {
-    if format == Format::Json { "JSON" } else { "YAML" }
-}
-
 struct Figures {
     cpu: f64,
     parse: f64,
@@ -100,20 +114,22 @@ struct Figures {
     largest: u64,
 }
 
-fn rounds(plan: &Plan, catalog: &Catalog, format: Format) -> Result<Figures> {
-    let parser = if format == Format::Json { "parse-json" } else { "parse-yaml" };
-    let (mut ingests, mut parses) = (Vec::new(), Vec::new());
+fn rounds(plan: &Plan, catalog: &Catalog, parsers: &[(&str, PathBuf)]) -> Result<Figures> {
+    let mut ingests = Vec::new();
+    let mut parses = vec![Vec::new(); parsers.len()];
     for _ in 0..plan.rounds() {
         let root = tempfile::tempdir_in(crate::catalog::folder())?;
         let digest = catalog.digest.to_string();
         ingests.push(again(&["ingest", text(&catalog.layer)?, &digest, text(root.path())?])?);
-        parses.push(again(&[parser, text(&catalog.source)?])?);
+        for ((parser, source), parses) in parsers.iter().zip(&mut parses) {
+            parses.push(again(&[parser, text(source)?])?);
+        }
     }
     let least_of = |all: &[Value], field: &str| least(all.iter().filter_map(|one| one[field].as_f64()));
     let most = |field: &str| ingests.iter().filter_map(|one| one[field].as_u64()).max().unwrap_or(0);
     Ok(Figures {
         cpu: least_of(&ingests, "cpu"),
-        parse: least_of(&parses, "cpu"),
+        parse: parses.iter().map(|parses| least_of(parses, "cpu")).sum(),
         gzip: least_of(&ingests, "gzip"),
         copies: least_of(&ingests, "copies"),
         above: most("above"),
@@ -246,6 +262,13 @@ fn identical(table: &mut Table) -> Result<()> {
     // the same seed gives the same objects in both formats, until the smaller catalog ends
     let yaml = stored(&generated(2 * MB, Format::Yaml)?)?;
     ensure!(yaml.len() as u64 > MB && want.starts_with(&yaml), "YAML and JSON do not give the same lines");
+    if let Some((catalog, json, _)) = shared()? {
+        let got = stored(&catalog)?;
+        let got: std::collections::HashSet<&[u8]> = got.split(|&byte| byte == b'\n').collect();
+        let want = normal::lines(&std::fs::read(json)?)?;
+        let all = want.split(|&byte| byte == b'\n').all(|line| got.contains(line));
+        ensure!(all, "a JSON object of the shared sample is not stored in its normal form");
+    }
     table.note(format!(
         "`catalog.jsonl` is byte-identical to the normal form by a slow second opinion: {:.1} MB of JSON, {:.1} MB of YAML.",
         want.len() as f64 / 1e6,
