@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use olm_core::{ChannelName, Version, VersionRelease, go_quote};
+use olm_core::{ChannelName, Range, Version, VersionRelease, go_quote};
 use olm_resolver::{
     CatalogSource, ClassicRequest, DeprecatedScope, Installed, PackageGraph, Policy, Request, classic_step,
     reachable, resolve,
@@ -114,8 +114,12 @@ pub(crate) struct Link {
 pub(crate) struct Cover {
     /// As the catalog writes it.
     pub(crate) range: String,
-    /// Nodes with a lower version that it holds.
-    pub(crate) covers: Vec<usize>,
+    /// The first and the last node with a lower version that it holds.
+    #[serde(skip)]
+    pub(crate) ends: Option<(usize, usize)>,
+    /// Whether it holds everything from just below its entry down to the last.
+    #[serde(skip)]
+    pub(crate) gapless: bool,
 }
 
 impl Scene {
@@ -154,7 +158,7 @@ impl Scene {
 
         let versions: Vec<Option<Version>> =
             nodes.iter().map(|(version, _)| version.as_ref().map(VersionRelease::folded)).collect();
-        let mut covered: HashMap<&str, Vec<usize>> = HashMap::new();
+        let mut held: HashMap<&str, Vec<(usize, usize)>> = HashMap::new();
         let lanes = shown_channels
             .iter()
             .map(|&channel| {
@@ -163,18 +167,8 @@ impl Scene {
                 for entry in graph.entries(channel) {
                     let Some(&at) = place.get(entry.name) else { continue };
                     let skip_range = entry.skip_range.map(|range| {
-                        let all = covered.entry(range.as_str()).or_insert_with(|| {
-                            let holds = |at: &usize| {
-                                versions[*at].as_ref().is_some_and(|version| range.contains(version))
-                            };
-                            (0..versions.len()).filter(holds).collect()
-                        });
-                        // newer ones are above; a skipRange does not lead down
-                        let lower = |below: &&usize| versions[**below] < versions[at];
-                        Cover {
-                            range: range.as_str().to_owned(),
-                            covers: all.iter().filter(lower).copied().collect(),
-                        }
+                        let runs = held.entry(range.as_str()).or_insert_with(|| runs(&versions, range));
+                        cover(range, runs, &versions, at)
                     });
                     let mut skips: Vec<usize> =
                         entry.skips.iter().filter_map(|name| place.get(name).copied()).collect();
@@ -331,6 +325,35 @@ fn version_in(name: &str) -> Option<VersionRelease> {
 
 fn deprecation(graph: &PackageGraph, about: &DeprecatedScope) -> Option<String> {
     graph.deprecations().find(|(scope, _)| *scope == about).map(|(_, message)| message.to_owned())
+}
+
+/// The nodes that a range holds, as first and last of each run of neighbours: a few numbers, however many nodes.
+fn runs(versions: &[Option<Version>], range: &Range) -> Vec<(usize, usize)> {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for (at, version) in versions.iter().enumerate() {
+        if !version.as_ref().is_some_and(|version| range.contains(version)) {
+            continue;
+        }
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == at => *last = at,
+            _ => runs.push((at, at)),
+        }
+    }
+    runs
+}
+
+/// What the skipRange of the entry at a node covers: only what is lower, because it does not lead down.
+fn cover(range: &Range, runs: &[(usize, usize)], versions: &[Option<Version>], at: usize) -> Cover {
+    // newer ones are above, equal ones beside it
+    let lower = at + versions[at..].partition_point(|version| *version >= versions[at]);
+    let clipped: Vec<(usize, usize)> = runs
+        .iter()
+        .filter(|&&(_, last)| last >= lower && versions[at].is_some())
+        .map(|&(first, last)| (first.max(lower), last))
+        .collect();
+    let ends = clipped.first().zip(clipped.last()).map(|(first, last)| (first.0, last.1));
+    let gapless = matches!(clipped.as_slice(), [(first, _)] if *first == at + 1);
+    Cover { range: range.as_str().to_owned(), ends, gapless }
 }
 
 fn mark_heads(entries: &mut [Link]) {

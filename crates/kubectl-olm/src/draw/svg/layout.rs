@@ -202,15 +202,10 @@ fn place(scene: &Scene, lane: &Lane, last: usize, row: &dyn Fn(usize) -> usize) 
         }
         let Some(cover) = entry.skip_range.as_ref().filter(|_| to < last) else { continue };
         let told = told(&format!("skipRange {}", cover.range));
-        let covered: BTreeSet<usize> = cover.covers.iter().map(|&node| row(node)).collect();
-        let key = match (covered.first(), covered.last()) {
-            (Some(&top), Some(&bottom)) => {
-                let between = |at: usize| {
-                    covered.contains(&at) || scene.nodes.get(at).is_none_or(|node| node.version.is_none())
-                };
-                if (to + 1..=bottom).all(between) { Key::Foot(bottom) } else { Key::Span(top, bottom) }
-            }
-            _ => Key::Nowhere(to),
+        let key = match cover.ends.map(|(first, last)| (row(first), row(last))) {
+            Some((_, bottom)) if cover.gapless => Key::Foot(bottom),
+            Some((top, bottom)) => Key::Span(top, bottom),
+            None => Key::Nowhere(to),
         };
         lines.add(key, to, told);
     }
