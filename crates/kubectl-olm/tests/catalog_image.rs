@@ -109,3 +109,49 @@ async fn what_cannot_be_had_is_told_with_exit_code_2() -> Result<()> {
     assert_eq!(code, 0, "{error}");
     Ok(())
 }
+
+/// The program, with the cache of this home.
+fn olm(home: &Path, arguments: &[&str]) -> Result<(i32, String, String)> {
+    let output = Command::new(env!("CARGO_BIN_EXE_kubectl-olm"))
+        .args(arguments)
+        .env("HOME", home)
+        .env_remove("XDG_CACHE_HOME")
+        .env_remove("XDG_RUNTIME_DIR")
+        .env_remove("REGISTRY_AUTH_FILE")
+        .env_remove("DOCKER_CONFIG")
+        .output()?;
+    let code = output.status.code().context("killed")?;
+    Ok((code, String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_is_pulled_once_and_read_by_every_verb() -> Result<()> {
+    let registry = Registry::start().await?;
+    let home = RunDir::new("home")?;
+    let ca = Ca::shared()?.certificate();
+    let ca = ca.to_str().context("path")?;
+    let catalog = sound().file("a.yaml", "schema: [\n");
+    let pushed = registry.push("shop/operators", "1", &catalog.image()).await?;
+    let image = ["--image", &pushed.by_tag(), "--ca-file", ca];
+
+    let (code, out, error) = olm(home.path(), &[&["search", "-o", "name"], &image[..]].concat())?;
+    assert_eq!((code, out.as_str()), (0, "demo\n"), "{error}");
+    for want in [&format!("reading {}\ndownloading ", pushed.by_digest()), "passed over: ", "a.yaml"] {
+        assert!(error.contains(want), "{want}: {error}");
+    }
+    // the second time nothing is downloaded, and a digest needs no registry at all
+    let (code, out, error) = olm(home.path(), &[&["show", "demo"], &image[..]].concat())?;
+    assert!(
+        code == 0 && out.contains("Catalog:         operators") && !error.contains("downloading"),
+        "{out}{error}"
+    );
+    drop(registry);
+    let cached = ["--image", &pushed.by_digest(), "--ca-file", ca];
+    let (code, out, error) = olm(home.path(), &[&["versions", "demo", "-o", "name"], &cached[..]].concat())?;
+    assert_eq!((code, out.as_str()), (0, "demo.v1.0.0\n"), "{error}");
+    let (code, out, _) = olm(home.path(), &[&["resolve", "demo", "-o", "name"], &cached[..]].concat())?;
+    assert_eq!((code, out.as_str()), (0, "demo.v1.0.0\n"));
+    let (code, _, error) = olm(home.path(), &[&["search"], &image[..]].concat())?;
+    assert_eq!(code, 3, "{error}");
+    Ok(())
+}

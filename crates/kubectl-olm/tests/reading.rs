@@ -95,6 +95,7 @@ fn resolve() {
         "resolve kiln-operator --installed kiln-operator.v1.2.0 --version 1.1.0",
         "resolve fuel-operator --installed fuel-operator.v0.8.0@0.8.0 --policy SelfCertified",
         "resolve fuel-operator --installed 0.8.0",
+        "resolve kiln-operator --channel candidate",
         "resolve nothing",
     ]));
 }

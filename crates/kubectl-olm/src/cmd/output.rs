@@ -59,10 +59,16 @@ impl Output {
             Format::Table => people(false),
             Format::Wide => people(true),
             Format::Json => serde_json::to_string_pretty(answer).unwrap_or_default() + "\n",
-            Format::Yaml => serde_saphyr::to_string(answer).unwrap_or_default(),
+            Format::Yaml => yaml(answer),
             Format::Name => names().into_iter().map(|name| name + "\n").collect(),
         }
     }
+}
+
+/// YAML that keeps references and sentences on one line.
+fn yaml(answer: &impl Serialize) -> String {
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+    serde_saphyr::to_string_with_options(answer, options).unwrap_or_default()
 }
 
 /// Columns that are as wide as what is in them.

@@ -11,6 +11,7 @@ use olm_client::resolution::{
 };
 use olm_resolver::{
     CatalogOutcome, CatalogSource, CatalogView, DeprecationState, PackageGraph, ReleaseField, ReportView,
+    Resolution,
 };
 use serde::Serialize;
 
@@ -98,6 +99,9 @@ pub(crate) struct Explained {
     /// Why none is chosen: the text of the `Progressing` condition.
     #[serde(skip_serializing_if = "Option::is_none")]
     refusal: Option<String>,
+    /// What the chosen bundle depends on: property and value. The controller checks it against the cluster before it installs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    dependencies: Vec<String>,
     /// What is deprecated, in the catalog's words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     deprecations: Vec<String>,
@@ -201,6 +205,7 @@ async fn decide(
                 extension: None,
                 chosen: None,
                 refusal,
+                dependencies: Vec::new(),
                 deprecations: Vec::new(),
                 report: None,
             });
@@ -219,6 +224,7 @@ async fn decide(
         (None, Some(text)) => present(text, wish.package.as_str(), &content)?,
     };
     let resolved = wanted(&wish, &states, &content, true);
+    let dependencies = resolved.chosen.as_ref().map(dependencies).unwrap_or_default();
     let view = resolved.report.as_ref().map(olm_resolver::Report::view);
     let (chosen, refusal) = match resolved.wanted {
         Ok(Wanted::Kept(bundle)) => (
@@ -240,6 +246,7 @@ async fn decide(
         extension: None,
         chosen,
         refusal,
+        dependencies,
         deprecations: deprecations(&resolved.learnt),
         report: view,
     })
@@ -283,6 +290,14 @@ fn present(text: &str, package: &str, sources: &[CatalogSource]) -> Result<Revis
     })?;
     let revision = RevisionFacts { name: String::new(), number: 1, bundle, conditions: Vec::new() };
     Ok(RevisionStates { installed: Some(revision), rolling: Vec::new() })
+}
+
+fn dependencies(chosen: &Resolution) -> Vec<String> {
+    let declares =
+        |kind: &str| matches!(kind, "olm.package.required" | "olm.gvk.required" | "olm.constraint");
+    let properties = chosen.graph.properties(chosen.index).iter();
+    let declared = properties.filter(|property| declares(&property.kind));
+    declared.map(|property| format!("{} {}", property.kind, property.value)).collect()
 }
 
 fn deprecations(learnt: &Learnt) -> Vec<String> {
@@ -353,6 +368,9 @@ fn text(explained: &Explained, candidates: Option<usize>) -> String {
             line("Image", &chosen.image);
         }
         (None, refusal) => line("Refused", &bad(refusal.as_deref().unwrap_or_default())),
+    }
+    for needed in &explained.dependencies {
+        line("Depends on", needed);
     }
     for said in &explained.deprecations {
         line("Deprecated", said);
