@@ -228,6 +228,30 @@ pub struct ClusterExtensionStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub active_revisions: Vec<RevisionStatus>,
+
+    /// How the package's webhooks get their serving certificates; absent as long as no bundle with webhooks was rendered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook_certificates: Option<WebhookCertificates>,
+}
+
+/// How the package's webhooks get their serving certificates.
+#[derive(JsonSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WebhookCertificates {
+    /// Who issues them. Chosen when the first bundle with webhooks is rendered, and kept from then on, also when another
+    /// provider is installed later.
+    pub provider: WebhookCertificateProvider,
+}
+
+/// Who issues serving certificates (decision 13).
+#[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WebhookCertificateProvider {
+    /// cert-manager.
+    CertManager,
+    /// OpenShift's service CA.
+    ServiceCa,
+    /// The controller itself.
+    BuiltIn,
 }
 
 /// The installed bundle.

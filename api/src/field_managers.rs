@@ -6,5 +6,7 @@
 pub const CLUSTER_EXTENSION_CONTROLLER: &str = "olm.operatorframework.io/clusterextension-controller";
 /// Writes the objects of a ClusterObjectSet.
 pub const OBJECTS: &str = "olm.operatorframework.io";
+/// Writes the Secrets of built-in webhook certificates, and the `caBundle`s that trust them (decision 13).
+pub const WEBHOOK_CERTIFICATES: &str = "olm.operatorframework.io/webhook-certificates";
 /// Used for dry runs only; nothing is ever stored under this name.
 pub const DRY_RUN: &str = "dummy";

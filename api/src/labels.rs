@@ -10,6 +10,10 @@ pub const OWNER_KIND_CLUSTER_EXTENSION: &str = "ClusterExtension";
 pub const OWNER_NAME: &str = "olm.operatorframework.io/owner-name";
 /// On object-data Secrets: the name of the revision that refers to them.
 pub const REVISION_NAME: &str = "olm.operatorframework.io/revision-name";
+/// On Secrets that hold built-in webhook certificates: value `built-in`. Never on revisions or managed objects (decision 13).
+pub const WEBHOOK_CERTIFICATE: &str = "olm.operatorframework.io/webhook-certificate";
+/// Value of [`WEBHOOK_CERTIFICATE`].
+pub const WEBHOOK_CERTIFICATE_BUILT_IN: &str = "built-in";
 /// On a revision made from a Helm release: value `true`.
 pub const MIGRATED_FROM_HELM: &str = "olm.operatorframework.io/migrated-from-helm";
 /// On every ClusterCatalog: its own name, so that label selectors can pick one catalog.

@@ -57,5 +57,8 @@ pub use modes::{InstallMode, InstallModes, Targets, TargetsError};
 pub use options::{CertProvider, Gates, RenderOptions};
 pub use properties::{PROPERTIES_ANNOTATION, PropertiesError};
 pub use registry::{ParseError, RegistryV1};
-pub use render::{CaTarget, Rendered, WebhookCertificate, render, render_with_report};
+pub use render::{
+    CaTarget, Rendered, WebhookCertificate, called_services, certificates_to_issue, mounted_secrets, render,
+    render_with_report,
+};
 pub use validate::validate;

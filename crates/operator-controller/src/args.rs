@@ -4,6 +4,7 @@
 //! sentence.
 
 use std::path::PathBuf;
+use std::str::FromStr as _;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 use olm_runtime::FeatureGates;
@@ -11,6 +12,7 @@ use olm_runtime::args::{ArgsError, PullArgs, RunArgs, switch};
 use olm_runtime::features::{Gate, Stage};
 
 use crate::accounts::Mode;
+use crate::certificates::provider::{Issuers, Preference, name};
 use crate::extension::dependencies::DependencyCheck;
 
 /// Revisions instead of Helm releases; cannot be switched off.
@@ -90,6 +92,10 @@ pub struct ServeArgs {
     /// A signature policy file, or insecureAcceptAnything
     #[arg(long, value_name = "FILE", default_value = olm_oci::ACCEPT_ANYTHING)]
     pub signature_policy: String,
+
+    /// Who issues the serving certificates of webhooks: auto, cert-manager, service-ca or built-in
+    #[arg(long, value_name = "PROVIDER", default_value = "auto", value_parser = Preference::from_str)]
+    pub webhook_cert_provider: Preference,
 }
 
 /// Flags that cannot be run with.
@@ -104,6 +110,17 @@ pub enum UsageError {
          remove BoxcutterRuntime=false from --feature-gates"
     )]
     NoHelm,
+    /// The provider that is asked for is switched off.
+    #[error(
+        "--webhook-cert-provider={provider} contradicts the feature gate {gate}=false; remove one of the two",
+        gate = .gate
+    )]
+    ProviderGate {
+        /// The provider.
+        provider: &'static str,
+        /// Its gate.
+        gate: &'static str,
+    },
 }
 
 impl ServeArgs {
@@ -116,10 +133,19 @@ impl ServeArgs {
     /// The feature gates.
     ///
     /// # Errors
-    /// For an unknown gate, and when the one runtime is switched off.
+    /// For an unknown gate, when the one runtime is switched off, and when the certificate provider asked for is.
     pub fn gates(&self) -> Result<FeatureGates, UsageError> {
         let gates = self.run.feature_gates(GATES)?;
-        if gates.enabled(BOXCUTTER) { Ok(gates) } else { Err(UsageError::NoHelm) }
+        if !gates.enabled(BOXCUTTER) {
+            return Err(UsageError::NoHelm);
+        }
+        if let Preference::Only(provider) = self.webhook_cert_provider
+            && let Some(gate) = Issuers::gate(provider)
+            && !gates.enabled(gate)
+        {
+            return Err(UsageError::ProviderGate { provider: name(provider), gate });
+        }
+        Ok(gates)
     }
 }
 
@@ -162,6 +188,22 @@ mod tests {
     fn the_only_runtime_stays_on() {
         let error = parse(&["--feature-gates=BoxcutterRuntime=false"]).unwrap().serve.gates().unwrap_err();
         assert!(error.to_string().contains("ClusterObjectSet"), "{error}");
+    }
+
+    #[test]
+    fn a_provider_and_its_gate_must_agree() {
+        for (flags, refused) in [
+            (&["--webhook-cert-provider=built-in"][..], false),
+            (&["--webhook-cert-provider=cert-manager"], false),
+            (
+                &["--webhook-cert-provider=cert-manager", "--feature-gates=WebhookProviderCertManager=false"],
+                true,
+            ),
+            (&["--webhook-cert-provider=auto", "--feature-gates=WebhookProviderCertManager=false"], false),
+        ] {
+            assert_eq!(parse(flags).unwrap().serve.gates().is_err(), refused, "{flags:?}");
+        }
+        assert!(parse(&["--webhook-cert-provider=mine"]).is_err());
     }
 
     #[test]

@@ -12,16 +12,8 @@ use olm_core::Object;
 use olm_oci::Retry;
 use serde_json::Value;
 
+use crate::certificates::provider::{self, Issuers, Preference, Present};
 use crate::credentials::PullSecrets;
-
-/// Which issuers may be used: their feature gates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Issuers {
-    /// `WebhookProviderCertManager`.
-    pub cert_manager: bool,
-    /// `WebhookProviderOpenshiftServiceCA`.
-    pub service_ca: bool,
-}
 
 /// What a bundle renders to.
 #[derive(Debug, Clone)]
@@ -32,6 +24,8 @@ pub struct Content {
     pub properties: Option<String>,
     /// What looks wrong but stops nothing.
     pub warnings: Vec<String>,
+    /// Who issues webhook certificates: chosen now if the bundle has webhooks, else what was settled.
+    pub issuer: Option<CertProvider>,
 }
 
 /// Brings bundles here and renders them.
@@ -40,37 +34,51 @@ pub struct Bundles {
     fetcher: BundleFetcher,
     secrets: PullSecrets,
     gates: Gates,
+    preference: Preference,
     issuers: Issuers,
 }
 
 impl Bundles {
-    /// Renders with these gates, and issuers that are allowed and present.
+    /// Renders with these gates, and with the issuer that is preferred, allowed and present.
     #[must_use]
     pub fn new(
         client: Client,
         fetcher: BundleFetcher,
         secrets: PullSecrets,
         gates: Gates,
+        preference: Preference,
         issuers: Issuers,
     ) -> Self {
-        Self { client, fetcher, secrets, gates, issuers }
+        Self { client, fetcher, secrets, gates, preference, issuers }
     }
 
-    /// The gates as one word, part of what a revision is rendered from.
+    /// Gates and certificate issuer in words, part of what a revision is rendered from.
     #[must_use]
-    pub fn options_text(&self) -> String {
-        format!("{:?}", self.gates)
+    pub fn options_text(&self, issuer: Option<CertProvider>) -> String {
+        let issuer = issuer.map(|issuer| format!(" {}", provider::name(issuer))).unwrap_or_default();
+        format!("{:?}{issuer}", self.gates)
     }
 
-    /// Fetches and renders.
+    /// Who issues webhook certificates for an extension whose status says `kept`, as far as it is settled.
+    #[must_use]
+    pub fn settled(&self, kept: Option<CertProvider>) -> Option<CertProvider> {
+        provider::settled(self.preference, self.issuers, kept)
+    }
+
+    /// Fetches and renders. `settled` is what [`Bundles::settled`] says.
     ///
     /// # Errors
     /// With the text for the condition, still without the bundle's name.
-    pub async fn render(&self, wish: &Wish, bundle: &BundleFacts) -> Result<Content, Failure> {
+    pub async fn render(
+        &self,
+        wish: &Wish,
+        bundle: &BundleFacts,
+        settled: Option<CertProvider>,
+    ) -> Result<Content, Failure> {
         self.secrets.refresh().await.map_err(|text| Failure::new(Class::Transient, text))?;
         let registry = self.fetcher.fetch(&bundle.reference).await.map_err(|error| not_fetched(&error))?;
         let cert_provider =
-            if registry.csv.webhooks.is_empty() { None } else { self.cert_provider().await? };
+            if registry.csv.webhooks.is_empty() { None } else { Some(self.issuer(settled).await?) };
         let options = RenderOptions {
             install_namespace: wish.namespace.clone(),
             config: wish.config.clone().map(Value::Object),
@@ -84,26 +92,45 @@ impl Bundles {
         .await
         .map_err(|error| Failure::new(Class::Transient, format!("rendering did not end: {error}")))?;
         let (rendered, properties) = rendered.map_err(|error| not_rendered(&error))?;
-        Ok(Content { objects: rendered.objects, properties, warnings: rendered.warnings })
-    }
-
-    /// The issuer that is allowed and whose API the cluster has; cert-manager first.
-    async fn cert_provider(&self) -> Result<Option<CertProvider>, Failure> {
-        let groups = self.client.list_api_groups().await.map_err(|error| {
-            Failure::new(
-                Class::Transient,
-                format!("looking for a certificate issuer: listing API groups: {error}"),
-            )
-        })?;
-        let has = |name: &str| groups.groups.iter().any(|group| group.name == name);
-        Ok(if self.issuers.cert_manager && has("cert-manager.io") {
-            Some(CertProvider::CertManager)
-        } else if self.issuers.service_ca && has("operator.openshift.io") {
-            Some(CertProvider::ServiceCa)
-        } else {
-            None
+        Ok(Content {
+            objects: rendered.objects,
+            properties,
+            warnings: rendered.warnings,
+            issuer: cert_provider.or(settled),
         })
     }
+
+    /// The issuer for a bundle with webhooks.
+    async fn issuer(&self, settled: Option<CertProvider>) -> Result<CertProvider, Failure> {
+        let present = present(&self.client).await.map_err(|error| {
+            let problem = olm_runtime::apply::message(&error);
+            Failure::new(
+                Class::Transient,
+                format!("looking for a certificate issuer: listing API groups: {problem}"),
+            )
+        })?;
+        provider::choose(self.preference, self.issuers, settled, present)
+            .map_err(|text| Failure::new(Class::NeedsChange, text))
+    }
+}
+
+/// Which issuers the cluster has.
+async fn present(client: &Client) -> kube::Result<Present> {
+    let groups = client.list_api_groups().await?.groups;
+    let serves = |name: &str, version: &str| {
+        groups
+            .iter()
+            .any(|group| group.name == name && group.versions.iter().any(|one| one.version == version))
+    };
+    // the group has more in it than the service CA, so its presence says nothing
+    let service_ca = serves("operator.openshift.io", "v1")
+        && client
+            .list_api_group_resources("operator.openshift.io/v1")
+            .await?
+            .resources
+            .iter()
+            .any(|resource| resource.name == "servicecas");
+    Ok(Present { cert_manager: serves("cert-manager.io", "v1"), service_ca })
 }
 
 fn not_fetched(error: &BundleError) -> Failure {

@@ -2,12 +2,14 @@
 //!
 //! Two controllers in one process meet only in ClusterObjectSets: [`extension`] decides which revision is wanted and
 //! writes it, `objectset` rolls revisions out. [`catalogs`] reads what there is to choose from, [`bundles`] brings a
-//! chosen bundle here and renders it, [`accounts`] knows as whom objects are written.
+//! chosen bundle here and renders it, [`accounts`] knows as whom objects are written, [`certificates`] issues what
+//! webhooks serve with where nobody else does.
 
 pub mod accounts;
 pub mod args;
 pub mod bundles;
 pub mod catalogs;
+pub mod certificates;
 pub mod credentials;
 pub mod extension;
 mod kinds;

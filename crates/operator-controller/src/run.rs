@@ -19,9 +19,10 @@ use olm_runtime::{FeatureGates, Shutdown, client, listen, serve, shutdown};
 
 use crate::accounts::{Accounts, Rights};
 use crate::args::{CERT_MANAGER, DEPLOYMENT_CONFIG, RELEASE, SERVICE_CA, SINGLE_OWN, ServeArgs};
-use crate::bundles::{Bundles, Issuers};
+use crate::bundles::Bundles;
 use crate::catalogs::PackageCache;
 use crate::catalogs::cache::ClientFactory;
+use crate::certificates::provider::Issuers;
 use crate::credentials::PullSecrets;
 use crate::extension::preflight;
 use crate::extension::shell::{Settings, Shell};
@@ -133,6 +134,7 @@ async fn controllers(
     };
     let issuers =
         Issuers { cert_manager: gates.enabled(CERT_MANAGER), service_ca: gates.enabled(SERVICE_CA) };
+    let preference = args.webhook_cert_provider;
     let secrets =
         PullSecrets::new(client.clone(), pull_secret, olm_runtime::pull_secrets::own_account(), keyring);
     let release = if gates.enabled(RELEASE) { ReleaseField::Counts } else { ReleaseField::Ignored };
@@ -159,7 +161,7 @@ async fn controllers(
         let shell = Arc::new(Shell {
             accounts: Arc::clone(&accounts),
             writer: Writer::new(client.clone(), &system_namespace),
-            bundles: Bundles::new(client.clone(), fetcher, secrets, bundle_gates, issuers),
+            bundles: Bundles::new(client.clone(), fetcher, secrets, bundle_gates, preference, issuers),
             extensions: extensions.store,
             revisions: revisions.store,
             catalogs: catalogs.store,

@@ -7,13 +7,19 @@
 use std::collections::BTreeMap;
 
 use olm_core::Object;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Context;
 use crate::csv::WebhookType;
 use crate::names;
 use crate::options::CertProvider;
 
+/// Where cert-manager is to take the CA from that it puts into `caBundle`.
+pub(super) const INJECT_FROM_CERTIFICATE: &str = "cert-manager.io/inject-ca-from";
+/// Asks OpenShift's service CA to fill `caBundle`.
+pub(super) const INJECT_SERVICE_CA: &str = "service.beta.openshift.io/inject-cabundle";
+/// Asks OpenShift's service CA for the certificate of a Service.
+pub(super) const SERVING_SECRET: &str = "service.beta.openshift.io/serving-cert-secret-name";
 /// Longest common name that X.509 allows.
 const COMMON_NAME_LIMIT: usize = 64;
 
@@ -49,9 +55,9 @@ pub enum CaTarget {
 pub(super) fn certificates(context: &Context<'_>) -> Vec<WebhookCertificate> {
     let mut needed: BTreeMap<&str, WebhookCertificate> = BTreeMap::new();
     for webhook in &context.bundle.csv.webhooks {
-        let certificate = needed
-            .entry(&webhook.deployment)
-            .or_insert_with(|| certificate(context.namespace(), &webhook.deployment));
+        let certificate = needed.entry(&webhook.deployment).or_insert_with(|| {
+            certificate(context.namespace(), &names::service(&webhook.deployment), &webhook.deployment)
+        });
         match &webhook.kind {
             WebhookType::Validating => {
                 let name = webhook.name().to_owned();
@@ -75,15 +81,15 @@ pub(super) fn certificates(context: &Context<'_>) -> Vec<WebhookCertificate> {
     certificates
 }
 
-fn certificate(namespace: &str, deployment: &str) -> WebhookCertificate {
-    let service = names::service(deployment);
+/// The certificate of a Service in front of a deployment.
+pub(super) fn certificate(namespace: &str, service: &str, deployment: &str) -> WebhookCertificate {
     let host = format!("{service}.{namespace}");
     WebhookCertificate {
         deployment: deployment.to_owned(),
         namespace: namespace.to_owned(),
-        secret: names::certificate(&service),
+        secret: names::certificate(service),
+        service: service.to_owned(),
         dns_names: vec![host.clone(), format!("{host}.svc"), format!("{host}.svc.cluster.local")],
-        service,
         ca_targets: Vec::new(),
     }
 }
@@ -101,12 +107,18 @@ pub(super) fn inject_ca(context: &Context<'_>, deployment: &str, object: &mut Ob
         Some(CertProvider::CertManager) => {
             let certificate = names::certificate(&names::service(deployment));
             let from = format!("{}/{certificate}", context.namespace());
-            object.set_annotation("cert-manager.io/inject-ca-from", &from);
+            object.set_annotation(INJECT_FROM_CERTIFICATE, &from);
         }
         Some(CertProvider::ServiceCa) => {
-            object.set_annotation("service.beta.openshift.io/inject-cabundle", "true");
+            object.set_annotation(INJECT_SERVICE_CA, "true");
         }
-        Some(CertProvider::BuiltIn) | None => {}
+        // a mark that the bundle's author left would have another provider write the same field
+        Some(CertProvider::BuiltIn) => {
+            if let Some(Value::Object(annotations)) = object.metadata_mut().get_mut("annotations") {
+                annotations.retain(|key, _| key != INJECT_FROM_CERTIFICATE && key != INJECT_SERVICE_CA);
+            }
+        }
+        None => {}
     }
 }
 
@@ -114,7 +126,7 @@ pub(super) fn inject_ca(context: &Context<'_>, deployment: &str, object: &mut Ob
 pub(super) fn request(context: &Context<'_>, deployment: &str, service: &mut Object) {
     if context.options.cert_provider == Some(CertProvider::ServiceCa) {
         let secret = names::certificate(&names::service(deployment));
-        service.set_annotation("service.beta.openshift.io/serving-cert-secret-name", &secret);
+        service.set_annotation(SERVING_SECRET, &secret);
     }
 }
 

@@ -11,6 +11,7 @@ mod certificates;
 mod crds;
 mod deployments;
 mod distinct;
+mod issue;
 mod overrides;
 mod rbac;
 mod services;
@@ -26,6 +27,7 @@ use crate::registry::RegistryV1;
 use crate::validate::validate;
 
 pub use certificates::{CaTarget, WebhookCertificate};
+pub use issue::{called_services, certificates_to_issue, mounted_secrets};
 
 /// A rendered bundle.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,5 +1,6 @@
 //! How far one pass over a ClusterExtension got, as a value. The status is derived from it, and from nothing else.
 
+use olm_bundle::CertProvider;
 use olm_client::resolution::{BundleFacts, Failure, Learnt, RevisionStates};
 
 /// How far the pass got.
@@ -15,6 +16,8 @@ pub enum Progress {
     Applied {
         /// The wanted bundle.
         wanted: BundleFacts,
+        /// Who issues the extension's webhook certificates, once that is chosen.
+        issuer: Option<CertProvider>,
     },
     /// The user paused the extension; nothing was changed.
     Paused,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use kube::ResourceExt as _;
 use olm_api::ClusterObjectSet;
+use olm_bundle::CertProvider;
 use olm_client::resolution::{BundleFacts, Class, Failure, Wish, revision};
 use olm_rollout::{RevisionFacts as Counted, expired, next_number};
 
@@ -23,15 +24,17 @@ pub struct Delivered {
     pub written: Option<ClusterObjectSet>,
     /// What a user should hear of.
     pub notes: Vec<Note>,
+    /// Who issues the extension's webhook certificates, once that is chosen.
+    pub issuer: Option<CertProvider>,
 }
 
 impl Delivered {
-    fn nothing() -> Self {
-        Self { written: None, notes: Vec::new() }
+    fn nothing(issuer: Option<CertProvider>) -> Self {
+        Self { written: None, notes: Vec::new(), issuer }
     }
 }
 
-/// Makes the newest revision hold `bundle`.
+/// Makes the newest revision hold `bundle`. `kept` is the certificate issuer that the status holds.
 ///
 /// # Errors
 /// With the text for the `Progressing` condition.
@@ -40,6 +43,7 @@ pub async fn deliver(
     wish: &Wish,
     bundle: &BundleFacts,
     revisions: &[Arc<ClusterObjectSet>],
+    kept: Option<CertProvider>,
 ) -> Result<Delivered, Failure> {
     let about = |failure: Failure| Failure {
         message: format!(
@@ -48,19 +52,23 @@ pub async fn deliver(
         ),
         ..failure
     };
-    let inputs = fingerprint(wish, bundle, &shell.bundles.options_text(), crate::VERSION);
+    let inputs_with = |issuer| fingerprint(wish, bundle, &shell.bundles.options_text(issuer), crate::VERSION);
+    let settled = shell.bundles.settled(kept);
+    let inputs = inputs_with(settled);
     let newest = revisions.iter().max_by_key(|set| set.spec.revision);
     if let Some(newest) = newest
         && holds(shell, wish, newest, bundle, &inputs).await?
     {
-        return settle(shell, wish, bundle, newest, &inputs).await;
+        return settle(shell, wish, bundle, newest, &inputs, settled).await;
     }
 
     if newest.is_none() {
         refuse_helm(shell, wish).await?;
     }
 
-    let content = shell.bundles.render(wish, bundle).await.map_err(about)?;
+    let content = shell.bundles.render(wish, bundle, settled).await.map_err(about)?;
+    let issuer = content.issuer;
+    let inputs = inputs_with(issuer);
     let mut notes: Vec<Note> =
         content.warnings.into_iter().map(|text| Note::warning("BundleWarning", text)).collect();
     let findings =
@@ -81,7 +89,7 @@ pub async fn deliver(
                 Some(shell.writer.update(&compared.set).await.map_err(written)?)
             };
             shell.remember(wish, newest, bundle, inputs);
-            return Ok(Delivered { written: stored, notes });
+            return Ok(Delivered { written: stored, notes, issuer });
         }
     }
     let counted: Vec<Counted> = revisions.iter().map(|set| count(set)).collect();
@@ -95,7 +103,7 @@ pub async fn deliver(
     );
     shell.remember(wish, &stored, bundle, inputs);
     notes.push(chosen(bundle, newest, &stored));
-    Ok(Delivered { written: Some(stored), notes })
+    Ok(Delivered { written: Some(stored), notes, issuer })
 }
 
 /// Why there is a new revision.
@@ -185,8 +193,9 @@ async fn settle(
     bundle: &BundleFacts,
     newest: &ClusterObjectSet,
     inputs: &str,
+    issuer: Option<CertProvider>,
 ) -> Result<Delivered, Failure> {
-    let mut delivered = Delivered::nothing();
+    let mut delivered = Delivered::nothing(issuer);
     if shell.verified(newest).is_none_or(|verified| verified.bundle.reference != bundle.reference) {
         delivered.notes.extend(other_image(bundle, newest));
     }

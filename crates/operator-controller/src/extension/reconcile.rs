@@ -11,6 +11,7 @@ use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
 use kube::{Api, Resource as _, ResourceExt as _};
 use olm_api::{ClusterExtension, ClusterObjectSet, condition, finalizers};
+use olm_bundle::CertProvider;
 use olm_client::resolution::{
     BundleFacts, Class, Failure, Learnt, Wanted, Wish, revision, select, validate, wanted,
 };
@@ -23,6 +24,7 @@ use super::attempt::{Attempt, Note, Progress, Story};
 use super::deliver::{Delivered, deliver};
 use super::shell::Shell;
 use super::{dependencies, status, tell, uninstall};
+use crate::certificates::provider;
 
 /// How long to wait for a change that only a user can make, before looking again.
 const SLOW: Duration = Duration::from_secs(600);
@@ -69,7 +71,7 @@ pub async fn reconcile(
 
     let mut story = Story { notes: Vec::new(), previous: previous(&revisions) };
     let attempt = match validate(extension) {
-        Ok(wish) => attempt(&wish, &revisions, &shell, &mut story.notes).await,
+        Ok(wish) => attempt(&wish, kept_issuer(extension), &revisions, &shell, &mut story.notes).await,
         Err(failure) => Attempt {
             revisions: revision::states(revisions.iter().map(AsRef::as_ref)),
             deprecations: Learnt::Nothing,
@@ -83,6 +85,7 @@ pub async fn reconcile(
 /// Resolve and deliver: how far did we get?
 async fn attempt(
     wish: &Wish,
+    kept: Option<CertProvider>,
     revisions: &[Arc<ClusterObjectSet>],
     shell: &Shell,
     notes: &mut Vec<Note>,
@@ -102,17 +105,17 @@ async fn attempt(
                 "CatalogsUnavailable",
                 format!("no selected catalog can be read; bundle {} is kept", bundle.name),
             ));
-            (states, Progress::Applied { wanted: bundle })
+            (states, Progress::Applied { wanted: bundle, issuer: kept })
         }
         Ok(Wanted::Chosen(bundle)) => {
-            match checked(shell, wish, &resolved.chosen, &bundle, revisions).await {
+            match checked(shell, wish, &resolved.chosen, &bundle, revisions, kept).await {
                 Ok(delivered) => {
                     notes.extend(delivered.notes);
                     let states = match &delivered.written {
                         Some(written) => revision::states(with(revisions, written)),
                         None => states,
                     };
-                    (states, Progress::Applied { wanted: bundle })
+                    (states, Progress::Applied { wanted: bundle, issuer: delivered.issuer })
                 }
                 Err(failure) => (states, Progress::Failed(failure)),
             }
@@ -128,15 +131,22 @@ async fn checked(
     chosen: &Option<Resolution>,
     bundle: &BundleFacts,
     revisions: &[Arc<ClusterObjectSet>],
+    kept: Option<CertProvider>,
 ) -> Result<Delivered, Failure> {
     let states = revision::states(revisions.iter().map(AsRef::as_ref));
     let notes = match chosen {
         Some(chosen) => dependencies::check(shell, wish, chosen, bundle, &states).await?,
         None => Vec::new(),
     };
-    let mut delivered = deliver(shell, wish, bundle, revisions).await?;
+    let mut delivered = deliver(shell, wish, bundle, revisions, kept).await?;
     delivered.notes.splice(0..0, notes);
     Ok(delivered)
+}
+
+/// The certificate issuer that the status holds.
+fn kept_issuer(extension: &ClusterExtension) -> Option<CertProvider> {
+    let certificates = extension.status.as_ref()?.webhook_certificates.as_ref()?;
+    Some(provider::from_status(certificates.provider))
 }
 
 /// The bundle of the newest revision that has succeeded and that is not the installed one, archived ones included.

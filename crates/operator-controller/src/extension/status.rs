@@ -4,12 +4,13 @@
 //! deprecation values: decision 7. It knows no client and no clock.
 
 use k8s_openapi::jiff::Timestamp;
-use olm_api::cluster_extension::{BundleMetadata, InstallStatus, RevisionStatus};
+use olm_api::cluster_extension::{BundleMetadata, InstallStatus, RevisionStatus, WebhookCertificates};
 use olm_api::{ClusterExtensionStatus, Condition, ConditionStatus, condition, reason};
 use olm_client::resolution::{BundleFacts, Class, Failure, RevisionFacts, RevisionStates};
 
 use super::attempt::{Attempt, Progress};
 use super::deprecation;
+use crate::certificates::provider;
 
 const NO_BUNDLE: &str = "No bundle installed";
 
@@ -60,6 +61,12 @@ pub fn derive(
             before.map(|status| status.active_revisions.clone()).unwrap_or_default()
         } else {
             active_revisions(states, &make)
+        },
+        webhook_certificates: match &attempt.progress {
+            Progress::Applied { issuer: Some(issuer), .. } => {
+                Some(WebhookCertificates { provider: provider::to_status(*issuer) })
+            }
+            _ => before.and_then(|status| status.webhook_certificates.clone()),
         },
     }
 }
@@ -184,7 +191,7 @@ fn ready(
             };
             no(reason, fit(&failure.message))
         }
-        Progress::Applied { wanted } => {
+        Progress::Applied { wanted, .. } => {
             let state = progressing.map(|found| (found.status, found.reason.as_str()));
             match (state, &states.installed) {
                 (Some((ConditionStatus::False, _)), _) => no(reason::BLOCKED, said()),

@@ -1,0 +1,3 @@
+//! Serving certificates of webhooks: who issues them, and the built-in issuer.
+
+pub mod provider;
