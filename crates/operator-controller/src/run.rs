@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use kube::Client;
+use kube::{Client, ResourceExt as _};
 use olm_bundle::Gates;
 use olm_client::{BundleFetcher, PackageStore, catalogd, package_store};
 use olm_oci::{CertificateDirs, Config, Credentials, Puller, SharedKeyring, Store};
@@ -23,6 +23,7 @@ use crate::bundles::Bundles;
 use crate::catalogs::PackageCache;
 use crate::catalogs::cache::ClientFactory;
 use crate::certificates::provider::Issuers;
+use crate::certificates::{self, Expiries, Wake};
 use crate::credentials::PullSecrets;
 use crate::extension::preflight;
 use crate::extension::shell::{Settings, Shell};
@@ -149,6 +150,9 @@ async fn controllers(
     };
 
     let mode = args.service_account_mode;
+    let expiries = Expiries::default();
+    expiries.register(metrics);
+    let certificate_meter = metrics.controller(certificates::NAME, u32::from(certificates::WORKERS));
     let extension_meter = metrics.controller(extension::NAME, u32::from(extension::WORKERS));
     let revision_meter = metrics.controller(objectset::NAME, u32::from(objectset::WORKERS));
 
@@ -158,6 +162,18 @@ async fn controllers(
         let catalogs = watch::all(&client);
         let (rights, lookups) = Rights::new(client.clone());
         let accounts = Arc::new(Accounts::new(client.clone(), mode, extensions.store.clone(), rights));
+        let wake = Wake::default();
+        let issuing = certificates::Context {
+            client: client.clone(),
+            system_namespace: system_namespace.clone(),
+            timing: certificates::plan::Timing::default(),
+            extensions: extensions.store.clone(),
+            revisions: revisions.store.clone(),
+            wake: wake.clone(),
+            meter: certificate_meter,
+            events: Events::new(client.clone(), certificates::NAME, Some(leader::identity())),
+            expiries,
+        };
         let shell = Arc::new(Shell {
             accounts: Arc::clone(&accounts),
             writer: Writer::new(client.clone(), &system_namespace),
@@ -175,8 +191,12 @@ async fn controllers(
             client: client.clone(),
         });
         let feeds = extension::Feeds {
-            extensions: extensions.changes,
-            revisions: revisions.changes,
+            extensions: certificates::tell(extensions.changes, wake.clone(), |extension| {
+                Some(extension.name_any())
+            }),
+            revisions: certificates::tell(revisions.changes, wake, |set| {
+                set.labels().get(olm_api::labels::OWNER_NAME).cloned()
+            }),
             catalogs: catalogs.changes,
             rights: lookups,
             apis: watch::api_groups(&client),
@@ -187,7 +207,8 @@ async fn controllers(
         context.events = Some(Events::new(client, objectset::NAME, Some(leader::identity())));
         tokio::join!(
             extension::run(shell, feeds, stop.clone().cancelled_owned()),
-            objectset::run(context, stop.cancelled_owned()),
+            objectset::run(context, stop.clone().cancelled_owned()),
+            certificates::run(issuing, stop.cancelled_owned()),
         );
     })
 }

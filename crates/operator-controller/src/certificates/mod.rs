@@ -1,3 +1,221 @@
-//! Serving certificates of webhooks: who issues them, and the built-in issuer.
+//! Serving certificates of webhooks: who issues them ([`provider`]), and the built-in issuer, a controller of its own.
+//!
+//! For every extension whose status says `built-in` it keeps one Secret for each Service behind which webhooks are served,
+//! and the `caBundle`s that trust it. It reads what is needed from the revisions in force ([`needs`]), decides in a pure
+//! state machine ([`plan`]) and writes under a field manager of its own: revisions hold neither certificates nor
+//! `caBundle`s, so they stay as they are when certificates rotate. It goes on for paused extensions, whose certificates
+//! end like all others. Everything is written as the controller itself, never as the extension's ServiceAccount: the
+//! Secret is the controller's, and `caBundle`s follow from it. Rule: decision 13.
+//!
+//! What wakes a pass over an extension:
+//! - the extension (its status says who issues) and its revisions, told by [`Wake`];
+//! - Secrets of ours and callers of webhooks ([`cluster`]), changed or deleted by anybody;
+//! - its own next date: a renewal, a switch, the end of an overlap. Nothing is done periodically.
 
+pub mod caller;
+mod cluster;
+mod expiries;
+mod issuer;
+pub mod material;
+pub mod needs;
+pub mod plan;
 pub mod provider;
+pub mod secret;
+#[cfg(test)]
+mod testing;
+
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::stream::BoxStream;
+use futures::{FutureExt as _, StreamExt as _};
+use k8s_openapi::jiff::Timestamp;
+use kube::core::DeserializeGuard;
+use kube::runtime::applier;
+use kube::runtime::controller::{self, Action};
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::{Client, Resource as _, ResourceExt as _};
+use olm_api::{ClusterExtension, ClusterObjectSet, labels};
+use olm_client::resolution::revision;
+use olm_runtime::backoff::Backoff;
+use olm_runtime::events::{Events, Happening};
+use olm_runtime::metrics::{ControllerMeter, Outcome};
+
+pub use cluster::Wake;
+pub use expiries::Expiries;
+pub use issuer::leave_behind;
+
+use issuer::{Issuer, Trouble};
+
+/// The controller's name in metrics, logs and events.
+pub const NAME: &str = "webhook-certificates";
+/// Passes over different extensions that run at the same time.
+pub(crate) const WORKERS: u16 = 4;
+/// Events of one extension within this time are one pass.
+const DEBOUNCE: Duration = Duration::from_millis(20);
+/// No date is slept towards for longer: clocks are set.
+const LONGEST: Duration = Duration::from_secs(12 * 3600);
+/// When to look again at what only a change in the cluster mends.
+const SLOW: Duration = Duration::from_secs(600);
+
+/// What the controller is run with.
+pub struct Context {
+    /// The controller's own client.
+    pub client: Client,
+    /// Where content Secrets lie when a reference names no namespace.
+    pub system_namespace: String,
+    /// How long things take.
+    pub timing: plan::Timing,
+    /// All extensions.
+    pub extensions: Store<DeserializeGuard<ClusterExtension>>,
+    /// All revisions.
+    pub revisions: Store<DeserializeGuard<ClusterObjectSet>>,
+    /// Told of changes of both.
+    pub wake: Wake,
+    /// Counts passes and how they end.
+    pub meter: ControllerMeter,
+    /// Where issues and rotations are told as events.
+    pub events: Events,
+    /// Where the ends of certificates are shown.
+    pub expiries: Expiries,
+}
+
+type Stored = DeserializeGuard<ClusterExtension>;
+
+struct Shell {
+    issuer: Issuer,
+    extensions: Store<Stored>,
+    revisions: Store<DeserializeGuard<ClusterObjectSet>>,
+    meter: ControllerMeter,
+    backoff: Backoff<String>,
+}
+
+/// Tells the controller of the changes that pass by: `extension` names whom they concern.
+pub fn tell<K: Send + 'static>(
+    changes: BoxStream<'static, K>,
+    wake: Wake,
+    extension: impl Fn(&K) -> Option<String> + Send + 'static,
+) -> BoxStream<'static, K> {
+    changes
+        .inspect(move |change| {
+            if let Some(name) = extension(change) {
+                wake.extension(&name);
+            }
+        })
+        .boxed()
+}
+
+/// Runs the controller until `stop` resolves; running passes are finished first.
+pub async fn run(context: Context, stop: impl Future<Output = ()> + Send + Sync + 'static) {
+    let Context { client, system_namespace, timing, extensions, revisions, wake, meter, events, expiries } =
+        context;
+    let mut tasks = tokio::task::JoinSet::new();
+    let cluster = cluster::Cluster::start(&client, &wake, &mut tasks);
+    let issuer = Issuer {
+        client,
+        system_namespace,
+        timing,
+        events,
+        expiries,
+        cluster,
+        contents: Mutex::default(),
+        disputes: issuer::Disputes::default(),
+    };
+    let store = extensions.clone();
+    let shell = Arc::new(Shell { issuer, extensions, revisions, meter, backoff: Backoff::new() });
+    let queue = wake
+        .names()
+        .filter(|name| std::future::ready(!name.is_empty()))
+        .map(|name| Ok::<_, Infallible>(ObjectRef::<Stored>::new(&name)))
+        .take_until(stop);
+    let config = controller::Config::default().concurrency(WORKERS).debounce(DEBOUNCE);
+    let passes = applier(
+        |extension: Arc<Stored>, shell: Arc<Shell>| {
+            async move { Ok::<_, Infallible>(spawn(extension, shell).await) }.boxed()
+        },
+        |_, error: &Infallible, _| match *error {},
+        shell,
+        store,
+        queue,
+        config,
+    );
+    passes.for_each(|_| std::future::ready(())).await;
+    tasks.shutdown().await;
+}
+
+/// A pass on its own task: one that panics takes nothing with it.
+async fn spawn(extension: Arc<Stored>, shell: Arc<Shell>) -> Action {
+    let span = tracing::info_span!("certificates", extension = extension.name_any());
+    let pass =
+        tokio::spawn(tracing::Instrument::instrument(async move { shell.metered(&extension).await }, span));
+    pass.await.unwrap_or_else(|error| {
+        tracing::error!(%error, "pass ended unexpectedly");
+        Action::requeue(SLOW)
+    })
+}
+
+impl Shell {
+    async fn metered(&self, stored: &Stored) -> Action {
+        let running = self.meter.start();
+        let (action, outcome) = self.pass(stored).await;
+        running.finish(outcome);
+        action
+    }
+
+    async fn pass(&self, stored: &Stored) -> (Action, Outcome) {
+        let Ok(extension) = &stored.0 else { return (Action::await_change(), Outcome::TerminalError) };
+        if self.extensions.wait_until_ready().await.is_err()
+            || self.revisions.wait_until_ready().await.is_err()
+        {
+            return (Action::await_change(), Outcome::Success); // the process ends
+        }
+        let uid = extension.uid().unwrap_or_default();
+        let revisions = self.in_force(&extension.name_any(), &uid);
+        match self.issuer.pass(extension, &revisions).await {
+            Ok(look_again) => {
+                self.backoff.forget(&uid);
+                let action = look_again.map_or_else(Action::await_change, |at| Action::requeue(until(at)));
+                (action, Outcome::Success)
+            }
+            Err(Trouble::Refused(sentence)) => {
+                let happening = Happening {
+                    warning: true,
+                    reason: "CertificateRefused",
+                    action: "IssueCertificate",
+                    note: &sentence,
+                };
+                self.issuer.events.publish(&extension.object_ref(&()), happening).await;
+                (Action::requeue(SLOW), Outcome::TerminalError)
+            }
+            Err(Trouble::Failed(problem)) => {
+                tracing::warn!(problem, "pass failed");
+                (Action::requeue(self.backoff.failed(uid)), Outcome::Error)
+            }
+        }
+    }
+
+    /// The extension's revisions in force, oldest first.
+    fn in_force(&self, name: &str, uid: &str) -> Vec<Arc<ClusterObjectSet>> {
+        let all = self.revisions.state();
+        let there: HashSet<&str> = all.iter().filter_map(|stored| stored.meta().uid.as_deref()).collect();
+        self.issuer.forget_others(|uid| there.contains(uid));
+        let mut found: Vec<Arc<ClusterObjectSet>> = all
+            .iter()
+            .filter_map(|stored| stored.0.as_ref().ok())
+            .filter(|set| set.labels().get(labels::OWNER_NAME).is_some_and(|owner| owner == name))
+            .filter(|set| revision::is_owned_by(set, uid) && revision::is_active(set))
+            .map(|set| Arc::new(set.clone()))
+            .collect();
+        found.sort_by_key(|set| set.spec.revision);
+        found
+    }
+}
+
+fn until(at: Timestamp) -> Duration {
+    let seconds = at.duration_since(Timestamp::now()).as_millis();
+    Duration::from_millis(u64::try_from(seconds).unwrap_or_default())
+        .clamp(Duration::from_millis(100), LONGEST)
+}

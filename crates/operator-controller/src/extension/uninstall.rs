@@ -9,13 +9,14 @@ use std::time::Duration;
 use kube::api::{DeleteParams, Preconditions};
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
-use olm_api::{ClusterExtension, ClusterObjectSet, condition, finalizers};
+use olm_api::{ClusterExtension, ClusterObjectSet, annotations, condition, finalizers};
 use olm_client::resolution::{Learnt, revision};
 
 use super::attempt::{Attempt, Progress, Story};
 use super::reconcile::{ReconcileError, patch_finalizers, report};
 use super::shell::Shell;
 use super::writer::{is_conflict, is_not_found};
+use crate::certificates;
 
 /// The garbage collector's finalizer for orphaning deletion.
 const ORPHAN: &str = "orphan";
@@ -50,9 +51,21 @@ pub async fn uninstall(
     if let Some(uid) = extension.uid() {
         shell.forget(&extension.name_any(), &uid);
     }
+    if keeps_objects(extension) {
+        // its pods go on to serve with them
+        let uid = extension.uid().unwrap_or_default();
+        certificates::leave_behind(&shell.client, &extension.name_any(), &uid)
+            .await
+            .map_err(ReconcileError::Uninstall)?;
+    }
     let rest: Vec<String> = present.iter().filter(|found| !ours.contains(&found.as_str())).cloned().collect();
     patch_finalizers(extension, &rest, shell).await?;
     Ok(Action::await_change())
+}
+
+fn keeps_objects(extension: &ClusterExtension) -> bool {
+    extension.annotations().get(annotations::DELETION_POLICY).map(String::as_str)
+        == Some(annotations::DELETION_POLICY_KEEP)
 }
 
 async fn delete_revisions(revisions: &[Arc<ClusterObjectSet>], shell: &Shell) -> Result<(), ReconcileError> {

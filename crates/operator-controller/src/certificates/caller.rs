@@ -1,0 +1,277 @@
+//! What calls webhooks: admission configurations and conversions, reduced to where they call and whom they trust. Pure.
+//!
+//! Only `caBundle` is written, under a field manager of its own; the revision's engine wishes nothing there, so neither
+//! sees the other's work as drift (decision 13).
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt as _;
+use kube::api::DynamicObject;
+use kube::core::{ApiResource, GroupVersionKind};
+use olm_api::{field_managers, labels};
+use olm_bundle::CaTarget;
+use serde_json::{Value, json};
+
+/// Namespace and name of a Service.
+pub type Service = (String, String);
+
+/// The kinds that call webhooks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `spec.conversion` of a CustomResourceDefinition.
+    Crd,
+    /// MutatingWebhookConfiguration.
+    Mutating,
+    /// ValidatingWebhookConfiguration.
+    Validating,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Crd, Self::Mutating, Self::Validating];
+
+    /// The kind of a target.
+    #[must_use]
+    pub fn of(target: &CaTarget) -> Self {
+        match target {
+            CaTarget::CustomResourceDefinition(_) => Self::Crd,
+            CaTarget::MutatingWebhookConfiguration(_) => Self::Mutating,
+            CaTarget::ValidatingWebhookConfiguration(_) => Self::Validating,
+        }
+    }
+
+    /// The target of this kind and name.
+    #[must_use]
+    pub fn target(self, name: String) -> CaTarget {
+        match self {
+            Self::Crd => CaTarget::CustomResourceDefinition(name),
+            Self::Mutating => CaTarget::MutatingWebhookConfiguration(name),
+            Self::Validating => CaTarget::ValidatingWebhookConfiguration(name),
+        }
+    }
+
+    /// Where the apiserver has it.
+    #[must_use]
+    pub fn resource(self) -> ApiResource {
+        let (group, kind, plural) = match self {
+            Self::Crd => ("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions"),
+            Self::Mutating => (
+                "admissionregistration.k8s.io",
+                "MutatingWebhookConfiguration",
+                "mutatingwebhookconfigurations",
+            ),
+            Self::Validating => (
+                "admissionregistration.k8s.io",
+                "ValidatingWebhookConfiguration",
+                "validatingwebhookconfigurations",
+            ),
+        };
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural)
+    }
+}
+
+/// The name of a target.
+#[must_use]
+pub fn name(target: &CaTarget) -> &str {
+    match target {
+        CaTarget::CustomResourceDefinition(name)
+        | CaTarget::MutatingWebhookConfiguration(name)
+        | CaTarget::ValidatingWebhookConfiguration(name) => name,
+    }
+}
+
+/// Kind and name of a target, for people.
+#[must_use]
+pub fn title(target: &CaTarget) -> String {
+    format!("{} {}", Kind::of(target).resource().kind, name(target))
+}
+
+/// One call that an object makes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Call {
+    /// Name of the entry; none in a conversion.
+    entry: Option<String>,
+    service: Service,
+    trusted: String,
+}
+
+/// A live object that calls Services.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// Which one.
+    pub target: CaTarget,
+    /// The extension whose object it is.
+    pub extension: String,
+    uid: String,
+    calls: Vec<Call>,
+    ours: bool,
+}
+
+impl Caller {
+    /// Reads a live object of that kind.
+    #[must_use]
+    pub fn of(kind: Kind, object: &DynamicObject) -> Self {
+        let mut calls = Vec::new();
+        match kind {
+            Kind::Crd => calls.extend(
+                object
+                    .data
+                    .pointer("/spec/conversion/webhook/clientConfig")
+                    .and_then(|client| call(None, client)),
+            ),
+            Kind::Mutating | Kind::Validating => {
+                let entries = object.data.get("webhooks").and_then(Value::as_array).into_iter().flatten();
+                calls.extend(entries.filter_map(|entry| {
+                    let name = entry.get("name")?.as_str()?.to_owned();
+                    call(Some(name), entry.get("clientConfig")?)
+                }));
+            }
+        }
+        let ours = object
+            .managed_fields()
+            .iter()
+            .any(|entry| entry.manager.as_deref() == Some(field_managers::WEBHOOK_CERTIFICATES));
+        Self {
+            target: kind.target(object.name_any()),
+            extension: object.labels().get(labels::OWNER_NAME).cloned().unwrap_or_default(),
+            uid: object.uid().unwrap_or_default(),
+            calls,
+            ours,
+        }
+    }
+
+    /// Whom it trusts (PEM) when it calls this Service; nothing where it does not call it.
+    pub fn trusted<'a>(&'a self, service: &'a Service) -> impl Iterator<Item = &'a str> {
+        self.calls.iter().filter(move |call| call.service == *service).map(|call| call.trusted.as_str())
+    }
+
+    /// What to apply so that it trusts what it should; `None` when it does. `wanted` has the trust (PEM) by Service; calls of
+    /// other Services are left alone.
+    #[must_use]
+    pub fn teach(&self, wanted: &BTreeMap<Service, String>) -> Option<Value> {
+        let managed: Vec<(&Call, &str)> =
+            self.calls.iter().filter_map(|call| Some((call, wanted.get(&call.service)?.as_str()))).collect();
+        if managed.iter().all(|(call, wanted)| call.trusted == *wanted) {
+            return None;
+        }
+        let encoded = |text: &str| {
+            use base64::Engine as _;
+            json!({"caBundle": base64::engine::general_purpose::STANDARD.encode(text)})
+        };
+        let mut body = self.identity();
+        for (call, wanted) in managed {
+            match &call.entry {
+                None => body["spec"] = json!({"conversion": {"webhook": {"clientConfig": encoded(wanted)}}}),
+                Some(entry) => {
+                    let entry = json!({"name": entry, "clientConfig": encoded(wanted)});
+                    match body.get_mut("webhooks").and_then(Value::as_array_mut) {
+                        Some(entries) => entries.push(entry),
+                        None => body["webhooks"] = json!([entry]),
+                    }
+                }
+            }
+        }
+        Some(body)
+    }
+
+    /// What to apply so that nothing in it is ours any more; `None` when nothing is.
+    #[must_use]
+    pub fn release(&self) -> Option<Value> {
+        self.ours.then(|| self.identity())
+    }
+
+    /// With the UID an apply changes this very object and never makes a new one.
+    fn identity(&self) -> Value {
+        let resource = Kind::of(&self.target).resource();
+        json!({
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": {"name": name(&self.target), "uid": self.uid},
+        })
+    }
+}
+
+fn call(entry: Option<String>, client: &Value) -> Option<Call> {
+    use base64::Engine as _;
+    let text = |pointer: &str| client.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    let bytes = base64::engine::general_purpose::STANDARD.decode(text("/caBundle").unwrap_or_default());
+    Some(Call {
+        entry,
+        service: (text("/service/namespace")?, text("/service/name")?),
+        trusted: String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn live(value: Value) -> DynamicObject {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn metadata(manager: &str) -> Value {
+        json!({"name": "x", "uid": "u", "labels": {labels::OWNER_NAME: "demo"},
+            "managedFields": [{"manager": manager, "operation": "Apply"}]})
+    }
+
+    fn service(name: &str) -> Service {
+        ("ns".to_owned(), name.to_owned())
+    }
+
+    #[test]
+    fn entries_of_our_services_are_taught() {
+        let caller = Caller::of(
+            Kind::Validating,
+            &live(json!({
+                "metadata": metadata("olm.operatorframework.io"),
+                "webhooks": [
+                    {"name": "a", "clientConfig": {"service": {"namespace": "ns", "name": "s"}}},
+                    {"name": "b", "clientConfig": {"service": {"namespace": "ns", "name": "s"}, "caBundle": "cGVt"}},
+                    {"name": "c", "clientConfig": {"service": {"namespace": "ns", "name": "foreign"}}},
+                    {"name": "d", "clientConfig": {"url": "https://example.com"}},
+                ],
+            })),
+        );
+        assert_eq!((caller.extension.as_str(), caller.release()), ("demo", None));
+        assert_eq!(caller.trusted(&service("s")).collect::<Vec<_>>(), ["", "pem"]);
+        let wanted = BTreeMap::from([(service("s"), "pem".to_owned())]);
+        let body = caller.teach(&wanted).unwrap();
+        assert_eq!(
+            body,
+            json!({
+                "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+                "metadata": {"name": "x", "uid": "u"},
+                "webhooks": [
+                    {"name": "a", "clientConfig": {"caBundle": "cGVt"}},
+                    {"name": "b", "clientConfig": {"caBundle": "cGVt"}},
+                ],
+            })
+        );
+        assert_eq!(caller.teach(&BTreeMap::from([(service("other"), "pem".to_owned())])), None);
+    }
+
+    #[test]
+    fn conversions_are_taught_and_released() {
+        let crd = |bundle: &str| {
+            live(json!({
+                "metadata": metadata(field_managers::WEBHOOK_CERTIFICATES),
+                "spec": {"group": "g", "conversion": {"strategy": "Webhook", "webhook": {"clientConfig": {
+                    "caBundle": bundle, "service": {"namespace": "ns", "name": "s"}}}}},
+            }))
+        };
+        let wanted = BTreeMap::from([(service("s"), "pem".to_owned())]);
+        assert_eq!(Caller::of(Kind::Crd, &crd("cGVt")).teach(&wanted), None, "it is right already");
+        let caller = Caller::of(Kind::Crd, &crd("!"));
+        let body = caller.teach(&wanted).unwrap();
+        assert_eq!(body["spec"], json!({"conversion": {"webhook": {"clientConfig": {"caBundle": "cGVt"}}}}));
+        let released = caller.release().unwrap();
+        assert_eq!(released["metadata"], json!({"name": "x", "uid": "u"}));
+        assert!(released.get("spec").is_none());
+        assert!(
+            Caller::of(Kind::Crd, &live(json!({"metadata": {"name": "x"}, "spec": {}})))
+                .teach(&wanted)
+                .is_none()
+        );
+    }
+}
