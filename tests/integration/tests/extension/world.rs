@@ -30,7 +30,11 @@ pub(crate) struct World {
 impl World {
     /// A namespace and a name to use.
     pub(crate) async fn new(prefix: &str) -> Result<Self> {
-        let stack = Stack::shared().await?;
+        Self::on(Stack::shared().await?, prefix).await
+    }
+
+    /// The same on another stack than the shared one.
+    pub(crate) async fn on(stack: &'static Stack, prefix: &str) -> Result<Self> {
         let client = stack.cluster.client().await?;
         let name = unique(prefix);
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
