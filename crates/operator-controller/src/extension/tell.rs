@@ -195,7 +195,7 @@ mod tests {
     }
 
     fn applied(version: &str) -> Progress {
-        Progress::Applied { wanted: bundle(version) }
+        Progress::Applied { wanted: bundle(version), issuer: None }
     }
 
     /// Runs attempts one after the other; what each says, as `Reason` or `!Reason` for a warning.
