@@ -6,6 +6,7 @@ use std::path::Path;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use olm_bundle::{CertProvider, RegistryV1, RenderOptions, render};
+use olm_yaml::{Documents, Limits};
 use serde_json::json;
 
 type Files = Vec<(String, Vec<u8>)>;
@@ -82,6 +83,26 @@ fn bench(criterion: &mut Criterion) {
     for (name, files) in subjects {
         let parse = || RegistryV1::from_files(files.iter().map(|(path, content)| (path.as_str(), content)));
         let Ok(bundle) = parse() else { continue };
+        // what cannot be saved: the same bytes, decoded once by the same YAML reader and by a JSON reader
+        let documents: Vec<Vec<u8>> = files
+            .iter()
+            .flat_map(|(_, content)| Documents::from_bytes(content, Limits::default()))
+            .filter_map(Result::ok)
+            .collect();
+        criterion.bench_function(&format!("read as YAML {name}"), |bencher| {
+            bencher.iter(|| {
+                for (_, content) in &files {
+                    black_box(Documents::from_bytes(content, Limits::default()).count());
+                }
+            });
+        });
+        criterion.bench_function(&format!("read as JSON {name}"), |bencher| {
+            bencher.iter(|| {
+                for document in &documents {
+                    black_box(serde_json::from_slice::<serde_json::Value>(document).is_ok());
+                }
+            });
+        });
         criterion.bench_function(&format!("parse {name}"), |bencher| bencher.iter(|| black_box(parse())));
         criterion.bench_function(&format!("render {name}"), |bencher| {
             bencher.iter(|| black_box(render(&bundle, &options)));
