@@ -98,6 +98,10 @@ async fn probes_and_metrics_tell_what_users_know() -> Result<()> {
     let http = Ca::shared()?.http_client()?;
     let content = format!("{}/catalogs/measured/api/v1/all", catalogd.content_url());
     assert_eq!(http.get(&content).send().await?.status(), 200);
+    let handled = "catalogd-http-server: handled request host=127.0.0.1 username=\"-\" method=GET uri=";
+    let log = catalogd.log_text();
+    let line = log.lines().find(|line| line.contains(handled)).context("no access log")?;
+    assert!(line.contains(&content) && line.contains("protocol=HTTP/2.0 status=200 size="), "{line}");
     for (path, code) in [
         ("/healthz", 200),
         ("/healthz/healthz", 200),

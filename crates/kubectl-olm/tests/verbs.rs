@@ -80,6 +80,12 @@ fn catalog_validate() {
     let (code, out, _) = olm(&["catalog", "validate", path, "-o", "json"], "");
     let rows: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!((code, rows[0]["severity"].as_str()), (1, Some("error")));
+    let (code, out, _) = olm(&["catalog", "validate", path, "-o", "table"], "");
+    let lines: Vec<&str> = out.lines().collect();
+    assert!(code == 1 && lines[0].starts_with("SEVERITY   RULE") && lines[1].starts_with("error"), "{out}");
+    assert!(lines.last().unwrap().ends_with("warnings") && lines.len() == rows.as_array().unwrap().len() + 2);
+    let (code, out, _) = olm(&["catalog", "validate", path, "-o", "yaml"], "");
+    assert!(code == 1 && out.starts_with("- severity: error\n  rule: "), "{out}");
 
     let (code, _, error) = olm(&["catalog", "validate", "/no/such/directory"], "");
     assert_eq!((code, error.contains("/no/such/directory")), (2, true), "{error}");

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use olm_client::image::{CatalogLimits, catalog_metas};
 use olm_fbc::{Catalog, FileError, Finding, Severity, file_findings, load_dir_leniently, validate};
 use olm_runtime::error_text::chain;
 use serde::Serialize;
 
-use super::output::{Form, rows};
+use super::output::{Form, Table, or_dash, rows};
 use crate::Answer;
 use crate::failure::{Failure, wait};
 use crate::sources::{Registry, tell};
@@ -36,7 +36,21 @@ pub(crate) struct Validate {
     registry: Registry,
     /// How to print
     #[arg(short, long, value_enum, default_value_t)]
-    output: Form,
+    output: Shown,
+}
+
+/// `-o`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum Shown {
+    /// One line a finding.
+    #[default]
+    Text,
+    /// Columns.
+    Table,
+    /// A JSON list.
+    Json,
+    /// The same as YAML.
+    Yaml,
 }
 
 #[derive(Serialize)]
@@ -57,10 +71,13 @@ pub(crate) fn run(Verb::Validate(arguments): &Verb) -> Result<Answer, Failure> {
     findings.extend(validate(&catalog));
     let errors = findings.iter().filter(|finding| finding.severity == Severity::Error).count();
     let found: Vec<Row> = findings.into_iter().map(row).collect();
-    let mut text = rows(arguments.output, &found, line);
-    if arguments.output == Form::Text {
-        text.push_str(&format!("{errors} errors, {} warnings\n", found.len() - errors));
-    }
+    let counted = || format!("{errors} errors, {} warnings\n", found.len() - errors);
+    let text = match arguments.output {
+        Shown::Text => rows(Form::Text, &found, line) + &counted(),
+        Shown::Table => table(&found) + &counted(),
+        Shown::Json => rows(Form::Json, &found, line),
+        Shown::Yaml => rows(Form::Yaml, &found, line),
+    };
     Ok(Answer { text, yes: errors == 0 })
 }
 
@@ -98,6 +115,19 @@ fn row(finding: Finding) -> Row {
         message: finding.path.into_iter().chain([finding.message]).collect::<Vec<_>>().join(": "),
         hint: finding.hint,
     }
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut table = Table::new(["SEVERITY", "RULE", "PACKAGE", "SCHEMA", "NAME", "MESSAGE"]);
+    for row in rows {
+        let Row { severity, rule, package, schema, name, message, hint } = row;
+        let hint = hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default();
+        let about = [package, schema, name].map(|text| or_dash(text));
+        let [package, schema, name] = about;
+        let first = [(*severity).to_owned(), (*rule).to_owned()];
+        table.row(first.into_iter().chain([package, schema, name, format!("{message}{hint}")]));
+    }
+    table.text("")
 }
 
 fn line(row: &Row) -> String {

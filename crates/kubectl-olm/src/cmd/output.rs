@@ -13,13 +13,16 @@ pub(crate) enum Form {
     Text,
     /// A JSON list.
     Json,
+    /// The same as YAML.
+    Yaml,
 }
 
-/// One line of text, or one JSON object, a row.
+/// One line of text, or one JSON or YAML object, a row.
 pub(crate) fn rows<T: Serialize>(form: Form, rows: &[T], text: impl Fn(&T) -> String) -> String {
     match form {
         Form::Text => rows.iter().map(|row| text(row) + "\n").collect(),
         Form::Json => serde_json::to_string_pretty(rows).unwrap_or_default() + "\n",
+        Form::Yaml => serde_saphyr::to_string(&rows).unwrap_or_default(),
     }
 }
 
