@@ -1,0 +1,316 @@
+//! What many extensions cost operator-controller: install, rest, a pass that finds nothing to do, restart, upgrade.
+//!
+//! ```text
+//! OLM_SCALE=1,20,100 cargo bench -p olm-integration --bench scale
+//! ```
+//!
+//! For each number a cluster of its own with as many packages, each of eight objects (CRD, service account, two cluster
+//! roles with bindings, ConfigMap, Deployment). Printed is a Markdown table. Processor time and requests are the figures
+//! that another machine will find again; times depend on the apiserver, which shares the processors.
+//! `OLM_REST` is how many seconds of rest are watched (default 20).
+
+#![allow(clippy::print_stdout, reason = "a bench prints")]
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use futures::StreamExt as _;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, ResourceExt as _};
+use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, condition};
+use olm_kit::{
+    BundleImage, CatalogImage, Cluster, Crd, Entry, Options, Package, Process, Program, Registry,
+    SYSTEM_NAMESPACE, Wait,
+};
+use serde_json::json;
+
+const ACCOUNT: &str = "operator-controller-under-test";
+const LIMIT: Duration = Duration::from_secs(600);
+const MIB: f64 = 1024.0 * 1024.0;
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    if std::env::var_os("OLM_TOOLS").is_none() {
+        println!("SKIPPED: the scale bench needs OLM_TOOLS; run it by `make bench`");
+        return Ok(());
+    }
+    let sizes = std::env::var("OLM_SCALE").unwrap_or_else(|_| "1,20,100".to_owned());
+    let rest = std::env::var("OLM_REST").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
+    let mut columns = Vec::new();
+    for size in sizes.split(',') {
+        let size = size.trim().parse().with_context(|| format!("OLM_SCALE: {size:?} is no number"))?;
+        columns.push(measure(size, Duration::from_secs(rest)).await?);
+    }
+    print(&columns);
+    Ok(())
+}
+
+type Column = Vec<(&'static str, String)>;
+
+fn print(columns: &[Column]) {
+    let Some(first) = columns.first() else { return };
+    for (at, (title, _)) in first.iter().enumerate() {
+        let cells: Vec<&str> =
+            columns.iter().filter_map(|column| column.get(at)).map(|(_, cell)| cell.as_str()).collect();
+        println!("| {title} | {} |", cells.join(" | "));
+        if at == 0 {
+            println!("|---|{}", "---:|".repeat(columns.len()));
+        }
+    }
+}
+
+struct Bench {
+    size: usize,
+    cluster: Cluster,
+    process: Process,
+    extensions: Api<ClusterExtension>,
+    user: String,
+}
+
+/// Where the counters stood.
+struct Mark {
+    when: Instant,
+    cpu: Duration,
+    requests: usize,
+}
+
+/// What happened since a mark.
+struct Spent {
+    wall: Duration,
+    cpu: Duration,
+    writes: usize,
+    requests: usize,
+}
+
+async fn measure(size: usize, rest: Duration) -> Result<Column> {
+    let registry = Registry::start().await?;
+    let cluster = Cluster::start_with(&Options { audit: true, ..Options::default() }).await?;
+    cluster.install_olm().await?;
+    let catalogd = Program::catalogd(&cluster)?.start().await?;
+    publish(&cluster, &registry, size).await?;
+    let process =
+        Program::operator_controller(&cluster)?.kubeconfig(&account(&cluster).await?).start().await?;
+    let client = cluster.client().await?;
+    let mut bench = Bench {
+        size,
+        extensions: Api::all(client.clone()),
+        user: format!("system:serviceaccount:{SYSTEM_NAMESPACE}:{ACCOUNT}"),
+        process,
+        cluster,
+    };
+    bench.quiet().await?;
+    let idle = bench.process.memory()?.resident;
+
+    let before = bench.mark()?;
+    bench.want("1.0.0").await?;
+    bench.installed("1.0.0").await?;
+    let install = bench.since(&before)?;
+    bench.quiet().await?;
+    let resident = bench.process.memory()?;
+
+    let before = bench.mark()?;
+    tokio::time::sleep(rest).await;
+    let resting = bench.since(&before)?;
+
+    let before = bench.mark()?;
+    let note = Patch::Merge(json!({"metadata": {"annotations": {"note": "look again"}}}));
+    for index in 0..size {
+        bench.extensions.patch(&name(index), &PatchParams::default(), &note).await?;
+    }
+    bench.quiet().await?;
+    let nothing = bench.since(&before)?;
+
+    bench.process.stop();
+    let before = bench.mark()?.requests;
+    let started = Instant::now();
+    bench.process.restart().await?;
+    let verified = bench.quiet().await?;
+    let restart =
+        Spent { wall: verified.duration_since(started), cpu: bench.process.cpu()?, ..bench.counted(before)? };
+
+    let before = bench.mark()?;
+    bench.want("2.0.0").await?;
+    bench.installed("2.0.0").await?;
+    let upgrade = bench.since(&before)?;
+
+    let sets: Api<ClusterObjectSet> = Api::all(client);
+    let objects = sets
+        .list(&ListParams::default())
+        .await?
+        .items
+        .first()
+        .map(|set| set.spec.phases.iter().map(|phase| phase.objects.len()).sum::<usize>())
+        .unwrap_or_default();
+    drop(catalogd);
+    let each = |count: usize| format!("{:.1}", count as f64 / size as f64);
+    let ms_each = |spent: &Spent| format!("{:.1} ms", spent.cpu.as_secs_f64() * 1000.0 / size as f64);
+    let seconds = |duration: Duration| format!("{:.1} s", duration.as_secs_f64());
+    let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / MIB);
+    Ok(vec![
+        ("extensions", size.to_string()),
+        ("objects each", objects.to_string()),
+        ("install, time", seconds(install.wall)),
+        ("install, CPU each", ms_each(&install)),
+        ("install, requests each", each(install.requests)),
+        ("resident, idle", mib(idle)),
+        ("resident, installed", mib(resident.resident)),
+        ("resident, peak", mib(resident.peak)),
+        ("at rest, writes", format!("{} in {} s", resting.writes, rest.as_secs())),
+        ("at rest, CPU", format!("{:.0} ms", resting.cpu.as_secs_f64() * 1000.0)),
+        ("a pass with nothing to do, CPU each", ms_each(&nothing)),
+        ("a pass with nothing to do, requests each", each(nothing.requests)),
+        ("restart, until quiet", seconds(restart.wall)),
+        ("restart, CPU", format!("{:.2} s", restart.cpu.as_secs_f64())),
+        ("restart, writes", restart.writes.to_string()),
+        ("upgrade, time", seconds(upgrade.wall)),
+        ("upgrade, CPU each", ms_each(&upgrade)),
+        ("upgrade, requests each", each(upgrade.requests)),
+    ])
+}
+
+fn name(index: usize) -> String {
+    format!("scale-{index}")
+}
+
+/// A kubeconfig of an account of its own, so that its requests can be counted.
+async fn account(cluster: &Cluster) -> Result<std::path::PathBuf> {
+    let kubeconfig = cluster.kubeconfig_for_service_account(SYSTEM_NAMESPACE, ACCOUNT).await?;
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": ACCOUNT},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": SYSTEM_NAMESPACE}]});
+    cluster.apply(&binding.to_string()).await?;
+    Ok(kubeconfig)
+}
+
+/// Packages, their catalog and their namespaces.
+async fn publish(cluster: &Cluster, registry: &Registry, size: usize) -> Result<()> {
+    let mut catalog = CatalogImage::new();
+    for index in 0..size {
+        let name = name(index);
+        let mut package = Package::new(&name)
+            .channel("stable", [Entry::new("1.0.0"), Entry::new("2.0.0").replaces("1.0.0")]);
+        for version in ["1.0.0", "2.0.0"] {
+            let bundle =
+                BundleImage::new(&name, version).crds([Crd::new("Gadget", &format!("{name}.example.com"))]);
+            let pushed =
+                registry.push(&format!("{name}/bundle"), &format!("v{version}"), &bundle.image()).await?;
+            package = package.bundle(version, &pushed.by_digest());
+        }
+        catalog = catalog.package(&package);
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        cluster.apply(&namespace.to_string()).await?;
+    }
+    let pushed = registry.push("scale/catalog", "v1", &catalog.image()).await?;
+    let catalog = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
+        "metadata": {"name": "scale"},
+        "spec": {"source": {"type": "Image", "image": {"ref": pushed.by_digest()}}}});
+    cluster.apply(&catalog.to_string()).await?;
+    let catalogs: Api<ClusterCatalog> = Api::all(cluster.client().await?);
+    Wait::new(&catalogs, "scale")
+        .within(LIMIT)
+        .until("is served", |catalog: &ClusterCatalog| {
+            let status = catalog.status.as_ref();
+            status.is_some_and(|status| condition::is_true(&status.conditions, condition::SERVING))
+        })
+        .await?;
+    Ok(())
+}
+
+impl Bench {
+    fn mark(&self) -> Result<Mark> {
+        let requests = self.cluster.audit()?.len();
+        Ok(Mark { when: Instant::now(), cpu: self.process.cpu().unwrap_or_default(), requests })
+    }
+
+    fn since(&self, mark: &Mark) -> Result<Spent> {
+        let (wall, cpu) = (mark.when.elapsed(), self.process.cpu()?.saturating_sub(mark.cpu));
+        Ok(Spent { wall, cpu, ..self.counted(mark.requests)? })
+    }
+
+    /// Requests of operator-controller after the first `from` of the record. Watches are counted when they end, so they are
+    /// left out, and so are reviews of who may see metrics.
+    fn counted(&self, from: usize) -> Result<Spent> {
+        let all = self.cluster.audit()?;
+        let own: Vec<_> = all
+            .iter()
+            .skip(from)
+            .filter(|request| request.user == self.user && request.verb != "watch")
+            .collect();
+        if std::env::var_os("OLM_SCALE_REQUESTS").is_some() {
+            let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
+            for request in &own {
+                *kinds.entry(format!("{} {}", request.verb, request.resource)).or_default() += 1;
+            }
+            println!("{kinds:#?}");
+        }
+        let writes = own.iter().filter(|request| request.writes()).count();
+        Ok(Spent { wall: Duration::ZERO, cpu: Duration::ZERO, writes, requests: own.len() })
+    }
+
+    /// Wants this version of every package.
+    async fn want(&self, version: &str) -> Result<()> {
+        let params = PatchParams::apply("bench").force();
+        let wishes = (0..self.size).map(|index| {
+            let name = name(index);
+            let wish = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+                "metadata": {"name": name},
+                "spec": {"namespace": name, "source": {"sourceType": "Catalog",
+                    "catalog": {"packageName": name, "version": version}}}});
+            let params = &params;
+            async move { self.extensions.patch(&name, params, &Patch::Apply(&wish)).await }
+        });
+        let mut answers = futures::stream::iter(wishes).buffer_unordered(8);
+        while let Some(answer) = answers.next().await {
+            answer?;
+        }
+        Ok(())
+    }
+
+    /// Waits until every extension has this version and is Ready.
+    async fn installed(&self, version: &str) -> Result<()> {
+        let mut open: std::collections::BTreeSet<String> = (0..self.size).map(name).collect();
+        let mut events =
+            watcher(self.extensions.clone(), watcher::Config::default()).applied_objects().boxed();
+        let all = async {
+            while let Some(event) = events.next().await {
+                let extension = event?;
+                let Some(status) = &extension.status else { continue };
+                let installed =
+                    status.install.as_ref().is_some_and(|install| install.bundle.version == version);
+                let ready = condition::find(&status.conditions, condition::READY).is_some_and(|found| {
+                    found.status.as_str() == "True"
+                        && found.observed_generation == extension.metadata.generation
+                });
+                if installed && ready {
+                    open.remove(&extension.name_any());
+                }
+                if open.is_empty() {
+                    return Ok(());
+                }
+            }
+            bail!("the watch ended")
+        };
+        let done = tokio::time::timeout(LIMIT, all).await;
+        match done {
+            Ok(done) => done,
+            Err(_) => bail!("{} of {} are not installed: {open:?}", open.len(), self.size),
+        }
+    }
+
+    /// Waits until the process has spent next to nothing for a second; when its work ended.
+    async fn quiet(&self) -> Result<Instant> {
+        let (mut since, mut cpu) = (Instant::now(), self.process.cpu()?);
+        while since.elapsed() < Duration::from_secs(1) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let now = self.process.cpu()?;
+            // a clock tick now and then is the runtime's own
+            if now > cpu + Duration::from_millis(15) {
+                (since, cpu) = (Instant::now(), now);
+            }
+        }
+        Ok(since)
+    }
+}
