@@ -136,6 +136,30 @@ pub(crate) async fn look(client: &Client, revisions: &[&ClusterObjectSet], limit
     looked
 }
 
+/// The objects of a revision.
+pub(crate) async fn content(
+    client: &Client,
+    set: &ClusterObjectSet,
+) -> Result<Vec<olm_core::Object>, String> {
+    let mut secrets = Secrets { client: client.clone(), read: BTreeMap::new() };
+    let mut objects = Vec::new();
+    for object in set.spec.phases.iter().flat_map(|phase| &phase.objects) {
+        objects.push(secrets.object(object).await?);
+    }
+    Ok(objects)
+}
+
+/// How the cluster serves the kind of an object; `None` when it does not.
+pub(crate) async fn served(
+    client: &Client,
+    object: &olm_core::Object,
+) -> Option<olm_rollout::permissions::Served> {
+    let kind = GroupVersionKind::gvk(object.group(), object.version(), object.kind());
+    let (resource, capabilities) = discovery::oneshot::pinned_kind(client, &kind).await.ok()?;
+    let namespaced = capabilities.scope == Scope::Namespaced;
+    Some(olm_rollout::permissions::Served { plural: resource.plural, namespaced })
+}
+
 async fn revision(
     client: &Client,
     set: &ClusterObjectSet,

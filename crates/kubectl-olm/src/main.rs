@@ -19,8 +19,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::cmd::{
-    bundle, catalog, completion, config, crd, graph, list, paths, search, semver, show, simulate, status,
-    versions, why,
+    act, bundle, catalog, completion, config, crd, graph, list, paths, rbac, search, semver, show, simulate,
+    status, versions, why,
 };
 use crate::failure::Failure;
 
@@ -53,6 +53,18 @@ enum Verb {
     List(list::Arguments),
     /// Show a ClusterExtension with its revisions, objects and pods
     Status(status::Arguments),
+    /// Install a package
+    Install(Box<act::install::Arguments>),
+    /// Change which versions a ClusterExtension may have
+    Upgrade(Box<act::upgrade::Arguments>),
+    /// Go back to an earlier revision's version
+    Rollback(Box<act::rollback::Rollback>),
+    /// List the revisions of a ClusterExtension
+    History(act::rollback::History),
+    /// Delete a ClusterExtension
+    Uninstall(act::uninstall::Arguments),
+    /// Print the least roles for the service account of a ClusterExtension
+    Rbac(rbac::Arguments),
     /// Check catalogs
     #[command(subcommand)]
     Catalog(catalog::Verb),
@@ -94,6 +106,12 @@ fn main() -> ExitCode {
         Verb::Explain(arguments) => why::explain(arguments),
         Verb::List(arguments) => list::run(arguments),
         Verb::Status(arguments) => status::run(arguments),
+        Verb::Install(arguments) => act::install::run(arguments),
+        Verb::Upgrade(arguments) => act::upgrade::run(arguments),
+        Verb::Rollback(arguments) => act::rollback::rollback(arguments),
+        Verb::History(arguments) => act::rollback::history(arguments),
+        Verb::Uninstall(arguments) => act::uninstall::run(arguments),
+        Verb::Rbac(arguments) => rbac::run(arguments),
         Verb::Catalog(verb) => catalog::run(verb),
         Verb::Bundle(verb) => bundle::run(verb),
         Verb::Config(verb) => config::run(verb),

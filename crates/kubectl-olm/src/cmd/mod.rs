@@ -1,5 +1,6 @@
 //! One module a verb. Each turns arguments into an [`crate::Answer`] and prints nothing itself.
 
+pub(crate) mod act;
 pub(crate) mod bundle;
 pub(crate) mod catalog;
 pub(crate) mod completion;
@@ -9,6 +10,7 @@ pub(crate) mod graph;
 pub(crate) mod list;
 pub(crate) mod output;
 pub(crate) mod paths;
+pub(crate) mod rbac;
 pub(crate) mod search;
 pub(crate) mod semver;
 pub(crate) mod show;

@@ -1,0 +1,244 @@
+//! Verbs that change what is wished: each edits the spec of a ClusterExtension through the public API and nothing else.
+//!
+//! Whoever keeps manifests in git gets the same edit as a manifest (`--dry-run=client -o yaml`) and a word when another
+//! manager owns the field that is changed, because it would put it back.
+
+pub(crate) mod install;
+pub(crate) mod rollback;
+pub(crate) mod uninstall;
+pub(crate) mod upgrade;
+mod waiting;
+
+use clap::{Args, ValueEnum};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt as _};
+use olm_api::ClusterExtension;
+use olm_runtime::error_text::chain;
+use serde_json::{Value, json};
+
+use super::output::Output;
+use crate::Answer;
+use crate::failure::{Failure, note};
+pub(crate) use waiting::Waiting;
+
+/// Field manager of what is written from here.
+const MANAGER: &str = "kubectl-olm";
+
+/// How a change is made.
+#[derive(Debug, Args)]
+pub(crate) struct Change {
+    /// Change nothing: print what would be sent (client), or what the apiserver would store (server)
+    #[arg(long, value_enum, default_value_t, num_args = 0..=1, require_equals = true, default_missing_value = "client")]
+    dry_run: DryRun,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    pub(crate) waiting: Waiting,
+}
+
+/// Who answers a question without changing anything.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum DryRun {
+    /// It is no question.
+    #[default]
+    None,
+    /// This program.
+    Client,
+    /// The apiserver, with admission.
+    Server,
+}
+
+impl Change {
+    /// Whether anything is changed at all.
+    fn writes(&self) -> bool {
+        self.dry_run == DryRun::None
+    }
+
+    /// Creates the extension.
+    async fn create(
+        &self,
+        client: &Client,
+        extension: ClusterExtension,
+        what: &str,
+    ) -> Result<Answer, Failure> {
+        if self.dry_run == DryRun::Client {
+            return Ok(self.shown(&extension, what));
+        }
+        let api: Api<ClusterExtension> = Api::all(client.clone());
+        let params =
+            PostParams { dry_run: self.dry_run == DryRun::Server, field_manager: Some(MANAGER.to_owned()) };
+        let stored = api.create(&params, &extension).await.map_err(|error| match &error {
+            kube::Error::Api(status) if status.code == 409 => Failure::Usage(format!(
+                "there is a ClusterExtension {:?} already; `kubectl olm upgrade {0}` changes its version, --name gives this one another name",
+                extension.name_any()
+            )),
+            _ => refused(&extension.name_any(), &error),
+        })?;
+        self.done(client, stored, what).await
+    }
+
+    /// Merges `patch` into the extension as it was read, unless it changed meanwhile.
+    async fn edit(
+        &self,
+        client: &Client,
+        extension: &ClusterExtension,
+        mut patch: Value,
+        what: &str,
+    ) -> Result<Answer, Failure> {
+        for (path, manager) in owners(extension, &patch) {
+            note(&format!(
+                "note: {path} is also written by {manager:?}; change it there too, or it may be put back"
+            ));
+        }
+        if self.dry_run == DryRun::Client {
+            let mut edited = serde_json::to_value(extension).unwrap_or_default();
+            merge(&mut edited, &patch);
+            let edited = serde_json::from_value(edited).map_err(|error| Failure::Usage(error.to_string()))?;
+            return Ok(self.shown(&edited, what));
+        }
+        patch["metadata"]["resourceVersion"] = json!(extension.resource_version());
+        let api: Api<ClusterExtension> = Api::all(client.clone());
+        let params = PatchParams {
+            dry_run: self.dry_run == DryRun::Server,
+            field_manager: Some(MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let name = extension.name_any();
+        let stored =
+            api.patch(&name, &params, &Patch::Merge(&patch)).await.map_err(|error| refused(&name, &error))?;
+        self.done(client, stored, what).await
+    }
+
+    async fn done(&self, client: &Client, stored: ClusterExtension, what: &str) -> Result<Answer, Failure> {
+        if self.dry_run == DryRun::Server {
+            return Ok(self.shown(&stored, what));
+        }
+        if !self.waiting.wait {
+            return Ok(self.shown(&stored, what));
+        }
+        note(what);
+        let (last, ready) = self.waiting.ready(client, &stored).await?;
+        let end = if ready { "is Ready" } else { "is not Ready" };
+        Ok(Answer { yes: ready, ..self.shown(&last, &format!("{} {end}", last.name_any())) })
+    }
+
+    /// What happened, or the manifest.
+    fn shown(&self, extension: &ClusterExtension, what: &str) -> Answer {
+        let manifest = manifest(extension);
+        let dry = if self.dry_run == DryRun::None { "" } else { " (nothing was changed)" };
+        let people = |wide: bool| {
+            let spec =
+                if wide { serde_saphyr::to_string(&manifest).unwrap_or_default() } else { String::new() };
+            format!("{what}{dry}\n{spec}")
+        };
+        let names = || vec![format!("clusterextension.olm.operatorframework.io/{}", extension.name_any())];
+        Answer { text: self.output.print(&manifest, names, people), yes: true }
+    }
+}
+
+/// The extension as one would keep it in git.
+fn manifest(extension: &ClusterExtension) -> Value {
+    let metadata = &extension.metadata;
+    let mut kept = json!({"name": metadata.name});
+    let maps = [("annotations", &metadata.annotations), ("labels", &metadata.labels)];
+    for (key, map) in maps {
+        if let Some(map) = map.as_ref().filter(|map| !map.is_empty()) {
+            kept[key] = json!(map);
+        }
+    }
+    json!({"apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": kept, "spec": extension.spec})
+}
+
+/// JSON merge patch.
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(changes) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    let Value::Object(target) = target else { return };
+    for (key, change) in changes {
+        if change.is_null() {
+            target.remove(key);
+        } else {
+            merge(target.entry(key.clone()).or_insert(Value::Null), change);
+        }
+    }
+}
+
+/// Fields that `patch` changes and that another manager applied.
+fn owners(extension: &ClusterExtension, patch: &Value) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for path in leaves(patch, &mut Vec::new()) {
+        for entry in extension.metadata.managed_fields.iter().flatten() {
+            let manager = entry.manager.clone().unwrap_or_default();
+            let applied = entry.operation.as_deref() == Some("Apply");
+            let owns = entry.fields_v1.as_ref().is_some_and(|fields| {
+                path.iter().try_fold(&fields.0, |at, step| at.get(format!("f:{step}"))).is_some()
+            });
+            if applied && owns && manager != MANAGER {
+                found.push((path.join("."), manager));
+            }
+        }
+    }
+    found
+}
+
+/// The paths of all leaves of a patch.
+fn leaves(value: &Value, at: &mut Vec<String>) -> Vec<Vec<String>> {
+    let Value::Object(map) = value else { return vec![at.clone()] };
+    let mut all = Vec::new();
+    for (key, value) in map {
+        at.push(key.clone());
+        all.extend(leaves(value, at));
+        at.pop();
+    }
+    all
+}
+
+fn refused(name: &str, error: &kube::Error) -> Failure {
+    let text = chain(error);
+    match error {
+        kube::Error::Api(status) if status.code == 409 => Failure::Unreachable(format!(
+            "ClusterExtension {name:?} was changed by somebody else just now; look at it and try again"
+        )),
+        kube::Error::Api(status) if status.code == 422 || status.code == 400 => Failure::Usage(text),
+        kube::Error::Api(status) if status.code == 403 => {
+            Failure::Unreachable(format!("{text}; ask for the right to change clusterextensions"))
+        }
+        _ => Failure::Unreachable(format!("cannot write ClusterExtension {name:?}: {text}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_of_another_applier_is_named() {
+        let extension: ClusterExtension = serde_json::from_value(json!({
+            "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension",
+            "metadata": {"name": "x", "managedFields": [
+                {"manager": "flux", "operation": "Apply",
+                 "fieldsV1": {"f:spec": {"f:source": {"f:catalog": {"f:version": {}}}}}},
+                {"manager": "kubectl-edit", "operation": "Update",
+                 "fieldsV1": {"f:spec": {"f:source": {"f:catalog": {"f:version": {}}}}}},
+            ]},
+            "spec": {"namespace": "x", "source": {"sourceType": "Catalog", "catalog": {"packageName": "x"}}},
+        }))
+        .unwrap();
+        let version = json!({"spec": {"source": {"catalog": {"version": "1.0.0"}}}});
+        let want = [("spec.source.catalog.version".to_owned(), "flux".to_owned())];
+        assert_eq!(owners(&extension, &version), want);
+        assert_eq!(owners(&extension, &json!({"spec": {"source": {"catalog": {"channels": ["a"]}}}})), []);
+    }
+
+    #[test]
+    fn a_merge_patch_sets_and_removes() {
+        let mut target = json!({"a": {"b": 1, "c": 2}, "d": 3});
+        merge(&mut target, &json!({"a": {"b": null, "e": [1]}, "d": {"f": 4}}));
+        assert_eq!(target, json!({"a": {"c": 2, "e": [1]}, "d": {"f": 4}}));
+    }
+}

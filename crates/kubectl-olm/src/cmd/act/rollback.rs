@@ -1,0 +1,235 @@
+//! `rollback` and `history`: the revisions of an extension, and back to one of them.
+
+use clap::Args;
+use kube::ResourceExt as _;
+use olm_api::cluster_object_set::LifecycleState;
+use olm_api::{ClusterExtension, ClusterObjectSet, condition};
+use olm_client::resolution::revision;
+use serde::Serialize;
+use serde_json::json;
+
+use super::Change;
+use crate::Answer;
+use crate::cmd::output::{Output, Table, or_dash};
+use crate::extensions;
+use crate::failure::{Failure, note, wait};
+use crate::sources::Cluster;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The extension is asked for exactly that version with upgradeConstraintPolicy SelfCertified, so it stays there until \
+                  somebody asks for another one: `kubectl olm upgrade NAME --any-version`. Data that a newer version has changed is not changed \
+                  back, and a CRD that would lose a field is refused unless its check is switched off.\n\n\
+                  Examples:\n  kubectl olm history my-extension\n  kubectl olm rollback my-extension\n  \
+                  kubectl olm rollback my-extension --to-revision 3 --wait\n\n\
+                  Exit codes: 0 done, 1 not Ready after --wait, no such extension or revision, 2 bad input, 3 no answer."
+)]
+pub(crate) struct Rollback {
+    /// The ClusterExtension
+    name: String,
+    /// A revision of `kubectl olm history` [default: the newest with another version that succeeded]
+    #[arg(long, value_name = "NUMBER")]
+    to_revision: Option<i64>,
+    #[command(flatten)]
+    change: Change,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Archived revisions are kept for a while (the newest five).\n\n\
+                  Examples:\n  kubectl olm history my-extension\n  kubectl olm history my-extension -o json\n\n\
+                  Exit codes: 0 listed, 1 no such extension, 2 bad input, 3 no answer.")]
+pub(crate) struct History {
+    /// The ClusterExtension
+    name: String,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// One revision. `history -o json` prints a list of these.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    /// Its number.
+    revision: i64,
+    /// Name of the ClusterObjectSet.
+    name: String,
+    /// Bundle name.
+    bundle: String,
+    /// Version of the bundle.
+    version: String,
+    /// `Active`, `Archived` or `Deleting`.
+    state: String,
+    /// Whether it was rolled out completely at some time.
+    succeeded: bool,
+    /// Whether it is what is installed now.
+    installed: bool,
+    /// When it was made, RFC 3339.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    created: String,
+}
+
+fn rows(extension: &ClusterExtension, revisions: &[ClusterObjectSet]) -> Vec<Row> {
+    let own: Vec<&ClusterObjectSet> = extensions::of(extension, revisions).collect();
+    let installed = revision::states(own.iter().copied()).installed.map(|found| found.number);
+    own.iter()
+        .map(|set| {
+            let facts = revision::facts(set);
+            let state = match (set.metadata.deletion_timestamp.is_some(), set.spec.lifecycle_state) {
+                (true, _) => "Deleting",
+                (false, LifecycleState::Active) => "Active",
+                (false, LifecycleState::Archived) => "Archived",
+            };
+            Row {
+                revision: set.spec.revision,
+                name: set.name_any(),
+                bundle: facts.bundle.name.clone(),
+                version: facts.bundle.version.clone(),
+                state: state.to_owned(),
+                succeeded: condition::is_true(&facts.conditions, condition::SUCCEEDED),
+                installed: installed == Some(set.spec.revision),
+                created: set.creation_timestamp().map(|time| time.0.to_string()).unwrap_or_default(),
+            }
+        })
+        .collect()
+}
+
+pub(crate) fn history(arguments: &History) -> Result<Answer, Failure> {
+    let rows = wait(async {
+        let client = arguments.cluster.client().await?;
+        let extension = extensions::named(&client, &arguments.name).await?;
+        let revisions = extensions::revisions(&client, Some(&arguments.name)).await?;
+        Ok(rows(&extension, &revisions))
+    })?;
+    let people = |_| {
+        let mut table =
+            Table::new(["REVISION", "VERSION", "BUNDLE", "STATE", "SUCCEEDED", "INSTALLED", "CREATED"]);
+        let yes = |is: bool| if is { "yes".to_owned() } else { "-".to_owned() };
+        for row in &rows {
+            table.row([
+                row.revision.to_string(),
+                or_dash(&row.version),
+                or_dash(&row.bundle),
+                row.state.clone(),
+                yes(row.succeeded),
+                yes(row.installed),
+                or_dash(&row.created),
+            ]);
+        }
+        if rows.is_empty() { format!("{} has no revisions yet\n", arguments.name) } else { table.text("") }
+    };
+    let names = || rows.iter().map(|row| row.name.clone()).collect();
+    Ok(Answer { text: arguments.output.print(&rows, names, people), yes: true })
+}
+
+/// The revision to go back to.
+fn target<'a>(rows: &'a [Row], number: Option<i64>, name: &str) -> Result<&'a Row, Failure> {
+    let known = || {
+        let numbers: Vec<String> = rows.iter().map(|row| row.revision.to_string()).collect();
+        if numbers.is_empty() {
+            "there are none".to_owned()
+        } else {
+            format!("there are {}", numbers.join(", "))
+        }
+    };
+    let found = match number {
+        Some(number) => rows
+            .iter()
+            .find(|row| row.revision == number)
+            .ok_or_else(|| Failure::NotFound(format!("{name} has no revision {number}; {}", known())))?,
+        None => {
+            let now = rows.iter().rfind(|row| row.installed).or(rows.last());
+            let now = now.ok_or_else(|| {
+                Failure::NotFound(format!("{name} has no revisions; nothing was installed yet"))
+            })?;
+            rows.iter()
+                .rfind(|row| row.succeeded && row.version != now.version && row.revision < now.revision)
+                .ok_or_else(|| {
+                    Failure::NotFound(format!(
+                        "{name} has no earlier revision with another version than {}; `kubectl olm versions` shows what there is, \
+                         `kubectl olm history {name}` what there was",
+                        now.version
+                    ))
+                })?
+        }
+    };
+    if found.version.is_empty() {
+        return Err(Failure::NotFound(format!(
+            "revision {} does not say which version it is",
+            found.revision
+        )));
+    }
+    Ok(found)
+}
+
+pub(crate) fn rollback(arguments: &Rollback) -> Result<Answer, Failure> {
+    wait(async {
+        let client = arguments.cluster.client().await?;
+        let extension = extensions::named(&client, &arguments.name).await?;
+        let revisions = extensions::revisions(&client, Some(&arguments.name)).await?;
+        let rows = rows(&extension, &revisions);
+        let target = target(&rows, arguments.to_revision, &arguments.name)?;
+        let catalog = json!({"version": target.version, "upgradeConstraintPolicy": "SelfCertified"});
+        let what = format!(
+            "ClusterExtension {} goes back to version {} of revision {}",
+            arguments.name, target.version, target.revision
+        );
+        let patch = json!({"spec": {"source": {"catalog": catalog}}});
+        let answer = arguments.change.edit(&client, &extension, patch, &what).await?;
+        note(&format!(
+            "it stays at {} until another version is asked for, for instance by `kubectl olm upgrade {} --any-version`",
+            target.version, arguments.name
+        ));
+        Ok(answer)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(revision: i64, version: &str, succeeded: bool, installed: bool) -> Row {
+        Row {
+            revision,
+            name: format!("x-{revision}"),
+            bundle: format!("x.v{version}"),
+            version: version.to_owned(),
+            state: "Active".to_owned(),
+            succeeded,
+            installed,
+            created: String::new(),
+        }
+    }
+
+    #[test]
+    fn back_goes_to_the_newest_other_version_that_worked() {
+        let plain = [row(1, "1.0.0", true, false), row(2, "2.0.0", true, true)];
+        let stuck =
+            [row(1, "1.0.0", true, false), row(2, "2.0.0", true, true), row(3, "3.0.0", false, false)];
+        let again = [row(1, "1.0.0", true, false), row(2, "2.0.0", true, false), row(3, "2.0.0", true, true)];
+        let failed =
+            [row(1, "1.0.0", true, false), row(2, "1.5.0", false, false), row(3, "2.0.0", true, true)];
+        for (rows, number, want) in [
+            (&plain[..], None, Ok(1)),
+            (&stuck[..], None, Ok(1)),
+            (&again[..], None, Ok(1)),
+            (&failed[..], None, Ok(1)),
+            (&failed[..], Some(2), Ok(2)),
+            (&plain[..], Some(7), Err("x has no revision 7; there are 1, 2")),
+            (
+                &plain[..1],
+                None,
+                Err(
+                    "x has no earlier revision with another version than 1.0.0; `kubectl olm versions` shows what there is, `kubectl olm history x` what there was",
+                ),
+            ),
+            (&[], None, Err("x has no revisions; nothing was installed yet")),
+        ] {
+            let got = target(rows, number, "x").map(|row| row.revision).map_err(|error| error.to_string());
+            assert_eq!(got, want.map_err(str::to_owned), "{rows:?} {number:?}");
+        }
+    }
+}

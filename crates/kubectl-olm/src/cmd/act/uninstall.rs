@@ -1,0 +1,72 @@
+//! `uninstall`: deletes a ClusterExtension, with or without its objects.
+
+use clap::Args;
+use kube::Api;
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use olm_api::{ClusterExtension, annotations};
+use serde_json::json;
+
+use super::{MANAGER, Waiting, refused};
+use crate::Answer;
+use crate::extensions;
+use crate::failure::{Failure, note, wait};
+use crate::sources::Cluster;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Custom resources go first, while the operator still runs, then everything else in reverse order.\n\n\
+                  Examples:\n  kubectl olm uninstall my-extension --wait\n  kubectl olm uninstall my-extension --keep\n  \
+                  kubectl olm uninstall my-extension --dry-run\n\n\
+                  Exit codes: 0 done, 1 not gone after --wait or no such extension, 2 bad input, 3 no answer."
+)]
+pub(crate) struct Arguments {
+    /// The ClusterExtension
+    name: String,
+    /// Leave its objects where they are
+    #[arg(long)]
+    keep: bool,
+    /// Only say what would be deleted
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    waiting: Waiting,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
+    wait(async {
+        let client = arguments.cluster.client().await?;
+        let extension = extensions::named(&client, &arguments.name).await?;
+        let name = extension.name_any();
+        let revisions = extensions::revisions(&client, Some(&name)).await?;
+        let own = extensions::of(&extension, &revisions);
+        let objects =
+            own.last().map_or(0, |set| set.spec.phases.iter().map(|phase| phase.objects.len()).sum());
+        let fate = if arguments.keep { "stay" } else { "go with it, custom resources first" };
+        let what = format!("ClusterExtension {name} is deleted; its {objects} objects {fate}");
+        if arguments.dry_run {
+            return Ok(Answer { text: format!("{what} (nothing was changed)\n"), yes: true });
+        }
+        let api: Api<ClusterExtension> = Api::all(client.clone());
+        if arguments.keep {
+            let keep = json!({"metadata": {"annotations": {
+                annotations::DELETION_POLICY: annotations::DELETION_POLICY_KEEP}}});
+            let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+            api.patch(&name, &params, &Patch::Merge(&keep)).await.map_err(|error| refused(&name, &error))?;
+        }
+        let params = DeleteParams {
+            preconditions: Some(Preconditions { uid: extension.uid(), resource_version: None }),
+            ..DeleteParams::default()
+        };
+        api.delete(&name, &params).await.map_err(|error| refused(&name, &error))?;
+        if !arguments.waiting.wait {
+            return Ok(Answer { text: format!("{what}\n"), yes: true });
+        }
+        note(&what);
+        let gone = arguments.waiting.gone(&client, &extension).await?;
+        let end = if gone { "is gone" } else { "is still there" };
+        Ok(Answer { text: format!("ClusterExtension {name} {end}\n"), yes: gone })
+    })
+}

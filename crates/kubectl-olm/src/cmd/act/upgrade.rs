@@ -1,0 +1,67 @@
+//! `upgrade`: another range of versions, or other channels.
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::Change;
+use crate::Answer;
+use crate::extensions;
+use crate::failure::{Failure, wait};
+use crate::sources::Cluster;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The catalog's upgrade edges bind; `kubectl olm explain` says what would be chosen, `kubectl olm rollback` goes back.\n\n\
+                  Examples:\n  kubectl olm upgrade my-extension --version '>=2.0.0 <3.0.0' --wait\n  \
+                  kubectl olm upgrade my-extension --any-version\n  \
+                  kubectl olm upgrade my-extension --version 2.x --channel fast --dry-run -o yaml\n\n\
+                  Exit codes: 0 done, 1 not Ready after --wait or no such extension, 2 bad input, 3 no answer."
+)]
+pub(crate) struct Arguments {
+    /// The ClusterExtension
+    name: String,
+    /// Versions to stay within, such as '>=2.0.0 <3.0.0'
+    #[arg(long, value_name = "RANGE")]
+    version: Option<String>,
+    /// Any version: the newest that can be reached
+    #[arg(long, conflicts_with = "version")]
+    any_version: bool,
+    /// Only bundles and edges of this channel; may be repeated, replaces the present ones
+    #[arg(long)]
+    channel: Vec<String>,
+    #[command(flatten)]
+    change: Change,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
+    let mut catalog = json!({"upgradeConstraintPolicy": "CatalogProvided"});
+    let mut said = Vec::new();
+    if let Some(version) = &arguments.version {
+        olm_resolver::parse_range(version).map_err(|error| Failure::Usage(error.condition_message()))?;
+        catalog["version"] = json!(version);
+        said.push(format!("version {version}"));
+    }
+    if arguments.any_version {
+        catalog["version"] = Value::Null;
+        said.push("any version".to_owned());
+    }
+    if !arguments.channel.is_empty() {
+        catalog["channels"] = json!(arguments.channel);
+        said.push(format!("channels {}", arguments.channel.join(", ")));
+    }
+    if said.is_empty() {
+        return Err(Failure::Usage(format!(
+            "say what is wanted: --version RANGE, --any-version or --channel NAME; `kubectl olm explain {}` shows what is possible",
+            arguments.name
+        )));
+    }
+    wait(async {
+        let client = arguments.cluster.client().await?;
+        let extension = extensions::named(&client, &arguments.name).await?;
+        let patch = json!({"spec": {"source": {"catalog": catalog}}});
+        let what = format!("ClusterExtension {} wants {}", arguments.name, said.join(", "));
+        arguments.change.edit(&client, &extension, patch, &what).await
+    })
+}

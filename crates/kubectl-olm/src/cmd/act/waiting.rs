@@ -1,0 +1,126 @@
+//! Waiting for an extension: what it says on the way goes to standard error, one line a change.
+
+use std::time::Duration;
+
+use clap::Args;
+use futures::TryStreamExt as _;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, ResourceExt as _};
+use olm_api::{ClusterExtension, condition};
+use olm_runtime::duration::GoDuration;
+use olm_runtime::error_text::chain;
+
+use crate::extensions::condition_of;
+use crate::failure::{Failure, note};
+
+/// Whether and how long to wait.
+#[derive(Debug, Args)]
+pub(crate) struct Waiting {
+    /// Wait until it is done; exit 1 if it can't be
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// How long to wait at most, such as 90s or 10m
+    #[arg(long, default_value = "5m", value_name = "DURATION")]
+    timeout: GoDuration,
+}
+
+impl Waiting {
+    /// Waits until the extension is Ready for the generation that was stored, or cannot get there without help. Returns it as
+    /// it was last seen, and whether it is Ready.
+    pub(crate) async fn ready(
+        &self,
+        client: &Client,
+        stored: &ClusterExtension,
+    ) -> Result<(ClusterExtension, bool), Failure> {
+        let mut last = stored.clone();
+        let generation = stored.metadata.generation;
+        let follow = async {
+            let mut events = std::pin::pin!(changes(client, &stored.name_any()));
+            let mut said = String::new();
+            while let Some(event) = events.try_next().await? {
+                let Some(extension) = of(event) else { continue };
+                last = extension;
+                let current = |type_: &str| {
+                    condition_of(&last, type_).filter(|found| found.observed_generation >= generation)
+                };
+                if let Some(progressing) = current(condition::PROGRESSING) {
+                    let line = format!("{}: {}", progressing.reason, progressing.message);
+                    if line != said {
+                        note(&line);
+                        said = line;
+                    }
+                }
+                if current(condition::READY).is_some_and(|found| found.status.as_str() == "True") {
+                    return Ok(true);
+                }
+                if current(condition::STALLED).is_some_and(|found| found.status.as_str() == "True") {
+                    return Ok(false);
+                }
+            }
+            Ok(false)
+        };
+        let ended = self.within(follow).await;
+        ended.map(|ready| (last, ready))
+    }
+
+    /// Waits until the extension is gone.
+    pub(crate) async fn gone(&self, client: &Client, extension: &ClusterExtension) -> Result<bool, Failure> {
+        let uid = extension.uid();
+        let follow = async {
+            let mut events = std::pin::pin!(changes(client, &extension.name_any()));
+            let (mut seen, mut said) = (false, String::new());
+            while let Some(event) = events.try_next().await? {
+                match event {
+                    watcher::Event::Delete(_) => return Ok(true),
+                    watcher::Event::InitDone if !seen => return Ok(true),
+                    watcher::Event::Init | watcher::Event::InitDone => {}
+                    watcher::Event::InitApply(found) | watcher::Event::Apply(found) => {
+                        if found.uid() != uid {
+                            return Ok(true);
+                        }
+                        seen = true;
+                        if let Some(progressing) = condition_of(&found, condition::PROGRESSING)
+                            && progressing.message != said
+                        {
+                            note(&progressing.message);
+                            said.clone_from(&progressing.message);
+                        }
+                    }
+                }
+            }
+            Ok(false)
+        };
+        self.within(follow).await
+    }
+
+    async fn within(
+        &self,
+        follow: impl Future<Output = Result<bool, watcher::Error>>,
+    ) -> Result<bool, Failure> {
+        let GoDuration(limit) = self.timeout;
+        match tokio::time::timeout(limit.max(Duration::from_secs(1)), follow).await {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(error)) => Err(Failure::Unreachable(format!("cannot watch: {}", chain(&error)))),
+            Err(_) => {
+                note(&format!("not done within {limit:?}; it goes on in the cluster"));
+                Ok(false)
+            }
+        }
+    }
+}
+
+fn changes(
+    client: &Client,
+    name: &str,
+) -> impl futures::Stream<Item = Result<watcher::Event<ClusterExtension>, watcher::Error>> + use<> {
+    let api: Api<ClusterExtension> = Api::all(client.clone());
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    watcher(api, config).default_backoff()
+}
+
+fn of(event: watcher::Event<ClusterExtension>) -> Option<ClusterExtension> {
+    match event {
+        watcher::Event::Apply(found) | watcher::Event::InitApply(found) => Some(found),
+        watcher::Event::Init | watcher::Event::InitDone | watcher::Event::Delete(_) => None,
+    }
+}
