@@ -58,7 +58,12 @@ impl BundleAccess {
         wait(self.pull(source))
     }
 
-    async fn pull(&self, reference: &str) -> Result<RegistryV1, Failure> {
+    /// The bundle of an image, with the flags of a verb that has them already.
+    pub(crate) fn new(registry: Registry, cache: Cache) -> Self {
+        Self { registry, cache }
+    }
+
+    pub(crate) async fn pull(&self, reference: &str) -> Result<RegistryV1, Failure> {
         let directory = self.cache.directory().ok_or_else(|| {
             Failure::Usage("there is no home directory to keep the image in; give --cache-dir".to_owned())
         })?;

@@ -17,6 +17,7 @@ use olm_oci::Store;
 use olm_runtime::error_text::chain;
 use olm_runtime::tls::{CaPool, TlsSettings};
 
+use crate::bundle_source::BundleAccess;
 use crate::failure::{Failure, note};
 use crate::similar::similar;
 
@@ -145,6 +146,11 @@ impl Cluster {
 }
 
 impl Sources {
+    /// How bundle images are read with these flags.
+    pub(crate) fn bundles(&self) -> BundleAccess {
+        BundleAccess::new(self.registry.clone(), self.cache.clone())
+    }
+
     /// Whether what is read is no catalog of the cluster.
     pub(crate) fn is_local(&self) -> bool {
         self.image.is_some() || self.dir.is_some()

@@ -74,6 +74,45 @@ async fn a_package_is_installed_upgraded_rolled_back_and_removed() -> Result<()>
     );
     assert!(extensions.get_opt("demo").await?.is_none());
 
+    // an account that may do nothing: its roles are printed before there is a revision, from the bundle that would be chosen
+    stack
+        .cluster
+        .apply(r#"{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}"#)
+        .await?;
+    shell
+        .yes(&[
+            "install",
+            "demo",
+            "--name",
+            "other",
+            "--namespace",
+            "other",
+            "--service-account",
+            "installer",
+        ])
+        .await?;
+    let ca = olm_kit::Ca::shared()?.certificate().display().to_string();
+    let url = stack.catalogd.content_url();
+    let cas = olm_kit::Ca::shared()?.dir().display().to_string();
+    let home = tempfile::tempdir()?;
+    let home = home.path().display().to_string();
+    let roles = shell
+        .yes(&[
+            "rbac",
+            "other",
+            "--ca-file",
+            &ca,
+            "--catalogd-url",
+            &url,
+            "--catalogd-cas-dir",
+            &cas,
+            "--cache-dir",
+            &home,
+        ])
+        .await?;
+    assert!(roles.contains(r#""resources":["deployments"],"verbs":["create"]"#), "{roles}");
+    shell.yes(&["uninstall", "other", "--wait"]).await?;
+
     let text = shell.yes(&[&install[..], &["--create-namespace", "--wait"]].concat()).await?;
     assert_eq!(text, "demo is Ready\n");
     let (code, text) = shell.no(&install).await?;

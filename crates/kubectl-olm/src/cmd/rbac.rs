@@ -1,22 +1,30 @@
 //! `rbac`: the least roles with which a service account may install an extension's objects.
+//!
+//! The objects are those of a revision; before there is one, those of the bundle that the controller would choose.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use clap::Args;
-use kube::ResourceExt as _;
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Client, ResourceExt as _};
+use olm_api::ClusterExtension;
+use olm_bundle::{CertProvider, RenderOptions, render};
 use olm_client::resolution::revision;
-use olm_rollout::permissions::{Granted, Right, Roles, Scope, missing, needed};
+use olm_core::Object;
+use olm_rollout::permissions::{Granted, Right, Roles, Served, missing, needed};
+use serde_json::Value;
 
+use super::why::decide;
 use crate::Answer;
 use crate::extensions;
-use crate::failure::{Failure, wait};
+use crate::failure::{Failure, note, wait};
 use crate::live;
-use crate::sources::Cluster;
+use crate::sources::Sources;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Rights that the package's own roles hand on are among them, so that nothing is escalated. Roles that a binding refers to \
-                  and that are not part of the package take the verb bind.\n\n\
+    after_help = "Rights that the package's own roles hand on are among them, so that nothing is escalated. Bindings to roles that are not \
+                  part of the package take the verb bind.\n\n\
                   Examples:\n  kubectl olm rbac my-extension | kubectl apply -f -\n  \
                   kubectl olm rbac my-extension --service-account installer --any-name\n\n\
                   Exit codes: 0 printed, 1 no such extension or revision, 2 bad input, 3 no answer."
@@ -27,54 +35,77 @@ pub(crate) struct Arguments {
     /// The account [default: that of spec.serviceAccount]
     #[arg(long, value_name = "NAME")]
     service_account: Option<String>,
-    /// A revision of `kubectl olm history` [default: the newest]
+    /// A revision of `kubectl olm history` [default: the newest; before the first one, the bundle that would be chosen]
     #[arg(long, value_name = "NUMBER")]
     revision: Option<i64>,
     /// Allow the verbs on objects of any name, so that the next version may bring others
     #[arg(long)]
     any_name: bool,
     #[command(flatten)]
-    cluster: Cluster,
+    sources: Sources,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
     wait(async {
-        let client = arguments.cluster.client().await?;
+        let client = arguments.sources.cluster.client().await?;
         let extension = extensions::named(&client, &arguments.name).await?;
         let name = extension.name_any();
         let named = extension.spec.service_account.as_ref().and_then(|account| account.name.clone());
         let account = arguments.service_account.clone().or(named).ok_or_else(|| {
             Failure::Usage(format!("{name} names no service account; give one with --service-account"))
         })?;
-        let revisions = extensions::revisions(&client, Some(&name)).await?;
-        let mut own = extensions::of(&extension, &revisions);
-        let set = match arguments.revision {
-            Some(number) => own.find(|set| set.spec.revision == number),
-            None => own.filter(|set| revision::is_active(set)).last(),
-        };
-        let set = set.ok_or_else(|| {
-            Failure::NotFound(format!(
-                "{name} has no such revision; before the first one, its condition Progressing names the roles that are missing"
-            ))
-        })?;
-        let objects = live::content(&client, set).await.map_err(Failure::Unreachable)?;
+        let objects = objects(arguments, &client, &extension).await?;
         let mut served = HashMap::new();
         for object in &objects {
-            if let Some(found) = live::served(&client, object).await {
-                served.insert(object.key(), found);
-            }
+            let found = live::served(&client, object).await;
+            served.insert(object.key(), found.unwrap_or_else(|| guessed(object)));
         }
         let needs = needed(&objects, |key| served.get(key).cloned(), |_| None);
         let mut rights = missing(&needs, &Granted::default());
         if arguments.any_name {
-            rights = rights
-                .into_iter()
-                .map(|(scope, right)| (scope, any_name(right)))
-                .collect::<BTreeSet<(Scope, Right)>>();
+            rights = rights.into_iter().map(|(scope, right)| (scope, any_name(right))).collect();
         }
         let roles = Roles::new(&format!("{name}-installer"), &extension.spec.namespace, &account, &rights);
         Ok(Answer { text: roles.to_string(), yes: true })
     })
+}
+
+async fn objects(
+    arguments: &Arguments,
+    client: &Client,
+    extension: &ClusterExtension,
+) -> Result<Vec<Object>, Failure> {
+    let name = extension.name_any();
+    let revisions = extensions::revisions(client, Some(&name)).await?;
+    let mut own = extensions::of(extension, &revisions);
+    let set = match arguments.revision {
+        Some(number) => Some(own.find(|set| set.spec.revision == number).ok_or_else(|| {
+            Failure::NotFound(format!("{name} has no revision {number}; see `kubectl olm history {name}`"))
+        })?),
+        None => own.filter(|set| revision::is_active(set)).last(),
+    };
+    if let Some(set) = set {
+        return live::content(client, set).await.map_err(Failure::Unreachable);
+    }
+    let decided = decide(extension, Some(revision::states([])), None, &arguments.sources).await?;
+    let Some(chosen) = decided.chosen else {
+        return Err(Failure::NotFound(decided.refusal.unwrap_or_default()));
+    };
+    note(&format!("{name} has no revision yet; reading {}", chosen.image));
+    let bundle = arguments.sources.bundles().pull(&chosen.image).await?;
+    let config = extension.spec.config.as_ref().and_then(|config| config.inline.clone());
+    let options = RenderOptions {
+        config: config.map(Value::Object),
+        cert_provider: Some(CertProvider::BuiltIn),
+        ..RenderOptions::new(&extension.spec.namespace)
+    };
+    render(&bundle, &options).map_err(|error| Failure::NotFound(format!("{}: {error}", chosen.image)))
+}
+
+/// A kind that the cluster does not serve yet, as kinds are mostly named.
+fn guessed(object: &Object) -> Served {
+    let kind = GroupVersionKind::gvk(object.group(), object.version(), object.kind());
+    Served { plural: ApiResource::from_gvk(&kind).plural, namespaced: object.namespace().is_some() }
 }
 
 /// The right on objects of any name. `escalate` and `bind` keep theirs: without a name they are rights on every role.

@@ -95,10 +95,10 @@ pub(crate) struct Explained {
     extension: Option<Told>,
     /// The chosen bundle.
     #[serde(skip_serializing_if = "Option::is_none")]
-    chosen: Option<Chosen>,
+    pub(crate) chosen: Option<Chosen>,
     /// Why none is chosen: the text of the `Progressing` condition.
     #[serde(skip_serializing_if = "Option::is_none")]
-    refusal: Option<String>,
+    pub(crate) refusal: Option<String>,
     /// What the chosen bundle depends on: property and value. The controller checks it against the cluster before it installs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     dependencies: Vec<String>,
@@ -127,12 +127,12 @@ struct Told {
 /// A bundle.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Chosen {
+pub(crate) struct Chosen {
     bundle: String,
     version: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     release: Option<String>,
-    image: String,
+    pub(crate) image: String,
     /// Where it comes from; absent when no catalog could be asked and what is installed stays.
     #[serde(skip_serializing_if = "Option::is_none")]
     catalog: Option<String>,
@@ -189,7 +189,7 @@ fn asked(arguments: &Resolve) -> Result<ClusterExtension, Failure> {
 }
 
 /// The controller's question and its answer.
-async fn decide(
+pub(crate) async fn decide(
     extension: &ClusterExtension,
     states: Option<RevisionStates>,
     installed: Option<&str>,
