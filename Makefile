@@ -83,8 +83,9 @@ acceptance: programs ## Run the acceptance lab (ONLY=regex, JOBS=4, UPDATE=1: wr
 	    $(if $(ONLY),--only '$(ONLY)') $(if $(JOBS),--jobs $(JOBS)) $(if $(UPDATE),--update) $(if $(SAVE),--save $(SAVE))
 
 .PHONY: bench
-bench: ## Run the benchmarks
-	$(CARGO) bench $(if $(CI),--locked) --workspace --benches
+bench: ## Run the benchmarks, quick sizes (ARGS="-p catalogd"; OLM_BENCH=full, OLM_SCALE=1,20,100,500: see docs/benchmarks.md)
+	$(CARGO) build $(if $(CI),--locked) --release --workspace --bins
+	@$(all_tools); OLM_BIN_DIR=$(abspath $(target_dir)/release) $(CARGO) bench $(if $(CI),--locked) $(or $(ARGS),--workspace) --benches
 
 .PHONY: clean
 clean: ## Stop what runs here and remove what was built (not the tools, which other checkouts share)
