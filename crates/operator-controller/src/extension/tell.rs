@@ -145,7 +145,8 @@ fn paused(then: Option<&Condition>, now: &Condition) -> Option<Note> {
 
 fn lost(then: Option<&Condition>, now: &Condition) -> Option<Note> {
     let was = then.is_some_and(|then| then.status == ConditionStatus::True);
-    (was && now.status != ConditionStatus::True)
+    // Unknown is a status that lags behind a change of ours; it becomes one or the other
+    (was && now.status == ConditionStatus::False)
         .then(|| Note::warning(reason::UNAVAILABLE, now.message.clone()))
 }
 
@@ -334,6 +335,7 @@ mod tests {
         );
         assert_eq!(told(vec![available(no)], vec![available(yes)]), []);
         assert_eq!(told(vec![], vec![available(no)]), []);
+        assert_eq!(told(vec![available(yes)], vec![available(ConditionStatus::Unknown)]), []);
         assert_eq!(
             told(vec![deprecated(no)], vec![deprecated(yes)]),
             [Note::warning("Deprecated", "use 2.0.0")]
