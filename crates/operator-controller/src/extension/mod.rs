@@ -56,7 +56,9 @@ pub struct Feeds {
 
 /// Runs until `stop` resolves; running passes are finished first.
 pub async fn run(shell: Arc<Shell>, feeds: Feeds, stop: impl Future<Output = ()> + Send + 'static) {
-    let queue = wakes(&shell, feeds).take_until(stop);
+    let mut queue = wakes(&shell, feeds).take_until(Box::pin(stop)).boxed();
+    let early = before(complete(&shell), &mut queue).await;
+    let queue = futures::stream::iter(early).chain(queue);
     let config = controller::Config::default().concurrency(WORKERS).debounce(DEBOUNCE);
     let store = shell.extensions.clone();
     let passes = applier(pass, error_policy, shell, store, queue, config);
@@ -69,6 +71,31 @@ pub async fn run(shell: Arc<Shell>, feeds: Feeds, stop: impl Future<Output = ()>
             }
         })
         .await;
+}
+
+/// Resolves when all caches have been filled once. A pass that sees half of the revisions would take an installed extension for
+/// a new one.
+async fn complete(shell: &Shell) {
+    // an error means that the process ends
+    let _ = shell.extensions.wait_until_ready().await;
+    let _ = shell.revisions.wait_until_ready().await;
+    let _ = shell.catalogs.wait_until_ready().await;
+}
+
+/// What the queue gives before `ready` resolves. It is polled meanwhile, because that is what fills the caches.
+async fn before<T>(ready: impl Future<Output = ()>, queue: &mut (impl Stream<Item = T> + Unpin)) -> Vec<T> {
+    let mut early = Vec::new();
+    let mut ready = std::pin::pin!(ready);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut ready => return early,
+            item = queue.next() => match item {
+                Some(item) => early.push(item),
+                None => return early,
+            },
+        }
+    }
 }
 
 /// Errors of single passes are logged where they occur; what is left here concerns the machinery.
@@ -206,5 +233,31 @@ trait Generation {
 impl Generation for DeserializeGuard<ClusterExtension> {
     fn meta_generation(&self) -> Option<i64> {
         kube::Resource::meta(self).generation
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn nothing_is_looked_at_before_the_caches_are_complete_and_nothing_is_lost() {
+        let (send, receive) = futures::channel::mpsc::unbounded();
+        let (filled, ready) = tokio::sync::oneshot::channel::<()>();
+        let mut queue = receive;
+        let caches = async move {
+            let _ = ready.await;
+        };
+        let feeding = async move {
+            for name in ["a", "b"] {
+                assert!(send.unbounded_send(name).is_ok());
+            }
+            tokio::task::yield_now().await;
+            assert!(filled.send(()).is_ok());
+            assert!(send.unbounded_send("c").is_ok());
+        };
+        let (mut seen, ()) = tokio::join!(before(caches, &mut queue), feeding);
+        seen.extend(queue.collect::<Vec<_>>().await);
+        assert_eq!(seen, ["a", "b", "c"]);
     }
 }
