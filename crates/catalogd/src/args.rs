@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use olm_runtime::args::{ArgsError, PullArgs, RunArgs};
+use olm_runtime::args::{ArgsError, PullArgs, RunArgs, Serving};
 use olm_runtime::duration::GoDuration;
 use olm_runtime::features::{Gate, Stage};
 
@@ -75,12 +75,25 @@ pub struct ServeArgs {
 }
 
 impl ServeArgs {
-    /// Certificate and key.
+    /// Where the certificate comes from.
     ///
     /// # Errors
-    /// When they are not both given: content is served over TLS only.
-    pub fn tls_files(&self) -> Result<(PathBuf, PathBuf), UsageError> {
-        self.run.tls.files()?.ok_or(UsageError::NoTls)
+    /// When there is none: content is served over TLS only.
+    pub fn serving(&self) -> Result<Serving, UsageError> {
+        self.run.tls.serving()?.ok_or(UsageError::NoTls)
+    }
+
+    /// The names of a self-issued certificate when none are given: what clients are told to call.
+    #[must_use]
+    pub fn own_names(&self) -> Vec<String> {
+        let address = self.external_address.as_str();
+        let host = match address.rsplit_once(':') {
+            Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+            _ => address,
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let longer = host.ends_with(".svc").then(|| format!("{host}.cluster.local"));
+        [host].into_iter().chain(longer).collect()
     }
 }
 
@@ -91,7 +104,7 @@ pub enum UsageError {
     #[error(transparent)]
     Args(#[from] ArgsError),
     /// Neither TLS file.
-    #[error("catalog content is served over TLS only; give tls-cert and tls-key")]
+    #[error("catalog content is served over TLS only; give tls-cert and tls-key, or tls-self-issued")]
     NoTls,
 }
 
@@ -130,10 +143,28 @@ mod tests {
     #[test]
     fn tls_is_needed_and_told_so() {
         for (flags, want) in [
-            (&[][..], "catalog content is served over TLS only; give tls-cert and tls-key"),
+            (
+                &[][..],
+                "catalog content is served over TLS only; give tls-cert and tls-key, or tls-self-issued",
+            ),
             (&["--tls-cert=a"], "tls-cert and tls-key flags must be used together"),
         ] {
-            assert_eq!(parse(flags).unwrap().serve.tls_files().unwrap_err().to_string(), want);
+            assert_eq!(parse(flags).unwrap().serve.serving().unwrap_err().to_string(), want);
+        }
+    }
+
+    #[test]
+    fn a_self_issued_certificate_is_for_the_external_address() {
+        for (address, want) in [
+            (
+                "catalogd-service.olmv1-system.svc",
+                &["catalogd-service.olmv1-system.svc", "catalogd-service.olmv1-system.svc.cluster.local"][..],
+            ),
+            ("127.0.0.1:8443", &["127.0.0.1"]),
+            ("catalogs.example.com:443", &["catalogs.example.com"]),
+            ("[::1]:443", &["::1"]),
+        ] {
+            assert_eq!(parse(&["--external-address", address]).unwrap().serve.own_names(), want);
         }
     }
 

@@ -13,7 +13,7 @@ use olm_runtime::health::Health;
 use olm_runtime::leader::{self, Election, Timing};
 use olm_runtime::metrics::{KubeReviews, Metrics};
 use olm_runtime::pull_secrets::{self, Place};
-use olm_runtime::tls::{self, ServingPair};
+use olm_runtime::tls;
 use olm_runtime::{Shutdown, client, listen, serve, shutdown};
 use tokio::sync::{mpsc, watch};
 
@@ -39,7 +39,7 @@ const METRICS_ADDRESS: &str = ":7443";
 /// When the settings cannot be used, or the lease is lost.
 pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let gates = args.run.feature_gates(GATES)?;
-    let (cert, key) = args.tls_files()?;
+    let serving = args.serving()?;
     let metrics_address = args.run.metrics_address(METRICS_ADDRESS)?;
     let pull_secret = args.pull.pull_secret()?.map(|(namespace, name)| Place { namespace, name });
     let tls_settings = args.run.tls.settings()?;
@@ -47,10 +47,11 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     tls::install_provider();
     gates.log();
     let stop = shutdown::on_signal().context("cannot install signal handlers")?;
-    let pair = ServingPair::load(cert, key).context("failed to initialize certificate watcher")?;
     let metrics = Metrics::new();
-    metrics.watch_pair(Arc::clone(&pair));
-    let tls = tls::server_config(Arc::clone(&pair), &tls_settings)?;
+    let client = client::connect(args.run.kubeconfig(), &metrics).await?;
+    let certificate = serving
+        .open(&client, &args.run.system_namespace(), args.own_names())
+        .context("failed to initialize certificate watcher")?;
 
     let cache = args.cache_dir.clone();
     let (store, opened) = tokio::task::spawn_blocking(move || Store::open(&cache)).await??;
@@ -61,7 +62,6 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     crate::gauges::register(&metrics, store.clone());
 
     let mut parts = tokio::task::JoinSet::new();
-    parts.spawn(pair.watch(stop.clone()));
     let probes = {
         let readiness = Arc::clone(&readiness);
         Health::new().ready("catalog-server", move || readiness.check(Instant::now()))
@@ -73,6 +73,10 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
             serve::http(listener, probes.router(), serve::Limits::default(), stop.clone()),
         ));
     }
+    let Some((pair, keeping)) = certificate.pair(&stop).await? else { return Ok(()) };
+    parts.spawn(keeping);
+    metrics.watch_pair(Arc::clone(&pair));
+    let tls = tls::server_config(pair, &tls_settings)?;
     let endpoints = Endpoints { metas: gates.enabled(METAS), graphql: gates.enabled(GRAPHQL) };
     let catalogs = Arc::new(Catalogs::new(store.clone(), endpoints));
     let listener = listen::bind(&args.catalogs_server_addr).await?;
@@ -89,7 +93,6 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let content_server = tokio::spawn(serving);
     readiness.listening();
 
-    let client = client::connect(args.run.kubeconfig(), &metrics).await?;
     if let Some(address) = metrics_address {
         let router = olm_runtime::metrics::router(metrics.clone(), KubeReviews(client.clone()));
         let listener = listen::bind(&address).await?;

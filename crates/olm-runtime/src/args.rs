@@ -7,10 +7,14 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, ValueEnum};
+use k8s_openapi::jiff::SignedDuration;
+use kube::Client;
 
+use crate::duration::GoDuration;
 use crate::features::{FeatureGateError, FeatureGates, Gate, go_bool};
 use crate::telemetry::{LogFormat, TelemetryError};
-use crate::tls::{ProfileError, TlsSettings};
+use crate::tls::issue::{SelfIssued, Wish};
+use crate::tls::{ProfileError, ServingPair, Source, TlsError, TlsSettings};
 
 /// Flags that do not fit together. The texts are those of the reference.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -18,8 +22,14 @@ pub enum ArgsError {
     /// One of the two without the other.
     #[error("tls-cert and tls-key flags must be used together")]
     HalfPair,
+    /// Two certificates to serve with.
+    #[error("tls-self-issued and tls-cert exclude each other; give one of the two")]
+    TwoPairs,
+    /// A certificate that would end at once, or never.
+    #[error("tls-self-issued-validity must lie between 10s and 87600h")]
+    Validity,
     /// Metrics are served over TLS only.
-    #[error("metrics-bind-address requires tls-cert and tls-key flags")]
+    #[error("metrics-bind-address requires tls-cert and tls-key flags, or tls-self-issued")]
     MetricsWithoutTls,
     /// Not `<namespace>/<name>`.
     #[error("value of global-pull-secret should be of the format <namespace>/<name>")]
@@ -55,7 +65,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "ADDRESS", default_value = ":8081")]
     pub health_probe_bind_address: String,
 
-    /// Where /metrics is served, with TLS; needs --tls-cert and --tls-key
+    /// Where /metrics is served, with TLS; needs --tls-cert and --tls-key, or --tls-self-issued
     #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true)]
     metrics_bind_address: String,
 
@@ -91,13 +101,13 @@ impl RunArgs {
         crate::namespace::system_namespace(&self.system_namespace)
     }
 
-    /// Where metrics are served: the flag, or `fallback` if TLS files are given; `None` if metrics are off.
+    /// Where metrics are served: the flag, or `fallback` if there is a certificate; `None` if metrics are off.
     ///
     /// # Errors
-    /// If only one TLS file is given, or an address without TLS files.
+    /// As [`TlsArgs::serving`], or if there is an address without a certificate.
     pub fn metrics_address(&self, fallback: &str) -> Result<Option<String>, ArgsError> {
         let wanted = self.metrics_bind_address.as_str();
-        match (self.tls.files()?, wanted) {
+        match (self.tls.serving()?, wanted) {
             // `0` is controller-runtime's word for off
             (_, "0") | (None, "") => Ok(None),
             (None, _) => Err(ArgsError::MetricsWithoutTls),
@@ -126,6 +136,19 @@ pub struct TlsArgs {
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     tls_key: String,
 
+    /// Without --tls-cert: serve with a certificate that the process issues itself and keeps in this Secret of its namespace; its
+    /// CA is published in the ConfigMap of the same name. No two services may share a name
+    #[arg(long, value_name = "SECRET", default_value = "", hide_default_value = true)]
+    tls_self_issued: String,
+
+    /// The names in a self-issued certificate, comma-separated; without it those of the process's Service
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    tls_self_issued_names: Vec<String>,
+
+    /// How long a self-issued certificate is valid, 10s to 87600h; rotated 30 days before its end, or in the last third
+    #[arg(long, value_name = "DURATION", default_value = "2160h")]
+    tls_self_issued_validity: GoDuration,
+
     /// modern (TLS 1.3), intermediate (TLS 1.2 and 1.3), old (the same as intermediate; older versions are not supported) or custom
     #[arg(long, value_name = "PROFILE", default_value = "intermediate")]
     tls_profile: String,
@@ -143,16 +166,90 @@ pub struct TlsArgs {
     tls_custom_version: String,
 }
 
-impl TlsArgs {
-    /// Certificate and key, if they are given.
+/// Where the certificate to serve with comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Serving {
+    /// Files that somebody else writes.
+    Files {
+        /// The certificate chain, PEM.
+        cert: PathBuf,
+        /// Its key, PEM.
+        key: PathBuf,
+    },
+    /// The process itself.
+    SelfIssued(SelfIssuing),
+}
+
+/// What the flags say about a self-issued certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SelfIssuing {
+    secret: String,
+    names: Vec<String>,
+    validity: SignedDuration,
+}
+
+impl Serving {
+    /// Reads the files, or prepares to issue in `namespace`, for `names` if none are given by flag.
     ///
     /// # Errors
-    /// If only one of them is given.
-    pub fn files(&self) -> Result<Option<(PathBuf, PathBuf)>, ArgsError> {
-        match (self.tls_cert.as_str(), self.tls_key.as_str()) {
-            ("", "") => Ok(None),
-            ("", _) | (_, "") => Err(ArgsError::HalfPair),
-            (cert, key) => Ok(Some((cert.into(), key.into()))),
+    /// As [`ServingPair::load`].
+    pub fn open(&self, client: &Client, namespace: &str, names: Vec<String>) -> Result<Source, TlsError> {
+        match self {
+            Self::Files { cert, key } => ServingPair::load(cert, key).map(Source::Files),
+            Self::SelfIssued(issuing) => {
+                let issued = SelfIssued::new(client, issuing.wish(namespace, names));
+                Ok(Source::SelfIssued(Box::new(issued)))
+            }
+        }
+    }
+}
+
+impl SelfIssuing {
+    /// What to issue in `namespace`; `names` stand in when none are given.
+    #[must_use]
+    pub fn wish(&self, namespace: &str, names: Vec<String>) -> Wish {
+        Wish {
+            namespace: namespace.to_owned(),
+            name: self.secret.clone(),
+            names: if self.names.is_empty() { names } else { self.names.clone() },
+            validity: self.validity,
+        }
+    }
+}
+
+/// The names under which a Service is reached from inside the cluster.
+#[must_use]
+pub fn service_names(service: &str, namespace: &str) -> Vec<String> {
+    ["svc", "svc.cluster.local"].map(|rest| format!("{service}.{namespace}.{rest}")).to_vec()
+}
+
+impl TlsArgs {
+    /// Where the certificate comes from, if there is to be one.
+    ///
+    /// # Errors
+    /// If only one of the files is given, or files and self-issued, or an impossible validity.
+    pub fn serving(&self) -> Result<Option<Serving>, ArgsError> {
+        match (self.tls_cert.as_str(), self.tls_key.as_str(), self.tls_self_issued.as_str()) {
+            ("", "", "") => Ok(None),
+            ("", "", secret) => {
+                let seconds = self.tls_self_issued_validity.0.as_secs();
+                if !(10..=87_600 * 3600).contains(&seconds) {
+                    return Err(ArgsError::Validity);
+                }
+                Ok(Some(Serving::SelfIssued(SelfIssuing {
+                    secret: secret.to_owned(),
+                    names: self
+                        .tls_self_issued_names
+                        .iter()
+                        .filter(|name| !name.is_empty())
+                        .cloned()
+                        .collect(),
+                    validity: SignedDuration::from_secs(seconds.try_into().map_err(|_| ArgsError::Validity)?),
+                })))
+            }
+            ("", _, _) | (_, "", _) => Err(ArgsError::HalfPair),
+            (cert, key, "") => Ok(Some(Serving::Files { cert: cert.into(), key: key.into() })),
+            (_, _, _) => Err(ArgsError::TwoPairs),
         }
     }
 
@@ -328,11 +425,23 @@ mod tests {
         for (flags, want) in [
             (vec![], "None"),
             (vec!["--metrics-bind-address=0"], "None"),
-            (vec!["--metrics-bind-address=:1"], "metrics-bind-address requires tls-cert and tls-key flags"),
+            (
+                vec!["--metrics-bind-address=:1"],
+                "metrics-bind-address requires tls-cert and tls-key flags, or tls-self-issued",
+            ),
             (vec!["--tls-cert=c"], "tls-cert and tls-key flags must be used together"),
             (vec!["--tls-key=c"], "tls-cert and tls-key flags must be used together"),
             (both.to_vec(), "Some(\":7443\")"),
             ([&both[..], &["--metrics-bind-address=:1"]].concat(), "Some(\":1\")"),
+            (vec!["--tls-self-issued=s"], "Some(\":7443\")"),
+            (
+                [&both[..], &["--tls-self-issued=s"]].concat(),
+                "tls-self-issued and tls-cert exclude each other; give one of the two",
+            ),
+            (
+                vec!["--tls-self-issued=s", "--tls-self-issued-validity=9s"],
+                "tls-self-issued-validity must lie between 10s and 87600h",
+            ),
         ] {
             let got = match parse(&flags).run.metrics_address(":7443") {
                 Ok(address) => format!("{address:?}"),
@@ -340,6 +449,19 @@ mod tests {
             };
             assert_eq!(got, want, "{flags:?}");
         }
+    }
+
+    #[test]
+    fn a_self_issued_certificate_has_the_names_given_or_those_of_the_service() {
+        let wish = |flags: &[&str]| match parse(flags).run.tls.serving() {
+            Ok(Some(Serving::SelfIssued(issuing))) => issuing.wish("ns", service_names("web", "ns")),
+            other => panic!("{flags:?}: {other:?}"),
+        };
+        let own = wish(&["--tls-self-issued=s"]);
+        assert_eq!(own.names, ["web.ns.svc", "web.ns.svc.cluster.local"]);
+        assert_eq!((own.name.as_str(), own.validity), ("s", SignedDuration::from_hours(90 * 24)));
+        let given = wish(&["--tls-self-issued=s", "--tls-self-issued-names=a.example,127.0.0.1"]);
+        assert_eq!(given.names, ["a.example", "127.0.0.1"]);
     }
 
     #[test]

@@ -76,6 +76,11 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DIR", default_value = "", hide_default_value = true)]
     catalogd_cas_dir: String,
 
+    /// The ConfigMap of the system namespace with the CA of catalogd: what catalogd publishes with --tls-self-issued (ca.crt), or
+    /// OpenShift's service CA injects (service-ca.crt). The system's CAs are not trusted then; a change counts at once
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    catalogd_ca_config_map: String,
+
     /// What spec.serviceAccount of an extension means
     #[arg(long, value_enum, value_name = "MODE", default_value_t)]
     pub service_account_mode: Mode,
@@ -128,6 +133,12 @@ impl ServeArgs {
     #[must_use]
     pub fn catalogd_cas_dir(&self) -> Option<PathBuf> {
         (!self.catalogd_cas_dir.is_empty()).then(|| PathBuf::from(&self.catalogd_cas_dir))
+    }
+
+    /// `--catalogd-ca-config-map`, if it is set.
+    #[must_use]
+    pub fn catalogd_ca_config_map(&self) -> Option<&str> {
+        Some(self.catalogd_ca_config_map.as_str()).filter(|name| !name.is_empty())
     }
 
     /// The feature gates.

@@ -9,12 +9,14 @@ use olm_bundle::Gates;
 use olm_client::{BundleFetcher, PackageStore, catalogd, package_store};
 use olm_oci::{CertificateDirs, Config, Credentials, Puller, SharedKeyring, Store};
 use olm_resolver::ReleaseField;
+use olm_runtime::args::service_names;
 use olm_runtime::events::Events;
 use olm_runtime::health::Health;
 use olm_runtime::leader::{self, Election, Timing};
 use olm_runtime::metrics::{KubeReviews, Metrics};
 use olm_runtime::pull_secrets::Place;
-use olm_runtime::tls::{self, CaPool, ServingPair, TlsSettings};
+use olm_runtime::tls::issue::PublishedCa;
+use olm_runtime::tls::{self, CaPool, TlsSettings};
 use olm_runtime::{FeatureGates, Shutdown, client, listen, serve, shutdown};
 
 use crate::accounts::{Accounts, Rights};
@@ -34,6 +36,8 @@ use crate::{extension, objectset, watch};
 const LEASE: &str = "9c4404e7.operatorframework.io";
 /// Where metrics are served when nothing else is said and there is a certificate.
 const METRICS_ADDRESS: &str = ":8443";
+/// The Service in front of the metrics, for a self-issued certificate.
+const SERVICE: &str = "operator-controller-service";
 
 /// Controls until a signal asks to stop.
 ///
@@ -57,24 +61,39 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
         let probes = serve::http(listener, Health::new().router(), serve::Limits::default(), stop.clone());
         parts.spawn(ended("health", probes));
     }
-    match (args.run.tls.files()?, metrics_address) {
-        (Some((cert, key)), Some(address)) => {
-            let pair = ServingPair::load(cert, key).context("failed to initialize certificate watcher")?;
-            metrics.watch_pair(Arc::clone(&pair));
-            let config = tls::server_config(Arc::clone(&pair), &tls_settings)?;
-            parts.spawn(pair.watch(stop.clone()));
-            let router = olm_runtime::metrics::router(metrics.clone(), KubeReviews(client.clone()));
+    let namespace = args.run.system_namespace();
+    match (args.run.tls.serving()?, metrics_address) {
+        (Some(serving), Some(address)) => {
+            let certificate = serving
+                .open(&client, &namespace, service_names(SERVICE, &namespace))
+                .context("failed to initialize certificate watcher")?;
             let listener = listen::bind(&address).await?;
-            parts.spawn(ended(
-                "metrics",
-                serve::https(listener, router, config, serve::Limits::default(), stop.clone()),
+            parts.spawn(show_metrics(
+                certificate,
+                tls_settings.clone(),
+                listener,
+                client.clone(),
+                metrics.clone(),
+                stop.clone(),
             ));
         }
-        _ => tracing::warn!("metrics are not served: no TLS files are given"),
+        _ => tracing::warn!("metrics are not served: no certificate is given and none is self-issued"),
+    }
+    let published = args.catalogd_ca_config_map().map(|name| PublishedCa::new(&namespace, name));
+    if let Some(published) = &published {
+        parts.spawn(Arc::clone(published).watch(client.clone(), stop.clone()));
     }
 
-    let work =
-        controllers(&args, &gates, tls_settings, pull_secret, client.clone(), &metrics, stop.clone()).await?;
+    let work = controllers(
+        &args,
+        &gates,
+        (tls_settings, published),
+        pull_secret,
+        client.clone(),
+        &metrics,
+        stop.clone(),
+    )
+    .await?;
     let outcome = led(&args, client, &metrics, &stop, work).await;
     stop.cancel();
     while parts.join_next().await.is_some() {}
@@ -117,7 +136,7 @@ async fn led(
 async fn controllers(
     args: &ServeArgs,
     gates: &FeatureGates,
-    tls_settings: TlsSettings,
+    (tls_settings, published): (TlsSettings, Option<Arc<PublishedCa>>),
     pull_secret: Option<Place>,
     client: Client,
     metrics: &Metrics,
@@ -140,8 +159,11 @@ async fn controllers(
         PullSecrets::new(client.clone(), pull_secret, olm_runtime::pull_secrets::own_account(), keyring);
     let release = if gates.enabled(RELEASE) { ReleaseField::Counts } else { ReleaseField::Ignored };
     let content = PackageStore::new(&args.cache_path.join("packages"), package_store::DEFAULT_BYTES);
-    let packages =
-        PackageCache::new(catalogd_client(args.catalogd_cas_dir(), tls_settings), content, release);
+    let packages = PackageCache::new(
+        catalogd_client(args.catalogd_cas_dir(), published, tls_settings),
+        content,
+        release,
+    );
     let settings = Settings {
         system_namespace: system_namespace.clone(),
         separate_release: gates.enabled(RELEASE),
@@ -230,10 +252,46 @@ fn registry_config(args: &ServeArgs, keyring: SharedKeyring) -> Config {
     Config { certificates, credentials, signature_policy, ..from_env }
 }
 
-/// Clients for catalogd: made for each fetch, so that changed CA files count at once.
-fn catalogd_client(cas: Option<PathBuf>, settings: TlsSettings) -> ClientFactory {
+/// Shows metrics as soon as there is a certificate. No work waits for that, and none fails because of it.
+async fn show_metrics(
+    certificate: tls::Source,
+    settings: TlsSettings,
+    listener: tokio::net::TcpListener,
+    client: Client,
+    metrics: Metrics,
+    stop: Shutdown,
+) {
+    let (pair, keeping) = match certificate.pair(&stop).await {
+        Ok(Some(found)) => found,
+        Ok(None) => return,
+        Err(error) => return tracing::error!(%error, "metrics are not served: there is no certificate"),
+    };
+    metrics.watch_pair(Arc::clone(&pair));
+    let config = match tls::server_config(pair, &settings) {
+        Ok(config) => config,
+        Err(error) => {
+            return tracing::error!(error = olm_runtime::error_text::chain(&error), "metrics are not served");
+        }
+    };
+    let router = olm_runtime::metrics::router(metrics, KubeReviews(client));
+    let serving = serve::https(listener, router, config, serve::Limits::default(), stop);
+    tokio::join!(ended("metrics", serving), keeping);
+}
+
+/// Clients for catalogd: made for each fetch, so that changed CAs count at once.
+fn catalogd_client(
+    cas: Option<PathBuf>,
+    published: Option<Arc<PublishedCa>>,
+    settings: TlsSettings,
+) -> ClientFactory {
     Box::new(move || {
-        let pool = CaPool::load(cas.as_deref()).map_err(|error| olm_runtime::error_text::chain(&error))?;
+        let pool = match &published {
+            Some(published) => {
+                published.certificates().and_then(|found| CaPool::given(found, cas.as_deref()))
+            }
+            None => CaPool::load(cas.as_deref()),
+        };
+        let pool = pool.map_err(|error| olm_runtime::error_text::chain(&error))?;
         let config = pool.client_config(&settings).map_err(|error| olm_runtime::error_text::chain(&error))?;
         let builder = reqwest::Client::builder().tls_backend_preconfigured(config);
         catalogd::timeouts(builder).build().map_err(|error| olm_runtime::error_text::chain(&error))

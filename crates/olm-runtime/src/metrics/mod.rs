@@ -22,7 +22,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::{Metric, Registry};
 
 use crate::tls::ServingPair;
@@ -92,7 +92,7 @@ impl Metrics {
         self.with(|registry| registry.register_collector(Box::new(collector)));
     }
 
-    /// Shows how often the serving certificate was read (`certwatcher_*`).
+    /// Shows when the serving certificate ends, and how often it was read (`certwatcher_*`).
     pub fn watch_pair(&self, pair: Arc<ServingPair>) {
         self.register_collector(Reads(pair));
     }
@@ -147,6 +147,12 @@ impl Collector for Reads {
         ] {
             let counter = ConstCounter::new(count);
             counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
+        }
+        if let Some(ends) = self.0.ends() {
+            let gauge = ConstGauge::new(ends.as_second());
+            let name = "olm_serving_certificate_expiry_timestamp_seconds";
+            let help = "When the certificate that the process serves with ends";
+            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
         }
         Ok(())
     }

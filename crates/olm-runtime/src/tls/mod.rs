@@ -5,14 +5,17 @@
 //!
 //! Rule: catalogd §2.4, operator-controller §7.3, §7.9.
 
+pub mod issue;
 mod pair;
 mod profile;
 mod roots;
+mod source;
 mod stamp;
 
 pub use pair::ServingPair;
 pub use profile::{Profile, ProfileError, TlsSettings};
 pub use roots::CaPool;
+pub use source::Source;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The certificate and key that our servers show, read again when their files change.
+//! The certificate and key that our servers show: read again when their files change, or given by [`super::issue::SelfIssued`].
 //!
 //! A broken or half-written pair never replaces a working one: the old pair stays and the failure is logged and counted.
 //!
@@ -8,21 +8,27 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use k8s_openapi::jiff::Timestamp;
 use rustls::crypto::ring;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::TlsError;
 use super::stamp::{INTERVAL, Stamp};
 use crate::Shutdown;
 
-/// A certificate chain and its key, from two PEM files.
+/// What a given certificate and key are called in errors.
+const CERT: &str = "tls.crt";
+const KEY: &str = "tls.key";
+
+/// A certificate chain and its key.
 #[derive(Debug)]
 pub struct ServingPair {
-    cert: PathBuf,
-    key: PathBuf,
+    /// Certificate and key; none when the pair is given.
+    files: Option<(PathBuf, PathBuf)>,
     current: RwLock<Arc<CertifiedKey>>,
     seen: Mutex<[Stamp; 2]>,
     reads: AtomicU64,
@@ -38,31 +44,46 @@ impl ServingPair {
         let (cert, key) = (cert.into(), key.into());
         let seen = [Stamp::of(&cert), Stamp::of(&key)];
         let current = read(&cert, &key)?;
-        Ok(Arc::new(Self {
-            cert,
-            key,
+        Ok(Self::with(Some((cert, key)), current, seen))
+    }
+
+    /// Takes the pair as PEM text.
+    ///
+    /// # Errors
+    /// If a part cannot be parsed, or the two do not belong together.
+    pub fn given(cert: &str, key: &str) -> Result<Arc<Self>, TlsError> {
+        Ok(Self::with(
+            None,
+            parse(CERT.as_ref(), cert.as_bytes(), KEY.as_ref(), key.as_bytes())?,
+            <[Stamp; 2]>::default(),
+        ))
+    }
+
+    fn with(files: Option<(PathBuf, PathBuf)>, current: CertifiedKey, seen: [Stamp; 2]) -> Arc<Self> {
+        Arc::new(Self {
+            files,
             current: RwLock::new(Arc::new(current)),
             seen: Mutex::new(seen),
             reads: AtomicU64::new(1),
             failures: AtomicU64::new(0),
-        }))
+        })
     }
 
-    /// Reads the pair again if a file has changed since the last look; returns whether the pair was replaced.
+    /// Takes another pair as PEM text; returns whether it is another one. New handshakes use it.
     ///
     /// # Errors
-    /// If the files are broken now; the pair in use stays, and the files are read again when they change once more.
-    pub fn reload_if_changed(&self) -> Result<bool, TlsError> {
-        let now = [Stamp::of(&self.cert), Stamp::of(&self.key)];
-        {
-            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-            if *seen == now {
-                return Ok(false);
-            }
-            *seen = now;
+    /// As [`ServingPair::given`]; the pair in use stays.
+    pub fn replace(&self, cert: &str, key: &str) -> Result<bool, TlsError> {
+        let chain = certificates(CERT.as_ref(), cert.as_bytes())?;
+        if self.current().cert == chain {
+            return Ok(false);
         }
+        self.take(parse(CERT.as_ref(), cert.as_bytes(), KEY.as_ref(), key.as_bytes()))
+    }
+
+    fn take(&self, read: Result<CertifiedKey, TlsError>) -> Result<bool, TlsError> {
         self.reads.fetch_add(1, Ordering::Relaxed);
-        match read(&self.cert, &self.key) {
+        match read {
             Ok(pair) => {
                 *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(pair);
                 Ok(true)
@@ -74,8 +95,26 @@ impl ServingPair {
         }
     }
 
+    /// Reads the pair again if a file has changed since the last look; returns whether the pair was replaced.
+    ///
+    /// # Errors
+    /// If the files are broken now; the pair in use stays, and the files are read again when they change once more.
+    pub fn reload_if_changed(&self) -> Result<bool, TlsError> {
+        let Some((cert, key)) = &self.files else { return Ok(false) };
+        let now = [Stamp::of(cert), Stamp::of(key)];
+        {
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            if *seen == now {
+                return Ok(false);
+            }
+            *seen = now;
+        }
+        self.take(read(cert, key))
+    }
+
     /// Looks at the files every few seconds until shutdown.
     pub async fn watch(self: Arc<Self>, shutdown: Shutdown) {
+        let Some((cert, _)) = &self.files else { return };
         let mut ticks = tokio::time::interval(INTERVAL);
         loop {
             tokio::select! {
@@ -83,7 +122,7 @@ impl ServingPair {
                 _ = ticks.tick() => {}
             }
             match self.reload_if_changed() {
-                Ok(true) => tracing::info!(cert = %self.cert.display(), "serving certificate replaced"),
+                Ok(true) => tracing::info!(cert = %cert.display(), "serving certificate replaced"),
                 Ok(false) => {}
                 Err(error) => tracing::warn!(
                     error = crate::error_text::chain(&error),
@@ -96,6 +135,13 @@ impl ServingPair {
     /// How often the files were read, and how often that failed.
     pub fn counts(&self) -> (u64, u64) {
         (self.reads.load(Ordering::Relaxed), self.failures.load(Ordering::Relaxed))
+    }
+
+    /// When the certificate in use ends; `None` if it is too odd to tell.
+    pub fn ends(&self) -> Option<Timestamp> {
+        let current = self.current();
+        let (_, certificate) = X509Certificate::from_der(current.cert.first()?).ok()?;
+        Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
     }
 
     /// The pair in use.
@@ -111,11 +157,15 @@ impl ResolvesServerCert for ServingPair {
 }
 
 fn read(cert: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
-    let chain = certificates(cert, &bytes(cert)?)?;
+    parse(cert, &bytes(cert)?, key, &bytes(key)?)
+}
+
+fn parse(cert: &Path, cert_pem: &[u8], key: &Path, key_pem: &[u8]) -> Result<CertifiedKey, TlsError> {
+    let chain = certificates(cert, cert_pem)?;
     if chain.is_empty() {
         return Err(TlsError::Empty { path: cert.to_owned(), what: "certificate" });
     }
-    let secret = PrivateKeyDer::from_pem_slice(&bytes(key)?).map_err(|error| match error {
+    let secret = PrivateKeyDer::from_pem_slice(key_pem).map_err(|error| match error {
         rustls_pki_types::pem::Error::NoItemsFound => {
             TlsError::Empty { path: key.to_owned(), what: "private key" }
         }

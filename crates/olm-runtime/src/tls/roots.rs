@@ -18,7 +18,7 @@ use crate::Shutdown;
 #[derive(Debug)]
 pub struct CaPool {
     folder: Option<PathBuf>,
-    system: Vec<CertificateDer<'static>>,
+    base: Vec<CertificateDer<'static>>,
     current: RwLock<Arc<Vec<CertificateDer<'static>>>>,
     seen: Mutex<Vec<(PathBuf, Stamp)>>,
 }
@@ -33,7 +33,18 @@ impl CaPool {
         for error in &found.errors {
             tracing::warn!(error = %error, "cannot read some of the system's CA certificates");
         }
-        Self::with_system(found.certs, folder)
+        Self::with_base(found.certs, folder)
+    }
+
+    /// The certificates given and the folder's, if there is one; nothing of the system's.
+    ///
+    /// # Errors
+    /// As [`CaPool::load`].
+    pub fn given(
+        certificates: Vec<CertificateDer<'static>>,
+        folder: Option<&Path>,
+    ) -> Result<Arc<Self>, TlsError> {
+        Self::with_base(certificates, folder)
     }
 
     /// Only the folder's CAs; for tests and for those who trust nothing else.
@@ -41,19 +52,16 @@ impl CaPool {
     /// # Errors
     /// As [`CaPool::load`].
     pub fn only(folder: &Path) -> Result<Arc<Self>, TlsError> {
-        Self::with_system(Vec::new(), Some(folder))
+        Self::with_base(Vec::new(), Some(folder))
     }
 
-    fn with_system(
-        system: Vec<CertificateDer<'static>>,
-        folder: Option<&Path>,
-    ) -> Result<Arc<Self>, TlsError> {
+    fn with_base(base: Vec<CertificateDer<'static>>, folder: Option<&Path>) -> Result<Arc<Self>, TlsError> {
         let seen = folder.map(stamps).transpose()?.unwrap_or_default();
         let own = folder.map(read_folder).transpose()?.unwrap_or_default();
-        let all = system.iter().cloned().chain(own).collect();
+        let all = base.iter().cloned().chain(own).collect();
         Ok(Arc::new(Self {
             folder: folder.map(Path::to_owned),
-            system,
+            base,
             current: RwLock::new(Arc::new(all)),
             seen: Mutex::new(seen),
         }))
@@ -101,7 +109,7 @@ impl CaPool {
             }
             *seen = now;
         }
-        let all = self.system.iter().cloned().chain(read_folder(folder)?).collect();
+        let all = self.base.iter().cloned().chain(read_folder(folder)?).collect();
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(all);
         Ok(true)
     }

@@ -100,6 +100,19 @@ async fn new_handshakes_use_the_new_pair() {
     assert!(!pair.reload_if_changed().unwrap(), "a broken pair is read once");
     assert_eq!(handshake(Arc::clone(&server), client()).await.unwrap().0, second);
     assert_eq!(pair.counts(), (3, 1));
+
+    let given = folder.path().join("given");
+    std::fs::create_dir(&given).unwrap();
+    let third = ca.write_pair(&given, "given");
+    let text = |name: &str| std::fs::read_to_string(given.join(name)).unwrap();
+    assert!(pair.replace(&text("tls.crt"), &text("tls.key")).unwrap());
+    assert!(!pair.replace(&text("tls.crt"), &text("tls.key")).unwrap(), "the same once more");
+    assert_eq!(handshake(server, client()).await.unwrap().0, third);
+    let metrics = crate::metrics::Metrics::new();
+    metrics.watch_pair(Arc::clone(&pair));
+    let line =
+        format!("olm_serving_certificate_expiry_timestamp_seconds {}", pair.ends().unwrap().as_second());
+    assert!(metrics.classic().contains(&line), "{}", metrics.classic());
 }
 
 #[tokio::test]

@@ -27,6 +27,8 @@ use super::needs::{Content, Needs, Place};
 use super::plan::{Step, Stored, Timing, after, plan};
 use super::secret::{self, Owner, Standing};
 
+/// Common name of authorities.
+pub(super) const AUTHORITY: &str = "olm.operatorframework.io webhook authority";
 /// Writes to one Secret in one pass, at most: create or delete, create, stage, switch, drop.
 const WRITES: usize = 6;
 /// How long after its last write an object counts as undisputed.
@@ -198,7 +200,13 @@ impl Issuer {
                 Step::Issue { .. } | Step::Stage(_) => Some(
                     Keys::generate()
                         .and_then(|keys| {
-                            material::issue(&certificate.dns_names, now, self.timing.validity, keys)
+                            material::issue(
+                                AUTHORITY,
+                                &certificate.dns_names,
+                                now,
+                                self.timing.validity,
+                                keys,
+                            )
                         })
                         .map_err(|error| Trouble::Failed(error.to_string()))?,
                 ),

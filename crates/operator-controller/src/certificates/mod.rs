@@ -16,9 +16,7 @@ pub mod caller;
 mod cluster;
 mod expiries;
 mod issuer;
-pub mod material;
 pub mod needs;
-pub mod plan;
 pub mod provider;
 pub mod secret;
 #[cfg(test)]
@@ -43,6 +41,8 @@ use olm_client::resolution::revision;
 use olm_runtime::backoff::Backoff;
 use olm_runtime::events::{Events, Happening};
 use olm_runtime::metrics::{ControllerMeter, Outcome};
+
+pub use olm_runtime::tls::issue::{material, plan};
 
 pub use cluster::Wake;
 pub use expiries::Expiries;

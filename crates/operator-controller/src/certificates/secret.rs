@@ -1,28 +1,22 @@
-//! How a webhook certificate lies in its Secret. Pure.
+//! The Secret of a webhook certificate: whose it is, how it is created and changed. Pure.
 //!
-//! Pods mount `tls.crt` and `tls.key` alone; the other keys are the controller's memory. The Secret belongs to the
-//! extension, so that the garbage collector takes it when the extension is gone.
+//! How the certificate lies in it is [`olm_runtime::tls::issue::secret`]'s. The Secret belongs to the extension, so that the
+//! garbage collector takes it when the extension is gone.
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource as _, ResourceExt as _};
 use olm_api::{ClusterExtension, labels};
-use serde_json::{Map, Value, json};
+use olm_runtime::tls::issue::secret::{bytes, changes};
+use serde_json::{Value, json};
 
-use super::material::{Generation, PrivateKey};
 use super::needs::Place;
 use super::plan::Stored;
 
-const CERTIFICATE: &str = "tls.crt";
-const KEY: &str = "tls.key";
-const AUTHORITY: &str = "ca.crt";
-const NEXT_CERTIFICATE: &str = "next-tls.crt";
-const NEXT_KEY: &str = "next-tls.key";
-const NEXT_AUTHORITY: &str = "next-ca.crt";
-const PREVIOUS: &str = "previous-ca.crt";
+pub use olm_runtime::tls::issue::secret::read;
+
 const TYPE: &str = "kubernetes.io/tls";
 
 /// Whose a Secret is.
@@ -74,48 +68,9 @@ pub fn standing(secret: &Secret, owner: &Owner) -> Standing {
     }
 }
 
-/// What the Secret holds; parts that are missing are empty, and found unusable later.
-#[must_use]
-pub fn read(secret: &Secret) -> Stored {
-    let text = |key: &str| {
-        let bytes = secret.data.as_ref().and_then(|data| data.get(key)).map(|bytes| bytes.0.as_slice());
-        String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned()
-    };
-    let generation = |certificate, key, authority| Generation {
-        certificate: text(certificate),
-        key: PrivateKey::new(text(key)),
-        authority: text(authority),
-    };
-    let next = generation(NEXT_CERTIFICATE, NEXT_KEY, NEXT_AUTHORITY);
-    let empty = next.certificate.is_empty() && next.key.pem().is_empty() && next.authority.is_empty();
-    Stored {
-        current: generation(CERTIFICATE, KEY, AUTHORITY),
-        next: (!empty).then_some(next),
-        previous: text(PREVIOUS),
-    }
-}
-
-/// The data of the Secret: every key of ours, `None` for those that are not to be there.
-fn data(stored: &Stored) -> BTreeMap<&'static str, Option<&str>> {
-    let next = stored.next.as_ref();
-    let nonempty = |text: &'_ str| !text.is_empty();
-    BTreeMap::from([
-        (CERTIFICATE, Some(stored.current.certificate.as_str())),
-        (KEY, Some(stored.current.key.pem())),
-        (AUTHORITY, Some(stored.current.authority.as_str())),
-        (NEXT_CERTIFICATE, next.map(|next| next.certificate.as_str())),
-        (NEXT_KEY, next.map(|next| next.key.pem())),
-        (NEXT_AUTHORITY, next.map(|next| next.authority.as_str())),
-        (PREVIOUS, Some(stored.previous.as_str()).filter(|text| nonempty(text))),
-    ])
-}
-
 /// The Secret to create.
 #[must_use]
 pub fn fresh(place: &Place, owner: &Owner, stored: &Stored) -> Secret {
-    let bytes = |(key, text): (&'static str, Option<&str>)| {
-        Some((key.to_owned(), ByteString(text?.as_bytes().to_vec())))
-    };
     Secret {
         metadata: kube::core::ObjectMeta {
             namespace: Some(place.0.clone()),
@@ -127,7 +82,7 @@ pub fn fresh(place: &Place, owner: &Owner, stored: &Stored) -> Secret {
             ..kube::core::ObjectMeta::default()
         },
         type_: Some(TYPE.to_owned()),
-        data: Some(data(stored).into_iter().filter_map(bytes).collect()),
+        data: Some(bytes(stored)),
         ..Secret::default()
     }
 }
@@ -135,14 +90,6 @@ pub fn fresh(place: &Place, owner: &Owner, stored: &Stored) -> Secret {
 /// The merge patch that makes `secret` hold `stored` and marks it as ours; refused if it changed meanwhile.
 #[must_use]
 pub fn patch(secret: &Secret, owner: &Owner, stored: &Stored) -> Value {
-    use base64::Engine as _;
-    let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
-    let present = |key: &str| secret.data.as_ref().is_some_and(|data| data.contains_key(key));
-    let data: Map<String, Value> = data(stored)
-        .into_iter()
-        .filter(|(key, text)| text.is_some() || present(key))
-        .map(|(key, text)| (key.to_owned(), text.map_or(Value::Null, |text| encode(text).into())))
-        .collect();
     let others = secret.owner_references().iter().filter(|one| one.uid != owner.uid).cloned();
     let owners: Vec<OwnerReference> = others.chain([reference(owner)]).collect();
     json!({
@@ -151,7 +98,7 @@ pub fn patch(secret: &Secret, owner: &Owner, stored: &Stored) -> Value {
             "labels": marks(&owner.name),
             "ownerReferences": owners,
         },
-        "data": data,
+        "data": changes(secret, stored),
     })
 }
 
@@ -183,6 +130,7 @@ fn reference(owner: &Owner) -> OwnerReference {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::ByteString;
     use k8s_openapi::jiff::SignedDuration;
 
     use super::*;

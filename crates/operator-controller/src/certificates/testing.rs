@@ -2,15 +2,11 @@
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
+use super::issuer::AUTHORITY;
 use super::material::{Generation, Keys, issue};
 
 /// The present of tests: 2030-01-01.
 pub(crate) const NOW: Timestamp = Timestamp::constant(1_893_456_000, 0);
-
-/// Seconds after `time`.
-pub(crate) fn at(time: Timestamp, seconds: i64) -> Timestamp {
-    time.checked_add(SignedDuration::from_secs(seconds)).unwrap()
-}
 
 /// Names of a Service `hook-service` in the namespace `demo`.
 pub(crate) fn names() -> Vec<String> {
@@ -21,5 +17,5 @@ pub(crate) fn names() -> Vec<String> {
 
 /// A fresh generation for [`names`].
 pub(crate) fn generation(now: Timestamp, validity: SignedDuration) -> Generation {
-    issue(&names(), now, validity, Keys::generate().unwrap()).unwrap()
+    issue(AUTHORITY, &names(), now, validity, Keys::generate().unwrap()).unwrap()
 }

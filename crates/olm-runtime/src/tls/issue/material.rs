@@ -22,8 +22,6 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// Common name of authorities.
-const AUTHORITY: &str = "olm.operatorframework.io webhook authority";
 /// The last line of a certificate in PEM.
 const END: &str = "-----END CERTIFICATE-----";
 /// Longest common name that X.509 allows.
@@ -128,11 +126,13 @@ impl Keys {
     }
 }
 
-/// Issues a certificate for `names`, valid from an hour before `now` until `validity` after it.
+/// Issues a certificate for `names` (DNS names or addresses), valid from an hour before `now` until `validity` after it.
+/// `authority` is the common name of the authority that vouches for it.
 ///
 /// # Errors
-/// When a name is no DNS name.
+/// When a name is neither a DNS name nor an address.
 pub fn issue(
+    authority: &str,
     names: &[String],
     now: Timestamp,
     validity: SignedDuration,
@@ -145,7 +145,7 @@ pub fn issue(
 
     let mut params = CertificateParams::default();
     (params.not_before, params.not_after) = (from, until);
-    params.distinguished_name = common_name(AUTHORITY);
+    params.distinguished_name = common_name(authority);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
     let authority = CertifiedIssuer::self_signed(params, keys.authority).map_err(refused)?;
@@ -299,7 +299,7 @@ fn to_pem(der: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::certificates::testing::{NOW, at, generation, names};
+    use crate::tls::issue::testing::{AUTHORITY, NOW, at, generation, names};
 
     #[test]
     fn what_is_issued_passes_the_check() {
@@ -322,11 +322,18 @@ mod tests {
     #[test]
     fn a_common_name_that_is_too_long_is_left_out() {
         let long = vec![format!("{}.{}", "s".repeat(63), "n".repeat(10))];
-        let issued = issue(&long, NOW, SignedDuration::from_hours(1), Keys::generate().unwrap()).unwrap();
+        let issued =
+            issue(AUTHORITY, &long, NOW, SignedDuration::from_hours(1), Keys::generate().unwrap()).unwrap();
         assert!(check(&issued, &long).is_ok());
         assert!(
-            issue(&["ä b".to_owned()], NOW, SignedDuration::from_hours(1), Keys::generate().unwrap())
-                .is_err()
+            issue(
+                AUTHORITY,
+                &["ä b".to_owned()],
+                NOW,
+                SignedDuration::from_hours(1),
+                Keys::generate().unwrap()
+            )
+            .is_err()
         );
     }
 

@@ -1,5 +1,5 @@
-//! What is to be done next with one webhook certificate. A pure state machine: the whole state is in the Secret and in the
-//! `caBundle`s, so that every step can be repeated and another replica can go on after any of them.
+//! What is to be done next with one serving certificate. A pure state machine: the whole state is in the Secret and in
+//! what callers trust (`caBundle`s, or the ConfigMap of the CA), so that every step can be repeated and another replica can go on after any of them.
 //!
 //! ```text
 //! nothing, or unusable --Issue--> serving
@@ -108,7 +108,7 @@ impl Plan {
     }
 }
 
-/// Decides. `trusted` are the `caBundle`s (PEM) of the callers that there are, `names` the DNS names of the Service.
+/// Decides. `trusted` is what each of the callers that there are trusts (PEM), `names` the names that the server has.
 #[must_use]
 pub fn plan(
     stored: Option<&Stored>,

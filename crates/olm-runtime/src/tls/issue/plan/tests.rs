@@ -9,8 +9,8 @@ use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
 
 use super::*;
-use crate::certificates::material::PrivateKey;
-use crate::certificates::testing::{NOW, at, generation, names};
+use crate::tls::issue::material::PrivateKey;
+use crate::tls::issue::testing::{NOW, at, generation, names};
 
 const TIMING: Timing = Timing {
     validity: SignedDuration::from_hours(1000),
