@@ -12,6 +12,7 @@ use olm_runtime::args::{ArgsError, PullArgs, RunArgs, switch};
 use olm_runtime::features::{Gate, Stage};
 
 use crate::accounts::Mode;
+pub use crate::certificates::provider::{CERT_MANAGER, SERVICE_CA};
 use crate::certificates::provider::{Issuers, Preference, name};
 use crate::extension::dependencies::DependencyCheck;
 
@@ -23,10 +24,6 @@ pub const SINGLE_OWN: &str = "SingleOwnNamespaceInstallSupport";
 pub const DEPLOYMENT_CONFIG: &str = "DeploymentConfig";
 /// The `release` field of bundles.
 pub const RELEASE: &str = "BundleReleaseSupport";
-/// Webhook certificates by cert-manager.
-pub const CERT_MANAGER: &str = "WebhookProviderCertManager";
-/// Webhook certificates by OpenShift's service CA.
-pub const SERVICE_CA: &str = "WebhookProviderOpenshiftServiceCA";
 
 /// The gates that exist here.
 pub const GATES: &[Gate] = &[

@@ -12,7 +12,7 @@ use olm_core::Object;
 use olm_oci::Retry;
 use serde_json::Value;
 
-use crate::certificates::provider::{self, Issuers, Preference, Present};
+use crate::certificates::provider::{self, Issuers, Preference};
 use crate::credentials::PullSecrets;
 
 /// What a bundle renders to.
@@ -102,7 +102,7 @@ impl Bundles {
 
     /// The issuer for a bundle with webhooks.
     async fn issuer(&self, settled: Option<CertProvider>) -> Result<CertProvider, Failure> {
-        let present = present(&self.client).await.map_err(|error| {
+        let present = provider::present(&self.client).await.map_err(|error| {
             let problem = olm_runtime::apply::message(&error);
             Failure::new(
                 Class::Transient,
@@ -112,25 +112,6 @@ impl Bundles {
         provider::choose(self.preference, self.issuers, settled, present)
             .map_err(|text| Failure::new(Class::NeedsChange, text))
     }
-}
-
-/// Which issuers the cluster has.
-async fn present(client: &Client) -> kube::Result<Present> {
-    let groups = client.list_api_groups().await?.groups;
-    let serves = |name: &str, version: &str| {
-        groups
-            .iter()
-            .any(|group| group.name == name && group.versions.iter().any(|one| one.version == version))
-    };
-    // the group has more in it than the service CA, so its presence says nothing
-    let service_ca = serves("operator.openshift.io", "v1")
-        && client
-            .list_api_group_resources("operator.openshift.io/v1")
-            .await?
-            .resources
-            .iter()
-            .any(|resource| resource.name == "servicecas");
-    Ok(Present { cert_manager: serves("cert-manager.io", "v1"), service_ca })
 }
 
 fn not_fetched(error: &BundleError) -> Failure {

@@ -35,10 +35,20 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("olm-oci", &["olm-core"]),
     ("olm-api", &[]),
     ("olm-runtime", &["olm-api"]),
-    // it builds the resolver's question and reads its answer for the controller and the CLI alike
+    // it builds the resolver's question, reads its answer, judges CRDs and lays revisions out for the controller and the CLI alike
     (
         "olm-client",
-        &["olm-core", "olm-fbc", "olm-resolver", "olm-oci", "olm-bundle", "olm-api", "olm-runtime"],
+        &[
+            "olm-core",
+            "olm-fbc",
+            "olm-resolver",
+            "olm-oci",
+            "olm-bundle",
+            "olm-crd-safety",
+            "olm-rollout",
+            "olm-api",
+            "olm-runtime",
+        ],
     ),
     ("catalogd", &["olm-core", "olm-fbc", "olm-oci", "olm-api", "olm-runtime"]),
     ("operator-controller", LIBRARIES),

@@ -17,7 +17,7 @@ mod cluster;
 mod expiries;
 mod issuer;
 pub mod needs;
-pub mod provider;
+pub use olm_client::issuer as provider;
 pub mod secret;
 #[cfg(test)]
 mod testing;

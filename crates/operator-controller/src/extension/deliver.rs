@@ -8,12 +8,14 @@ use std::sync::Arc;
 use kube::ResourceExt as _;
 use olm_api::ClusterObjectSet;
 use olm_bundle::CertProvider;
+use olm_client::desired::{
+    Desired, DesiredError, applied_metadata, fingerprint, same_content, same_settings,
+};
+use olm_client::preflight;
 use olm_client::resolution::{BundleFacts, Class, Failure, Wish, revision};
 use olm_rollout::{RevisionFacts as Counted, expired, next_number};
 
 use super::attempt::Note;
-use super::desired::{Desired, DesiredError, fingerprint, same_content, same_settings};
-use super::preflight;
 use super::shell::{Shell, Verified};
 use super::writer::WriteError;
 
@@ -203,7 +205,7 @@ async fn settle(
         let mut wanted = newest.clone();
         wanted.spec.progress_deadline_minutes = wish.progress_deadline_minutes;
         wanted.status = None;
-        wanted.metadata = super::desired::applied_metadata(&newest.metadata);
+        wanted.metadata = applied_metadata(&newest.metadata);
         delivered.written = Some(shell.writer.update(&wanted).await.map_err(written)?);
     }
     shell.remember(wish, newest, bundle, inputs.to_owned());

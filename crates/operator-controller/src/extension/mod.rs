@@ -4,8 +4,6 @@ pub mod attempt;
 pub mod deliver;
 pub mod dependencies;
 pub mod deprecation;
-pub mod desired;
-pub mod preflight;
 pub mod reconcile;
 pub mod shell;
 pub mod status;
@@ -217,7 +215,7 @@ fn newly_succeeded(set: &DeserializeGuard<ClusterObjectSet>, known: &mut HashSet
         known.remove(uid);
         return None;
     }
-    (dependencies::has_succeeded(set) && known.insert(uid.clone()))
+    (olm_client::dependencies::has_succeeded(set) && known.insert(uid.clone()))
         .then(|| set.annotations().get(olm_api::annotations::PACKAGE_NAME).cloned())?
 }
 

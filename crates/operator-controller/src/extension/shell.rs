@@ -7,13 +7,13 @@ use kube::core::DeserializeGuard;
 use kube::runtime::reflector::Store;
 use kube::{Client, ResourceExt as _};
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, labels};
+use olm_client::preflight;
 use olm_client::resolution::{BundleFacts, Wish, revision};
 use olm_runtime::backoff::Backoff;
 use olm_runtime::events::Events;
 use olm_runtime::metrics::ControllerMeter;
 
 use super::dependencies::DependencyCheck;
-use super::preflight;
 use super::waiting::Waiting;
 use super::writer::Writer;
 use crate::accounts::Accounts;

@@ -10,10 +10,9 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client, ResourceExt as _};
 use olm_api::{ClusterObjectSet, annotations, field_managers, labels, secret_types};
+use olm_client::desired::Numbered;
 use olm_rollout::PackedSecret;
 use serde_json::json;
-
-use super::desired::Numbered;
 
 /// Why a revision could not be written.
 #[derive(Debug, thiserror::Error)]

@@ -2,9 +2,9 @@
 //!
 //! Rule: CRD upgrade safety §1 (live GET by name, an absent CRD passes).
 
+use crate::resolution::Failure;
 use kube::api::DynamicObject;
 use kube::{Api, Client};
-use olm_client::resolution::Failure;
 use olm_core::Object;
 use olm_crd_safety::{Policy, compare, refusal};
 

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::resolution::{BundleFacts, Wish};
 use kube::core::ObjectMeta;
 use olm_api::cluster_object_set::{
     Assertion, AssertionType, CollisionProtection, ConditionEqual, FieldValue, FieldsEqual, GroupKind,
@@ -11,7 +12,6 @@ use olm_api::cluster_object_set::{
     ProgressionProbe,
 };
 use olm_api::{ClusterExtension, ClusterObjectSet, ClusterObjectSetSpec, annotations, labels};
-use olm_client::resolution::{BundleFacts, Wish};
 use olm_core::{Object, go_json_string};
 use olm_rollout::{PackError, Packed, Stamp, TooManyPhases, probe};
 use serde_json::Value;

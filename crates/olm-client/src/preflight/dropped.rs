@@ -5,11 +5,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::resolution::{Class, Failure, Wish};
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::PartialObjectMeta;
 use kube::{Client, ResourceExt as _};
 use olm_api::{ClusterObjectSet, annotations, labels};
-use olm_client::resolution::{Class, Failure, Wish};
 use olm_core::Object;
 use serde_json::Value;
 

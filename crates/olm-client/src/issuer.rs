@@ -1,12 +1,18 @@
-//! Who issues webhook certificates: chosen once for each extension, then kept in its status. Pure.
+//! Who issues webhook certificates: chosen once for each extension, then kept in its status.
 //!
 //! The choice never flips by itself: a cert-manager that is installed later changes nothing. Only the flag, or a gate that
-//! is switched off, makes a new choice. Rule: decision 13.
+//! is switched off, makes a new choice. Only [`present`] asks the cluster. Rule: decision 13.
 
 use std::str::FromStr;
 
+use kube::Client;
 use olm_api::cluster_extension::WebhookCertificateProvider as Kept;
 use olm_bundle::CertProvider;
+
+/// Gate of certificates by cert-manager.
+pub const CERT_MANAGER: &str = "WebhookProviderCertManager";
+/// Gate of certificates by the service CA of OpenShift.
+pub const SERVICE_CA: &str = "WebhookProviderOpenshiftServiceCA";
 
 /// What the flag `--webhook-cert-provider` asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -86,8 +92,8 @@ impl Issuers {
     #[must_use]
     pub fn gate(provider: CertProvider) -> Option<&'static str> {
         match provider {
-            CertProvider::CertManager => Some(crate::args::CERT_MANAGER),
-            CertProvider::ServiceCa => Some(crate::args::SERVICE_CA),
+            CertProvider::CertManager => Some(CERT_MANAGER),
+            CertProvider::ServiceCa => Some(SERVICE_CA),
             CertProvider::BuiltIn => None,
         }
     }
@@ -157,6 +163,28 @@ pub fn choose(
         ));
     }
     Ok(wanted)
+}
+
+/// Asks the cluster which issuers it has.
+///
+/// # Errors
+/// When it does not say which APIs it serves.
+pub async fn present(client: &Client) -> kube::Result<Present> {
+    let groups = client.list_api_groups().await?.groups;
+    let serves = |name: &str, version: &str| {
+        groups
+            .iter()
+            .any(|group| group.name == name && group.versions.iter().any(|one| one.version == version))
+    };
+    // the group has more in it than the service CA, so its presence says nothing
+    let service_ca = serves("operator.openshift.io", "v1")
+        && client
+            .list_api_group_resources("operator.openshift.io/v1")
+            .await?
+            .resources
+            .iter()
+            .any(|resource| resource.name == "servicecas");
+    Ok(Present { cert_manager: serves("cert-manager.io", "v1"), service_ca })
 }
 
 #[cfg(test)]

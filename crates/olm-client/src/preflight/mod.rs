@@ -10,12 +10,12 @@ mod existing;
 
 use std::sync::Arc;
 
+use crate::resolution::{Cause, Class, Failure, Wish};
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use olm_api::ClusterObjectSet;
 use olm_api::cluster_extension::CrdUpgradeSafetyEnforcement;
-use olm_client::resolution::{Cause, Class, Failure, Wish};
 use olm_core::Object;
 
 /// What the check came to when it does not stop the revision: findings to report, one text each.

@@ -1,0 +1,220 @@
+//! What the cluster has of that which a bundle depends on: the APIs that it serves and what extensions have installed.
+//!
+//! It gathers; the judgement is `olm_resolver::dependencies`'s. Rule: decision 25.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::api::{DynamicObject, ListParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::discovery::Discovery;
+use kube::{Api, Client, ResourceExt as _};
+use olm_api::{ClusterObjectSet, annotations, condition, labels};
+use olm_core::VersionRelease;
+use olm_resolver::{DependencyFacts, GvkRef, InstalledPackage, Needed, Property};
+use serde_json::Value;
+
+use crate::resolution::{Class, Failure, revision};
+
+/// CRDs of the groups in question that are looked at one by one.
+const MOST_CRDS: usize = 64;
+
+/// APIs and installed packages, as far as they matter for `needed`.
+///
+/// `revisions` are those of all extensions; the extension `except` is not asked what it provides.
+///
+/// # Errors
+/// When the cluster cannot be asked.
+pub async fn facts<'a>(
+    client: &Client,
+    revisions: impl IntoIterator<Item = &'a ClusterObjectSet>,
+    except: &str,
+    needed: &Needed,
+) -> Result<DependencyFacts, Failure> {
+    let failed = |what: &str, error: &kube::Error| {
+        Failure::new(Class::Transient, format!("checking dependencies: {what}: {error}"))
+    };
+    let discovery = Discovery::new(client.clone())
+        .run_aggregated()
+        .await
+        .map_err(|error| failed("asking the cluster for its APIs", &error))?;
+    let served = Served::of(&discovery);
+    let mut apis = served.all();
+    let missing: Vec<&GvkRef> = needed.apis.iter().filter(|api| !apis.contains(*api)).collect();
+    if !missing.is_empty() {
+        // the list of APIs follows CRDs with a delay
+        let established =
+            established(client, &missing).await.map_err(|error| failed("reading CRDs", &error))?;
+        apis.extend(established);
+    }
+    let owned = owned_crds(client).await.map_err(|error| failed("listing the CRDs of extensions", &error))?;
+    let installed = installed(revisions)
+        .into_iter()
+        .filter(|(extension, _)| *extension != except)
+        .filter_map(|(extension, set)| {
+            let provides = owned.get(&extension).into_iter().flatten().flat_map(|name| served.kinds(name));
+            package(set, provides.collect())
+        })
+        .collect();
+    Ok(DependencyFacts { apis, installed })
+}
+
+/// What the cluster serves, by name of the resource (`<plural>.<group>`).
+struct Served(BTreeMap<String, Vec<GvkRef>>);
+
+impl Served {
+    fn of(discovery: &Discovery) -> Self {
+        let mut all: BTreeMap<String, Vec<GvkRef>> = BTreeMap::new();
+        for group in discovery.groups() {
+            for version in group.versions() {
+                for (resource, _) in group.versioned_resources(version) {
+                    let name = format!("{}.{}", resource.plural, resource.group);
+                    all.entry(name).or_default().push(gvk(
+                        &resource.group,
+                        &resource.version,
+                        &resource.kind,
+                    ));
+                }
+            }
+        }
+        Self(all)
+    }
+
+    fn all(&self) -> BTreeSet<GvkRef> {
+        self.0.values().flatten().cloned().collect()
+    }
+
+    fn kinds(&self, name: &str) -> Vec<GvkRef> {
+        self.0.get(name).cloned().unwrap_or_default()
+    }
+}
+
+fn gvk(group: &str, version: &str, kind: &str) -> GvkRef {
+    GvkRef { group: group.into(), version: version.into(), kind: kind.into() }
+}
+
+fn crds(client: &Client) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let resource = ApiResource::from_gvk_with_plural(&kind, "customresourcedefinitions");
+    Api::all_with(client.clone(), &resource)
+}
+
+/// APIs of established CRDs in the groups of `missing`.
+async fn established(client: &Client, missing: &[&GvkRef]) -> Result<Vec<GvkRef>, kube::Error> {
+    let api = crds(client);
+    let in_question = |name: &str| {
+        name.split_once('.').is_some_and(|(_, group)| missing.iter().any(|api| &*api.group == group))
+    };
+    let names: Vec<String> = api
+        .list_metadata(&ListParams::default())
+        .await?
+        .iter()
+        .map(|crd| crd.name_any())
+        .filter(|name| in_question(name))
+        .take(MOST_CRDS)
+        .collect();
+    let mut found = Vec::new();
+    for name in names {
+        found.extend(api.get_opt(&name).await?.map(|crd| established_kinds(&crd.data)).unwrap_or_default());
+    }
+    Ok(found)
+}
+
+/// The APIs of a CRD that the apiserver has accepted.
+fn established_kinds(crd: &Value) -> Vec<GvkRef> {
+    let list = |pointer: &str| crd.pointer(pointer).and_then(Value::as_array).cloned().unwrap_or_default();
+    let text = |pointer: &str| crd.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let established = list("/status/conditions")
+        .iter()
+        .any(|condition| condition["type"] == "Established" && condition["status"] == "True");
+    let versions = list("/spec/versions");
+    let served = versions.iter().filter(|version| established && version["served"] == true);
+    served
+        .filter_map(|version| {
+            Some(gvk(text("/spec/group"), version["name"].as_str()?, text("/spec/names/kind")))
+        })
+        .collect()
+}
+
+/// Names of the CRDs that each extension manages.
+async fn owned_crds(client: &Client) -> Result<BTreeMap<String, Vec<String>>, kube::Error> {
+    let ours = format!("{}={}", labels::OWNER_KIND, labels::OWNER_KIND_CLUSTER_EXTENSION);
+    let mut owned: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for crd in crds(client).list_metadata(&ListParams::default().labels(&ours)).await? {
+        if let Some(owner) = crd.labels().get(labels::OWNER_NAME) {
+            owned.entry(owner.clone()).or_default().push(crd.name_any());
+        }
+    }
+    Ok(owned)
+}
+
+/// The installed revision of each extension.
+fn installed<'a>(
+    revisions: impl IntoIterator<Item = &'a ClusterObjectSet>,
+) -> BTreeMap<String, &'a ClusterObjectSet> {
+    let mut newest: BTreeMap<String, &ClusterObjectSet> = BTreeMap::new();
+    for set in revisions {
+        let Some(owner) = set.labels().get(labels::OWNER_NAME) else { continue };
+        let newer = newest.get(owner).is_none_or(|known| known.spec.revision < set.spec.revision);
+        if newer && revision::is_active(set) && has_succeeded(set) {
+            newest.insert(owner.clone(), set);
+        }
+    }
+    newest
+}
+
+/// Whether the revision is, or was, installed.
+#[must_use]
+pub fn has_succeeded(set: &ClusterObjectSet) -> bool {
+    set.status.as_ref().is_some_and(|status| condition::is_true(&status.conditions, condition::SUCCEEDED))
+}
+
+fn package(set: &ClusterObjectSet, provides: Vec<GvkRef>) -> Option<InstalledPackage> {
+    let bundle = revision::facts(set).bundle;
+    Some(InstalledPackage {
+        package: bundle.package.parse().ok()?,
+        version: VersionRelease::parse(&bundle.version, bundle.release.as_deref()).ok()?,
+        provides: Some(provides),
+        properties: properties(set.annotations().get(annotations::PROPERTIES).map_or("", String::as_str)),
+    })
+}
+
+/// The bundle's properties as its revision keeps them; what cannot be read says nothing.
+fn properties(text: &str) -> Vec<Property> {
+    let list: Vec<Value> = serde_json::from_str(text).unwrap_or_default();
+    list.iter()
+        .filter_map(|property| {
+            Some(Property {
+                kind: property["type"].as_str()?.into(),
+                value: property["value"].to_string().into(),
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_served_versions_of_established_crds_count() {
+        let crd = |established: &str| {
+            json!({
+                "spec": {"group": "g.io", "names": {"kind": "Foo"}, "versions": [
+                    {"name": "v1", "served": true}, {"name": "v1alpha1", "served": false}, {"name": "v2", "served": true}]},
+                "status": {"conditions": [{"type": "Established", "status": established}]},
+            })
+        };
+        assert_eq!(established_kinds(&crd("True")), [gvk("g.io", "v1", "Foo"), gvk("g.io", "v2", "Foo")]);
+        assert_eq!(established_kinds(&crd("False")), []);
+        assert_eq!(established_kinds(&json!({})), []);
+    }
+
+    #[test]
+    fn properties_of_a_revision_are_read_leniently() {
+        let found = properties(r#"[{"type":"a","value":{"x":1}},{"value":2},{"type":"b"}]"#);
+        let found: Vec<_> = found.iter().map(|p| (&*p.kind, &*p.value)).collect();
+        assert_eq!(found, [("a", "{\"x\":1}"), ("b", "null")]);
+        assert!(properties("no json").is_empty());
+    }
+}
