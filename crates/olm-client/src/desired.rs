@@ -16,6 +16,9 @@ use olm_core::{Object, go_json_string};
 use olm_rollout::{PackError, Packed, Stamp, TooManyPhases, probe};
 use serde_json::Value;
 
+/// Bytes of objects that a revision may hold in itself; etcd stores little more in one object.
+const MOST_INLINE: usize = 1 << 20;
+
 /// Content of a revision that has no number yet.
 #[derive(Debug, Clone)]
 pub struct Desired {
@@ -75,15 +78,52 @@ impl Desired {
     /// # Errors
     /// When an object does not fit into a Secret.
     pub fn numbered(&self, number: i64, system_namespace: &str) -> Result<Numbered, DesiredError> {
-        let name = format!("{}-{number}", self.extension);
-        let packed = olm_rollout::pack(&name, &self.phases)?;
+        let packed = olm_rollout::pack(&self.name(number), &self.phases)?;
         let phases = packed.phases.iter().map(|phase| api_phase(phase, system_namespace)).collect();
+        Ok(Numbered { set: self.set(number, CollisionProtection::Prevent, phases), packed })
+    }
+
+    /// The revision under this number that takes over what the reference installed through a Helm release: whoever controls the
+    /// objects, and with the objects in itself unless they are too large for that. Rule: revisions §4.6.
+    ///
+    /// # Errors
+    /// When an object does not fit into a Secret.
+    pub fn migrated(&self, number: i64, system_namespace: &str) -> Result<Numbered, DesiredError> {
+        let size: usize = self
+            .phases
+            .iter()
+            .flat_map(|phase| &phase.objects)
+            .map(|object| go_json_string(&object.to_value()).len())
+            .sum();
+        let (phases, packed) = if size <= MOST_INLINE {
+            (self.phases.iter().map(inline_phase).collect(), Packed::default())
+        } else {
+            let packed = olm_rollout::pack(&self.name(number), &self.phases)?;
+            (packed.phases.iter().map(|phase| api_phase(phase, system_namespace)).collect(), packed)
+        };
+        let mut set = self.set(number, CollisionProtection::None, phases);
+        let label = (labels::MIGRATED_FROM_HELM.to_owned(), "true".to_owned());
+        set.metadata.labels.get_or_insert_default().extend([label]);
+        Ok(Numbered { set, packed })
+    }
+
+    fn name(&self, number: i64) -> String {
+        format!("{}-{number}", self.extension)
+    }
+
+    fn set(
+        &self,
+        number: i64,
+        collision_protection: CollisionProtection,
+        phases: Vec<Phase>,
+    ) -> ClusterObjectSet {
+        let name = self.name(number);
         let mut set = ClusterObjectSet::new(
             &name,
             ClusterObjectSetSpec {
                 lifecycle_state: LifecycleState::Active,
                 revision: number,
-                collision_protection: CollisionProtection::Prevent,
+                collision_protection,
                 phases,
                 progress_deadline_minutes: self.progress_deadline_minutes,
                 progression_probes: default_probes(),
@@ -99,7 +139,7 @@ impl Desired {
             owner_references: Some(vec![self.owner.clone()]),
             ..ObjectMeta::default()
         };
-        Ok(Numbered { set, packed })
+        set
     }
 }
 
@@ -157,6 +197,19 @@ fn api_phase(phase: &olm_rollout::PackedPhase, system_namespace: &str) -> Phase 
                 namespace: Some(system_namespace.to_owned()),
                 key: object.key.clone(),
             }),
+            collision_protection: None,
+        })
+        .collect();
+    Phase { name: phase.name.clone(), objects, collision_protection: None }
+}
+
+fn inline_phase(phase: &olm_rollout::Phase) -> Phase {
+    let objects = phase
+        .objects
+        .iter()
+        .map(|object| PhaseObject {
+            object: Some(object.0.clone()),
+            reference: None,
             collision_protection: None,
         })
         .collect();
@@ -232,5 +285,82 @@ pub fn applied_metadata(stored: &ObjectMeta) -> ObjectMeta {
         annotations: keep(&stored.annotations),
         owner_references: stored.owner_references.clone(),
         ..ObjectMeta::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn desired(data: usize) -> Desired {
+        let extension = serde_json::from_value(json!({
+            "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": {"name": "demo", "uid": "u1"},
+            "spec": {"namespace": "demo", "source": {"sourceType": "Catalog", "catalog": {"packageName": "demo"}}},
+        }))
+        .unwrap();
+        let wish = crate::resolution::validate(&extension).unwrap();
+        let bundle = BundleFacts {
+            name: "demo.v1.0.0".into(),
+            package: "demo".into(),
+            version: "1.0.0".into(),
+            release: None,
+            reference: "registry/demo@sha256:0".into(),
+        };
+        let object = |kind: &str, name: &str, data: Value| {
+            Object::from_value(json!({"apiVersion": "v1", "kind": kind, "data": data, "metadata": {
+                "name": name, "namespace": "demo", "labels": {"a": "b"}, "uid": "gone", "ownerReferences": [{"kind": "ClusterExtension"}],
+            }}))
+            .unwrap()
+        };
+        let objects = vec![
+            object("ConfigMap", "a", json!({"x": "x".repeat(data)})),
+            object("ServiceAccount", "b", json!({})),
+            object("ConfigMap", "c", json!({"x": "y".repeat(data)})),
+        ];
+        Desired::new(&wish, &bundle, Some("[]"), objects).unwrap()
+    }
+
+    #[test]
+    fn a_migrated_revision_holds_its_objects_and_takes_over_everything() {
+        let Numbered { set, packed } = desired(1).migrated(1, "olmv1-system").unwrap();
+        assert!(packed.secrets.is_empty());
+        let value = serde_json::to_value(&set).unwrap();
+        assert_eq!(value["metadata"]["name"], "demo-1");
+        assert_eq!(
+            value["metadata"]["labels"],
+            json!({
+                "olm.operatorframework.io/owner-kind": "ClusterExtension", "olm.operatorframework.io/owner-name": "demo",
+                "olm.operatorframework.io/migrated-from-helm": "true",
+            })
+        );
+        assert_eq!(value["metadata"]["annotations"]["olm.operatorframework.io/bundle-name"], "demo.v1.0.0");
+        assert_eq!(value["metadata"]["ownerReferences"][0]["uid"], "u1");
+        let spec = &value["spec"];
+        assert_eq!(spec["collisionProtection"], "None");
+        assert_eq!(spec["revision"], 1);
+        let phase = |at: usize| {
+            (spec["phases"][at]["name"].clone(), spec["phases"][at]["objects"].as_array().unwrap().len())
+        };
+        assert_eq!((phase(0), phase(1)), ((json!("identity"), 1), (json!("configuration"), 2)));
+        assert_eq!(
+            spec["phases"][1]["objects"][0]["object"]["metadata"],
+            json!({
+                "name": "a", "namespace": "demo",
+                "labels": {"a": "b", "olm.operatorframework.io/owner-kind": "ClusterExtension", "olm.operatorframework.io/owner-name": "demo"},
+                "annotations": {"olm.operatorframework.io/bundle-version": "1.0.0", "olm.operatorframework.io/package-name": "demo"},
+            })
+        );
+        let next = desired(1).numbered(1, "olmv1-system").unwrap();
+        assert!(!same_content(&set, &next.set), "the next revision always follows");
+    }
+
+    #[test]
+    fn objects_that_are_too_large_for_a_revision_lie_in_secrets() {
+        let Numbered { set, packed } = desired(600_000).migrated(1, "olmv1-system").unwrap();
+        assert_eq!(packed.secrets.len(), 2);
+        let objects: Vec<_> = set.spec.phases.iter().flat_map(|phase| &phase.objects).collect();
+        assert!(objects.iter().all(|object| object.object.is_none() && object.reference.is_some()));
+        assert_eq!(set.spec.collision_protection, CollisionProtection::None);
     }
 }

@@ -52,30 +52,46 @@ pub(crate) fn our_entry(live: &Object) -> Option<Entry<'_>> {
     ours("Apply").or_else(|| ours("Update"))
 }
 
-/// Must the entry that our create left be converted before the next apply, or fields would have two owners with our
-/// name? (decision 20)
+/// Must the entry that the create left be converted before the next apply, or fields would have two owners: ours with both
+/// operations (decision 20), or us and the Helm release that the object came from, and what a later version drops would
+/// stay (decision 1)?
 pub fn needs_conversion(live: &Object) -> bool {
-    entries(live).any(|entry| {
-        entry.manager == keys::FIELD_MANAGER && entry.subresource.is_empty() && entry.operation == "Update"
-    })
+    let helm = came_from_helm(live);
+    entries(live).any(|entry| is_first_write(helm, entry.manager, entry.operation, entry.subresource))
 }
 
-/// The managed fields with our create's entry turned into one of an apply (merged with such a one, if there is any).
+fn came_from_helm(live: &Object) -> bool {
+    live.annotations().contains_key(keys::HELM_RELEASE_NAME)
+}
+
+fn is_first_write(helm: bool, manager: &str, operation: &str, subresource: &str) -> bool {
+    operation == "Update"
+        && subresource.is_empty()
+        && (manager == keys::FIELD_MANAGER || (helm && manager == keys::HELM_FIELD_MANAGER))
+}
+
+/// The managed fields with the create's entry turned into one of an apply (merged with such a one, if there is any).
 /// `None` when nothing is to be converted.
 pub fn converted(live: &Object) -> Option<Vec<Value>> {
     if !needs_conversion(live) {
         return None;
     }
     let list = live.metadata()?.get("managedFields")?.as_array()?;
-    let is_ours = |entry: &Value, operation: &str| {
-        let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
-        text("manager") == keys::FIELD_MANAGER
-            && text("subresource").is_empty()
-            && text("operation") == operation
+    fn text<'a>(entry: &'a Value, key: &str) -> &'a str {
+        entry.get(key).and_then(Value::as_str).unwrap_or_default()
+    }
+    let helm = came_from_helm(live);
+    let first = |entry: &Value| {
+        is_first_write(helm, text(entry, "manager"), text(entry, "operation"), text(entry, "subresource"))
     };
-    let mut kept: Vec<Value> = list.iter().filter(|entry| !is_ours(entry, "Update")).cloned().collect();
-    for created in list.iter().filter(|entry| is_ours(entry, "Update")) {
-        match kept.iter_mut().find(|entry| is_ours(entry, "Apply")) {
+    let applied = |entry: &Value| {
+        text(entry, "manager") == keys::FIELD_MANAGER
+            && text(entry, "subresource").is_empty()
+            && text(entry, "operation") == "Apply"
+    };
+    let mut kept: Vec<Value> = list.iter().filter(|entry| !first(entry)).cloned().collect();
+    for created in list.iter().filter(|entry| first(entry)) {
+        match kept.iter_mut().find(|entry| applied(entry)) {
             Some(applied) => {
                 if let (Some(into), Some(from)) = (applied.get_mut("fieldsV1"), created.get("fieldsV1")) {
                     merge(into, from);
@@ -84,6 +100,7 @@ pub fn converted(live: &Object) -> Option<Vec<Value>> {
             None => {
                 let mut entry = created.clone();
                 if let Some(members) = entry.as_object_mut() {
+                    members.insert("manager".into(), keys::FIELD_MANAGER.into());
                     members.insert("operation".into(), "Apply".into());
                 }
                 kept.push(entry);
@@ -458,6 +475,20 @@ mod tests {
             Drift::Changed,
             "the apply gives the defaulted field up"
         );
+    }
+
+    #[test]
+    fn what_a_helm_release_wrote_becomes_ours() {
+        let entry = |manager: &str, operation: &str| json!({"manager": manager, "operation": operation, "fieldsV1": {"f:spec": {}}});
+        let object = |marked: bool| {
+            let annotations = if marked { json!({"meta.helm.sh/release-name": "e"}) } else { json!({}) };
+            object(json!({"metadata": {"annotations": annotations, "managedFields": [
+                entry("operator-controller", "Update"), entry("kubectl", "Update"),
+            ]}}))
+        };
+        let want = [entry("kubectl", "Update"), entry("olm.operatorframework.io", "Apply")];
+        assert_eq!(converted(&object(true)).unwrap(), want);
+        assert!(!needs_conversion(&object(false)), "another program of that name");
     }
 
     #[test]

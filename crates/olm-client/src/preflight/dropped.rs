@@ -35,7 +35,9 @@ pub(super) async fn check(
     })?;
     let kept: BTreeSet<&str> = wanted.iter().map(|crd| crd.name()).collect();
     let mut refusals = Vec::new();
-    for crd in present.items.iter().filter(|crd| goes(crd, revisions) && !kept.contains(&*crd.name_any())) {
+    for crd in
+        present.items.iter().filter(|crd| goes(crd, wish, revisions) && !kept.contains(&*crd.name_any()))
+    {
         let name = crd.name_any();
         let Some(live) = live(&api, &name).await? else { continue };
         let count = instances(client, &live).await.map_err(|problem| {
@@ -56,10 +58,13 @@ pub(super) async fn check(
 }
 
 /// Whether the CRD goes away with the revisions: one of them controls it, and nobody asked to keep it.
-fn goes(crd: &PartialObjectMeta<DynamicObject>, revisions: &[Arc<ClusterObjectSet>]) -> bool {
+///
+/// What a Helm release brought is controlled by the extension until its first revision has taken it over.
+fn goes(crd: &PartialObjectMeta<DynamicObject>, wish: &Wish, revisions: &[Arc<ClusterObjectSet>]) -> bool {
     let controller = crd.owner_references().iter().find(|owner| owner.controller == Some(true));
     let ours = controller.is_some_and(|owner| {
-        revisions.iter().any(|set| set.metadata.uid.as_deref() == Some(owner.uid.as_str()))
+        owner.uid == wish.uid
+            || revisions.iter().any(|set| set.metadata.uid.as_deref() == Some(owner.uid.as_str()))
     });
     let keep = crd.annotations().get(annotations::DELETION_POLICY);
     let kept = keep.is_some_and(|policy| policy == annotations::DELETION_POLICY_KEEP);
@@ -110,9 +115,16 @@ mod tests {
             set.metadata.uid = Some(uid.to_owned());
             Arc::new(set)
         };
+        let extension = serde_json::from_value(json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": "x", "uid": "e"},
+            "spec": {"namespace": "x", "source": {"sourceType": "Catalog", "catalog": {"packageName": "x"}}},
+        }))
+        .unwrap();
+        let wish = crate::resolution::validate(&extension).unwrap();
         let owner = |uid: &str, controller: bool| json!([{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet", "name": "x-1", "uid": uid, "controller": controller}]);
         for (case, metadata, want) in [
             ("ours", json!({"ownerReferences": owner("u", true)}), true),
+            ("still the extension's own", json!({"ownerReferences": owner("e", true)}), true),
             ("of another extension", json!({"ownerReferences": owner("other", true)}), false),
             ("not controlled", json!({"ownerReferences": owner("u", false)}), false),
             ("nobody's", json!({}), false),
@@ -128,7 +140,7 @@ mod tests {
             ),
         ] {
             let crd = serde_json::from_value(json!({"metadata": metadata})).unwrap();
-            assert_eq!(goes(&crd, &[revision("u")]), want, "{case}");
+            assert_eq!(goes(&crd, &wish, &[revision("u")]), want, "{case}");
         }
     }
 

@@ -64,10 +64,6 @@ pub async fn deliver(
         return settle(shell, wish, bundle, newest, &inputs, settled).await;
     }
 
-    if newest.is_none() {
-        refuse_helm(shell, wish).await?;
-    }
-
     let content = shell.bundles.render(wish, bundle, settled).await.map_err(about)?;
     let issuer = content.issuer;
     let inputs = inputs_with(issuer);
@@ -145,28 +141,6 @@ fn other_image(bundle: &BundleFacts, newest: &ClusterObjectSet) -> Option<Note> 
             ),
         )
     })
-}
-
-/// An extension that the reference installed through a Helm release is not installed a second time (decision 1).
-async fn refuse_helm(shell: &Shell, wish: &Wish) -> Result<(), Failure> {
-    let system = &shell.settings.system_namespace;
-    let found = shell.writer.helm_release(&wish.name).await.map_err(|error| {
-        Failure::new(
-            Class::Transient,
-            format!("looking for a Helm release of {:?} in {system}: {error}", wish.name),
-        )
-    })?;
-    match found {
-        None => Ok(()),
-        Some(secret) => Err(Failure::new(
-            Class::NeedsChange,
-            format!(
-                "extension {:?} is installed through the Helm release in Secret {system}/{secret}, which cannot be taken over yet; \
-                 nothing was changed; uninstall it with the controller that installed it",
-                wish.name
-            ),
-        )),
-    }
 }
 
 /// Whether the newest revision was made from the same bundle and the same inputs: this process remembers, or the

@@ -1,5 +1,6 @@
 //! The ClusterExtension controller: from wish to revision, and an honest status.
 
+pub mod adopt;
 pub mod attempt;
 pub mod deliver;
 pub mod dependencies;

@@ -20,6 +20,7 @@ use olm_runtime::events::Happening;
 use olm_runtime::metrics::Outcome;
 use serde_json::json;
 
+use super::adopt::adopt;
 use super::attempt::{Attempt, Note, Progress, Story};
 use super::deliver::{Delivered, deliver};
 use super::shell::Shell;
@@ -94,6 +95,22 @@ async fn attempt(
     if wish.paused {
         return Attempt { revisions: states, deprecations: Learnt::Nothing, progress: Progress::Paused };
     }
+    let adopted = match adopt(shell, wish, revisions).await {
+        Ok(adopted) => adopted,
+        Err(failure) => {
+            let progress = Progress::Failed(failure);
+            return Attempt { revisions: states, deprecations: Learnt::Nothing, progress };
+        }
+    };
+    let taken_over: Vec<Arc<ClusterObjectSet>>;
+    let (revisions, states) = match adopted {
+        None => (revisions, states),
+        Some(adopted) => {
+            notes.extend(adopted.note);
+            taken_over = with(revisions, &adopted.set).map(|set| Arc::new(set.clone())).collect();
+            (&*taken_over, revision::states(taken_over.iter().map(AsRef::as_ref)))
+        }
+    };
     let catalogs = shell.all_catalogs();
     let selected = select(&catalogs, &wish.selector);
     let sources = shell.packages.sources(&selected, &wish.package, states.newest().is_some()).await;

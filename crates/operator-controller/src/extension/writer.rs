@@ -130,17 +130,6 @@ impl Writer {
         Ok(fingerprint)
     }
 
-    /// Name of the Secret with a Helm release of the reference under this extension's name, if there is one (decision 1).
-    ///
-    /// # Errors
-    /// When the apiserver refuses.
-    pub async fn helm_release(&self, extension: &str) -> Result<Option<String>, kube::Error> {
-        let index = ListParams::default()
-            .labels(&format!("name={extension},owner=operator-controller"))
-            .fields(&format!("type={}", secret_types::HELM_INDEX));
-        Ok(self.secrets.list_metadata(&index).await?.items.first().map(|secret| secret.name_any()))
-    }
-
     async fn apply(&self, name: &str, set: &ClusterObjectSet) -> Result<ClusterObjectSet, kube::Error> {
         let params = PatchParams::apply(field_managers::CLUSTER_EXTENSION_CONTROLLER).force();
         self.sets.patch(name, &params, &Patch::Apply(set)).await

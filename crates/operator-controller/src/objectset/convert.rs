@@ -161,6 +161,7 @@ mod tests {
             (keys::DELETION_POLICY_KEEP, annotations::DELETION_POLICY_KEEP),
             (keys::FIELD_MANAGER, field_managers::OBJECTS),
             (keys::OBJECT_DATA, secret_types::OBJECT_DATA),
+            (keys::HELM_RELEASE_NAME, annotations::HELM_RELEASE_NAME),
         ] {
             assert_eq!(engine, api);
         }

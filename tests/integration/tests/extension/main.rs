@@ -3,9 +3,11 @@
 //! kwok makes pods Running, so a Deployment becomes Available unless no node fits it; no container runs.
 
 mod accounts;
+mod adoption;
 mod crds;
 mod dependencies;
 mod events;
+mod helm;
 mod quiet;
 mod refusals;
 mod superseding;

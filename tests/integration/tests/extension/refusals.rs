@@ -1,9 +1,6 @@
 //! Bad input gets a sentence that names the thing and the mend, and mending it is enough.
 
 use anyhow::Result;
-use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use olm_kit::{BundleImage, CatalogImage, Entry, Package, free_port};
 use serde_json::json;
 
@@ -90,29 +87,5 @@ async fn a_catalog_without_the_label_or_with_broken_json_is_explained() -> Resul
     assert!(text.contains("line 2") || text.contains("offset"), "the place is named: {text}");
 
     world.serve([("1.0.0", world.bundle("1.0.0"))], [Entry::new("1.0.0")]).await?;
-    Ok(())
-}
-
-#[tokio::test]
-async fn an_extension_that_helm_installed_is_refused_and_nothing_is_touched() -> Result<()> {
-    let world = World::new("helm").await?;
-    world.serve([("1.0.0", world.bundle("1.0.0"))], [Entry::new("1.0.0")]).await?;
-    let secrets: Api<Secret> =
-        Api::namespaced(world.stack.cluster.client().await?, olm_kit::SYSTEM_NAMESPACE);
-    let release = format!("sh.helm.release.v1.{}.v1", world.name);
-    let secret = json!({
-        "apiVersion": "v1", "kind": "Secret", "type": "operatorframework.io/index.v1",
-        "metadata": {"name": release, "labels": {"name": world.name, "owner": "operator-controller", "status": "deployed"}},
-    });
-    secrets.create(&PostParams::default(), &serde_json::from_value(secret)?).await?;
-    world.want(json!({})).await?;
-    let text = world.progressing("Retrying").await?;
-    assert!(text.contains(&format!("Helm release in Secret olmv1-system/{release}")), "{text}");
-    assert_eq!(world.revisions().await?, []);
-
-    secrets.delete(&release, &DeleteParams::default()).await?;
-    let again = json!({"metadata": {"annotations": {"olm.operatorframework.io/requested-at": "now"}}});
-    world.extensions.patch(&world.name, &PatchParams::default(), &Patch::Merge(again)).await?;
-    world.installed("1.0.0").await?;
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, Condition, condition, labels};
 use olm_kit::{BundleImage, CatalogImage, Entry, LogsOnFailure, Package, Stack, Wait, eventually, unique};
 use serde_json::{Value, json};
@@ -180,6 +180,23 @@ impl World {
             })
             .await?;
         Ok(current(&extension, condition::PROGRESSING).map(|found| found.message.clone()).unwrap_or_default())
+    }
+
+    /// Pauses the extension, which is made if it is not there, or lets it go on.
+    pub(crate) async fn pause(&self, paused: bool) -> Result<()> {
+        if self.extensions.get_opt(&self.name).await?.is_none() {
+            let catalog = json!({"packageName": self.name, "selector": {"matchLabels": {"test": self.name}}});
+            let extension = json!({
+                "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+                "metadata": {"name": self.name, "annotations": {"olm.operatorframework.io/paused": "true"}},
+                "spec": {"namespace": self.name, "source": {"sourceType": "Catalog", "catalog": catalog}},
+            });
+            self.extensions.create(&PostParams::default(), &serde_json::from_value(extension)?).await?;
+        }
+        let value = paused.then_some("true");
+        let patch = json!({"metadata": {"annotations": {"olm.operatorframework.io/paused": value}}});
+        self.extensions.patch(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
     }
 
     /// Asks for another pass at once.

@@ -1,0 +1,271 @@
+//! Decision 1: what the reference installed through a Helm release goes on as a revision, and its objects do not notice.
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use olm_api::{ClusterObjectSet, condition};
+use olm_kit::{Entry, Wait};
+use serde_json::{Value, json};
+
+use crate::helm::{Helm, Release, gzip};
+use crate::world::{LIMIT, World, stuck_deployment};
+
+fn uids(live: &[DynamicObject]) -> Vec<(String, String)> {
+    live.iter().map(|object| (object.name_any(), object.uid().unwrap_or_default())).collect()
+}
+
+/// A Deployment with a variable that 1.1.0 no longer has.
+fn deployment(name: &str, variables: Value) -> Value {
+    json!({"name": name, "spec": {
+        "replicas": 1,
+        "selector": {"matchLabels": {"app": name}},
+        "template": {
+            "metadata": {"labels": {"app": name}},
+            "spec": {"containers": [{"name": "main", "image": "example.invalid/main:v1", "env": variables}]},
+        },
+    }})
+}
+
+#[tokio::test]
+async fn a_helm_release_is_adopted_and_its_objects_keep_their_identity() -> Result<()> {
+    let world = World::new("helm").await?;
+    let name = &world.name;
+    let both = json!([{"name": "KEPT", "value": "1"}, {"name": "DROPPED", "value": "1"}]);
+    let one = world.bundle("1.0.0").deployments([deployment(name, both)]);
+    let two = world.bundle("1.1.0").deployments([deployment(name, json!([{"name": "KEPT", "value": "1"}]))]);
+    let entries = [Entry::new("1.0.0"), Entry::new("1.1.0").replaces("1.0.0")];
+    world.serve([("1.0.0", one.clone()), ("1.1.0", two)], entries).await?;
+
+    world.pause(true).await?;
+    let helm = Helm::new(&world).await?;
+    let objects = helm.objects(&one)?;
+    helm.create(&objects).await?;
+    let release = |version, status, bundle_version, chunk| Release {
+        version,
+        status,
+        bundle_version,
+        objects: objects.clone(),
+        chunk,
+    };
+    helm.store(&release(1, "superseded", "0.9.0", 1 << 20)).await?;
+    helm.store(&release(2, "deployed", "1.0.0", 400)).await?;
+    helm.store(&release(3, "failed", "1.1.0", 1 << 20)).await?;
+    let stored = helm.count().await?;
+    assert!(stored >= 5, "the deployed release is chunked: {stored} Secrets");
+    let before = uids(&helm.live(&objects).await?);
+
+    world.want(json!({"version": "1.0.0"})).await?;
+    world.pause(false).await?;
+    world.installed("1.0.0").await?;
+    let want = [(1, "Archived".to_owned(), true), (2, "Active".to_owned(), true)];
+    assert_eq!(world.revisions().await?, want);
+    let first = world.sets.get(&format!("{name}-1")).await?;
+    assert_eq!(
+        first.labels().get("olm.operatorframework.io/migrated-from-helm").map(String::as_str),
+        Some("true")
+    );
+    let annotation = |key: &str| first.annotations().get(key).map(String::as_str);
+    assert_eq!(annotation("olm.operatorframework.io/bundle-version"), Some("1.0.0"));
+    assert_eq!(annotation("olm.properties"), Some("[{\"type\":\"from.chart\",\"value\":1}]"));
+    assert!(first.spec.phases.iter().flat_map(|phase| &phase.objects).all(|object| object.object.is_some()));
+
+    let live = helm.live(&objects).await?;
+    assert_eq!(uids(&live), before);
+    for object in &live {
+        let controller = object.owner_references().iter().find(|owner| owner.controller == Some(true));
+        assert_eq!(controller.map(|owner| owner.name.clone()), Some(format!("{name}-2")), "{object:?}");
+        assert!(!object.annotations().contains_key("meta.helm.sh/release-name"), "{object:?}");
+        let managers: Vec<_> =
+            object.managed_fields().iter().filter_map(|entry| entry.manager.as_deref()).collect();
+        assert!(!managers.contains(&"operator-controller"), "{managers:?}");
+    }
+    assert_eq!(helm.count().await?, stored, "the release stays");
+    world.until_event("Adopted").await?;
+
+    // what a later version no longer has goes, though Helm wrote it
+    world.want(json!({"version": "1.1.0"})).await?;
+    world.installed("1.1.0").await?;
+    let deployments: Api<Deployment> = Api::namespaced(world.stack.cluster.client().await?, name);
+    let deployment = deployments.get(name).await?;
+    let was = before.iter().find(|(found, _)| found == name).map(|(_, uid)| uid.clone());
+    assert_eq!(deployment.uid(), was);
+    let pod = deployment.spec.and_then(|spec| spec.template.spec).context("no pod")?;
+    let variables: Vec<_> =
+        pod.containers[0].env.iter().flatten().map(|variable| variable.name.as_str()).collect();
+    assert_eq!(variables, ["KEPT"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_release_that_cannot_be_read_stops_everything_until_it_is_mended() -> Result<()> {
+    let world = World::new("helm-broken").await?;
+    let bundle = world.bundle("1.0.0");
+    world.serve([("1.0.0", bundle.clone())], [Entry::new("1.0.0")]).await?;
+    world.pause(true).await?;
+    let helm = Helm::new(&world).await?;
+    let objects = helm.objects(&bundle)?;
+    helm.create(&objects).await?;
+    let release = Release {
+        version: 1,
+        status: "deployed",
+        bundle_version: "1.0.0",
+        objects: objects.clone(),
+        chunk: 600,
+    };
+    helm.store(&release).await?;
+    let good = helm.secrets_of(&release)?;
+    let index = good[0].name_any();
+    let versions =
+        |live: &[DynamicObject]| live.iter().map(kube::ResourceExt::resource_version).collect::<Vec<_>>();
+    let before = versions(&helm.live(&objects).await?);
+
+    let whole = async |bytes: Vec<u8>| {
+        let data = json!({"data": {"chunk": ByteString(bytes), "extraChunks": null}});
+        helm.secrets.patch(&index, &PatchParams::default(), &Patch::Merge(data)).await
+    };
+    let without_manifest = json!({"name": world.name, "version": 1, "info": {"status": "deployed"}, "labels": {
+        "olm.operatorframework.io/bundle-name": "x", "olm.operatorframework.io/package-name": "x",
+        "olm.operatorframework.io/bundle-version": "1.0.0", "olm.operatorframework.io/bundle-reference": "x",
+    }});
+    let said = async |what: &str| {
+        world.again().await?;
+        let until = world.until(what, |extension| {
+            let conditions = extension.status.as_ref().map(|status| status.conditions.as_slice());
+            condition::find(conditions.unwrap_or_default(), condition::PROGRESSING)
+                .is_some_and(|found| found.message.contains(what))
+        });
+        let conditions = until.await?.status.unwrap_or_default().conditions;
+        anyhow::Ok(
+            condition::find(&conditions, condition::PROGRESSING).cloned().context("no condition")?.message,
+        )
+    };
+    whole(b"this is no gzip".to_vec()).await?;
+    world.pause(false).await?;
+    let text = said("it cannot be decompressed").await?;
+    assert!(
+        text.starts_with(&format!(
+            "migrating storage: extension {:?} was installed through the Helm release in Secret olmv1-system/{index}, which cannot be \
+             read: it cannot be decompressed: ",
+            world.name
+        )) && text.contains("; nothing was changed; restore the Secret from a backup, or delete the ClusterExtension"),
+        "{text}"
+    );
+    for (bytes, what) in [
+        (gzip(without_manifest.to_string().as_bytes())?, "the release has no manifest"),
+        (gzip(b"7")?, "it is no release"),
+        (gzip(&vec![b' '; 64 << 20])?, "it is larger than 33554432 bytes when decompressed"),
+    ] {
+        whole(bytes).await?;
+        said(what).await?;
+    }
+    // a chunk is gone
+    let restore = json!({"data": good[0].data});
+    helm.secrets.patch(&index, &PatchParams::default(), &Patch::Merge(&restore)).await?;
+    let second = good.get(1).context("the release is chunked")?;
+    helm.secrets.delete(&second.name_any(), &Default::default()).await?;
+    said(&format!("chunk {:?} is missing", second.name_any())).await?;
+
+    assert_eq!(world.revisions().await?, []);
+    assert_eq!(versions(&helm.live(&objects).await?), before, "nothing was touched");
+
+    helm.secrets.create(&PostParams::default(), second).await?;
+    world.again().await?;
+    world.installed("1.0.0").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_migration_that_was_cut_off_goes_on() -> Result<()> {
+    let world = World::new("helm-cut").await?;
+    let name = &world.name;
+    let bundle = world.bundle("1.0.0").deployments([stuck_deployment("main")]);
+    world.pause(true).await?;
+    let helm = Helm::new(&world).await?;
+    let objects = helm.objects(&bundle)?;
+    helm.create(&objects).await?;
+    helm.store(&Release { version: 1, status: "deployed", bundle_version: "1.0.0", objects, chunk: 1 << 20 })
+        .await?;
+    let extension = world.extensions.get(name).await?;
+    // the process died after it had written the revision and before it could write its status
+    let left = json!({
+        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
+        "metadata": {
+            "name": format!("{name}-1"),
+            "labels": {"olm.operatorframework.io/owner-kind": "ClusterExtension", "olm.operatorframework.io/owner-name": name,
+                       "olm.operatorframework.io/migrated-from-helm": "true"},
+            "annotations": {"olm.operatorframework.io/bundle-name": format!("{name}.v1.0.0"), "olm.operatorframework.io/bundle-version": "1.0.0",
+                            "olm.operatorframework.io/package-name": name, "olm.operatorframework.io/bundle-reference": "registry.invalid/x:v1"},
+            "ownerReferences": [{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "name": name,
+                                 "uid": extension.uid(), "controller": true, "blockOwnerDeletion": true}],
+        },
+        "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "None",
+                 "phases": [{"name": "deploy", "objects": [{"object": helm.objects(&bundle)?.into_iter().find(|object| object["kind"] == "Deployment")}]}]},
+    });
+    world.sets.create(&PostParams::default(), &serde_json::from_value(left)?).await?;
+    world.pause(false).await?;
+    let set = Wait::new(&world.sets, &format!("{name}-1"))
+        .within(LIMIT)
+        .until("has succeeded", |set: &ClusterObjectSet| {
+            set.status.as_ref().is_some_and(|s| condition::is_true(&s.conditions, condition::SUCCEEDED))
+        })
+        .await?;
+    let conditions = set.status.unwrap_or_default().conditions;
+    let succeeded = condition::find(&conditions, condition::SUCCEEDED).context("no condition")?;
+    assert_eq!(
+        (succeeded.reason.as_str(), succeeded.message.as_str()),
+        ("Succeeded", "Revision succeeded - migrated from Helm release")
+    );
+    world
+        .until("1.0.0 is installed", |extension| {
+            let installed = extension.status.as_ref().and_then(|status| status.install.as_ref());
+            installed.is_some_and(|install| install.bundle.version == "1.0.0")
+        })
+        .await?;
+    assert_eq!(world.revisions().await?.len(), 1, "no catalog has the package, so nothing follows");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_no_release_in_force_of_this_extension_is_passed_over() -> Result<()> {
+    let world = World::new("helm-others").await?;
+    let bundle = world.bundle("1.0.0");
+    world.serve([("1.0.0", bundle.clone())], [Entry::new("1.0.0")]).await?;
+    world.pause(true).await?;
+    let helm = Helm::new(&world).await?;
+    let objects = helm.objects(&bundle)?;
+    let release = |version, status| Release {
+        version,
+        status,
+        bundle_version: "1.0.0",
+        objects: objects.clone(),
+        chunk: 1 << 20,
+    };
+    // one that failed and one of Helm itself, in the same namespace and under the same name
+    helm.store(&release(1, "failed")).await?;
+    let change = |version: i64, change: &dyn Fn(&mut Secret)| -> Result<Secret> {
+        let mut secret = helm.secrets_of(&release(version, "deployed"))?.remove(0);
+        change(&mut secret);
+        Ok(secret)
+    };
+    let foreign = change(2, &|secret| {
+        secret.type_ = Some("helm.sh/release.v1".to_owned());
+        secret.labels_mut().insert("owner".to_owned(), "helm".to_owned());
+    })?;
+    let unlabelled = change(3, &|secret| secret.metadata.labels = None)?;
+    let former = change(4, &|secret| {
+        if let Some(owner) = secret.owner_references_mut().first_mut() {
+            owner.uid = "00000000-0000-0000-0000-000000000000".to_owned();
+        }
+    })?;
+    for secret in [foreign, unlabelled, former] {
+        helm.secrets.create(&PostParams::default(), &secret).await?;
+    }
+    world.pause(false).await?;
+    world.installed("1.0.0").await?;
+    let first = world.sets.get(&format!("{}-1", world.name)).await?;
+    assert!(!first.labels().contains_key("olm.operatorframework.io/migrated-from-helm"));
+    Ok(())
+}
