@@ -82,6 +82,31 @@ acceptance: programs ## Run the acceptance lab (ONLY=regex, JOBS=4, UPDATE=1: wr
 	@python=$$(hack/lab-python.sh $(venv)); $(demo_tools); $(kit) acceptance --python "$$python" --programs $(programs_dir) \
 	    $(if $(ONLY),--only '$(ONLY)') $(if $(JOBS),--jobs $(JOBS)) $(if $(UPDATE),--update) $(if $(SAVE),--save $(SAVE))
 
+# what an image may hold: programs that need no other file. Another architecture needs its C compiler and
+# `rustup target add`: PLATFORMS="linux/amd64 linux/arm64".
+IMAGE_PROGRAMS = catalogd operator-controller
+PLATFORMS ?= linux/$(subst aarch64,arm64,$(subst x86_64,amd64,$(shell uname -m)))
+targets = $(subst linux/arm64,aarch64-unknown-linux-gnu,$(subst linux/amd64,x86_64-unknown-linux-gnu,$(PLATFORMS)))
+profile_dir = $(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
+static = RUSTFLAGS="$(RUSTFLAGS) -C target-feature=+crt-static" $(CARGO) build $(if $(CI),--locked) --profile $(PROFILE)
+
+.PHONY: static
+static:
+	@$(foreach target,$(targets),$(static) --target $(target) $(addprefix -p ,$(IMAGE_PROGRAMS) kubectl-olm) && ) true
+
+.PHONY: images
+images: PROFILE = release
+images: static ## Make the OCI images in target/images (PLATFORMS, VERSION; PUSH=registry/path: push them too)
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(CARGO) run --quiet -p olm-images -- \
+	    $(addprefix --program ,$(IMAGE_PROGRAMS)) --output $(target_dir)/images --revision "$$(git rev-parse HEAD)" \
+	    $(foreach platform,$(PLATFORMS),--platform $(platform)=$(target_dir)/$(subst linux/arm64,aarch64-unknown-linux-gnu,$(subst linux/amd64,x86_64-unknown-linux-gnu,$(platform)))/$(profile_dir)) \
+	    $(if $(VERSION),--version $(VERSION)) $(if $(PUSH),--push $(PUSH))
+
+.PHONY: test-images
+test-images: static ## Make images of static programs, push them to a local registry and start what comes back
+	@$(all_tools); OLM_STATIC=1 OLM_BIN_DIR=$(abspath $(target_dir))/$(firstword $(targets))/$(profile_dir) \
+	    $(CARGO) test $(if $(CI),--locked) -p olm-integration --test images
+
 .PHONY: bench
 bench: ## Run the benchmarks, quick sizes (ARGS="-p catalogd"; OLM_BENCH=full, OLM_SCALE=1,20,100,500: see docs/benchmarks.md)
 	$(CARGO) build $(if $(CI),--locked) --release --workspace --bins

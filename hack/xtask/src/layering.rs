@@ -55,6 +55,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("kubectl-olm", LIBRARIES),
     // the kit starts our binaries as processes, so it needs none of their code
     ("olm-kit", &["olm-api"]),
+    // programs arrive as files
+    ("olm-images", &[]),
     ("xtask", &["olm-api"]),
 ];
 

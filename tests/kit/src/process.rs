@@ -83,7 +83,7 @@ impl Program {
         let ports = Ports { health: free_port()?, metrics: free_port()?, content: free_port()? };
         let program = Self {
             name: name.to_owned(),
-            binary: binary(name)?,
+            binary: built(name)?,
             flags: Vec::new(),
             environment: Vec::new(),
             kubeconfig: cluster.kubeconfig(),
@@ -297,7 +297,7 @@ impl Drop for Process {
 
 /// The path of one of our programs: in `OLM_BIN_DIR`, else built by cargo into the folder that this program came from (so
 /// that a test never runs a stale one).
-fn binary(name: &str) -> Result<PathBuf> {
+pub fn built(name: &str) -> Result<PathBuf> {
     static BUILT: Mutex<Vec<String>> = Mutex::new(Vec::new());
     if let Some(dir) = std::env::var_os("OLM_BIN_DIR").filter(|dir| !dir.is_empty()) {
         let path = Path::new(&dir).join(name);

@@ -1,0 +1,94 @@
+//! `olm-images`: what `make images` runs once the programs are built.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use olm_images::image::About;
+use olm_images::platform::Platform;
+use olm_images::push::Way;
+use olm_images::release::{self, Made, Order, Target};
+
+/// Makes OCI images of built programs, without a container daemon, and pushes them.
+#[derive(Debug, Parser)]
+#[command(name = "olm-images", version)]
+struct Arguments {
+    /// a program to make an image of (repeatable)
+    #[arg(long = "program", required = true, value_name = "NAME")]
+    programs: Vec<String>,
+    /// where the programs of a platform are (repeatable)
+    #[arg(long = "platform", required = true, value_name = "linux/ARCH=FOLDER", value_parser = platform)]
+    platforms: Vec<(Platform, PathBuf)>,
+    /// the images' version, which is their tag too
+    #[arg(long, default_value = env!("CARGO_PKG_VERSION"))]
+    version: String,
+    /// the commit that the programs were built from
+    #[arg(long)]
+    revision: Option<String>,
+    /// the date of everything, in seconds since 1970
+    #[arg(long, env = "SOURCE_DATE_EPOCH", default_value_t = 0)]
+    created: u64,
+    /// where to write the image layouts and the bills of materials
+    #[arg(long, default_value = "target/images")]
+    output: PathBuf,
+    /// also push to this registry and path, as PATH/NAME:VERSION; credentials are those of `docker login`
+    #[arg(long, value_name = "REGISTRY/PATH")]
+    push: Option<String>,
+    /// the registry has no TLS
+    #[arg(long, requires = "push")]
+    plain_http: bool,
+    /// a file of certificate authorities (PEM) to trust beside the system's
+    #[arg(long, requires = "push", value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+}
+
+fn platform(text: &str) -> Result<(Platform, PathBuf)> {
+    let (platform, folder) = text.split_once('=').context("it is written linux/amd64=FOLDER")?;
+    Ok((platform.parse()?, folder.into()))
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    match run(Arguments::parse()).await {
+        Ok(made) => {
+            use std::io::Write as _;
+            let mut out = std::io::stdout().lock();
+            for Made { program, digest, bytes, pushed } in made {
+                let where_to = pushed.map(|reference| format!("  {reference}")).unwrap_or_default();
+                let _closed_pipe = writeln!(out, "{program:<22} {:>6.1} MiB  {digest}{where_to}", mib(bytes));
+            }
+            ExitCode::SUCCESS
+        }
+        Err(problem) => {
+            eprintln!("error: {problem:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn mib(bytes: usize) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+async fn run(arguments: Arguments) -> Result<Vec<Made>> {
+    // no second provider is in the tree; installing it twice is the only way to fail
+    let _installed = rustls::crypto::ring::default_provider().install_default();
+    let order = Order {
+        workspace: std::env::current_dir()?,
+        programs: arguments.programs,
+        platforms: arguments.platforms,
+        about: About {
+            version: arguments.version,
+            revision: arguments.revision.filter(|text| !text.is_empty()),
+            created: arguments.created,
+            source: env!("CARGO_PKG_REPOSITORY").to_owned(),
+            licenses: env!("CARGO_PKG_LICENSE").to_owned(),
+        },
+        output: arguments.output,
+        dynamic: false,
+    };
+    let way = Way { plain_http: arguments.plain_http, ca_file: arguments.ca_file, docker_config: None };
+    let target = arguments.push.map(|to| Target { to, way });
+    release::make(&order, target.as_ref()).await
+}
