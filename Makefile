@@ -87,24 +87,34 @@ acceptance: programs ## Run the acceptance lab (ONLY=regex, JOBS=4, UPDATE=1: wr
 IMAGE_PROGRAMS = catalogd operator-controller
 PLATFORMS ?= linux/$(subst aarch64,arm64,$(subst x86_64,amd64,$(shell uname -m)))
 targets = $(subst linux/arm64,aarch64-unknown-linux-gnu,$(subst linux/amd64,x86_64-unknown-linux-gnu,$(PLATFORMS)))
-profile_dir = $(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
-static = RUSTFLAGS="$(RUSTFLAGS) -C target-feature=+crt-static" $(CARGO) build $(if $(CI),--locked) --profile $(PROFILE)
+static_dir = $(target_dir)/$(subst linux/arm64,aarch64-unknown-linux-gnu,$(subst linux/amd64,x86_64-unknown-linux-gnu,$(1)))/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
+# what `version` says
+stamp = OLM_COMMIT=$$(git rev-parse HEAD) OLM_COMMIT_DATE=$$(git log -1 --format=%cI) \
+    OLM_TREE_STATE=$$(if [ -z "$$(git status --porcelain)" ]; then echo clean; else echo dirty; fi)
+static = $(stamp) RUSTFLAGS="$(RUSTFLAGS) -C target-feature=+crt-static" $(CARGO) build $(if $(CI),--locked) --profile $(PROFILE)
 
 .PHONY: static
 static:
-	@$(foreach target,$(targets),$(static) --target $(target) $(addprefix -p ,$(IMAGE_PROGRAMS) kubectl-olm) && ) true
+	$(static) $(addprefix --target ,$(targets)) $(addprefix -p ,$(IMAGE_PROGRAMS) kubectl-olm)
 
 .PHONY: images
 images: PROFILE = release
 images: static ## Make the OCI images in target/images (PLATFORMS, VERSION; PUSH=registry/path: push them too)
 	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(CARGO) run --quiet -p olm-images -- \
 	    $(addprefix --program ,$(IMAGE_PROGRAMS)) --output $(target_dir)/images --revision "$$(git rev-parse HEAD)" \
-	    $(foreach platform,$(PLATFORMS),--platform $(platform)=$(target_dir)/$(subst linux/arm64,aarch64-unknown-linux-gnu,$(subst linux/amd64,x86_64-unknown-linux-gnu,$(platform)))/$(profile_dir)) \
+	    $(foreach platform,$(PLATFORMS),--platform $(platform)=$(call static_dir,$(platform))) \
 	    $(if $(VERSION),--version $(VERSION)) $(if $(PUSH),--push $(PUSH))
+
+.PHONY: release
+release: PROFILE = release
+release: images ## Put archives of the programs, bills of materials and checksums into target/release-files
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) RELEASE_PROGRAMS="$(IMAGE_PROGRAMS) kubectl-olm" hack/release.sh \
+	    $(target_dir)/release-files $(or $(VERSION),$(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)) \
+	    $(foreach platform,$(PLATFORMS),$(platform)=$(call static_dir,$(platform)))
 
 .PHONY: test-images
 test-images: static ## Make images of static programs, push them to a local registry and start what comes back
-	@$(all_tools); OLM_STATIC=1 OLM_BIN_DIR=$(abspath $(target_dir))/$(firstword $(targets))/$(profile_dir) \
+	@$(all_tools); OLM_STATIC=1 OLM_BIN_DIR=$(abspath $(call static_dir,$(firstword $(PLATFORMS)))) \
 	    $(CARGO) test $(if $(CI),--locked) -p olm-integration --test images
 
 .PHONY: bench
