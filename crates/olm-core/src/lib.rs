@@ -6,6 +6,7 @@ mod go_json;
 mod image;
 mod names;
 mod object;
+pub mod openshift;
 mod quote;
 mod range;
 mod release;

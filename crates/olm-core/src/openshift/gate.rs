@@ -1,0 +1,236 @@
+//! Which bundles count, what they come to together, and in which words. Rule: cluster-operator §5, §7, §8; decision 17.
+
+use std::collections::BTreeMap;
+
+use super::limit::{Limit, limit};
+use super::stream::Stream;
+use crate::go_quote;
+
+/// Whether a revision of an extension is in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lifecycle {
+    /// It is, or is about to be.
+    Active,
+    /// It no longer is.
+    Archived,
+}
+
+/// A revision of an extension, as its labels and annotations tell it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Revision {
+    /// The extension that its labels name.
+    pub extension: String,
+    /// Its number, higher for newer ones.
+    pub number: i64,
+    /// Whether it is in force.
+    pub lifecycle: Lifecycle,
+    /// Name of its bundle.
+    pub bundle: String,
+    /// The bundle's properties as JSON text, if it has some.
+    pub properties: Option<String>,
+}
+
+/// A bundle whose limit counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bundle {
+    /// Its extension.
+    pub extension: String,
+    /// Its name.
+    pub name: String,
+    /// Its properties as JSON text, if it has some.
+    pub properties: Option<String>,
+}
+
+/// The bundles that count: of each extension (name and, if it says so in its status, the installed bundle) the newest revision in
+/// force, and beside it the one of the installed bundle while that is another. An extension without a revision in force has none.
+/// Sorted by extension, the newest first.
+#[must_use]
+pub fn counted<'a>(
+    extensions: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
+    revisions: impl IntoIterator<Item = &'a Revision>,
+) -> Vec<Bundle> {
+    let mut in_force: BTreeMap<&str, Vec<&Revision>> = BTreeMap::new();
+    for revision in revisions {
+        match revision.lifecycle {
+            Lifecycle::Active => in_force.entry(&revision.extension).or_default().push(revision),
+            Lifecycle::Archived => {}
+        }
+    }
+    let mut extensions: Vec<_> = extensions.into_iter().collect();
+    extensions.sort_unstable();
+    let mut counted = Vec::new();
+    for (extension, installed) in extensions {
+        let Some(revisions) = in_force.get(extension) else { continue };
+        let newest = revisions.iter().max_by_key(|revision| revision.number);
+        let installed = revisions
+            .iter()
+            .filter(|revision| installed == Some(&revision.bundle))
+            .max_by_key(|revision| revision.number)
+            .filter(|revision| newest.is_none_or(|newest| newest.bundle != revision.bundle));
+        counted.extend(newest.into_iter().chain(installed).map(|revision| Bundle {
+            extension: revision.extension.clone(),
+            name: revision.bundle.clone(),
+            properties: revision.properties.clone(),
+        }));
+    }
+    counted
+}
+
+/// A bundle that does not run on the next version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blocking {
+    /// Its extension.
+    pub extension: String,
+    /// Its name.
+    pub bundle: String,
+    /// The last version that it runs on.
+    pub limit: Limit,
+}
+
+/// A bundle of which nobody can say on what it runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Its extension.
+    pub extension: String,
+    /// Its name.
+    pub bundle: String,
+    /// The whole sentence.
+    pub message: String,
+}
+
+/// The answer about all bundles.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// The version of which it is asked whether all run on it.
+    pub target: Stream,
+    /// Those that do not, sorted as the message lists them.
+    pub blocking: Vec<Blocking>,
+    /// Those that nobody knows of, by extension.
+    pub unreadable: Vec<Unreadable>,
+    /// Those that declare a limit and run on it, by extension.
+    pub fitting: Vec<Blocking>,
+    /// How many declare no limit.
+    pub unlimited: usize,
+}
+
+/// Says whether all bundles run on `target` when the cluster is at `current`: a limit must be above the cluster's own stream,
+/// where 4.23 counts as 5.0. One unreadable bundle hides no other.
+#[must_use]
+pub fn judge(current: Stream, target: Stream, bundles: &[Bundle]) -> Report {
+    let current = current.effective();
+    let mut report =
+        Report { target, blocking: Vec::new(), unreadable: Vec::new(), fitting: Vec::new(), unlimited: 0 };
+    for Bundle { extension, name, properties } in bundles {
+        let found = properties.as_deref().map_or(Ok(None), limit);
+        let entry = |limit| Blocking { extension: extension.clone(), bundle: name.clone(), limit };
+        match found {
+            Ok(None) => report.unlimited += 1,
+            Ok(Some(limit)) if limit.stream > current => report.fitting.push(entry(limit)),
+            Ok(Some(limit)) => report.blocking.push(entry(limit)),
+            Err(error) => {
+                let head = match error {
+                    super::LimitError::Properties(_) => "error",
+                    super::LimitError::Value(_) => "error(s)",
+                };
+                report.unreadable.push(Unreadable {
+                    extension: extension.clone(),
+                    bundle: name.clone(),
+                    message: format!(
+                        "{head} with cluster extension {extension}: error in bundle {name}: {error}"
+                    ),
+                });
+            }
+        }
+    }
+    report.sort();
+    report
+}
+
+impl Blocking {
+    /// As the message names it.
+    fn item(&self) -> String {
+        format!("bundle {} for ClusterExtension {}", go_quote(&self.bundle), go_quote(&self.extension))
+    }
+}
+
+impl Report {
+    /// Adds what could not be read at all.
+    pub fn add_unreadable(&mut self, more: impl IntoIterator<Item = Unreadable>) {
+        self.unreadable.extend(more);
+        self.sort();
+    }
+
+    /// Whether nothing stands in the way.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.blocking.is_empty() && self.unreadable.is_empty()
+    }
+
+    /// One word for what stands in the way.
+    #[must_use]
+    pub fn reason(&self) -> Option<&'static str> {
+        match (self.blocking.is_empty(), self.unreadable.is_empty()) {
+            (true, true) => None,
+            (false, _) => Some("IncompatibleOperatorsInstalled"),
+            (true, false) => Some("FailureGettingExtensionMetadata"),
+        }
+    }
+
+    /// The errors, one a line; nothing if there are none.
+    #[must_use]
+    pub fn errors(&self) -> String {
+        let lines: Vec<&str> = self.unreadable.iter().map(|one| one.message.as_str()).collect();
+        lines.join("\n")
+    }
+
+    /// What stands in the way, in the words that tests and alerts match on. Behind the sentence follow limits and mend, in at
+    /// most `help` bytes (0 for none).
+    #[must_use]
+    pub fn message(&self, help: usize) -> Option<String> {
+        if self.is_open() {
+            return None;
+        }
+        if self.blocking.is_empty() {
+            return Some(self.errors());
+        }
+        let items: Vec<String> = self.blocking.iter().map(Blocking::item).collect();
+        let mut message = format!(
+            "Found ClusterExtensions that require upgrades prior to upgrading cluster to version {}: {}.{}",
+            self.target,
+            items.join(","),
+            self.help(help)
+        );
+        if !self.unreadable.is_empty() {
+            message.push_str(
+                "\n Additionally the following errors were encountered while getting extension metadata: ",
+            );
+            message.push_str(&self.errors());
+        }
+        Some(message)
+    }
+
+    /// Who declares which limit and what to do; limits with numbers only where the names do not fit.
+    fn help(&self, room: usize) -> String {
+        let one_each = self.blocking.iter().map(|one| format!("{} {}", one.bundle, one.limit.stream));
+        let mut by_limit: BTreeMap<Stream, usize> = BTreeMap::new();
+        for one in &self.blocking {
+            *by_limit.entry(one.limit.stream).or_default() += 1;
+        }
+        let counts = by_limit.iter().map(|(stream, count)| format!("{stream} ({count})"));
+        let what = if self.blocking.len() == 1 { "it" } else { "them" };
+        let text = |limits: Vec<String>| {
+            format!(" Declared to run on at most: {}; upgrade or remove {what}", limits.join(", "))
+        };
+        let texts = [text(one_each.collect()), text(counts.collect())];
+        texts.into_iter().find(|text| text.len() <= room).unwrap_or_default()
+    }
+
+    fn sort(&mut self) {
+        self.blocking.sort_by_cached_key(Blocking::item);
+        self.fitting.sort_by(|a, b| (&a.extension, &a.bundle).cmp(&(&b.extension, &b.bundle)));
+        self.unreadable.sort_by(|a, b| (&a.extension, &a.bundle).cmp(&(&b.extension, &b.bundle)));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,17 @@
+//! The gate before an OpenShift update: which installed bundles say that they do not run on the next minor version.
+//!
+//! An author says so with the property `olm.maxOpenShiftVersion`. [`Stream`] is `major.minor` of a cluster or of such a limit,
+//! [`limit`] reads a bundle's properties, [`counted`] says which bundles of an extension count, [`judge`] compares them all with
+//! a cluster and words the answer. cluster-operator publishes that answer, `kubectl olm upgrade-check` prints it.
+//!
+//! It deliberately does not know catalogs (what could be installed instead) nor how the cluster is asked.
+//!
+//! Rule: cluster-operator §5 to §8, decision 17.
+
+mod gate;
+mod limit;
+mod stream;
+
+pub use gate::{Blocking, Bundle, Lifecycle, Report, Revision, Unreadable, counted, judge};
+pub use limit::{Limit, LimitError, MAX_OPENSHIFT_VERSION, limit};
+pub use stream::{Stream, StreamError};
