@@ -37,7 +37,7 @@ build: ## Build every program (PROFILE=release: optimised)
 # only what a target runs
 .PHONY: programs kit
 programs:
-	@$(call build,-p catalogd -p operator-controller -p olm-kit)
+	@$(call build,-p catalogd -p operator-controller -p cluster-operator -p olm-kit)
 kit:
 	@$(call build,-p olm-kit)
 

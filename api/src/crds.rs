@@ -19,12 +19,16 @@ use crate::{ClusterCatalog, ClusterExtension, ClusterObjectSet, annotations};
 pub fn crds() -> Result<Vec<CustomResourceDefinition>, serde_json::Error> {
     [ClusterCatalog::crd(), ClusterExtension::crd(), ClusterObjectSet::crd()]
         .into_iter()
-        .map(|crd| serde_json::from_value(corrected(serde_json::to_value(crd)?)))
+        .map(|crd| {
+            let mut crd = corrected(serde_json::to_value(crd)?, crate::API_VERSION);
+            crd["metadata"]["annotations"] = json!({ annotations::GENERATOR: "experimental" });
+            serde_json::from_value(crd)
+        })
         .collect()
 }
 
-fn corrected(mut crd: Value) -> Value {
-    crd["metadata"]["annotations"] = json!({ annotations::GENERATOR: "experimental" });
+/// What the derive macros emit for a kind of this API version, corrected.
+pub(crate) fn corrected(mut crd: Value, api_version: &str) -> Value {
     let Some(versions) = crd.pointer_mut("/spec/versions").and_then(Value::as_array_mut) else {
         return crd;
     };
@@ -38,7 +42,7 @@ fn corrected(mut crd: Value) -> Value {
         // the apiserver knows these three; saying what they are makes `kubectl explain` complete
         root["properties"]["apiVersion"] = json!({
             "type": "string",
-            "description": "The API group and version of this object: olm.operatorframework.io/v1."
+            "description": format!("The API group and version of this object: {api_version}.")
         });
         root["properties"]["kind"] = json!({ "type": "string", "description": "The kind of this object." });
         root["properties"]["metadata"] = json!({ "type": "object" });

@@ -8,5 +8,7 @@ pub const CLUSTER_EXTENSION_CONTROLLER: &str = "olm.operatorframework.io/cluster
 pub const OBJECTS: &str = "olm.operatorframework.io";
 /// Writes the Secrets of built-in webhook certificates, and the `caBundle`s that trust them (decision 13).
 pub const WEBHOOK_CERTIFICATES: &str = "olm.operatorframework.io/webhook-certificates";
+/// Writes the status of the ClusterOperator `olm`.
+pub const CLUSTER_OPERATOR: &str = "olm.operatorframework.io/cluster-operator";
 /// Used for dry runs only; nothing is ever stored under this name.
 pub const DRY_RUN: &str = "dummy";

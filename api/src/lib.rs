@@ -9,7 +9,8 @@
 //! `Api<kube::core::DeserializeGuard<T>>`: the odd object then arrives as one `Err` with its metadata and the others
 //! keep working.
 //!
-//! The CRD manifests are generated from these types ([`crds`]); `manifests/crds` holds the result.
+//! The CRD manifests are generated from these types ([`crds`]); `manifests/crds` holds the result. [`openshift`] has two kinds of
+//! OpenShift, whose definitions for other clusters are in `manifests/openshift`.
 
 pub mod annotations;
 pub mod cel;
@@ -21,6 +22,7 @@ mod crds;
 pub mod field_managers;
 pub mod finalizers;
 pub mod labels;
+pub mod openshift;
 pub mod reason;
 mod schema;
 pub mod secret_types;

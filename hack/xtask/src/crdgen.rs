@@ -1,4 +1,4 @@
-//! `manifests/crds/*.yaml` from the types in olm-api.
+//! `manifests/crds/*.yaml`, and `manifests/openshift/*.yaml` for clusters that are no OpenShift, from the types in olm-api.
 
 use std::path::PathBuf;
 
@@ -11,13 +11,15 @@ const HEAD: &str = "# Generated from api/ by `make generate`. Do not edit.\n";
 
 /// One file for each CRD, named `<group>_<plural>.yaml`.
 pub(crate) fn files() -> Result<Vec<(PathBuf, String)>> {
-    let crds = olm_api::crds().context("cannot make the CRDs")?;
-    crds.into_iter()
-        .map(|crd| {
+    let own = olm_api::crds().context("cannot make the CRDs")?;
+    let foreign = olm_api::openshift::definitions().context("cannot make the CRDs of OpenShift's kinds")?;
+    let own = own.into_iter().map(|crd| ("manifests/crds", crd));
+    own.chain(foreign.into_iter().map(|crd| ("manifests/openshift", crd)))
+        .map(|(folder, crd)| {
             let name = format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural);
             let mut value = serde_json::to_value(&crd)?;
             whole_numbers(&mut value);
-            Ok((PathBuf::from("manifests/crds").join(name), format!("{HEAD}{}", yaml::block(&value))))
+            Ok((PathBuf::from(folder).join(name), format!("{HEAD}{}", yaml::block(&value))))
         })
         .collect()
 }

@@ -53,6 +53,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("catalogd", &["olm-core", "olm-fbc", "olm-oci", "olm-api", "olm-runtime"]),
     ("operator-controller", LIBRARIES),
     ("kubectl-olm", LIBRARIES),
+    // it compares versions as kubectl-olm does (olm-core), and knows neither catalogs nor bundles
+    ("cluster-operator", &["olm-core", "olm-api", "olm-runtime"]),
     // the kit starts our binaries as processes, so it needs none of their code
     ("olm-kit", &["olm-api"]),
     // programs arrive as files
@@ -86,6 +88,7 @@ const KUBE_USERS: &[&str] = &[
     "catalogd",
     "operator-controller",
     "kubectl-olm",
+    "cluster-operator",
     "olm-kit",
     "olm-integration",
 ];

@@ -151,6 +151,30 @@ impl Cluster {
         Ok(())
     }
 
+    /// Installs the two kinds of OpenShift that cluster-operator knows (`manifests/openshift`). Doing it twice does no harm.
+    pub async fn install_openshift_kinds(&self) -> Result<()> {
+        self.apply_dir(&repository().join("manifests/openshift")).await.map(|_| ())
+    }
+
+    /// Says in ClusterVersion `version` that the cluster has this version of OpenShift.
+    pub async fn set_openshift_version(&self, version: &str) -> Result<()> {
+        let api: Api<DynamicObject> = {
+            let kind = GroupVersionKind::gvk("config.openshift.io", "v1", "ClusterVersion");
+            Api::all_with(self.client().await?, &ApiResource::from_gvk(&kind))
+        };
+        let head = json!({"apiVersion": "config.openshift.io/v1", "kind": "ClusterVersion", "metadata": {"name": "version"}});
+        let mut object = head.clone();
+        object["spec"] = json!({"clusterID": "00000000-0000-4000-8000-000000000000"});
+        let params = PatchParams::apply("olm-kit").force();
+        api.patch("version", &params, &Patch::Apply(&object)).await?;
+        let mut status = head;
+        status["status"] = json!({
+            "desired": {"version": version, "image": ""}, "observedGeneration": 1, "versionHash": "", "availableUpdates": null,
+        });
+        api.patch_status("version", &params, &Patch::Apply(&status)).await?;
+        Ok(())
+    }
+
     /// Every request so far, when the cluster was started with [`Options::audit`].
     pub fn audit(&self) -> Result<Vec<audit::Request>> {
         audit::read(&self.dir)

@@ -71,6 +71,18 @@ impl Program {
             .more("--feature-gates", "BoxcutterRuntime=true"))
     }
 
+    /// cluster-operator for `cluster`; it looks at no Deployments, as our programs are none here.
+    pub fn cluster_operator(cluster: &Cluster) -> Result<Self> {
+        Self::cluster_operator_in(cluster, Ca::shared()?, None)
+    }
+
+    /// [`Program::cluster_operator`] with another authority, working in `dir`.
+    pub fn cluster_operator_in(cluster: &Cluster, ca: &Ca, dir: Option<&Path>) -> Result<Self> {
+        let program = Self::new("cluster-operator", cluster, ca, dir)?;
+        // it pulls nothing
+        Ok(program.without("--pull-cas-dir").flag("--deployments", ""))
+    }
+
     fn new(name: &str, cluster: &Cluster, ca: &Ca, dir: Option<&Path>) -> Result<Self> {
         let (dir, temporary) = match dir {
             Some(dir) => (dir.to_owned(), None),

@@ -1,0 +1,302 @@
+//! The loop: waits until something changed, derives the status, and writes it if it differs.
+//!
+//! Rule: cluster-operator §9, §16.2 (at most one write a second), §16.3 (no retry later than a minute).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DynamicObject, PostParams};
+use kube::{Api, Client};
+use olm_api::field_managers::CLUSTER_OPERATOR as MANAGER;
+use olm_api::openshift::{CLUSTER_OPERATOR, ClusterOperator, ClusterOperatorStatus};
+use olm_runtime::apply::{Refusal, classify, message};
+use olm_runtime::events::Events;
+use olm_runtime::metrics::{ControllerMeter, Metrics, Outcome};
+use olm_runtime::{Shutdown, write_status};
+use tokio::time::{Instant, sleep_until};
+
+use crate::inner::Memory;
+use crate::meter::Meter;
+use crate::observe::{EXTENSION_KIND, Extension, REVISION_KIND, State, World};
+use crate::owner::{Elsewhere, Manage, elsewhere};
+use crate::status::{Derived, Seen, changes, derive};
+use crate::tell::{self, Told};
+use crate::upgradeable::Installed;
+use crate::version::Given;
+
+/// The name in metrics and events.
+pub(crate) const NAME: &str = "cluster-operator";
+/// The least time between two writes.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The longest wait after a failure.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// What the loop works with.
+pub(crate) struct Context {
+    /// For the apiserver.
+    pub(crate) client: Client,
+    /// The namespace of the Deployments.
+    pub(crate) namespace: String,
+    /// The Deployments that count.
+    pub(crate) deployments: Vec<String>,
+    /// What is set about the version.
+    pub(crate) given: Given,
+    /// When the ClusterOperator is written.
+    pub(crate) manage: Manage,
+    /// Tells.
+    pub(crate) events: Events,
+}
+
+/// Reports until `stop`. Nothing is asked of the apiserver before it is polled.
+pub(crate) async fn run(context: Context, metrics: &Metrics, stop: Shutdown) {
+    let world = World::default();
+    let meter = Meter::default();
+    meter.register(metrics);
+    let mut reporter = Reporter {
+        running: metrics.controller(NAME, 1),
+        world: &world,
+        meter,
+        memory: None,
+        told: Told::default(),
+        told_elsewhere: None,
+        failures: 0,
+        context: &context,
+    };
+    tokio::select! {
+        () = world.follow(&context.client, &context.namespace) => {}
+        () = reporter.work() => {}
+        () = stop.cancelled() => {}
+    }
+}
+
+/// Everything that was seen at one moment.
+struct Look {
+    seen: Seen,
+    extensions: Vec<Extension>,
+    /// The ClusterOperator, if there is one.
+    object: Option<DynamicObject>,
+}
+
+struct Reporter<'a> {
+    context: &'a Context,
+    world: &'a World,
+    meter: Meter,
+    running: ControllerMeter,
+    /// `None` until the first look.
+    memory: Option<Memory>,
+    told: Told,
+    told_elsewhere: Option<Elsewhere>,
+    failures: u32,
+}
+
+/// When to look again although nothing changed.
+enum Next {
+    Never,
+    At(Instant),
+}
+
+impl Reporter<'_> {
+    async fn work(&mut self) {
+        let mut next = Next::Never;
+        loop {
+            tokio::select! {
+                () = self.world.changed.notified() => {}
+                () = until(&next) => {}
+            }
+            let Some(look) = look(self.world, self.context) else {
+                self.meter.forget();
+                next = Next::Never;
+                continue;
+            };
+            let running = self.running.start();
+            match self.pass(look).await {
+                Ok(wrote) => {
+                    self.failures = 0;
+                    running.finish(if wrote.again.is_some() {
+                        Outcome::RequeueAfter
+                    } else {
+                        Outcome::Success
+                    });
+                    next = wrote.again.map_or(Next::Never, |wait| Next::At(Instant::now() + wait));
+                    if wrote.written {
+                        // what happens meanwhile is one change
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                }
+                Err(error) => {
+                    running.finish(Outcome::Error);
+                    self.failures = self.failures.saturating_add(1);
+                    let wait = PAUSE.saturating_mul(1 << self.failures.min(6)).min(LONGEST);
+                    tracing::warn!(error = %error, seconds = wait.as_secs(), "will try again");
+                    tokio::time::sleep(PAUSE).await;
+                    next = Next::At(Instant::now() + wait);
+                }
+            }
+        }
+    }
+
+    async fn pass(&mut self, look: Look) -> Result<Wrote, Error> {
+        let now = Timestamp::now();
+        let memory = self.memory.get_or_insert_with(|| Memory::recall(&look.seen.stored));
+        let derived = derive(&look.seen, memory, now);
+        let metadata = look.object.as_ref().map(|object| &object.metadata);
+        let other = elsewhere(self.context.manage, metadata);
+        self.meter.decided(&derived.status, derived.report.as_ref(), other.as_ref());
+        if let Some(report) = &derived.report {
+            let news = self.told.news(report, &look.seen.stored);
+            tell::extensions(&self.context.events, &news, &look.extensions).await;
+        }
+        let again = derived.again.map(|due| wait_for(due, now));
+        if let Some(other) = other {
+            self.leave(other, metadata.and_then(|it| it.uid.clone())).await;
+            return Ok(Wrote { written: false, again });
+        }
+        self.told_elsewhere = None;
+        let written = self.write(&look, &derived).await?;
+        Ok(Wrote { written, again })
+    }
+
+    /// Writes the status if it differs; creates the object if it is not there.
+    async fn write(&self, look: &Look, derived: &Derived) -> Result<bool, Error> {
+        let api: Api<ClusterOperator> = Api::all(self.context.client.clone());
+        let stored = match &look.object {
+            Some(object) => {
+                object.clone().try_parse().map_err(|error| Error::Unreadable(error.to_string()))?
+            }
+            None => self.create(&api).await?,
+        };
+        let events = &self.context.events;
+        let uid = stored.metadata.uid.clone();
+        let before = stored.status.clone().unwrap_or_default();
+        let written = match write_status(&api, &stored, derived.status.clone(), MANAGER).await {
+            Ok(written) => written,
+            // the watch tells what it is now
+            Err(error) if error.is_conflict() || error.is_gone() => return Ok(false),
+            Err(error) => {
+                tell::operator(events, uid, true, "StatusFailed", &error.to_string()).await;
+                return Err(Error::Status(error));
+            }
+        };
+        let Some(object) = written else { return Ok(look.object.is_none()) };
+        self.meter.written();
+        let after = object.status.clone().unwrap_or_default();
+        let changes = changes(&before, &after);
+        tracing::info!(changes = changes.join("; "), "wrote the status of the ClusterOperator");
+        self.world.operators.put(CLUSTER_OPERATOR.to_owned(), dynamic(&object));
+        let note = format!("Status for clusteroperator/olm changed: {}", changes.join(","));
+        tell::operator(events, uid.clone(), false, "OperatorStatusChanged", &note).await;
+        if before.operator_version() != after.operator_version() {
+            let text =
+                |status: &ClusterOperatorStatus| status.operator_version().unwrap_or_default().to_owned();
+            let note = format!(
+                "clusteroperator/olm version \"operator\" changed from {:?} to {:?}",
+                text(&before),
+                text(&after)
+            );
+            tell::operator(events, uid, false, "OperatorVersionChanged", &note).await;
+        }
+        Ok(true)
+    }
+
+    async fn create(&self, api: &Api<ClusterOperator>) -> Result<ClusterOperator, Error> {
+        let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        let empty =
+            ClusterOperator::new(CLUSTER_OPERATOR, olm_api::openshift::ClusterOperatorSpec::default());
+        match api.create(&params, &empty).await {
+            Ok(created) => Ok(created),
+            Err(error) => {
+                if classify(&error) != Refusal::AlreadyExists {
+                    let note = message(&error);
+                    tell::operator(&self.context.events, None, true, "StatusCreateFailed", &note).await;
+                }
+                Err(Error::Create(message(&error)))
+            }
+        }
+    }
+
+    /// Says once that the ClusterOperator is somebody else's.
+    async fn leave(&mut self, other: Elsewhere, uid: Option<String>) {
+        if self.told_elsewhere.as_ref() == Some(&other) {
+            return;
+        }
+        if let Elsewhere::Manager(manager) = &other {
+            tracing::info!(manager, "the ClusterOperator is written by another manager; only reporting");
+            let note = format!(
+                "{manager} writes the conditions of this ClusterOperator, so cluster-operator only reports by metrics and events; \
+                 --manage=always takes it over"
+            );
+            tell::operator(&self.context.events, uid, false, "ManagedElsewhere", &note).await;
+        }
+        self.told_elsewhere = Some(other);
+    }
+}
+
+/// What came of one pass.
+struct Wrote {
+    written: bool,
+    again: Option<Duration>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("cannot create the ClusterOperator olm: {0}")]
+    Create(String),
+    #[error("cannot read the ClusterOperator olm: {0}")]
+    Unreadable(String),
+    #[error(transparent)]
+    Status(olm_runtime::status::StatusError),
+}
+
+/// What there is to see, if there is an API to report to and every table is complete.
+fn look(world: &World, context: &Context) -> Option<Look> {
+    let State::Complete(mut operators) = world.operators.state() else { return None };
+    let State::Complete(mut found) = world.deployments.state() else { return None };
+    let cluster_version = match world.versions.state() {
+        State::Unknown => return None,
+        State::NotServed => None,
+        State::Complete(all) => all.into_values().next().flatten(),
+    };
+    let (installed, extensions) = match (world.extensions.state(), world.revisions.state()) {
+        (State::Unknown, _) | (_, State::Unknown) => return None,
+        (State::NotServed, _) => (Installed::NotServed(EXTENSION_KIND), Vec::new()),
+        (_, State::NotServed) => (Installed::NotServed(REVISION_KIND), Vec::new()),
+        (State::Complete(extensions), State::Complete(revisions)) => {
+            let extensions: Vec<Extension> = extensions.into_values().collect();
+            let revisions = revisions.into_values().flatten().collect();
+            (Installed::Seen { extensions: extensions.clone(), revisions }, extensions)
+        }
+    };
+    let object = operators.remove(CLUSTER_OPERATOR);
+    let stored = object.as_ref().and_then(|it| serde_json::from_value(it.data["status"].clone()).ok());
+    let deployments: BTreeMap<_, _> =
+        context.deployments.iter().map(|name| (name.clone(), found.remove(name))).collect();
+    let seen = Seen {
+        current: context.given.current(cluster_version.as_deref()),
+        installed,
+        deployments,
+        namespace: context.namespace.clone(),
+        stored: stored.unwrap_or_default(),
+    };
+    Some(Look { seen, extensions, object })
+}
+
+/// The object as the watch would tell of it.
+fn dynamic(object: &ClusterOperator) -> DynamicObject {
+    let value = serde_json::to_value(object).unwrap_or_default();
+    serde_json::from_value(value).unwrap_or_else(|_| {
+        let resource = kube::api::ApiResource::erase::<ClusterOperator>(&());
+        DynamicObject::new(CLUSTER_OPERATOR, &resource)
+    })
+}
+
+async fn until(next: &Next) {
+    match next {
+        Next::Never => std::future::pending().await,
+        Next::At(at) => sleep_until(*at).await,
+    }
+}
+
+fn wait_for(due: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(due.duration_since(now)).unwrap_or_default()
+}

@@ -1,0 +1,133 @@
+//! Inner conditions: what each part has to say, and since when. The summary is made of them.
+//!
+//! OpenShift keeps them in another object; here they live in memory. What the published summary tells of earlier times is taken
+//! over at the start ([`Memory::recall`]), so that nothing flaps when the process restarts.
+//!
+//! Rule: cluster-operator §1, §16.6.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::jiff::Timestamp;
+use olm_api::ConditionStatus;
+use olm_api::openshift::ClusterOperatorStatus;
+
+use crate::summary::INERTIA;
+
+/// One inner condition as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Inner {
+    /// Ends with the name of the summary that it is part of.
+    pub(crate) type_: String,
+    /// Its status.
+    pub(crate) status: ConditionStatus,
+    /// One CamelCase word; may be empty.
+    pub(crate) reason: String,
+    /// May be empty and have several lines.
+    pub(crate) message: String,
+}
+
+impl Inner {
+    pub(crate) fn new(type_: String, status: bool, reason: &str, message: impl Into<String>) -> Self {
+        Self { type_, status: status.into(), reason: reason.to_owned(), message: message.into() }
+    }
+
+    /// Whether the last work of the part `name` went well.
+    pub(crate) fn degraded(name: &str, error: Option<String>) -> Self {
+        let type_ = format!("{name}Degraded");
+        match error {
+            Some(error) => Self::new(type_, true, "SyncError", error),
+            None => Self::new(type_, false, "AsExpected", ""),
+        }
+    }
+}
+
+/// Since when inner conditions have their status.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Memory {
+    since: BTreeMap<String, (ConditionStatus, Timestamp)>,
+}
+
+impl Memory {
+    /// What a published status says of earlier times: parts that it names as degraded were so for long enough when it changed.
+    pub(crate) fn recall(status: &ClusterOperatorStatus) -> Self {
+        let degraded = status.condition("Degraded").filter(|it| it.status == ConditionStatus::True);
+        let since = degraded.into_iter().flat_map(|condition| {
+            let changed = condition.last_transition_time.0;
+            let at = changed.checked_sub(INERTIA).unwrap_or(changed);
+            let parts = condition.reason.split("::").map(|part| part.split_once('_').map_or(part, |it| it.0));
+            parts.map(move |part| (format!("{part}Degraded"), (ConditionStatus::True, at)))
+        });
+        Self { since: since.collect() }
+    }
+
+    /// Notes conditions as they are at `now`, and forgets those that are no more.
+    pub(crate) fn note(&mut self, conditions: &[Inner], now: Timestamp) {
+        let mut since = BTreeMap::new();
+        for condition in conditions {
+            let earlier = self.since.get(&condition.type_).filter(|(status, _)| *status == condition.status);
+            let at = earlier.map_or(now, |(_, at)| *at);
+            since.insert(condition.type_.clone(), (condition.status, at));
+        }
+        self.since = since;
+    }
+
+    /// Since when the condition has its status; `now` if nothing is known.
+    pub(crate) fn since(&self, condition: &Inner, now: Timestamp) -> Timestamp {
+        let known = self.since.get(&condition.type_).filter(|(status, _)| *status == condition.status);
+        known.map_or(now, |(_, at)| *at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use olm_api::openshift::OperatorCondition;
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn time_moves_only_with_the_status() {
+        let mut memory = Memory::default();
+        let error = |text: &str| Inner::degraded("A", Some(text.to_owned()));
+        let fine = Inner::degraded("A", None);
+        for (second, condition, since) in [
+            (10, error("one"), 10),
+            (20, error("two"), 10),
+            (30, fine.clone(), 30),
+            (40, fine.clone(), 30),
+            (50, error("two"), 50),
+        ] {
+            memory.note(std::slice::from_ref(&condition), at(second));
+            assert_eq!(memory.since(&condition, at(second)), at(since), "at {second}");
+        }
+        memory.note(&[], at(60));
+        assert_eq!(memory.since(&error("two"), at(70)), at(70), "what is gone is forgotten");
+    }
+
+    #[test]
+    fn a_restart_remembers_who_was_degraded() {
+        let published = |status: ConditionStatus| ClusterOperatorStatus {
+            conditions: vec![OperatorCondition {
+                last_transition_time: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(500)),
+                message: String::new(),
+                reason: "A_SyncError::B_SyncError".to_owned(),
+                status,
+                type_: "Degraded".to_owned(),
+            }],
+            ..ClusterOperatorStatus::default()
+        };
+        for (status, part, since) in [
+            (ConditionStatus::True, "A", 500 - 120),
+            (ConditionStatus::True, "B", 500 - 120),
+            (ConditionStatus::True, "C", 510),
+            (ConditionStatus::False, "A", 510),
+        ] {
+            let memory = Memory::recall(&published(status));
+            let condition = Inner::degraded(part, Some("e".to_owned()));
+            assert_eq!(memory.since(&condition, at(510)), at(since), "{part}, Degraded was {status}");
+        }
+    }
+}

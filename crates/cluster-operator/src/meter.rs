@@ -1,0 +1,164 @@
+//! Metrics: the conditions, which extensions stand in the way, and how often the status was written. Rule: decisions 17 and 19.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use olm_api::ConditionStatus;
+use olm_api::openshift::ClusterOperatorStatus;
+use olm_core::openshift::Report;
+use olm_runtime::metrics::Metrics;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use crate::owner::Elsewhere;
+
+/// What was decided last, for whoever asks for metrics. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Meter {
+    last: Arc<Mutex<Last>>,
+    writes: Counter,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Last {
+    status: Option<ClusterOperatorStatus>,
+    report: Option<Report>,
+    elsewhere: Option<Elsewhere>,
+}
+
+impl Meter {
+    /// Shows them among the metrics of the process.
+    pub(crate) fn register(&self, metrics: &Metrics) {
+        metrics.register_collector(self.clone());
+        metrics.register(
+            "olm_cluster_operator_status_writes",
+            "Number of times that the status of the ClusterOperator was written",
+            self.writes.clone(),
+        );
+    }
+
+    pub(crate) fn decided(
+        &self,
+        status: &ClusterOperatorStatus,
+        report: Option<&Report>,
+        elsewhere: Option<&Elsewhere>,
+    ) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
+            Last { status: Some(status.clone()), report: report.cloned(), elsewhere: elsewhere.cloned() };
+    }
+
+    pub(crate) fn written(&self) {
+        self.writes.inc();
+    }
+
+    /// Nothing is known any more.
+    pub(crate) fn forget(&self) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Last::default();
+    }
+}
+
+/// 1 for True, 0 for False; Unknown has no value.
+fn value(status: ConditionStatus) -> Option<i64> {
+    match status {
+        ConditionStatus::True => Some(1),
+        ConditionStatus::False => Some(0),
+        ConditionStatus::Unknown => None,
+    }
+}
+
+impl Collector for Meter {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let gauge = ConstGauge::new(0_i64).metric_type();
+        let mut out = encoder.encode_descriptor(
+            "olm_cluster_operator_condition",
+            "Conditions that OLM has for the ClusterOperator, 1 for True and 0 for False",
+            None,
+            gauge,
+        )?;
+        for condition in last.status.iter().flat_map(|status| &status.conditions) {
+            let labels = [("condition", condition.type_.as_str()), ("reason", &condition.reason)];
+            if let Some(value) = value(condition.status) {
+                ConstGauge::new(value).encode(out.encode_family(&labels)?)?;
+            }
+        }
+        let mut out = encoder.encode_descriptor(
+            "olm_extension_blocks_cluster_upgrade",
+            "Whether the limit that an installed bundle declares stands in the way of the next minor version of the cluster",
+            None,
+            gauge,
+        )?;
+        for (report, blocks) in last.report.iter().flat_map(|it| [(it, true), (it, false)]) {
+            let with_limit = if blocks { &report.blocking } else { &report.fitting };
+            for one in with_limit {
+                let limit = one.limit.stream.to_string();
+                let labels = [
+                    ("extension", one.extension.as_str()),
+                    ("bundle", &one.bundle),
+                    ("max_openshift_version", &limit),
+                ];
+                ConstGauge::new(i64::from(blocks)).encode(out.encode_family(&labels)?)?;
+            }
+            for one in report.unreadable.iter().filter(|_| blocks) {
+                let labels = [
+                    ("extension", one.extension.as_str()),
+                    ("bundle", &one.bundle),
+                    ("max_openshift_version", "unreadable"),
+                ];
+                ConstGauge::new(1_i64).encode(out.encode_family(&labels)?)?;
+            }
+        }
+        let mut out = encoder.encode_descriptor(
+            "olm_cluster_operator_managed_elsewhere",
+            "1 while the ClusterOperator is left to the manager that is named, or to nobody",
+            None,
+            gauge,
+        )?;
+        if let Some(elsewhere) = &last.elsewhere {
+            let manager = match elsewhere {
+                Elsewhere::Manager(manager) => manager.as_str(),
+                Elsewhere::Asked => "",
+            };
+            ConstGauge::new(1_i64).encode(out.encode_family(&[("manager", manager)])?)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use olm_core::openshift::{Bundle, Stream, judge};
+
+    use super::*;
+
+    #[test]
+    fn what_blocks_is_shown_with_its_limit() {
+        let meter = Meter::default();
+        let metrics = Metrics::new();
+        meter.register(&metrics);
+        let bundle = |name: &str, value: &str| Bundle {
+            extension: format!("e-{name}"),
+            name: name.to_owned(),
+            properties: Some(format!(r#"[{{"type":"olm.maxOpenShiftVersion","value":{value}}}]"#)),
+        };
+        let current = Stream::new(4, 18);
+        let bundles = [bundle("a", "\"4.18\""), bundle("b", "\"4.20\""), bundle("c", "true")];
+        let report = judge(current, current.next(), &bundles);
+        let elsewhere = Elsewhere::Manager("other".to_owned());
+        meter.decided(&ClusterOperatorStatus::default(), Some(&report), Some(&elsewhere));
+        meter.written();
+        let text = metrics.classic();
+        for line in [
+            r#"olm_extension_blocks_cluster_upgrade{extension="e-a",bundle="a",max_openshift_version="4.18"} 1"#,
+            r#"olm_extension_blocks_cluster_upgrade{extension="e-b",bundle="b",max_openshift_version="4.20"} 0"#,
+            r#"olm_extension_blocks_cluster_upgrade{extension="e-c",bundle="c",max_openshift_version="unreadable"} 1"#,
+            r#"olm_cluster_operator_managed_elsewhere{manager="other"} 1"#,
+            "olm_cluster_operator_status_writes_total 1",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+        meter.forget();
+        assert!(!metrics.classic().contains("extension=\"e-a\""));
+    }
+}

@@ -1,0 +1,76 @@
+//! What the apiserver tells, in tables of the few facts that matter: extensions and their revisions, Deployments of OLM, the version of
+//! the cluster, and the ClusterOperator itself.
+//!
+//! A kind is watched only while its CustomResourceDefinition is established; the definitions themselves are watched by name. So
+//! nothing is asked for again and again where an API is absent, and work begins by itself when it appears.
+//!
+//! Rule: cluster-operator §11.5, §13.1 (nothing is decided before every table is complete), §16.2.
+
+mod facts;
+mod table;
+
+use std::sync::Arc;
+
+use kube::Client;
+use kube::api::{ApiResource, DynamicObject};
+use olm_api::openshift::{CLUSTER_OPERATOR, CLUSTER_VERSION, ClusterOperator, ClusterVersion};
+use olm_api::{ClusterExtension, ClusterObjectSet};
+use tokio::sync::Notify;
+
+use crate::deployment::Deployment;
+#[cfg(test)]
+pub(crate) use facts::Broken;
+pub(crate) use facts::{Extension, RevisionSeen};
+use table::{Scope, Source};
+pub(crate) use table::{State, Table};
+
+/// The kinds that OLM itself brings.
+pub(crate) const EXTENSION_KIND: &str = "ClusterExtension";
+pub(crate) const REVISION_KIND: &str = "ClusterObjectSet";
+
+/// All tables.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) extensions: Table<Extension>,
+    /// Revisions of extensions; those of nobody are left out.
+    pub(crate) revisions: Table<Option<RevisionSeen>>,
+    pub(crate) deployments: Table<Deployment>,
+    pub(crate) versions: Table<Option<String>>,
+    pub(crate) operators: Table<DynamicObject>,
+    /// Rings when a table says something new.
+    pub(crate) changed: Arc<Notify>,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        let changed = Arc::new(Notify::new());
+        Self {
+            extensions: Table::new(&changed),
+            revisions: Table::new(&changed),
+            deployments: Table::new(&changed),
+            versions: Table::new(&changed),
+            operators: Table::new(&changed),
+            changed,
+        }
+    }
+}
+
+impl World {
+    /// Keeps the tables true, for ever. `namespace` is the one of the Deployments.
+    pub(crate) async fn follow(&self, client: &Client, namespace: &str) {
+        let source = |resource: ApiResource, scope: Scope| Source { client: client.clone(), resource, scope };
+        let extensions = source(ApiResource::erase::<ClusterExtension>(&()), Scope::All);
+        let revisions = source(ApiResource::erase::<ClusterObjectSet>(&()), Scope::All);
+        let versions = source(ApiResource::erase::<ClusterVersion>(&()), Scope::Named(CLUSTER_VERSION));
+        let operators = source(ApiResource::erase::<ClusterOperator>(&()), Scope::Named(CLUSTER_OPERATOR));
+        let deployments = ApiResource::erase::<k8s_openapi::api::apps::v1::Deployment>(&());
+        let deployments = source(deployments, Scope::BuiltIn(namespace.to_owned()));
+        tokio::join!(
+            extensions.follow(&self.extensions, facts::extension),
+            revisions.follow(&self.revisions, facts::revision),
+            deployments.follow(&self.deployments, facts::deployment),
+            versions.follow(&self.versions, facts::version),
+            operators.follow(&self.operators, facts::whole),
+        );
+    }
+}

@@ -1,0 +1,87 @@
+//! Whose the ClusterOperator `olm` is. Two writers of one status would fight without end, so where another manager writes its
+//! conditions this process only reports (decision 17).
+
+use clap::ValueEnum;
+use kube::core::ObjectMeta;
+use olm_api::field_managers::CLUSTER_OPERATOR;
+
+/// When the ClusterOperator is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Manage {
+    /// Unless another manager writes it
+    #[default]
+    Auto,
+    /// In any case; conditions that others write are replaced
+    Always,
+    /// Never; metrics and events tell
+    Never,
+}
+
+/// Why the ClusterOperator is left to somebody else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Elsewhere {
+    /// This manager writes it.
+    Manager(String),
+    /// The flag says so.
+    Asked,
+}
+
+/// Whether somebody else looks after the object. What people write with kubectl does not count: it is put right.
+pub(crate) fn elsewhere(manage: Manage, metadata: Option<&ObjectMeta>) -> Option<Elsewhere> {
+    match manage {
+        Manage::Never => Some(Elsewhere::Asked),
+        Manage::Always => None,
+        Manage::Auto => {
+            let entries = metadata?.managed_fields.iter().flatten();
+            let other = entries
+                .filter(|entry| {
+                    entry
+                        .fields_v1
+                        .as_ref()
+                        .is_some_and(|fields| fields.0.pointer("/f:status/f:conditions").is_some())
+                })
+                .filter_map(|entry| entry.manager.as_deref())
+                .find(|manager| *manager != CLUSTER_OPERATOR && !manager.starts_with("kubectl"));
+            other.map(|manager| Elsewhere::Manager(manager.to_owned()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_another_program_that_writes_conditions_counts() {
+        let conditions =
+            json!({"f:status": {"f:conditions": {".": {}, "k:{\"type\":\"Available\"}": {".": {}}}}});
+        let versions = json!({"f:status": {"f:versions": {}}});
+        let labels = json!({"f:metadata": {"f:labels": {}}});
+        let other = Some(Elsewhere::Manager("cluster-olm-operator".to_owned()));
+        for (case, entries, want) in [
+            ("nobody", vec![], None),
+            ("we do", vec![(CLUSTER_OPERATOR, &conditions)], None),
+            ("the reference does", vec![("cluster-olm-operator", &conditions)], other.clone()),
+            (
+                "it came after us",
+                vec![(CLUSTER_OPERATOR, &conditions), ("cluster-olm-operator", &conditions)],
+                other,
+            ),
+            ("somebody created it", vec![("cluster-version-operator", &labels)], None),
+            ("somebody wrote versions", vec![("cluster-version-operator", &versions)], None),
+            ("a person edited it", vec![(CLUSTER_OPERATOR, &versions), ("kubectl-edit", &conditions)], None),
+        ] {
+            let entries: Vec<_> = entries
+                .iter()
+                .map(|(manager, fields)| json!({"manager": manager, "fieldsV1": fields}))
+                .collect();
+            let metadata: ObjectMeta = serde_json::from_value(json!({"managedFields": entries})).unwrap();
+            assert_eq!(elsewhere(Manage::Auto, Some(&metadata)), want, "{case}");
+            assert_eq!(elsewhere(Manage::Always, Some(&metadata)), None, "{case}");
+            assert_eq!(elsewhere(Manage::Never, Some(&metadata)), Some(Elsewhere::Asked), "{case}");
+        }
+        assert_eq!(elsewhere(Manage::Auto, None), None);
+    }
+}
