@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use kube::Client;
+use olm_runtime::args::service_names;
 use olm_runtime::events::Events;
 use olm_runtime::health::Health;
 use olm_runtime::leader::{self, Election, Timing};
 use olm_runtime::metrics::{KubeReviews, Metrics};
-use olm_runtime::tls::{self, ServingPair};
+use olm_runtime::tls::{self, TlsSettings};
 use olm_runtime::{Shutdown, client, listen, serve, shutdown};
 
 use crate::args::ServeArgs;
@@ -19,6 +20,8 @@ use crate::version::{Current, Given};
 const LEASE: &str = "cluster-operator.operatorframework.io";
 /// Where metrics are served when nothing else is said and there is a certificate.
 const METRICS_ADDRESS: &str = ":8443";
+/// The Service that a self-issued certificate is for.
+const SERVICE: &str = "cluster-operator-service";
 
 /// Reports until a signal asks to stop.
 ///
@@ -40,20 +43,24 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
         let probes = serve::http(listener, Health::new().router(), serve::Limits::default(), stop.clone());
         parts.spawn(ended("health", probes));
     }
-    match (args.run.tls.files()?, metrics_address) {
-        (Some((cert, key)), Some(address)) => {
-            let pair = ServingPair::load(cert, key).context("failed to initialize certificate watcher")?;
-            metrics.watch_pair(Arc::clone(&pair));
-            let config = tls::server_config(Arc::clone(&pair), &tls_settings)?;
-            parts.spawn(pair.watch(stop.clone()));
-            let router = olm_runtime::metrics::router(metrics.clone(), KubeReviews(client.clone()));
+    let namespace = args.run.system_namespace();
+    match (args.run.tls.serving()?, metrics_address) {
+        (Some(serving), Some(address)) => {
+            let certificate = serving
+                .open(&client, &namespace, service_names(SERVICE, &namespace))
+                .context("failed to initialize certificate watcher")?;
             let listener = listen::bind(&address).await?;
-            parts.spawn(ended(
-                "metrics",
-                serve::https(listener, router, config, serve::Limits::default(), stop.clone()),
-            ));
+            let shown = show_metrics(
+                certificate,
+                tls_settings,
+                listener,
+                client.clone(),
+                metrics.clone(),
+                stop.clone(),
+            );
+            parts.spawn(shown);
         }
-        _ => tracing::warn!("metrics are not served: no TLS files are given"),
+        _ => tracing::warn!("metrics are not served: no certificate is given and none is self-issued"),
     }
 
     let outcome = led(&args, client, &metrics, &stop).await;
@@ -109,6 +116,32 @@ fn context(args: &ServeArgs, client: Client) -> Context {
         given,
         manage: args.manage,
     }
+}
+
+/// Serves metrics once there is a certificate.
+async fn show_metrics(
+    certificate: tls::Source,
+    settings: TlsSettings,
+    listener: tokio::net::TcpListener,
+    client: Client,
+    metrics: Metrics,
+    stop: Shutdown,
+) {
+    let (pair, keeping) = match certificate.pair(&stop).await {
+        Ok(Some(found)) => found,
+        Ok(None) => return,
+        Err(error) => return tracing::error!(%error, "metrics are not served: there is no certificate"),
+    };
+    metrics.watch_pair(Arc::clone(&pair));
+    let config = match tls::server_config(pair, &settings) {
+        Ok(config) => config,
+        Err(error) => {
+            return tracing::error!(error = olm_runtime::error_text::chain(&error), "metrics are not served");
+        }
+    };
+    let router = olm_runtime::metrics::router(metrics, KubeReviews(client));
+    let serving = serve::https(listener, router, config, serve::Limits::default(), stop);
+    tokio::join!(ended("metrics", serving), keeping);
 }
 
 async fn ended(name: &'static str, server: impl Future<Output = std::io::Result<()>>) {

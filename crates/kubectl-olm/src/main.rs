@@ -20,7 +20,7 @@ use clap::{Parser, Subcommand};
 
 use crate::cmd::{
     act, bundle, catalog, completion, config, crd, graph, list, paths, rbac, search, semver, show, simulate,
-    status, versions, why,
+    status, upgrade_check, versions, why,
 };
 use crate::failure::Failure;
 
@@ -53,6 +53,8 @@ enum Verb {
     List(list::Arguments),
     /// Show a ClusterExtension with its revisions, objects and pods
     Status(status::Arguments),
+    /// Say whether installed bundles stand in the way of an update of an OpenShift cluster
+    UpgradeCheck(upgrade_check::Arguments),
     /// Install a package
     Install(Box<act::install::Arguments>),
     /// Change which versions a ClusterExtension may have
@@ -106,6 +108,7 @@ fn main() -> ExitCode {
         Verb::Explain(arguments) => why::explain(arguments),
         Verb::List(arguments) => list::run(arguments),
         Verb::Status(arguments) => status::run(arguments),
+        Verb::UpgradeCheck(arguments) => upgrade_check::run(arguments),
         Verb::Install(arguments) => act::install::run(arguments),
         Verb::Upgrade(arguments) => act::upgrade::run(arguments),
         Verb::Rollback(arguments) => act::rollback::rollback(arguments),

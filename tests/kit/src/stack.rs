@@ -1,4 +1,5 @@
-//! Everything that an end-to-end test needs: a cluster with the CRDs, a registry, catalogd and operator-controller.
+//! Everything that an end-to-end test needs: a cluster with the CRDs, a registry, catalogd and operator-controller, and, where it
+//! matters, cluster-operator.
 //!
 //! The controllers act on every object of their cluster, so a stack has a control plane of its own.
 
@@ -16,6 +17,8 @@ pub struct Stack {
     pub catalogd: Process,
     /// operator-controller
     pub operator_controller: Process,
+    /// cluster-operator, once [`Stack::report`] has started it
+    pub cluster_operator: Option<Process>,
     /// the registry that both trust
     pub registry: Registry,
     /// the control plane (last, so that it ends last)
@@ -42,12 +45,21 @@ impl Stack {
         let operator_controller = change(Program::operator_controller(&cluster)?);
         let (catalogd, operator_controller) = tokio::try_join!(catalogd.start(), operator_controller.start())
             .context("a process did not start")?;
-        Ok(Self { catalogd, operator_controller, registry, cluster })
+        Ok(Self { catalogd, operator_controller, cluster_operator: None, registry, cluster })
     }
 
-    /// Prints the end of both logs when the test that holds it panics. Needed with [`Stack::shared`], which no test owns.
+    /// Adds cluster-operator, on a cluster that has this version of OpenShift.
+    pub async fn report(&mut self, version: &str) -> Result<()> {
+        self.cluster.install_openshift_kinds().await?;
+        self.cluster.set_openshift_version(version).await?;
+        self.cluster_operator = Some(Program::cluster_operator(&self.cluster)?.start().await?);
+        Ok(())
+    }
+
+    /// Prints the end of all logs when the test that holds it panics. Needed with [`Stack::shared`], which no test owns.
     pub fn logs_on_failure(&self) -> LogsOnFailure {
-        LogsOnFailure(vec![self.catalogd.log(), self.operator_controller.log()])
+        let always = [&self.catalogd, &self.operator_controller];
+        LogsOnFailure(always.into_iter().chain(&self.cluster_operator).map(Process::log).collect())
     }
 }
 

@@ -16,5 +16,6 @@ pub(crate) mod semver;
 pub(crate) mod show;
 pub(crate) mod simulate;
 pub(crate) mod status;
+pub(crate) mod upgrade_check;
 pub(crate) mod versions;
 pub(crate) mod why;

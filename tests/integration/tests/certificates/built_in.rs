@@ -133,15 +133,27 @@ async fn what_is_deleted_or_edited_is_mended() -> Result<()> {
 /// An authority that nobody here knows.
 fn stranger() -> Result<String> {
     let names = ["stranger.example.com".to_owned()];
-    Ok(material::issue("test authority", &names, Timestamp::now(), SignedDuration::from_hours(1), Keys::generate()?)?.authority)
+    Ok(material::issue(
+        "test authority",
+        &names,
+        Timestamp::now(),
+        SignedDuration::from_hours(1),
+        Keys::generate()?,
+    )?
+    .authority)
 }
 
 #[tokio::test]
 async fn a_certificate_near_its_end_is_rotated_with_overlap() -> Result<()> {
     let site = Site::installed("rotate").await?;
     let [validating, _, crd] = site.callers();
-    let ending =
-        material::issue("test authority", &site.names(), Timestamp::now(), SignedDuration::from_secs(40), Keys::generate()?)?;
+    let ending = material::issue(
+        "test authority",
+        &site.names(),
+        Timestamp::now(),
+        SignedDuration::from_secs(40),
+        Keys::generate()?,
+    )?;
     site.overwrite(&ending).await?;
 
     // first the successor is trusted, while the ending one is served with

@@ -58,6 +58,7 @@ pub(crate) async fn run(oneshot: bool) -> Result<ExitCode> {
 struct Demo {
     catalogd: Process,
     operator_controller: Process,
+    cluster_operator: Process,
     catalog_image: String,
     dir: PathBuf,
     ca: PathBuf,
@@ -86,10 +87,11 @@ impl Demo {
         let programs = (
             Program::catalogd_in(&cluster, &ca, Some(&dir.join("catalogd")))?,
             Program::operator_controller_in(&cluster, &ca, Some(&dir.join("operator-controller")))?,
+            Program::cluster_operator_in(&cluster, &ca, Some(&dir.join("cluster-operator")))?,
         );
-        let (catalogd, operator_controller) =
-            step(4, 4, "starting catalogd and operator-controller", async {
-                tokio::try_join!(programs.0.start(), programs.1.start())
+        let (catalogd, operator_controller, cluster_operator) =
+            step(4, 4, "starting catalogd, operator-controller and cluster-operator", async {
+                tokio::try_join!(programs.0.start(), programs.1.start(), programs.2.start())
             })
             .await?;
         let client = cluster.client().await?;
@@ -97,6 +99,7 @@ impl Demo {
         Ok(Self {
             catalogd,
             operator_controller,
+            cluster_operator,
             catalog_image,
             ca: ca.certificate(),
             dir,
@@ -171,13 +174,60 @@ impl Demo {
         })
         .await?;
         self.kubectl(&["get", "clusterextensions,clusterobjectsets"])?;
+
+        title("5. An update of an OpenShift cluster waits for the operator");
+        self.gate().await?;
         say(format_args!("\nAll steps had the expected outcome ({:.1} s).", started.elapsed().as_secs_f64()));
         Ok(())
     }
 
+    /// The kinds of OpenShift appear, the installed version turns out to run on 4.18 at most, and is upgraded.
+    async fn gate(&self) -> Result<()> {
+        self.kubectl(&["apply", "-f", &repository().join("manifests/openshift").display().to_string()])?;
+        for kind in ["clusteroperators", "clusterversions"] {
+            let definition = format!("crd/{kind}.config.openshift.io");
+            self.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", &definition])?;
+        }
+        self.kubectl(&["apply", "-f", &self.manifest("clusterversion.yaml")?.display().to_string()])?;
+        let status = json!({"status": {
+            "desired": {"version": "4.18.5", "image": ""}, "observedGeneration": 1, "versionHash": "", "availableUpdates": null,
+        }});
+        let patch = ["patch", "clusterversion", "version", "--subresource=status", "--type=merge", "-p"];
+        self.kubectl(&[&patch[..], &[&status.to_string()]].concat())?;
+        let closed = self
+            .operator("1.0.0 runs on 4.18 at most, so the gate is closed (Upgradeable=False)", |it| {
+                condition(it, "Upgradeable").is_some_and(|it| {
+                    it.status == "False"
+                        && it.message.contains("bundle \"greeter.v1.0.0\" for ClusterExtension \"greeter\".")
+                })
+            })
+            .await?;
+        say(format_args!(
+            "  Upgradeable: {}",
+            condition(&closed, "Upgradeable").map(|it| it.message).unwrap_or_default()
+        ));
+        self.kubectl(&["get", "co", "olm"])?;
+        self.patch(&json!({"version": "1.1.0"}))?;
+        self.installed("1.1.0", "1.1.0, which declares no limit").await?;
+        self.operator("the gate is open (Upgradeable=True)", |it| {
+            condition(it, "Upgradeable").is_some_and(|it| it.status == "True")
+        })
+        .await?;
+        self.kubectl(&["get", "co", "olm"])
+    }
+
+    async fn operator(
+        &self,
+        what: &str,
+        reached: impl FnMut(&DynamicObject) -> bool,
+    ) -> Result<DynamicObject> {
+        let api = self.api("ClusterOperator", "config.openshift.io", "v1").await?;
+        waiting(what, Wait::new(&api, "olm").within(LIMIT).until(what, reached)).await
+    }
+
     fn sum_up(&self) -> Result<()> {
         title("What is running");
-        for process in [&self.catalogd, &self.operator_controller] {
+        for process in [&self.catalogd, &self.operator_controller, &self.cluster_operator] {
             let memory = process.memory()?;
             say(format_args!(
                 "{:<20} {:>4} MiB resident, {:>4} MiB at most, {:.1} s of processor time",
@@ -300,7 +350,7 @@ impl Demo {
     }
 
     fn logs(&self) -> String {
-        [&self.catalogd, &self.operator_controller]
+        [&self.catalogd, &self.operator_controller, &self.cluster_operator]
             .map(|process| {
                 let text = process.log_text();
                 let lines: Vec<&str> = text.lines().collect();

@@ -1,0 +1,324 @@
+//! `upgrade-check`: whether installed bundles stand in the way of an update of the cluster, before anybody asks the cluster for it.
+//!
+//! The judgement is the one that cluster-operator publishes in the ClusterOperator `olm`; here any version can be asked about, and
+//! nothing needs to run but the apiserver.
+//!
+//! Rule: cluster-operator §5 to §8.
+
+use clap::Args;
+use kube::core::DynamicObject;
+use kube::{Api, Client, ResourceExt as _};
+use olm_api::cluster_object_set::LifecycleState;
+use olm_api::openshift::{CLUSTER_VERSION, ClusterVersion};
+use olm_api::{ClusterExtension, ClusterObjectSet, annotations, labels};
+use olm_core::openshift::{Bundle, Lifecycle, Report, Revision, Stream, counted, judge};
+use olm_runtime::error_text::chain;
+use serde::Serialize;
+
+use super::output::{Output, Table, bad, good, or_dash};
+use crate::Answer;
+use crate::extensions;
+use crate::failure::{Failure, wait};
+use crate::sources::Cluster;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Only major.minor counts: 4.19.7 is 4.19, and so is 4.19.0-rc.1. Without --to it is asked about the next minor version.\n\n\
+                  Examples:\n  kubectl olm upgrade-check\n  kubectl olm upgrade-check --to 4.20\n  \
+                  kubectl olm upgrade-check --from 4.18.9 -o json | jq .upgradeable\n\n\
+                  Exit codes: 0 nothing stands in the way, 1 something does (also a limit that cannot be read), 2 bad input, 3 no answer."
+)]
+pub(crate) struct Arguments {
+    /// The version that the cluster would get, such as 4.20; without it the next minor version
+    #[arg(long, value_name = "VERSION")]
+    to: Option<String>,
+    /// The version that the cluster has, such as 4.19.3; without it what the ClusterVersion says
+    #[arg(long, value_name = "VERSION")]
+    from: Option<String>,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// The answer. `-o json` prints this.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Verdict {
+    /// The version that the cluster has, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    current: Option<String>,
+    /// `major.minor` that it was asked about.
+    target: String,
+    /// Whether nothing stands in the way.
+    upgradeable: bool,
+    /// As in the condition Upgradeable of the ClusterOperator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    /// What stands in the way, in the words of that condition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    /// Bundles that declare a limit, those in the way first.
+    bundles: Vec<Row>,
+    /// How many bundles declare no limit.
+    unlimited: usize,
+}
+
+/// A bundle that declares a limit.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    extension: String,
+    bundle: String,
+    /// The last version that it runs on; absent if it cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_open_shift_version: Option<String>,
+    blocks: bool,
+    /// What to do, or what is odd.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    help: String,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
+    let usage = |error: olm_core::openshift::StreamError| Failure::Usage(error.to_string());
+    let target = arguments.to.as_deref().map(Stream::of_target).transpose().map_err(usage)?;
+    let from = arguments.from.as_deref();
+    if let Some(from) = from {
+        Stream::of_version(from).map_err(usage)?;
+    }
+    let (current, bundles) = wait(async {
+        let client = arguments.cluster.client().await?;
+        let current = match from {
+            Some(from) => Some(from.to_owned()),
+            None => cluster_version(&client).await?,
+        };
+        Ok((current, installed(&client).await?))
+    })?;
+    let verdict = verdict(current, target, &bundles)?;
+    let names = || verdict.bundles.iter().filter(|row| row.blocks).map(|row| row.extension.clone()).collect();
+    let text = arguments.output.print(&verdict, names, |_| text(&verdict));
+    Ok(Answer { text, yes: verdict.upgradeable })
+}
+
+/// The version that the cluster says it has, if it is an OpenShift, or calls itself one.
+async fn cluster_version(client: &Client) -> Result<Option<String>, Failure> {
+    let resource = kube::api::ApiResource::erase::<ClusterVersion>(&());
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let found = match api.get_opt(CLUSTER_VERSION).await {
+        Ok(found) => found,
+        Err(kube::Error::Api(status)) if status.code == 403 => None,
+        Err(error) => {
+            return Err(Failure::Unreachable(format!("cannot read the ClusterVersion: {}", chain(&error))));
+        }
+    };
+    let version = found.as_ref().and_then(|it| it.data.pointer("/status/desired/version")?.as_str());
+    Ok(version.map(str::to_owned))
+}
+
+/// The bundles whose limits count.
+async fn installed(client: &Client) -> Result<Vec<Bundle>, Failure> {
+    let all = extensions::all(client).await?;
+    let revisions = extensions::revisions(client, None).await?;
+    let revisions: Vec<Revision> = revisions.iter().filter_map(revision).collect();
+    let named: Vec<(String, Option<String>)> = all.iter().map(facts).collect();
+    let named = named.iter().map(|(name, installed)| (name.as_str(), installed.as_deref()));
+    Ok(counted(named, &revisions))
+}
+
+fn facts(extension: &ClusterExtension) -> (String, Option<String>) {
+    let install = extension.status.as_ref().and_then(|status| status.install.as_ref());
+    (extension.name_any(), install.map(|install| install.bundle.name.clone()))
+}
+
+fn revision(set: &ClusterObjectSet) -> Option<Revision> {
+    if set.labels().get(labels::OWNER_KIND).map(String::as_str) != Some(labels::OWNER_KIND_CLUSTER_EXTENSION)
+    {
+        return None;
+    }
+    Some(Revision {
+        extension: set.labels().get(labels::OWNER_NAME)?.clone(),
+        number: set.spec.revision,
+        lifecycle: match set.spec.lifecycle_state {
+            LifecycleState::Active => Lifecycle::Active,
+            LifecycleState::Archived => Lifecycle::Archived,
+        },
+        bundle: set.annotations().get(annotations::BUNDLE_NAME).cloned().unwrap_or_default(),
+        properties: set.annotations().get(annotations::PROPERTIES).cloned(),
+    })
+}
+
+/// The answer about these bundles.
+fn verdict(current: Option<String>, target: Option<Stream>, bundles: &[Bundle]) -> Result<Verdict, Failure> {
+    let stream = match &current {
+        Some(version) => Some(Stream::of_version(version).map_err(|error| {
+            Failure::Unreachable(format!("the cluster says that {error}; give --from and --to"))
+        })?),
+        None => None,
+    };
+    let report = match (stream, target) {
+        // the sentence that the cluster would say
+        (Some(stream), None) => judge(stream, stream.next(), bundles),
+        // patches and the way back are no business of the gate
+        (Some(stream), Some(target)) if target.effective() <= stream.effective() => {
+            judge(stream, target, &[])
+        }
+        (_, Some(target)) => judge(target.before(), target, bundles),
+        (None, None) => {
+            return Err(Failure::Unreachable(
+                "this cluster does not say which version of OpenShift it has; give --from or --to".to_owned(),
+            ));
+        }
+    };
+    Ok(Verdict {
+        current,
+        target: report.target.to_string(),
+        upgradeable: report.is_open(),
+        reason: report.reason(),
+        message: report.message(0),
+        bundles: rows(&report),
+        unlimited: report.unlimited,
+    })
+}
+
+fn rows(report: &Report) -> Vec<Row> {
+    let target = report.target;
+    let trap = |suspicious: bool, stream: Stream| {
+        if suspicious {
+            format!("{stream} may be {stream}0 without quotes in YAML; ask the author")
+        } else {
+            String::new()
+        }
+    };
+    let blocking = report.blocking.iter().map(|one| Row {
+        extension: one.extension.clone(),
+        bundle: one.bundle.clone(),
+        max_open_shift_version: Some(one.limit.stream.to_string()),
+        blocks: true,
+        help: match trap(one.limit.suspicious, one.limit.stream) {
+            odd if odd.is_empty() => format!("upgrade to a bundle that runs on {target}, or uninstall it"),
+            odd => odd,
+        },
+    });
+    let unreadable = report.unreadable.iter().map(|one| Row {
+        extension: one.extension.clone(),
+        bundle: one.bundle.clone(),
+        max_open_shift_version: None,
+        blocks: true,
+        help: one.message.clone(),
+    });
+    let fitting = report.fitting.iter().map(|one| Row {
+        extension: one.extension.clone(),
+        bundle: one.bundle.clone(),
+        max_open_shift_version: Some(one.limit.stream.to_string()),
+        blocks: false,
+        help: trap(one.limit.suspicious, one.limit.stream),
+    });
+    blocking.chain(unreadable).chain(fitting).collect()
+}
+
+fn text(verdict: &Verdict) -> String {
+    let way = match &verdict.current {
+        Some(current) => format!("{current} to {}", verdict.target),
+        None => format!("to {}", verdict.target),
+    };
+    let blocked = verdict.bundles.iter().filter(|row| row.blocks).count();
+    let answer = match blocked {
+        0 => good("nothing installed stands in the way"),
+        1 => bad("1 bundle stands in the way"),
+        more => bad(&format!("{more} bundles stand in the way")),
+    };
+    let mut table = Table::new(["EXTENSION", "BUNDLE", "AT MOST", "BLOCKS", "HELP"]);
+    for row in &verdict.bundles {
+        table.row([
+            row.extension.clone(),
+            or_dash(&row.bundle),
+            row.max_open_shift_version.clone().unwrap_or_else(|| "?".to_owned()),
+            if row.blocks { "yes" } else { "no" }.to_owned(),
+            or_dash(&row.help),
+        ]);
+    }
+    let rest = match verdict.unlimited {
+        0 => String::new(),
+        1 => "1 more bundle declares no limit\n".to_owned(),
+        more => format!("{more} more bundles declare no limit\n"),
+    };
+    format!("{way}: {answer}\n{}{rest}", table.text(""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bundle(extension: &str, value: Option<&str>) -> Bundle {
+        Bundle {
+            extension: extension.to_owned(),
+            name: format!("{extension}.v1.0.0"),
+            properties: value
+                .map(|value| format!(r#"[{{"type":"olm.maxOpenShiftVersion","value":{value}}}]"#)),
+        }
+    }
+
+    fn all() -> [Bundle; 5] {
+        [
+            bundle("late", Some("\"4.20\"")),
+            bundle("early", Some("\"4.18\"")),
+            bundle("odd", Some("\"v4.20\"")),
+            bundle("trap", Some("4.2")),
+            bundle("free", None),
+        ]
+    }
+
+    fn asked(current: Option<&str>, target: Option<&str>) -> Result<Verdict, Failure> {
+        verdict(current.map(str::to_owned), target.map(|it| Stream::of_target(it).unwrap()), &all())
+    }
+
+    #[test]
+    fn the_answer_for_people_and_programs() {
+        let verdict = asked(Some("4.18.7"), None).unwrap();
+        insta::assert_snapshot!(text(&verdict), @r#"
+        4.18.7 to 4.19: 3 bundles stand in the way
+        EXTENSION   BUNDLE         AT MOST   BLOCKS   HELP
+        early       early.v1.0.0   4.18      yes      upgrade to a bundle that runs on 4.19, or uninstall it
+        trap        trap.v1.0.0    4.2       yes      4.2 may be 4.20 without quotes in YAML; ask the author
+        odd         odd.v1.0.0     ?         yes      error(s) with cluster extension odd: error in bundle odd.v1.0.0: error converting to semver for version "v4.20": it must not begin with v
+        late        late.v1.0.0    4.20      no       -
+        1 more bundle declares no limit
+        "#);
+        assert_eq!(verdict.reason, Some("IncompatibleOperatorsInstalled"));
+        let message = verdict.message.unwrap();
+        assert!(
+            message.starts_with(
+                "Found ClusterExtensions that require upgrades prior to upgrading cluster to version 4.19: "
+            ),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn any_target_may_be_asked_about() {
+        for (current, target, blocked) in [
+            (Some("4.18.7"), Some("4.19"), Some(vec!["early", "trap", "odd"])),
+            // two hops: what stops the first stops the second, and more
+            (Some("4.18.7"), Some("4.21"), Some(vec!["early", "late", "trap", "odd"])),
+            (None, Some("4.20"), Some(vec!["early", "trap", "odd"])),
+            // no minor update
+            (Some("4.18.7"), Some("4.18.9"), Some(vec![])),
+            (Some("4.18.7"), Some("4.17"), Some(vec![])),
+            (Some("4.23.0"), Some("5.0"), Some(vec![])),
+            (None, None, None),
+            (Some("unknown"), Some("4.20"), None),
+        ] {
+            let got = asked(current, target).ok().map(|verdict| {
+                assert_eq!(verdict.upgradeable, verdict.bundles.iter().all(|row| !row.blocks));
+                verdict
+                    .bundles
+                    .into_iter()
+                    .filter(|row| row.blocks)
+                    .map(|row| row.extension)
+                    .collect::<Vec<_>>()
+            });
+            let want = blocked.map(|names| names.into_iter().map(str::to_owned).collect::<Vec<_>>());
+            assert_eq!(got, want, "{current:?} to {target:?}");
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! cluster-operator alone: a control plane without controllers, and extensions and revisions as somebody else would have made them.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use futures::{StreamExt as _, TryStreamExt as _};
+use kube::api::{DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use kube::core::ApiResource;
+use kube::{Api, Client};
+use olm_api::openshift::ClusterOperator;
+use olm_api::{ClusterExtension, ClusterObjectSet};
+use olm_kit::{Ca, Cluster, Options, Process, Program, eventually};
+use serde_json::{Value, json};
+
+use crate::view::{LIMIT, View, condition};
+
+/// Who the process is.
+const ACCOUNT: &str = "system:serviceaccount:olmv1-system:cluster-operator";
+/// All that it may do (rule: cluster-operator §11.6), and what serving metrics takes.
+const ROLE: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: cluster-operator-under-test}
+rules:
+- {apiGroups: [apiextensions.k8s.io], resources: [customresourcedefinitions], verbs: [get, list, watch]}
+- {apiGroups: [olm.operatorframework.io], resources: [clusterextensions, clusterobjectsets], verbs: [get, list, watch]}
+- {apiGroups: [apps], resources: [deployments], verbs: [get, list, watch]}
+- {apiGroups: [config.openshift.io], resources: [clusterversions], verbs: [get, list, watch]}
+- {apiGroups: [config.openshift.io], resources: [clusteroperators], verbs: [get, list, watch, create]}
+- {apiGroups: [config.openshift.io], resources: [clusteroperators/status], resourceNames: [olm], verbs: [get, update, patch]}
+- {apiGroups: [events.k8s.io], resources: [events], verbs: [create, patch]}
+- {apiGroups: [authentication.k8s.io], resources: [tokenreviews], verbs: [create]}
+- {apiGroups: [authorization.k8s.io], resources: [subjectaccessreviews], verbs: [create]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: cluster-operator-under-test}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-operator-under-test}
+subjects: [{kind: ServiceAccount, name: cluster-operator, namespace: olmv1-system}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: metrics-reader}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+subjects: [{kind: ServiceAccount, name: metrics-reader, namespace: default}]
+";
+
+/// cluster-operator under an account of its own that may do no more than it must.
+async fn program(cluster: &Cluster) -> Result<Program> {
+    cluster.apply(ROLE).await?;
+    let kubeconfig = cluster.kubeconfig_for_service_account("olmv1-system", "cluster-operator").await?;
+    Ok(Program::cluster_operator(cluster)?.kubeconfig(&kubeconfig))
+}
+
+/// A control plane with the kinds of OLM.
+async fn cluster() -> Result<Cluster> {
+    let options = Options { audit: true, api_only: true, ..Options::default() };
+    let cluster = Cluster::start_with(&options).await?;
+    cluster.install_olm().await?;
+    Ok(cluster)
+}
+
+async fn openshift(version: &str) -> Result<Cluster> {
+    let cluster = cluster().await?;
+    cluster.install_openshift_kinds().await?;
+    cluster.set_openshift_version(version).await?;
+    Ok(cluster)
+}
+
+/// An extension whose bundle has these properties.
+async fn installed(client: &Client, name: &str, bundle: &str, properties: Option<&str>) -> Result<()> {
+    let extensions: Api<ClusterExtension> = Api::all(client.clone());
+    let extension = json!({
+        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": name},
+        "spec": {"namespace": "default", "source": {"sourceType": "Catalog", "catalog": {"packageName": name}}},
+    });
+    extensions.create(&PostParams::default(), &serde_json::from_value(extension)?).await?;
+    revision(client, name, 1, bundle, properties).await
+}
+
+async fn revision(
+    client: &Client,
+    extension: &str,
+    number: i64,
+    bundle: &str,
+    properties: Option<&str>,
+) -> Result<()> {
+    let mut annotations = json!({"olm.operatorframework.io/bundle-name": bundle});
+    if let Some(properties) = properties {
+        annotations["olm.properties"] = json!(properties);
+    }
+    let set = json!({
+        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
+        "metadata": {
+            "name": format!("{extension}-{number}"), "annotations": annotations,
+            "labels": {"olm.operatorframework.io/owner-kind": "ClusterExtension", "olm.operatorframework.io/owner-name": extension},
+        },
+        "spec": {"lifecycleState": "Active", "revision": number, "collisionProtection": "Prevent"},
+    });
+    let sets: Api<ClusterObjectSet> = Api::all(client.clone());
+    sets.create(&PostParams::default(), &serde_json::from_value(set)?).await?;
+    Ok(())
+}
+
+async fn annotate(client: &Client, set: &str, properties: &str) -> Result<()> {
+    let sets: Api<ClusterObjectSet> = Api::all(client.clone());
+    let patch = json!({"metadata": {"annotations": {"olm.properties": properties}}});
+    sets.patch(set, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+    Ok(())
+}
+
+fn max(value: &str) -> String {
+    json!([{"type": "olm.maxOpenShiftVersion", "value": value}]).to_string()
+}
+
+/// The metrics of the process, as an administrator reads them.
+async fn metrics(cluster: &Cluster, process: &Process) -> Result<String> {
+    let kubeconfig = cluster.kubeconfig_for_service_account("default", "metrics-reader").await?;
+    let kubeconfig: Value = serde_json::from_str(&std::fs::read_to_string(kubeconfig)?)?;
+    let token = kubeconfig.pointer("/users/0/user/token").and_then(Value::as_str).context("no token")?;
+    let http = Ca::shared()?.http_client()?;
+    let url = format!("{}/metrics", process.metrics_url());
+    Ok(http.get(url).bearer_auth(token).send().await?.error_for_status()?.text().await?)
+}
+
+#[tokio::test]
+async fn without_the_api_nothing_happens_until_it_appears() -> Result<()> {
+    let cluster = cluster().await?;
+    let client = cluster.client().await?;
+    installed(&client, "e", "b.v1", Some(&max("4.17"))).await?;
+    let process = program(&cluster).await?.flag("--openshift-version", "4.17.0").start().await?;
+    let view = View::new(&cluster, process.log()).await?;
+    // it looks whether the kinds are there, once each, and then listens
+    let definitions = || -> Result<Vec<String>> {
+        let all = cluster.audit()?.into_iter().filter(|it| it.user == ACCOUNT);
+        Ok(all
+            .filter(|it| it.resource == "customresourcedefinitions" && it.uri.contains("fieldSelector"))
+            .filter(|it| ["clusteroperators", "clusterversions"].iter().any(|name| it.uri.contains(name)))
+            .map(|it| it.verb)
+            .collect())
+    };
+    eventually("both definitions were looked for", LIMIT, || async {
+        let seen = definitions()?;
+        anyhow::ensure!(seen.iter().filter(|verb| *verb == "list").count() == 2, "{seen:?}");
+        Ok(())
+    })
+    .await?;
+    // case 47: meanwhile the world goes on, and is not asked about what is not there
+    for number in 2..6 {
+        revision(&client, "e", number, "b.v1", Some(&max("4.17"))).await?;
+    }
+    let about = |what: &str| -> Result<usize> {
+        let all = cluster.audit()?;
+        Ok(all.iter().filter(|it| it.user == ACCOUNT && it.resource.starts_with(what)).count())
+    };
+    assert_eq!((about("clusteroperators")?, about("clusterversions")?), (0, 0));
+    assert_eq!(about("events")?, 0, "nobody was told anything");
+
+    cluster.install_openshift_kinds().await?;
+    view.upgradeable("False", "bundle \"b.v1\" for ClusterExtension \"e\".").await?;
+    let asked = definitions()?;
+    assert_eq!(asked.iter().filter(|verb| *verb == "list").count(), 2, "no second look: {asked:?}");
+
+    // and when the API goes, so does the work
+    let crds: Api<DynamicObject> = Api::all_with(
+        client.clone(),
+        &ApiResource::from_gvk(&GroupVersionKind::gvk(
+            "apiextensions.k8s.io",
+            "v1",
+            "CustomResourceDefinition",
+        )),
+    );
+    crds.delete("clusteroperators.config.openshift.io", &DeleteParams::default()).await?;
+    olm_kit::Wait::new(&crds, "clusteroperators.config.openshift.io").within(LIMIT).to_be_gone().await?;
+    cluster.install_openshift_kinds().await?;
+    view.upgradeable("False", "bundle \"b.v1\"").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_unreadable_value_blocks_and_says_why() -> Result<()> {
+    let cluster = openshift("4.17.0").await?;
+    let client = cluster.client().await?;
+    installed(&client, "fine", "fine.v1", None).await?;
+    installed(&client, "odd", "odd.v1", Some(&max("latest"))).await?;
+    let mut process = program(&cluster).await?.start().await?;
+    let view = View::new(&cluster, process.log()).await?;
+    let found = view.upgradeable("False", "error converting to semver for version \"latest\"").await?;
+    assert_eq!(found.reason, "InstalledOLMOperators_FailureGettingExtensionMetadata");
+    let head =
+        "InstalledOLMOperatorsUpgradeable: error(s) with cluster extension odd: error in bundle odd.v1: ";
+    assert!(found.message.starts_with(head), "{}", found.message);
+    let note = view.told("ClusterExtension", "odd", "BlocksClusterUpgrade").await?;
+    assert!(
+        note.starts_with("the cluster cannot be updated to 4.18: error(s) with cluster extension odd"),
+        "{note}"
+    );
+
+    // the revision alone changes, without a word in the extension's status
+    annotate(&client, "odd-1", &max("4.18")).await?;
+    view.upgradeable("True", "All is well").await?;
+
+    // case 35 and decision 17: the newest revision counts before it is installed
+    revision(&client, "odd", 2, "odd.v2", Some(&max("4.17"))).await?;
+    let closed = view.upgradeable("False", "bundle \"odd.v2\" for ClusterExtension \"odd\".").await?;
+
+    // case 49: deleted by hand
+    view.operators.delete("olm", &DeleteParams::default()).await?;
+    let uid = view.until("is there again", |it| condition(it, "Upgradeable").is_some()).await?.metadata.uid;
+    let again = view.upgradeable("False", "bundle \"odd.v2\"").await?;
+    assert_eq!(again.message, closed.message);
+
+    // what a person writes is put right
+    let edited = json!({"status": {"conditions": [{"type": "Upgradeable", "status": "True", "reason": "Me", "message": "go",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+    let person = PatchParams { field_manager: Some("kubectl-edit".to_owned()), ..PatchParams::default() };
+    view.operators.patch_status("olm", &person, &Patch::Merge(&edited)).await?;
+    let right = view.until("is put right", |it| {
+        condition(it, "Upgradeable").is_some_and(|it| it.status.as_str() == "False") && it.metadata.uid == uid
+    });
+    right.await?;
+
+    // case 45: a restart and changes that change nothing write nothing
+    let before = view.writes()?.len();
+    let events = view.events("ClusterExtension", "odd").await?;
+    process.restart().await?;
+    annotate(&client, "fine-1", "[]").await?;
+    eventually("the restarted process has judged", LIMIT, || async {
+        let text = metrics(&cluster, &process).await?;
+        anyhow::ensure!(
+            text.contains("olm_extension_blocks_cluster_upgrade{extension=\"odd\",bundle=\"odd.v2\",max_openshift_version=\"4.17\"} 1"),
+            "{text}"
+        );
+        Ok(())
+    })
+    .await?;
+    cluster.apply("{apiVersion: apps/v1, kind: Deployment, metadata: {name: other, namespace: olmv1-system}, spec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}}").await?;
+    eventually("it has looked again", LIMIT, || async {
+        let text = metrics(&cluster, &process).await?;
+        let passes = text.lines().find(|it| {
+            it.starts_with("controller_runtime_reconcile_total{")
+                && it.contains("\"success\"")
+                && it.contains("cluster-operator")
+        });
+        let passes: u64 = passes.and_then(|it| it.rsplit(' ').next()?.parse().ok()).unwrap_or_default();
+        anyhow::ensure!(passes >= 2, "{passes} passes");
+        Ok(())
+    })
+    .await?;
+    assert_eq!(view.writes()?.len(), before, "{:?}", view.writes()?);
+    assert_eq!(view.events("ClusterExtension", "odd").await?, events, "nothing is told twice");
+    assert!(process.stop(), "ends cleanly:\n{}", process.log_text());
+    Ok(())
+}
+
+#[tokio::test]
+async fn another_manager_keeps_the_object_and_this_one_only_reports() -> Result<()> {
+    let cluster = openshift("4.17.0").await?;
+    let client = cluster.client().await?;
+    installed(&client, "e", "b.v1", Some(&max("4.17"))).await?;
+    let operators: Api<ClusterOperator> = Api::all(client.clone());
+    let object = json!({"apiVersion": "config.openshift.io/v1", "kind": "ClusterOperator", "metadata": {"name": "olm"}, "spec": {}});
+    operators.create(&PostParams::default(), &serde_json::from_value(object.clone())?).await?;
+    let mut theirs = object;
+    theirs["status"] = json!({"conditions": [{"type": "Upgradeable", "status": "True", "reason": "AsExpected", "message": "theirs",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+    let params = PatchParams::apply("cluster-olm-operator");
+    operators.patch_status("olm", &params, &Patch::Apply(&theirs)).await?;
+    let process = program(&cluster).await?.start().await?;
+    let view = View::new(&cluster, process.log()).await?;
+    let before = view.writes()?.len();
+    let note = view.told("ClusterOperator", "olm", "ManagedElsewhere").await?;
+    assert!(note.starts_with("cluster-olm-operator writes the conditions"), "{note}");
+    view.told("ClusterExtension", "e", "BlocksClusterUpgrade").await?;
+    let text = metrics(&cluster, &process).await?;
+    for line in [
+        "olm_cluster_operator_managed_elsewhere{manager=\"cluster-olm-operator\"} 1",
+        "olm_extension_blocks_cluster_upgrade{extension=\"e\",bundle=\"b.v1\",max_openshift_version=\"4.17\"} 1",
+        "olm_cluster_operator_condition{condition=\"Upgradeable\",reason=\"InstalledOLMOperators_IncompatibleOperatorsInstalled\"} 0",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+    assert_eq!(view.writes()?.len(), before, "it is theirs");
+    let kept = view.operators.get("olm").await?;
+    assert_eq!(condition(&kept, "Upgradeable").map(|it| it.message.as_str()), Some("theirs"));
+    // when it goes, this one takes its place
+    view.operators.delete("olm", &DeleteParams::default()).await?;
+    view.upgradeable("False", "bundle \"b.v1\"").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn case_50_many_extensions_are_one_write() -> Result<()> {
+    let cluster = openshift("4.17.0").await?;
+    let client = Arc::new(cluster.client().await?);
+    futures::stream::iter(0..500)
+        .map(|number| {
+            let client = Arc::clone(&client);
+            async move {
+                let limit = if number % 5 == 0 { "4.17" } else { "4.20" };
+                installed(&client, &format!("e{number:03}"), &format!("b{number:03}.v1"), Some(&max(limit)))
+                    .await
+            }
+        })
+        .buffer_unordered(16)
+        .try_collect::<Vec<_>>()
+        .await?;
+    let process = program(&cluster).await?.start().await?;
+    let view = View::new(&cluster, process.log()).await?;
+    let found =
+        view.upgradeable("False", "Declared to run on at most: 4.17 (100); upgrade or remove them").await?;
+    assert_eq!(found.message.matches("ClusterExtension \"").count(), 100);
+    assert!(
+        found.message.contains("bundle \"b000.v1\" for ClusterExtension \"e000\",bundle \"b005.v1\""),
+        "{}",
+        found.message
+    );
+    let updates = view.writes()?.into_iter().filter(|(verb, _, _)| verb == "update").count();
+    assert_eq!(updates, 1, "{:?}", view.writes()?);
+    Ok(())
+}
