@@ -106,7 +106,8 @@ async fn cluster_version(client: &Client) -> Result<Option<String>, Failure> {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let found = match api.get_opt(CLUSTER_VERSION).await {
         Ok(found) => found,
-        Err(kube::Error::Api(status)) if status.code == 403 => None,
+        // no such kind, or no right to read it: nobody says a version
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => None,
         Err(error) => {
             return Err(Failure::Unreachable(format!("cannot read the ClusterVersion: {}", chain(&error))));
         }

@@ -190,7 +190,7 @@ impl Demo {
         }
         self.kubectl(&["apply", "-f", &self.manifest("clusterversion.yaml")?.display().to_string()])?;
         let status = json!({"status": {
-            "desired": {"version": "4.18.5", "image": ""}, "observedGeneration": 1, "versionHash": "", "availableUpdates": null,
+            "desired": {"version": "4.18.5", "image": ""}, "observedGeneration": 1, "versionHash": "", "availableUpdates": [],
         }});
         let patch = ["patch", "clusterversion", "version", "--subresource=status", "--type=merge", "-p"];
         self.kubectl(&[&patch[..], &[&status.to_string()]].concat())?;
