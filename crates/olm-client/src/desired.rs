@@ -11,7 +11,7 @@ use olm_api::cluster_object_set::{
     LifecycleState, ObjectReference, Phase, PhaseObject, ProbeSelector, ProbeSelectorType, ProbedStatus,
     ProgressionProbe,
 };
-use olm_api::{ClusterExtension, ClusterObjectSet, ClusterObjectSetSpec, annotations, labels};
+use olm_api::{ClusterExtension, ClusterObjectSet, ClusterObjectSetSpec, annotations, finalizers, labels};
 use olm_core::{Object, go_json_string};
 use olm_rollout::{PackError, Packed, Stamp, TooManyPhases, probe};
 use serde_json::Value;
@@ -137,6 +137,8 @@ impl Desired {
                 (labels::OWNER_NAME.to_owned(), self.extension.clone()),
             ])),
             owner_references: Some(vec![self.owner.clone()]),
+            // it is torn down, not dropped, from its first moment on
+            finalizers: Some(vec![finalizers::TEARDOWN.to_owned()]),
             ..ObjectMeta::default()
         };
         set
@@ -284,6 +286,10 @@ pub fn applied_metadata(stored: &ObjectMeta) -> ObjectMeta {
         labels: keep(&stored.labels),
         annotations: keep(&stored.annotations),
         owner_references: stored.owner_references.clone(),
+        finalizers: stored
+            .finalizers
+            .as_ref()
+            .map(|all| all.iter().filter(|name| *name == finalizers::TEARDOWN).cloned().collect()),
         ..ObjectMeta::default()
     }
 }

@@ -10,10 +10,13 @@ pub mod args;
 pub mod bundles;
 pub mod catalogs;
 pub mod certificates;
+pub mod crds;
 pub mod credentials;
 pub mod extension;
+pub mod kept;
 mod kinds;
 pub mod objectset;
+pub mod revisions;
 pub mod run;
 pub mod watch;
 

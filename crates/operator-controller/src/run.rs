@@ -27,10 +27,14 @@ use crate::catalogs::PackageCache;
 use crate::catalogs::cache::ClientFactory;
 use crate::certificates::provider::Issuers;
 use crate::certificates::{self, Expiries, Wake};
+use crate::crds::Crds;
 use crate::credentials::PullSecrets;
 use crate::extension::shell::{Settings, Shell};
 use crate::extension::writer::Writer;
-use crate::{extension, objectset, watch};
+use crate::kept::Kept;
+use crate::revisions::Revisions;
+use crate::watch::Watch;
+use crate::{extension, objectset};
 
 /// The lease of the leader.
 const LEASE: &str = "9c4404e7.operatorframework.io";
@@ -179,9 +183,12 @@ async fn controllers(
     let revision_meter = metrics.controller(objectset::NAME, u32::from(objectset::WORKERS));
 
     Ok(async move {
-        let extensions = watch::all(&client);
-        let revisions = watch::all(&client);
-        let catalogs = watch::all(&client);
+        let mut extensions = Watch::new(&client);
+        let mut revisions = Watch::new(&client);
+        let mut catalogs = Watch::new(&client);
+        let all_revisions = Revisions::of_watch(&mut revisions);
+        let kept = Kept::default();
+        let (crds, apis) = Crds::watch(&client);
         let (rights, lookups) = Rights::new(client.clone());
         let accounts = Arc::new(Accounts::new(client.clone(), mode, extensions.store.clone(), rights));
         let wake = Wake::default();
@@ -190,7 +197,7 @@ async fn controllers(
             system_namespace: system_namespace.clone(),
             timing: certificates::plan::Timing::default(),
             extensions: extensions.store.clone(),
-            revisions: revisions.store.clone(),
+            revisions: all_revisions.clone(),
             wake: wake.clone(),
             meter: certificate_meter,
             events: Events::new(client.clone(), certificates::NAME, Some(leader::identity())),
@@ -198,11 +205,11 @@ async fn controllers(
         };
         let shell = Arc::new(Shell {
             accounts: Arc::clone(&accounts),
-            writer: Writer::new(client.clone(), &system_namespace),
+            writer: Writer::new(client.clone(), &system_namespace, kept.clone()),
             bundles: Bundles::new(client.clone(), fetcher, secrets, bundle_gates, preference, issuers),
-            extensions: extensions.store,
-            revisions: revisions.store,
-            catalogs: catalogs.store,
+            extensions: extensions.store.clone(),
+            revisions: all_revisions.clone(),
+            catalogs: catalogs.store.clone(),
             packages,
             settings,
             meter: extension_meter,
@@ -210,23 +217,34 @@ async fn controllers(
             backoff: olm_runtime::backoff::Backoff::new(),
             memory: std::sync::Mutex::default(),
             waiting: extension::waiting::Waiting::default(),
+            crds,
+            details: extension::details::Details::default(),
+            written: extension::shell::Written::default(),
             client: client.clone(),
         });
         let feeds = extension::Feeds {
-            extensions: certificates::tell(extensions.changes, wake.clone(), |extension| {
-                Some(extension.name_any())
+            extensions: certificates::tell(extensions.subscribe(), wake.clone(), |change| {
+                Some(change.object.name_any())
             }),
-            revisions: certificates::tell(revisions.changes, wake, |set| {
-                set.labels().get(olm_api::labels::OWNER_NAME).cloned()
+            revisions: certificates::tell(revisions.subscribe(), wake, |change| {
+                change.object.labels().get(olm_api::labels::OWNER_NAME).cloned()
             }),
-            catalogs: catalogs.changes,
+            catalogs: catalogs.subscribe(),
             rights: lookups,
-            apis: watch::api_groups(&client),
+            apis,
         };
-        let mut context = objectset::Context::new(client.clone(), system_namespace);
+        let watched = objectset::Feeds {
+            revisions: all_revisions,
+            revision_changes: revisions.subscribe(),
+            extensions: extensions.store.clone(),
+            extension_changes: extensions.subscribe(),
+        };
+        let mut context = objectset::Context::fed(client.clone(), system_namespace, watched);
+        context.kept = kept;
         context.identities = Arc::new(accounts);
         context.meter = Some(revision_meter);
         context.events = Some(Events::new(client, objectset::NAME, Some(leader::identity())));
+        let _running = (extensions.start(), revisions.start(), catalogs.start());
         tokio::join!(
             extension::run(shell, feeds, stop.clone().cancelled_owned()),
             objectset::run(context, stop.clone().cancelled_owned()),

@@ -1,89 +1,302 @@
-//! Watches of our own kinds: a cache that a reconciler reads, and a stream of what changed.
+//! Watches of our own kinds: one for each kind in a process, a cache that all controllers read, and what changed for each
+//! of them.
 //!
-//! An object that does not fit its type arrives as an error value of its own ([`DeserializeGuard`]) and never stops
-//! the watch. Managed fields are dropped: nobody here reads them, and they are half of an object's size.
+//! An object that does not fit its type arrives as an error value of its own ([`Stored`]) and never stops the watch.
+//! Managed fields are dropped: nobody here reads them, and they are half of an object's size. Objects are shared, never
+//! copied: whoever reads one gets a pointer.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::fmt::Debug;
 use std::hash::{Hash, Hasher as _};
+use std::sync::Arc;
 
+use futures::stream::BoxStream;
 use futures::{Stream, StreamExt as _};
-use kube::api::{ApiResource, DynamicObject};
-use kube::core::{DeserializeGuard, GroupVersionKind, PartialObjectMeta};
+use kube::core::{ObjectMeta, PartialObjectMeta};
 use kube::runtime::WatchStreamExt as _;
-use kube::runtime::reflector::{self, Store};
+use kube::runtime::reflector::{self, ObjectRef, Store, store::Writer};
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt as _};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Deserializer, Error as _};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 
-/// A cache of all objects of one cluster-scoped kind, and the stream that fills it while it is polled.
-pub struct Watch<K>
-where
-    K: Resource<DynamicType = ()> + 'static,
-{
-    /// The cache.
-    pub store: Store<DeserializeGuard<K>>,
-    /// Objects as they are added, changed or deleted. Ends only with the process.
-    pub changes: futures::stream::BoxStream<'static, DeserializeGuard<K>>,
+/// An object as the apiserver has it.
+#[derive(Debug)]
+pub struct Stored<K>(pub Result<Arc<K>, Unreadable>);
+
+/// An object that does not fit its type.
+#[derive(Debug, Clone)]
+pub struct Unreadable {
+    /// Why not.
+    pub error: String,
+    /// What can be read of it.
+    pub metadata: ObjectMeta,
 }
 
-/// Starts to watch all objects of kind `K`.
-pub fn all<K>(client: &Client) -> Watch<K>
+impl<K> Clone for Stored<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<'de, K: Resource + DeserializeOwned> serde::Deserialize<'de> for Stored<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = serde_json::Value::deserialize(deserializer)?;
+        Ok(Self(match K::deserialize(&value) {
+            Ok(object) => Ok(Arc::new(object)),
+            Err(error) => {
+                let rest = PartialObjectMeta::<K>::deserialize(&value).map_err(D::Error::custom)?;
+                Err(Unreadable { error: error.to_string(), metadata: rest.metadata })
+            }
+        }))
+    }
+}
+
+impl<K: Resource + Clone> Resource for Stored<K> {
+    type DynamicType = K::DynamicType;
+    type Scope = K::Scope;
+
+    fn kind(types: &K::DynamicType) -> Cow<'_, str> {
+        K::kind(types)
+    }
+
+    fn group(types: &K::DynamicType) -> Cow<'_, str> {
+        K::group(types)
+    }
+
+    fn version(types: &K::DynamicType) -> Cow<'_, str> {
+        K::version(types)
+    }
+
+    fn plural(types: &K::DynamicType) -> Cow<'_, str> {
+        K::plural(types)
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        match &self.0 {
+            Ok(object) => object.meta(),
+            Err(unreadable) => &unreadable.metadata,
+        }
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        match &mut self.0 {
+            Ok(object) => Arc::make_mut(object).meta_mut(),
+            Err(unreadable) => &mut unreadable.metadata,
+        }
+    }
+}
+
+/// Something that happened to an object.
+#[derive(Debug)]
+pub struct Change<K> {
+    /// The object as it is, or was last.
+    pub object: Stored<K>,
+    /// It does not exist any more.
+    pub gone: bool,
+}
+
+impl<K> Clone for Change<K> {
+    fn clone(&self) -> Self {
+        Self { object: self.object.clone(), gone: self.gone }
+    }
+}
+
+/// What happens to all objects of a kind: each as it is at first, and every change. Ends only with the watch.
+pub type Changes<K> = BoxStream<'static, Change<K>>;
+
+type Event<K> = watcher::Event<Stored<K>>;
+type Observer<K> = Box<dyn FnMut(&Event<K>) + Send>;
+
+/// All objects of one cluster-scoped kind; to be [started](Watch::start).
+pub struct Watch<K>
+where
+    K: Resource<DynamicType = ()> + Clone + 'static,
+{
+    /// The cache.
+    pub store: Store<Stored<K>>,
+    writer: Writer<Stored<K>>,
+    events: BoxStream<'static, watcher::Result<Event<K>>>,
+    observers: Vec<Observer<K>>,
+    subscribers: Vec<mpsc::UnboundedSender<Change<K>>>,
+}
+
+/// Ends the watch when it is dropped.
+#[derive(Debug)]
+pub struct Running(AbortHandle);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl<K> Watch<K>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
-    let (store, writer) = reflector::store();
-    let api: Api<DeserializeGuard<K>> = Api::all(client.clone());
-    let changes = watcher(api, watcher::Config::default())
-        .default_backoff()
-        .modify(|object: &mut DeserializeGuard<K>| object.managed_fields_mut().clear())
-        .reflect(writer)
-        .touched_objects()
-        .filter_map(|event| async move {
-            event.inspect_err(|error| tracing::warn!(kind = %K::kind(&()), %error, "watch interrupted")).ok()
-        })
-        .boxed();
-    Watch { store, changes }
+    /// A watch of all objects of kind `K`.
+    pub fn new(client: &Client) -> Self {
+        let (store, writer) = reflector::store();
+        let api: Api<Stored<K>> = Api::all(client.clone());
+        let events = watcher(api, watcher::Config::default())
+            .default_backoff()
+            .modify(|object: &mut Stored<K>| object.meta_mut().managed_fields = None)
+            .boxed();
+        Self { store, writer, events, observers: Vec::new(), subscribers: Vec::new() }
+    }
+
+    /// A further stream of all changes. What is not taken yet waits as a pointer for each change.
+    pub fn subscribe(&mut self) -> Changes<K> {
+        let (sender, mut receiver) = mpsc::unbounded_channel();
+        self.subscribers.push(sender);
+        futures::stream::poll_fn(move |context| receiver.poll_recv(context)).boxed()
+    }
+
+    /// Shows every event to `observer` before the cache has it.
+    pub(crate) fn observe(&mut self, observer: impl FnMut(&Event<K>) + Send + 'static) {
+        self.observers.push(Box::new(observer));
+    }
+
+    /// Fills the cache and tells what changes, until the result is dropped.
+    pub fn start(self) -> Running {
+        Running(tokio::spawn(self.run()).abort_handle())
+    }
+
+    async fn run(mut self) {
+        while let Some(event) = self.events.next().await {
+            match event {
+                Ok(event) => self.take(&event),
+                Err(error) => tracing::warn!(kind = %K::kind(&()), %error, "watch interrupted"),
+            }
+        }
+    }
+
+    fn take(&mut self, event: &Event<K>) {
+        let before = matches!(event, watcher::Event::InitDone).then(|| self.store.state());
+        self.observers.iter_mut().for_each(|observer| observer(event));
+        self.writer.apply_watcher_event(event);
+        match event {
+            watcher::Event::Init | watcher::Event::InitApply(_) => {}
+            watcher::Event::Apply(object) => self.tell(object, false),
+            watcher::Event::Delete(object) => self.tell(object, true),
+            // a listing says what there is; what went while nobody watched is told too
+            watcher::Event::InitDone => {
+                self.store.state().iter().for_each(|object| self.tell(object, false));
+                for object in before.into_iter().flatten() {
+                    if self.store.get(&ObjectRef::from_obj(&*object)).is_none() {
+                        self.tell(&object, true);
+                    }
+                }
+            }
+        }
+    }
+
+    fn tell(&self, object: &Stored<K>, gone: bool) {
+        for subscriber in &self.subscribers {
+            // an error means that the subscriber has ended
+            let _ = subscriber.send(Change { object: object.clone(), gone });
+        }
+    }
 }
 
-/// Groups of APIs that appear, change or go: the group of each CRD and APIService that the watch tells of, at its start of all.
-/// Nothing is kept.
-pub fn api_groups(client: &Client) -> futures::stream::BoxStream<'static, String> {
-    let groups = |group: &str, kind: &'static str, plural: &str| {
-        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural);
-        let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &resource);
-        watcher(api, watcher::Config::default()).default_backoff().touched_objects().filter_map(
-            move |event| async move {
-                let object =
-                    event.inspect_err(|error| tracing::warn!(kind, %error, "watch interrupted")).ok()?;
-                // `<plural>.<group>` and `<version>.<group>`
-                object.name_any().split_once('.').map(|(_, group)| group.to_owned())
-            },
-        )
-    };
-    let crds = groups("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions");
-    let services = groups("apiregistration.k8s.io", "APIService", "apiservices");
-    futures::stream::select(crds, services).boxed()
-}
-
-/// Lets an object pass only when `key` of it differs from the last time, so that a controller does not wake for its own writes.
-/// Memory: one number for each object that ever passed.
+/// Lets a change pass only when `key` of the object differs from the last time or the object is gone, so that a controller does
+/// not wake for its own writes. Memory: one number for each object.
 pub fn when_changed<K, H>(
-    changes: impl Stream<Item = DeserializeGuard<K>> + Send + 'static,
-    key: impl Fn(&DeserializeGuard<K>) -> H + Send + 'static,
-) -> impl Stream<Item = DeserializeGuard<K>> + Send + 'static
+    changes: impl Stream<Item = Change<K>> + Send + 'static,
+    key: impl Fn(&Stored<K>) -> H + Send + 'static,
+) -> impl Stream<Item = Change<K>> + Send + 'static
 where
-    K: Resource<DynamicType = ()> + Send + 'static,
+    K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
     H: Hash,
 {
     let mut seen: HashMap<String, u64> = HashMap::new();
-    changes.filter(move |object| {
-        let mut hasher = DefaultHasher::new();
-        key(object).hash(&mut hasher);
-        object.meta().deletion_timestamp.is_some().hash(&mut hasher);
-        let now = hasher.finish();
-        let before = seen.insert(object.uid().unwrap_or_default(), now);
-        std::future::ready(before != Some(now))
+    changes.filter(move |Change { object, gone }| {
+        let uid = object.uid().unwrap_or_default();
+        let pass = if *gone {
+            seen.remove(&uid);
+            true
+        } else {
+            let mut hasher = DefaultHasher::new();
+            key(object).hash(&mut hasher);
+            object.meta().deletion_timestamp.is_some().hash(&mut hasher);
+            let now = hasher.finish();
+            seen.insert(uid, now) != Some(now)
+        };
+        std::future::ready(pass)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use olm_api::ClusterObjectSet;
+    use serde_json::json;
+
+    fn stored(name: &str, number: i64) -> Stored<ClusterObjectSet> {
+        let object = json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
+            "metadata": {"name": name, "uid": name, "generation": number},
+            "spec": {"lifecycleState": "Active", "revision": number, "collisionProtection": "Prevent"},
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn watch() -> Watch<ClusterObjectSet> {
+        let (store, writer) = reflector::store();
+        let events = futures::stream::empty().boxed();
+        Watch { store, writer, events, observers: Vec::new(), subscribers: Vec::new() }
+    }
+
+    #[test]
+    fn an_object_that_does_not_fit_keeps_its_name() {
+        let odd = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
+            "metadata": {"name": "odd"}, "spec": {"revision": "one"}});
+        let odd: Stored<ClusterObjectSet> = serde_json::from_value(odd).unwrap();
+        assert_eq!(odd.name_any(), "odd");
+        assert!(odd.0.unwrap_err().error.contains("one"));
+    }
+
+    #[tokio::test]
+    async fn every_subscriber_hears_of_everything_and_of_what_went_unseen() {
+        let mut watch = watch();
+        let (first, second) = (watch.subscribe(), watch.subscribe());
+        for event in [
+            watcher::Event::Init,
+            watcher::Event::InitApply(stored("a", 1)),
+            watcher::Event::InitApply(stored("b", 1)),
+            watcher::Event::InitDone,
+            watcher::Event::Apply(stored("b", 2)),
+            watcher::Event::Init,
+            watcher::Event::InitApply(stored("b", 2)),
+            watcher::Event::InitDone,
+            watcher::Event::Delete(stored("b", 2)),
+        ] {
+            watch.take(&event);
+        }
+        drop(watch);
+        let told = |changes: Changes<ClusterObjectSet>| {
+            changes
+                .map(|change| format!("{}{}", if change.gone { "-" } else { "+" }, change.object.name_any()))
+        };
+        let (first, second): (Vec<_>, Vec<_>) = (told(first).collect().await, told(second).collect().await);
+        assert_eq!(first, second);
+        let mut listed = first[..2].to_vec();
+        listed.sort();
+        assert_eq!(listed, ["+a", "+b"]);
+        assert_eq!(first[2..], ["+b", "+b", "-a", "-b"]);
+    }
+
+    #[tokio::test]
+    async fn a_change_that_does_not_matter_wakes_nobody_and_an_end_always_does() {
+        let change = |number, gone| Change { object: stored("a", number), gone };
+        let changes =
+            [change(1, false), change(1, false), change(2, false), change(2, true), change(2, false)];
+        let passed = when_changed(futures::stream::iter(changes), |object| object.meta().generation);
+        let passed: Vec<_> = passed.map(|one| (one.object.meta().generation, one.gone)).collect().await;
+        assert_eq!(passed, [(Some(1), false), (Some(2), false), (Some(2), true), (Some(2), false)]);
+    }
 }

@@ -9,7 +9,7 @@
 //! that another machine will find again; times depend on the apiserver, which shares the processors.
 //! `OLM_REST` is how many seconds of rest are watched (default 20).
 
-#![allow(clippy::print_stdout, reason = "a bench prints")]
+#![expect(clippy::print_stdout, reason = "a bench prints")]
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -240,14 +240,29 @@ impl Bench {
             .filter(|request| request.user == self.user && request.verb != "watch")
             .collect();
         if std::env::var_os("OLM_SCALE_REQUESTS").is_some() {
-            let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
-            for request in &own {
-                *kinds.entry(format!("{} {}", request.verb, request.resource)).or_default() += 1;
-            }
-            println!("{kinds:#?}");
+            self.tell(&own);
         }
         let writes = own.iter().filter(|request| request.writes()).count();
         Ok(Spent { wall: Duration::ZERO, cpu: Duration::ZERO, writes, requests: own.len() })
+    }
+
+    /// Prints how many requests of each sort an extension takes, and those about one extension in order.
+    fn tell(&self, requests: &[&olm_kit::Request]) {
+        let mut sorts: BTreeMap<String, usize> = BTreeMap::new();
+        for request in requests {
+            *sorts.entry(format!("{} {}", request.verb, request.resource)).or_default() += 1;
+        }
+        for (sort, count) in &sorts {
+            println!("{:8.2} {sort}", *count as f64 / self.size as f64);
+        }
+        let one = name(self.size / 2);
+        let about = requests.iter().filter(|request| {
+            let named = request.name == one || request.name.starts_with(&format!("{one}-"));
+            named || request.namespace == one || request.uri.contains(&format!("{one}-"))
+        });
+        for request in about {
+            println!("         {} {} {} {}", request.verb, request.resource, request.name, request.code);
+        }
     }
 
     /// Wants this version of every package.

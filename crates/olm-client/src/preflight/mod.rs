@@ -46,11 +46,29 @@ pub async fn check(
     objects: &[Object],
     revisions: &[Arc<ClusterObjectSet>],
 ) -> Result<Warnings, Failure> {
+    check_where(client, |_| true, settings, wish, objects, revisions).await
+}
+
+/// As [`check`], by one who knows which CRDs there may be: of the others none is asked for when nothing is installed yet.
+///
+/// # Errors
+/// As [`check`].
+pub async fn check_where(
+    client: &Client,
+    may_exist: impl Fn(&str) -> bool,
+    settings: Settings,
+    wish: &Wish,
+    objects: &[Object],
+    revisions: &[Arc<ClusterObjectSet>],
+) -> Result<Warnings, Failure> {
     if wish.enforcement == CrdUpgradeSafetyEnforcement::None {
         return Ok(Warnings::new());
     }
     let wanted: Vec<&Object> = objects.iter().filter(|object| is_crd(object)).collect();
-    let mut found = changed::check(client, settings, &wanted).await?;
+    // a first install needs no answer about what is not there; an upgrade asks for each
+    let asked = |crd: &&&Object| !revisions.is_empty() || may_exist(crd.name());
+    let present: Vec<&Object> = wanted.iter().filter(asked).copied().collect();
+    let mut found = changed::check(client, settings, &present).await?;
     if !revisions.is_empty() {
         found.refusals.extend(dropped::check(client, wish, &wanted, revisions).await?);
     }
@@ -66,6 +84,12 @@ fn judge(found: Found, enforcement: CrdUpgradeSafetyEnforcement) -> Result<Warni
     let mend = "; to accept this, set spec.install.preflight.crdUpgradeSafety.enforcement to None";
     let message = format!("{}{mend}", refusals.join("\n"));
     Err(Failure { cause: Cause::CrdSafety, ..Failure::new(Class::NeedsChange, message) })
+}
+
+/// Names of the CRDs among `objects`.
+#[must_use]
+pub fn names(objects: &[Object]) -> Vec<String> {
+    objects.iter().filter(|object| is_crd(object)).map(|crd| crd.name().to_owned()).collect()
 }
 
 fn is_crd(object: &Object) -> bool {

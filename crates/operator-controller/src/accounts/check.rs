@@ -13,7 +13,7 @@ use kube::{Api, Client};
 use olm_core::{Object, ObjectKey};
 use olm_rollout::permissions::{Granted, Needs, Right, Roles, Scope, Served, missing, needed, referenced};
 
-use super::{Account, Accounts, Impersonating, Mode, granted};
+use super::{Account, Accounts, Mode, granted};
 use crate::kinds::KindError;
 use olm_client::resolution::{Class, Failure, Wish};
 
@@ -39,11 +39,11 @@ impl Accounts {
                 )),
             };
         };
-        if self.impersonating() == Impersonating::No {
+        if self.mode == Mode::Ignore {
             return Ok(());
         }
         let account = Account { namespace: wish.namespace.clone(), name: name.clone() };
-        // before anything is read, so that no change is missed
+        // before anything is read, so that no change is missed while others wait too
         self.rights.wait(&wish.name);
         let failed = |error: kube::Error| {
             Failure::new(
@@ -57,6 +57,7 @@ impl Accounts {
             self.rights.settled(&wish.name);
             return Ok(());
         }
+        self.rights.watch();
         Err(Failure::new(Class::NeedsChange, text(&wish.name, &account, exists, &lacking)))
     }
 

@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::core::DeserializeGuard;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client};
 use olm_api::ClusterExtension;
 
 use crate::kinds::Kinds;
 use crate::objectset::{Identities, Purpose};
+use crate::watch::Stored;
 pub use watch::Rights;
 
 /// How long the answer to "does the account exist?" is used again.
@@ -83,7 +83,7 @@ impl fmt::Display for Account {
 pub struct Accounts {
     client: Client,
     mode: Mode,
-    extensions: Store<DeserializeGuard<ClusterExtension>>,
+    extensions: Store<Stored<ClusterExtension>>,
     kinds: Kinds,
     rights: Rights,
     existence: Mutex<HashMap<Account, (Instant, bool)>>,
@@ -95,7 +95,7 @@ impl Accounts {
     pub fn new(
         client: Client,
         mode: Mode,
-        extensions: Store<DeserializeGuard<ClusterExtension>>,
+        extensions: Store<Stored<ClusterExtension>>,
         rights: Rights,
     ) -> Self {
         Self {
@@ -136,11 +136,14 @@ impl Accounts {
 
     async fn identity(&self, extension: Option<&str>, purpose: Purpose) -> Result<Client, String> {
         let own = || Ok(self.client.clone());
-        let (Impersonating::Yes, Some(extension)) = (self.impersonating(), extension) else { return own() };
+        if self.mode == Mode::Ignore {
+            return own();
+        }
+        let Some(extension) = extension else { return own() };
         // an error means that the process ends
         let _ = self.extensions.wait_until_ready().await;
         let found = self.extensions.get(&ObjectRef::new(extension));
-        let Some(account) = found.as_ref().and_then(|found| found.0.as_ref().ok()).and_then(Account::of)
+        let Some(account) = found.as_ref().and_then(|found| found.0.as_deref().ok()).and_then(Account::of)
         else {
             return own();
         };
@@ -156,19 +159,6 @@ impl Accounts {
             )),
         }
     }
-
-    fn impersonating(&self) -> Impersonating {
-        match self.mode {
-            Mode::Ignore => Impersonating::No,
-            Mode::Impersonate | Mode::Require => Impersonating::Yes,
-        }
-    }
-}
-
-#[derive(PartialEq, Eq)]
-enum Impersonating {
-    Yes,
-    No,
 }
 
 /// The seam of the revision controller.

@@ -1,6 +1,7 @@
 //! Wakes extensions whose account lacked rights as soon as accounts, roles or bindings change.
 //!
-//! The watches (metadata only) run only while an extension waits, because on most clusters none ever does.
+//! The watches (metadata only) run only while an extension waits, because on most clusters none ever does: the last that is
+//! settled ends them.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -15,6 +16,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 
 use super::lock;
 
@@ -32,7 +34,7 @@ pub struct Rights {
 #[derive(Default)]
 struct Waiting {
     extensions: BTreeSet<String>,
-    watching: bool,
+    watching: Option<AbortHandle>,
 }
 
 impl Rights {
@@ -44,22 +46,33 @@ impl Rights {
         (Self { client, waiting: Arc::default(), wake }, names)
     }
 
-    /// The extension is woken by every change of rights until it has [`settled`](Self::settled).
+    /// The extension is woken by every change of rights that is [watched](Self::watch) until it has
+    /// [`settled`](Self::settled).
     pub(super) fn wait(&self, extension: &str) {
+        lock(&self.waiting).extensions.insert(extension.to_owned());
+    }
+
+    /// Starts to watch, if nobody does. All that wait are woken once when that has begun, so that nothing is missed which
+    /// happened before.
+    pub(super) fn watch(&self) {
         let mut waiting = lock(&self.waiting);
-        waiting.extensions.insert(extension.to_owned());
-        if !waiting.watching {
-            waiting.watching = true;
-            tokio::spawn(self.clone().follow());
+        if waiting.watching.is_none() && !waiting.extensions.is_empty() {
+            waiting.watching = Some(tokio::spawn(self.clone().follow()).abort_handle());
         }
     }
 
-    /// The extension waits no more.
+    /// The extension waits no more. When it was the last, the watches end.
     pub fn settled(&self, extension: &str) {
-        lock(&self.waiting).extensions.remove(extension);
+        let mut waiting = lock(&self.waiting);
+        waiting.extensions.remove(extension);
+        if waiting.extensions.is_empty()
+            && let Some(task) = waiting.watching.take()
+        {
+            task.abort();
+        }
     }
 
-    /// Watches until nobody waits.
+    /// Watches until it is aborted.
     async fn follow(self) {
         let mut changes = SelectAll::new();
         changes.push(of::<ServiceAccount>(&self.client));
@@ -76,14 +89,7 @@ impl Rights {
             }
             tokio::time::sleep(TOGETHER).await;
             while let Some(Some(_)) = futures::FutureExt::now_or_never(changes.next()) {}
-            let names = {
-                let mut waiting = lock(&self.waiting);
-                waiting.watching = !waiting.extensions.is_empty();
-                waiting.extensions.clone()
-            };
-            if names.is_empty() {
-                return;
-            }
+            let names = lock(&self.waiting).extensions.clone();
             for name in names {
                 if self.wake.send(name).await.is_err() {
                     return;

@@ -387,9 +387,12 @@ impl Issuer {
         self.events.publish(&extension.object.object_ref(&()), happening).await;
     }
 
-    /// Forgets revisions that are gone.
-    pub(super) fn forget_others(&self, there: impl Fn(&str) -> bool) {
-        self.contents.lock().unwrap_or_else(PoisonError::into_inner).retain(|uid, _| there(uid));
+    /// Forgets revisions that are gone, once more than `most` are known.
+    pub(super) fn forget_some(&self, most: usize, there: impl Fn(&str) -> bool) {
+        let mut contents = self.contents.lock().unwrap_or_else(PoisonError::into_inner);
+        if contents.len() > most {
+            contents.retain(|uid, _| there(uid));
+        }
     }
 }
 

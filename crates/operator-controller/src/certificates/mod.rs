@@ -22,7 +22,6 @@ pub mod secret;
 #[cfg(test)]
 mod testing;
 
-use std::collections::HashSet;
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
@@ -31,12 +30,11 @@ use std::time::Duration;
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::jiff::Timestamp;
-use kube::core::DeserializeGuard;
 use kube::runtime::applier;
 use kube::runtime::controller::{self, Action};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Client, Resource as _, ResourceExt as _};
-use olm_api::{ClusterExtension, ClusterObjectSet, labels};
+use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_client::resolution::revision;
 use olm_runtime::backoff::Backoff;
 use olm_runtime::events::{Events, Happening};
@@ -48,6 +46,8 @@ pub use cluster::Wake;
 pub use expiries::Expiries;
 pub use issuer::leave_behind;
 
+use crate::revisions::Revisions;
+use crate::watch;
 use issuer::{Issuer, Trouble};
 
 /// The controller's name in metrics, logs and events.
@@ -70,9 +70,9 @@ pub struct Context {
     /// How long things take.
     pub timing: plan::Timing,
     /// All extensions.
-    pub extensions: Store<DeserializeGuard<ClusterExtension>>,
+    pub extensions: Store<watch::Stored<ClusterExtension>>,
     /// All revisions.
-    pub revisions: Store<DeserializeGuard<ClusterObjectSet>>,
+    pub revisions: Revisions,
     /// Told of changes of both.
     pub wake: Wake,
     /// Counts passes and how they end.
@@ -83,12 +83,12 @@ pub struct Context {
     pub expiries: Expiries,
 }
 
-type Stored = DeserializeGuard<ClusterExtension>;
+type Stored = watch::Stored<ClusterExtension>;
 
 struct Shell {
     issuer: Issuer,
     extensions: Store<Stored>,
-    revisions: Store<DeserializeGuard<ClusterObjectSet>>,
+    revisions: Revisions,
     meter: ControllerMeter,
     backoff: Backoff<String>,
 }
@@ -168,7 +168,7 @@ impl Shell {
     async fn pass(&self, stored: &Stored) -> (Action, Outcome) {
         let Ok(extension) = &stored.0 else { return (Action::await_change(), Outcome::TerminalError) };
         if self.extensions.wait_until_ready().await.is_err()
-            || self.revisions.wait_until_ready().await.is_err()
+            || self.revisions.store.wait_until_ready().await.is_err()
         {
             return (Action::await_change(), Outcome::Success); // the process ends
         }
@@ -199,17 +199,9 @@ impl Shell {
 
     /// The extension's revisions in force, oldest first.
     fn in_force(&self, name: &str, uid: &str) -> Vec<Arc<ClusterObjectSet>> {
-        let all = self.revisions.state();
-        let there: HashSet<&str> = all.iter().filter_map(|stored| stored.meta().uid.as_deref()).collect();
-        self.issuer.forget_others(|uid| there.contains(uid));
-        let mut found: Vec<Arc<ClusterObjectSet>> = all
-            .iter()
-            .filter_map(|stored| stored.0.as_ref().ok())
-            .filter(|set| set.labels().get(labels::OWNER_NAME).is_some_and(|owner| owner == name))
-            .filter(|set| revision::is_owned_by(set, uid) && revision::is_active(set))
-            .map(|set| Arc::new(set.clone()))
-            .collect();
-        found.sort_by_key(|set| set.spec.revision);
+        self.issuer.forget_some(self.revisions.store.len(), |uid| self.revisions.has(uid));
+        let mut found = self.revisions.of(name);
+        found.retain(|set| revision::is_owned_by(set, uid) && revision::is_active(set));
         found
     }
 }

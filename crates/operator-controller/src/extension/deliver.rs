@@ -64,14 +64,20 @@ pub async fn deliver(
         return settle(shell, wish, bundle, newest, &inputs, settled).await;
     }
 
+    shell.waiting.wait_for_crds(&wish.name, Vec::new());
     let content = shell.bundles.render(wish, bundle, settled).await.map_err(about)?;
     let issuer = content.issuer;
     let inputs = inputs_with(issuer);
     let mut notes: Vec<Note> =
         content.warnings.into_iter().map(|text| Note::warning("BundleWarning", text)).collect();
+    // before they are read, so that no change is missed
+    shell.waiting.wait_for_crds(&wish.name, preflight::names(&content.objects));
+    let settings = shell.settings.preflight;
+    let may_exist = |name: &str| shell.crds.may_exist(name);
     let findings =
-        preflight::check(&shell.client, shell.settings.preflight, wish, &content.objects, revisions);
+        preflight::check_where(&shell.client, may_exist, settings, wish, &content.objects, revisions);
     let findings = findings.await.map_err(about)?;
+    shell.waiting.wait_for_crds(&wish.name, Vec::new());
     notes.extend(findings.into_iter().map(|text| Note::warning("CRDUpgradeSafety", text)));
     shell.accounts.check(wish, &content.objects).await.map_err(about)?;
     let desired = Desired::new(wish, bundle, content.properties.as_deref(), content.objects)

@@ -68,8 +68,8 @@ pub async fn check(
     let needed = needed(&chosen.graph, chosen.index);
     // before the cluster is asked, so that what appears meanwhile wakes us
     shell.waiting.wait(&wish.name, needed.clone());
-    let known = shell.revisions.state();
-    let revisions = known.iter().filter_map(|guarded| guarded.0.as_ref().ok());
+    let known = shell.revisions.store.state();
+    let revisions = known.iter().filter_map(|stored| stored.0.as_deref().ok());
     let facts = facts(&shell.client, revisions, &wish.name, &needed).await?;
     let mut report = dependencies(&chosen.graph, chosen.index, &facts, &[]);
     if !report.unmet.is_empty() {
@@ -98,7 +98,7 @@ pub async fn check(
 /// Packages that could meet a need, of every catalog that can be asked in time. Nothing fails for it.
 async fn offers(shell: &Shell, needed: &Needed) -> Vec<(CatalogName, Arc<PackageGraph>)> {
     let catalogs = shell.all_catalogs();
-    let facts = olm_client::resolution::available(&catalogs);
+    let facts = olm_client::resolution::available(catalogs.iter().map(AsRef::as_ref));
     let asked = facts.iter().map(|facts| async move {
         let mut names: BTreeSet<PackageName> =
             needed.packages.iter().filter_map(|name| name.parse().ok()).collect();

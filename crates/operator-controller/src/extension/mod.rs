@@ -5,6 +5,7 @@ pub mod attempt;
 pub mod deliver;
 pub mod dependencies;
 pub mod deprecation;
+pub mod details;
 pub mod reconcile;
 pub mod shell;
 pub mod status;
@@ -21,7 +22,6 @@ use std::time::Duration;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt as _};
 use kube::ResourceExt as _;
-use kube::core::DeserializeGuard;
 use kube::runtime::controller::{self, Action, applier};
 use kube::runtime::reflector::ObjectRef;
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
@@ -30,7 +30,8 @@ use olm_runtime::metrics::Outcome;
 
 use self::reconcile::{ReconcileError, reconcile};
 use self::shell::Shell;
-use crate::watch::when_changed;
+use crate::crds::ApiChange;
+use crate::watch::{Change, Changes, Stored, when_changed};
 
 /// Name of the controller in metrics and logs.
 pub const NAME: &str = "controller-operator-cluster-extension-controller";
@@ -42,15 +43,15 @@ const DEBOUNCE: Duration = Duration::from_millis(20);
 /// What can wake the controller.
 pub struct Feeds {
     /// Extensions: their own changes.
-    pub extensions: BoxStream<'static, DeserializeGuard<ClusterExtension>>,
+    pub extensions: Changes<ClusterExtension>,
     /// Revisions: their status is mirrored, and their disappearance is waited for.
-    pub revisions: BoxStream<'static, DeserializeGuard<ClusterObjectSet>>,
+    pub revisions: Changes<ClusterObjectSet>,
     /// Catalogs: new content, priorities, labels and availability may change every choice.
-    pub catalogs: BoxStream<'static, DeserializeGuard<ClusterCatalog>>,
+    pub catalogs: Changes<ClusterCatalog>,
     /// Names of extensions whose account lacked rights, when rights change.
     pub rights: BoxStream<'static, String>,
-    /// API groups, when an API of them appears, changes or goes: extensions may wait for it.
-    pub apis: BoxStream<'static, String>,
+    /// APIs that appear, change or go: extensions may wait for one, or for the change of a CRD.
+    pub apis: BoxStream<'static, ApiChange>,
 }
 
 /// Runs until `stop` resolves; running passes are finished first.
@@ -77,7 +78,7 @@ pub async fn run(shell: Arc<Shell>, feeds: Feeds, stop: impl Future<Output = ()>
 async fn complete(shell: &Shell) {
     // an error means that the process ends
     let _ = shell.extensions.wait_until_ready().await;
-    let _ = shell.revisions.wait_until_ready().await;
+    let _ = shell.revisions.store.wait_until_ready().await;
     let _ = shell.catalogs.wait_until_ready().await;
 }
 
@@ -115,7 +116,7 @@ fn only_internal(
 
 /// One pass on the whole runtime, not on the queue's task alone.
 fn pass(
-    extension: Arc<DeserializeGuard<ClusterExtension>>,
+    extension: Arc<Stored<ClusterExtension>>,
     shell: Arc<Shell>,
 ) -> BoxFuture<Result<Action, ReconcileError>> {
     let name = extension.name_any();
@@ -131,7 +132,7 @@ fn pass(
 
 /// One pass, counted; one that panics is counted as that.
 async fn metered(
-    extension: Arc<DeserializeGuard<ClusterExtension>>,
+    extension: Arc<Stored<ClusterExtension>>,
     shell: Arc<Shell>,
 ) -> Result<Action, ReconcileError> {
     let running = shell.meter.start();
@@ -150,7 +151,7 @@ async fn metered(
 type BoxFuture<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
 
 fn error_policy(
-    extension: Arc<DeserializeGuard<ClusterExtension>>,
+    extension: Arc<Stored<ClusterExtension>>,
     error: &ReconcileError,
     shell: Arc<Shell>,
 ) -> Action {
@@ -162,25 +163,27 @@ fn error_policy(
 fn wakes(
     shell: &Arc<Shell>,
     feeds: Feeds,
-) -> impl Stream<Item = Result<ObjectRef<DeserializeGuard<ClusterExtension>>, Infallible>> + Send + 'static {
+) -> impl Stream<Item = Result<ObjectRef<Stored<ClusterExtension>>, Infallible>> + Send + 'static {
     // what a user, GitOps or the garbage collector changes; not the status that we write ourselves
-    let own = when_changed(feeds.extensions, |extension| {
+    let seen = Arc::clone(shell);
+    let extensions = feeds.extensions.inspect(move |change| seen.written.seen(change));
+    let own = when_changed(extensions, |extension| {
         (
-            extension.meta_generation(),
+            kube::Resource::meta(extension).generation,
             extension.annotations().clone(),
             extension.labels().clone(),
             extension.finalizers().to_vec(),
         )
     })
-    .map(|extension| ObjectRef::from_obj(&extension));
+    .map(|change| ObjectRef::from_obj(&change.object));
 
     let waiting = Arc::clone(shell);
     let mut succeeded = HashSet::new();
-    let revisions = feeds.revisions.flat_map(move |set| {
+    let revisions = when_changed(feeds.revisions, mirrored).flat_map(move |Change { object: set, gone }| {
         let owners = set.owner_references().iter().filter(|owner| owner.kind == "ClusterExtension");
         let mut names: Vec<String> = owners.map(|owner| owner.name.clone()).collect();
         // a package is installed from now on
-        if let Some(package) = newly_succeeded(&set, &mut succeeded) {
+        if let Some(package) = newly_succeeded(&set, gone, &mut succeeded) {
             names.extend(waiting.waiting.for_package(&package));
         }
         futures::stream::iter(names).map(|name| ObjectRef::new(&name))
@@ -189,7 +192,11 @@ fn wakes(
     let waiting = Arc::clone(shell);
     let apis = feeds
         .apis
-        .flat_map(move |group| futures::stream::iter(waiting.waiting.for_group(&group)))
+        .flat_map(move |change| {
+            let mut names = waiting.waiting.for_group(&change.group);
+            names.extend(change.crd.iter().flat_map(|crd| waiting.waiting.for_crd(crd)));
+            futures::stream::iter(names)
+        })
         .map(|name| ObjectRef::new(&name));
 
     let shell = Arc::clone(shell);
@@ -209,10 +216,14 @@ fn wakes(
 }
 
 /// The package of a revision that is seen to have succeeded for the first time. `known` holds UIDs of such revisions.
-fn newly_succeeded(set: &DeserializeGuard<ClusterObjectSet>, known: &mut HashSet<String>) -> Option<String> {
+fn newly_succeeded(
+    set: &Stored<ClusterObjectSet>,
+    gone: bool,
+    known: &mut HashSet<String>,
+) -> Option<String> {
     let set = set.0.as_ref().ok()?;
     let uid = set.metadata.uid.as_ref()?;
-    if set.metadata.deletion_timestamp.is_some() {
+    if gone || set.metadata.deletion_timestamp.is_some() {
         known.remove(uid);
         return None;
     }
@@ -224,15 +235,24 @@ fn requested(catalog: &ClusterCatalog) -> Option<String> {
     catalog.annotations().get(olm_api::annotations::REQUESTED_AT).cloned()
 }
 
-/// `metadata.generation` of an object that may not fit its type.
-trait Generation {
-    fn meta_generation(&self) -> Option<i64>;
-}
-
-impl Generation for DeserializeGuard<ClusterExtension> {
-    fn meta_generation(&self) -> Option<i64> {
-        kube::Resource::meta(self).generation
-    }
+/// What of a revision an extension's status depends on: not its finalizers and its bookkeeping.
+fn mirrored(set: &Stored<ClusterObjectSet>) -> impl std::hash::Hash + use<> {
+    let conditions = set.0.as_ref().ok().and_then(|set| set.status.as_ref()).map(|status| {
+        let all = status.conditions.iter();
+        all.map(|one| {
+            let said = (one.type_.clone(), one.status.as_str(), one.reason.clone(), one.message.clone());
+            (said, one.observed_generation)
+        })
+        .collect::<Vec<_>>()
+    });
+    let meta = kube::Resource::meta(set);
+    (
+        meta.generation,
+        meta.annotations.clone(),
+        meta.labels.clone(),
+        meta.owner_references.is_some(),
+        conditions,
+    )
 }
 
 #[cfg(test)]

@@ -3,11 +3,10 @@
 //! The story of the controller in one function; every decision in it is made elsewhere. Rule: resolution §3.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
-use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
 use kube::{Api, Resource as _, ResourceExt as _};
 use olm_api::{ClusterExtension, ClusterObjectSet, condition, finalizers};
@@ -26,6 +25,7 @@ use super::deliver::{Delivered, deliver};
 use super::shell::Shell;
 use super::{dependencies, status, tell, uninstall};
 use crate::certificates::provider;
+use crate::watch::Stored;
 
 /// How long to wait for a change that only a user can make, before looking again.
 const SLOW: Duration = Duration::from_secs(600);
@@ -52,11 +52,11 @@ pub enum ReconcileError {
 /// # Errors
 /// When the apiserver refuses what must be written; the caller tries again with backoff.
 pub async fn reconcile(
-    guarded: Arc<DeserializeGuard<ClusterExtension>>,
+    stored: Arc<Stored<ClusterExtension>>,
     shell: Arc<Shell>,
 ) -> Result<(Action, Outcome), ReconcileError> {
-    let extension = match &guarded.0 {
-        Ok(extension) => extension,
+    let extension = match &stored.0 {
+        Ok(extension) => shell.written.newest(extension),
         Err(unreadable) => {
             tracing::error!(extension = unreadable.metadata.name, error = %unreadable.error, "object cannot be read");
             return Ok((Action::await_change(), Outcome::TerminalError));
@@ -65,10 +65,10 @@ pub async fn reconcile(
     let uid = extension.uid().unwrap_or_default();
     let revisions = shell.revisions_of(&extension.name_any(), &uid);
     if extension.metadata.deletion_timestamp.is_some() {
-        let action = uninstall::uninstall(extension, &revisions, &shell).await?;
+        let action = uninstall::uninstall(&extension, &revisions, &shell).await?;
         return Ok((action, Outcome::RequeueAfter));
     }
-    let extension = &ensure_finalizers(extension, &shell).await?;
+    let extension = &*ensure_finalizers(&extension, &shell).await?;
 
     let mut story = Story { notes: Vec::new(), previous: previous(&revisions) };
     let attempt = match validate(extension) {
@@ -79,8 +79,13 @@ pub async fn reconcile(
             progress: Progress::Invalid(failure),
         },
     };
-    report(extension, &attempt, story, &shell).await?;
-    Ok(next(&attempt, &uid, &shell))
+    let held = report(extension, &attempt, story, &shell).await?;
+    let (action, outcome) = next(&attempt, &uid, &shell);
+    let action = match held {
+        Some(left) if action == Action::await_change() => Action::requeue(left),
+        _ => action,
+    };
+    Ok((action, outcome))
 }
 
 /// Resolve and deliver: how far did we get?
@@ -112,7 +117,7 @@ async fn attempt(
         }
     };
     let catalogs = shell.all_catalogs();
-    let selected = select(&catalogs, &wish.selector);
+    let selected = select(catalogs.iter().map(AsRef::as_ref), &wish.selector);
     let sources = shell.packages.sources(&selected, &wish.package, states.newest().is_some()).await;
     let resolved = wanted(wish, &states, &sources, shell.settings.separate_release);
     let (states, progress) = match resolved.wanted {
@@ -190,21 +195,22 @@ fn with<'a>(
 
 /// The extension with our finalizers on it, and with the resourceVersion that this gave it.
 async fn ensure_finalizers(
-    extension: &ClusterExtension,
+    extension: &Arc<ClusterExtension>,
     shell: &Shell,
-) -> Result<ClusterExtension, ReconcileError> {
+) -> Result<Arc<ClusterExtension>, ReconcileError> {
     let wanted = [finalizers::CLEANUP_UNPACK_CACHE, finalizers::CLEANUP_CONTENT_MANAGER_CACHE];
     let present = extension.finalizers();
     let missing = wanted.iter().filter(|wanted| !present.iter().any(|found| found == *wanted));
     let missing: Vec<String> = missing.map(|wanted| (*wanted).to_owned()).collect();
-    let mut extension = extension.clone();
-    if !missing.is_empty() {
-        let all = [present, &missing].concat();
-        let version = patch_finalizers(&extension, &all, shell).await?;
-        extension.metadata.finalizers = Some(all);
-        extension.metadata.resource_version = version.or(extension.metadata.resource_version);
+    if missing.is_empty() {
+        return Ok(Arc::clone(extension));
     }
-    Ok(extension)
+    let all = [present, &missing].concat();
+    let version = patch_finalizers(extension, &all, shell).await?;
+    let mut extension = ClusterExtension::clone(extension);
+    extension.metadata.finalizers = Some(all);
+    extension.metadata.resource_version = version.or(extension.metadata.resource_version);
+    Ok(Arc::new(extension))
 }
 
 /// Replaces the finalizers, unless the object changed meanwhile. Returns the new resourceVersion, `None` when the object is gone.
@@ -223,13 +229,13 @@ pub(super) async fn patch_finalizers(
     }
 }
 
-/// Writes the status, if it differs, and tells what is new.
+/// Writes the status, if it differs, and tells what is new. Gives how long the write is put off, if it can wait ([`details`]).
 pub(super) async fn report(
     extension: &ClusterExtension,
     attempt: &Attempt,
     story: Story,
     shell: &Shell,
-) -> Result<(), ReconcileError> {
+) -> Result<Option<Duration>, ReconcileError> {
     let generation = extension.metadata.generation.unwrap_or_default();
     let derived = status::derive(
         attempt,
@@ -238,18 +244,25 @@ pub(super) async fn report(
         shell.settings.separate_release,
         Timestamp::now(),
     );
+    let uid = extension.uid().unwrap_or_default();
+    if story.notes.is_empty()
+        && let Some(left) = shell.details.hold(&uid, extension.status.as_ref(), &derived, Instant::now())
+    {
+        return Ok(Some(left));
+    }
     let events = tell::events(extension.status.as_ref(), &derived, attempt, story);
     let api: Api<ClusterExtension> = Api::all(shell.client.clone());
     match olm_runtime::write_status(&api, extension, derived, FIELD_MANAGER).await {
         Err(error) if !error.is_gone() => return Err(ReconcileError::Status(error)),
-        _ => {}
+        Ok(Some(written)) => shell.written.put(written),
+        Ok(None) | Err(_) => {}
     }
     for tell::Event { note, key } in events {
         let happening =
             Happening { warning: note.warning, reason: note.reason, action: "Reconcile", note: &note.text };
         shell.events.publish_once(&extension.object_ref(&()), &key, happening).await;
     }
-    Ok(())
+    Ok(None)
 }
 
 /// When to look again without a change, and how the pass counts.

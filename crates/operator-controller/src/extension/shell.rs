@@ -3,10 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kube::core::DeserializeGuard;
 use kube::runtime::reflector::Store;
-use kube::{Client, ResourceExt as _};
-use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, labels};
+use kube::Client;
+use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
 use olm_client::preflight;
 use olm_client::resolution::{BundleFacts, Wish, revision};
 use olm_runtime::backoff::Backoff;
@@ -14,11 +13,15 @@ use olm_runtime::events::Events;
 use olm_runtime::metrics::ControllerMeter;
 
 use super::dependencies::DependencyCheck;
+use super::details::Details;
 use super::waiting::Waiting;
 use super::writer::Writer;
 use crate::accounts::Accounts;
 use crate::bundles::Bundles;
 use crate::catalogs::PackageCache;
+use crate::crds::Crds;
+use crate::revisions::Revisions;
+use crate::watch::{Change, Stored};
 
 /// Settings of the process that this controller heeds.
 #[derive(Debug, Clone)]
@@ -40,11 +43,11 @@ pub struct Shell {
     /// Settings of the process.
     pub settings: Settings,
     /// All extensions.
-    pub extensions: Store<DeserializeGuard<ClusterExtension>>,
+    pub extensions: Store<Stored<ClusterExtension>>,
     /// All revisions.
-    pub revisions: Store<DeserializeGuard<ClusterObjectSet>>,
+    pub revisions: Revisions,
     /// All catalogs.
-    pub catalogs: Store<DeserializeGuard<ClusterCatalog>>,
+    pub catalogs: Store<Stored<ClusterCatalog>>,
     /// Content of catalogs.
     pub packages: PackageCache,
     /// Content of bundles.
@@ -55,8 +58,14 @@ pub struct Shell {
     pub writer: Writer,
     /// Counts passes and how they end.
     pub meter: ControllerMeter,
-    /// Extensions that wait for what a bundle depends on.
+    /// Extensions that wait for what a bundle depends on, or for a CRD.
     pub waiting: Waiting,
+    /// Which CRDs there are.
+    pub crds: Crds,
+    /// News that can wait.
+    pub details: Details,
+    /// Extensions as our own writes left them, until the cache shows it.
+    pub written: Written,
     /// Tells users what was decided.
     pub events: Events,
     /// Failures in a row, by UID.
@@ -81,22 +90,14 @@ pub struct Verified {
 impl Shell {
     /// Revisions of the extension, any state, ascending by number.
     pub fn revisions_of(&self, name: &str, uid: &str) -> Vec<Arc<ClusterObjectSet>> {
-        let mut found: Vec<Arc<ClusterObjectSet>> = self
-            .revisions
-            .state()
-            .iter()
-            .filter_map(|guarded| guarded.0.as_ref().ok())
-            .filter(|set| set.labels().get(labels::OWNER_NAME).is_some_and(|owner| owner == name))
-            .filter(|set| revision::is_owned_by(set, uid))
-            .map(|set| Arc::new(set.clone()))
-            .collect();
-        found.sort_by_key(|set| set.spec.revision);
+        let mut found = self.revisions.of(name);
+        found.retain(|set| revision::is_owned_by(set, uid));
         found
     }
 
     /// All readable catalogs.
-    pub fn all_catalogs(&self) -> Vec<ClusterCatalog> {
-        self.catalogs.state().iter().filter_map(|guarded| guarded.0.as_ref().ok().cloned()).collect()
+    pub fn all_catalogs(&self) -> Vec<Arc<ClusterCatalog>> {
+        self.catalogs.state().iter().filter_map(|stored| stored.0.as_ref().ok().cloned()).collect()
     }
 
     /// Notes that the revision holds what is wanted.
@@ -123,6 +124,87 @@ impl Shell {
         self.accounts.forget(name);
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
         self.waiting.forget(name);
+        self.waiting.wait_for_crds(name, Vec::new());
+        self.details.forget(uid);
         self.backoff.forget(&uid.to_owned());
+    }
+}
+
+/// Extensions as our own writes left them. The cache follows a moment later; until then it would lead to the same write again,
+/// which the apiserver refuses.
+#[derive(Debug, Default)]
+pub struct Written(Mutex<HashMap<String, Arc<ClusterExtension>>>);
+
+impl Written {
+    /// The newer of what the cache has and what was written.
+    pub fn newest(&self, cached: &Arc<ClusterExtension>) -> Arc<ClusterExtension> {
+        let written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let uid = cached.metadata.uid.as_deref().unwrap_or_default();
+        match written.get(uid) {
+            Some(written) if version(written) > version(cached) => Arc::clone(written),
+            _ => Arc::clone(cached),
+        }
+    }
+
+    /// Notes the answer to a write.
+    pub fn put(&self, extension: ClusterExtension) {
+        let uid = extension.metadata.uid.clone().unwrap_or_default();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(uid, Arc::new(extension));
+    }
+
+    /// Lets go of what the cache shows by now.
+    pub fn seen(&self, change: &Change<ClusterExtension>) {
+        let meta = kube::Resource::meta(&change.object);
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let uid = meta.uid.as_deref().unwrap_or_default();
+        let known = all.get(uid).map(version);
+        if change.gone || known.is_some_and(|known| known <= number(meta.resource_version.as_deref())) {
+            all.remove(uid);
+        }
+    }
+}
+
+fn version(extension: &Arc<ClusterExtension>) -> Option<u64> {
+    number(extension.metadata.resource_version.as_deref())
+}
+
+fn number(version: Option<&str>) -> Option<u64> {
+    version.and_then(|version| version.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn extension(version: &str) -> ClusterExtension {
+        let object = json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+            "metadata": {"name": "a", "uid": "u", "resourceVersion": version},
+            "spec": {"namespace": "a", "source": {"sourceType": "Catalog", "catalog": {"packageName": "a"}}},
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn the_newer_of_cache_and_own_write_counts() {
+        let written = Written::default();
+        let cached = |version: &str| Arc::new(extension(version));
+        let newest = |cached: &Arc<ClusterExtension>| {
+            written.newest(cached).metadata.resource_version.clone().unwrap()
+        };
+        let seen = |version: &str, gone| {
+            written.seen(&Change { object: Stored(Ok(cached(version))), gone });
+        };
+        assert_eq!(newest(&cached("9")), "9");
+        written.put(extension("10"));
+        assert_eq!((newest(&cached("9")), newest(&cached("11"))), ("10".into(), "11".into()));
+        seen("9", false);
+        assert_eq!(newest(&cached("9")), "10", "an older event does not count");
+        seen("10", false);
+        assert_eq!(newest(&cached("9")), "9", "the cache has it");
+        written.put(extension("12"));
+        seen("9", true);
+        assert!(written.0.lock().unwrap().is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Extensions that wait for something which another than themselves brings: an API, an installed package.
+//! Extensions that wait for something which another than themselves brings: an API, an installed package, another CRD.
 //!
 //! What appears wakes only those that wait for it. It is a memory of this process; after a restart every extension is looked
 //! at anyway. Rule: decision 25.
@@ -10,17 +10,21 @@ use olm_resolver::Needed;
 
 /// Who waits for what, by name of the extension.
 #[derive(Debug, Default)]
-pub struct Waiting(Mutex<HashMap<String, Needed>>);
+pub struct Waiting {
+    needs: Mutex<HashMap<String, Needed>>,
+    /// CRDs that stand in an upgrade's way as they are.
+    crds: Mutex<HashMap<String, Vec<String>>>,
+}
 
 impl Waiting {
     /// The extension waits for this, and for nothing else any more.
     pub fn wait(&self, extension: &str, needed: Needed) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(extension.to_owned(), needed);
+        self.needs.lock().unwrap_or_else(PoisonError::into_inner).insert(extension.to_owned(), needed);
     }
 
     /// The extension waits no longer.
     pub fn forget(&self, extension: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(extension);
+        self.needs.lock().unwrap_or_else(PoisonError::into_inner).remove(extension);
     }
 
     /// Who waits for an API of this group.
@@ -36,8 +40,28 @@ impl Waiting {
         self.those(|needed| needed.opaque || !needed.apis.is_empty() || needed.packages.contains(package))
     }
 
+    /// The extension waits for a change of one of these CRDs; for none any more when there are none.
+    pub fn wait_for_crds(&self, extension: &str, names: Vec<String>) {
+        let mut crds = self.crds.lock().unwrap_or_else(PoisonError::into_inner);
+        if names.is_empty() {
+            crds.remove(extension);
+        } else {
+            crds.insert(extension.to_owned(), names);
+        }
+    }
+
+    /// Who waits for a change of this CRD.
+    #[must_use]
+    pub fn for_crd(&self, name: &str) -> Vec<String> {
+        let crds = self.crds.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = crds.iter().filter(|(_, names)| names.iter().any(|one| one == name));
+        let mut names: Vec<String> = waiting.map(|(extension, _)| extension.clone()).collect();
+        names.sort();
+        names
+    }
+
     fn those(&self, wanted: impl Fn(&Needed) -> bool) -> Vec<String> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.needs.lock().unwrap_or_else(PoisonError::into_inner);
         let mut names: Vec<String> =
             all.iter().filter(|(_, needed)| wanted(needed)).map(|(name, _)| name.clone()).collect();
         names.sort();
@@ -64,5 +88,10 @@ mod tests {
         waiting.forget("a");
         waiting.wait("c", Needed::default());
         assert!(waiting.for_group("g.io").is_empty());
+        waiting.wait_for_crds("a", vec!["x.g.io".to_owned(), "y.g.io".to_owned()]);
+        waiting.wait_for_crds("b", vec!["y.g.io".to_owned()]);
+        assert_eq!(waiting.for_crd("y.g.io"), ["a", "b"]);
+        waiting.wait_for_crds("a", Vec::new());
+        assert!(waiting.for_crd("x.g.io").is_empty());
     }
 }

@@ -3,6 +3,7 @@
 //! Rule: revisions §4.3, §4.5 (order, texts, crash safety). It decides nothing about content.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -13,6 +14,8 @@ use olm_api::{ClusterObjectSet, annotations, field_managers, labels, secret_type
 use olm_client::desired::Numbered;
 use olm_rollout::PackedSecret;
 use serde_json::json;
+
+use crate::kept::Kept;
 
 /// Why a revision could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -49,12 +52,13 @@ pub enum WriteError {
 pub struct Writer {
     sets: Api<ClusterObjectSet>,
     secrets: Api<Secret>,
+    kept: Kept,
 }
 
 impl Writer {
-    /// Secrets go into `system_namespace`.
-    pub fn new(client: Client, system_namespace: &str) -> Self {
-        Self { sets: Api::all(client.clone()), secrets: Api::namespaced(client, system_namespace) }
+    /// Secrets go into `system_namespace`, and into `kept` for whoever reads them next.
+    pub fn new(client: Client, system_namespace: &str, kept: Kept) -> Self {
+        Self { sets: Api::all(client.clone()), secrets: Api::namespaced(client, system_namespace), kept }
     }
 
     /// Creates a revision, after deleting `expired` ones. `fingerprint` is kept on its Secrets.
@@ -75,16 +79,24 @@ impl Writer {
         }
         let owner_name = revision.set.labels().get(labels::OWNER_NAME).cloned().unwrap_or_default();
         let set_name = revision.set.name_any();
+        let mut all_new = true;
         for secret in &revision.packed.secrets {
             let wanted = ref_secret(secret, &set_name, &owner_name, fingerprint);
             match self.secrets.create(&PostParams::default(), &wanted).await {
-                Ok(_) => {}
-                Err(error) if is_conflict(&error) => {} // same name, same content: the name is a hash of it
+                Ok(created) => self.kept.put(&Arc::new(created)),
+                // same name, same content: the name is a hash of it
+                Err(error) if is_conflict(&error) => all_new = false,
                 Err(source) => return Err(WriteError::Secret { name: secret.name.clone(), source }),
             }
         }
         let stored = self.apply(&set_name, &revision.set).await.map_err(WriteError::Create)?;
-        self.own_secrets(&stored).await?;
+        if all_new {
+            for secret in &revision.packed.secrets {
+                self.give(&secret.name, &stored).await?;
+            }
+        } else {
+            self.own_secrets(&stored).await?;
+        }
         Ok(stored)
     }
 
@@ -114,20 +126,21 @@ impl Writer {
             if secret.owner_references().iter().any(|owner| owner.uid == uid) {
                 continue;
             }
-            let patch = json!({"metadata": {"ownerReferences": [{
-                "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet", "name": name, "uid": uid,
-                "controller": true, "blockOwnerDeletion": true,
-            }]}});
-            let patched = self
-                .secrets
-                .patch_metadata(&secret.name_any(), &PatchParams::default(), &Patch::Merge(&patch))
-                .await;
-            match patched {
-                Err(error) if !is_not_found(&error) => return Err(WriteError::Owner(error)),
-                _ => {}
-            }
+            self.give(&secret.name_any(), set).await?;
         }
         Ok(fingerprint)
+    }
+
+    /// Makes the revision the owner of a Secret that has none.
+    async fn give(&self, secret: &str, set: &ClusterObjectSet) -> Result<(), WriteError> {
+        let patch = json!({"metadata": {"ownerReferences": [{
+            "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet",
+            "name": set.name_any(), "uid": set.metadata.uid, "controller": true, "blockOwnerDeletion": true,
+        }]}});
+        match self.secrets.patch_metadata(secret, &PatchParams::default(), &Patch::Merge(&patch)).await {
+            Err(error) if !is_not_found(&error) => Err(WriteError::Owner(error)),
+            _ => Ok(()),
+        }
     }
 
     async fn apply(&self, name: &str, set: &ClusterObjectSet) -> Result<ClusterObjectSet, kube::Error> {

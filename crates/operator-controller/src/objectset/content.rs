@@ -3,6 +3,7 @@
 //! Rule: revisions §5, with the better behaviours of §17 rows 10 and 24.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
@@ -16,6 +17,7 @@ use super::convert;
 use super::errors::{is_code, text};
 use super::live::Place;
 use super::secrets::{Edition, Secrets};
+use crate::kept::Kept;
 
 /// One object of the content, without its body.
 #[derive(Debug, Clone)]
@@ -33,7 +35,7 @@ pub(super) struct Inventory {
 /// The content with bodies: kept only while there is something to apply.
 #[derive(Debug)]
 pub(super) struct Content {
-    pub(super) inventory: std::sync::Arc<Inventory>,
+    pub(super) inventory: Arc<Inventory>,
     /// Objects by phase, in the inventory's order.
     pub(super) objects: Vec<Vec<Object>>,
     pub(super) digests: Vec<PhaseDigest>,
@@ -62,6 +64,7 @@ impl Content {
         client: &Client,
         system_namespace: &str,
         watched: &Secrets,
+        kept: &Kept,
     ) -> Result<Self, ContentError> {
         let place = |reference: &olm_api::cluster_object_set::ObjectReference| -> Place {
             let namespace = reference.namespace.as_deref().filter(|namespace| !namespace.is_empty());
@@ -74,11 +77,18 @@ impl Content {
             .flat_map(|phase| &phase.objects)
             .filter_map(|object| object.reference.as_ref().map(place))
             .collect();
-        let mut secrets: BTreeMap<Place, Result<Secret, String>> = BTreeMap::new();
+        let mut secrets: BTreeMap<Place, Result<Arc<Secret>, String>> = BTreeMap::new();
         let mut editions = BTreeMap::new();
         for (namespace, name) in wanted {
-            let api: Api<Secret> = Api::namespaced(client.clone(), &namespace);
-            let found = match api.get(&name).await {
+            let at = (namespace.clone(), name.clone());
+            let found = match kept.get(&at, watched.edition(&at).as_deref()) {
+                Some(secret) => Ok(secret),
+                None => {
+                    let api: Api<Secret> = Api::namespaced(client.clone(), &namespace);
+                    api.get(&name).await.map(Arc::new).inspect(|secret| kept.put(secret))
+                }
+            };
+            let found = match found {
                 Ok(secret) => {
                     let edition = secret.uid().unwrap_or_default();
                     let seen = secret.labels().contains_key(olm_api::labels::REVISION_NAME);
@@ -111,7 +121,7 @@ impl Content {
             )));
         }
         let mut content = Self {
-            inventory: std::sync::Arc::default(),
+            inventory: Arc::default(),
             objects: vec![],
             digests: vec![],
             probes: convert::probes(&revision.spec.progression_probes).map_err(ContentError::Failed)?,
@@ -160,7 +170,7 @@ impl Content {
             .map_err(|changed| ContentError::Blocked(changed.to_string()))?;
         content.invalid = validate(&revision.name_any(), revision.spec.revision, &phases);
         content.objects = phases.into_iter().map(|phase| phase.objects).collect();
-        content.inventory = std::sync::Arc::new(inventory);
+        content.inventory = Arc::new(inventory);
         Ok(content)
     }
 
@@ -171,7 +181,7 @@ impl Content {
 }
 
 fn resolve(
-    secrets: &BTreeMap<Place, Result<Secret, String>>,
+    secrets: &BTreeMap<Place, Result<Arc<Secret>, String>>,
     place: &Place,
     key: &str,
 ) -> Result<Object, String> {

@@ -13,6 +13,7 @@ use olm_core::ObjectKey;
 use olm_rollout::PhaseDigest;
 use olm_rollout::probe::Probe;
 
+use super::Stored;
 use super::content::{Content, Inventory};
 use super::live::Place;
 use super::secrets::{Edition, Secrets};
@@ -33,6 +34,8 @@ pub(super) struct Memory {
     pub(super) failures: u32,
     /// The revision as our last write of it was answered.
     pub(super) written: Option<Arc<ClusterObjectSet>>,
+    /// Since when a detail of its status is held back.
+    pub(super) held: Option<Instant>,
 }
 
 /// Corrections of one object within [`SPELL`] before it is left alone until the spell is over.
@@ -112,6 +115,8 @@ fn touch(revision: &ClusterObjectSet) -> u64 {
 pub(super) struct Memories {
     all: Mutex<HashMap<String, Memory>>,
     inventories: Mutex<HashMap<String, Arc<Inventory>>>,
+    /// The resourceVersion that the last write of a pass gave to a revision, by UID.
+    written: Mutex<HashMap<String, String>>,
 }
 
 impl Memories {
@@ -122,6 +127,9 @@ impl Memories {
 
     /// Puts it back.
     pub(super) fn put(&self, uid: &str, memory: Memory) {
+        if let Some(version) = memory.written.as_ref().and_then(|written| written.resource_version()) {
+            lock(&self.written).insert(uid.to_owned(), version);
+        }
         if let Some(known) = &memory.known {
             lock(&self.inventories).insert(uid.to_owned(), Arc::clone(&known.inventory));
         }
@@ -132,6 +140,15 @@ impl Memories {
     pub(super) fn forget(&self, uid: &str) {
         lock(&self.all).remove(uid);
         lock(&self.inventories).remove(uid);
+        lock(&self.written).remove(uid);
+    }
+
+    /// Is this the revision just as the last pass over it left it? Then there is nothing new in it. `false` while a pass runs.
+    pub(super) fn is_echo(&self, revision: &Stored) -> bool {
+        let (uid, version) = (revision.uid().unwrap_or_default(), revision.resource_version());
+        lock(&self.all).contains_key(&uid)
+            && version.is_some()
+            && lock(&self.written).get(&uid) == version.as_ref()
     }
 
     /// Is it known what the revision with this UID has in its content?

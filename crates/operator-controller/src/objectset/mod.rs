@@ -13,6 +13,7 @@
 
 mod content;
 mod convert;
+mod details;
 mod errors;
 mod extensions;
 mod identity;
@@ -32,16 +33,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
-use kube::core::{ApiResource, DeserializeGuard, GroupVersionKind};
+use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::applier;
 use kube::runtime::controller::{self, Action};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Client, Resource, ResourceExt};
-use olm_api::ClusterObjectSet;
+use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_rollout::Us;
 use olm_runtime::events::{Events, Happening};
 use olm_runtime::metrics::{ControllerMeter, Outcome};
-use tokio::sync::mpsc;
 use tracing::{Instrument, error, info_span, warn};
 
 use content::{Content, ContentError, Inventory};
@@ -49,6 +49,10 @@ use extensions::Extensions;
 use memory::{Known, Memories, Memory};
 use secrets::Secrets;
 use world::{Wake, World};
+
+use crate::kept::Kept;
+use crate::revisions::Revisions;
+use crate::watch::{self, Change, Changes, Running, Watch};
 
 pub(crate) use errors::text as error_text;
 pub use identity::{ControllerIdentity, Identities, Purpose};
@@ -78,11 +82,40 @@ pub struct Context {
     pub meter: Option<ControllerMeter>,
     /// Where corrections and collisions are told as events.
     pub events: Option<Events>,
+    /// Content that the extension controller has just written.
+    pub kept: Kept,
+    feeds: Feeds,
+    _running: Vec<Running>,
+}
+
+/// What the controller is told of.
+pub struct Feeds {
+    /// All revisions.
+    pub revisions: Revisions,
+    /// Their changes.
+    pub revision_changes: Changes<ClusterObjectSet>,
+    /// All extensions.
+    pub extensions: Store<watch::Stored<ClusterExtension>>,
+    /// Their changes.
+    pub extension_changes: Changes<ClusterExtension>,
 }
 
 impl Context {
-    /// Everything is written as the controller; usual patience.
+    /// Everything is written as the controller; usual patience; watches of its own.
     pub fn new(client: Client, system_namespace: impl Into<String>) -> Self {
+        let (mut revisions, mut extensions) = (Watch::new(&client), Watch::new(&client));
+        let feeds = Feeds {
+            revisions: Revisions::of_watch(&mut revisions),
+            revision_changes: revisions.subscribe(),
+            extensions: extensions.store.clone(),
+            extension_changes: extensions.subscribe(),
+        };
+        let running = vec![revisions.start(), extensions.start()];
+        Self { _running: running, ..Self::fed(client, system_namespace, feeds) }
+    }
+
+    /// The same with watches that others share.
+    pub fn fed(client: Client, system_namespace: impl Into<String>, feeds: Feeds) -> Self {
         Self {
             identities: Arc::new(ControllerIdentity(client.clone())),
             client,
@@ -90,11 +123,14 @@ impl Context {
             custom_resource_wait: CUSTOM_RESOURCE_WAIT,
             meter: None,
             events: None,
+            kept: Kept::default(),
+            feeds,
+            _running: Vec::new(),
         }
     }
 }
 
-type Stored = DeserializeGuard<ClusterObjectSet>;
+type Stored = watch::Stored<ClusterObjectSet>;
 
 /// What a pass works with.
 struct Shell {
@@ -104,7 +140,8 @@ struct Shell {
     custom_resource_wait: Duration,
     meter: Option<ControllerMeter>,
     events: Option<Events>,
-    revisions: Store<Stored>,
+    revisions: Revisions,
+    kept: Kept,
     world: World,
     secrets: Secrets,
     extensions: Extensions,
@@ -113,18 +150,28 @@ struct Shell {
 
 /// Runs the controller until `shutdown` resolves; running passes are finished first.
 pub async fn run(context: Context, shutdown: impl Future<Output = ()> + Send + Sync + 'static) {
-    let Context { client, system_namespace, identities, custom_resource_wait, meter, events } = context;
+    let Context {
+        client,
+        system_namespace,
+        identities,
+        custom_resource_wait,
+        meter,
+        events,
+        kept,
+        feeds,
+        _running: running,
+    } = context;
     let mut tasks = tokio::task::JoinSet::new();
     let (wake, woken) = Wake::channel();
-    let (changed, mut changes) = mpsc::channel(1024);
-    let watch = crate::watch::all::<ClusterObjectSet>(&client);
-    let store = watch.store.clone();
+    let revisions = feeds.revisions;
+    let store = revisions.store.clone();
     let shell = Arc::new(Shell {
         world: World::new(client.clone(), wake.clone()),
         secrets: Secrets::start(client.clone(), wake.clone(), &mut tasks),
-        extensions: Extensions::start(client.clone(), changed, &mut tasks),
+        extensions: Extensions(feeds.extensions),
         memories: Memories::default(),
-        revisions: store.clone(),
+        revisions: revisions.clone(),
+        kept,
         client,
         system_namespace,
         identities,
@@ -133,41 +180,32 @@ pub async fn run(context: Context, shutdown: impl Future<Output = ()> + Send + S
         events,
     });
     // an extension changed: all its revisions are looked at
-    let (by_extension, waker) = (store.clone(), wake.clone());
-    tasks.spawn(async move {
-        while let Some(extension) = changes.recv().await {
-            for revision in by_extension.state() {
-                if extension_of(&revision) == Some(extension.as_str()) {
-                    waker.revision(&revision.name_any()).await;
-                }
-            }
-        }
+    let by_extension = revisions.clone();
+    let paused = extensions::changed(feeds.extension_changes).flat_map(move |extension| {
+        let all: Vec<String> = by_extension.of(&extension).iter().map(|set| set.name_any()).collect();
+        futures::stream::iter(all)
     });
     // a revision changed: it and, if its standing changed, its siblings are looked at
-    let (siblings, mut standings, gone) = (store.clone(), HashMap::new(), Arc::clone(&shell));
-    let own = watch.changes.flat_map(move |revision| {
-        let mut names = vec![revision.name_any()];
-        let standing = (
-            revision.meta().generation,
-            revision.meta().deletion_timestamp.is_some(),
-            siblings.get(&ObjectRef::new(&revision.name_any())).is_some(),
-        );
-        if standings.insert(revision.name_any(), standing) != Some(standing) {
-            let extension = extension_of(&revision);
-            names.extend(
-                siblings
-                    .state()
-                    .iter()
-                    .filter(|other| extension.is_some() && extension_of(other) == extension)
-                    .map(|other| other.name_any())
-                    .filter(|name| *name != revision.name_any()),
-            );
+    let (siblings, mut standings, told) = (revisions, HashMap::new(), Arc::clone(&shell));
+    let own = feeds.revision_changes.flat_map(move |Change { object: revision, gone }| {
+        let name = revision.name_any();
+        let mut names = vec![];
+        // what our own pass wrote last has been looked at by it
+        if gone || !told.memories.is_echo(&revision) {
+            names.push(name.clone());
         }
-        if !standing.2 {
+        let standing = (revision.meta().generation, revision.meta().deletion_timestamp.is_some(), gone);
+        if standings.insert(name.clone(), standing) != Some(standing)
+            && let Some(extension) = extension_of(&revision)
+        {
+            let others = siblings.of(extension).into_iter().map(|other| other.name_any());
+            names.extend(others.filter(|other| *other != name));
+        }
+        if gone {
             let uid = revision.meta().uid.clone().unwrap_or_default();
-            gone.memories.forget(&uid);
-            gone.world.release(&uid, &HashSet::new());
-            standings.remove(&revision.name_any());
+            told.memories.forget(&uid);
+            told.world.release(&uid, &HashSet::new());
+            standings.remove(&name);
         }
         futures::stream::iter(names)
     });
@@ -176,7 +214,7 @@ pub async fn run(context: Context, shutdown: impl Future<Output = ()> + Send + S
             woken,
             |mut woken| async move { woken.recv().await.map(|name| (name, woken)) },
         );
-    let queue = futures::stream::select(own.boxed(), woken.boxed())
+    let queue = futures::stream::select_all([own.boxed(), woken.boxed(), paused.boxed()])
         .map(|name| Ok::<_, Infallible>(request(&name)))
         .take_until(shutdown);
     let config = controller::Config::default().concurrency(WORKERS).debounce(Duration::from_millis(10));
@@ -191,6 +229,7 @@ pub async fn run(context: Context, shutdown: impl Future<Output = ()> + Send + S
         config,
     );
     passes.for_each(|_| std::future::ready(())).await;
+    drop(running);
     tasks.shutdown().await;
 }
 
@@ -229,7 +268,7 @@ impl Shell {
             Ok(revision) => {
                 self.secrets.synced().await;
                 self.extensions.synced().await;
-                reconcile::reconcile(Arc::new(revision.clone()), self).await
+                reconcile::reconcile(Arc::clone(revision), self).await
             }
             Err(invalid) => {
                 warn!(revision = %invalid.metadata.name.as_deref().unwrap_or_default(), error = %invalid.error, "not a revision");
@@ -248,12 +287,9 @@ impl Shell {
 
     /// The other revisions of the same extension.
     fn siblings(&self, revision: &ClusterObjectSet) -> Vec<Arc<ClusterObjectSet>> {
-        let all = self.revisions.state();
-        let readable = all.iter().filter_map(|stored| stored.0.as_ref().ok());
-        readable
-            .filter(|other| convert::are_siblings(revision, other))
-            .map(|other| Arc::new(other.clone()))
-            .collect()
+        let mut all = convert::extension(revision).map(|name| self.revisions.of(name)).unwrap_or_default();
+        all.retain(|other| convert::are_siblings(revision, other));
+        all
     }
 
     /// Makes sure that the content is known, without its bodies if they are not needed.
@@ -262,7 +298,8 @@ impl Shell {
             return Ok(());
         }
         memory.known = None;
-        let content = Content::load(revision, &self.client, &self.system_namespace, &self.secrets).await?;
+        let content =
+            Content::load(revision, &self.client, &self.system_namespace, &self.secrets, &self.kept).await?;
         memory.known = Some(Known::new(revision, content));
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! The status is derived once from the outcome and written only if it differs. Rule: revisions §6.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -11,7 +11,7 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::controller::Action;
 use olm_api::cluster_object_set::{LifecycleState, ObservedPhase};
 use olm_api::condition::{self, Condition, ConditionStatus};
-use olm_api::{ClusterObjectSet, annotations, finalizers, reason};
+use olm_api::{ClusterObjectSet, ClusterObjectSetStatus, annotations, finalizers, reason};
 use olm_rollout::schedule::{self, Deadline};
 use olm_rollout::status::{Facts, Outcome, Statement, Truth, statements};
 use olm_rollout::teardown::Reason;
@@ -25,7 +25,7 @@ use super::errors::{is_code, text};
 use super::memory::Memory;
 use super::removal::{Removed, Removing};
 use super::rollout::Rollout;
-use super::{FIELD_MANAGER, Shell, convert};
+use super::{FIELD_MANAGER, Shell, convert, details};
 
 /// How long the deletion of one revision may come after that of another of the same extension.
 const LATE: Duration = Duration::from_secs(30);
@@ -126,7 +126,22 @@ async fn pass(
     };
     let deadline = deadline(&revision, now, archived);
     let observed = memory.known.as_ref().map(|known| known.digests.clone());
-    let stored = write_status(&revision, shell, &found.outcome, deadline, observed, now).await?;
+    let mut held = None;
+    let stored = match status(&revision, &found.outcome, deadline, observed, now) {
+        Some(status) => {
+            match details::hold(&mut memory.held, revision.status.as_ref(), &status, Instant::now()) {
+                Some(left) => {
+                    held = Some(left);
+                    None
+                }
+                None => Some(write_status(&revision, shell, status).await?),
+            }
+        }
+        None => {
+            memory.held = None;
+            None
+        }
+    };
     if let Some(stored) = stored {
         memory.written = Some(Arc::clone(&stored));
         if archived && says_archived(&stored) {
@@ -148,7 +163,9 @@ async fn pass(
             Some(schedule::backoff(memory.failures))
         }
     };
-    Ok(Some(schedule::wake(retry, deadline).map_or_else(Action::await_change, Action::requeue)))
+    let wake = schedule::wake(retry, deadline);
+    let wake = wake.into_iter().chain(held).min();
+    Ok(Some(wake.map_or_else(Action::await_change, Action::requeue)))
 }
 
 async fn roll_out(revision: &Arc<ClusterObjectSet>, shell: &Shell, memory: &mut Memory) -> Pass {
@@ -289,8 +306,8 @@ async fn delete(
             (Outcome::RemovalFailed(format!("error removing revision: {problem}")), delay)
         }
     };
-    if let Some(stored) = write_status(revision, shell, &outcome, Deadline::None, None, now).await? {
-        memory.written = Some(stored);
+    if let Some(status) = status(revision, &outcome, Deadline::None, None, now) {
+        memory.written = Some(write_status(revision, shell, status).await?);
     }
     Ok(Some(Action::requeue(retry)))
 }
@@ -372,15 +389,14 @@ fn elapsed(since: Option<Timestamp>, now: Timestamp) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 
-/// Writes the status if it differs. Gives the revision as stored, `None` when nothing was written.
-async fn write_status(
+/// The status that the outcome leads to; `None` when it is there already.
+fn status(
     revision: &ClusterObjectSet,
-    shell: &Shell,
     outcome: &Outcome,
     deadline: Deadline,
     observed: Option<Vec<olm_rollout::PhaseDigest>>,
     now: Timestamp,
-) -> Result<Option<Arc<ClusterObjectSet>>, kube::Error> {
+) -> Option<ClusterObjectSetStatus> {
     let before = revision.status.clone().unwrap_or_default();
     let mut status = before.clone();
     let version =
@@ -403,9 +419,15 @@ async fn write_status(
             .map(|phase| ObservedPhase { name: phase.name, digest: phase.digest })
             .collect();
     }
-    if status == before {
-        return Ok(None);
-    }
+    (status != before).then_some(status)
+}
+
+/// Writes the status. Gives the revision as stored.
+async fn write_status(
+    revision: &ClusterObjectSet,
+    shell: &Shell,
+    status: ClusterObjectSetStatus,
+) -> Result<Arc<ClusterObjectSet>, kube::Error> {
     let patch = json!({
         "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet",
         "metadata": {"resourceVersion": revision.resource_version()},
@@ -414,5 +436,5 @@ async fn write_status(
     let api: Api<ClusterObjectSet> = Api::all(shell.client.clone());
     let stored = api.patch_status(&revision.name_any(), &params(), &Patch::Merge(&patch)).await?;
     debug!(revision = %revision.name_any(), "status written");
-    Ok(Some(Arc::new(stored)))
+    Ok(Arc::new(stored))
 }

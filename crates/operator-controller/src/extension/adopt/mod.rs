@@ -101,8 +101,7 @@ fn is_unfinished(set: &ClusterObjectSet) -> bool {
 
 /// Whether there are revisions under the extension's name that are not its own: those left by `--cascade=orphan`.
 fn has_orphans(shell: &Shell, wish: &Wish) -> bool {
-    let named = |set: &ClusterObjectSet| set.labels().get(labels::OWNER_NAME) == Some(&wish.name);
-    shell.revisions.state().iter().any(|guarded| guarded.0.as_ref().is_ok_and(named))
+    !shell.revisions.of(&wish.name).is_empty()
 }
 
 /// The release in force, read and checked; `None` when there is none.
