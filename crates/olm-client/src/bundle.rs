@@ -2,8 +2,9 @@
 //!
 //! It does not render and does not know who asks. Rule: resolution §7.7.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use olm_bundle::{ParseError, RegistryV1};
 use olm_core::ImageRef;
@@ -13,7 +14,7 @@ use tokio::sync::Semaphore;
 
 /// Directories of a bundle image that are read; everything else stays in the registry's layers.
 const CONTENT: [&str; 2] = ["manifests", "metadata"];
-/// Bundles that are pulled at the same time.
+/// Bundles that are pulled from one registry at the same time: one that does not answer holds up nobody else.
 const PARALLEL: usize = 4;
 
 /// Why a bundle could not be had.
@@ -53,14 +54,14 @@ impl BundleError {
 pub struct BundleFetcher {
     puller: Puller,
     store: Store,
-    permits: Arc<Semaphore>,
+    permits: Arc<Mutex<HashMap<String, Arc<Semaphore>>>>,
 }
 
 impl BundleFetcher {
     /// Keeps unpacked bundles in `store`.
     #[must_use]
     pub fn new(puller: Puller, store: Store) -> Self {
-        Self { puller, store, permits: Arc::new(Semaphore::new(PARALLEL)) }
+        Self { puller, store, permits: Arc::default() }
     }
 
     /// The bundle behind `reference`. A tag costs one manifest request, a digest that is in the cache none.
@@ -86,10 +87,19 @@ impl BundleFetcher {
     }
 
     async fn unpack(&self, canonical: &ImageRef, directory: PathBuf) -> Result<(), BundleError> {
-        let _permit = self.permits.acquire().await;
+        let permits = self.permits(canonical.registry());
+        let _permit = permits.acquire().await;
         let image = self.puller.open(canonical).await?;
         let selection = Selection::beneath(CONTENT).map_err(olm_oci::Error::Copy)?;
         image.unpack_to(&directory, selection, &Limits::bundle()).await?;
         Ok(())
+    }
+
+    /// The permits of a registry; those of registries that nobody pulls from are dropped.
+    fn permits(&self, registry: &str) -> Arc<Semaphore> {
+        let mut all = self.permits.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, permits| Arc::strong_count(permits) > 1);
+        let permits = all.entry(registry.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(PARALLEL)));
+        Arc::clone(permits)
     }
 }

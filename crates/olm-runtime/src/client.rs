@@ -69,6 +69,9 @@ pub fn client(mut config: Config, metrics: &Metrics) -> Result<Client, ClientErr
     config.read_timeout = config.read_timeout.or(Some(SILENCE));
     // else the time that a connection was unused counts as silence
     config.reset_reader_on_write = true;
+    // the client's own policy goes on for minutes after a 429 or 503, holds a worker up and hides what is wrong; whoever asks
+    // tries again with a backoff of its own
+    config.default_retry = false;
     let url = config.cluster_url.to_string();
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
     let builder = ClientBuilder::try_from(config)

@@ -2,6 +2,8 @@
 //!
 //! Which certificate issuer serves webhooks is looked up in the cluster here (decision 13).
 
+use std::sync::Arc;
+
 use kube::Client;
 use olm_bundle::{
     CertProvider, Gates, PROPERTIES_ANNOTATION, RenderError, RenderOptions, render_with_report,
@@ -14,6 +16,7 @@ use serde_json::Value;
 
 use crate::certificates::provider::{self, Issuers, Preference};
 use crate::credentials::PullSecrets;
+use crate::workers::Workers;
 
 /// What a bundle renders to.
 #[derive(Debug, Clone)]
@@ -36,10 +39,12 @@ pub struct Bundles {
     gates: Gates,
     preference: Preference,
     issuers: Issuers,
+    workers: Arc<Workers>,
 }
 
 impl Bundles {
-    /// Renders with these gates, and with the issuer that is preferred, allowed and present.
+    /// Renders with these gates, and with the issuer that is preferred, allowed and present. A pass that waits for a registry
+    /// gives its turn among `workers` away meanwhile.
     #[must_use]
     pub fn new(
         client: Client,
@@ -48,8 +53,9 @@ impl Bundles {
         gates: Gates,
         preference: Preference,
         issuers: Issuers,
+        workers: Arc<Workers>,
     ) -> Self {
-        Self { client, fetcher, secrets, gates, preference, issuers }
+        Self { client, fetcher, secrets, gates, preference, issuers, workers }
     }
 
     /// Gates and certificate issuer in words, part of what a revision is rendered from.
@@ -76,7 +82,8 @@ impl Bundles {
         settled: Option<CertProvider>,
     ) -> Result<Content, Failure> {
         self.secrets.refresh().await.map_err(|text| Failure::new(Class::Transient, text))?;
-        let registry = self.fetcher.fetch(&bundle.reference).await.map_err(|error| not_fetched(&error))?;
+        let fetched = self.workers.away(self.fetcher.fetch(&bundle.reference)).await;
+        let registry = fetched.map_err(|error| not_fetched(&error))?;
         let cert_provider =
             if registry.csv.webhooks.is_empty() { None } else { Some(self.issuer(settled).await?) };
         let options = RenderOptions {

@@ -19,6 +19,7 @@ pub mod objectset;
 pub mod revisions;
 pub mod run;
 pub mod watch;
+pub mod workers;
 
 /// Version of this program; part of what a revision is rendered from.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

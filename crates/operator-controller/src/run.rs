@@ -34,6 +34,7 @@ use crate::extension::writer::Writer;
 use crate::kept::Kept;
 use crate::revisions::Revisions;
 use crate::watch::Watch;
+use crate::workers::Workers;
 use crate::{extension, objectset};
 
 /// The lease of the leader.
@@ -188,6 +189,7 @@ async fn controllers(
         let mut catalogs = Watch::new(&client);
         let all_revisions = Revisions::of_watch(&mut revisions);
         let kept = Kept::default();
+        let workers = Arc::new(Workers::new(extension::WORKERS));
         let (crds, apis) = Crds::watch(&client);
         let (rights, lookups) = Rights::new(client.clone());
         let accounts = Arc::new(Accounts::new(client.clone(), mode, extensions.store.clone(), rights));
@@ -206,12 +208,21 @@ async fn controllers(
         let shell = Arc::new(Shell {
             accounts: Arc::clone(&accounts),
             writer: Writer::new(client.clone(), &system_namespace, kept.clone()),
-            bundles: Bundles::new(client.clone(), fetcher, secrets, bundle_gates, preference, issuers),
+            bundles: Bundles::new(
+                client.clone(),
+                fetcher,
+                secrets,
+                bundle_gates,
+                preference,
+                issuers,
+                Arc::clone(&workers),
+            ),
             extensions: extensions.store.clone(),
             revisions: all_revisions.clone(),
             catalogs: catalogs.store.clone(),
             packages,
             settings,
+            workers,
             meter: extension_meter,
             events: Events::new(client.clone(), extension::NAME, Some(leader::identity())),
             backoff: olm_runtime::backoff::Backoff::new(),

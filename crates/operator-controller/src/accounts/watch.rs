@@ -120,3 +120,32 @@ where
     });
     changes.boxed()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_watches_end_with_the_last_that_waits() {
+        olm_runtime::tls::install_provider();
+        let nowhere = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
+        let (rights, _woken) = Rights::new(Client::try_from(nowhere).unwrap());
+        rights.watch();
+        rights.wait("a");
+        rights.wait("b");
+        assert!(lock(&rights.waiting).watching.is_none(), "nobody is refused yet");
+        rights.watch();
+        let task = lock(&rights.waiting).watching.clone().unwrap();
+        rights.settled("a");
+        tokio::task::yield_now().await;
+        assert!(!task.is_finished());
+        rights.settled("b");
+        assert!(lock(&rights.waiting).watching.is_none());
+        let ended = async {
+            while !task.is_finished() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), ended).await.unwrap();
+    }
+}

@@ -35,7 +35,7 @@ use crate::watch::{Change, Changes, Stored, when_changed};
 
 /// Name of the controller in metrics and logs.
 pub const NAME: &str = "controller-operator-cluster-extension-controller";
-/// Extensions that are worked on at the same time, so that one slow registry does not stall the others.
+/// Extensions that are worked on at the same time; those that wait for a registry or a catalog do not count.
 pub(crate) const WORKERS: u16 = 16;
 /// Events of one object within this time are one reconcile.
 const DEBOUNCE: Duration = Duration::from_millis(20);
@@ -59,7 +59,8 @@ pub async fn run(shell: Arc<Shell>, feeds: Feeds, stop: impl Future<Output = ()>
     let mut queue = wakes(&shell, feeds).take_until(Box::pin(stop)).boxed();
     let early = before(complete(&shell), &mut queue).await;
     let queue = futures::stream::iter(early).chain(queue);
-    let config = controller::Config::default().concurrency(WORKERS).debounce(DEBOUNCE);
+    // a pass takes one of as many turns as there are workers
+    let config = controller::Config::default().concurrency(0).debounce(DEBOUNCE);
     let store = shell.extensions.clone();
     let passes = applier(pass, error_policy, shell, store, queue, config);
     passes
@@ -135,6 +136,8 @@ async fn metered(
     extension: Arc<Stored<ClusterExtension>>,
     shell: Arc<Shell>,
 ) -> Result<Action, ReconcileError> {
+    let workers = Arc::clone(&shell.workers);
+    let _turn = workers.turn().await;
     let running = shell.meter.start();
     match reconcile(extension, shell).await {
         Ok((action, outcome)) => {

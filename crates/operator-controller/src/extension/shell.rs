@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kube::runtime::reflector::Store;
 use kube::Client;
+use kube::runtime::reflector::Store;
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
 use olm_client::preflight;
 use olm_client::resolution::{BundleFacts, Wish, revision};
@@ -22,6 +22,7 @@ use crate::catalogs::PackageCache;
 use crate::crds::Crds;
 use crate::revisions::Revisions;
 use crate::watch::{Change, Stored};
+use crate::workers::Workers;
 
 /// Settings of the process that this controller heeds.
 #[derive(Debug, Clone)]
@@ -56,6 +57,8 @@ pub struct Shell {
     pub accounts: Arc<Accounts>,
     /// Writes revisions.
     pub writer: Writer,
+    /// Passes that work at the same time.
+    pub workers: Arc<Workers>,
     /// Counts passes and how they end.
     pub meter: ControllerMeter,
     /// Extensions that wait for what a bundle depends on, or for a CRD.

@@ -143,12 +143,18 @@ impl Memories {
         lock(&self.written).remove(uid);
     }
 
-    /// Is this the revision just as the last pass over it left it? Then there is nothing new in it. `false` while a pass runs.
+    /// Is this the revision just as the last pass over it left it? Then there is nothing new in it, and the cache has it by
+    /// now. `false` while a pass runs.
     pub(super) fn is_echo(&self, revision: &Stored) -> bool {
         let (uid, version) = (revision.uid().unwrap_or_default(), revision.resource_version());
-        lock(&self.all).contains_key(&uid)
-            && version.is_some()
-            && lock(&self.written).get(&uid) == version.as_ref()
+        let same = version.is_some() && lock(&self.written).get(&uid) == version.as_ref();
+        match lock(&self.all).get_mut(&uid) {
+            Some(memory) if same => {
+                memory.written = None;
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Is it known what the revision with this UID has in its content?
@@ -190,5 +196,31 @@ mod tests {
         assert_eq!(memory.may_correct(&key("a"), later), Err(Duration::from_secs(50)));
         assert_eq!(memory.may_correct(&key("b"), later), Ok(()));
         assert_eq!(memory.may_correct(&key("a"), start + SPELL + Duration::from_secs(1)), Ok(()));
+    }
+
+    #[test]
+    fn only_the_last_write_of_a_pass_that_is_over_is_an_echo() {
+        let stored = |version: &str| -> Stored {
+            let object = serde_json::json!({
+                "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
+                "metadata": {"name": "a-1", "uid": "u", "resourceVersion": version},
+                "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent"},
+            });
+            serde_json::from_value(object).unwrap()
+        };
+        let memories = Memories::default();
+        assert!(!memories.is_echo(&stored("1")), "nothing was written");
+        let mut memory = memories.take("u");
+        memory.written = stored("2").0.ok();
+        assert!(!memories.is_echo(&stored("2")), "the pass still runs");
+        memories.put("u", memory);
+        assert!(!memories.is_echo(&stored("1")) && !memories.is_echo(&stored("3")));
+        assert!(memories.is_echo(&stored("2")));
+        let memory = memories.take("u");
+        assert!(memory.written.is_none(), "the cache has it");
+        memories.put("u", memory);
+        assert!(memories.is_echo(&stored("2")), "told once more by a new listing");
+        memories.forget("u");
+        assert!(!memories.is_echo(&stored("2")));
     }
 }

@@ -164,3 +164,24 @@ async fn warn_tells_the_findings_and_goes_on() -> Result<()> {
     assert!(told.iter().any(|note| note.contains("1 of 1 do not fit")), "{told:?}");
     Ok(())
 }
+
+#[tokio::test]
+async fn a_first_install_goes_on_as_soon_as_the_crd_in_its_way_is_gone() -> Result<()> {
+    let world = World::new("in-the-way").await?;
+    let client = world.stack.cluster.client().await?;
+    let (theirs, ours) =
+        (Crd::new("Gadget", &group(&world)), Crd::new("Gadget", &group(&world)).without_field("size"));
+    let name = theirs.name();
+    let crds = crd_api(client);
+    crds.create(&PostParams::default(), &serde_json::from_value(theirs.manifest())?).await?;
+    Wait::new(&crds, &name).within(LIMIT).to_exist().await?;
+    world.serve([("1.0.0", world.bundle("1.0.0").crds([ours]))], [Entry::new("1.0.0")]).await?;
+    world.want(json!({})).await?;
+    let text = world.progressing("Retrying").await?;
+    assert!(text.contains("removed field : v1.^.spec.size"), "{text}");
+
+    // nobody asks again: the change itself is seen
+    crds.delete(&name, &kube::api::DeleteParams::default()).await?;
+    world.installed("1.0.0").await?;
+    Ok(())
+}

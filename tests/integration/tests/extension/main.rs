@@ -8,6 +8,7 @@ mod crds;
 mod dependencies;
 mod events;
 mod helm;
+mod many;
 mod quiet;
 mod refusals;
 mod superseding;

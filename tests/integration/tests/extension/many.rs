@@ -1,0 +1,168 @@
+//! Many extensions at once: rest costs nothing, and a registry that never answers holds up nobody else.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use olm_api::{ClusterCatalog, ClusterExtension, condition};
+use olm_kit::{
+    BundleImage, CatalogImage, Cluster, Entry, Options, Package, Program, Registry, Request,
+    SYSTEM_NAMESPACE, Wait, eventually,
+};
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use crate::world::{LIMIT, World, current};
+
+/// The accounts of both processes; their requests are counted.
+const ACCOUNT: &str = "at-rest";
+
+fn wish(name: &str, package: &str, namespace: &str) -> serde_json::Value {
+    json!({
+        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": name},
+        "spec": {"namespace": namespace, "source": {"sourceType": "Catalog", "catalog": {
+            "packageName": package, "selector": {"matchLabels": {"test": namespace}}}}},
+    })
+}
+
+fn is_ready(extension: &ClusterExtension) -> bool {
+    current(extension, condition::READY).is_some_and(|found| found.status.as_str() == "True")
+}
+
+/// Writes of both processes so far.
+fn writes(cluster: &Cluster) -> Result<Vec<Request>> {
+    let mut all = cluster.audit()?;
+    all.retain(|request| request.writes() && request.user.ends_with(&format!(":{ACCOUNT}")));
+    Ok(all)
+}
+
+#[tokio::test]
+async fn twenty_extensions_at_rest_write_nothing_for_a_minute_and_then_heal_within_two_seconds() -> Result<()>
+{
+    const NAMESPACE: &str = "many";
+    let registry = Registry::start().await?;
+    let cluster = Cluster::start_with(&Options { audit: true, ..Options::default() }).await?;
+    cluster.install_olm().await?;
+    let kubeconfig = cluster.kubeconfig_for_service_account(SYSTEM_NAMESPACE, ACCOUNT).await?;
+    cluster
+        .apply(&format!(
+            "{{apiVersion: v1, kind: Namespace, metadata: {{name: {NAMESPACE}}}}}\n---\n\
+             {{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {{name: {ACCOUNT}}}, \
+             roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}}, \
+             subjects: [{{kind: ServiceAccount, name: {ACCOUNT}, namespace: {SYSTEM_NAMESPACE}}}]}}"
+        ))
+        .await?;
+    let _catalogd = Program::catalogd(&cluster)?.kubeconfig(&kubeconfig).start().await?;
+    let _controller = Program::operator_controller(&cluster)?.kubeconfig(&kubeconfig).start().await?;
+
+    let names: Vec<String> = (0..20).map(|n| format!("rest-{n}")).collect();
+    let mut image = CatalogImage::new();
+    for name in &names {
+        let bundle = BundleImage::new(name, "1.0.0").image();
+        let pushed = registry.push(&format!("{name}/bundle"), "v1", &bundle).await?;
+        let package = Package::new(name).channel("stable", [Entry::new("1.0.0")]);
+        image = image.package(&package.bundle("1.0.0", &pushed.by_digest()));
+    }
+    let pushed = registry.push("many/catalog", "v1", &image.image()).await?;
+    let client = cluster.client().await?;
+    let apply = PatchParams::apply("test").force();
+    let catalogs: Api<ClusterCatalog> = Api::all(client.clone());
+    let catalog = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
+        "metadata": {"name": NAMESPACE, "labels": {"test": NAMESPACE}},
+        "spec": {"source": {"type": "Image", "image": {"ref": pushed.by_digest()}}}});
+    catalogs.patch(NAMESPACE, &apply, &Patch::Apply(&catalog)).await?;
+    let extensions: Api<ClusterExtension> = Api::all(client.clone());
+    for name in &names {
+        extensions.patch(name, &apply, &Patch::Apply(&wish(name, name, NAMESPACE))).await?;
+    }
+    for name in &names {
+        Wait::new(&extensions, name).within(LIMIT).until("is Ready", is_ready).await?;
+    }
+    // what follows an install has come to its end when nothing was written for some seconds
+    let (mut count, mut since) = (writes(&cluster)?.len(), Instant::now());
+    eventually("the writes to end", LIMIT, || {
+        let now = writes(&cluster).map(|writes| writes.len());
+        if let Ok(now) = now
+            && now != count
+        {
+            (count, since) = (now, Instant::now());
+        }
+        let quiet = since.elapsed();
+        async move {
+            ensure!(quiet > Duration::from_secs(5), "{now:?} writes");
+            Ok(())
+        }
+    })
+    .await?;
+
+    let before = writes(&cluster)?.len();
+    tokio::time::sleep(Duration::from_secs(60)).await; // the time that is measured, not a wait for something
+    let all = writes(&cluster)?;
+    let told: Vec<String> =
+        all[before..].iter().map(|r| format!("{} {} {}", r.verb, r.resource, r.name)).collect();
+    assert!(told.is_empty(), "at rest there were {} writes: {told:#?}", told.len());
+
+    let maps: Api<ConfigMap> = Api::namespaced(client, NAMESPACE);
+    let lost = maps.list(&ListParams::default()).await?.items;
+    let lost =
+        lost.iter().filter_map(|map| map.metadata.name.as_deref()).find(|name| name.starts_with("rest-7-"));
+    let lost = lost.expect("a ConfigMap of the bundle");
+    let deleted = Instant::now();
+    maps.delete(lost, &DeleteParams::default()).await?;
+    Wait::new(&maps, lost).within(Duration::from_secs(2)).to_exist().await?;
+    assert!(deleted.elapsed() < Duration::from_secs(2), "healed after {:?}", deleted.elapsed());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_registry_that_never_answers_holds_up_nobody_else() -> Result<()> {
+    // more than there are workers, and than are pulled at the same time
+    const STUCK: usize = 40;
+    let world = World::new("silent").await?;
+    let silent = TcpListener::bind("127.0.0.1:0").await?;
+    let address = silent.local_addr()?;
+    let (called, mut calls) = tokio::sync::mpsc::unbounded_channel();
+    let accepting = tokio::spawn(async move {
+        while let Ok((connection, _)) = silent.accept().await {
+            let _ = called.send(connection); // kept open, never answered
+        }
+    });
+    let digest = "0".repeat(64);
+    let stuck: Vec<String> = (0..STUCK).map(|n| format!("{}-{n}", world.name)).collect();
+    let mut packages: Vec<Package> = stuck
+        .iter()
+        .map(|name| {
+            let image = format!("{address}/{name}@sha256:{digest}");
+            Package::new(name).channel("stable", [Entry::new("1.0.0")]).bundle("1.0.0", &image)
+        })
+        .collect();
+    let good = world.push("1.0.0", &world.bundle("1.0.0")).await?;
+    packages.push(Package::new(&world.name).channel("stable", [Entry::new("1.0.0")]).bundle("1.0.0", &good));
+    world.serve_packages(&packages).await?;
+    let apply = PatchParams::apply("test").force();
+    for name in &stuck {
+        let wish = wish(name, name, &world.name);
+        world.extensions.patch(name, &apply, &Patch::Apply(&wish)).await?;
+    }
+    let first = tokio::time::timeout(LIMIT, calls.recv()).await?;
+    assert!(first.is_some(), "the silent registry is called");
+
+    world.want(json!({})).await?;
+    let started = Instant::now();
+    world.installed("1.0.0").await?;
+    println!("installed after {:?}", started.elapsed());
+    for name in &stuck {
+        let status = world.extensions.get(name).await?.status.unwrap_or_default();
+        assert!(status.install.is_none(), "{name} cannot be installed");
+    }
+
+    // now it refuses at once, so that nothing is left that hangs
+    accepting.abort();
+    drop((first, calls));
+    for name in &stuck {
+        world.extensions.delete(name, &DeleteParams::default()).await?;
+    }
+    Ok(())
+}
