@@ -20,6 +20,7 @@ everything = --workspace --bins --tests
 
 # the tools that a target needs; progress goes to the terminal, the folder to OLM_TOOLS
 demo_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes kwok registry' hack/tools/build.sh)}"; export OLM_TOOLS
+manifest_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(OLM_TOOLS_ONLY='kubernetes helm-template' hack/tools/build.sh)}"; export OLM_TOOLS
 all_tools = OLM_TOOLS="$${OLM_TOOLS:-$$(hack/tools/build.sh)}"; export OLM_TOOLS
 
 .PHONY: help
@@ -68,9 +69,10 @@ generate: ## Write the files that are made from types
 	$(programs_dir)/xtask generate
 
 .PHONY: verify
-verify: ## Fail if generated files are not current or a crate uses what it may not
+verify: ## Fail if generated files are not current, a crate uses what it may not, or manifests do not fit
 	@$(call build,-p xtask)
 	$(programs_dir)/xtask verify
+	@$(manifest_tools); $(programs_dir)/xtask manifests
 
 .PHONY: lint
 lint: ## Check formatting and lints, warnings denied
@@ -78,9 +80,10 @@ lint: ## Check formatting and lints, warnings denied
 	$(CARGO) clippy $(if $(CI),--locked) --workspace --all-targets -- -D warnings
 
 .PHONY: acceptance
-acceptance: programs ## Run the acceptance lab (ONLY=regex, JOBS=4, UPDATE=1: write what passes)
+acceptance: programs ## Run the acceptance lab under the manifests' RBAC (ONLY=regex, JOBS=4, UPDATE=1: write what passes; RBAC=0: all rights)
 	@python=$$(hack/lab-python.sh $(venv)); $(demo_tools); $(kit) acceptance --python "$$python" --programs $(programs_dir) \
-	    $(if $(ONLY),--only '$(ONLY)') $(if $(JOBS),--jobs $(JOBS)) $(if $(UPDATE),--update) $(if $(SAVE),--save $(SAVE))
+	    $(if $(ONLY),--only '$(ONLY)') $(if $(JOBS),--jobs $(JOBS)) $(if $(UPDATE),--update) $(if $(SAVE),--save $(SAVE)) \
+	    $(if $(filter-out 0,$(or $(RBAC),1)),--rbac)
 
 # what an image may hold: programs that need no other file. Another architecture needs its C compiler and
 # `rustup target add`: PLATFORMS="linux/amd64 linux/arm64".

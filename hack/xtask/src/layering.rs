@@ -89,6 +89,8 @@ const KUBE_USERS: &[&str] = &[
     "operator-controller",
     "kubectl-olm",
     "cluster-operator",
+    // holds manifests against the types of their kinds
+    "xtask",
     "olm-kit",
     "olm-integration",
 ];

@@ -6,11 +6,13 @@
 //!                                   conformance table names a test that does not exist
 //! cargo run -p xtask -- layering    only the arrows
 //! cargo run -p xtask -- conformance only the tables
+//! cargo run -p xtask -- manifests   render manifests/ and the chart, and compare and check the objects (needs OLM_TOOLS)
 //! ```
 
 mod conformance;
 mod crdgen;
 mod layering;
+mod manifests;
 mod yaml;
 
 use std::path::{Path, PathBuf};
@@ -18,7 +20,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-const USAGE: &str = "usage: cargo run -p xtask -- generate | verify | layering | conformance";
+const USAGE: &str = "usage: cargo run -p xtask -- generate | verify | layering | conformance | manifests";
 
 fn main() -> ExitCode {
     match run() {
@@ -42,6 +44,7 @@ fn run() -> Result<()> {
         Some("verify") => verify(&root),
         Some("layering") => layering::check(&root),
         Some("conformance") => conformance::check(&root),
+        Some("manifests") => manifests::check(&root),
         Some(_) | None => bail!(USAGE),
     }
 }

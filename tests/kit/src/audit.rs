@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::pki;
 
-const POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived", "ResponseStarted"],
+const POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
  "rules": [{"level": "Metadata"}]}"#;
 
 pub(crate) fn flags(dir: &Path) -> Result<Vec<String>> {
@@ -31,8 +31,12 @@ pub struct Request {
     pub verb: String,
     /// user name
     pub user: String,
+    /// as whom `user` acted, empty when as itself
+    pub acting_as: String,
     /// `User-Agent` header
     pub agent: String,
+    /// API group, empty for the core group and for requests that are not about a resource
+    pub group: String,
     /// plural resource name, with `/<subresource>` when there is one; empty for requests that are not about a resource
     pub resource: String,
     /// namespace, empty when there is none
@@ -52,16 +56,23 @@ impl Request {
     }
 }
 
-/// Reads the record; a line that is still being written is left out.
+/// Reads the record, each request once; a line that is still being written is left out.
 pub(crate) fn read(dir: &Path) -> Result<Vec<Request>> {
     let path = log(dir);
     let text = std::fs::read_to_string(&path)
         .with_context(|| format!("no audit log {}; start the cluster with `audit: true`", path.display()))?;
     let complete = text.rfind('\n').map_or("", |end| &text[..end]);
-    complete
-        .lines()
-        .map(|line| Ok(request(&serde_json::from_str(line).context("unreadable audit line")?)))
-        .collect()
+    let mut requests = Vec::new();
+    for line in complete.lines() {
+        let event: Value = serde_json::from_str(line).context("unreadable audit line")?;
+        let request = request(&event);
+        // a watch is told when it starts (what is refused never does), anything else at its end
+        let started = event["stage"] == "ResponseStarted";
+        if started == (request.verb == "watch" && request.code < 400) {
+            requests.push(request);
+        }
+    }
+    Ok(requests)
 }
 
 fn request(event: &Value) -> Request {
@@ -71,7 +82,9 @@ fn request(event: &Value) -> Request {
     Request {
         verb: text("/verb"),
         user: text("/user/username"),
+        acting_as: text("/impersonatedUser/username"),
         agent: text("/userAgent"),
+        group: text("/objectRef/apiGroup"),
         resource: format!("{}{slash}{subresource}", text("/objectRef/resource")),
         namespace: text("/objectRef/namespace"),
         name: text("/objectRef/name"),

@@ -41,6 +41,9 @@ pub(crate) struct Arguments {
     /// write the records of this run below this folder
     #[arg(long)]
     save: Option<PathBuf>,
+    /// run both processes with the rights that manifests/overlays/kubernetes grants, instead of all rights
+    #[arg(long)]
+    rbac: bool,
 }
 
 pub(crate) async fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -115,6 +118,11 @@ async fn compare(
     if let Some(save) = &arguments.save {
         command.arg("--save").arg(save);
     }
+    if arguments.rbac {
+        let path = home.path().join("manifests.yaml");
+        std::fs::write(&path, manifests()?)?;
+        command.env("LAB_CAND_RBAC", "1").env("LAB_CAND_MANIFESTS", path);
+    }
     let mut group = Group::spawn(&mut command).context("cannot run the lab")?;
     let mut lines = BufReader::new(group.stdout()?).lines();
     let mut report = Report::default();
@@ -130,6 +138,27 @@ async fn compare(
         bail!("the lab did not come to its end ({status}); its output is above{}", ends.concat());
     }
     Ok((report.outcomes, report.last))
+}
+
+/// The installation for a Kubernetes cluster without its Deployments: the lab runs the processes itself.
+fn manifests() -> Result<String> {
+    let folder = repository().join("manifests/overlays/kubernetes");
+    let output = Tools::locate()?.command("kubectl")?.arg("kustomize").arg(&folder).output()?;
+    ensure!(
+        output.status.success(),
+        "cannot render {}: {}",
+        folder.display(),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(without_deployments(&String::from_utf8(output.stdout)?))
+}
+
+/// The documents of a rendered YAML text that are no Deployments.
+fn without_deployments(rendered: &str) -> String {
+    let documents = rendered.split("\n---\n");
+    let kept: Vec<&str> =
+        documents.filter(|document| !document.lines().any(|line| line == "kind: Deployment")).collect();
+    kept.join("\n---\n")
 }
 
 /// A base port with the hundred ports above it unused by us; the lab takes fixed offsets from it.
@@ -393,6 +422,15 @@ mod tests {
         let report = read(&format!("{LAB}2 passed, 1 failed, 1 skipped"));
         let listed = listed.iter().map(|&id| id.to_owned()).collect();
         judge(&report.outcomes, &listed, &BTreeMap::new(), partial)
+    }
+
+    #[test]
+    fn deployments_are_left_out() {
+        let text = "kind: Role\nrules: []\n---\nkind: Deployment\nspec: {}\n---\nkind: Crd\nspec:\n  kind: Deployment\n";
+        assert_eq!(
+            without_deployments(text),
+            "kind: Role\nrules: []\n---\nkind: Crd\nspec:\n  kind: Deployment\n"
+        );
     }
 
     #[test]

@@ -1,0 +1,185 @@
+//! `manifests/`: every overlay and option is rendered and held against the schemas of its kinds; the Helm chart must render the
+//! same objects as the overlay that each of its presets is named after.
+//!
+//! Deliberately without a cluster: what an apiserver alone can judge (CEL, admission, references) is the job of the tests
+//! in tests/integration/tests/deploy.
+
+mod schema;
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+/// A preset of the chart, and the overlay or the options beside `kubernetes` that it must equal.
+const PRESETS: &[(&str, &[&str])] = &[
+    ("kubernetes", &["overlays/kubernetes"]),
+    ("restricted", &["overlays/restricted"]),
+    ("cert-manager", &["overlays/cert-manager"]),
+    ("openshift", &["overlays/openshift"]),
+    ("dev", &["overlays/dev"]),
+    ("options", &["overlays/kubernetes", "options/mutating-policy", "options/guard-rails"]),
+];
+/// What the chart adds on purpose: CRDs outlive the release.
+const KEEP: &str = "helm.sh/resource-policy";
+
+/// Renders and checks everything. Needs `kubectl` and `helm-template` in the folder `OLM_TOOLS` (`make verify` sees to that).
+pub(crate) fn check(root: &Path) -> Result<()> {
+    let tools = std::env::var_os("OLM_TOOLS").filter(|folder| !folder.is_empty());
+    let tools = PathBuf::from(tools.context("OLM_TOOLS names no folder of tools; run `make verify`")?);
+    let manifests = root.join("manifests");
+    let mut rendered = BTreeMap::new();
+    for kind in ["overlays", "options"] {
+        for entry in std::fs::read_dir(manifests.join(kind))? {
+            let name = format!("{kind}/{}", entry?.file_name().to_string_lossy());
+            let objects =
+                render(&tools.join("kubectl"), &["kustomize".as_ref(), manifests.join(&name).as_ref()])?;
+            for object in objects.values() {
+                schema::check(object).with_context(|| format!("manifests/{name}: {}", title(object)))?;
+            }
+            eprintln!("checked  manifests/{name}: {} objects", objects.len());
+            rendered.insert(name, objects);
+        }
+    }
+    let chart = manifests.join("chart");
+    let mut presets: Vec<String> = Vec::new();
+    for entry in std::fs::read_dir(chart.join("presets"))? {
+        presets.push(entry?.path().file_stem().unwrap_or_default().to_string_lossy().into_owned());
+    }
+    for preset in &presets {
+        ensure!(
+            PRESETS.iter().any(|(known, _)| known == preset),
+            "manifests/chart/presets/{preset}.yaml is compared with nothing; name its overlay in xtask"
+        );
+    }
+    for (preset, parts) in PRESETS {
+        let values = chart.join("presets").join(format!("{preset}.yaml"));
+        let arguments = [chart.as_os_str(), "olm".as_ref(), "olmv1-system".as_ref(), values.as_ref()];
+        let charted = render(&tools.join("helm-template"), &arguments)?;
+        let mut wanted = BTreeMap::new();
+        for part in *parts {
+            wanted.extend(rendered.get(*part).with_context(|| format!("no {part}"))?.clone());
+        }
+        compare(&wanted, &charted)
+            .with_context(|| format!("the chart with preset {preset} is not {}", parts.join(" and ")))?;
+        eprintln!("checked  manifests/chart, preset {preset}: {} objects", charted.len());
+    }
+    Ok(())
+}
+
+type Objects = BTreeMap<String, Value>;
+
+/// Runs a program that prints YAML; gives its objects by title.
+fn render(program: &Path, arguments: &[&OsStr]) -> Result<Objects> {
+    let output = Command::new(program)
+        .args(arguments)
+        .output()
+        .with_context(|| format!("cannot run {}; run `make tools`", program.display()))?;
+    if !output.status.success() {
+        bail!("{} {arguments:?}: {}", program.display(), String::from_utf8_lossy(&output.stderr));
+    }
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&String::from_utf8(output.stdout)?)
+        .map_err(|problem| anyhow::anyhow!("{arguments:?}: {problem}"))?;
+    let mut objects = Objects::new();
+    for object in documents.into_iter().filter(|object| !object.is_null()) {
+        let title = title(&object);
+        ensure!(objects.insert(title.clone(), object).is_none(), "{arguments:?} has {title} twice");
+    }
+    ensure!(!objects.is_empty(), "{arguments:?} renders nothing");
+    Ok(objects)
+}
+
+/// What makes an object one of its own.
+fn title(object: &Value) -> String {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or("-");
+    format!(
+        "{} {} {}/{}",
+        text("/apiVersion"),
+        text("/kind"),
+        text("/metadata/namespace"),
+        text("/metadata/name")
+    )
+}
+
+fn compare(wanted: &Objects, got: &Objects) -> Result<()> {
+    let mut differences = Vec::new();
+    for title in wanted.keys().chain(got.keys().filter(|title| !wanted.contains_key(*title))) {
+        match (wanted.get(title), got.get(title)) {
+            (Some(wanted), Some(got)) => {
+                let mut got = got.clone();
+                if let Some(metadata) = got["metadata"].as_object_mut() {
+                    let annotations = metadata.get_mut("annotations").and_then(Value::as_object_mut);
+                    if annotations.is_some_and(|all| all.remove(KEEP).is_some() && all.is_empty()) {
+                        metadata.remove("annotations");
+                    }
+                }
+                if let Some(place) = first_difference(wanted, &got, "") {
+                    differences.push(format!("{title}: {place}"));
+                }
+            }
+            (Some(_), None) => differences.push(format!("{title}: missing")),
+            (None, _) => differences.push(format!("{title}: not wanted")),
+        }
+    }
+    ensure!(differences.is_empty(), "{}", differences.join("\n"));
+    Ok(())
+}
+
+/// The place of the first difference and both values.
+fn first_difference(wanted: &Value, got: &Value, place: &str) -> Option<String> {
+    match (wanted, got) {
+        (Value::Object(wanted), Value::Object(got)) => {
+            let keys = wanted.keys().chain(got.keys().filter(|key| !wanted.contains_key(*key)));
+            let of = |map: &serde_json::Map<String, Value>, key: &String| {
+                map.get(key).cloned().unwrap_or_default()
+            };
+            keys.into_iter()
+                .find_map(|key| first_difference(&of(wanted, key), &of(got, key), &format!("{place}/{key}")))
+        }
+        (Value::Array(wanted), Value::Array(got)) if wanted.len() == got.len() => {
+            let pairs = wanted.iter().zip(got).enumerate();
+            pairs
+                .into_iter()
+                .find_map(|(at, (wanted, got))| first_difference(wanted, got, &format!("{place}/{at}")))
+        }
+        (Value::Number(wanted), Value::Number(got)) if wanted.as_f64() == got.as_f64() => None,
+        _ if wanted == got => None,
+        _ => Some(format!("{place}: wanted {wanted}, got {got}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn one(more: Value) -> Objects {
+        let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+        for (key, value) in more.as_object().into_iter().flatten() {
+            object[key] = value.clone();
+        }
+        Objects::from([(title(&object), object)])
+    }
+
+    #[test]
+    fn differences_are_found_and_named() {
+        let plain = one(json!({"n": 1, "l": [{"x": "y"}]}));
+        assert!(compare(&plain, &one(json!({"n": 1.0, "l": [{"x": "y"}]}))).is_ok());
+        assert!(compare(&plain, &one(json!({"n": 1, "l": [{"x": "y"}], "metadata": {"name": "a", "annotations": {KEEP: "keep"}}}))).is_ok());
+        for (other, told) in [
+            (one(json!({"n": 2, "l": [{"x": "y"}]})), "/n: wanted 1, got 2"),
+            (one(json!({"n": 1, "l": [{"x": "z"}]})), "/l/0/x: wanted \"y\", got \"z\""),
+            (one(json!({"n": 1, "l": [{"x": "y"}, {}]})), "/l: wanted"),
+            (one(json!({"n": 1, "l": [{"x": "y"}], "m": true})), "/m: wanted null, got true"),
+            (one(json!({"kind": "Secret"})), "missing"),
+            (Objects::new(), "v1 ConfigMap -/a: missing"),
+        ] {
+            let error = compare(&plain, &other).unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
+        }
+        assert!(compare(&Objects::new(), &plain).unwrap_err().to_string().contains("not wanted"));
+    }
+}

@@ -1,0 +1,111 @@
+//! Every overlay and option against a real apiserver: schemas, CEL, references between objects, and pod security.
+
+use anyhow::Result;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::Api;
+use olm_kit::{Cluster, Options, SYSTEM_NAMESPACE, Wait};
+use serde_json::Value;
+
+use crate::manifests::{OPTIONS, OVERLAYS, apply, find, folder, prepare, render};
+use crate::world::LIMIT;
+
+#[tokio::test]
+async fn every_overlay_and_option_is_accepted_as_it_stands() -> Result<()> {
+    for overlay in OVERLAYS {
+        let cluster = Cluster::start_with(&Options { api_only: true, ..Options::default() }).await?;
+        prepare(&cluster).await?;
+        apply(&cluster, overlay, &[])?;
+        // and again: nothing in it cannot be updated
+        apply(&cluster, overlay, &[])?;
+        for option in OPTIONS {
+            apply(&cluster, option, &["--dry-run=server"])?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_folder_is_among_those_that_are_tested() -> Result<()> {
+    for (kind, known) in [("overlays", OVERLAYS), ("options", OPTIONS)] {
+        let mut there = Vec::new();
+        for entry in std::fs::read_dir(folder(kind))? {
+            there.push(format!("{kind}/{}", entry?.file_name().to_string_lossy()));
+        }
+        let mut known: Vec<String> = known.iter().map(|&path| path.to_owned()).collect();
+        there.sort();
+        known.sort();
+        assert_eq!(there, known);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn pods_are_admitted_where_pod_security_is_restricted_and_run() -> Result<()> {
+    let cluster = Cluster::start().await?;
+    prepare(&cluster).await?;
+    apply(&cluster, "overlays/kubernetes", &[])?;
+    let namespace = serde_json::json!(
+        find(&render("overlays/kubernetes")?, "Namespace", SYSTEM_NAMESPACE)?["metadata"]["labels"]
+    );
+    assert_eq!(namespace["pod-security.kubernetes.io/enforce"], "restricted");
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client().await?, SYSTEM_NAMESPACE);
+    for name in ["catalogd-controller-manager", "operator-controller-controller-manager"] {
+        Wait::new(&deployments, name)
+            .within(LIMIT)
+            .until("has two pods available", |deployment: &Deployment| {
+                deployment.status.as_ref().is_some_and(|status| status.available_replicas == Some(2))
+            })
+            .await?;
+    }
+    Ok(())
+}
+
+/// What an administrator relies on in every overlay, whoever patches it.
+#[test]
+fn every_pod_is_as_hardened_as_promised() -> Result<()> {
+    for overlay in OVERLAYS {
+        let documents = render(overlay)?;
+        for deployment in documents.iter().filter(|document| document["kind"] == "Deployment") {
+            let pod = &deployment["spec"]["template"]["spec"];
+            let name = format!("{overlay}: {}", deployment["metadata"]["name"]);
+            assert_eq!(pod["securityContext"]["runAsNonRoot"], true, "{name}");
+            assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault", "{name}");
+            for container in pod["containers"].as_array().into_iter().flatten() {
+                let context = &container["securityContext"];
+                assert_eq!(context["readOnlyRootFilesystem"], true, "{name}");
+                assert_eq!(context["allowPrivilegeEscalation"], false, "{name}");
+                assert_eq!(context["capabilities"]["drop"], serde_json::json!(["ALL"]), "{name}");
+                assert!(container["resources"]["requests"]["memory"].is_string(), "{name}");
+                assert!(
+                    container["livenessProbe"].is_object() && container["readinessProbe"].is_object(),
+                    "{name}"
+                );
+                let image = container["image"].as_str().unwrap_or_default();
+                assert!(!image.ends_with(":latest") && image.contains(':'), "{name}: {image}");
+            }
+            let replicas = deployment["spec"]["replicas"].as_i64().unwrap_or_default();
+            let budget = find(
+                &documents,
+                "PodDisruptionBudget",
+                deployment["metadata"]["name"].as_str().unwrap_or_default(),
+            );
+            assert_eq!(
+                budget.is_ok(),
+                replicas > 1,
+                "{name}: a budget with one replica keeps nodes from being drained"
+            );
+            let args: Vec<&str> = container_args(deployment).collect();
+            assert!(args.contains(&"--leader-elect"), "{name}: {args:?}");
+        }
+        // whatever the namespace holds, traffic must be allowed on purpose
+        let denied = find(&documents, "NetworkPolicy", "default-deny-all-traffic")?;
+        assert_eq!(denied["spec"]["podSelector"], serde_json::json!({}));
+    }
+    Ok(())
+}
+
+/// The flags of a Deployment's first container.
+pub(crate) fn container_args(deployment: &Value) -> impl Iterator<Item = &str> {
+    let args = &deployment["spec"]["template"]["spec"]["containers"][0]["args"];
+    args.as_array().into_iter().flatten().filter_map(Value::as_str)
+}

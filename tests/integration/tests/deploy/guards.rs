@@ -1,0 +1,132 @@
+//! The admission policies that can be applied beside an overlay.
+
+use anyhow::{Context as _, Result, ensure};
+use kube::Api;
+use kube::api::{DynamicObject, PostParams};
+use olm_api::{ClusterCatalog, ClusterExtension, labels};
+use olm_kit::{Cluster, Options, eventually, unique};
+use serde_json::{Value, json};
+
+use crate::manifests::{apply, prepare};
+use crate::world::LIMIT;
+
+async fn cluster(option: &str) -> Result<Cluster> {
+    let cluster = Cluster::start_with(&Options { api_only: true, ..Options::default() }).await?;
+    prepare(&cluster).await?;
+    apply(&cluster, "overlays/kubernetes", &[])?;
+    apply(&cluster, option, &[])?;
+    Ok(cluster)
+}
+
+fn extension(package: &str, catalog: Option<&str>) -> Value {
+    let mut wanted = json!({"packageName": package});
+    if let Some(catalog) = catalog {
+        wanted["selector"] = json!({"matchLabels": {labels::METADATA_NAME: catalog}});
+    }
+    json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": unique("guarded")},
+        "spec": {"namespace": "default", "source": {"sourceType": "Catalog", "catalog": wanted}}})
+}
+
+fn catalog(reference: &str) -> Value {
+    json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog", "metadata": {"name": unique("guarded")},
+        "spec": {"source": {"type": "Image", "image": {"ref": reference}}}})
+}
+
+/// What the apiserver says against the object, if it is refused.
+async fn refusal(cluster: &Cluster, object: &Value) -> Result<Option<String>> {
+    let client = cluster.client().await?;
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    let created = match object["kind"].as_str() {
+        Some("ClusterExtension") => Api::<ClusterExtension>::all(client)
+            .create(&params, &serde_json::from_value(object.clone())?)
+            .await
+            .map(drop),
+        _ => Api::<ClusterCatalog>::all(client)
+            .create(&params, &serde_json::from_value(object.clone())?)
+            .await
+            .map(drop),
+    };
+    match created {
+        Ok(()) => Ok(None),
+        Err(kube::Error::Api(status)) => Ok(Some(status.message.clone())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[tokio::test]
+async fn guard_rails_allow_what_their_lists_name() -> Result<()> {
+    let cluster = cluster("options/guard-rails").await?;
+    let configure = async |data: Value| -> Result<Vec<DynamicObject>> {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "olmv1-guard-rails", "namespace": "olmv1-system"}, "data": data});
+        cluster.apply(&map.to_string()).await
+    };
+    // as applied they forbid nothing
+    let images = "registry.example.com/catalogs/one:v1";
+    for object in [extension("any", None), catalog("quay.io/any/catalog:v1")] {
+        ensure!(refusal(&cluster, &object).await?.is_none(), "{object}");
+    }
+    configure(json!({"packages": "cert-manager\n  prometheus\n\n", "catalogs": "operatorhubio", "catalog-images": "registry.example.com/catalogs/\n"})).await?;
+    eventually("the lists count", LIMIT, || async {
+        refusal(&cluster, &extension("other", Some("operatorhubio"))).await?.map(drop).context("not refused")
+    })
+    .await?;
+    for (object, told) in [
+        (extension("cert-manager", Some("operatorhubio")), None),
+        (extension("prometheus", Some("operatorhubio")), None),
+        (
+            extension("other", Some("operatorhubio")),
+            Some("package other is not among those that may be installed here: cert-manager, prometheus"),
+        ),
+        (
+            extension("cert-manager", Some("mine")),
+            Some("must name a catalog that may be used here: operatorhubio"),
+        ),
+        (extension("cert-manager", None), Some("must name a catalog that may be used here: operatorhubio")),
+        (catalog(images), None),
+        (
+            catalog("registry.example.com/catalogs-of-mine/one:v1"),
+            Some("catalogs may come from these places only: registry.example.com/catalogs/"),
+        ),
+    ] {
+        let refused = refusal(&cluster, &object).await?;
+        match told {
+            None => ensure!(refused.is_none(), "{object}: {refused:?}"),
+            Some(told) => {
+                ensure!(refused.as_ref().is_some_and(|text| text.contains(told)), "{object}: {refused:?}")
+            }
+        }
+    }
+    // an empty list allows nothing
+    configure(json!({"packages": ""})).await?;
+    eventually("the empty list counts", LIMIT, || async {
+        refusal(&cluster, &extension("cert-manager", Some("operatorhubio")))
+            .await?
+            .map(drop)
+            .context("not refused")
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_mutating_policy_labels_a_catalog_at_its_creation() -> Result<()> {
+    let cluster = cluster("options/mutating-policy").await?;
+    let catalogs: Api<ClusterCatalog> = Api::all(cluster.client().await?);
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    for (given, case) in
+        [(json!({}), "none"), (json!({labels::METADATA_NAME: "wrong", "mine": "stays"}), "wrong")]
+    {
+        let mut object = catalog("quay.io/any/catalog:v1");
+        object["metadata"]["labels"] = given;
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let object: ClusterCatalog = serde_json::from_value(object)?;
+        // a policy counts from a moment after its creation
+        eventually(&format!("the label is set where it was {case}"), LIMIT, || async {
+            let labels = catalogs.create(&params, &object).await?.metadata.labels.unwrap_or_default();
+            ensure!(labels.get(labels::METADATA_NAME) == Some(&name), "{labels:?}");
+            ensure!(case == "none" || labels.get("mine").is_some_and(|value| value == "stays"), "{labels:?}");
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
+}

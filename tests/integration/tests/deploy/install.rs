@@ -1,0 +1,275 @@
+//! A cold install: manifests, then both processes under their own service accounts, then a package from catalog to removal.
+//!
+//! What they may do is what the manifests grant. The apiserver's record says afterwards what of it was used, and that nothing
+//! was refused.
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Api;
+use kube::api::DeleteParams;
+use olm_api::{ClusterCatalog, condition, labels};
+use olm_kit::{
+    BundleImage, Cluster, Crd, Entry, Options, Program, Registry, SYSTEM_NAMESPACE, Stack, Wait, eventually,
+};
+use serde_json::{Value, json};
+
+use crate::applied::container_args;
+use crate::manifests::{apply, find, render};
+use crate::rights::{granted, least, none_refused, of_account};
+use crate::world::{LIMIT, World, current};
+
+const CATALOGD: &str = "catalogd-controller-manager";
+const CONTROLLER: &str = "operator-controller-controller-manager";
+
+/// What is different outside of a pod: addresses, and where CAs of registries are.
+const OF_THE_POD: &[&str] =
+    &["--metrics-bind-address", "--health-probe-bind-address", "--external-address", "--pull-cas-dir"];
+
+/// Applies an overlay to a new cluster and starts both processes as it says. Lives as long as the test program.
+async fn installed(overlay: &str) -> Result<&'static Stack> {
+    let options = Options { audit: true, ..Options::default() };
+    let (cluster, registry) = tokio::try_join!(Cluster::start_with(&options), Registry::start())?;
+    apply(&cluster, overlay, &[])?;
+    let documents = render(overlay)?;
+    let catalogd = as_deployed(Program::catalogd(&cluster)?, &cluster, &documents, CATALOGD).await?;
+    let catalogd = catalogd.flag("--global-pull-secret", &format!("{SYSTEM_NAMESPACE}/pull-secret"));
+    let controller = Program::operator_controller(&cluster)?.without("--catalogd-cas-dir");
+    let controller = as_deployed(controller, &cluster, &documents, CONTROLLER).await?;
+    let controller = controller.flag("--tls-self-issued-names", "127.0.0.1");
+    let (catalogd, operator_controller) = tokio::try_join!(catalogd.start(), controller.start())?;
+    Ok(Box::leak(Box::new(Stack { catalogd, operator_controller, registry, cluster })))
+}
+
+/// The program with the Deployment's flags, under its service account.
+async fn as_deployed(
+    program: Program,
+    cluster: &Cluster,
+    documents: &[Value],
+    deployment: &str,
+) -> Result<Program> {
+    let found = find(documents, "Deployment", deployment)?;
+    let account =
+        found["spec"]["template"]["spec"]["serviceAccountName"].as_str().context("no service account")?;
+    let kubeconfig = cluster.kubeconfig_for_service_account(SYSTEM_NAMESPACE, account).await?;
+    let flags = container_args(found).map(|arg| arg.split_once('=').unwrap_or((arg, "true")));
+    let ours = flags.filter(|(name, _)| !OF_THE_POD.contains(name));
+    let program = program.without("--tls-cert").without("--tls-key").kubeconfig(&kubeconfig);
+    Ok(ours.fold(program, |program, (name, value)| program.flag(name, value)))
+}
+
+/// Version 1.0.0 has a webhook, 2.0.0 another Deployment.
+async fn package(stack: &'static Stack) -> Result<World> {
+    let world = World::on(stack, "cold").await?;
+    let group = format!("{}.example.com", world.name);
+    let account = format!("{}-sa", world.name);
+    let rule = |resource: &str| json!({"apiGroups": [""], "resources": [resource], "verbs": ["get", "list"]});
+    let bundle = |version: &str| -> BundleImage {
+        world
+            .bundle(version)
+            .crds([Crd::new("Gadget", &group)])
+            .permissions([json!({"serviceAccountName": account, "rules": [rule("configmaps")]})])
+            .cluster_permissions([json!({"serviceAccountName": account, "rules": [rule("nodes")]})])
+    };
+    let hook = |kind: &str, prefix: &str| {
+        json!({"type": kind, "generateName": format!("{prefix}.{group}"), "deploymentName": format!("{}-ctrl", world.name),
+            "containerPort": 443, "targetPort": 9443, "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore",
+            "rules": [{"apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["gizmos"]}]})
+    };
+    let conversion = json!({"type": "ConversionWebhook", "generateName": format!("c.{group}"), "deploymentName": format!("{}-ctrl", world.name),
+        "containerPort": 443, "targetPort": 9443, "sideEffects": "None", "admissionReviewVersions": ["v1"],
+        "conversionCRDs": [Crd::new("Gadget", &group).name()]});
+    let first = bundle("1.0.0")
+        .webhook(hook("ValidatingAdmissionWebhook", "v"))
+        .webhook(hook("MutatingAdmissionWebhook", "m"))
+        .webhook(conversion);
+    let second = bundle("2.0.0").deployment("another");
+    world
+        .serve(
+            [("1.0.0", first), ("2.0.0", second)],
+            [Entry::new("1.0.0"), Entry::new("2.0.0").replaces("1.0.0")],
+        )
+        .await?;
+    Ok(world)
+}
+
+/// Fetches from a process, trusting the CA that it publishes; gives the status and the body.
+async fn curl(world: &World, process: &str, url: &str, token: Option<&str>) -> Result<(u16, String)> {
+    let maps: Api<ConfigMap> = Api::namespaced(world.stack.cluster.client().await?, SYSTEM_NAMESPACE);
+    let published = maps.get(&format!("{process}-serving-cert")).await?.data.unwrap_or_default();
+    let authorities =
+        reqwest::Certificate::from_pem_bundle(published.get("ca.crt").context("no CA")?.as_bytes())?;
+    let client = reqwest::Client::builder().no_proxy().tls_certs_only(authorities).build()?;
+    let request = token.into_iter().fold(client.get(url), |request, token| request.bearer_auth(token));
+    let answer = request.send().await?;
+    Ok((answer.status().as_u16(), answer.text().await?))
+}
+
+/// Catalog content under the URL that the catalog's status names.
+async fn curl_the_catalog(world: &World) -> Result<()> {
+    let catalogs: Api<ClusterCatalog> = Api::all(world.stack.cluster.client().await?);
+    let catalog = catalogs.get(&world.name).await?;
+    let base = catalog.status.and_then(|status| status.urls).context("no urls")?.base;
+    let (code, content) = curl(world, "catalogd", &format!("{base}/api/v1/all"), None).await?;
+    ensure!(code == 200 && content.contains(&format!("{}.v2.0.0", world.name)), "{code} {content}");
+    // the label that extensions select by
+    ensure!(catalog.metadata.labels.unwrap_or_default().get(labels::METADATA_NAME) == Some(&world.name));
+    Ok(())
+}
+
+/// Metrics are for those who are bound to the role that the manifests have for it.
+async fn read_metrics(world: &World, process: &str, address: &str) -> Result<()> {
+    let cluster = &world.stack.cluster;
+    let role = format!("{process}-metrics-reader");
+    let kubeconfig =
+        std::fs::read_to_string(cluster.kubeconfig_for_service_account(&world.name, &role).await?)?;
+    let kubeconfig: Value =
+        serde_saphyr::from_str(&kubeconfig).map_err(|problem| anyhow::anyhow!("{problem}"))?;
+    let token = kubeconfig["users"][0]["user"]["token"].as_str().context("no token")?;
+    let url = format!("{address}/metrics");
+    for (token, want) in [(None, 401), (Some(token), 403)] {
+        let (code, _) = curl(world, process, &url, token).await?;
+        ensure!(code == want, "{process}: wanted {want}, got {code}");
+    }
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": format!("test-{role}")},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": role, "namespace": world.name}],
+    });
+    cluster.apply(&binding.to_string()).await?;
+    eventually(&format!("{role} may read metrics"), LIMIT, || async {
+        let (code, _) = curl(world, process, &url, Some(token)).await?;
+        ensure!(code == 200, "{code}");
+        Ok(())
+    })
+    .await
+}
+
+/// Removes extension and catalog and waits until both are gone, then stops both processes as a rollout does.
+async fn remove(world: &World) -> Result<()> {
+    let catalogs: Api<ClusterCatalog> = Api::all(world.stack.cluster.client().await?);
+    world.extensions.delete(&world.name, &DeleteParams::default()).await?;
+    Wait::new(&world.extensions, &world.name)
+        .within(LIMIT)
+        .log(world.stack.operator_controller.log())
+        .to_be_gone()
+        .await?;
+    catalogs.delete(&world.name, &DeleteParams::default()).await?;
+    Wait::new(&catalogs, &world.name).within(LIMIT).to_be_gone().await?;
+    Ok(())
+}
+
+/// What catalogd may do and does not do here.
+const CATALOGD_UNUSED: &[(&str, &str)] = &[
+    ("get /serviceaccounts in olmv1-system", "only a process in a pod knows its own account"),
+    ("list /serviceaccounts in olmv1-system", "as above"),
+    ("watch /serviceaccounts in olmv1-system", "as above"),
+];
+
+#[tokio::test]
+async fn a_cold_install_takes_a_package_from_catalog_to_removal() -> Result<()> {
+    let stack = installed("overlays/kubernetes").await?;
+    pull_secret(&stack.cluster, "e30=").await?;
+    let world = package(stack).await?;
+    curl_the_catalog(&world).await?;
+    world.want(json!({"version": "1.0.0"})).await?;
+    world.installed("1.0.0").await?;
+    world.want(json!({"version": "2.0.0"})).await?;
+    world.installed("2.0.0").await?;
+    read_metrics(&world, "catalogd", &stack.catalogd.metrics_url()).await?;
+    read_metrics(&world, "operator-controller", &stack.operator_controller.metrics_url()).await?;
+    // a reference that cannot be read is told as an event
+    world.catalog("localhost:1/nothing:v1").await?;
+    world.catalog_progressing("Retrying").await?;
+    pull_secret(&stack.cluster, "e30K").await?;
+    remove(&world).await?;
+
+    let documents = render("overlays/kubernetes")?;
+    let requests = of_account(stack.cluster.audit()?, CATALOGD);
+    none_refused(&requests)?;
+    least(&granted(&documents, CATALOGD)?, &requests, CATALOGD_UNUSED)?;
+    let requests = of_account(stack.cluster.audit()?, CONTROLLER);
+    none_refused(&requests)
+}
+
+/// A pull secret without registries, changed by each call with other text.
+async fn pull_secret(cluster: &Cluster, noise: &str) -> Result<()> {
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "pull-secret", "namespace": SYSTEM_NAMESPACE},
+        "type": "kubernetes.io/dockerconfigjson", "data": {".dockerconfigjson": "eyJhdXRocyI6e319", "noise": noise}});
+    cluster.apply(&secret.to_string()).await?;
+    Ok(())
+}
+
+/// What operator-controller may do under `restricted` and does not do here.
+const CONTROLLER_UNUSED: &[(&str, &str)] = &[
+    (
+        "update olm.operatorframework.io/clusterextensions/finalizers",
+        "asked for by an admission plugin that OpenShift switches on",
+    ),
+    ("update olm.operatorframework.io/clusterobjectsets/finalizers", "as above"),
+    (
+        "create olm.operatorframework.io/clusterobjectsets",
+        "an apply that creates is checked for it, but recorded as a patch",
+    ),
+];
+
+#[tokio::test]
+async fn a_restricted_install_acts_as_the_accounts_of_extensions_only() -> Result<()> {
+    let stack = installed("overlays/restricted").await?;
+    let world = package(stack).await?;
+    curl_the_catalog(&world).await?;
+    world.want(json!({"version": "1.0.0"})).await?;
+    let refused = world.progressing("Retrying").await?;
+    ensure!(refused.contains("this cluster installs nothing without one"), "{refused}");
+
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "installer", "namespace": world.name}});
+    stack.cluster.apply(&account.to_string()).await?;
+    for version in ["1.0.0", "2.0.0"] {
+        world
+            .want_with(json!({"serviceAccount": {"name": "installer"}}), json!({"version": version}))
+            .await?;
+        let extension = world
+            .until("names roles or is installed", |extension| {
+                asked(extension).is_some()
+                    || current(extension, condition::READY)
+                        .is_some_and(|found| found.status.as_str() == "True")
+            })
+            .await?;
+        if let Some(roles) = asked(&extension) {
+            stack.cluster.apply(&roles.replace("-installer\"", &format!("-installer-{version}\""))).await?;
+        }
+        world.installed(version).await?;
+        if version == "1.0.0" {
+            webhook_certificates_are_made(&world).await?;
+        }
+    }
+    read_metrics(&world, "operator-controller", &stack.operator_controller.metrics_url()).await?;
+    remove(&world).await?;
+
+    let requests = of_account(stack.cluster.audit()?, CONTROLLER);
+    none_refused(&requests)?;
+    least(&granted(&render("overlays/restricted")?, CONTROLLER)?, &requests, CONTROLLER_UNUSED)?;
+    // whatever an extension consists of was written by its account
+    let foreign: Vec<_> = requests
+        .iter()
+        .filter(|request| {
+            request.writes()
+                && request.namespace != SYSTEM_NAMESPACE
+                && request.acting_as.is_empty()
+                && ["deployments", "configmaps", "roles", "services"].contains(&request.resource.as_str())
+        })
+        .collect();
+    ensure!(foreign.is_empty(), "{foreign:#?}");
+    Ok(())
+}
+
+/// The roles that the controller asks for, ready to apply.
+fn asked(extension: &olm_api::ClusterExtension) -> Option<String> {
+    let told = &current(extension, condition::PROGRESSING)?.message;
+    Some(told.split_once("apply:\n")?.1.to_owned())
+}
+
+async fn webhook_certificates_are_made(world: &World) -> Result<()> {
+    let secrets: Api<Secret> = Api::namespaced(world.stack.cluster.client().await?, &world.name);
+    Wait::new(&secrets, &format!("{}-ctrl-service-cert", world.name)).within(LIMIT).to_exist().await?;
+    Ok(())
+}
