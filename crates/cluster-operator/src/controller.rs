@@ -143,18 +143,21 @@ impl Reporter<'_> {
         let metadata = look.object.as_ref().map(|object| &object.metadata);
         let other = elsewhere(self.context.manage, metadata);
         self.meter.decided(&derived.status, derived.report.as_ref(), other.as_ref());
-        if let Some(report) = &derived.report {
-            let news = self.told.news(report, &look.seen.stored);
-            tell::extensions(&self.context.events, &news, &look.extensions).await;
-        }
+        let news = derived.report.as_ref().map(|report| self.told.news(report, &look.seen.stored));
         let again = derived.again.map(|due| wait_for(due, now));
-        if let Some(other) = other {
-            self.leave(other, metadata.and_then(|it| it.uid.clone())).await;
-            return Ok(Wrote { written: false, again });
-        }
-        self.told_elsewhere = None;
-        let written = self.write(&look, &derived).await?;
-        Ok(Wrote { written, again })
+        let written = match other {
+            Some(other) => {
+                self.leave(other, metadata.and_then(|it| it.uid.clone())).await;
+                Ok(false)
+            }
+            None => {
+                self.told_elsewhere = None;
+                self.write(&look, &derived).await
+            }
+        };
+        // whether or not the cluster could be told, the extensions' owners are
+        tell::extensions(&self.context.events, &news.unwrap_or_default(), &look.extensions).await;
+        Ok(Wrote { written: written?, again })
     }
 
     /// Writes the status if it differs; creates the object if it is not there.

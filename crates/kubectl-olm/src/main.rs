@@ -10,6 +10,7 @@ mod draw;
 mod extensions;
 mod failure;
 mod live;
+mod remedy;
 mod similar;
 mod sources;
 

@@ -82,6 +82,24 @@ async fn every_answer_and_exit_code() -> Result<()> {
         "unlimited": 0,
     });
     assert_eq!((code, answer), (1, want));
+    // what a catalog knows to help; here one in a directory
+    let dir = olm_kit::RunDir::new("catalog")?;
+    let bundle = |version: &str, limit: &str| {
+        json!({"schema": "olm.bundle", "package": "early", "name": format!("early.v{version}"), "image": "example.invalid/early:v1", "properties": [
+            {"type": "olm.package", "value": {"packageName": "early", "version": version}},
+            {"type": "olm.maxOpenShiftVersion", "value": limit},
+        ]})
+    };
+    let lines = [
+        json!({"schema": "olm.package", "name": "early", "defaultChannel": "stable"}),
+        json!({"schema": "olm.channel", "package": "early", "name": "stable", "entries": [{"name": "early.v1.0.0"}, {"name": "early.v1.1.0", "replaces": "early.v1.0.0"}]}),
+        bundle("1.0.0", "4.18"),
+        bundle("1.1.0", "4.19"),
+    ];
+    std::fs::write(dir.path().join("catalog.json"), lines.map(|line| line.to_string()).join("\n"))?;
+    let (code, out, error) = check(&kubeconfig, &["--dir", &dir.path().display().to_string()])?;
+    assert_eq!((code, error.as_str()), (1, ""), "{out}");
+    assert!(out.contains("upgrade to early.v1.1.0 of catalog"), "{out}");
     // patches are free, two hops are not
     assert_eq!(check(&kubeconfig, &["--to", "4.18.9"])?.0, 0);
     let (code, out, _) = check(&kubeconfig, &["--to", "4.21", "-o", "name"])?;

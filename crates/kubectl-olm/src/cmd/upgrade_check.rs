@@ -1,7 +1,7 @@
 //! `upgrade-check`: whether installed bundles stand in the way of an update of the cluster, before anybody asks the cluster for it.
 //!
 //! The judgement is the one that cluster-operator publishes in the ClusterOperator `olm`; here any version can be asked about, and
-//! nothing needs to run but the apiserver.
+//! nothing needs to run but the apiserver. Catalogs are read only for hints, and only when something stands in the way.
 //!
 //! Rule: cluster-operator §5 to §8.
 
@@ -11,15 +11,18 @@ use kube::{Api, Client, ResourceExt as _};
 use olm_api::cluster_object_set::LifecycleState;
 use olm_api::openshift::{CLUSTER_VERSION, ClusterVersion};
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations, labels};
+use olm_client::resolution::{Selector, validate};
 use olm_core::openshift::{Bundle, Lifecycle, Report, Revision, Stream, counted, judge};
+use olm_resolver::ReleaseField;
 use olm_runtime::error_text::chain;
 use serde::Serialize;
 
 use super::output::{Output, Table, bad, good, or_dash};
 use crate::Answer;
 use crate::extensions;
-use crate::failure::{Failure, wait};
-use crate::sources::Cluster;
+use crate::failure::{Failure, note, wait};
+use crate::remedy::{self, Remedy};
+use crate::sources::Sources;
 
 #[derive(Debug, Args)]
 #[command(
@@ -37,8 +40,11 @@ pub(crate) struct Arguments {
     from: Option<String>,
     #[command(flatten)]
     output: Output,
+    /// Read no catalogs to find bundles that would not stand in the way
+    #[arg(long)]
+    no_hints: bool,
     #[command(flatten)]
-    cluster: Cluster,
+    sources: Sources,
 }
 
 /// The answer. `-o json` prints this.
@@ -74,6 +80,9 @@ struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     max_open_shift_version: Option<String>,
     blocks: bool,
+    /// The lowest bundle of the catalogs that would not stand in the way; whether an upgrade edge leads there is not looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<String>,
     /// What to do, or what is odd.
     #[serde(skip_serializing_if = "String::is_empty")]
     help: String,
@@ -86,15 +95,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
     if let Some(from) = from {
         Stream::of_version(from).map_err(usage)?;
     }
-    let (current, bundles) = wait(async {
-        let client = arguments.cluster.client().await?;
+    let verdict = wait(async {
+        let client = arguments.sources.cluster.client().await?;
         let current = match from {
             Some(from) => Some(from.to_owned()),
             None => cluster_version(&client).await?,
         };
-        Ok((current, installed(&client).await?))
+        let all = extensions::all(&client).await?;
+        let mut verdict = verdict(current, target, &installed(&client, &all).await?)?;
+        if !verdict.upgradeable && !arguments.no_hints {
+            hint(&mut verdict, &all, &arguments.sources).await;
+        }
+        Ok(verdict)
     })?;
-    let verdict = verdict(current, target, &bundles)?;
     let names = || verdict.bundles.iter().filter(|row| row.blocks).map(|row| row.extension.clone()).collect();
     let text = arguments.output.print(&verdict, names, |_| text(&verdict));
     Ok(Answer { text, yes: verdict.upgradeable })
@@ -117,8 +130,7 @@ async fn cluster_version(client: &Client) -> Result<Option<String>, Failure> {
 }
 
 /// The bundles whose limits count.
-async fn installed(client: &Client) -> Result<Vec<Bundle>, Failure> {
-    let all = extensions::all(client).await?;
+async fn installed(client: &Client, all: &[ClusterExtension]) -> Result<Vec<Bundle>, Failure> {
     let revisions = extensions::revisions(client, None).await?;
     let revisions: Vec<Revision> = revisions.iter().filter_map(revision).collect();
     let named: Vec<(String, Option<String>)> = all.iter().map(facts).collect();
@@ -146,6 +158,27 @@ fn revision(set: &ClusterObjectSet) -> Option<Revision> {
         bundle: set.annotations().get(annotations::BUNDLE_NAME).cloned().unwrap_or_default(),
         properties: set.annotations().get(annotations::PROPERTIES).cloned(),
     })
+}
+
+/// Names bundles that would not stand in the way, as far as catalogs can be read.
+async fn hint(verdict: &mut Verdict, all: &[ClusterExtension], sources: &Sources) {
+    let Ok(target) = Stream::of_target(&verdict.target) else { return };
+    let reader = match sources.open().await {
+        Ok(reader) => reader,
+        Err(failure) => return note(&format!("no hints from catalogs: {failure}")),
+    };
+    for row in verdict.bundles.iter_mut().filter(|row| row.blocks) {
+        let extension = all.iter().find(|it| it.name_any() == row.extension);
+        let Some(Ok(wish)) = extension.map(validate) else { continue };
+        let selector = if sources.is_local() { Selector::default() } else { wish.selector };
+        let found = reader.sources(&reader.select(&selector), &wish.package, ReleaseField::Counts).await;
+        if let Some(Remedy { bundle, catalog }) = remedy::lowest(&found, &row.bundle, target) {
+            if row.max_open_shift_version.is_some() {
+                row.help = format!("upgrade to {bundle} of catalog {catalog} or above, or uninstall it");
+            }
+            row.remedy = Some(bundle);
+        }
+    }
 }
 
 /// The answer about these bundles.
@@ -195,6 +228,7 @@ fn rows(report: &Report) -> Vec<Row> {
         bundle: one.bundle.clone(),
         max_open_shift_version: Some(one.limit.stream.to_string()),
         blocks: true,
+        remedy: None,
         help: match trap(one.limit.suspicious, one.limit.stream) {
             odd if odd.is_empty() => format!("upgrade to a bundle that runs on {target}, or uninstall it"),
             odd => odd,
@@ -205,6 +239,7 @@ fn rows(report: &Report) -> Vec<Row> {
         bundle: one.bundle.clone(),
         max_open_shift_version: None,
         blocks: true,
+        remedy: None,
         help: one.message.clone(),
     });
     let fitting = report.fitting.iter().map(|one| Row {
@@ -212,6 +247,7 @@ fn rows(report: &Report) -> Vec<Row> {
         bundle: one.bundle.clone(),
         max_open_shift_version: Some(one.limit.stream.to_string()),
         blocks: false,
+        remedy: None,
         help: trap(one.limit.suspicious, one.limit.stream),
     });
     blocking.chain(unreadable).chain(fitting).collect()
