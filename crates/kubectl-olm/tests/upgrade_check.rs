@@ -65,7 +65,7 @@ async fn every_answer_and_exit_code() -> Result<()> {
     cluster.set_openshift_version("4.18.7").await?;
     installed(&cluster, "early", json!("4.18")).await?;
     installed(&cluster, "late", json!("4.20")).await?;
-    let (code, out, error) = check(&kubeconfig, &[])?;
+    let (code, out, error) = check(&kubeconfig, &["--no-hints"])?;
     assert_eq!((code, error.as_str()), (1, ""), "{out}");
     assert!(out.starts_with("4.18.7 to 4.19: 1 bundle stands in the way\n"), "{out}");
     let (code, out, _) = check(&kubeconfig, &["-o", "json"])?;
