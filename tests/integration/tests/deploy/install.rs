@@ -37,7 +37,13 @@ async fn installed(overlay: &str) -> Result<&'static Stack> {
     let controller = as_deployed(controller, &cluster, &documents, CONTROLLER).await?;
     let controller = controller.flag("--tls-self-issued-names", "127.0.0.1");
     let (catalogd, operator_controller) = tokio::try_join!(catalogd.start(), controller.start())?;
-    Ok(Box::leak(Box::new(Stack { catalogd, operator_controller, registry, cluster })))
+    Ok(Box::leak(Box::new(Stack {
+        catalogd,
+        operator_controller,
+        cluster_operator: None,
+        registry,
+        cluster,
+    })))
 }
 
 /// The program with the Deployment's flags, under its service account.
