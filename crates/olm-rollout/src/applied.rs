@@ -56,8 +56,12 @@ pub(crate) fn our_entry(live: &Object) -> Option<Entry<'_>> {
 /// operations (decision 20), or us and the Helm release that the object came from, and what a later version drops would
 /// stay (decision 1)?
 pub fn needs_conversion(live: &Object) -> bool {
-    let helm = came_from_helm(live);
-    entries(live).any(|entry| is_first_write(helm, entry.manager, entry.operation, entry.subresource))
+    entries(live).any(|entry| wrote_first(live, &entry))
+}
+
+/// Is it the entry of the create, ours or a Helm release's?
+pub(crate) fn wrote_first(live: &Object, entry: &Entry<'_>) -> bool {
+    is_first_write(came_from_helm(live), entry.manager, entry.operation, entry.subresource)
 }
 
 fn came_from_helm(live: &Object) -> bool {

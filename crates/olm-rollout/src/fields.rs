@@ -60,9 +60,14 @@ impl<'a> Step<'a> {
 /// The item of `list` that a `k:` step names. An exact match wins; else the first whose missing key members can have
 /// been defaulted.
 pub(crate) fn item<'v>(list: &'v [Value], keys: &Map<String, Value>) -> Option<&'v Value> {
-    list.iter().find(|item| keys.iter().all(|(key, value)| item.get(key) == Some(value))).or_else(|| {
+    list.get(item_at(list, keys)?)
+}
+
+/// Where that item is.
+pub(crate) fn item_at(list: &[Value], keys: &Map<String, Value>) -> Option<usize> {
+    list.iter().position(|item| keys.iter().all(|(key, value)| item.get(key) == Some(value))).or_else(|| {
         list.iter()
-            .find(|item| keys.iter().all(|(key, value)| item.get(key).is_none_or(|found| found == value)))
+            .position(|item| keys.iter().all(|(key, value)| item.get(key).is_none_or(|found| found == value)))
     })
 }
 

@@ -6,13 +6,17 @@
 //!
 //! Making a revision: [`sanitise`] each rendered object, lay them out with [`phases`], [`pack`] them into Secrets, with
 //! [`default_probes`], under [`next_number`]. Rolling it out: [`unpack`], [`check_observed`], [`validate`], then for each
-//! object [`decide_object`] and [`probe::evaluate`], at the end [`status::statements`]. Giving it up: [`teardown`].
+//! object [`decide_object`] and [`probe::evaluate`], at the end [`status::statements`]. Giving it up: [`teardown`]. Foretelling all that without
+//! doing it: [`forecast()`], [`relinquished`], [`changes()`].
 
 mod applied;
+mod changes;
 mod desired;
 mod digest;
 mod fields;
+mod forecast;
 mod history;
+mod images;
 pub mod keys;
 mod object;
 mod pack;
@@ -27,9 +31,12 @@ pub mod teardown;
 mod validate;
 
 pub use applied::{Drift, converted, drift, needs_conversion, owned};
+pub use changes::{FieldChange, changes};
 pub use desired::{OwnerRef, Us, adopting, controller_of, desired, enforcing, owner_refs, release_patch};
 pub use digest::{ContentChanged, PhaseDigest, check_observed, phase_digest};
+pub use forecast::{forecast, newcomer, relinquished};
 pub use history::{KEPT_ARCHIVED, RevisionFacts, expired, in_flight, installed, next_number, outdated_by};
+pub use images::images;
 pub use object::{
     BadMark, Controller, Mark, Protection, Seen, Sibling, Step, conflicting_owner, decide, decide_object, see,
 };

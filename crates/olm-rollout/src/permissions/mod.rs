@@ -7,6 +7,7 @@
 //!
 //! It knows RBAC, not who is bound to what: rules arrive as values.
 
+mod handed;
 mod missing;
 mod needed;
 mod roles;
@@ -14,6 +15,7 @@ mod rule;
 #[cfg(test)]
 mod tests;
 
+pub use handed::{HandedOut, NewGrant};
 pub use missing::{Granted, missing};
 pub use needed::{Handing, Needs, RoleRef, Served, needed, referenced};
 pub use roles::{Roles, compact};
