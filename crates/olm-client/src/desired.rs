@@ -12,6 +12,7 @@ use olm_api::cluster_object_set::{
     ProgressionProbe,
 };
 use olm_api::{ClusterExtension, ClusterObjectSet, ClusterObjectSetSpec, annotations, finalizers, labels};
+use olm_bundle::{CertProvider, Gates};
 use olm_core::{Object, go_json_string};
 use olm_rollout::{PackError, Packed, Stamp, TooManyPhases, probe};
 use serde_json::Value;
@@ -71,6 +72,12 @@ impl Desired {
             owner: owner(&wish.name, &wish.uid),
             extension: wish.name.clone(),
         })
+    }
+
+    /// The objects, in the order in which they are rolled out.
+    #[must_use]
+    pub fn phases(&self) -> &[olm_rollout::Phase] {
+        &self.phases
     }
 
     /// The revision under this number.
@@ -254,6 +261,13 @@ fn assertion(assertion: probe::Assertion) -> Assertion {
             ..empty(AssertionType::FieldValue)
         },
     }
+}
+
+/// Gates and certificate issuer in words, part of what a revision is rendered from.
+#[must_use]
+pub fn options_text(gates: Gates, issuer: Option<CertProvider>) -> String {
+    let issuer = issuer.map(|issuer| format!(" {}", crate::issuer::name(issuer))).unwrap_or_default();
+    format!("{gates:?}{issuer}")
 }
 
 /// What besides the bundle decides the rendered objects, as one short text: equal texts, equal objects.

@@ -61,8 +61,7 @@ impl Bundles {
     /// Gates and certificate issuer in words, part of what a revision is rendered from.
     #[must_use]
     pub fn options_text(&self, issuer: Option<CertProvider>) -> String {
-        let issuer = issuer.map(|issuer| format!(" {}", provider::name(issuer))).unwrap_or_default();
-        format!("{:?}{issuer}", self.gates)
+        olm_client::desired::options_text(self.gates, issuer)
     }
 
     /// Who issues webhook certificates for an extension whose status says `kept`, as far as it is settled.
