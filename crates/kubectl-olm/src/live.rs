@@ -6,14 +6,15 @@ use std::collections::BTreeMap;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
-use kube::discovery::{self, Scope};
+use kube::api::{ApiResource, ListParams};
 use kube::{Api, Client, ResourceExt as _};
 use olm_api::cluster_object_set::{LifecycleState, PhaseObject};
 use olm_api::{ClusterObjectSet, annotations, condition};
 use olm_rollout::probe::{Author, Ready, evaluate};
 use olm_runtime::error_text::chain;
 use serde::Serialize;
+
+use crate::kinds::{Kinds, api};
 
 /// Objects that are asked for at the same time.
 const PARALLEL: usize = 8;
@@ -121,7 +122,7 @@ impl Object {
 /// Looks at the objects of all revisions in force, at most `limit` of them.
 pub(crate) async fn look(client: &Client, revisions: &[&ClusterObjectSet], limit: usize) -> Looked {
     let mut looked = Looked { revisions: Vec::new(), archived: 0 };
-    let mut kinds = Kinds { client: client.clone(), known: BTreeMap::new() };
+    let mut kinds = Kinds::new(client);
     let mut budget = limit;
     // the newest tells the most
     for set in revisions.iter().rev() {
@@ -147,17 +148,6 @@ pub(crate) async fn content(
         objects.push(secrets.object(object).await?);
     }
     Ok(objects)
-}
-
-/// How the cluster serves the kind of an object; `None` when it does not.
-pub(crate) async fn served(
-    client: &Client,
-    object: &olm_core::Object,
-) -> Option<olm_rollout::permissions::Served> {
-    let kind = GroupVersionKind::gvk(object.group(), object.version(), object.kind());
-    let (resource, capabilities) = discovery::oneshot::pinned_kind(client, &kind).await.ok()?;
-    let namespaced = capabilities.scope == Scope::Namespaced;
-    Some(olm_rollout::permissions::Served { plural: resource.plural, namespaced })
 }
 
 async fn revision(
@@ -211,28 +201,6 @@ async fn revision(
     }
 }
 
-/// Where objects of a kind are, asked once for each kind.
-struct Kinds {
-    client: Client,
-    known: BTreeMap<(String, String), Result<(ApiResource, bool), String>>,
-}
-
-impl Kinds {
-    async fn of(&mut self, object: &olm_core::Object) -> Result<(ApiResource, bool), String> {
-        let key = (object.api_version().to_owned(), object.kind().to_owned());
-        if let Some(known) = self.known.get(&key) {
-            return known.clone();
-        }
-        let kind = GroupVersionKind::gvk(object.group(), object.version(), object.kind());
-        let found = discovery::oneshot::pinned_kind(&self.client, &kind).await;
-        let found = found
-            .map(|(resource, capabilities)| (resource, capabilities.scope == Scope::Namespaced))
-            .map_err(|error| chain(&error));
-        self.known.insert(key, found.clone());
-        found
-    }
-}
-
 /// Secrets with objects, each read once.
 struct Secrets {
     client: Client,
@@ -283,10 +251,7 @@ async fn one(client: &Client, wanted: olm_core::Object, kind: Result<(ApiResourc
             return object;
         }
     };
-    let api: Api<DynamicObject> = match &object.namespace {
-        Some(namespace) if namespaced => Api::namespaced_with(client.clone(), namespace, &resource),
-        _ => Api::all_with(client.clone(), &resource),
-    };
+    let api = api(client, &wanted, &resource, namespaced);
     let live = match api.get_opt(&object.name).await {
         Ok(Some(live)) => serde_json::to_value(live).unwrap_or_default(),
         Ok(None) => {

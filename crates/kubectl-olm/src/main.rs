@@ -9,6 +9,8 @@ mod cmd;
 mod draw;
 mod extensions;
 mod failure;
+mod foretold;
+mod kinds;
 mod live;
 mod remedy;
 mod similar;
@@ -20,8 +22,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::cmd::{
-    act, bundle, catalog, completion, config, crd, graph, list, paths, rbac, search, semver, show, simulate,
-    status, upgrade_check, versions, why,
+    act, bundle, catalog, completion, config, crd, diff, graph, list, paths, plan, rbac, search, semver,
+    show, simulate, status, upgrade_check, versions, why,
 };
 use crate::failure::Failure;
 
@@ -58,6 +60,10 @@ enum Verb {
     UpgradeCheck(upgrade_check::Arguments),
     /// Install a package
     Install(Box<act::install::Arguments>),
+    /// Say what the controller would do, by dry runs in the cluster
+    Plan(Box<plan::Arguments>),
+    /// Compare a ClusterExtension with the cluster, or two of its revisions
+    Diff(diff::Arguments),
     /// Change which versions a ClusterExtension may have
     Upgrade(Box<act::upgrade::Arguments>),
     /// Go back to an earlier revision's version
@@ -111,6 +117,8 @@ fn main() -> ExitCode {
         Verb::Status(arguments) => status::run(arguments),
         Verb::UpgradeCheck(arguments) => upgrade_check::run(arguments),
         Verb::Install(arguments) => act::install::run(arguments),
+        Verb::Plan(arguments) => plan::run(arguments),
+        Verb::Diff(arguments) => diff::run(arguments),
         Verb::Upgrade(arguments) => act::upgrade::run(arguments),
         Verb::Rollback(arguments) => act::rollback::rollback(arguments),
         Verb::History(arguments) => act::rollback::history(arguments),

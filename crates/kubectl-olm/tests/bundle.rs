@@ -1,25 +1,14 @@
 //! `bundle`, `config` and `crd diff` on a bundle that is a directory or an image: what is printed, and the exit codes.
 
+mod support;
+
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use olm_kit::{BundleImage, Ca, Crd, Registry, RunDir};
 use serde_json::json;
 
-/// Exit code, standard output and standard error; nothing of this machine counts.
-fn olm(home: &Path, arguments: &[&str]) -> Result<(i32, String, String)> {
-    let output = Command::new(env!("CARGO_BIN_EXE_kubectl-olm"))
-        .args(arguments)
-        .env("HOME", home)
-        .env_remove("XDG_CACHE_HOME")
-        .env_remove("XDG_RUNTIME_DIR")
-        .env_remove("REGISTRY_AUTH_FILE")
-        .env_remove("DOCKER_CONFIG")
-        .output()?;
-    let code = output.status.code().context("killed")?;
-    Ok((code, String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?))
-}
+use support::olm;
 
 /// Everything that the verbs speak of.
 fn bundle(version: &str, crd: Crd) -> BundleImage {

@@ -1,24 +1,18 @@
 //! `catalog validate IMAGE` against a real registry: what a user sees, and the exit codes.
 
+mod support;
+
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use olm_kit::image::{Compression, Fault};
 use olm_kit::{BundleImage, Ca, CatalogImage, Entry, Package, Registry, RunDir};
 
-/// Exit code, standard output and standard error; credentials and certificates of this machine do not count.
+use support::olm;
+
+/// `catalog validate` with these arguments.
 fn validate(home: &Path, arguments: &[&str]) -> Result<(i32, String, String)> {
-    let output = Command::new(env!("CARGO_BIN_EXE_kubectl-olm"))
-        .args(["catalog", "validate"])
-        .args(arguments)
-        .env("HOME", home)
-        .env_remove("XDG_RUNTIME_DIR")
-        .env_remove("REGISTRY_AUTH_FILE")
-        .env_remove("DOCKER_CONFIG")
-        .output()?;
-    let code = output.status.code().context("killed")?;
-    Ok((code, String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?))
+    olm(home, &[&["catalog", "validate"], arguments].concat())
 }
 
 fn sound() -> CatalogImage {
@@ -108,20 +102,6 @@ async fn what_cannot_be_had_is_told_with_exit_code_2() -> Result<()> {
     let (code, _, error) = validate(home.path(), &[&good.by_tag(), "--ca-file", ca])?;
     assert_eq!(code, 0, "{error}");
     Ok(())
-}
-
-/// The program, with the cache of this home.
-fn olm(home: &Path, arguments: &[&str]) -> Result<(i32, String, String)> {
-    let output = Command::new(env!("CARGO_BIN_EXE_kubectl-olm"))
-        .args(arguments)
-        .env("HOME", home)
-        .env_remove("XDG_CACHE_HOME")
-        .env_remove("XDG_RUNTIME_DIR")
-        .env_remove("REGISTRY_AUTH_FILE")
-        .env_remove("DOCKER_CONFIG")
-        .output()?;
-    let code = output.status.code().context("killed")?;
-    Ok((code, String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,6 +18,7 @@ use super::why::decide;
 use crate::Answer;
 use crate::extensions;
 use crate::failure::{Failure, note, wait};
+use crate::kinds::Kinds;
 use crate::live;
 use crate::sources::Sources;
 
@@ -55,9 +56,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
             Failure::Usage(format!("{name} names no service account; give one with --service-account"))
         })?;
         let objects = objects(arguments, &client, &extension).await?;
+        let mut kinds = Kinds::new(&client);
         let mut served = HashMap::new();
         for object in &objects {
-            let found = live::served(&client, object).await;
+            let found = kinds.served(object).await;
             served.insert(object.key(), found.unwrap_or_else(|| guessed(object)));
         }
         let needs = needed(&objects, |key| served.get(key).cloned(), |_| None);
@@ -88,8 +90,8 @@ async fn objects(
         return live::content(client, set).await.map_err(Failure::Unreachable);
     }
     let decided = decide(extension, Some(revision::states([])), None, &arguments.sources).await?;
-    let Some(chosen) = decided.chosen else {
-        return Err(Failure::NotFound(decided.refusal.unwrap_or_default()));
+    let Some(chosen) = decided.explained.chosen else {
+        return Err(Failure::NotFound(decided.explained.refusal.unwrap_or_default()));
     };
     note(&format!("{name} has no revision yet; reading {}", chosen.image));
     let bundle = arguments.sources.bundles().pull(&chosen.image).await?;

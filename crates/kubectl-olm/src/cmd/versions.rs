@@ -99,14 +99,13 @@ fn rows(facts: &CatalogFacts, graph: &PackageGraph, range: Option<&Range>, chann
 }
 
 fn table(listed: &[Row], several: bool, wide: bool) -> String {
-    let mut heads = vec!["VERSION", "BUNDLE", "CHANNELS", "DEPRECATED"];
-    if several || wide {
-        heads.push("CATALOG");
-    }
-    if wide {
-        heads.push("IMAGE");
-    }
-    let mut table = Table::new(heads);
+    let heads = ["VERSION", "BUNDLE", "CHANNELS", "DEPRECATED", "CATALOG", "IMAGE"];
+    let shown = match (wide, several) {
+        (true, _) => heads.len(),
+        (false, true) => 5,
+        (false, false) => 4,
+    };
+    let mut table = Table::new(heads.into_iter().take(shown));
     for row in listed {
         table.row([
             or_dash(row.version.as_deref().unwrap_or_default()),

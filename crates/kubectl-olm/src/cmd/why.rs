@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use olm_api::{ClusterExtension, condition};
 use olm_client::resolution::{
-    BundleFacts, Learnt, RevisionFacts, RevisionStates, Selector, Wanted, revision, validate, wanted,
+    BundleFacts, Learnt, RevisionFacts, RevisionStates, Selector, Wanted, Wish, revision, validate, wanted,
 };
 use olm_resolver::{
     CatalogOutcome, CatalogSource, CatalogView, DeprecationState, PackageGraph, ReleaseField, ReportView,
@@ -18,7 +18,7 @@ use serde::Serialize;
 use super::output::{Output, Table, bad, bold, or_dash};
 use crate::Answer;
 use crate::extensions;
-use crate::failure::{Failure, wait};
+use crate::failure::{Failure, note, wait};
 use crate::sources::Sources;
 
 /// Candidates that the text shows of one catalog unless it may be wide.
@@ -53,7 +53,7 @@ pub(crate) struct Resolve {
 
 /// `upgradeConstraintPolicy`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-enum Policy {
+pub(crate) enum Policy {
     /// Only along edges of the catalog
     #[default]
     #[value(name = "CatalogProvided")]
@@ -61,6 +61,15 @@ enum Policy {
     /// To any version that matches
     #[value(name = "SelfCertified")]
     SelfCertified,
+}
+
+impl Policy {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::CatalogProvided => "CatalogProvided",
+            Self::SelfCertified => "SelfCertified",
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -102,12 +111,15 @@ pub(crate) struct Explained {
     /// What the chosen bundle depends on: property and value. The controller checks it against the cluster before it installs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     dependencies: Vec<String>,
+    /// What of that the cluster lacks: the controller refuses the bundle until it is there. Not asked for an image or a directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unmet: Option<String>,
     /// What is deprecated, in the catalog's words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    deprecations: Vec<String>,
+    pub(crate) deprecations: Vec<String>,
     /// What was considered and which rule decided. Absent when the question itself is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
-    report: Option<ReportView>,
+    pub(crate) report: Option<ReportView>,
 }
 
 /// What the cluster says of the extension now.
@@ -128,22 +140,22 @@ struct Told {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Chosen {
-    bundle: String,
-    version: String,
+    pub(crate) bundle: String,
+    pub(crate) version: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     release: Option<String>,
     pub(crate) image: String,
     /// Where it comes from; absent when no catalog could be asked and what is installed stays.
     #[serde(skip_serializing_if = "Option::is_none")]
-    catalog: Option<String>,
+    pub(crate) catalog: Option<String>,
     /// Why it may be installed.
-    why: String,
+    pub(crate) why: String,
 }
 
 pub(crate) fn resolve(arguments: &Resolve) -> Result<Answer, Failure> {
     let explained = wait(async {
         let extension = asked(arguments)?;
-        decide(&extension, None, arguments.installed.as_deref(), &arguments.sources).await
+        Ok(decide(&extension, None, arguments.installed.as_deref(), &arguments.sources).await?.explained)
     })?;
     Ok(answer(&explained, arguments.output, |wide| text(&explained, wide.then_some(usize::MAX))))
 }
@@ -152,13 +164,15 @@ pub(crate) fn explain(arguments: &Explain) -> Result<Answer, Failure> {
     let explained = wait(async {
         if let Some(file) = &arguments.file {
             let extension = extensions::from_file(file)?;
-            return decide(&extension, None, arguments.installed.as_deref(), &arguments.sources).await;
+            let decided =
+                decide(&extension, None, arguments.installed.as_deref(), &arguments.sources).await?;
+            return Ok(decided.explained);
         }
         let client = arguments.sources.cluster.client().await?;
         let extension = extensions::named(&client, arguments.name.as_deref().unwrap_or_default()).await?;
         let revisions = extensions::revisions(&client, extension.metadata.name.as_deref()).await?;
         let states = revision::states(extensions::of(&extension, &revisions));
-        let mut explained = decide(&extension, Some(states), None, &arguments.sources).await?;
+        let mut explained = decide(&extension, Some(states), None, &arguments.sources).await?.explained;
         explained.extension = Some(told(&extension));
         Ok(explained)
     })?;
@@ -174,10 +188,7 @@ fn answer(explained: &Explained, output: Output, people: impl FnOnce(bool) -> St
 
 /// The ClusterExtension that would ask this.
 fn asked(arguments: &Resolve) -> Result<ClusterExtension, Failure> {
-    let policy = match arguments.policy {
-        Policy::CatalogProvided => "CatalogProvided",
-        Policy::SelfCertified => "SelfCertified",
-    };
+    let policy = arguments.policy.as_str();
     let value = serde_json::json!({
         "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": {"name": "question"},
         "spec": {"namespace": "question", "source": {"sourceType": "Catalog", "catalog": {
@@ -188,27 +199,40 @@ fn asked(arguments: &Resolve) -> Result<ClusterExtension, Failure> {
     serde_json::from_value(value).map_err(|error| Failure::Usage(error.to_string()))
 }
 
-/// The controller's question and its answer.
+/// The controller's question and its answer, also as values for whoever goes on with it.
+pub(crate) struct Decided {
+    pub(crate) explained: Explained,
+    /// The question with meaning, when it has one.
+    pub(crate) wish: Option<Wish>,
+    /// The bundle that is to be installed.
+    pub(crate) bundle: Option<BundleFacts>,
+    /// How it was chosen; absent when no catalog could be asked and what is installed stays.
+    pub(crate) resolution: Option<Resolution>,
+}
+
+/// Asks the controller's question.
 pub(crate) async fn decide(
     extension: &ClusterExtension,
     states: Option<RevisionStates>,
     installed: Option<&str>,
     sources: &Sources,
-) -> Result<Explained, Failure> {
+) -> Result<Decided, Failure> {
     let mut wish = match validate(extension) {
         Ok(wish) => wish,
         // a question that was typed is wrong; an extension that is stored is refused
         Err(failure) if states.is_none() => return Err(Failure::Usage(failure.message)),
         Err(failure) => {
             let refusal = Some(failure.message);
-            return Ok(Explained {
+            let explained = Explained {
                 extension: None,
                 chosen: None,
                 refusal,
                 dependencies: Vec::new(),
+                unmet: None,
                 deprecations: Vec::new(),
                 report: None,
-            });
+            };
+            return Ok(Decided { explained, wish: None, bundle: None, resolution: None });
         }
     };
     let reader = sources.open().await?;
@@ -226,6 +250,9 @@ pub(crate) async fn decide(
     let resolved = wanted(&wish, &states, &content, true);
     let dependencies = resolved.chosen.as_ref().map(dependencies).unwrap_or_default();
     let view = resolved.report.as_ref().map(olm_resolver::Report::view);
+    let bundle = resolved.wanted.as_ref().ok().map(|wanted| match wanted {
+        Wanted::Kept(bundle) | Wanted::Chosen(bundle) => bundle.clone(),
+    });
     let (chosen, refusal) = match resolved.wanted {
         Ok(Wanted::Kept(bundle)) => (
             Some(chosen(bundle, None, "no catalog could be asked, so what is installed stays".to_owned())),
@@ -242,13 +269,39 @@ pub(crate) async fn decide(
         }
         Err(failure) => (None, Some(failure.message)),
     };
-    Ok(Explained {
+    let unmet = match &resolved.chosen {
+        Some(chosen) if !dependencies.is_empty() && !sources.is_local() => {
+            unmet(chosen, &wish, sources).await
+        }
+        _ => None,
+    };
+    let explained = Explained {
         extension: None,
         chosen,
         refusal,
         dependencies,
+        unmet,
         deprecations: deprecations(&resolved.learnt),
         report: view,
+    };
+    Ok(Decided { explained, wish: Some(wish), bundle, resolution: resolved.chosen })
+}
+
+/// What the chosen bundle needs and the cluster does not have, in the controller's words. A cluster that does not say is told
+/// on standard error.
+async fn unmet(chosen: &Resolution, wish: &Wish, sources: &Sources) -> Option<String> {
+    let judged = async {
+        let client = sources.cluster.client().await?;
+        let revisions = extensions::revisions(&client, None).await?;
+        let needed = olm_resolver::needed(&chosen.graph, chosen.index);
+        let facts = olm_client::dependencies::facts(&client, &revisions, &wish.name, &needed);
+        let facts = facts.await.map_err(|failure| Failure::Unreachable(failure.message))?;
+        let report = olm_resolver::dependencies(&chosen.graph, chosen.index, &facts, &[]);
+        Ok::<_, Failure>(report.refusal(chosen.graph.bundle_name(chosen.index)))
+    };
+    judged.await.unwrap_or_else(|failure| {
+        note(&format!("dependencies were not checked: {failure}"));
+        None
     })
 }
 
@@ -371,6 +424,9 @@ fn text(explained: &Explained, candidates: Option<usize>) -> String {
     }
     for needed in &explained.dependencies {
         line("Depends on", needed);
+    }
+    if let Some(unmet) = &explained.unmet {
+        line("Missing", &bad(unmet));
     }
     for said in &explained.deprecations {
         line("Deprecated", said);

@@ -110,10 +110,7 @@ impl Change {
     }
 
     async fn done(&self, client: &Client, stored: ClusterExtension, what: &str) -> Result<Answer, Failure> {
-        if self.dry_run == DryRun::Server {
-            return Ok(self.shown(&stored, what));
-        }
-        if !self.waiting.wait {
+        if self.dry_run == DryRun::Server || !self.waiting.wait {
             return Ok(self.shown(&stored, what));
         }
         note(what);

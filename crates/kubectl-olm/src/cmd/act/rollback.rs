@@ -3,7 +3,7 @@
 use clap::Args;
 use kube::ResourceExt as _;
 use olm_api::cluster_object_set::LifecycleState;
-use olm_api::{ClusterExtension, ClusterObjectSet, condition};
+use olm_api::{ClusterExtension, ClusterObjectSet, condition, labels};
 use olm_client::resolution::revision;
 use serde::Serialize;
 use serde_json::json;
@@ -67,6 +67,9 @@ struct Row {
     succeeded: bool,
     /// Whether it is what is installed now.
     installed: bool,
+    /// Whether it was made of a Helm release that was there before.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    from_helm: bool,
     /// When it was made, RFC 3339.
     #[serde(skip_serializing_if = "String::is_empty")]
     created: String,
@@ -91,6 +94,7 @@ fn rows(extension: &ClusterExtension, revisions: &[ClusterObjectSet]) -> Vec<Row
                 state: state.to_owned(),
                 succeeded: condition::is_true(&facts.conditions, condition::SUCCEEDED),
                 installed: installed == Some(set.spec.revision),
+                from_helm: set.labels().contains_key(labels::MIGRATED_FROM_HELM),
                 created: set.creation_timestamp().map(|time| time.0.to_string()).unwrap_or_default(),
             }
         })
@@ -113,7 +117,7 @@ pub(crate) fn history(arguments: &History) -> Result<Answer, Failure> {
                 row.revision.to_string(),
                 or_dash(&row.version),
                 or_dash(&row.bundle),
-                row.state.clone(),
+                if row.from_helm { format!("{}, from Helm", row.state) } else { row.state.clone() },
                 yes(row.succeeded),
                 yes(row.installed),
                 or_dash(&row.created),
@@ -200,6 +204,7 @@ mod tests {
             state: "Active".to_owned(),
             succeeded,
             installed,
+            from_helm: false,
             created: String::new(),
         }
     }

@@ -1,0 +1,191 @@
+//! `diff`: an extension against the cluster, or two of its revisions against each other.
+//!
+//! Against the cluster every object of the installed revision is sent as a dry run: what the controller would put right is the
+//! difference. Revisions are compared by what they hold.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use kube::ResourceExt as _;
+use olm_api::ClusterObjectSet;
+use olm_client::resolution::revision;
+use olm_core::Object;
+use olm_rollout::{Sibling, newcomer};
+use serde::Serialize;
+
+use super::output::Output;
+use super::plan::{beyond_one, objects_text};
+use crate::Answer;
+use crate::extensions;
+use crate::failure::{Failure, wait};
+use crate::foretold::{Action, Foretold, Writer, identity};
+use crate::kinds::Kinds;
+use crate::live;
+use crate::sources::Cluster;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Without a revision: what somebody changed, deleted or took over since the controller last put it right. With one: what going \
+                  from the installed revision to that one changes. With two: what lies between them.\n\n\
+                  Examples:\n  kubectl olm diff my-extension\n  kubectl olm diff my-extension --to-revision 3\n  \
+                  kubectl olm diff my-extension --revision 2 --revision 4 -o json\n\n\
+                  Exit codes, as `kubectl diff` has them: 0 no difference, 1 differences, 2 bad input, no such extension or revision, 3 no \
+                  answer."
+)]
+pub(crate) struct Arguments {
+    /// The ClusterExtension
+    name: String,
+    /// Compare the installed revision with this one
+    #[arg(long, value_name = "NUMBER", conflicts_with = "revision")]
+    to_revision: Option<i64>,
+    /// Compare this revision with the other one; given twice
+    #[arg(long, value_name = "NUMBER", num_args = 1)]
+    revision: Vec<i64>,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// The difference. `-o json` prints this.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Difference {
+    /// Name of the extension.
+    extension: String,
+    /// What is on the left: a revision, or `live`.
+    from: String,
+    /// What is on the right: a revision.
+    to: String,
+    /// Objects that differ, and those that do not.
+    objects: Vec<Foretold>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
+    let sides = match (arguments.revision.as_slice(), arguments.to_revision) {
+        ([], None) => Sides::Live,
+        ([], Some(to)) => Sides::Revisions(None, to),
+        ([from, to], None) => Sides::Revisions(Some(*from), *to),
+        _ => {
+            let text = "give --revision twice, or --to-revision once; without them the cluster is compared";
+            return Err(Failure::Usage(text.to_owned()));
+        }
+    };
+    let difference = wait(compared(arguments, sides)).map_err(beyond_one)?;
+    let names = || {
+        let differ = difference.objects.iter().filter(|object| object.action != Action::Same);
+        differ.map(Foretold::title).collect()
+    };
+    let yes = difference.objects.iter().all(|object| object.action == Action::Same);
+    let text = arguments.output.print(&difference, names, |wide| text(&difference, yes, wide));
+    Ok(Answer { text, yes })
+}
+
+enum Sides {
+    Live,
+    Revisions(Option<i64>, i64),
+}
+
+async fn compared(arguments: &Arguments, sides: Sides) -> Result<Difference, Failure> {
+    let client = arguments.cluster.client().await?;
+    let extension = extensions::named(&client, &arguments.name).await?;
+    let all = extensions::revisions(&client, Some(&arguments.name)).await?;
+    let own: Vec<&ClusterObjectSet> = extensions::of(&extension, &all).collect();
+    let states = revision::states(own.iter().copied());
+    let numbered = |number: i64| {
+        own.iter().copied().find(|set| set.spec.revision == number).ok_or_else(|| {
+            let name = &arguments.name;
+            Failure::Usage(format!("{name} has no revision {number}; see `kubectl olm history {name}`"))
+        })
+    };
+    let installed = || match &states.installed {
+        Some(installed) => numbered(installed.number),
+        None => Err(Failure::Usage(format!(
+            "{0} has no installed revision; `kubectl olm status {0}` says why, `kubectl olm plan {0}` what would be installed",
+            arguments.name
+        ))),
+    };
+    let content =
+        async |set: &ClusterObjectSet| live::content(&client, set).await.map_err(Failure::Unreachable);
+    let difference = |from: String, to: &ClusterObjectSet, objects| Difference {
+        extension: arguments.name.clone(),
+        from,
+        to: to.name_any(),
+        objects,
+    };
+    match sides {
+        Sides::Live => {
+            let set = installed()?;
+            let mut us = newcomer(&arguments.name, set.spec.revision);
+            us.uid = set.uid().unwrap_or_default();
+            let siblings = own.iter().filter(|other| other.uid() != set.uid()).map(|other| Sibling {
+                uid: other.uid().unwrap_or_default(),
+                retired: !revision::is_active(other),
+            });
+            let uid = extension.uid().unwrap_or_default();
+            let writer = Writer {
+                client: &client,
+                extension: &arguments.name,
+                uid: &uid,
+                us,
+                siblings: siblings.collect(),
+            };
+            let objects = writer.apply(&mut Kinds::new(&client), &content(set).await?).await;
+            Ok(difference("live".to_owned(), set, objects))
+        }
+        Sides::Revisions(from, to) => {
+            let from = from.map_or_else(installed, numbered)?;
+            let to = numbered(to)?;
+            let objects = between(&content(from).await?, &content(to).await?);
+            Ok(difference(from.name_any(), to, objects))
+        }
+    }
+}
+
+/// What lies between two contents, in the order of the second; what goes comes last.
+fn between(from: &[Object], to: &[Object]) -> Vec<Foretold> {
+    let mut left: BTreeMap<_, &Object> =
+        from.iter().map(|object| (identity(&object.key()), object)).collect();
+    let mut found: Vec<Foretold> = to
+        .iter()
+        .map(|object| match left.remove(&identity(&object.key())) {
+            Some(old) => Foretold::changed(old, object).without_stamp(),
+            None => Foretold::new(object, Action::Add),
+        })
+        .collect();
+    let goes = |object: &&Object| left.contains_key(&identity(&object.key()));
+    found.extend(from.iter().filter(goes).map(|object| Foretold::new(object, Action::Remove)));
+    found
+}
+
+fn text(difference: &Difference, same: bool, wide: bool) -> String {
+    let head = format!("{} -> {}\n", difference.from, difference.to);
+    if same && !wide {
+        return format!("{head}No difference.\n");
+    }
+    head + &objects_text(&difference.objects, wide)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn objects_are_paired_by_kind_and_name() {
+        let object = |version: &str, name: &str, data: &str| {
+            Object::from_value(json!({"apiVersion": format!("g.io/{version}"), "kind": "Foo", "metadata": {"name": name}, "data": data})).unwrap()
+        };
+        let from = [object("v1", "same", "x"), object("v1", "moved", "x"), object("v1", "gone", "x")];
+        let to = [object("v1", "new", "x"), object("v2", "moved", "x"), object("v1", "same", "x")];
+        let told: Vec<_> =
+            between(&from, &to).into_iter().map(|one| (one.name, one.action, one.fields.len())).collect();
+        let want = [
+            ("new", Action::Add, 0),
+            ("moved", Action::Change, 1),
+            ("same", Action::Same, 0),
+            ("gone", Action::Remove, 0),
+        ];
+        assert_eq!(told, want.map(|(name, action, fields)| (name.to_owned(), action, fields)));
+    }
+}
