@@ -126,7 +126,10 @@ fn what_needs_a_cluster_says_so() {
 
 #[test]
 fn every_verb_has_help_with_examples_and_completion() {
-    for verb in ["search", "show", "versions", "resolve", "explain", "list", "status", "graph", "paths"] {
+    for verb in [
+        "search", "show", "versions", "resolve", "explain", "plan", "diff", "list", "status", "graph",
+        "paths",
+    ] {
         let (code, out, _) = olm(&format!("{verb} --help"));
         assert!(code == 0 && out.contains("Examples:") && out.contains("Exit codes:"), "{verb}: {out}");
         for shell in ["bash", "zsh", "fish"] {
