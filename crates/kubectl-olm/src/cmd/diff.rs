@@ -29,7 +29,7 @@ use crate::sources::Cluster;
                   from the installed revision to that one changes. With two: what lies between them.\n\n\
                   Examples:\n  kubectl olm diff my-extension\n  kubectl olm diff my-extension --to-revision 3\n  \
                   kubectl olm diff my-extension --revision 2 --revision 4 -o json\n\n\
-                  Exit codes, as `kubectl diff` has them: 0 no difference, 1 differences, 2 bad input, no such extension or revision, 3 no \
+                  Exit codes: like `kubectl diff`, 0 no difference, 1 differences, 2 bad input, no such extension or revision, 3 no \
                   answer."
 )]
 pub(crate) struct Arguments {

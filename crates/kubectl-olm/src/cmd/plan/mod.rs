@@ -46,7 +46,7 @@ const SYSTEM_NAMESPACE: &str = "olmv1-system";
                   Examples:\n  kubectl olm plan my-extension\n  kubectl olm plan my-extension --version '>=2.0.0 <3.0.0'\n  \
                   kubectl olm plan my-extension --any-version --image quay.io/example/catalog:next -o wide\n  \
                   kubectl olm plan -f extension.yaml -o json\n\n\
-                  Exit codes, as `kubectl diff` has them: 0 nothing would change, 1 something would, 2 it would be refused, bad input or no \
+                  Exit codes: like `kubectl diff`, 0 nothing would change, 1 something would, 2 it would be refused, bad input or no \
                   such extension, 3 no answer."
 )]
 pub(crate) struct Arguments {
