@@ -14,17 +14,19 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::ListParams;
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use olm_api::{
     ClusterObjectSet, Condition, ConditionStatus, condition, field_managers, labels, reason, secret_types,
 };
 use olm_client::desired::Desired;
 use olm_client::resolution::{Class, Failure, Wish, revision};
+use serde_json::json;
 
 use self::release::{Index, Release, ReleaseError, deployed, further_chunks, payload};
 use super::attempt::Note;
 use super::shell::Shell;
+use super::writer::is_conflict;
 
 /// The number of the revision that a release becomes.
 const FIRST: i64 = 1;
@@ -159,12 +161,13 @@ async fn succeed(shell: &Shell, mut set: ClusterObjectSet) -> Result<ClusterObje
             Timestamp::now(),
         );
         condition::set(&mut status.conditions, succeeded);
-        let manager = field_managers::CLUSTER_EXTENSION_CONTROLLER;
-        match olm_runtime::write_status(&api, &set, status, manager).await {
-            Ok(Some(stored)) => return Ok(stored),
-            Ok(None) => return Ok(set),
+        let patch = json!({"metadata": {"resourceVersion": set.resource_version()}, "status": status});
+        let manager = Some(field_managers::CLUSTER_EXTENSION_CONTROLLER.to_owned());
+        let params = PatchParams { field_manager: manager, ..PatchParams::default() };
+        match api.patch_status(&set.name_any(), &params, &Patch::Merge(&patch)).await {
+            Ok(stored) => return Ok(stored),
             // the revision's own controller was faster
-            Err(error) if error.is_conflict() => {
+            Err(error) if is_conflict(&error) => {
                 set = api.get(&set.name_any()).await.map_err(|error| transient(&error))?;
             }
             Err(error) => return Err(transient(&error)),
@@ -190,7 +193,7 @@ fn broken(shell: &Shell, wish: &Wish, secret: &str, problem: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::Value;
 
     fn set(name: &str, number: i64, labels: Value, state: &str, conditions: Value) -> ClusterObjectSet {
         serde_json::from_value(json!({
