@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::DeleteParams;
+use olm_api::openshift::{CLUSTER_OPERATOR, ClusterOperator};
 use olm_api::{ClusterCatalog, condition, labels};
 use olm_kit::{
     BundleImage, Cluster, Crd, Entry, Options, Program, Registry, SYSTEM_NAMESPACE, Stack, Wait, eventually,
@@ -14,12 +15,13 @@ use olm_kit::{
 use serde_json::{Value, json};
 
 use crate::applied::container_args;
-use crate::manifests::{apply, find, render};
+use crate::manifests::{apply, find, prepare, render};
 use crate::rights::{granted, least, none_refused, of_account};
 use crate::world::{LIMIT, World, current};
 
 const CATALOGD: &str = "catalogd-controller-manager";
 const CONTROLLER: &str = "operator-controller-controller-manager";
+const REPORTER: &str = "cluster-operator-controller-manager";
 
 /// What is different outside of a pod: addresses, and where CAs of registries are.
 const OF_THE_POD: &[&str] =
@@ -99,8 +101,8 @@ async fn package(stack: &'static Stack) -> Result<World> {
 }
 
 /// Fetches from a process, trusting the CA that it publishes; gives the status and the body.
-async fn curl(world: &World, process: &str, url: &str, token: Option<&str>) -> Result<(u16, String)> {
-    let maps: Api<ConfigMap> = Api::namespaced(world.stack.cluster.client().await?, SYSTEM_NAMESPACE);
+async fn curl(cluster: &Cluster, process: &str, url: &str, token: Option<&str>) -> Result<(u16, String)> {
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.client().await?, SYSTEM_NAMESPACE);
     let published = maps.get(&format!("{process}-serving-cert")).await?.data.unwrap_or_default();
     let authorities =
         reqwest::Certificate::from_pem_bundle(published.get("ca.crt").context("no CA")?.as_bytes())?;
@@ -115,7 +117,7 @@ async fn curl_the_catalog(world: &World) -> Result<()> {
     let catalogs: Api<ClusterCatalog> = Api::all(world.stack.cluster.client().await?);
     let catalog = catalogs.get(&world.name).await?;
     let base = catalog.status.and_then(|status| status.urls).context("no urls")?.base;
-    let (code, content) = curl(world, "catalogd", &format!("{base}/api/v1/all"), None).await?;
+    let (code, content) = curl(&world.stack.cluster, "catalogd", &format!("{base}/api/v1/all"), None).await?;
     ensure!(code == 200 && content.contains(&format!("{}.v2.0.0", world.name)), "{code} {content}");
     // the label that extensions select by
     ensure!(catalog.metadata.labels.unwrap_or_default().get(labels::METADATA_NAME) == Some(&world.name));
@@ -123,27 +125,26 @@ async fn curl_the_catalog(world: &World) -> Result<()> {
 }
 
 /// Metrics are for those who are bound to the role that the manifests have for it.
-async fn read_metrics(world: &World, process: &str, address: &str) -> Result<()> {
-    let cluster = &world.stack.cluster;
+async fn read_metrics(cluster: &Cluster, namespace: &str, process: &str, address: &str) -> Result<()> {
     let role = format!("{process}-metrics-reader");
     let kubeconfig =
-        std::fs::read_to_string(cluster.kubeconfig_for_service_account(&world.name, &role).await?)?;
+        std::fs::read_to_string(cluster.kubeconfig_for_service_account(namespace, &role).await?)?;
     let kubeconfig: Value =
         serde_saphyr::from_str(&kubeconfig).map_err(|problem| anyhow::anyhow!("{problem}"))?;
     let token = kubeconfig["users"][0]["user"]["token"].as_str().context("no token")?;
     let url = format!("{address}/metrics");
     for (token, want) in [(None, 401), (Some(token), 403)] {
-        let (code, _) = curl(world, process, &url, token).await?;
+        let (code, _) = curl(cluster, process, &url, token).await?;
         ensure!(code == want, "{process}: wanted {want}, got {code}");
     }
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": format!("test-{role}")},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-        "subjects": [{"kind": "ServiceAccount", "name": role, "namespace": world.name}],
+        "subjects": [{"kind": "ServiceAccount", "name": role, "namespace": namespace}],
     });
     cluster.apply(&binding.to_string()).await?;
     eventually(&format!("{role} may read metrics"), LIMIT, || async {
-        let (code, _) = curl(world, process, &url, Some(token)).await?;
+        let (code, _) = curl(cluster, process, &url, Some(token)).await?;
         ensure!(code == 200, "{code}");
         Ok(())
     })
@@ -181,8 +182,14 @@ async fn a_cold_install_takes_a_package_from_catalog_to_removal() -> Result<()> 
     world.installed("1.0.0").await?;
     world.want(json!({"version": "2.0.0"})).await?;
     world.installed("2.0.0").await?;
-    read_metrics(&world, "catalogd", &stack.catalogd.metrics_url()).await?;
-    read_metrics(&world, "operator-controller", &stack.operator_controller.metrics_url()).await?;
+    read_metrics(&stack.cluster, &world.name, "catalogd", &stack.catalogd.metrics_url()).await?;
+    read_metrics(
+        &stack.cluster,
+        &world.name,
+        "operator-controller",
+        &stack.operator_controller.metrics_url(),
+    )
+    .await?;
     // a reference that cannot be read is told as an event
     world.catalog("localhost:1/nothing:v1").await?;
     world.catalog_progressing("Retrying").await?;
@@ -248,7 +255,13 @@ async fn a_restricted_install_acts_as_the_accounts_of_extensions_only() -> Resul
             webhook_certificates_are_made(&world).await?;
         }
     }
-    read_metrics(&world, "operator-controller", &stack.operator_controller.metrics_url()).await?;
+    read_metrics(
+        &stack.cluster,
+        &world.name,
+        "operator-controller",
+        &stack.operator_controller.metrics_url(),
+    )
+    .await?;
     remove(&world).await?;
 
     let requests = of_account(stack.cluster.audit()?, CONTROLLER);
@@ -278,4 +291,29 @@ async fn webhook_certificates_are_made(world: &World) -> Result<()> {
     let secrets: Api<Secret> = Api::namespaced(world.stack.cluster.client().await?, &world.name);
     Wait::new(&secrets, &format!("{}-ctrl-service-cert", world.name)).within(LIMIT).to_exist().await?;
     Ok(())
+}
+
+#[tokio::test]
+async fn cluster_operator_reports_with_the_rights_of_its_manifests() -> Result<()> {
+    let cluster = Cluster::start_with(&Options { audit: true, ..Options::default() }).await?;
+    prepare(&cluster).await?;
+    cluster.install_openshift_kinds().await?;
+    cluster.set_openshift_version("4.19.3").await?;
+    apply(&cluster, "overlays/openshift", &[])?;
+    let documents = render("overlays/openshift")?;
+    let program = as_deployed(Program::cluster_operator(&cluster)?, &cluster, &documents, REPORTER).await?;
+    let mut process = program.flag("--tls-self-issued-names", "127.0.0.1").start().await?;
+    let operators: Api<ClusterOperator> = Api::all(cluster.client().await?);
+    Wait::new(&operators, CLUSTER_OPERATOR)
+        .within(LIMIT)
+        .log(process.log())
+        .until("has conditions", |operator: &ClusterOperator| {
+            operator.status.as_ref().is_some_and(|status| !status.conditions.is_empty())
+        })
+        .await?;
+    read_metrics(&cluster, "default", "cluster-operator", &process.metrics_url()).await?;
+    ensure!(process.stop(), "it did not end by itself");
+    let requests = of_account(cluster.audit()?, REPORTER);
+    none_refused(&requests)?;
+    least(&granted(&documents, REPORTER)?, &requests, &[])
 }
