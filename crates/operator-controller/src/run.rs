@@ -2,9 +2,14 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
+use futures::{Stream, StreamExt as _, stream};
+use kube::core::DeserializeGuard;
+use kube::runtime::reflector;
 use kube::{Client, ResourceExt as _};
+use olm_api::ClusterExtension;
 use olm_bundle::Gates;
 use olm_client::preflight;
 use olm_client::{BundleFetcher, PackageStore, catalogd, package_store};
@@ -41,6 +46,8 @@ use crate::{extension, objectset};
 const LEASE: &str = "9c4404e7.operatorframework.io";
 /// Where metrics are served when nothing else is said and there is a certificate.
 const METRICS_ADDRESS: &str = ":8443";
+/// After a failed fetch the failure is told to whoever asks, for a little less than this.
+const RECENT: Duration = Duration::from_secs(2);
 /// The Service in front of the metrics, for a self-issued certificate.
 const SERVICE: &str = "operator-controller-service";
 
@@ -164,6 +171,7 @@ async fn controllers(
         PullSecrets::new(client.clone(), pull_secret, olm_runtime::pull_secrets::own_account(), keyring);
     let release = if gates.enabled(RELEASE) { ReleaseField::Counts } else { ReleaseField::Ignored };
     let content = PackageStore::new(&args.cache_path.join("packages"), package_store::DEFAULT_BYTES);
+    let trust_changed = published.as_ref().map(|published| published.changes());
     let packages = PackageCache::new(
         catalogd_client(args.catalogd_cas_dir(), published, tls_settings),
         content,
@@ -241,7 +249,7 @@ async fn controllers(
                 change.object.labels().get(olm_api::labels::OWNER_NAME).cloned()
             }),
             catalogs: catalogs.subscribe(),
-            rights: lookups,
+            rights: stream::select(lookups, believing(trust_changed, shell.extensions.clone())).boxed(),
             apis,
         };
         let watched = objectset::Feeds {
@@ -261,6 +269,17 @@ async fn controllers(
             objectset::run(context, stop.clone().cancelled_owned()),
             certificates::run(issuing, stop.cancelled_owned()),
         );
+    })
+}
+
+/// The names of all extensions, a moment after each change of the CA of catalogd: what could not be read then can be now.
+fn believing(
+    changes: Option<impl Stream<Item = ()> + Send>,
+    extensions: reflector::Store<DeserializeGuard<ClusterExtension>>,
+) -> impl Stream<Item = String> + Send {
+    stream::iter(changes).flatten().then(|()| tokio::time::sleep(RECENT)).flat_map(move |()| {
+        let names: Vec<String> = extensions.state().iter().map(|extension| extension.name_any()).collect();
+        stream::iter(names)
     })
 }
 

@@ -48,7 +48,7 @@ pub struct Feeds {
     pub revisions: Changes<ClusterObjectSet>,
     /// Catalogs: new content, priorities, labels and availability may change every choice.
     pub catalogs: Changes<ClusterCatalog>,
-    /// Names of extensions whose account lacked rights, when rights change.
+    /// Names of extensions whose account lacked rights, when rights change; all names, when the CA of catalogd changes.
     pub rights: BoxStream<'static, String>,
     /// APIs that appear, change or go: extensions may wait for one, or for the change of a CRD.
     pub apis: BoxStream<'static, ApiChange>,

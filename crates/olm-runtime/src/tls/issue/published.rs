@@ -2,13 +2,14 @@
 //!
 //! It reads what [`super::SelfIssued`] publishes (`ca.crt`), and what OpenShift's service CA injects (`service-ca.crt`).
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
-use futures::StreamExt as _;
+use futures::{Stream, StreamExt as _, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
 use rustls_pki_types::CertificateDer;
+use tokio::sync::watch;
 
 use super::CA_KEY;
 use crate::Shutdown;
@@ -23,13 +24,17 @@ const SERVICE_CA_KEY: &str = "service-ca.crt";
 pub struct PublishedCa {
     namespace: String,
     name: String,
-    current: RwLock<Option<String>>,
+    current: watch::Sender<Option<String>>,
 }
 
 impl PublishedCa {
     /// Nothing is known before [`PublishedCa::watch`] has seen the ConfigMap.
     pub fn new(namespace: &str, name: &str) -> Arc<Self> {
-        Arc::new(Self { namespace: namespace.to_owned(), name: name.to_owned(), current: RwLock::default() })
+        Arc::new(Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            current: watch::Sender::default(),
+        })
     }
 
     /// Follows the ConfigMap until shutdown.
@@ -58,7 +63,7 @@ impl PublishedCa {
     /// # Errors
     /// When the ConfigMap is not there, or holds none, or cannot be parsed.
     pub fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-        let current = self.current.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let current = self.current.borrow().clone();
         let place = format!("ConfigMap {}", self.title());
         let found = certificates(place.as_ref(), current.unwrap_or_default().as_bytes())?;
         if found.is_empty() {
@@ -67,13 +72,24 @@ impl PublishedCa {
         Ok(found)
     }
 
+    /// One item for each change of the CA from now on. Ends only with the process.
+    pub fn changes(&self) -> impl Stream<Item = ()> + Send + use<> {
+        stream::unfold(self.current.subscribe(), |mut changes| async move {
+            changes.changed().await.ok().map(|()| ((), changes))
+        })
+    }
+
     fn take(&self, map: Option<&ConfigMap>) {
         let data = map.and_then(|map| map.data.as_ref());
         let text = data.and_then(|data| data.get(CA_KEY).or_else(|| data.get(SERVICE_CA_KEY))).cloned();
-        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-        if *current != text {
-            tracing::info!(config_map = self.title(), present = text.is_some(), "CA replaced");
+        let present = text.is_some();
+        let changed = self.current.send_if_modified(|current| {
+            let differs = *current != text;
             *current = text;
+            differs
+        });
+        if changed {
+            tracing::info!(config_map = self.title(), present, "CA replaced");
         }
     }
 
@@ -88,8 +104,8 @@ mod tests {
     use crate::tls::issue::testing::{NOW, generation};
     use k8s_openapi::jiff::SignedDuration;
 
-    #[test]
-    fn takes_either_key_and_says_what_is_missing() {
+    #[tokio::test]
+    async fn takes_either_key_and_says_what_is_missing() {
         let ca = PublishedCa::new("ns", "serving");
         let error = ca.certificates().unwrap_err().to_string();
         assert_eq!(error, "ConfigMap ns/serving holds no certificate in PEM form");
@@ -100,7 +116,11 @@ mod tests {
             ca.take(Some(&map));
             assert_eq!(ca.certificates().unwrap().len(), 1, "{key}");
         }
+        let mut changes = std::pin::pin!(ca.changes());
         ca.take(None);
+        ca.take(None);
+        assert!(changes.next().await.is_some());
+        assert!(futures::poll!(changes.next()).is_pending(), "the same once more is no change");
         assert!(ca.certificates().is_err(), "what was withdrawn is not trusted");
     }
 }

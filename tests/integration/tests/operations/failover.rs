@@ -1,0 +1,144 @@
+//! Two replicas of each process with leader election: how long it takes until the other one works, after a polite stop (the
+//! lease is released) and after a kill (it has to run out). What is measured ends with work done: a status written.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use olm_api::{ClusterCatalog, ClusterExtension};
+use olm_kit::{Cluster, Process, Program, SYSTEM_NAMESPACE, Wait, eventually, unique};
+use serde_json::json;
+
+const LIMIT: Duration = Duration::from_secs(90);
+/// A released lease is found free at the next look: every 2 to 4 s. The rest is for a busy machine.
+const RELEASED: Duration = Duration::from_secs(8);
+/// A lease that is not renewed runs out after 15 s, then as above.
+const KILLED: Duration = Duration::from_secs(28);
+
+#[derive(Clone, Copy)]
+struct Kind {
+    lease: &'static str,
+    program: fn(&Cluster) -> Result<Program>,
+}
+
+const CATALOGD: Kind = Kind { lease: "catalogd-operator-lock", program: Program::catalogd };
+const OPERATOR_CONTROLLER: Kind =
+    Kind { lease: "9c4404e7.operatorframework.io", program: Program::operator_controller };
+
+fn leads(process: &Process) -> bool {
+    process.log_text().contains("became leader")
+}
+
+/// Something that only a leader answers: an object whose status says soon that it cannot be done.
+async fn ask(cluster: &Cluster, kind: Kind) -> Result<Answered> {
+    let client = cluster.client().await?;
+    let name = unique("asked");
+    let params = PatchParams::apply("test").force();
+    if kind.lease == CATALOGD.lease {
+        let api: Api<ClusterCatalog> = Api::all(client);
+        let asked = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog", "metadata": {"name": name},
+            "spec": {"source": {"type": "Image", "image": {"ref": "127.0.0.1:1/none:v1"}}}});
+        api.patch(&name, &params, &Patch::Apply(&asked)).await?;
+        return Ok(Answered::Catalog(api, name));
+    }
+    let api: Api<ClusterExtension> = Api::all(client);
+    let asked = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": name},
+        "spec": {"namespace": "default", "source": {"sourceType": "Catalog", "catalog": {"packageName": "none"}}}});
+    api.patch(&name, &params, &Patch::Apply(&asked)).await?;
+    Ok(Answered::Extension(api, name))
+}
+
+enum Answered {
+    Catalog(Api<ClusterCatalog>, String),
+    Extension(Api<ClusterExtension>, String),
+}
+
+impl Answered {
+    async fn wait(self) -> Result<()> {
+        match self {
+            Self::Catalog(api, name) => {
+                let answered =
+                    |it: &ClusterCatalog| it.status.as_ref().is_some_and(|s| !s.conditions.is_empty());
+                Wait::new(&api, &name).within(LIMIT).until("has a status", answered).await.map(drop)
+            }
+            Self::Extension(api, name) => {
+                let answered =
+                    |it: &ClusterExtension| it.status.as_ref().is_some_and(|s| !s.conditions.is_empty());
+                Wait::new(&api, &name).within(LIMIT).until("has a status", answered).await.map(drop)
+            }
+        }
+    }
+}
+
+/// Ends the leader of two; gives the time until the other one held the lease, and until it had answered.
+async fn failover(kind: Kind, politely: bool) -> Result<(Duration, Duration)> {
+    let cluster = Cluster::start().await?;
+    cluster.install_olm().await?;
+    let start = || async { (kind.program)(&cluster)?.flag("--leader-elect", "true").start().await };
+    let mut first = start().await?;
+    eventually("the first one leads", LIMIT, || async {
+        ensure!(leads(&first), "not yet");
+        Ok(())
+    })
+    .await?;
+    let second = start().await?;
+    ask(&cluster, kind).await?.wait().await.context("the first leader works")?;
+    ensure!(!leads(&second), "there is one leader");
+
+    let leases: Api<Lease> = Api::namespaced(cluster.client().await?, SYSTEM_NAMESPACE);
+    let holder =
+        |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
+    let before = holder(&leases.get(kind.lease).await?);
+    let begun = Instant::now();
+    let ending = tokio::task::spawn_blocking(move || {
+        let ended = if politely {
+            first.stop()
+        } else {
+            first.kill9();
+            true
+        };
+        (first, ended)
+    });
+    let asked = ask(&cluster, kind).await?;
+    let taken = async {
+        let wait = Wait::new(&leases, kind.lease).within(LIMIT).log(second.log());
+        let other = |lease: &Lease| !holder(lease).is_empty() && holder(lease) != before;
+        wait.until("is held by the other one", other).await?;
+        anyhow::Ok(begun.elapsed())
+    };
+    let answered = async {
+        asked.wait().await?;
+        anyhow::Ok(begun.elapsed())
+    };
+    let (taken, answered) = tokio::try_join!(taken, answered)?;
+    let (_, ended) = ending.await?;
+    ensure!(ended, "it ended well");
+    ensure!(leads(&second));
+    Ok((taken, answered))
+}
+
+async fn measure(kind: Kind) -> Result<()> {
+    for (how, politely, limit) in [("SIGTERM, lease released", true, RELEASED), ("kill -9", false, KILLED)] {
+        let (taken, answered) = failover(kind, politely).await?;
+        eprintln!(
+            "failover of {}, {how}: lease taken after {:.1} s, first status by the new leader after {:.1} s",
+            kind.lease,
+            taken.as_secs_f64(),
+            answered.as_secs_f64()
+        );
+        ensure!(answered < limit, "{how}: {answered:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_catalogd_takes_over() -> Result<()> {
+    measure(CATALOGD).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_operator_controller_takes_over() -> Result<()> {
+    measure(OPERATOR_CONTROLLER).await
+}

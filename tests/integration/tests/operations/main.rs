@@ -1,0 +1,9 @@
+//! How the processes are run in production, on a real control plane: certificates that they issue themselves, metrics behind
+//! authentication, leaders that fail, traces, and what must not be in a log.
+
+mod failover;
+mod metrics;
+mod serving;
+#[path = "../extension/world.rs"]
+#[expect(dead_code, reason = "shared with the tests of extensions")]
+mod world;
