@@ -22,6 +22,7 @@ mod crds;
 pub mod field_managers;
 pub mod finalizers;
 pub mod labels;
+pub mod observe;
 pub mod openshift;
 pub mod reason;
 mod schema;

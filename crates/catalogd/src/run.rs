@@ -120,7 +120,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
         store: store.clone(),
         fetch: Fetch::new(puller, credentials, store),
         leader,
-        events: Events::new(client.clone(), CONTROLLER, Some(leader::identity())),
+        events: Events::new(client.clone(), CONTROLLER, Some(leader::identity())).counted(&metrics),
         meter: metrics.controller(CONTROLLER, 0),
         base: format!("https://{}", args.external_address),
         memory: std::sync::Mutex::default(),

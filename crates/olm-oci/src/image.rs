@@ -97,6 +97,7 @@ impl Image {
     ///
     /// # Errors
     /// The image's, the network's, or the visitor's own. After an error nothing that the visitor saw counts.
+    #[tracing::instrument(name = "read image", skip_all, fields(image = %self.canonical, bytes = self.download_size()))]
     pub async fn visit<V>(
         &self,
         selection: Selection,

@@ -74,6 +74,7 @@ impl Puller {
     /// # Errors
     /// [`Error::Source`] for everything between here and the registry's answer, [`Error::AuthFile`] for unreadable
     /// credentials.
+    #[tracing::instrument(name = "resolve image", skip_all, fields(image = %reference))]
     pub async fn resolve(&self, reference: &ImageRef) -> Result<ImageRef, Error> {
         named(reference)?;
         let Some(tag) = reference.tag() else { return Ok(reference.clone()) };
@@ -115,6 +116,7 @@ impl Puller {
     /// # Errors
     /// As [`Puller::resolve`]; [`Error::Policy`] for an unreadable policy, [`Error::Manifest`] for a manifest that makes no
     /// sense, [`Error::Copy`] for a config that cannot be had or an image that the policy rejects.
+    #[tracing::instrument(name = "open image", skip_all, fields(image = %reference))]
     pub async fn open(&self, reference: &ImageRef) -> Result<Image, Error> {
         named(reference)?;
         let policy = Policy::load(&self.transport.config().signature_policy).map_err(Error::Policy)?;

@@ -310,6 +310,10 @@ pub struct LogArgs {
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
 
+    /// Send traces to this OpenTelemetry collector (OTLP over HTTP), as http://collector:4318; OTEL_* variables count, too
+    #[arg(long, value_name = "URL", default_value = "", hide_default_value = true)]
+    otlp_endpoint: String,
+
     /// How much is logged: 0 to 10
     #[arg(short = 'v', long = "v", value_name = "LEVEL", default_value_t = 0)]
     pub v: u8,
@@ -320,12 +324,12 @@ pub struct LogArgs {
 }
 
 impl LogArgs {
-    /// Starts logging.
+    /// Starts logging, and tracing if it is wanted. Call it in the async runtime.
     ///
     /// # Errors
     /// As [`crate::telemetry::init`].
     pub fn init(&self) -> Result<(), TelemetryError> {
-        crate::telemetry::init(self.log_format, self.v)
+        crate::telemetry::init(self.log_format, self.v, &self.otlp_endpoint)
     }
 }
 

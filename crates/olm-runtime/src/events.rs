@@ -18,6 +18,9 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::core::ObjectMeta;
 use kube::{Api, Client};
+use olm_api::observe;
+
+use crate::metrics::Metrics;
 
 /// How long an event is not repeated.
 const QUIET: Duration = Duration::from_secs(600);
@@ -35,6 +38,7 @@ pub struct Events {
     controller: String,
     instance: String,
     sent: Arc<Mutex<Sent>>,
+    metrics: Option<Metrics>,
 }
 
 impl fmt::Debug for Events {
@@ -61,7 +65,13 @@ impl Events {
     pub fn new(client: Client, controller: &str, instance: Option<String>) -> Self {
         let controller = controller.to_owned();
         let instance = instance.unwrap_or_else(|| controller.clone());
-        Self { client, controller, instance, sent: Arc::default() }
+        Self { client, controller, instance, sent: Arc::default(), metrics: None }
+    }
+
+    /// Counts them, too (`olm_events_total`).
+    #[must_use]
+    pub fn counted(self, metrics: &Metrics) -> Self {
+        Self { metrics: Some(metrics.clone()), ..self }
     }
 
     /// Sends the event unless the same was sent a moment ago.
@@ -78,6 +88,16 @@ impl Events {
         };
         if !due {
             return;
+        }
+        if !observe::is_known(about.kind.as_deref().unwrap_or_default(), happening.reason) {
+            tracing::error!(
+                kind = about.kind,
+                reason = happening.reason,
+                "event is not in the table of olm_api::observe"
+            );
+        }
+        if let Some(metrics) = &self.metrics {
+            metrics.event(happening.reason, happening.warning);
         }
         // events about cluster-scoped objects live in this namespace
         let namespace = about.namespace.as_deref().unwrap_or("default");

@@ -1,18 +1,20 @@
 //! Leader election on a Lease: one process works, the others wait.
 //!
 //! Times do not come from the lease but from our own clock since we last saw it change, so clocks need not agree. A process that
-//! cannot renew in time gives up *before* another may take over. On a clean stop the lease is released, and the next process
-//! starts at once.
+//! cannot renew in time gives up *before* another may take over. On a clean stop the lease is released, and the next process,
+//! which watches it, starts at once.
 //!
 //! Rule: operator-controller §7.2, decision 29 (15/10/2 s).
 
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, PostParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -90,6 +92,9 @@ pub async fn acquire(
 ) -> Option<Leadership> {
     let api = LeaseApi(Api::namespaced(client, &election.namespace));
     let mut seen = Seen::default();
+    // who waits is told at once when the lease is given back; that it runs out nobody tells
+    let released = watcher::watch_object(api.0.clone(), &election.name).default_backoff();
+    let mut released = std::pin::pin!(released.filter_map(|lease| std::future::ready(free(lease))));
     metrics.leads(&election.name, false);
     tracing::info!(lease = election.name, identity = election.identity, "waiting to become leader");
     loop {
@@ -105,6 +110,7 @@ pub async fn acquire(
         tokio::select! {
             () = shutdown.cancelled() => return None,
             () = tokio::time::sleep(wait) => {}
+            Some(()) = released.next() => {}
         }
     }
     metrics.leads(&election.name, true);
@@ -113,6 +119,12 @@ pub async fn acquire(
     let renewing =
         tokio::spawn(renew(api.clone(), election.clone(), seen, metrics.clone(), stop.clone(), lost.clone()));
     Some(Leadership { election, api, metrics: metrics.clone(), stop, lost, renewing })
+}
+
+/// Whether the lease, as it is watched, has no holder. Trouble with the watch is none with the election: it asks again anyway.
+fn free(watched: watcher::Result<Option<Lease>>) -> Option<()> {
+    let lease = watched.inspect_err(|error| tracing::debug!(%error, "cannot watch the lease")).ok()??;
+    lease.spec.unwrap_or_default().holder_identity.unwrap_or_default().is_empty().then_some(())
 }
 
 impl Leadership {

@@ -16,6 +16,7 @@ pub fn run<E: Display>(work: impl Future<Output = Result<(), E>>) -> ExitCode {
         Err(error) => return failed(&error),
     };
     let ended = runtime.block_on(work);
+    crate::telemetry::traces::finish();
     runtime.shutdown_timeout(LINGER);
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -13,6 +13,7 @@ pub mod certificates;
 pub mod crds;
 pub mod credentials;
 pub mod extension;
+mod inventory;
 pub mod kept;
 mod kinds;
 pub mod objectset;

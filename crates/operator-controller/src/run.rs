@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use futures::{Stream, StreamExt as _, stream};
-use kube::core::DeserializeGuard;
 use kube::runtime::reflector;
 use kube::{Client, ResourceExt as _};
 use olm_api::ClusterExtension;
@@ -36,9 +35,10 @@ use crate::crds::Crds;
 use crate::credentials::PullSecrets;
 use crate::extension::shell::{Settings, Shell};
 use crate::extension::writer::Writer;
+use crate::inventory::Inventory;
 use crate::kept::Kept;
 use crate::revisions::Revisions;
-use crate::watch::Watch;
+use crate::watch::{Stored, Watch};
 use crate::workers::Workers;
 use crate::{extension, objectset};
 
@@ -191,6 +191,8 @@ async fn controllers(
     let extension_meter = metrics.controller(extension::NAME, u32::from(extension::WORKERS));
     let revision_meter = metrics.controller(objectset::NAME, u32::from(objectset::WORKERS));
 
+    let metrics = metrics.clone();
+
     Ok(async move {
         let mut extensions = Watch::new(&client);
         let mut revisions = Watch::new(&client);
@@ -199,6 +201,12 @@ async fn controllers(
         let kept = Kept::default();
         let workers = Arc::new(Workers::new(extension::WORKERS));
         let (crds, apis) = Crds::watch(&client);
+        Inventory {
+            extensions: extensions.store.clone(),
+            revisions: revisions.store.clone(),
+            catalogs: catalogs.store.clone(),
+        }
+        .register(&metrics);
         let (rights, lookups) = Rights::new(client.clone());
         let accounts = Arc::new(Accounts::new(client.clone(), mode, extensions.store.clone(), rights));
         let wake = Wake::default();
@@ -210,7 +218,8 @@ async fn controllers(
             revisions: all_revisions.clone(),
             wake: wake.clone(),
             meter: certificate_meter,
-            events: Events::new(client.clone(), certificates::NAME, Some(leader::identity())),
+            events: Events::new(client.clone(), certificates::NAME, Some(leader::identity()))
+                .counted(&metrics),
             expiries,
         };
         let shell = Arc::new(Shell {
@@ -232,7 +241,7 @@ async fn controllers(
             settings,
             workers,
             meter: extension_meter,
-            events: Events::new(client.clone(), extension::NAME, Some(leader::identity())),
+            events: Events::new(client.clone(), extension::NAME, Some(leader::identity())).counted(&metrics),
             backoff: olm_runtime::backoff::Backoff::new(),
             memory: std::sync::Mutex::default(),
             waiting: extension::waiting::Waiting::default(),
@@ -262,7 +271,8 @@ async fn controllers(
         context.kept = kept;
         context.identities = Arc::new(accounts);
         context.meter = Some(revision_meter);
-        context.events = Some(Events::new(client, objectset::NAME, Some(leader::identity())));
+        context.events =
+            Some(Events::new(client, objectset::NAME, Some(leader::identity())).counted(&metrics));
         let _running = (extensions.start(), revisions.start(), catalogs.start());
         tokio::join!(
             extension::run(shell, feeds, stop.clone().cancelled_owned()),
@@ -275,7 +285,7 @@ async fn controllers(
 /// The names of all extensions, a moment after each change of the CA of catalogd: what could not be read then can be now.
 fn believing(
     changes: Option<impl Stream<Item = ()> + Send>,
-    extensions: reflector::Store<DeserializeGuard<ClusterExtension>>,
+    extensions: reflector::Store<Stored<ClusterExtension>>,
 ) -> impl Stream<Item = String> + Send {
     stream::iter(changes).flatten().then(|()| tokio::time::sleep(RECENT)).flat_map(move |()| {
         let names: Vec<String> = extensions.state().iter().map(|extension| extension.name_any()).collect();

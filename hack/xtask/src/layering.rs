@@ -59,7 +59,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("olm-kit", &["olm-api"]),
     // programs arrive as files
     ("olm-images", &[]),
-    ("xtask", &["olm-api"]),
+    // it writes down the flags of the programs, as they define them
+    ("xtask", &["olm-api", "catalogd", "operator-controller", "cluster-operator"]),
 ];
 
 /// Packages that only test: they may use anything.

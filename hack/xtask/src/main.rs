@@ -1,7 +1,7 @@
 //! Chores of the repository that a program does better than a reviewer: generated files and the layering of crates.
 //!
 //! ```text
-//! cargo run -p xtask -- generate    write manifests/crds from the API types
+//! cargo run -p xtask -- generate    write manifests/crds from the API types; docs of metrics and events, dashboard and alerts from their tables
 //! cargo run -p xtask -- verify      fail if a generated file is not current, an arrow between crates is not allowed, or a
 //!                                   conformance table names a test that does not exist
 //! cargo run -p xtask -- layering    only the arrows
@@ -11,8 +11,11 @@
 
 mod conformance;
 mod crdgen;
+mod flags;
 mod layering;
 mod manifests;
+mod monitoring;
+mod promql;
 mod yaml;
 
 use std::path::{Path, PathBuf};
@@ -51,7 +54,10 @@ fn run() -> Result<()> {
 
 /// Every generated file: its path from the repository's root, and what it has to hold.
 fn generated() -> Result<Vec<(PathBuf, String)>> {
-    crdgen::files()
+    let mut files = crdgen::files()?;
+    files.extend(monitoring::files()?);
+    files.extend(flags::files());
+    Ok(files)
 }
 
 fn generate(root: &Path) -> Result<()> {

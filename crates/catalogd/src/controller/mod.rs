@@ -214,7 +214,8 @@ impl Controller {
                 Running { stop: stop.clone(), uid: catalog.uid(), generation: catalog.metadata.generation };
             self.running.insert(name.clone(), running);
             let (shell, mut catalog) = (Arc::clone(&self.shell), ClusterCatalog::clone(catalog));
-            self.tasks.spawn(async move {
+            let span = tracing::info_span!("catalog", name);
+            let look = async move {
                 let meter = shell.meter.start();
                 tokio::select! {
                     (next, outcome) = shell.look(&mut catalog) => {
@@ -226,7 +227,8 @@ impl Controller {
                         Done { name, next: Some(Instant::now()), catalog: None }
                     }
                 }
-            });
+            };
+            self.tasks.spawn(tracing::Instrument::instrument(look, span));
         }
     }
 

@@ -18,6 +18,7 @@ pub use server::router;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use olm_api::observe;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
@@ -35,6 +36,7 @@ pub struct Metrics {
     controllers: ControllerFamilies,
     requests: Family<RequestLabels, Counter>,
     leader: Family<LeaderLabels, Gauge>,
+    events: Family<EventLabels, Counter>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -42,6 +44,12 @@ struct RequestLabels {
     code: String,
     host: String,
     method: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EventLabels {
+    reason: String,
+    r#type: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -78,8 +86,11 @@ impl Metrics {
             "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master",
             leader.clone(),
         );
+        let events = Family::default();
+        let name = observe::EVENTS_SENT.name.trim_end_matches("_total");
+        registry.register(name, observe::EVENTS_SENT.help, events.clone());
         registry.register_collector(Box::new(process::Process::new()));
-        Self { registry: Arc::new(Mutex::new(registry)), controllers, requests, leader }
+        Self { registry: Arc::new(Mutex::new(registry)), controllers, requests, leader, events }
     }
 
     /// Adds a metric. The name of a counter is given without `_total`, the help without a full stop.
@@ -107,6 +118,12 @@ impl Metrics {
         let labels =
             RequestLabels { code: code.to_owned(), host: host.to_owned(), method: method.to_owned() };
         self.requests.get_or_create(&labels).inc();
+    }
+
+    /// Counts one event that is sent.
+    pub(crate) fn event(&self, reason: &str, warning: bool) {
+        let kind = if warning { "Warning" } else { "Normal" };
+        self.events.get_or_create(&EventLabels { reason: reason.to_owned(), r#type: kind }).inc();
     }
 
     /// Says whether this process holds the lease of this name.
@@ -150,8 +167,7 @@ impl Collector for Reads {
         }
         if let Some(ends) = self.0.ends() {
             let gauge = ConstGauge::new(ends.as_second());
-            let name = "olm_serving_certificate_expiry_timestamp_seconds";
-            let help = "When the certificate that the process serves with ends";
+            let observe::Metric { name, help, .. } = observe::SERVING_CERTIFICATE_EXPIRY;
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
         }
         Ok(())

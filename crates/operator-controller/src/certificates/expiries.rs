@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use olm_api::observe;
 use olm_runtime::metrics::Metrics;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
@@ -45,8 +46,8 @@ impl Collector for Expiries {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
         let mut out = encoder.encode_descriptor(
-            "olm_webhook_certificate_expiry_timestamp_seconds",
-            "When the built-in serving certificate in a Secret ends",
+            observe::WEBHOOK_CERTIFICATE_EXPIRY.name,
+            observe::WEBHOOK_CERTIFICATE_EXPIRY.help,
             None,
             ConstGauge::new(0_i64).metric_type(),
         )?;

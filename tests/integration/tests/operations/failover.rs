@@ -113,8 +113,8 @@ async fn failover(kind: Kind, politely: bool) -> Result<(Duration, Duration)> {
         anyhow::Ok(begun.elapsed())
     };
     let (taken, answered) = tokio::try_join!(taken, answered)?;
-    let (_, ended) = ending.await?;
-    ensure!(ended, "it ended well");
+    let (mut first, ended) = ending.await?;
+    ensure!(ended, "it did not end well: {}", first.child().describe_end());
     ensure!(leads(&second));
     Ok((taken, answered))
 }

@@ -3,7 +3,9 @@
 
 mod failover;
 mod metrics;
+mod secrets;
 mod serving;
+mod traces;
 #[path = "../extension/world.rs"]
 #[expect(dead_code, reason = "shared with the tests of extensions")]
 mod world;

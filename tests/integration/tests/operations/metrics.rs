@@ -1,17 +1,27 @@
 //! `/metrics` of every process: who may see it is the apiserver's to say.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
 use kube::api::PostParams;
-use olm_kit::{Ca, Stack};
+use olm_api::observe::{From, Kind, METRICS};
+use olm_kit::{Ca, Options, Stack, eventually};
 use serde_json::json;
+
+use crate::world::LIMIT;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_are_for_those_whom_the_apiserver_allows() -> Result<()> {
-    let stack = Stack::shared().await?;
-    let _logs = stack.logs_on_failure();
+    let stack =
+        Stack::start_with(&Options::default(), |program| program.flag("--leader-elect", "true")).await?;
+    eventually("both lead", LIMIT, || async {
+        for process in [&stack.catalogd, &stack.operator_controller] {
+            ensure!(process.log_text().contains("became leader"), "{}", process.name());
+        }
+        Ok(())
+    })
+    .await?;
     let namespace = stack.cluster.namespace("scrape").await?;
     for object in [
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody", "namespace": namespace}}),
@@ -52,10 +62,61 @@ async fn metrics_are_for_those_whom_the_apiserver_allows() -> Result<()> {
             let text = answer.text().await?;
             if status == 200 {
                 assert!(text.contains("\ncontroller_runtime_reconcile_total{"), "{}: {text}", process.name());
+                described(process.name(), &text)?;
             } else {
                 assert_eq!(text, body, "{} {case}", process.name());
             }
         }
     }
+    Ok(())
+}
+
+/// What a process shows is in the table that docs, dashboard and alerts are made from, and what the table says it shows is there.
+fn described(process: &str, text: &str) -> Result<()> {
+    let shown = |from: From| from == From::Every || from.name() == process;
+    let expected = || METRICS.iter().filter(|metric| shown(metric.from));
+    for line in text.lines() {
+        let mut words = line.splitn(4, ' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("#"), Some(what), Some(name), Some(rest)) => {
+                let metric = expected().find(|metric| metric.name == name);
+                let metric =
+                    metric.with_context(|| format!("{process} shows {name}, which is in no table"))?;
+                let want = if what == "HELP" { metric.help } else { metric.kind.name() };
+                assert_eq!(rest, want, "{process}: {line}");
+            }
+            _ => series(process, line)?,
+        }
+    }
+    for metric in expected() {
+        let events = ["olm_events_total", "olm_webhook_certificate_expiry_timestamp_seconds"];
+        let quiet = events.contains(&metric.name) || metric.name.starts_with("catalogd_http");
+        assert!(
+            quiet || text.contains(&format!("# TYPE {} ", metric.name)),
+            "{process} does not show {}",
+            metric.name
+        );
+    }
+    Ok(())
+}
+
+/// One sample: its labels are those of the table.
+fn series(process: &str, line: &str) -> Result<()> {
+    let name = line.split(['{', ' ']).next().unwrap_or_default();
+    let base = |end: &str| name.strip_suffix(end).unwrap_or(name);
+    let metric = METRICS.iter().find(|metric| match metric.kind {
+        Kind::Histogram => ["_bucket", "_sum", "_count"].iter().any(|end| base(end) == metric.name),
+        Kind::Counter | Kind::Gauge => metric.name == name,
+    });
+    let metric = metric.with_context(|| format!("{process}: {line}"))?;
+    let inside =
+        line.split_once('{').and_then(|(_, rest)| rest.rsplit_once('}')).map_or("", |(inside, _)| inside);
+    let mut labels: Vec<&str> = inside
+        .split("\",")
+        .filter_map(|label| label.split_once("=\"").map(|(name, _)| name))
+        .filter(|label| *label != "le")
+        .collect();
+    labels.sort_unstable();
+    assert_eq!(labels, metric.labels, "{process}: {line}");
     Ok(())
 }

@@ -1,0 +1,179 @@
+//! What there is and how it is, as metrics: made from the caches when they are asked for, so that nothing is counted twice and
+//! nothing is kept (decision 19). Only the leader has caches, so only the leader shows them.
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt as _;
+use kube::runtime::reflector::Store;
+use olm_api::condition::{self, Condition};
+use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, observe};
+use olm_runtime::metrics::Metrics;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use crate::watch::Stored;
+
+/// The conditions of an extension that are worth a series each.
+const OF_EXTENSIONS: [&str; 4] =
+    [condition::INSTALLED, condition::PROGRESSING, condition::READY, condition::DEPRECATED];
+/// Those of a catalog.
+const OF_CATALOGS: [&str; 2] = [condition::PROGRESSING, condition::SERVING];
+
+/// The caches.
+#[derive(Clone)]
+pub(crate) struct Inventory {
+    pub(crate) extensions: Store<Stored<ClusterExtension>>,
+    pub(crate) revisions: Store<Stored<ClusterObjectSet>>,
+    pub(crate) catalogs: Store<Stored<ClusterCatalog>>,
+}
+
+impl std::fmt::Debug for Inventory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Inventory")
+    }
+}
+
+impl Inventory {
+    /// Shows them among the metrics of the process.
+    pub(crate) fn register(self, metrics: &Metrics) {
+        metrics.register_collector(self);
+    }
+}
+
+type Written = Result<(), std::fmt::Error>;
+
+impl Collector for Inventory {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Written {
+        let extensions = self.extensions.state();
+        let good = || extensions.iter().filter_map(|one| one.0.as_ref().ok());
+
+        let mut out = family(&mut encoder, &observe::EXTENSION_CONDITION)?;
+        for extension in good() {
+            let conditions = extension.status.as_ref().map(|status| status.conditions.as_slice());
+            conditions_of(&mut out, &extension.name_any(), conditions.unwrap_or_default(), &OF_EXTENSIONS)?;
+        }
+        let mut out = family(&mut encoder, &observe::EXTENSION_INFO)?;
+        for extension in good() {
+            let installed = extension.status.as_ref().and_then(|status| status.install.as_ref());
+            let package = extension.spec.source.catalog.as_ref().map(|catalog| catalog.package_name.as_str());
+            let name = extension.name_any();
+            let labels = [
+                ("bundle", installed.map_or("", |install| install.bundle.name.as_str())),
+                ("name", name.as_str()),
+                ("namespace", extension.spec.namespace.as_str()),
+                ("package", package.unwrap_or_default()),
+                ("version", installed.map_or("", |install| install.bundle.version.as_str())),
+            ];
+            one(&mut out, &labels, 1)?;
+        }
+
+        let mut by_state: BTreeMap<String, i64> = BTreeMap::new();
+        for revision in self.revisions.state() {
+            if let Ok(revision) = &revision.0 {
+                *by_state.entry(format!("{:?}", revision.spec.lifecycle_state)).or_default() += 1;
+            }
+        }
+        let mut out = family(&mut encoder, &observe::REVISIONS)?;
+        for (state, count) in &by_state {
+            one(&mut out, &[("lifecycle_state", state.as_str())], *count)?;
+        }
+
+        let mut out = family(&mut encoder, &observe::CATALOG_CONDITION)?;
+        for catalog in self.catalogs.state() {
+            let Ok(catalog) = &catalog.0 else { continue };
+            let conditions = catalog.status.as_ref().map(|status| status.conditions.as_slice());
+            conditions_of(&mut out, &catalog.name_any(), conditions.unwrap_or_default(), &OF_CATALOGS)?;
+        }
+        Ok(())
+    }
+}
+
+fn family<'a>(
+    encoder: &'a mut DescriptorEncoder<'_>,
+    metric: &observe::Metric,
+) -> Result<MetricEncoder<'a>, std::fmt::Error> {
+    encoder.encode_descriptor(metric.name, metric.help, None, MetricType::Gauge)
+}
+
+fn conditions_of(out: &mut MetricEncoder<'_>, name: &str, all: &[Condition], shown: &[&str]) -> Written {
+    for found in shown.iter().filter_map(|type_| condition::find(all, type_)) {
+        let labels = [
+            ("condition", found.type_.as_str()),
+            ("name", name),
+            ("reason", found.reason.as_str()),
+            ("status", found.status.as_str()),
+        ];
+        one(out, &labels, 1)?;
+    }
+    Ok(())
+}
+
+fn one(out: &mut MetricEncoder<'_>, labels: &[(&str, &str)], value: i64) -> Written {
+    ConstGauge::new(value).encode(out.encode_family(&labels)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::runtime::reflector;
+    use kube::runtime::watcher::Event;
+    use serde_json::{Value, json};
+
+    fn store<K>(objects: Vec<Value>) -> Store<Stored<K>>
+    where
+        K: kube::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + 'static,
+    {
+        let (store, mut writer) = reflector::store();
+        for object in objects {
+            writer.apply_watcher_event(&Event::Apply(serde_json::from_value(object).unwrap()));
+        }
+        store
+    }
+
+    #[test]
+    fn caches_are_shown_as_they_are() {
+        let head = |kind: &str, name: &str| json!({"apiVersion": "olm.operatorframework.io/v1", "kind": kind, "metadata": {"name": name}});
+        let with = |mut head: Value, more: Value| {
+            head.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            head
+        };
+        let condition = |type_: &str, status: &str, reason: &str| json!({"type": type_, "status": status, "reason": reason, "message": "m", "lastTransitionTime": "2030-01-01T00:00:00Z"});
+        let extension = with(
+            head("ClusterExtension", "demo"),
+            json!({
+                "spec": {"namespace": "demo-system", "source": {"sourceType": "Catalog", "catalog": {"packageName": "pack"}}},
+                "status": {
+                    "conditions": [condition("Ready", "False", "Retrying"), condition("Reconciling", "True", "Retrying")],
+                    "install": {"bundle": {"name": "pack.v1", "version": "1.0.0"}},
+                },
+            }),
+        );
+        let catalog = with(
+            head("ClusterCatalog", "cat"),
+            json!({
+                "spec": {"source": {"type": "Image", "image": {"ref": "example.com/cat:v1"}}},
+                "status": {"conditions": [condition("Serving", "True", "Available")]},
+            }),
+        );
+        let broken = with(head("ClusterExtension", "odd"), json!({"spec": 7}));
+        let metrics = Metrics::new();
+        let inventory = Inventory {
+            extensions: store(vec![extension, broken]),
+            revisions: store(vec![]),
+            catalogs: store(vec![catalog]),
+        };
+        inventory.register(&metrics);
+        let text = metrics.classic();
+        let shown: Vec<&str> = text.lines().filter(|line| line.starts_with("olm_cluster_")).collect();
+        assert_eq!(
+            shown,
+            [
+                r#"olm_cluster_extension_condition{condition="Ready",name="demo",reason="Retrying",status="False"} 1"#,
+                r#"olm_cluster_extension_info{bundle="pack.v1",name="demo",namespace="demo-system",package="pack",version="1.0.0"} 1"#,
+                r#"olm_cluster_catalog_condition{condition="Serving",name="cat",reason="Available",status="True"} 1"#,
+            ]
+        );
+    }
+}
