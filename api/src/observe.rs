@@ -12,6 +12,8 @@ pub enum From {
     Catalogd,
     /// operator-controller.
     OperatorController,
+    /// cluster-operator.
+    ClusterOperator,
 }
 
 impl From {
@@ -22,6 +24,7 @@ impl From {
             Self::Every => "every process",
             Self::Catalogd => "catalogd",
             Self::OperatorController => "operator-controller",
+            Self::ClusterOperator => "cluster-operator",
         }
     }
 }
@@ -172,6 +175,34 @@ pub const METRICS: &[Metric] = &[
         Kind::Histogram,
         &["code"],
         "Histogram of request duration in seconds",
+    ),
+    metric(
+        From::ClusterOperator,
+        "olm_cluster_operator_condition",
+        Kind::Gauge,
+        &["condition", "reason"],
+        "Conditions that OLM has for the ClusterOperator, 1 for True and 0 for False",
+    ),
+    metric(
+        From::ClusterOperator,
+        "olm_extension_blocks_cluster_upgrade",
+        Kind::Gauge,
+        &["bundle", "extension", "max_openshift_version"],
+        "Whether the limit that an installed bundle declares stands in the way of the next minor version of the cluster",
+    ),
+    metric(
+        From::ClusterOperator,
+        "olm_cluster_operator_managed_elsewhere",
+        Kind::Gauge,
+        &["manager"],
+        "1 while the ClusterOperator is left to the manager that is named, or to nobody",
+    ),
+    metric(
+        From::ClusterOperator,
+        "olm_cluster_operator_status_writes_total",
+        Kind::Counter,
+        &[],
+        "Number of times that the status of the ClusterOperator was written",
     ),
     EVENTS_SENT,
     SERVING_CERTIFICATE_EXPIRY,
@@ -341,6 +372,7 @@ const fn event(about: &'static str, reason: &'static str, warning: bool, meaning
 const CATALOG: &str = "ClusterCatalog";
 const EXTENSION: &str = "ClusterExtension";
 const REVISION: &str = "ClusterObjectSet";
+const OPERATOR: &str = "ClusterOperator";
 
 /// All events.
 pub const EVENTS: &[Event] = &[
@@ -439,8 +471,36 @@ pub const EVENTS: &[Event] = &[
         true,
         "The certificate cannot be kept, because its Secret is somebody else's.",
     ),
+    event(
+        EXTENSION,
+        "BlocksClusterUpgrade",
+        true,
+        "The installed bundle does not run on the next version of OpenShift, or its limit cannot be read; upgrade or remove it.",
+    ),
+    event(
+        EXTENSION,
+        "ClusterUpgradeUnblocked",
+        false,
+        "It no longer stands in the way of an update of the cluster.",
+    ),
+    event(
+        EXTENSION,
+        "SuspiciousMaxOpenShiftVersion",
+        true,
+        "The limit is a number without quotes, which YAML may have shortened.",
+    ),
     event(REVISION, "Corrected", false, "An object that somebody changed or deleted was put back."),
     event(REVISION, "Collision", true, "An object belongs to somebody else and is not touched."),
+    event(OPERATOR, "OperatorStatusChanged", false, "Conditions of the ClusterOperator have changed."),
+    event(OPERATOR, "OperatorVersionChanged", false, "The version that it reports has changed."),
+    event(
+        OPERATOR,
+        "ManagedElsewhere",
+        false,
+        "Somebody else writes the ClusterOperator; it is only watched.",
+    ),
+    event(OPERATOR, "StatusFailed", true, "Its status could not be written."),
+    event(OPERATOR, "StatusCreateFailed", true, "The ClusterOperator could not be created."),
 ];
 
 /// Whether an event of this reason about this kind is in the table.

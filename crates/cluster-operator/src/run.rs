@@ -72,7 +72,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
 
 /// Reports, as the leader if that is asked for.
 async fn led(args: &ServeArgs, client: Client, metrics: &Metrics, stop: &Shutdown) -> anyhow::Result<()> {
-    let work = controller::run(context(args, client.clone()), metrics, stop.clone());
+    let work = controller::run(context(args, client.clone(), metrics), metrics, stop.clone());
     if !args.run.leader_elect {
         work.await;
         return Ok(());
@@ -96,7 +96,7 @@ async fn led(args: &ServeArgs, client: Client, metrics: &Metrics, stop: &Shutdow
     Ok(())
 }
 
-fn context(args: &ServeArgs, client: Client) -> Context {
+fn context(args: &ServeArgs, client: Client, metrics: &Metrics) -> Context {
     let set = |name: &str| std::env::var(name).unwrap_or_default();
     let given = Given {
         flag: args.openshift_version.clone(),
@@ -109,7 +109,7 @@ fn context(args: &ServeArgs, client: Client) -> Context {
         Current::Unknown(_) => tracing::info!("the version of OpenShift is that of ClusterVersion version"),
     }
     Context {
-        events: Events::new(client.clone(), controller::NAME, Some(leader::identity())),
+        events: Events::new(client.clone(), controller::NAME, Some(leader::identity())).counted(metrics),
         client,
         namespace: args.run.system_namespace(),
         deployments: args.deployments(),

@@ -7,14 +7,13 @@ use clap::{Arg, Command, CommandFactory as _};
 
 /// The one file.
 pub(crate) fn files() -> Vec<(PathBuf, String)> {
-    let programs = [catalogd::args::Cli::command(), operator_controller::args::Cli::command()];
     let mut out = String::from(
         "<!-- Generated from the programs' own definitions by `make generate`. Do not edit. -->\n\
          # Flags\n\n\
          Switches are `--flag`, `--flag=true` or `--flag=false`. An empty value is the same as none. klog's own flags are accepted and \
          mean nothing.\n",
     );
-    for program in programs {
+    for program in programs() {
         // the definition as the program has it when it starts: with what clap adds
         let program = program.disable_help_flag(true);
         let _ = write!(out, "\n## {}\n\n", program.get_name());
@@ -27,6 +26,14 @@ pub(crate) fn files() -> Vec<(PathBuf, String)> {
         }
     }
     vec![("docs/reference/flags.md".into(), out)]
+}
+
+fn programs() -> [Command; 3] {
+    [
+        catalogd::args::Cli::command(),
+        operator_controller::args::Cli::command(),
+        cluster_operator::args::Cli::command(),
+    ]
 }
 
 /// Those that are shown, by name.
@@ -68,7 +75,7 @@ mod tests {
 
     #[test]
     fn every_flag_that_is_shown_says_what_it_is_for() {
-        for program in [catalogd::args::Cli::command(), operator_controller::args::Cli::command()] {
+        for program in programs() {
             for flag in flags(&program) {
                 assert!(flag.get_help().is_some(), "{} --{}", program.get_name(), flag.get_id());
             }

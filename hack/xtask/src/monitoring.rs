@@ -139,6 +139,14 @@ const ALERTS: &[Alert] = &[
         description: "The built-in issuer should have rotated it. Events of the extension say what stands in its way; when the certificate ends, the apiserver refuses what the webhook is asked about.",
     },
     Alert {
+        name: "OLMBlocksClusterUpgrade",
+        expression: "max by (extension, bundle) (olm_extension_blocks_cluster_upgrade) == 1",
+        holds: "1h",
+        severity: "info",
+        summary: "ClusterExtension {{ $labels.extension }} stands in the way of the next version of the cluster",
+        description: "Its installed bundle declares not to run on it. Upgrade or remove the extension; `kubectl olm upgrade-check` lists all.",
+    },
+    Alert {
         name: "OLMApiserverErrors",
         expression: r#"sum by (job, code) (rate(rest_client_requests_total{code=~"5..|<error>"}[10m])) > 0.5"#,
         holds: "15m",
@@ -342,6 +350,7 @@ fn metrics() -> String {
             "## operator-controller\n\nOnly the leader shows those that begin with `olm_cluster_`.",
         ),
         (From::Catalogd, "## catalogd"),
+        (From::ClusterOperator, "## cluster-operator"),
         (
             From::Every,
             "## Every process\n\nThe names are those of controller-runtime, its work queue and client, and of Prometheus clients.",
