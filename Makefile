@@ -47,6 +47,14 @@ test: ## Run every test: unit, snapshot, property, and those against a real cont
 	@$(call build,$(everything))
 	@$(all_tools); OLM_BIN_DIR=$(abspath $(programs_dir)) $(kit) test $(ARGS)
 
+.PHONY: test-hard
+test-hard: ## Run every hard day as often as it asks for, and print the table (OLM_HARD_SEED=n repeats random choices)
+	@$(call build,$(everything))
+	@$(all_tools); table=$(abspath $(target_dir))/hard-days.md; rm -f "$$table"; outcome=0; \
+	    OLM_HARD=all OLM_HARD_TABLE="$$table" OLM_BIN_DIR=$(abspath $(programs_dir)) \
+	    $(kit) test -p olm-integration --test hard || outcome=$$?; \
+	    printf '\n| case | runs | converged | longest | seed |\n|---|---:|---:|---:|---:|\n'; sort "$$table"; exit $$outcome
+
 .PHONY: demo
 demo: programs ## Show the main job on a cluster of its own (ONESHOT=1: end after the last step)
 	@$(demo_tools); OLM_BIN_DIR=$(abspath $(programs_dir)) exec $(kit) demo $(if $(filter-out 0,$(ONESHOT)),--oneshot)

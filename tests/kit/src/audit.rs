@@ -1,5 +1,7 @@
 //! The apiserver's own record of requests, for tests that count what a controller does.
 
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -47,6 +49,8 @@ pub struct Request {
     pub code: u64,
     /// path and query
     pub uri: String,
+    /// when it came in, as the apiserver's clock and RFC 3339 have it (comparable as text)
+    pub received: String,
 }
 
 impl Request {
@@ -56,23 +60,50 @@ impl Request {
     }
 }
 
+/// Follows the record from some point on.
+#[derive(Debug)]
+pub struct AuditTail {
+    file: File,
+    unfinished: Vec<u8>,
+}
+
+impl AuditTail {
+    /// From now on.
+    pub(crate) fn start(dir: &Path) -> Result<Self> {
+        let path = log(dir);
+        let mut file = File::open(&path).with_context(|| {
+            format!("no audit log {}; start the cluster with `audit: true`", path.display())
+        })?;
+        file.seek(SeekFrom::End(0))?;
+        Ok(Self { file, unfinished: Vec::new() })
+    }
+
+    /// The requests that finished since the last call, in the order in which they finished.
+    pub fn more(&mut self) -> Result<Vec<Request>> {
+        self.file.read_to_end(&mut self.unfinished)?;
+        let end = self.unfinished.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        let lines: Vec<u8> = self.unfinished.drain(..end).collect();
+        Ok(lines.split(|&byte| byte == b'\n').filter_map(parse).collect())
+    }
+}
+
 /// Reads the record, each request once; a line that is still being written is left out.
 pub(crate) fn read(dir: &Path) -> Result<Vec<Request>> {
     let path = log(dir);
     let text = std::fs::read_to_string(&path)
         .with_context(|| format!("no audit log {}; start the cluster with `audit: true`", path.display()))?;
     let complete = text.rfind('\n').map_or("", |end| &text[..end]);
-    let mut requests = Vec::new();
-    for line in complete.lines() {
-        let event: Value = serde_json::from_str(line).context("unreadable audit line")?;
-        let request = request(&event);
-        // a watch is told when it starts (what is refused never does), anything else at its end
-        let started = event["stage"] == "ResponseStarted";
-        if started == (request.verb == "watch" && request.code < 400) {
-            requests.push(request);
-        }
-    }
-    Ok(requests)
+    Ok(complete.lines().filter_map(|line| parse(line.as_bytes())).collect())
+}
+
+/// A request that a line tells of. A killed apiserver leaves half a line, and the next one goes on behind it: such a line is
+/// left out.
+fn parse(line: &[u8]) -> Option<Request> {
+    let event: Value = serde_json::from_slice(line).ok()?;
+    let request = request(&event);
+    // a watch is told when it starts (what is refused never does), anything else at its end
+    let started = event["stage"] == "ResponseStarted";
+    (started == (request.verb == "watch" && request.code < 400)).then_some(request)
 }
 
 fn request(event: &Value) -> Request {
@@ -90,5 +121,6 @@ fn request(event: &Value) -> Request {
         name: text("/objectRef/name"),
         code: event.pointer("/responseStatus/code").and_then(Value::as_u64).unwrap_or_default(),
         uri: text("/requestURI"),
+        received: text("/requestReceivedTimestamp"),
     }
 }

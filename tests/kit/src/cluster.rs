@@ -180,6 +180,11 @@ impl Cluster {
         audit::read(&self.dir)
     }
 
+    /// Every request from now on, as they finish.
+    pub fn audit_tail(&self) -> Result<audit::AuditTail> {
+        audit::AuditTail::start(&self.dir)
+    }
+
     /// A `kubectl` command for this cluster.
     pub fn kubectl(&self) -> Result<Command> {
         let mut command = Tools::locate()?.command("kubectl")?;

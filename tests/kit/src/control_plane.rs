@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use kube::Api;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::pki::{self, Ca, Identity};
 use crate::{Child, RunDir, Tools, Wait, audit, free_port, kubeconfig};
@@ -36,6 +36,9 @@ pub struct Options {
 pub struct ControlPlane {
     // declared first, so dropped first: children before the folder that they write to
     children: Vec<Child>,
+    /// how each of them was started
+    commands: Vec<Command>,
+    etcd: String,
     dir: PathBuf,
     // after `children`
     _temporary: Option<RunDir>,
@@ -53,14 +56,19 @@ impl ControlPlane {
                     (own.path().to_owned(), Some(own))
                 }
             };
-            let mut plane = Self { children: Vec::new(), dir, _temporary: temporary };
+            let mut plane = Self {
+                children: Vec::new(),
+                commands: Vec::new(),
+                etcd: String::new(),
+                dir,
+                _temporary: temporary,
+            };
             match plane.bring_up(options).await {
                 Ok(()) => return Ok(plane),
                 Err(problem) => {
-                    let clash = plane
-                        .children
-                        .iter()
-                        .any(|child| child.log_text().contains("address already in use"));
+                    let clash = plane.children.iter_mut().any(|child| {
+                        child.exited().is_some() || child.log_text().contains("address already in use")
+                    });
                     let problem = problem.context(plane.describe_failure());
                     if !clash || attempt == 2 {
                         return Err(problem);
@@ -99,6 +107,46 @@ impl ControlPlane {
         }
     }
 
+    /// Ends a program (`etcd`, `kube-apiserver` …) as a crash does.
+    pub fn kill9(&mut self, name: &str) -> Result<()> {
+        self.child(name).map(|(child, _)| child.kill())
+    }
+
+    /// Starts a killed program again with the command that started it, and waits until the apiserver serves.
+    pub async fn start_again(&mut self, name: &str) -> Result<()> {
+        let log = self.dir.join("logs").join(format!("{name}.log"));
+        let (child, command) = self.child(name)?;
+        *child = Child::spawn(name, command, &log)?;
+        self.wait_ready().await
+    }
+
+    fn child(&mut self, name: &str) -> Result<(&mut Child, &mut Command)> {
+        let mut all = self.children.iter_mut().zip(&mut self.commands);
+        all.find(|(child, _)| child.name() == name).with_context(|| format!("no program {name} was started"))
+    }
+
+    /// Forgets the history of everything stored: a watch that resumes at an earlier version is told that it expired, once
+    /// the apiserver does not remember it either (it does until it is restarted). Gives the version compacted at.
+    pub async fn compact(&self) -> Result<i64> {
+        let now = self.ask_etcd("range", &json!({"key": "Lw=="})).await?;
+        let revision = now.pointer("/header/revision").and_then(|found| found.as_str()?.parse::<i64>().ok());
+        let revision = revision.with_context(|| format!("etcd: no revision in {now}"))?;
+        self.ask_etcd("compaction", &json!({"revision": revision.to_string(), "physical": true})).await?;
+        Ok(revision)
+    }
+
+    async fn ask_etcd(&self, what: &str, question: &Value) -> Result<Value> {
+        crate::install_crypto();
+        let client = reqwest::Client::builder().no_proxy().tls_certs_only([]).build()?;
+        let url = format!("{}/v3/kv/{what}", self.etcd);
+        let answer = client.post(&url).body(question.to_string()).send().await?;
+        let (status, text) = (answer.status(), answer.text().await?);
+        if !status.is_success() {
+            bail!("etcd: {what}: {status}: {text}");
+        }
+        serde_json::from_str(&text).with_context(|| format!("etcd: {what}: {text}"))
+    }
+
     async fn bring_up(&mut self, options: &Options) -> Result<()> {
         let tools = Tools::locate()?;
         let dir = self.dir.clone();
@@ -112,27 +160,25 @@ impl ControlPlane {
         kubeconfig::write(&self.kubeconfig(), &server, &ca.certificate(), &admin)?;
 
         let etcd = format!("http://127.0.0.1:{}", free_port()?);
+        self.etcd.clone_from(&etcd);
         let peer = format!("http://127.0.0.1:{}", free_port()?);
-        self.spawn(
-            "etcd",
-            tools
-                .command("etcd")?
-                .args(["--listen-client-urls", &etcd, "--advertise-client-urls", &etcd])
-                .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-                .args(["--initial-cluster", &format!("default={peer}")])
-                .args(["--unsafe-no-fsync", "--log-level", "error", "--data-dir"])
-                .arg(dir.join("etcd")),
-        )?;
-        self.spawn(
-            "kube-apiserver",
-            apiserver(tools.command("kube-apiserver")?, &dir, &ca, &serving, &etcd, port)
-                .arg("--service-account-key-file")
-                .arg(&token_public)
-                .arg("--service-account-signing-key-file")
-                .arg(&token_key)
-                .args(if options.audit { audit::flags(&dir)? } else { Vec::new() })
-                .args(&options.apiserver_flags),
-        )?;
+        let mut command = tools.command("etcd")?;
+        command
+            .args(["--listen-client-urls", &etcd, "--advertise-client-urls", &etcd])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            .args(["--initial-cluster", &format!("default={peer}")])
+            .args(["--unsafe-no-fsync", "--log-level", "error", "--data-dir"])
+            .arg(dir.join("etcd"));
+        self.spawn("etcd", command)?;
+        let mut command = apiserver(tools.command("kube-apiserver")?, &dir, &ca, &serving, &etcd, port);
+        command
+            .arg("--service-account-key-file")
+            .arg(&token_public)
+            .arg("--service-account-signing-key-file")
+            .arg(&token_key)
+            .args(if options.audit { audit::flags(&dir)? } else { Vec::new() })
+            .args(&options.apiserver_flags);
+        self.spawn("kube-apiserver", command)?;
         self.wait_ready().await?;
         if options.api_only {
             return Ok(());
@@ -141,39 +187,35 @@ impl ControlPlane {
         let config = self.kubeconfig();
         let limits =
             ["--leader-elect=false", "--secure-port=0", "--kube-api-qps=500", "--kube-api-burst=1000"];
-        self.spawn(
-            "kube-controller-manager",
-            tools
-                .command("kube-controller-manager")?
-                .args(staleness_gates(tools)?)
-                .args(limits)
-                .args(["--use-service-account-credentials", "--concurrent-namespace-syncs=4"])
-                .arg("--kubeconfig")
-                .arg(&config)
-                .arg("--service-account-private-key-file")
-                .arg(&token_key)
-                .arg("--root-ca-file")
-                .arg(ca.certificate()),
-        )?;
-        self.spawn(
-            "kube-scheduler",
-            tools.command("kube-scheduler")?.args(limits).arg("--kubeconfig").arg(&config),
-        )?;
-        self.spawn(
-            "kwok",
-            tools
-                .command("kwok")?
-                // without renewed leases the node turns NotReady after some 50 s, and its pods with it
-                .args(["--manage-all-nodes=true", "--node-lease-duration-seconds=40"])
-                .arg("--kubeconfig")
-                .arg(&config),
-        )?;
+        let mut command = tools.command("kube-controller-manager")?;
+        command
+            .args(staleness_gates(tools)?)
+            .args(limits)
+            .args(["--use-service-account-credentials", "--concurrent-namespace-syncs=4"])
+            .arg("--kubeconfig")
+            .arg(&config)
+            .arg("--service-account-private-key-file")
+            .arg(&token_key)
+            .arg("--root-ca-file")
+            .arg(ca.certificate());
+        self.spawn("kube-controller-manager", command)?;
+        let mut command = tools.command("kube-scheduler")?;
+        command.args(limits).arg("--kubeconfig").arg(&config);
+        self.spawn("kube-scheduler", command)?;
+        let mut command = tools.command("kwok")?;
+        command
+            // without renewed leases the node turns NotReady after some 50 s, and its pods with it
+            .args(["--manage-all-nodes=true", "--node-lease-duration-seconds=40"])
+            .arg("--kubeconfig")
+            .arg(&config);
+        self.spawn("kwok", command)?;
         self.wait_working().await
     }
 
-    fn spawn(&mut self, name: &str, command: &mut Command) -> Result<()> {
+    fn spawn(&mut self, name: &str, mut command: Command) -> Result<()> {
         let log = self.dir.join("logs").join(format!("{name}.log"));
-        self.children.push(Child::spawn(name, command, &log)?);
+        self.children.push(Child::spawn(name, &mut command, &log)?);
+        self.commands.push(command);
         Ok(())
     }
 

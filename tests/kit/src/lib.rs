@@ -67,7 +67,7 @@ mod stack;
 mod tools;
 mod wait;
 
-pub use audit::Request;
+pub use audit::{AuditTail, Request};
 pub use child::{Child, Memory, Stranger, tail, wait_for_exit};
 pub use cluster::Cluster;
 pub use control_plane::{ControlPlane, Options};

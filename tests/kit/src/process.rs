@@ -205,6 +205,13 @@ impl Process {
         &self.program.name
     }
 
+    /// Starts it again with the same flags, ports and cache, without waiting.
+    pub fn relaunch(&mut self) -> Result<()> {
+        self.stop();
+        self.child = self.program.spawn()?;
+        Ok(())
+    }
+
     /// Waits until `/readyz` answers 200.
     pub async fn wait_ready(&mut self) -> Result<()> {
         crate::install_crypto();
@@ -283,6 +290,16 @@ impl Process {
         self.child.kill();
     }
 
+    /// Stops it in its tracks, as a suspended machine does, until [`Process::thaw`].
+    pub fn freeze(&mut self) {
+        self.child.signal(rustix::process::Signal::STOP);
+    }
+
+    /// Lets a frozen process go on.
+    pub fn thaw(&mut self) {
+        self.child.signal(rustix::process::Signal::CONT);
+    }
+
     /// Ends it with TERM (KILL after 20 s); true when it ended by itself with success.
     pub fn stop(&mut self) -> bool {
         self.child.stop(Duration::from_secs(20)).is_some_and(|status| status.success())
@@ -290,8 +307,7 @@ impl Process {
 
     /// Starts it again with the same flags, ports and cache, and waits until it is ready.
     pub async fn restart(&mut self) -> Result<()> {
-        self.stop();
-        self.child = self.program.spawn()?;
+        self.relaunch()?;
         self.wait_ready().await
     }
 }

@@ -3,6 +3,7 @@
 //! Repositories are created by pushing; tests that share a registry use repositories of their own ([`crate::unique`]).
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -24,6 +25,7 @@ const HTPASSWD: &str = "kit:$2a$04$sPoxmus9Dl4AiAVNoOBB9.zqqRFjJevqttEIyEnFm4my6
 #[derive(Debug)]
 pub struct Registry {
     child: Child,
+    command: Command,
     address: String,
     client: reqwest::Client,
     auth: bool,
@@ -82,17 +84,18 @@ impl Registry {
         };
         let client = ca.http_client()?;
         let mut tries = 0;
-        let (child, address) = loop {
+        let (child, command, address) = loop {
             let address = format!("127.0.0.1:{}", free_port()?);
-            let mut child = serve(ca, &dir, &address, auth)?;
+            let mut command = serve(ca, &dir, &address, auth)?;
+            let mut child = spawn(&mut command, &dir)?;
             match wait_serving(&client, &address, &mut child).await {
-                Ok(()) => break (child, address),
+                Ok(()) => break (child, command, address),
                 // the port was taken in between
                 Err(_) if tries < 2 && child.log_text().contains("address already in use") => tries += 1,
                 Err(problem) => return Err(problem),
             }
         };
-        Ok(Self { child, address, client, auth, dir, _temporary: temporary })
+        Ok(Self { child, command, address, client, auth, dir, _temporary: temporary })
     }
 
     /// `127.0.0.1:<port>`, the first part of image references.
@@ -103,6 +106,12 @@ impl Registry {
     /// The program.
     pub fn child(&mut self) -> &mut Child {
         &mut self.child
+    }
+
+    /// Starts a killed registry again, at the same address and with its content.
+    pub async fn start_again(&mut self) -> Result<()> {
+        self.child = spawn(&mut self.command, &self.dir)?;
+        wait_serving(&self.client, &self.address, &mut self.child).await
     }
 
     /// What a docker `config.json` (or a Secret of type kubernetes.io/dockerconfigjson) says to log in here.
@@ -246,7 +255,7 @@ impl Registry {
     }
 }
 
-fn serve(ca: &Ca, dir: &Path, address: &str, auth: bool) -> Result<Child> {
+fn serve(ca: &Ca, dir: &Path, address: &str, auth: bool) -> Result<Command> {
     let identity = ca.server(&crate::unique("registry"), &[])?;
     let mut config = serde_json::json!({
         "version": "0.1",
@@ -263,7 +272,11 @@ fn serve(ca: &Ca, dir: &Path, address: &str, auth: bool) -> Result<Child> {
     pki::write(&file, &config.to_string())?;
     let mut command = Tools::locate()?.command("registry")?;
     command.arg("serve").arg(&file).env("OTEL_TRACES_EXPORTER", "none");
-    Child::spawn("registry", &mut command, &dir.join("registry.log"))
+    Ok(command)
+}
+
+fn spawn(command: &mut Command, dir: &Path) -> Result<Child> {
+    Child::spawn("registry", command, &dir.join("registry.log"))
 }
 
 async fn wait_serving(client: &reqwest::Client, address: &str, child: &mut Child) -> Result<()> {

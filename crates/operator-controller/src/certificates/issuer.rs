@@ -401,17 +401,7 @@ impl Issuer {
 /// # Errors
 /// When the apiserver refuses; it can be repeated.
 pub async fn leave_behind(client: &Client, extension: &str, uid: &str) -> kube::Result<()> {
-    let ours = format!(
-        "{}={},{}={extension}",
-        labels::WEBHOOK_CERTIFICATE,
-        labels::WEBHOOK_CERTIFICATE_BUILT_IN,
-        labels::OWNER_NAME
-    );
-    let all: Api<Secret> = Api::all(client.clone());
-    for secret in all.list(&ListParams::default().labels(&ours)).await? {
-        if secret.owner_references().iter().all(|one| one.uid != uid) {
-            continue;
-        }
+    for secret in secrets_of(client, extension, uid).await? {
         let api: Api<Secret> = Api::namespaced(client.clone(), &secret.namespace().unwrap_or_default());
         let params = PatchParams {
             field_manager: Some(field_managers::WEBHOOK_CERTIFICATES.to_owned()),
@@ -426,6 +416,39 @@ pub async fn leave_behind(client: &Client, extension: &str, uid: &str) -> kube::
         }
     }
     Ok(())
+}
+
+/// Deletes the extension's Secrets. The garbage collector would too, but perhaps half a minute later, and an extension that
+/// comes back under the same name would find them in its way until then.
+///
+/// # Errors
+/// When the apiserver refuses; it can be repeated.
+pub async fn take_away(client: &Client, extension: &str, uid: &str) -> kube::Result<()> {
+    for secret in secrets_of(client, extension, uid).await? {
+        let api: Api<Secret> = Api::namespaced(client.clone(), &secret.namespace().unwrap_or_default());
+        let same = Preconditions { uid: secret.uid(), resource_version: None };
+        match api.delete(&secret.name_any(), &DeleteParams::default().preconditions(same)).await {
+            Err(error) if !matches!(apply::classify(&error), Refusal::NotFound | Refusal::Conflict) => {
+                return Err(error);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The Secrets with certificates that the extension with this UID owns.
+async fn secrets_of(client: &Client, extension: &str, uid: &str) -> kube::Result<Vec<Secret>> {
+    let ours = format!(
+        "{}={},{}={extension}",
+        labels::WEBHOOK_CERTIFICATE,
+        labels::WEBHOOK_CERTIFICATE_BUILT_IN,
+        labels::OWNER_NAME
+    );
+    let all: Api<Secret> = Api::all(client.clone());
+    let mut found = all.list(&ListParams::default().labels(&ours)).await?.items;
+    found.retain(|secret| secret.owner_references().iter().any(|one| one.uid == uid));
+    Ok(found)
 }
 
 /// Objects that were written lately: who is overwritten again and again waits longer and longer.

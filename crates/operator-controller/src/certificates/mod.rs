@@ -44,7 +44,7 @@ pub use olm_runtime::tls::issue::{material, plan};
 
 pub use cluster::Wake;
 pub use expiries::Expiries;
-pub use issuer::leave_behind;
+pub use issuer::{leave_behind, take_away};
 
 use crate::revisions::Revisions;
 use crate::watch;

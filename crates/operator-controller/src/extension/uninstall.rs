@@ -9,6 +9,7 @@ use std::time::Duration;
 use kube::api::{DeleteParams, Preconditions};
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
+use olm_api::cluster_extension::WebhookCertificateProvider;
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations, condition, finalizers};
 use olm_client::resolution::{Learnt, revision};
 
@@ -57,10 +58,26 @@ pub async fn uninstall(
         certificates::leave_behind(&shell.client, &extension.name_any(), &uid)
             .await
             .map_err(ReconcileError::Uninstall)?;
+    } else if !orphaning && has_certificates(extension) {
+        let (name, uid) = (extension.name_any(), extension.uid().unwrap_or_default());
+        if let Err(error) = certificates::take_away(&shell.client, &name, &uid).await {
+            tracing::warn!(extension = name, %error, "certificates are left to the garbage collector");
+        }
+    }
+    if !orphaning {
+        let uids = shell.revisions.store.state().iter().filter_map(|set| set.uid()).collect();
+        if let Err(error) = shell.writer.sweep(&extension.name_any(), &uids).await {
+            tracing::warn!(extension = extension.name_any(), %error, "Secrets are left to the garbage collector");
+        }
     }
     let rest: Vec<String> = present.iter().filter(|found| !ours.contains(&found.as_str())).cloned().collect();
     patch_finalizers(extension, &rest, shell).await?;
     Ok(Action::await_change())
+}
+
+fn has_certificates(extension: &ClusterExtension) -> bool {
+    let chosen = extension.status.as_ref().and_then(|status| status.webhook_certificates.as_ref());
+    chosen.is_some_and(|chosen| chosen.provider == WebhookCertificateProvider::BuiltIn)
 }
 
 fn keeps_objects(extension: &ClusterExtension) -> bool {

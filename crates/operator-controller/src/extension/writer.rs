@@ -2,12 +2,12 @@
 //!
 //! Rule: revisions §4.3, §4.5 (order, texts, crash safety). It decides nothing about content.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::ObjectMeta;
 use kube::{Api, Client, ResourceExt as _};
 use olm_api::{ClusterObjectSet, annotations, field_managers, labels, secret_types};
@@ -84,8 +84,13 @@ impl Writer {
             let wanted = ref_secret(secret, &set_name, &owner_name, fingerprint);
             match self.secrets.create(&PostParams::default(), &wanted).await {
                 Ok(created) => self.kept.put(&Arc::new(created)),
-                // same name, same content: the name is a hash of it
-                Err(error) if is_conflict(&error) => all_new = false,
+                Err(error) if is_conflict(&error) => {
+                    all_new = false;
+                    // same name, same content: the name is a hash of it; but it may be about to go
+                    self.renew(&wanted, &set_name)
+                        .await
+                        .map_err(|source| WriteError::Secret { name: secret.name.clone(), source })?;
+                }
                 Err(source) => return Err(WriteError::Secret { name: secret.name.clone(), source }),
             }
         }
@@ -98,6 +103,47 @@ impl Writer {
             self.own_secrets(&stored).await?;
         }
         Ok(stored)
+    }
+
+    /// A Secret of this name exists. If it belongs to an earlier revision of the same name, the garbage collector will take
+    /// it: it is replaced now.
+    async fn renew(&self, wanted: &Secret, revision: &str) -> Result<(), kube::Error> {
+        let name = wanted.name_any();
+        if let Some(found) = self.secrets.get_metadata_opt(&name).await? {
+            let owners = found.owner_references();
+            let present = self.sets.get_metadata_opt(revision).await?.and_then(|set| set.metadata.uid);
+            let stays = owners.is_empty() || owners.iter().any(|owner| Some(&owner.uid) == present.as_ref());
+            if stays && found.metadata.deletion_timestamp.is_none() {
+                return Ok(());
+            }
+            self.delete_secret(&name, found.metadata.uid).await?;
+        }
+        self.secrets.create(&PostParams::default(), wanted).await.map(drop)
+    }
+
+    async fn delete_secret(&self, name: &str, uid: Option<String>) -> Result<(), kube::Error> {
+        let same = Preconditions { uid, resource_version: None };
+        match self.secrets.delete(name, &DeleteParams::default().preconditions(same)).await {
+            Err(error) if !is_not_found(&error) && !is_conflict(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Deletes the Secrets of an extension whose revisions are gone: those that the garbage collector would take, perhaps
+    /// half a minute later, and those that never got an owner. Secrets of the revisions with the UIDs `alive` stay.
+    ///
+    /// # Errors
+    /// When the apiserver refuses; it can be repeated.
+    pub async fn sweep(&self, extension: &str, alive: &HashSet<String>) -> Result<(), kube::Error> {
+        let of_extension = ListParams::default()
+            .labels(&format!("{}={extension},{}", labels::OWNER_NAME, labels::REVISION_NAME))
+            .fields(&format!("type={}", secret_types::OBJECT_DATA));
+        for secret in self.secrets.list_metadata(&of_extension).await? {
+            if !secret.owner_references().iter().any(|owner| alive.contains(&owner.uid)) {
+                self.delete_secret(&secret.name_any(), secret.uid()).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Changes what may change in place: annotations, probes, deadline.

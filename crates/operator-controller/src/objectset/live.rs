@@ -80,9 +80,14 @@ impl Live {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 
+    /// The version as a number, as far as it is one.
+    pub(super) fn number(&self) -> Option<u64> {
+        self.version.parse().ok()
+    }
+
     /// Is this state older than `other`, as far as versions can be compared?
     pub(super) fn is_older_than(&self, other: &Self) -> bool {
-        matches!((self.version.parse::<u64>(), other.version.parse::<u64>()), (Ok(mine), Ok(theirs)) if mine < theirs)
+        matches!((self.number(), other.number()), (Some(mine), Some(theirs)) if mine < theirs)
     }
 }
 

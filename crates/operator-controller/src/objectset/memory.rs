@@ -30,6 +30,8 @@ pub(super) struct Memory {
     pub(super) gone: HashSet<ObjectKey>,
     /// How often an object had to be put right lately, and since when that is counted.
     pub(super) corrected: HashMap<ObjectKey, (u32, Instant)>,
+    /// The phase whose objects a removal waits for, and since when.
+    pub(super) waits: Option<(usize, Instant)>,
     /// Failed passes in a row.
     pub(super) failures: u32,
     /// The revision as our last write of it was answered.
@@ -56,6 +58,18 @@ impl Memory {
         }
         *count += 1;
         Ok(())
+    }
+}
+
+impl Memory {
+    /// How long the removal has waited for objects of this phase by now.
+    pub(super) fn waits_for(&mut self, phase: usize, now: Instant) -> Duration {
+        let since = match self.waits {
+            Some((known, since)) if known == phase => since,
+            _ => now,
+        };
+        self.waits = Some((phase, since));
+        now.duration_since(since)
     }
 }
 

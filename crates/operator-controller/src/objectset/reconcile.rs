@@ -438,3 +438,22 @@ async fn write_status(
     debug!(revision = %revision.name_any(), "status written");
     Ok(Arc::new(stored))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_apiserver_whose_clock_is_ahead_or_far_behind_breaks_no_sum() {
+        let now = Timestamp::from_second(1_000).unwrap();
+        for (since, want) in [
+            (None, 0),
+            (Some(Timestamp::from_second(900).unwrap()), 100),
+            (Some(Timestamp::from_second(4_000).unwrap()), 0),
+            (Some(Timestamp::MAX), 0),
+        ] {
+            assert_eq!(elapsed(since, now), Duration::from_secs(want), "{since:?}");
+        }
+        assert!(elapsed(Some(Timestamp::MIN), now) > Duration::from_secs(1_000));
+    }
+}

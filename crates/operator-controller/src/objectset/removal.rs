@@ -3,7 +3,7 @@
 //! The same work serves archiving, deletion and orphaning; the pure engine says what to do with each object. On deletion
 //! the custom resources of the revision's CRDs go first, while the operator still runs. Rule: revisions §12, decision 11.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions};
@@ -26,6 +26,11 @@ use super::world::KindWatch;
 
 /// Custom resources that one pass asks to delete, for each CRD.
 const BATCH: u32 = 500;
+
+/// The longest time between two looks at custom resources that are waited for.
+const CALM: Duration = Duration::from_secs(10);
+/// Objects usually go at once. What is still there after so long is named.
+const USUAL: Duration = Duration::from_secs(4);
 
 /// How far a removal got.
 #[derive(Debug)]
@@ -62,18 +67,39 @@ impl Removing<'_> {
                 self.shell.search(&self.us).await.map_err(|error| format!("{problem}; {error}"))?
             }
         };
-        for (_, items) in inventory.phases.iter().rev() {
-            let mut waiting = 0_usize;
+        for (index, (_, items)) in inventory.phases.iter().enumerate().rev() {
+            let mut waiting = vec![];
             for item in items {
                 if !self.object(memory, &item.key).await? {
-                    waiting += 1;
+                    waiting.push(&item.key);
                 }
             }
-            if waiting > 0 {
-                return Ok(Removed::Waiting { detail: None, after: olm_rollout::schedule::TEARDOWN });
+            if !waiting.is_empty() {
+                let long = memory.waits_for(index, Instant::now()) >= USUAL;
+                let detail = if long { Some(self.holders(&waiting).await) } else { None };
+                return Ok(Removed::Waiting { detail, after: olm_rollout::schedule::TEARDOWN });
             }
         }
         Ok(Removed::All)
+    }
+
+    /// What keeps objects from going, as far as that can be told; the first one by name.
+    async fn holders(&self, waiting: &[&ObjectKey]) -> String {
+        let Some((first, rest)) = waiting.split_first() else { return String::new() };
+        let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+        let live = match self.shell.world.ensure(&gvk(first), &self.us.uid).await {
+            Ok(watch) => watch.get(first).map(|live| live.object()),
+            Err(_) => None,
+        };
+        let finalizers = live
+            .as_ref()
+            .and_then(|live| live.metadata()?.get("finalizers")?.as_array())
+            .map(|all| all.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "))
+            .unwrap_or_default();
+        let held =
+            if finalizers.is_empty() { String::new() } else { format!(", held by finalizers {finalizers}") };
+        let place = first.namespace.as_deref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+        format!("waiting for {} {place}{}{held}{more}", first.kind, first.name)
     }
 
     /// Does what is to be done with one object; `true` when it is gone as far as we are concerned.
@@ -260,7 +286,8 @@ impl Removing<'_> {
         let detail = format!("waiting for custom resources to go: {list}");
         Ok(Some(Removed::Waiting {
             detail: Some(detail),
-            after: Duration::from_secs(1).min(patience.saturating_sub(since)),
+            // more and more seldom: there is no watch of them
+            after: (since / 4).clamp(Duration::from_secs(1), CALM).min(patience.saturating_sub(since)),
         }))
     }
 

@@ -151,7 +151,11 @@ impl Rollout<'_> {
                 let verdict = live.as_ref().map_or_else(Verdict::yes, |live| self.evaluate(probes, live));
                 return Ok(self.done(key, verdict, false, false));
             }
-            if matches!(step, Step::Apply { .. }) && memory.may_correct(key, Instant::now()).is_err() {
+            // making it is a correction when it was there before
+            let again = step == Step::Create && memory.verified.contains_key(key);
+            if (again || matches!(step, Step::Apply { .. }))
+                && memory.may_correct(key, Instant::now()).is_err()
+            {
                 return Err(format!(
                     "reconciling {}: somebody changes it again and again; it is left alone for a while",
                     key.objref()

@@ -24,6 +24,8 @@ use crate::kinds::{Kind, KindError, Kinds};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// When a revision is looked at again because something that it lacks is there after all.
 const UNHURRIED: Duration = Duration::from_secs(5);
+/// Ends of objects of one kind that are remembered, at most.
+const TOMBSTONES: usize = 1024;
 /// Objects without the owner label that one revision watches for, at most.
 const AWAITED: usize = 50;
 
@@ -73,10 +75,40 @@ enum Synced {
     Failed { problem: String, gone: bool },
 }
 
+/// What a watch and our own requests told of the objects of one kind, in whichever order.
+#[derive(Default)]
+struct Objects {
+    live: HashMap<Place, Live>,
+    /// The version in which an object went: an answer to a write of ours may come later than the end of what it wrote.
+    gone: HashMap<Place, u64>,
+}
+
+impl Objects {
+    /// Takes in a state that a request of ours was answered with, unless the watch was faster.
+    fn put(&mut self, place: Place, live: Live) {
+        let ended =
+            self.gone.get(&place).is_some_and(|ended| live.number().is_some_and(|mine| mine <= *ended));
+        if !ended && self.live.get(&place).is_none_or(|known| !live.is_older_than(known)) {
+            self.live.insert(place, live);
+        }
+    }
+
+    /// Takes in the end of an object.
+    fn end(&mut self, place: Place, last: &Live) {
+        self.live.remove(&place);
+        if self.gone.len() >= TOMBSTONES {
+            self.gone.clear();
+        }
+        if let Some(version) = last.number() {
+            self.gone.insert(place, version);
+        }
+    }
+}
+
 /// The live objects of one kind.
 pub(super) struct KindWatch {
     pub(super) kind: Kind,
-    objects: Arc<RwLock<HashMap<Place, Live>>>,
+    objects: Arc<RwLock<Objects>>,
     synced: watch::Receiver<Synced>,
     users: Mutex<HashSet<String>>,
     task: AbortHandle,
@@ -91,22 +123,18 @@ impl KindWatch {
     }
 
     pub(super) fn get(&self, key: &ObjectKey) -> Option<Live> {
-        read(&self.objects).get(&self.place(key)).cloned()
+        read(&self.objects).live.get(&self.place(key)).cloned()
     }
 
     /// Takes in what the apiserver answered to the revision `by`, unless a watch was faster.
     pub(super) fn put(&self, key: &ObjectKey, mut live: Live, by: &str) {
         live.known_to = Some(by.to_owned());
-        let mut objects = write(&self.objects);
-        let place = self.place(key);
-        if objects.get(&place).is_none_or(|known| !live.is_older_than(known)) {
-            objects.insert(place, live);
-        }
+        write(&self.objects).put(self.place(key), live);
     }
 
     /// Forgets an object that a request of ours found gone.
     pub(super) fn remove(&self, key: &ObjectKey) {
-        write(&self.objects).remove(&self.place(key));
+        write(&self.objects).live.remove(&self.place(key));
     }
 
     /// The API of the object's kind, in its namespace.
@@ -312,7 +340,7 @@ impl World {
             waiting: Arc::clone(&self.waiting),
             state,
         };
-        let objects = Arc::new(RwLock::default());
+        let objects: Arc<RwLock<Objects>> = Arc::default();
         let task = tokio::spawn(follower.run(api, config, Arc::clone(&objects)));
         KindWatch { kind, objects, synced, users: Mutex::default(), task: task.abort_handle() }
     }
@@ -328,12 +356,7 @@ struct Follower {
 }
 
 impl Follower {
-    async fn run(
-        self,
-        api: Api<DynamicObject>,
-        config: watcher::Config,
-        objects: Arc<RwLock<HashMap<Place, Live>>>,
-    ) {
+    async fn run(self, api: Api<DynamicObject>, config: watcher::Config, objects: Arc<RwLock<Objects>>) {
         let mut events = watcher(api, config).default_backoff().boxed();
         let mut listing: HashMap<Place, Live> = HashMap::new();
         loop {
@@ -345,7 +368,7 @@ impl Follower {
                 }
                 Ok(Some(watcher::Event::InitDone)) => {
                     let now = std::mem::take(&mut listing);
-                    let before = std::mem::replace(&mut *write(&objects), now);
+                    let before = std::mem::replace(&mut write(&objects).live, now);
                     let changed = self.changes(&before, &objects);
                     self.state.send_replace(Synced::Yes);
                     for name in changed {
@@ -356,7 +379,7 @@ impl Follower {
                     let (place, live) = self.digest(&object);
                     let names = {
                         let mut objects = write(&objects);
-                        let known_to = match objects.get(&place) {
+                        let known_to = match objects.live.get(&place) {
                             Some(known) if live.is_older_than(known) => continue,
                             Some(known) if known.version == live.version => match &known.known_to {
                                 Some(by) => Some(by.clone()),
@@ -366,7 +389,7 @@ impl Follower {
                         };
                         let mut names = self.interested(&place);
                         names.extend(live.owners.iter().cloned());
-                        let before = objects.insert(place, live);
+                        let before = objects.live.insert(place, live);
                         names.extend(before.into_iter().flat_map(|before| before.owners));
                         names.retain(|name| Some(name) != known_to.as_ref());
                         names
@@ -377,11 +400,11 @@ impl Follower {
                     let (place, live) = self.digest(&object);
                     let names = {
                         let mut objects = write(&objects);
-                        if objects.get(&place).is_some_and(|known| live.is_older_than(known)) {
+                        if objects.live.get(&place).is_some_and(|known| live.is_older_than(known)) {
                             continue;
                         }
-                        objects.remove(&place);
                         let mut names = self.interested(&place);
+                        objects.end(place, &live);
                         names.extend(live.owners);
                         names
                     };
@@ -418,14 +441,10 @@ impl Follower {
     }
 
     /// Whom a new listing concerns: owners of what appeared, changed or vanished since the last one.
-    fn changes(
-        &self,
-        before: &HashMap<Place, Live>,
-        objects: &RwLock<HashMap<Place, Live>>,
-    ) -> BTreeSet<String> {
-        let now = read(objects);
+    fn changes(&self, before: &HashMap<Place, Live>, objects: &RwLock<Objects>) -> BTreeSet<String> {
+        let now = &read(objects).live;
         let mut names = BTreeSet::new();
-        for (place, live) in now.iter() {
+        for (place, live) in now {
             if before.get(place).is_none_or(|known| known.version != live.version) {
                 names.extend(live.owners.iter().cloned());
                 names.extend(self.interested(place));
@@ -457,4 +476,32 @@ pub(super) fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
 
 pub(super) fn write<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn live(version: u64) -> Live {
+        let object = json!({"metadata": {"name": "a", "resourceVersion": version.to_string()}});
+        Live::new(&Object::from_value(object).unwrap())
+    }
+
+    #[test]
+    fn an_answer_that_comes_after_the_end_of_the_object_does_not_bring_it_back() {
+        let place: Place = ("n".to_owned(), "a".to_owned());
+        let mut objects = Objects::default();
+        objects.end(place.clone(), &live(7));
+        objects.put(place.clone(), live(6));
+        assert!(!objects.live.contains_key(&place), "it was made before it ended");
+        objects.put(place.clone(), live(8));
+        assert_eq!(objects.live[&place].version, "8", "it was made anew");
+        objects.put(place.clone(), live(7));
+        assert_eq!(objects.live[&place].version, "8", "an older state");
+        for number in 0..2 * TOMBSTONES {
+            objects.end((String::new(), number.to_string()), &live(9));
+        }
+        assert!(objects.gone.len() <= TOMBSTONES);
+    }
 }

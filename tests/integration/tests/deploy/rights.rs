@@ -154,6 +154,7 @@ mod tests {
             name: text(name),
             code: 200,
             uri: String::new(),
+            received: String::new(),
         }
     }
 

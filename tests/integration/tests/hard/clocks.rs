@@ -1,0 +1,144 @@
+//! Clocks that are wrong. The machine's own cannot be changed here, so what other machines' clocks wrote is: a leader whose
+//! renewals lie an hour back or ahead, and conditions from another century.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use olm_api::ClusterExtension;
+use olm_kit::{SYSTEM_NAMESPACE, unique};
+use olm_runtime::Shutdown;
+use olm_runtime::leader::{self, Election, Timing};
+use olm_runtime::metrics::Metrics;
+use serde_json::{Value, json};
+
+use crate::package::Package;
+use crate::runs::Case;
+use crate::site::{Site, lines};
+
+/// A lease of three seconds.
+const LASTS: Duration = Duration::from_secs(3);
+
+/// Renews a lease as a leader does whose clock is off by this much, until dropped.
+async fn wrong_leader(
+    client: &Client,
+    lease: &str,
+    off: SignedDuration,
+) -> Result<tokio::task::JoinHandle<()>> {
+    let api: Api<k8s_openapi::api::coordination::v1::Lease> =
+        Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
+    let name = lease.to_owned();
+    let renew = move || {
+        let (api, name) = (api.clone(), name.clone());
+        async move {
+            let now = Timestamp::now().checked_add(off).unwrap_or_default().to_string();
+            let wish = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": {
+                "holderIdentity": "wrong", "leaseDurationSeconds": LASTS.as_secs(), "renewTime": micro(&now), "acquireTime": micro(&now)}});
+            api.patch(&name, &PatchParams::apply("wrong").force(), &Patch::Apply(&wish)).await
+        }
+    };
+    renew().await?;
+    Ok(tokio::spawn(async move {
+        let mut pause = tokio::time::interval(LASTS / 4);
+        loop {
+            pause.tick().await;
+            let _ = renew().await;
+        }
+    }))
+}
+
+/// With six digits after the point, as the API has it.
+fn micro(time: &str) -> String {
+    let whole = time.trim_end_matches('Z').split('.').next().unwrap_or_default();
+    format!("{whole}.000000Z")
+}
+
+#[tokio::test]
+async fn a_leader_with_a_wrong_clock_is_neither_robbed_nor_kept_for_ever() -> Result<()> {
+    let mut case = Case::once("leader's clock an hour behind or ahead");
+    let site = Site::shared().await?;
+    let client = site.client().await?;
+    for hours in [-1, 1] {
+        let lease = unique("skew");
+        let renewing = wrong_leader(&client, &lease, SignedDuration::from_hours(hours)).await?;
+        let election = Election {
+            name: lease,
+            namespace: SYSTEM_NAMESPACE.to_owned(),
+            identity: "right".to_owned(),
+            timing: Timing { lease: LASTS, renew: Duration::from_secs(2), retry: Duration::from_millis(300) },
+        };
+        let (metrics, never) = (Metrics::new(), Shutdown::new());
+        let mut acquiring = std::pin::pin!(leader::acquire(client.clone(), election, &metrics, &never));
+        let early = tokio::time::timeout(LASTS * 3, &mut acquiring).await;
+        ensure!(early.is_err(), "{hours} h: taken from a leader that renews");
+        renewing.abort();
+        let since = Instant::now();
+        let leadership =
+            tokio::time::timeout(LASTS * 4, acquiring).await.context("its end is not noticed")?;
+        // counted from the last renewal that was seen
+        ensure!(since.elapsed() > LASTS / 2, "{hours} h: taken after {:?}", since.elapsed());
+        leadership.context("stopped")?.release().await;
+        if hours == 1 {
+            case.converged(since);
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn conditions_from_another_century_are_left_as_they_are_and_hinder_nothing() -> Result<()> {
+    let mut case = Case::once("times in conditions far ahead and far back");
+    let site = Site::shared().await?;
+    let package = Package::new(site, "century").await?;
+    package
+        .serve(&site.registry, [("1.0.0", package.bundle("1.0.0")), ("1.1.0", package.bundle("1.1.0"))])
+        .await?;
+    package.want("1.0.0").await?;
+    let installed = package.installed("1.0.0").await?;
+    let set = package.sets.get(&format!("{}-1", package.name)).await?;
+    let shifted = |status: Option<Value>, time: &str| -> Result<Value> {
+        let mut status = status.context("no status")?;
+        for condition in status["conditions"].as_array_mut().context("no conditions")? {
+            condition["lastTransitionTime"] = time.into();
+        }
+        Ok(json!({"status": status}))
+    };
+    for time in ["2099-01-01T00:00:00Z", "1971-01-01T00:00:00Z"] {
+        let status = shifted(installed.status.as_ref().map(serde_json::to_value).transpose()?, time)?;
+        package
+            .extensions
+            .patch_status(&package.name, &PatchParams::default(), &Patch::Merge(status))
+            .await?;
+        let status = shifted(set.status.as_ref().map(serde_json::to_value).transpose()?, time)?;
+        package
+            .sets
+            .patch_status(&format!("{}-1", package.name), &PatchParams::default(), &Patch::Merge(status))
+            .await?;
+        let mark = site.mark()?;
+        let again = json!({"metadata": {"annotations": {"olm.operatorframework.io/requested-at": time}}});
+        package.extensions.patch(&package.name, &PatchParams::default(), &Patch::Merge(again)).await?;
+        package.heals("1.0.0").await?;
+        let writes: Vec<_> = site
+            .about(&package.name, mark)?
+            .into_iter()
+            .filter(|r| r.writes() && r.resource.ends_with("/status"))
+            .collect();
+        ensure!(writes.is_empty(), "nothing has changed but the times:\n{}", lines(&writes));
+        ensure!(times(&package.extensions.get(&package.name).await?).iter().all(|found| found == time));
+    }
+    package.want("1.1.0").await?;
+    let since = Instant::now();
+    package.installed("1.1.0").await?;
+    case.converged(since);
+    Ok(())
+}
+
+fn times(extension: &ClusterExtension) -> Vec<String> {
+    let status = extension.status.as_ref().map(serde_json::to_value).and_then(Result::ok).unwrap_or_default();
+    let all = status["conditions"].as_array().cloned().unwrap_or_default();
+    all.iter()
+        .map(|condition| condition["lastTransitionTime"].as_str().unwrap_or_default().to_owned())
+        .collect()
+}

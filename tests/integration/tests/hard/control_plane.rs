@@ -1,0 +1,110 @@
+//! The control plane itself fails: the apiserver is killed and comes back, history is compacted, watches expire.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use kube::api::{DeleteParams, Patch, PatchParams};
+use rand::Rng as _;
+
+use crate::kills::{Deed, Moment, make_widget, serve, undisturbed};
+use crate::package::{LIMIT, Package, version_data};
+use crate::runs::Case;
+use crate::site::Site;
+
+#[tokio::test]
+async fn an_apiserver_that_dies_and_comes_back_changes_nothing() -> Result<()> {
+    let mut case = Case::random("apiserver killed during install, upgrade, uninstall", 15);
+    let mut dice = case.dice();
+    let mut site = Site::start().await?;
+    let client = site.client().await?;
+    let package = Package::new(&site, "apiserver").await?;
+    serve(&site, &package).await?;
+    let usual = undisturbed(&site, &package, &client).await?;
+    for run in 0..case.runs() {
+        let usual = &usual[usize::try_from(run)? % usual.len()];
+        let moment = Moment::random(&mut dice, usual);
+        let pause = Duration::from_millis(dice.random_range(0..3_000));
+        case.say(&format!("run {run}: {:?}, apiserver killed at {moment:?} for {pause:?}", usual.deed));
+        let about = || format!("run {run}: {:?}, killed at {moment:?} for {pause:?}", usual.deed);
+        let mut tail = site.cluster.audit_tail()?;
+        usual.deed.begin(&package).await?;
+        moment.come(&mut tail, &mut Vec::new()).await?;
+        let plane = site.cluster.plane().context("the control plane is not ours")?;
+        plane.kill9("kube-apiserver")?;
+        tokio::time::sleep(pause).await;
+        plane.start_again("kube-apiserver").await?;
+        let since = Instant::now();
+        usual.deed.done(&package).await.with_context(about)?;
+        let reached = usual.left.reached(&client, LIMIT).await.map_err(|error| site.explain(error));
+        reached.with_context(about)?;
+        case.converged(since);
+        ensure!(site.controller()?.child().exited().is_none(), "{}: the controller ended", about());
+        if usual.deed == Deed::Install {
+            make_widget(&site, &package).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The controller is frozen while objects are changed, history is compacted and the apiserver, which remembers some of it,
+/// is started anew. What it then resumes has expired (410), and what happened meanwhile is only seen by listing again.
+#[tokio::test]
+async fn what_happened_while_a_watch_expired_is_found_and_mended() -> Result<()> {
+    let mut case = Case::once("watches expire (compaction and apiserver restart)");
+    let mut site = Site::start().await?;
+    let package = Package::new(&site, "expired").await?;
+    let two = package.bundle("1.1.0");
+    package
+        .serve(
+            &site.registry,
+            [("1.0.0", package.bundle("1.0.0").crds([package.crd()])), ("1.1.0", two.crds([package.crd()]))],
+        )
+        .await?;
+    package.want("1.0.0").await?;
+    package.installed("1.0.0").await?;
+
+    site.controller()?.freeze();
+    package.maps().delete(&package.config(), &DeleteParams::default()).await?;
+    package.want("1.1.0").await?;
+    let plane = site.cluster.plane().context("the control plane is not ours")?;
+    // the version at which watches stopped must be history; each write makes one
+    let compacted = plane.compact().await?;
+    plane.kill9("kube-apiserver")?;
+    plane.start_again("kube-apiserver").await?;
+    let since = Instant::now();
+    site.controller()?.thaw();
+    package.installed("1.1.0").await?;
+    package.config_says("1.1.0", LIMIT).await?;
+    case.converged(since);
+    let log = site.controller()?.log_text();
+    ensure!(
+        log.contains("too old resource version") || log.contains("Expired") || log.contains("410"),
+        "no watch expired (compacted at {compacted}):\n{log}"
+    );
+    Ok(())
+}
+
+/// etcd is gone for a while: the apiserver answers with errors, and nothing is lost or made twice.
+#[tokio::test]
+async fn a_store_that_is_away_for_a_while_is_waited_for() -> Result<()> {
+    let mut case = Case::once("etcd killed during an upgrade");
+    let mut site = Site::start().await?;
+    let package = Package::new(&site, "etcd").await?;
+    package
+        .serve(&site.registry, [("1.0.0", package.bundle("1.0.0")), ("1.1.0", package.bundle("1.1.0"))])
+        .await?;
+    package.want("1.0.0").await?;
+    package.installed("1.0.0").await?;
+    package.want("1.1.0").await?;
+    let plane = site.cluster.plane().context("the control plane is not ours")?;
+    plane.kill9("etcd")?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    plane.start_again("etcd").await?;
+    let since = Instant::now();
+    package.installed("1.1.0").await?;
+    let edited = Patch::Merge(version_data("edited"));
+    package.maps().patch(&package.config(), &PatchParams::default(), &edited).await?;
+    package.config_says("1.1.0", LIMIT).await?;
+    case.converged(since);
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! Somebody's finalizer holds an object of ours: the uninstall waits, says for what, asks seldom, and ends when it is let go.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use kube::Api;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use olm_api::condition;
+use serde_json::{Value, json};
+
+use crate::package::{Package, told};
+use crate::runs::Case;
+use crate::site::{Site, lines};
+
+const HELD: &str = "example.com/hold";
+
+fn finalizers(list: Value) -> Patch<Value> {
+    Patch::Merge(json!({"metadata": {"finalizers": list}}))
+}
+
+/// An uninstall that waits asks for at most so many things in ten seconds: it looks every five, at what cannot be watched more
+/// often at first.
+async fn rests(site: &Site, package: &Package, most: usize) -> Result<()> {
+    let mark = site.mark()?;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let all = site.about(&package.name, mark)?;
+    ensure!(all.len() <= most, "{}", lines(&all));
+    let writes = all.iter().filter(|request| request.writes()).count();
+    ensure!(writes <= 2, "{}", lines(&all));
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_object_that_is_held_is_named_and_waited_for() -> Result<()> {
+    let mut case = Case::once("finalizer holds an object of the extension");
+    let site = Site::shared().await?;
+    let package = Package::new(site, "held").await?;
+    package.serve(&site.registry, [("1.0.0", package.bundle("1.0.0"))]).await?;
+    package.want("1.0.0").await?;
+    package.installed("1.0.0").await?;
+    let (maps, name) = (package.maps(), package.config());
+    maps.patch(&name, &PatchParams::default(), &finalizers(json!([HELD]))).await?;
+    package.delete().await?;
+    let waiting = package.says(HELD).await?;
+    let (_, message) = told(&waiting, condition::PROGRESSING)?;
+    ensure!(message.contains(&name), "{message}");
+    rests(site, &package, 8).await?;
+    maps.patch(&name, &PatchParams::default(), &finalizers(Value::Null)).await?;
+    let since = Instant::now();
+    package.gone().await?;
+    case.converged(since);
+    ensure!(maps.get_opt(&name).await?.is_none());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_custom_resource_that_is_held_is_counted_and_waited_for() -> Result<()> {
+    let mut case = Case::once("finalizer holds a custom resource");
+    let site = Site::shared().await?;
+    let package = Package::new(site, "resource").await?;
+    package.serve(&site.registry, [("1.0.0", package.bundle("1.0.0").crds([package.crd()]))]).await?;
+    package.want("1.0.0").await?;
+    package.installed("1.0.0").await?;
+    let group = format!("{}.example.com", package.name);
+    let widget = json!({"apiVersion": format!("{group}/v1"), "kind": "Widget",
+        "metadata": {"name": "mine", "namespace": package.name, "finalizers": [HELD]}, "spec": {"size": 1}});
+    site.cluster.apply(&widget.to_string()).await?;
+    package.delete().await?;
+    package.says(&format!("waiting for custom resources to go: 1 {}", package.crd().name())).await?;
+    // the operator, which would take the finalizer off, still runs
+    let deployments: Api<k8s_openapi::api::apps::v1::Deployment> =
+        Api::namespaced(package.client.clone(), &package.name);
+    ensure!(deployments.get_opt(&format!("{}-ctrl", package.name)).await?.is_some());
+    rests(site, &package, 16).await?;
+    let kind = GroupVersionKind::gvk(&group, "v1", "Widget");
+    let widgets: Api<DynamicObject> = Api::namespaced_with(
+        package.client.clone(),
+        &package.name,
+        &ApiResource::from_gvk_with_plural(&kind, "widgets"),
+    );
+    widgets.patch("mine", &PatchParams::default(), &finalizers(Value::Null)).await?;
+    let since = Instant::now();
+    package.gone().await?;
+    case.converged(since);
+    Ok(())
+}
+
+/// An upgrade drops an object that somebody holds: the new version is installed, and the old revision waits alone.
+#[tokio::test]
+async fn an_object_that_an_upgrade_drops_does_not_hold_the_upgrade() -> Result<()> {
+    let mut case = Case::once("finalizer holds an object that an upgrade drops");
+    let site = Site::shared().await?;
+    let package = Package::new(site, "dropped").await?;
+    let extra =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "old"}, "data": {"a": "b"}});
+    let old = package.bundle("1.0.0").extra(extra);
+    package.serve(&site.registry, [("1.0.0", old), ("1.1.0", package.bundle("1.1.0"))]).await?;
+    package.want("1.0.0").await?;
+    package.installed("1.0.0").await?;
+    package.maps().patch("old", &PatchParams::default(), &finalizers(json!([HELD]))).await?;
+    package.want("1.1.0").await?;
+    package.installed("1.1.0").await?;
+    let set = format!("{}-1", package.name);
+    let says = |found: &olm_api::ClusterObjectSet| {
+        let conditions = found.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        condition::find(conditions, condition::PROGRESSING).is_some_and(|found| found.message.contains(HELD))
+    };
+    olm_kit::Wait::new(&package.sets, &set).until("names what holds it", says).await?;
+    rests(site, &package, 8).await?;
+    package.maps().patch("old", &PatchParams::default(), &finalizers(Value::Null)).await?;
+    let since = Instant::now();
+    let archived =
+        |found: &olm_api::ClusterObjectSet| found.metadata.finalizers.as_ref().is_none_or(Vec::is_empty);
+    olm_kit::Wait::new(&package.sets, &set).until("is archived", archived).await?;
+    case.converged(since);
+    Ok(())
+}

@@ -1,0 +1,243 @@
+//! The controller is killed (KILL) at random instants of install, upgrade and uninstall. After its restart the cluster holds
+//! exactly what an undisturbed run leaves, made by as many creations.
+//!
+//! Half of the instants are random times, half come right after the n-th write of the controller that the apiserver records.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use kube::Client;
+use olm_kit::{BundleImage, Crd, Request};
+use rand::Rng as _;
+use rand::rngs::StdRng;
+use serde_json::json;
+
+use crate::inventory::Inventory;
+use crate::package::{LIMIT, Package};
+use crate::runs::Case;
+use crate::site::{Site, is_bookkeeping, lines, replica_of};
+
+/// What is done to the extension, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Deed {
+    Install,
+    Upgrade,
+    Uninstall,
+}
+
+impl Deed {
+    /// One round.
+    pub(crate) const ALL: [Self; 3] = [Self::Install, Self::Upgrade, Self::Uninstall];
+
+    pub(crate) async fn begin(self, package: &Package) -> Result<()> {
+        match self {
+            Self::Install => package.want("1.0.0").await,
+            Self::Upgrade => package.want("1.1.0").await,
+            Self::Uninstall => package.delete().await,
+        }
+    }
+
+    pub(crate) async fn done(self, package: &Package) -> Result<()> {
+        match self {
+            Self::Install => package.installed("1.0.0").await.map(|_| ()),
+            Self::Upgrade => package.installed("1.1.0").await.map(|_| ()),
+            Self::Uninstall => package.gone().await,
+        }
+    }
+}
+
+/// How a deed goes when nothing happens.
+#[derive(Debug, Clone)]
+pub(crate) struct Undisturbed {
+    pub(crate) deed: Deed,
+    /// What the cluster holds afterwards.
+    pub(crate) left: Inventory,
+    /// How long it takes.
+    pub(crate) took: Duration,
+    /// Writes of the controller.
+    pub(crate) writes: usize,
+    /// Successful writes to each object of the extension.
+    pub(crate) touched: BTreeMap<String, usize>,
+}
+
+/// Two versions with everything that can be caught half-way: two CRDs, a resource of one of them, an object
+/// that goes and one that comes.
+pub(crate) async fn serve(site: &Site, package: &Package) -> Result<()> {
+    let map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}});
+    let gadget = Crd::new("Gadget", &format!("{}.example.com", package.name));
+    let bundle = |version: &str, own: &str| -> BundleImage {
+        package.bundle(version).crds([package.crd(), gadget.clone()]).extra(map("stays")).extra(map(own))
+    };
+    package
+        .serve(&site.registry, [("1.0.0", bundle("1.0.0", "goes")), ("1.1.0", bundle("1.1.0", "comes"))])
+        .await
+}
+
+/// A resource of the package's CRD, as a user makes it after an install.
+pub(crate) async fn make_widget(site: &Site, package: &Package) -> Result<()> {
+    let widget = json!({"apiVersion": format!("{}.example.com/v1", package.name), "kind": "Widget",
+        "metadata": {"name": "mine", "namespace": package.name}, "spec": {"size": 1}});
+    site.cluster.apply(&widget.to_string()).await.map(|_| ())
+}
+
+/// One round in which nothing happens.
+pub(crate) async fn undisturbed(site: &Site, package: &Package, client: &Client) -> Result<Vec<Undisturbed>> {
+    let mut all = Vec::new();
+    let before = settled(client).await?;
+    for deed in Deed::ALL {
+        let mut tail = site.cluster.audit_tail()?;
+        let started = Instant::now();
+        deed.begin(package).await?;
+        deed.done(package).await?;
+        let took = started.elapsed();
+        if deed == Deed::Uninstall {
+            before.reached(client, LIMIT).await.context("what an uninstall leaves")?;
+        }
+        let left = settled(client).await?;
+        let requests = tail.more()?;
+        let writes =
+            requests.iter().filter(|request| replica_of(request).is_some() && request.writes()).count();
+        all.push(Undisturbed { deed, left, took, writes, touched: touched(&requests, package) });
+        if deed == Deed::Install {
+            make_widget(site, package).await?;
+        }
+    }
+    Ok(all)
+}
+
+/// What the cluster holds once that has stopped to change.
+async fn settled(client: &Client) -> Result<Inventory> {
+    let mut before = Inventory::default();
+    let mut same = 0;
+    for _ in 0..200 {
+        let now = Inventory::take(client).await?;
+        same = if now == before { same + 1 } else { 0 };
+        if same == 4 {
+            return Ok(now);
+        }
+        before = now;
+    }
+    anyhow::bail!("the cluster does not come to rest")
+}
+
+/// Successful writes of the controllers to objects of the extension: revisions, their status and Secrets count apart.
+pub(crate) fn touched(requests: &[Request], package: &Package) -> BTreeMap<String, usize> {
+    let mut all = BTreeMap::new();
+    let writes = requests.iter().filter(|request| {
+        replica_of(request).is_some() && request.writes() && request.code < 300 && !is_bookkeeping(request)
+    });
+    // what is named after the extension and what lies in its namespace
+    for request in writes.filter(|r| r.uri.contains(&package.name) || r.namespace == package.name) {
+        let own = request.uri.contains("olm.operatorframework.io")
+            || request.namespace == olm_kit::SYSTEM_NAMESPACE;
+        if !own {
+            let what =
+                format!("{} {} {}/{}", request.verb, request.resource, request.namespace, request.name);
+            *all.entry(what).or_default() += 1;
+        }
+    }
+    all
+}
+
+/// When to strike.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Moment {
+    /// This long after the beginning.
+    After(Duration),
+    /// Right after so many writes.
+    Write(usize),
+}
+
+impl Moment {
+    /// Somewhere in the deed, or shortly after it.
+    pub(crate) fn random(dice: &mut StdRng, usual: &Undisturbed) -> Self {
+        if dice.random_bool(0.5) {
+            Self::After(usual.took.mul_f64(dice.random_range(0.0..1.1)))
+        } else {
+            Self::Write(dice.random_range(1..=usual.writes.max(1)))
+        }
+    }
+
+    /// Resolves then; in any case after 10 s.
+    pub(crate) async fn come(self, tail: &mut olm_kit::AuditTail, seen: &mut Vec<Request>) -> Result<()> {
+        match self {
+            Self::After(time) => tokio::time::sleep(time).await,
+            Self::Write(number) => {
+                let limit = Instant::now() + Duration::from_secs(10);
+                let ours = |all: &[Request]| {
+                    all.iter().filter(|request| replica_of(request).is_some() && request.writes()).count()
+                };
+                while ours(seen) < number && Instant::now() < limit {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    seen.extend(tail.more()?);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_killed_controller_leaves_exactly_what_an_undisturbed_one_leaves() -> Result<()> {
+    let mut case = Case::random("controller killed (KILL) during install, upgrade, uninstall", 50);
+    let mut dice = case.dice();
+    let mut site = Site::start().await?;
+    let client = site.client().await?;
+    let package = Package::new(&site, "kill").await?;
+    serve(&site, &package).await?;
+    let usual = undisturbed(&site, &package, &client).await?;
+    for (usual, again) in usual.iter().zip(undisturbed(&site, &package, &client).await?) {
+        usual.left.is(&again.left).with_context(|| format!("two undisturbed runs, {:?}", usual.deed))?;
+    }
+    case.say(&format!(
+        "undisturbed: {:?}",
+        usual.iter().map(|one| (one.deed, one.took, one.writes)).collect::<Vec<_>>()
+    ));
+
+    for run in 0..case.runs() {
+        let mut since = Instant::now();
+        for usual in &usual {
+            let mut tail = site.cluster.audit_tail()?;
+            let mut seen = Vec::new();
+            usual.deed.begin(&package).await?;
+            // now and then it dies again in the midst of mending
+            for _ in 0..if dice.random_bool(0.2) { 2 } else { 1 } {
+                let moment = Moment::random(&mut dice, usual);
+                case.say(&format!("run {run}: {:?}, killed at {moment:?}", usual.deed));
+                moment.come(&mut tail, &mut seen).await?;
+                let controller = site.controller()?;
+                controller.kill9();
+                since = Instant::now();
+                if dice.random_bool(0.3) {
+                    // what was pulled is lost, too
+                    std::fs::remove_dir_all(controller.cache()).context("removing the cache")?;
+                }
+                controller.relaunch()?;
+            }
+            usual.deed.done(&package).await.with_context(|| format!("run {run}: {:?}", usual.deed))?;
+            usual
+                .left
+                .reached(&client, LIMIT)
+                .await
+                .with_context(|| format!("run {run}: {:?}", usual.deed))?;
+            seen.extend(tail.more()?);
+            check_creations(&seen, &package).with_context(|| format!("run {run}: {:?}", usual.deed))?;
+            if usual.deed == Deed::Install {
+                make_widget(&site, &package).await?;
+            }
+        }
+        case.converged(since);
+    }
+    Ok(())
+}
+
+/// Nothing is made twice.
+pub(crate) fn check_creations(seen: &[Request], package: &Package) -> Result<()> {
+    let twice: Vec<_> = touched(seen, package)
+        .into_iter()
+        .filter(|(what, times)| what.starts_with("create ") && *times > 1)
+        .collect();
+    ensure!(twice.is_empty(), "made twice: {twice:?}\n{}", lines(seen));
+    Ok(())
+}

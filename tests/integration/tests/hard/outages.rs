@@ -1,0 +1,89 @@
+//! catalogd or the registry is away: what is installed stays, drift is still mended, conditions say what is wrong, and all
+//! goes on when they are back.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use olm_api::condition;
+
+use crate::package::{LIMIT, Package, current, installed_version, told};
+use crate::runs::Case;
+use crate::site::Site;
+
+#[tokio::test]
+async fn catalogd_away_stops_only_what_needs_it() -> Result<()> {
+    let mut case = Case::once("catalogd killed and started again");
+    let mut site = Site::start().await?;
+    let old = Package::new(&site, "known").await?;
+    let new = Package::new(&site, "unseen").await?;
+    for package in [&old, &new] {
+        let bundles = [("1.0.0", package.bundle("1.0.0")), ("1.1.0", package.bundle("1.1.0"))];
+        package.serve(&site.registry, bundles).await?;
+    }
+    old.want("1.0.0").await?;
+    old.installed("1.0.0").await?;
+
+    site.catalogd.kill9();
+    old.heals("1.0.0").await?;
+    // content that was read before is still known, also to a process that has just started
+    site.controller()?.kill9();
+    site.controller()?.restart().await?;
+    old.heals("1.0.0").await?;
+    old.want("1.1.0").await?;
+    old.installed("1.1.0").await?;
+    // what was never read cannot be installed, and the condition names the catalog
+    new.want("1.1.0").await?;
+    let waiting = new.says(&new.name).await?;
+    let (status, message) = told(&waiting, condition::PROGRESSING)?;
+    ensure!(status == "True" && message.contains("catalog"), "{status}: {message}");
+    ensure!(
+        told(&waiting, condition::INSTALLED)?.0 == "False" && told(&waiting, condition::READY)?.0 == "False"
+    );
+    let still = old.installed("1.1.0").await?;
+    ensure!(told(&still, condition::INSTALLED)?.0 == "True");
+
+    site.catalogd.restart().await?;
+    let since = Instant::now();
+    new.installed("1.1.0").await?;
+    case.converged(since);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_registry_away_stops_only_what_needs_it() -> Result<()> {
+    let mut case = Case::once("registry killed and started again");
+    let mut site = Site::start().await?;
+    let package = Package::new(&site, "registry").await?;
+    let bundles = [("1.0.0", package.bundle("1.0.0")), ("1.1.0", package.bundle("1.1.0"))];
+    package.serve(&site.registry, bundles).await?;
+    package.want("1.0.0").await?;
+    package.installed("1.0.0").await?;
+
+    site.registry.child().kill();
+    package.heals("1.0.0").await?;
+    package.want("1.1.0").await?;
+    let waiting = package.says(site.registry.address()).await?;
+    ensure!(installed_version(&waiting) == Some("1.0.0"));
+    let (status, message) = told(&waiting, condition::PROGRESSING)?;
+    ensure!(status == "True" && message.starts_with("error for resolved bundle"), "{status}: {message}");
+    ensure!(told(&waiting, condition::INSTALLED)?.0 == "True");
+    ensure!(told(&waiting, condition::READY)?.0 == "False");
+    package.heals("1.0.0").await?;
+    // it asks ever more slowly: few requests to the apiserver, and none that writes (but the mending, recorded late)
+    let mark = site.mark()?;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let meanwhile = site.about(&package.name, mark)?;
+    ensure!(meanwhile.len() <= 10, "{}", crate::site::lines(&meanwhile));
+    let writes = meanwhile.iter().filter(|request| request.writes() && request.resource != "configmaps");
+    ensure!(writes.count() <= 1, "{}", crate::site::lines(&meanwhile));
+
+    site.registry.start_again().await?;
+    let since = Instant::now();
+    package.installed("1.1.0").await?;
+    package.config_says("1.1.0", LIMIT).await?;
+    case.converged(since);
+    // and the wish, not the outage, is what the status is about
+    let done = package.installed("1.1.0").await?;
+    ensure!(current(&done, condition::PROGRESSING).is_some_and(|found| found.reason == "Succeeded"));
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! The apiserver says no: the namespace is missing, a quota is used up, a policy denies, an object is too large. The condition
+//! says what and why, requests become rare, and the mend is enough.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::{Namespace, ResourceQuota};
+use kube::Api;
+use kube::api::{DeleteParams, DynamicObject};
+use kube::core::{ApiResource, GroupVersionKind};
+use olm_api::condition;
+use olm_kit::{Request, Wait};
+use serde_json::json;
+
+use crate::package::{LIMIT, Package, installed_version, told};
+use crate::runs::Case;
+use crate::site::{Site, lines};
+
+/// How long requests are counted.
+const WATCHED: Duration = Duration::from_secs(20);
+/// Requests in that time that a failure may cost: a backoff from 0.1 s that doubles has eight attempts in it, each of which may
+/// look for what it waits for, and there are an event and a status.
+const FEW: usize = 18;
+
+/// Nothing but the next attempts of a backoff happens, and each asks once or twice.
+async fn rests(site: &Site, package: &Package) -> Result<usize> {
+    let mark = site.mark()?;
+    tokio::time::sleep(WATCHED).await;
+    let all = site.about(&package.name, mark)?;
+    ensure!(all.len() <= FEW, "{} requests in {WATCHED:?}:\n{}", all.len(), lines(&all));
+    let status = all.iter().filter(|request| request.resource.ends_with("/status")).count();
+    ensure!(status <= 1, "the same failure is written once:\n{}", lines(&all));
+    Ok(all.len())
+}
+
+#[tokio::test]
+async fn a_namespace_that_comes_late_and_one_that_is_deleted() -> Result<()> {
+    let mut case = Case::once("namespace missing, then made; deleted, then made again");
+    let site = Site::shared().await?;
+    let package = Package::without_namespace(site, "late").await?;
+    package.serve(&site.registry, [("1.0.0", package.bundle("1.0.0"))]).await?;
+    package.want("1.0.0").await?;
+    let waiting = package.says(&format!("namespaces {:?} not found", package.name)).await?;
+    ensure!(
+        told(&waiting, condition::INSTALLED)?.0 == "False" && told(&waiting, condition::READY)?.0 == "False"
+    );
+    let requests = rests(site, &package).await?;
+    case.say(&format!("{requests} requests in {WATCHED:?}"));
+    let since = Instant::now();
+    package.make_namespace(site).await?;
+    package.installed("1.0.0").await?;
+    let took = since.elapsed();
+    ensure!(took < Duration::from_secs(10), "the namespace is watched for, but it took {took:?}");
+
+    let namespaces: Api<Namespace> = Api::all(package.client.clone());
+    namespaces.delete(&package.name, &DeleteParams::default()).await?;
+    Wait::new(&namespaces, &package.name).within(LIMIT).to_be_gone().await?;
+    let gone = package.says("not found").await?;
+    ensure!(told(&gone, condition::READY)?.0 == "False");
+    let since = Instant::now();
+    package.make_namespace(site).await?;
+    package.installed("1.0.0").await?;
+    package.config_says("1.0.0", LIMIT).await?;
+    case.converged(since);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_quota_that_is_used_up_and_then_lifted() -> Result<()> {
+    let mut case = Case::once("quota used up, then lifted");
+    let site = Site::shared().await?;
+    let package = Package::new(site, "quota").await?;
+    package.serve(&site.registry, [("1.0.0", package.bundle("1.0.0"))]).await?;
+    // the namespace has one ConfigMap of its own already
+    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": package.name},
+        "spec": {"hard": {"count/configmaps": "1"}}});
+    site.cluster.apply(&quota.to_string()).await?;
+    let quotas: Api<ResourceQuota> = Api::namespaced(package.client.clone(), &package.name);
+    let counted = |quota: &ResourceQuota| {
+        quota
+            .status
+            .as_ref()
+            .is_some_and(|status| status.used.as_ref().is_some_and(|used| used.values().any(|n| n.0 == "1")))
+    };
+    Wait::new(&quotas, "none").within(LIMIT).until("counts", counted).await?;
+    package.want("1.0.0").await?;
+    let waiting = package.says("exceeded quota: none").await?;
+    let (_, message) = told(&waiting, condition::PROGRESSING)?;
+    ensure!(message.contains(&package.config()), "the object is named: {message}");
+    ensure!(
+        told(&waiting, condition::INSTALLED)?.0 == "False" && told(&waiting, condition::READY)?.0 == "False"
+    );
+    let requests = rests(site, &package).await?;
+    case.say(&format!("{requests} requests in {WATCHED:?}"));
+    quotas.delete("none", &DeleteParams::default()).await?;
+    let since = Instant::now();
+    package.installed("1.0.0").await?;
+    case.converged(since);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_policy_that_denies_an_upgrade_and_is_then_lifted() -> Result<()> {
+    let mut case = Case::once("admission policy denies an upgrade, then lifted");
+    let site = Site::shared().await?;
+    let package = Package::new(site, "policy").await?;
+    package
+        .serve(&site.registry, [("1.0.0", package.bundle("1.0.0")), ("1.1.0", package.bundle("1.1.0"))])
+        .await?;
+    package.want("1.0.0").await?;
+    package.installed("1.0.0").await?;
+    let policy = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": package.name},
+        "spec": {"failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["configmaps"]}]},
+            "validations": [{"expression": "!has(object.data) || !('version' in object.data) || object.data.version != '1.1.0'", "message": "not before Monday"}]}});
+    let binding = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": package.name},
+        "spec": {"policyName": package.name, "validationActions": ["Deny"],
+            "matchResources": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": package.name}}}}});
+    site.cluster.apply(&policy.to_string()).await?;
+    site.cluster.apply(&binding.to_string()).await?;
+    // policies come into force a little later
+    let probe = json!({"metadata": {"name": "probe"}, "data": {"version": "1.1.0"}});
+    let dry = kube::api::PostParams { dry_run: true, ..Default::default() };
+    olm_kit::eventually("the policy is in force", LIMIT, || async {
+        let answer = package.maps().create(&dry, &serde_json::from_value(probe.clone())?).await;
+        ensure!(answer.is_err(), "not yet");
+        Ok(())
+    })
+    .await?;
+
+    package.want("1.1.0").await?;
+    let waiting = package.says("not before Monday").await?;
+    ensure!(installed_version(&waiting) == Some("1.0.0"), "what was installed stays so");
+    ensure!(
+        told(&waiting, condition::INSTALLED)?.0 == "True" && told(&waiting, condition::READY)?.0 == "False"
+    );
+    let requests = rests(site, &package).await?;
+    case.say(&format!("{requests} requests in {WATCHED:?}"));
+    let bindings =
+        GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding");
+    let resource = ApiResource::from_gvk_with_plural(&bindings, "validatingadmissionpolicybindings");
+    let api: Api<DynamicObject> = Api::all_with(package.client.clone(), &resource);
+    api.delete(&package.name, &DeleteParams::default()).await?;
+    let since = Instant::now();
+    package.installed("1.1.0").await?;
+    case.converged(since);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_object_that_is_too_large_is_named_and_a_smaller_one_helps() -> Result<()> {
+    let mut case = Case::once("object too large, then a version with a smaller one");
+    let site = Site::shared().await?;
+    let package = Package::new(site, "large").await?;
+    let map = |text: String| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "large"}, "data": {"text": text}});
+    // one that packs well, so that only the apiserver finds it too large; and one that no Secret can hold
+    let refused = package.bundle("1.0.0").extra(map("x".repeat(1_200_000)));
+    let noise = noise(1_500_000);
+    let unpackable = package.bundle("1.1.0").extra(map(noise));
+    let good = package.bundle("1.2.0").extra(map("x".repeat(500_000)));
+    package.serve(&site.registry, [("1.0.0", refused), ("1.1.0", unpackable), ("1.2.0", good)]).await?;
+    package.want("1.0.0").await?;
+    let waiting = package.says("large").await?;
+    let (_, message) = told(&waiting, condition::PROGRESSING)?;
+    ensure!(message.contains("Too long") || message.contains("1048576"), "{message}");
+    let requests = rests(site, &package).await?;
+    case.say(&format!("{requests} requests in {WATCHED:?}"));
+
+    package.want("1.1.0").await?;
+    package.says("exceeds maximum Secret data size").await?;
+    let mark = site.mark()?;
+    tokio::time::sleep(WATCHED / 2).await;
+    let meanwhile: Vec<Request> = site.about(&package.name, mark)?;
+    // the revision of 1.0.0 goes on to try, ever more slowly; the extension itself rests
+    ensure!(meanwhile.len() <= 8, "{}", lines(&meanwhile));
+
+    package.want("1.2.0").await?;
+    let since = Instant::now();
+    package.installed("1.2.0").await?;
+    let large = package.maps().get("large").await?.data.context("no data")?;
+    ensure!(large["text"].len() == 500_000);
+    case.converged(since);
+    Ok(())
+}
+
+/// Letters that cannot be compressed to less than three quarters.
+fn noise(length: usize) -> String {
+    use rand::{Rng as _, SeedableRng as _};
+    let dice = rand::rngs::StdRng::seed_from_u64(7);
+    dice.sample_iter(rand::distr::Alphanumeric).take(length).map(char::from).collect()
+}

@@ -1,0 +1,92 @@
+//! How often a case runs, with which random choices, and its row of the table.
+
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+
+/// How often a random case runs unless `OLM_HARD` says otherwise.
+const FEW: u32 = 3;
+
+/// One case, from its first run to its row.
+pub(crate) struct Case {
+    name: &'static str,
+    runs: u32,
+    seed: u64,
+    converged: u32,
+    longest: Duration,
+    started: Instant,
+}
+
+impl Case {
+    /// A case without chance: it runs once.
+    pub(crate) fn once(name: &'static str) -> Self {
+        Self::random(name, 1)
+    }
+
+    /// A case that `OLM_HARD=all` runs `all` times.
+    pub(crate) fn random(name: &'static str, all: u32) -> Self {
+        let wanted = match std::env::var("OLM_HARD").ok().as_deref() {
+            Some("all") => all,
+            Some(number) => number.parse().unwrap_or(FEW),
+            None => FEW,
+        };
+        let seed = std::env::var("OLM_HARD_SEED").ok().and_then(|text| text.parse().ok());
+        let case = Self {
+            name,
+            runs: wanted.clamp(1, all),
+            seed: seed.unwrap_or_else(|| u64::from(rand::random::<u32>())),
+            converged: 0,
+            longest: Duration::ZERO,
+            started: Instant::now(),
+        };
+        case.say(&format!("{} runs, OLM_HARD_SEED={}", case.runs, case.seed));
+        case
+    }
+
+    /// How often to run.
+    pub(crate) fn runs(&self) -> u32 {
+        self.runs
+    }
+
+    /// The random choices of this case: they depend on the seed and the case's name only.
+    pub(crate) fn dice(&self) -> StdRng {
+        let named =
+            self.name.bytes().fold(self.seed, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        StdRng::seed_from_u64(named)
+    }
+
+    /// One run has ended as it should, this long after its disturbance.
+    pub(crate) fn converged(&mut self, since: Instant) {
+        let took = since.elapsed();
+        self.converged += 1;
+        self.longest = self.longest.max(took);
+    }
+
+    /// Tells what happens; shown when the test fails.
+    #[allow(clippy::print_stdout, reason = "test output")]
+    pub(crate) fn say(&self, what: &str) {
+        println!("{} ({:.1} s): {what}", self.name, self.started.elapsed().as_secs_f64());
+    }
+}
+
+impl Drop for Case {
+    fn drop(&mut self) {
+        let row = format!(
+            "| {} | {} | {} | {:.1} s | {} |\n",
+            self.name,
+            self.runs,
+            self.converged,
+            self.longest.as_secs_f64(),
+            self.seed
+        );
+        self.say(&row);
+        let Some(path) = std::env::var_os("OLM_HARD_TABLE") else { return };
+        // one write, so that rows of other threads do not get in between
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        if let Err(problem) = file.and_then(|mut file| file.write_all(row.as_bytes())) {
+            self.say(&format!("cannot write the table: {problem}"));
+        }
+    }
+}

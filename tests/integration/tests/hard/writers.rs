@@ -1,0 +1,156 @@
+//! Others write to our objects, too: one insists on a field, one deletes what we make. Neither leads to a hot loop, and when
+//! they stop the object is mended.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+use crate::package::{Package, version_of};
+use crate::runs::Case;
+use crate::site::{Site, lines};
+
+/// How long opponents are watched.
+const FIGHT: Duration = Duration::from_secs(20);
+/// Until it is tried again after a fight: a minute from its beginning, and a bit.
+const MENDED: Duration = Duration::from_secs(100);
+
+/// A controller that reacts to every change of the ConfigMap at once.
+fn opponent(
+    package: &Package,
+    react: fn(Api<ConfigMap>, ConfigMap) -> futures::future::BoxFuture<'static, bool>,
+) -> Opponent {
+    let (maps, name) = (package.maps(), package.config());
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    Opponent(tokio::spawn(async move {
+        let mut blows = 0;
+        let mut events = watcher(maps.clone(), config).default_backoff().applied_objects().boxed();
+        while let Ok(Some(map)) = events.try_next().await {
+            if map.metadata.deletion_timestamp.is_none() && react(maps.clone(), map).await {
+                blows += 1;
+            }
+        }
+        blows
+    }))
+}
+
+struct Opponent(JoinHandle<u32>);
+
+impl Drop for Opponent {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn installed(site: &Site, prefix: &str) -> Result<Package> {
+    let package = Package::new(site, prefix).await?;
+    package.serve(&site.registry, [("1.0.0", package.bundle("1.0.0"))]).await?;
+    package.want("1.0.0").await?;
+    package.installed("1.0.0").await?;
+    Ok(package)
+}
+
+/// What our controllers wrote to the namespace's ConfigMap, and all that they asked for.
+async fn fought(site: &Site, package: &Package) -> Result<(usize, usize)> {
+    let mark = site.mark()?;
+    tokio::time::sleep(FIGHT).await;
+    let all = site.about(&package.name, mark)?;
+    let writes = all.iter().filter(|r| r.writes() && r.resource == "configmaps" && r.code < 300).count();
+    ensure!(all.len() <= 120, "{} requests in {FIGHT:?}:\n{}", all.len(), lines(&all));
+    Ok((writes, all.len()))
+}
+
+#[tokio::test]
+async fn a_controller_that_insists_on_our_field_meets_patience_not_a_hot_loop() -> Result<()> {
+    let mut case = Case::once("another controller forces one of our fields, again and again");
+    let site = Site::shared().await?;
+    let package = installed(site, "insist").await?;
+    let edited = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": package.config()}, "data": {"version": "theirs"}});
+    package
+        .maps()
+        .patch(&package.config(), &PatchParams::apply("rival").force(), &Patch::Apply(&edited))
+        .await?;
+    let rival = opponent(&package, |maps, map| {
+        Box::pin(async move {
+            if version_of(&map) == Some("theirs") {
+                return false;
+            }
+            let name = map.metadata.name.unwrap_or_default();
+            let wish = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"version": "theirs"}});
+            maps.patch(&name, &PatchParams::apply("rival").force(), &Patch::Apply(&wish)).await.is_ok()
+        })
+    });
+    let (writes, requests) = fought(site, &package).await?;
+    case.say(&format!("{writes} corrections, {requests} requests in {FIGHT:?}"));
+    ensure!((2..=25).contains(&writes), "{writes} corrections");
+    package.says("somebody changes it again and again").await?;
+    // the rest of the extension is kept meanwhile
+    let set = package.sets.get(&format!("{}-1", package.name)).await?;
+    ensure!(set.spec.revision == 1);
+
+    drop(rival);
+    let since = Instant::now();
+    package.config_says("1.0.0", MENDED).await?;
+    package.installed("1.0.0").await?;
+    case.converged(since);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_controller_that_deletes_our_object_meets_patience_not_a_hot_loop() -> Result<()> {
+    let mut case = Case::once("another controller deletes one of our objects, again and again");
+    let site = Site::shared().await?;
+    let package = installed(site, "delete").await?;
+    let rival = opponent(&package, |maps, map| {
+        Box::pin(async move {
+            let name = map.metadata.name.unwrap_or_default();
+            maps.delete(&name, &DeleteParams::default()).await.is_ok()
+        })
+    });
+    let (writes, requests) = fought(site, &package).await?;
+    case.say(&format!("made {writes} times, {requests} requests in {FIGHT:?}"));
+    ensure!((2..=25).contains(&writes), "made {writes} times");
+    package.says("somebody changes it again and again").await?;
+
+    drop(rival);
+    let since = Instant::now();
+    package.config_says("1.0.0", MENDED).await?;
+    package.installed("1.0.0").await?;
+    case.converged(since);
+    Ok(())
+}
+
+/// A deployer that forces the same values as ours takes shares of the fields; nobody has to win.
+#[tokio::test]
+async fn a_manager_that_forces_the_same_values_is_no_opponent() -> Result<()> {
+    let mut case = Case::once("another field manager forces the same values and one of its own");
+    let site = Site::shared().await?;
+    let package = installed(site, "share").await?;
+    let mark = site.mark()?;
+    let wish = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": package.config()}, "data": {"version": "1.0.0", "theirs": "yes"}});
+    let since = Instant::now();
+    for _ in 0..10 {
+        package
+            .maps()
+            .patch(&package.config(), &PatchParams::apply("rival").force(), &Patch::Apply(&wish))
+            .await?;
+    }
+    let map = package.config_says("1.0.0", MENDED).await?;
+    ensure!(map.data.unwrap_or_default().get("theirs").map(String::as_str) == Some("yes"));
+    package.installed("1.0.0").await?;
+    package.heals("1.0.0").await?;
+    let writes: Vec<_> = site
+        .about(&package.name, mark)?
+        .into_iter()
+        .filter(|r| r.writes() && r.resource == "configmaps")
+        .collect();
+    ensure!(writes.len() == 1, "only what was deleted is written:\n{}", lines(&writes));
+    case.converged(since);
+    Ok(())
+}
