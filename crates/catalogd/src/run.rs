@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use olm_oci::{CertificateDirs, Config, Credentials as Access, Puller, SharedKeyring};
+use olm_oci::{CertificateDirs, Config, Credentials as Access, Puller, SharedKeyring, parse_reference};
 use olm_runtime::events::Events;
 use olm_runtime::health::Health;
 use olm_runtime::leader::{self, Election, Timing};
@@ -53,8 +53,12 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
         .open(&client, &args.run.system_namespace(), args.own_names())
         .context("failed to initialize certificate watcher")?;
 
+    let keyring = SharedKeyring::default();
+    let puller = Puller::new(registry_config(&args, keyring.clone()));
+    puller.check_policy()?;
     let cache = args.cache_dir.clone();
     let (store, opened) = tokio::task::spawn_blocking(move || Store::open(&cache)).await??;
+    withdraw_unverified(&store, &puller)?;
     tell_opened(&opened);
     let readiness = Arc::new(Readiness::new(Instant::now()));
     let http_metrics = http::Metrics::default();
@@ -107,8 +111,6 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
         let (store, stop) = (store.clone(), stop.clone());
         move || check_all(&store, &damage, &stop)
     });
-    let keyring = SharedKeyring::default();
-    let puller = Puller::new(registry_config(&args, keyring.clone()));
     let account = pull_secrets::own_account();
     let (changed, secrets) = mpsc::channel(1);
     let watching = credentials::watch(client.clone(), pull_secret.clone(), account.clone(), changed);
@@ -178,6 +180,26 @@ fn tell_opened(opened: &Opened) {
     }
 }
 
+/// Stops serving what the signature policy has not accepted yet; the controller verifies it and serves it again.
+fn withdraw_unverified(store: &Store, puller: &Puller) -> anyhow::Result<()> {
+    for (name, served) in store.serving().iter() {
+        let asked = parse_reference(served.source.as_deref().unwrap_or(&served.reference));
+        let accepted = match asked {
+            Ok(asked) => puller.accepts_stored(&asked, served.content.digest())?,
+            Err(_) => false,
+        };
+        if !accepted {
+            tracing::info!(
+                catalog = name,
+                reference = served.reference,
+                "not served before its signature is verified"
+            );
+            store.withdraw(name)?;
+        }
+    }
+    Ok(())
+}
+
 /// Reads all stored content once and drops what is damaged.
 fn check_all(store: &Store, damage: &mpsc::Sender<String>, stop: &Shutdown) {
     let mut seen = std::collections::BTreeSet::new();
@@ -203,5 +225,6 @@ fn registry_config(args: &ServeArgs, keyring: SharedKeyring) -> Config {
     };
     let Ok(signature_policy) = args.signature_policy.parse();
     let credentials = Access { shared: Some(keyring), ..from_env.credentials.clone() };
-    Config { certificates, credentials, signature_policy, ..from_env }
+    let verdicts = Some(args.cache_dir.join("verified-signatures"));
+    Config { certificates, credentials, signature_policy, verdicts, ..from_env }
 }

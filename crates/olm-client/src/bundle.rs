@@ -7,9 +7,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use olm_bundle::{ParseError, RegistryV1};
-use olm_core::ImageRef;
 use olm_oci::store::Seal;
-use olm_oci::{Limits, Puller, Retry, Selection, Store, parse_reference};
+use olm_oci::{Limits, Puller, Retry, Selection, Store, Verified, parse_reference};
 use tokio::sync::Semaphore;
 
 /// Directories of a bundle image that are read; everything else stays in the registry's layers.
@@ -64,17 +63,19 @@ impl BundleFetcher {
         Self { puller, store, permits: Arc::default() }
     }
 
-    /// The bundle behind `reference`. A tag costs one manifest request, a digest that is in the cache none.
+    /// The bundle behind `reference`. A tag costs one manifest request, a digest that is in the cache none. The signature
+    /// policy is asked about what is in the cache, too.
     ///
     /// # Errors
     /// See [`BundleError`]; [`BundleError::retry`] says what helps.
     pub async fn fetch(&self, reference: &str) -> Result<RegistryV1, BundleError> {
         let reference = parse_reference(reference)?;
         let canonical = self.puller.resolve(&reference).await?;
+        let verified = self.puller.verify(&reference, &canonical).await?;
         let lease = match canonical.digest() {
             Some(digest) => {
                 self.store
-                    .get_or_fill(digest, Seal::Sizes, |directory| self.unpack(&canonical, directory))
+                    .get_or_fill(digest, Seal::Sizes, |directory| self.unpack(&verified, directory))
                     .await?
             }
             None => {
@@ -86,10 +87,10 @@ impl BundleFetcher {
         Ok(bundle)
     }
 
-    async fn unpack(&self, canonical: &ImageRef, directory: PathBuf) -> Result<(), BundleError> {
-        let permits = self.permits(canonical.registry());
+    async fn unpack(&self, verified: &Verified, directory: PathBuf) -> Result<(), BundleError> {
+        let permits = self.permits(verified.canonical().registry());
         let _permit = permits.acquire().await;
-        let image = self.puller.open(canonical).await?;
+        let image = self.puller.open_verified(verified).await?;
         let selection = Selection::beneath(CONTENT).map_err(olm_oci::Error::Copy)?;
         image.unpack_to(&directory, selection, &Limits::bundle()).await?;
         Ok(())

@@ -9,7 +9,9 @@ use std::path::PathBuf;
 
 use olm_core::ImageRef;
 use olm_fbc::{Catalog, FileError, Ingest, IngestError, IngestLimits, wire};
-use olm_oci::{CertificateDirs, Config, Limits, Puller, Selection, VisitError, Visitor, parse_reference};
+use olm_oci::{
+    CertificateDirs, Config, Limits, Puller, Selection, Verified, VisitError, Visitor, parse_reference,
+};
 
 /// How a person at a terminal reaches registries, in addition to what the container tools' files say.
 #[derive(Debug, Clone, Default)]
@@ -122,26 +124,28 @@ pub async fn catalog_metas(
     limits: &CatalogLimits,
     mut progress: impl FnMut(Step) + Send,
 ) -> Result<ImageCatalog, CatalogImageError> {
-    let reference = puller.resolve(&parse_reference(reference)?).await?;
+    let asked = parse_reference(reference)?;
+    let reference = puller.resolve(&asked).await?;
     progress(Step::Resolved { reference: reference.clone() });
-    let ingest = ingest(puller, &reference, limits, progress, Vec::new()).await?;
+    let verified = puller.verify(&asked, &reference).await?;
+    let ingest = ingest(puller, &verified, limits, progress, Vec::new()).await?;
     let (ingested, problems) = ingest.finish_all()?;
     Ok(ImageCatalog { reference, catalog: Catalog::from_ingested(ingested)?, problems })
 }
 
-/// Streams the catalog of an image, named by digest, into `spool`.
+/// Streams the catalog of an image into `spool`.
 pub(crate) async fn ingest<W: Write + Send + 'static>(
     puller: &Puller,
-    reference: &ImageRef,
+    verified: &Verified,
     limits: &CatalogLimits,
     mut progress: impl FnMut(Step) + Send,
     spool: W,
 ) -> Result<Ingest<W>, CatalogImageError> {
-    let image = puller.open(reference).await?;
+    let image = puller.open_verified(verified).await?;
     let Some(path) = image.labels().get(wire::CONFIGS_LABEL) else {
         let bundle = image.labels().contains_key(BUNDLE_LABEL);
         let hint = if bundle { "; it is a bundle image, see `kubectl olm bundle`" } else { "" };
-        return Err(CatalogImageError::NoLabel { reference: reference.clone(), hint });
+        return Err(CatalogImageError::NoLabel { reference: verified.canonical().clone(), hint });
     };
     let selection = Selection::beneath([path]).map_err(olm_oci::Error::Apply)?;
     progress(Step::Reading { bytes: image.download_size(), layers: image.layers().len() });

@@ -85,17 +85,19 @@ impl CatalogImages {
         reference: &str,
         mut progress: impl FnMut(Step) + Send,
     ) -> Result<CatalogImage, ImageError> {
-        let canonical = self.puller.resolve(&parse_reference(reference)?).await?;
+        let asked = parse_reference(reference)?;
+        let canonical = self.puller.resolve(&asked).await?;
         let Some(digest) = canonical.digest() else {
             return Err(olm_oci::Error::ReferenceForm { why: format!("{canonical} has no digest") }.into());
         };
+        let verified = &self.puller.verify(&asked, &canonical).await?;
         let canonical = &canonical;
         let fill = |directory: PathBuf| async move {
             progress(Step::Resolved { reference: canonical.clone() });
             let spool = File::create(directory.join(SPOOL)).map_err(IngestError::Write)?;
             let limits = CatalogLimits::default();
             let read =
-                image::ingest(&self.puller, canonical, &limits, progress, BufWriter::new(spool)).await?;
+                image::ingest(&self.puller, verified, &limits, progress, BufWriter::new(spool)).await?;
             tokio::task::spawn_blocking(move || finish(read, &directory)).await??;
             Ok::<(), ImageError>(())
         };

@@ -41,7 +41,7 @@ pub enum Error {
     /// The credentials file is there but cannot be used.
     #[error("could not stat auth file, error: {0}")]
     AuthFile(Fault),
-    /// The signature policy cannot be read or asks for something that is not implemented.
+    /// The signature policy, or a key or certificate that it names, cannot be read.
     #[error("error loading policy context: {0}")]
     Policy(Fault),
     /// The registry could not be asked: configuration, network, credentials, unknown name.
@@ -96,6 +96,12 @@ impl Error {
             | Self::Apply(fault) => fault.retry(),
             Self::Store(_) | Self::Cancelled => Retry::Backoff,
         }
+    }
+
+    /// Whether the signature policy does not accept the image.
+    #[must_use]
+    pub fn is_rejection(&self) -> bool {
+        matches!(self.fault(), Some(Fault::Rejected(_)))
     }
 
     /// The fact behind the step, where there is one.
@@ -194,6 +200,9 @@ pub enum Fault {
     /// Local configuration (registries.conf, policy, certificates, credentials) refuses or is broken: a sentence.
     #[error("{0}")]
     Config(String),
+    /// The signature policy does not accept the image: a sentence.
+    #[error("{0}")]
+    Rejected(String),
     /// A file of the local configuration cannot be read, or content cannot be written.
     #[error("{}: {source}", .path.display())]
     Io {
@@ -229,7 +238,8 @@ impl Fault {
             | Self::UnexpectedEof
             | Self::Unsupported(_)
             | Self::Content(_)
-            | Self::Config(_) => Retry::Slow,
+            | Self::Config(_)
+            | Self::Rejected(_) => Retry::Slow,
             // a name that no disk takes is the image's fault
             Self::Io { source, .. } if source.kind() == std::io::ErrorKind::InvalidFilename => Retry::Slow,
             Self::Io { .. } => Retry::Backoff,

@@ -17,6 +17,7 @@ mod layer;
 mod limits;
 mod manifest;
 mod puller;
+mod signature;
 pub mod store;
 
 pub use config::{
@@ -29,4 +30,5 @@ pub use layer::{Infallible, Selection, VisitError, Visitor};
 pub use limits::Limits;
 pub use manifest::Descriptor;
 pub use puller::{Puller, parse_reference};
+pub use signature::Verified;
 pub use store::{Lease, Store, StoreError};

@@ -11,12 +11,13 @@ use olm_core::{Digest, DigestAlgorithm, ImageRef};
 use reqwest::Method;
 use reqwest::header::CONTENT_TYPE;
 
-use crate::config::policy::Policy;
 use crate::config::registries::{Location, Registries};
 use crate::config::{ACCEPT_ANYTHING, Config, SignaturePolicy};
 use crate::error::{Error, Fault};
 use crate::http::{Ask, Place, Transport};
 use crate::image::Image;
+use crate::signature::Verified;
+use crate::signature::verdicts::Verdicts;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
@@ -51,6 +52,7 @@ fn named(reference: &ImageRef) -> Result<(), Error> {
 #[derive(Clone)]
 pub struct Puller {
     transport: Arc<Transport>,
+    verdicts: Arc<Verdicts>,
 }
 
 impl std::fmt::Debug for Puller {
@@ -66,7 +68,16 @@ impl Puller {
         if config.signature_policy == SignaturePolicy::AcceptAnything {
             tracing::info!(policy = ACCEPT_ANYTHING, "signatures of images are not checked");
         }
-        Self { transport: Arc::new(Transport::new(config)) }
+        let verdicts = Arc::new(Verdicts::new(config.verdicts.clone()));
+        Self { transport: Arc::new(Transport::new(config)), verdicts }
+    }
+
+    pub(crate) fn transport(&self) -> &Transport {
+        &self.transport
+    }
+
+    pub(crate) fn verdicts(&self) -> &Verdicts {
+        &self.verdicts
     }
 
     /// The reference with the digest that its tag has now. A digest is returned as it is, without a request.
@@ -111,16 +122,30 @@ impl Puller {
         Ok(reference.with_digest(digest))
     }
 
-    /// Reads manifest (of the wanted platform) and config.
+    /// Reads manifest (of the wanted platform) and config, after the policy has accepted the image.
     ///
     /// # Errors
-    /// As [`Puller::resolve`]; [`Error::Policy`] for an unreadable policy, [`Error::Manifest`] for a manifest that makes no
-    /// sense, [`Error::Copy`] for a config that cannot be had or an image that the policy rejects.
-    #[tracing::instrument(name = "open image", skip_all, fields(image = %reference))]
+    /// As [`Puller::resolve`] and [`Puller::verify`]; [`Error::Manifest`] for a manifest that makes no sense,
+    /// [`Error::Copy`] for a config that cannot be had.
     pub async fn open(&self, reference: &ImageRef) -> Result<Image, Error> {
         named(reference)?;
-        let policy = Policy::load(&self.transport.config().signature_policy).map_err(Error::Policy)?;
-        policy.check(reference).map_err(Error::Copy)?;
+        if !self.wants_signatures(reference)? {
+            return self.read(reference).await;
+        }
+        let canonical = self.resolve(reference).await?;
+        self.open_verified(&self.verify(reference, &canonical).await?).await
+    }
+
+    /// As [`Puller::open`], for an image that was verified: its digest is what is read.
+    ///
+    /// # Errors
+    /// As [`Puller::open`].
+    pub async fn open_verified(&self, image: &Verified) -> Result<Image, Error> {
+        self.read(image.canonical()).await
+    }
+
+    #[tracing::instrument(name = "open image", skip_all, fields(image = %reference))]
+    async fn read(&self, reference: &ImageRef) -> Result<Image, Error> {
         let places = self.places(reference)?;
         let at = match (reference.digest(), reference.tag()) {
             (Some(digest), _) => digest.to_string(),
@@ -178,41 +203,51 @@ impl Puller {
         Err(Error::Manifest(Fault::Content(format!("image indexes are nested more than {MAX_NESTING} deep"))))
     }
 
+    /// The digest of the image of the wanted platform, if `canonical` is an index.
+    pub(crate) async fn instance(
+        &self,
+        places: &[Place],
+        canonical: &ImageRef,
+    ) -> Result<Option<Digest>, Error> {
+        let Some(digest) = canonical.digest() else { return Ok(None) };
+        let at = digest.to_string();
+        let found = self.first_of(places, |place| self.manifest(place, &at, Some(digest)).boxed()).await;
+        let (_, (body, kind)) = found.map_err(Error::Source)?;
+        let (image, ..) = self.image_of(places, canonical, body, kind).await?;
+        Ok(Some(image).filter(|image| image != digest))
+    }
+
     async fn labels(&self, places: &[Place], config: &Descriptor) -> Result<BTreeMap<String, String>, Error> {
-        let what = format!("reading config {}", config.digest);
-        let max = MAX_DOCUMENT as u64;
-        if config.size > max {
-            return Err(Error::Copy(Fault::Limit { what, limit: max, unit: "bytes" }));
-        }
-        let what = &what;
-        let read = self.first_of(places, |place| {
-            async move {
-                let ask = Ask {
-                    method: Method::GET,
-                    path: format!("blobs/{}", config.digest),
-                    accept: "*/*",
-                    from: 0,
-                    what,
-                };
-                let response = self.transport.send(place, &ask).await?;
-                let body = self.transport.body(response, MAX_DOCUMENT, what).await?;
-                if body.len() as u64 != config.size {
-                    return Err(Fault::Size {
-                        what: what.clone(),
-                        declared: config.size,
-                        got: body.len() as u64,
-                    });
-                }
-                verified(body, &config.digest, what)
-            }
-            .boxed()
-        });
+        let what = &format!("reading config {}", config.digest);
+        let read = self.first_of(places, |place| self.small_blob(place, config, MAX_DOCUMENT, what).boxed());
         let (_, body) = read.await.map_err(Error::Copy)?;
         manifest::labels(&body).map_err(Error::Manifest)
     }
 
+    /// A blob of at most `max` bytes, checked.
+    pub(crate) async fn small_blob(
+        &self,
+        place: &Place,
+        blob: &Descriptor,
+        max: usize,
+        what: &str,
+    ) -> Result<Vec<u8>, Fault> {
+        if blob.size > max as u64 {
+            return Err(Fault::Limit { what: what.to_owned(), limit: max as u64, unit: "bytes" });
+        }
+        let path = format!("blobs/{}", blob.digest);
+        let ask = Ask { method: Method::GET, path, accept: "*/*", from: 0, what };
+        let response = self.transport.send(place, &ask).await?;
+        let body = self.transport.body(response, max, what).await?;
+        if body.len() as u64 != blob.size {
+            let got = body.len() as u64;
+            return Err(Fault::Size { what: what.to_owned(), declared: blob.size, got });
+        }
+        verified(body, &blob.digest, what)
+    }
+
     /// The bytes of a manifest, checked against `digest` where it is known, and their stated media type.
-    async fn manifest(
+    pub(crate) async fn manifest(
         &self,
         place: &Place,
         at: &str,
@@ -238,7 +273,7 @@ impl Puller {
     }
 
     /// The places of a reference, as configured right now.
-    fn places(&self, reference: &ImageRef) -> Result<Vec<Place>, Error> {
+    pub(crate) fn places(&self, reference: &ImageRef) -> Result<Vec<Place>, Error> {
         let config = self.transport.config();
         let keyring = config.credentials.load().map_err(Error::AuthFile)?;
         let registries = Registries::load(&config.registries).map_err(Error::Source)?;

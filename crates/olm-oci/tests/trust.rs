@@ -473,12 +473,18 @@ async fn the_policy_is_asked_before_the_registry() {
     assert_eq!(
         error,
         format!(
-            "error copying image: Source image rejected: Running image docker://{reference} is rejected by policy."
+            "error copying image: Source image rejected: Running image docker://{reference} is rejected by policy.; \
+             the default of {} decides",
+            file.display()
         )
     );
     std::fs::write(&file, r#"{"default":[{"type":"sigstoreSigned","keyPath":"/k"}]}"#).unwrap();
     let error = puller.open(&reference).await.unwrap_err();
-    assert!(error.to_string().contains("signature verification is not implemented"), "{error}");
+    assert!(error.to_string().starts_with("error loading policy context: invalid policy in "), "{error}");
+    assert!(puller.check_policy().is_err(), "a missing key is found before the first image");
+    std::fs::write(&file, r#"{"default":[{"type":"signedBy","keyType":"GPGKeys","keyPath":"/k"}]}"#).unwrap();
+    let error = puller.open(&reference).await.unwrap_err();
+    assert!(error.to_string().contains("needs signedBy, which is not supported"), "{error}");
     assert_eq!(error.retry(), Retry::Slow);
     assert!(registry.take_log().is_empty());
     std::fs::write(&file, r#"{"default":[{"type":"insecureAcceptAnything"}]}"#).unwrap();

@@ -157,6 +157,7 @@ async fn controllers(
     let system_namespace = args.run.system_namespace();
     let keyring = SharedKeyring::default();
     let puller = Puller::new(registry_config(args, keyring.clone()));
+    puller.check_policy()?;
     let cache = args.cache_path.join("bundles");
     let store = tokio::task::spawn_blocking(move || Store::open(&cache)).await??;
     let fetcher = BundleFetcher::new(puller, store);
@@ -307,7 +308,8 @@ fn registry_config(args: &ServeArgs, keyring: SharedKeyring) -> Config {
     };
     let Ok(signature_policy) = args.signature_policy.parse();
     let credentials = Credentials { shared: Some(keyring), ..from_env.credentials.clone() };
-    Config { certificates, credentials, signature_policy, ..from_env }
+    let verdicts = Some(args.cache_path.join("verified-signatures"));
+    Config { certificates, credentials, signature_policy, verdicts, ..from_env }
 }
 
 /// Shows metrics as soon as there is a certificate. No work waits for that, and none fails because of it.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use olm_core::{Digest, ImageRef};
-use olm_oci::{Image, Limits, Puller, Selection, VisitError, parse_reference};
+use olm_oci::{Image, Limits, Puller, Selection, Verified, VisitError, parse_reference};
 use tokio::sync::Semaphore;
 
 use super::credentials::Credentials;
@@ -35,6 +35,8 @@ pub struct Fetched {
     pub reference: String,
     /// The content.
     pub content: Arc<Content>,
+    /// Who signed the image, if the signature policy asks for that.
+    pub signer: Option<String>,
     /// Keeps it until it is published.
     pub lease: Lease,
 }
@@ -46,6 +48,14 @@ pub struct Problem {
     pub message: String,
     /// When another attempt may help.
     pub retry: Retry,
+    /// The content that the signature policy does not accept.
+    pub rejected: Option<Digest>,
+}
+
+impl Problem {
+    fn new(message: String, retry: Retry) -> Self {
+        Self { message, retry, rejected: None }
+    }
 }
 
 /// Fetches content.
@@ -74,12 +84,17 @@ impl Fetch {
         }
     }
 
-    /// The content that a reference leads to now. If it is stored already, only the digest is asked for.
+    /// The content that a reference leads to now. If it is stored already, only the digest is asked for, and signatures if
+    /// the policy wants to see them. `source` is the user's reference, where `text` is what it was resolved to.
     ///
     /// # Errors
     /// The sentence for the condition, and when to try again.
-    pub async fn by_reference(&self, text: &str) -> Result<Fetched, Problem> {
+    pub async fn by_reference(&self, text: &str, source: Option<&str>) -> Result<Fetched, Problem> {
         let reference = parse_reference(text).map_err(|error| pulling(&error))?;
+        let asked = match source {
+            Some(source) => parse_reference(source).map_err(|error| pulling(&error))?,
+            None => reference.clone(),
+        };
         if reference.digest().is_none() {
             self.refresh().await?;
         }
@@ -89,11 +104,11 @@ impl Fetch {
             Err(_) => return Err(slow("resolving the reference", RESOLVE_LIMIT)),
         };
         let Some(digest) = canonical.digest().cloned() else {
-            return Err(Problem {
-                message: format!("source catalog content: {canonical} has no digest"),
-                retry: Retry::Never,
-            });
+            let message = format!("source catalog content: {canonical} has no digest");
+            return Err(Problem::new(message, Retry::Never));
         };
+        let verified = self.verify(&asked, &canonical, &digest).await?;
+        let signer = verified.signer().map(str::to_owned);
         let lease = self.store.lease(&digest);
         let (store, lease, stored) = {
             let store = self.store.clone();
@@ -101,10 +116,10 @@ impl Fetch {
                 let stored = store.stored(&lease);
                 (store, lease, stored)
             });
-            looked.await.map_err(|error| Problem { message: error.to_string(), retry: Retry::Backoff })?
+            looked.await.map_err(|error| Problem::new(error.to_string(), Retry::Backoff))?
         };
         if let Some(content) = stored {
-            return Ok(Fetched { reference: canonical.to_string(), content, lease });
+            return Ok(Fetched { reference: canonical.to_string(), content, signer, lease });
         }
         if let Some(known) = self.refused.lock().unwrap_or_else(PoisonError::into_inner).get(&digest) {
             return Err(known.clone());
@@ -117,22 +132,45 @@ impl Fetch {
         let _one = registry.acquire().await.ok();
         let _all = self.places.acquire().await.ok();
         let by_tag = reference.digest().is_none();
-        let pulling = self.pull(&canonical, by_tag, &store, lease);
+        let pulling = self.pull(&verified, by_tag, &store, lease);
         let (content, lease) = match tokio::time::timeout(PULL_LIMIT, pulling).await {
             Ok(pulled) => pulled?,
             Err(_) => return Err(slow("the pull", PULL_LIMIT)),
         };
-        Ok(Fetched { reference: canonical.to_string(), content, lease })
+        Ok(Fetched { reference: canonical.to_string(), content, signer, lease })
+    }
+
+    /// Asks the signature policy, before anything of the image is looked at.
+    async fn verify(
+        &self,
+        asked: &ImageRef,
+        canonical: &ImageRef,
+        digest: &Digest,
+    ) -> Result<Verified, Problem> {
+        let verifying = self.puller.verify(asked, canonical).await;
+        let error = match verifying {
+            Ok(verified) => return Ok(verified),
+            Err(error) if error.is_rejection() || asked.digest().is_none() => error,
+            Err(_) => {
+                // no credentials were needed for a digest so far, so they may be older than the secrets
+                self.refresh().await?;
+                match self.puller.verify(asked, canonical).await {
+                    Ok(verified) => return Ok(verified),
+                    Err(error) => error,
+                }
+            }
+        };
+        Err(Problem { rejected: error.is_rejection().then(|| digest.clone()), ..pulling(&error) })
     }
 
     async fn pull(
         &self,
-        canonical: &ImageRef,
+        verified: &Verified,
         by_tag: bool,
         store: &Store,
         lease: Lease,
     ) -> Result<(Arc<Content>, Lease), Problem> {
-        let image = self.puller.open(canonical).await.map_err(|error| pulling(&error))?;
+        let image = self.puller.open_verified(verified).await.map_err(|error| pulling(&error))?;
         let selection = selection(&image, by_tag)?;
         let digest = lease.digest().clone();
         let staged = store.stage(lease).map_err(IngestError::Store).and_then(Ingest::new);
@@ -143,8 +181,7 @@ impl Fetch {
             Err(VisitError::Visitor(error)) => return Err(self.refuse(&digest, &error)),
         };
         let committed = tokio::task::spawn_blocking(move || ingest.commit()).await;
-        let committed =
-            committed.map_err(|error| Problem { message: error.to_string(), retry: Retry::Backoff })?;
+        let committed = committed.map_err(|error| Problem::new(error.to_string(), Retry::Backoff))?;
         committed.map_err(|error| self.refuse(&digest, &error))
     }
 
@@ -168,7 +205,7 @@ impl Fetch {
             Ok(Err(error)) => error.to_string(),
             Err(_) => "error reading pull secrets: no answer in time".to_owned(),
         };
-        Err(Problem { message: format!("source catalog content: {message}"), retry: Retry::Backoff })
+        Err(Problem::new(format!("source catalog content: {message}"), Retry::Backoff))
     }
 
     fn registry(&self, name: &str) -> Arc<Semaphore> {
@@ -191,23 +228,22 @@ fn selection(image: &Image, by_tag: bool) -> Result<Selection, Problem> {
         let message = format!(
             "source catalog content: error applying image: {prefix}catalog image is missing the required label \"{LABEL}\""
         );
-        return Err(Problem { message, retry });
+        return Err(Problem::new(message, retry));
     };
     let path = path.strip_prefix('/').unwrap_or(path);
     if path.is_empty() || path == "." {
         return Ok(Selection::everything());
     }
-    Selection::beneath([path]).map_err(|fault| Problem {
-        message: format!(
-            "source catalog content: error applying image: error getting relative path: {fault}"
-        ),
-        retry: Retry::Slow,
+    Selection::beneath([path]).map_err(|fault| {
+        let message =
+            format!("source catalog content: error applying image: error getting relative path: {fault}");
+        Problem::new(message, Retry::Slow)
     })
 }
 
 fn slow(what: &str, limit: Duration) -> Problem {
     let message = format!("source catalog content: {what} took longer than {} s", limit.as_secs());
-    Problem { message, retry: Retry::Backoff }
+    Problem::new(message, Retry::Backoff)
 }
 
 fn pulling(error: &olm_oci::Error) -> Problem {
@@ -217,10 +253,10 @@ fn pulling(error: &olm_oci::Error) -> Problem {
         olm_oci::Retry::Backoff => ("", Retry::Backoff),
         olm_oci::Retry::After(pause) => ("", Retry::After(pause)),
     };
-    Problem { message: format!("source catalog content: {prefix}{error}"), retry }
+    Problem::new(format!("source catalog content: {prefix}{error}"), retry)
 }
 
 fn storing(error: &IngestError) -> Problem {
     let retry = if error.is_permanent() { Retry::Slow } else { Retry::Backoff };
-    Problem { message: format!("error storing fbc: {error}"), retry }
+    Problem::new(format!("error storing fbc: {error}"), retry)
 }

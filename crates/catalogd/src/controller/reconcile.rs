@@ -10,6 +10,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, Resource, ResourceExt};
 use olm_api::cluster_catalog::ClusterCatalog;
 use olm_api::{annotations, finalizers, labels};
+use olm_core::Digest;
 use olm_runtime::error_text;
 use olm_runtime::events::Events;
 use olm_runtime::metrics::{ControllerMeter, Outcome};
@@ -230,12 +231,13 @@ impl Shell {
             Plan::Pull { reference, why } => {
                 self.adopt(catalog).await?;
                 tracing::info!(catalog = name, reference, ?why, "resolving");
-                let fetched = self.fetch.by_reference(&reference).await;
+                let fetched = self.fetch.by_reference(&reference, None).await;
                 self.settle(name, catalog, &reference, true, fetched, remembered).await
             }
             Plan::Follow { reference } => {
                 tracing::info!(catalog = name, reference, "fetching what the leader has published");
-                let fetched = self.fetch.by_reference(&reference).await;
+                let source = plan::source_of_status(catalog);
+                let fetched = self.fetch.by_reference(&reference, source.as_deref()).await;
                 self.settle(name, catalog, &reference, false, fetched, remembered).await
             }
         }
@@ -256,6 +258,9 @@ impl Shell {
         let fetched = match fetched {
             Ok(fetched) => fetched,
             Err(problem) => {
+                if let Some(rejected) = &problem.rejected {
+                    self.distrust(name, rejected, remembered).await?;
+                }
                 let attempts = match &remembered.plan.failure {
                     Some(before)
                         if before.reference == reference
@@ -307,6 +312,9 @@ impl Shell {
             let moved = before.as_ref().is_none_or(|before| before.reference != held.reference);
             if moved {
                 tracing::info!(catalog = name, reference = held.reference, "serving");
+                if let Some(signer) = fetched.signer.as_deref().filter(|_| leader) {
+                    report::tell_signer(&self.events, catalog, &held.reference, signer).await;
+                }
                 self.collect().await;
             }
         }
@@ -319,6 +327,23 @@ impl Shell {
         }
         // Polls are planned by the next look, from what is remembered now.
         Ok(plan::interval(catalog).is_some().then_some(now))
+    }
+
+    /// What the signature policy does not accept is not served, whenever it was stored. Serving nothing for this reason is
+    /// news at once.
+    async fn distrust(
+        &self,
+        name: &str,
+        rejected: &Digest,
+        remembered: &mut Remembered,
+    ) -> Result<(), StoreError> {
+        if self.store.get(name).is_some_and(|served| served.content.digest() == rejected) {
+            self.withdraw(name).await?;
+        }
+        if self.store.get(name).is_none() {
+            remembered.lost = Instant::now().checked_sub(LOST).or(remembered.lost);
+        }
+        Ok(())
     }
 
     fn served(&self, name: &str, held: Held) -> Attempt {

@@ -15,6 +15,13 @@ pub(super) async fn tell(events: &Events, catalog: &ClusterCatalog, status: &Clu
     }
 }
 
+/// Tells that the signature policy has accepted an image that is now served.
+pub(super) async fn tell_signer(events: &Events, catalog: &ClusterCatalog, reference: &str, signer: &str) {
+    let note = format!("{reference} is signed by {signer}");
+    let happening = Happening { warning: false, reason: "SignatureVerified", action: "Verify", note: &note };
+    events.publish(&catalog.object_ref(&()), happening).await;
+}
+
 #[derive(Debug, PartialEq, Eq)]
 struct Note {
     warning: bool,

@@ -220,6 +220,8 @@ pub struct Config {
     pub insecure: bool,
     /// Which images may be used.
     pub signature_policy: SignaturePolicy,
+    /// Where to keep which signatures were verified; `None` keeps it in memory.
+    pub verdicts: Option<PathBuf>,
     /// Proxies.
     pub proxies: Proxies,
     /// `User-Agent` of every request.
@@ -242,6 +244,7 @@ impl Default for Config {
             registries: RegistriesFiles::default(),
             insecure: false,
             signature_policy: SignaturePolicy::default(),
+            verdicts: None,
             proxies: Proxies::default(),
             user_agent: concat!("olm-rs/", env!("CARGO_PKG_VERSION")).into(),
             timeouts: Timeouts::default(),

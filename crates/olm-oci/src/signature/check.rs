@@ -1,0 +1,209 @@
+//! The policy applied to one image: [`Puller::verify`] and its relatives.
+
+use std::time::{Duration, SystemTime};
+
+use olm_core::{Digest, ImageRef};
+
+use super::Verified;
+use super::evidence::Evidence;
+use super::judge::{Accepted, Image, judge};
+use super::policy::{Policy, Requirement, Ruling, Sigstore};
+use super::verdicts::Case;
+use crate::error::{Error, Fault};
+use crate::http::Place;
+use crate::puller::Puller;
+
+/// How long looking for the signatures of one image may take.
+const VERIFY_LIMIT: Duration = Duration::from_secs(120);
+
+/// What a policy asks of one image.
+enum Demand<'p> {
+    Nothing,
+    Signatures(Vec<&'p Sigstore>),
+}
+
+impl Puller {
+    /// Reads the policy with its keys and roots, so that a mistake in it shows before the first image.
+    ///
+    /// # Errors
+    /// [`Error::Policy`], naming file and field.
+    pub fn check_policy(&self) -> Result<(), Error> {
+        self.policy().map(drop)
+    }
+
+    /// Does the policy, as it is now, accept content of `canonical` that is here already, without asking anybody? `false`
+    /// when it would have to be verified first.
+    ///
+    /// # Errors
+    /// [`Error::Policy`] for an unreadable policy.
+    pub fn accepts_stored(&self, asked: &ImageRef, digest: &Digest) -> Result<bool, Error> {
+        let Some(policy) = self.policy()? else { return Ok(true) };
+        Ok(match demand(&policy, asked) {
+            Err(_) => false,
+            Ok(Demand::Nothing) => true,
+            Ok(Demand::Signatures(_)) => self.verdicts().accepted(&Case::new(&policy, asked, digest)),
+        })
+    }
+
+    /// Makes sure that the policy accepts the image. `asked` is the reference that the user wrote: scopes and identities of
+    /// the policy are about it. `canonical` is what it resolves to: signatures are of its digest. What was accepted
+    /// before is accepted without a request.
+    ///
+    /// # Errors
+    /// [`Error::Policy`] for an unreadable policy, [`Error::Copy`] for an image that is not accepted, and whatever keeps
+    /// the registry from answering.
+    pub async fn verify(&self, asked: &ImageRef, canonical: &ImageRef) -> Result<Verified, Error> {
+        let accepted = |signer| Ok(Verified { canonical: canonical.clone(), signer });
+        let Some(policy) = self.policy()? else { return accepted(None) };
+        let wanted = match demand(&policy, asked).map_err(Error::Copy)? {
+            Demand::Nothing => return accepted(None),
+            Demand::Signatures(wanted) => wanted,
+        };
+        let Some(digest) = canonical.digest() else {
+            return Err(Error::ReferenceForm { why: format!("{canonical} has no digest") });
+        };
+        let case = Case::new(&policy, asked, digest);
+        if self.verdicts().accepted(&case) {
+            return accepted(Some("a signature that was verified before".to_owned()));
+        }
+        let looking = self.look(&policy, asked, canonical, digest, &wanted);
+        let all = match tokio::time::timeout(VERIFY_LIMIT, looking).await {
+            Ok(looked) => looked?,
+            Err(_) => {
+                return Err(Error::Copy(Fault::Network {
+                    what: format!("reading signatures of {canonical}"),
+                    why: format!("it took longer than {} s", VERIFY_LIMIT.as_secs()),
+                }));
+            }
+        };
+        let signer = all.iter().map(|one| one.signer.as_str()).collect::<Vec<_>>().join(" and ");
+        tracing::info!(image = %canonical, signer, "signature verified");
+        if all.iter().all(|one| one.lasting) {
+            self.verdicts().accept(case);
+        }
+        accepted(Some(signer))
+    }
+
+    /// Whether the policy wants to see signatures of what `asked` leads to.
+    ///
+    /// # Errors
+    /// As [`Puller::verify`], before anybody is asked.
+    pub(crate) fn wants_signatures(&self, asked: &ImageRef) -> Result<bool, Error> {
+        let Some(policy) = self.policy()? else { return Ok(false) };
+        Ok(matches!(demand(&policy, asked).map_err(Error::Copy)?, Demand::Signatures(_)))
+    }
+
+    fn policy(&self) -> Result<Option<Policy>, Error> {
+        Policy::load(&self.transport().config().signature_policy).map_err(Error::Policy)
+    }
+
+    async fn look(
+        &self,
+        policy: &Policy,
+        asked: &ImageRef,
+        canonical: &ImageRef,
+        digest: &Digest,
+        wanted: &[&Sigstore],
+    ) -> Result<Vec<Accepted>, Error> {
+        let places = self.places(asked)?;
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        let refused = match self.signed(&places, Image { asked, digest, now }, wanted).await? {
+            Ok(all) => return Ok(all),
+            Err(refused) => refused,
+        };
+        // images of an index may be signed one by one; the digest of the index leads to this one and to no other
+        if let Some(child) = self.instance(&places, canonical).await?
+            && let Ok(all) = self.signed(&places, Image { asked, digest: &child, now }, wanted).await?
+        {
+            return Ok(all);
+        }
+        Err(Error::Copy(Fault::Rejected(refusal(policy, asked, canonical, refused))))
+    }
+
+    /// Looks in one place after the other, until all requirements are fulfilled; else why not.
+    async fn signed(
+        &self,
+        places: &[Place],
+        image: Image<'_>,
+        wanted: &[&Sigstore],
+    ) -> Result<Result<Vec<Accepted>, Option<String>>, Error> {
+        let (mut reasons, mut unreachable) = (Vec::new(), None);
+        for place in places {
+            let mut evidence: Vec<Evidence> = Vec::new();
+            let mut refused = None;
+            for bundles in [false, true] {
+                let found = match bundles {
+                    false => self.tagged_signatures(place, image.digest).await,
+                    true => self.referring_bundles(place, image.digest).await,
+                };
+                match found {
+                    Ok(found) => evidence.extend(found),
+                    Err(fault @ Fault::Limit { .. }) => refused = Some(fault.to_string()),
+                    Err(fault) => {
+                        unreachable = Some(fault);
+                        break;
+                    }
+                }
+                let judged: Result<Vec<_>, _> =
+                    wanted.iter().map(|wanted| judge(wanted, &evidence, image)).collect();
+                match judged {
+                    Ok(all) => return Ok(Ok(all)),
+                    Err(why) => refused = why.or(refused),
+                }
+            }
+            reasons.extend(refused);
+        }
+        match unreachable {
+            // a signature may be where nobody answers
+            Some(fault) => Err(Error::Copy(fault)),
+            None if reasons.is_empty() => Ok(Err(None)),
+            None => {
+                reasons.dedup();
+                Ok(Err(Some(reasons.join("; "))))
+            }
+        }
+    }
+}
+
+/// What the policy asks, without looking at the image.
+fn demand<'p>(policy: &'p Policy, asked: &ImageRef) -> Result<Demand<'p>, Fault> {
+    let ruling = policy.ruling(asked);
+    let mut wanted = Vec::new();
+    for requirement in ruling.requirements {
+        match requirement {
+            Requirement::Accept => {}
+            Requirement::Reject => {
+                return Err(Fault::Rejected(format!(
+                    "Source image rejected: Running image docker://{asked} is rejected by policy.{}",
+                    decided(policy, ruling)
+                )));
+            }
+            Requirement::Unsupported(kind) => {
+                return Err(Fault::Rejected(format!(
+                    "Source image rejected: docker://{asked} needs {kind}, which is not supported{}; use sigstoreSigned",
+                    decided(policy, ruling)
+                )));
+            }
+            Requirement::Sigstore(sigstore) => wanted.push(sigstore.as_ref()),
+        }
+    }
+    Ok(if wanted.is_empty() { Demand::Nothing } else { Demand::Signatures(wanted) })
+}
+
+fn decided(policy: &Policy, ruling: Ruling<'_>) -> String {
+    format!("; {ruling} of {} decides", policy.origin())
+}
+
+/// The texts of containers/image, then image, scope and mend.
+fn refusal(policy: &Policy, asked: &ImageRef, canonical: &ImageRef, why: Option<String>) -> String {
+    let why = match why {
+        None => "A signature was required, but no signature exists".to_owned(),
+        Some(why) => format!("None of the signatures were accepted, reasons: {why}"),
+    };
+    let ruling = policy.ruling(asked);
+    format!(
+        "Source image rejected: {why}; sign {canonical} as {ruling} of {} demands, or change the policy",
+        policy.origin()
+    )
+}

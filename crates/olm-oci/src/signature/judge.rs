@@ -1,0 +1,129 @@
+//! Does one of these signatures fulfil the requirement? Pure.
+//!
+//! The order is that of trust: first the signer (key, or certificate at the time which the log promises), then the
+//! signature over the bytes, and only then what the bytes say.
+
+use olm_core::{Digest, ImageRef};
+
+use super::certificate::Leaf;
+use super::evidence::{Claim, Evidence};
+use super::policy::{Signer, Sigstore};
+use super::rekor;
+use super::statement;
+
+/// Reasons that are told; more would drown the message.
+const TOLD: usize = 3;
+
+/// What is to be signed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Image<'a> {
+    /// The reference that the user wrote.
+    pub(crate) asked: &'a ImageRef,
+    /// The digest of the manifest.
+    pub(crate) digest: &'a Digest,
+    /// Seconds since 1970, for certificates without a log.
+    pub(crate) now: i64,
+}
+
+/// A requirement that is fulfilled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Accepted {
+    /// By whom, in words.
+    pub(crate) signer: String,
+    /// It will be so tomorrow, too.
+    pub(crate) lasting: bool,
+}
+
+/// The first signature that fulfils the requirement.
+///
+/// # Errors
+/// Why each does not, in one text; `None` when there is none at all.
+pub(crate) fn judge(
+    wanted: &Sigstore,
+    evidence: &[Evidence],
+    image: Image<'_>,
+) -> Result<Accepted, Option<String>> {
+    let mut reasons: Vec<String> = Vec::new();
+    for found in evidence {
+        let judged = match &found.claim {
+            Ok(claim) => one(wanted, claim, image),
+            Err(why) => Err(why.clone()),
+        };
+        match judged {
+            Ok(accepted) => return Ok(accepted),
+            Err(why) => reasons.push(format!("{}: {why}", found.place)),
+        }
+    }
+    if reasons.is_empty() {
+        return Err(None);
+    }
+    let more = reasons.len().saturating_sub(TOLD);
+    reasons.truncate(TOLD);
+    let mut text = reasons.join("; ");
+    if more > 0 {
+        text.push_str(&format!("; and {more} more"));
+    }
+    Err(Some(text))
+}
+
+fn one(wanted: &Sigstore, claim: &Claim, image: Image<'_>) -> Result<Accepted, String> {
+    let signed = claim.format.signed(&claim.payload);
+    let accepted = match &wanted.signer {
+        Signer::Keys(keys) => {
+            let key = keys
+                .iter()
+                .find(|key| key.verifies(&signed, &claim.signature))
+                .ok_or("it is not made with a key of the policy, or its payload was changed")?;
+            if !wanted.rekor.is_empty() {
+                logged(wanted, claim, rekor::Signer::Key(key))?;
+            }
+            Accepted { signer: format!("key {}", key.name()), lasting: true }
+        }
+        Signer::Fulcio { roots, issuer, subject } => {
+            let (der, leaf) = certified(claim)?;
+            let at = logged(wanted, claim, rekor::Signer::Certificate(der))?;
+            roots.vouch(der, &claim.chain, at)?;
+            leaf.issued_by(issuer)?;
+            leaf.names(subject)?;
+            by(&leaf, &signed, claim)?;
+            Accepted { signer: format!("{} of {issuer}", leaf.described()), lasting: true }
+        }
+        Signer::Pki { roots, subject } => {
+            let (der, leaf) = certified(claim)?;
+            let promised = !wanted.rekor.is_empty();
+            let at = match promised {
+                true => logged(wanted, claim, rekor::Signer::Certificate(der))?,
+                false => image.now,
+            };
+            roots.vouch(der, &claim.chain, at)?;
+            leaf.names(subject)?;
+            by(&leaf, &signed, claim)?;
+            Accepted { signer: leaf.described(), lasting: promised }
+        }
+    };
+    let named = statement::read(claim.format, &claim.payload, image.digest)?;
+    wanted.identity.accepts(image.asked, named.as_deref())?;
+    Ok(accepted)
+}
+
+fn certified(claim: &Claim) -> Result<(&rustls_pki_types::CertificateDer<'static>, Leaf), String> {
+    let der = claim.certificate.as_ref().ok_or("it comes without a certificate")?;
+    Ok((der, Leaf::read(der)?))
+}
+
+/// The time at which the log took in the signature.
+fn logged(wanted: &Sigstore, claim: &Claim, signer: rekor::Signer<'_>) -> Result<i64, String> {
+    let entry =
+        claim.entry.as_ref().ok_or("it comes without a signed entry timestamp of a transparency log")?;
+    entry.verify(&wanted.rekor, claim, signer)
+}
+
+fn by(leaf: &Leaf, signed: &[u8], claim: &Claim) -> Result<(), String> {
+    match leaf.key.verifies(signed, &claim.signature) {
+        true => Ok(()),
+        false => Err("it is not made with the key of its certificate, or its payload was changed".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests;
