@@ -377,6 +377,12 @@ const OPERATOR: &str = "ClusterOperator";
 /// All events.
 pub const EVENTS: &[Event] = &[
     event(CATALOG, "Unpacked", false, "Content of another image is served from now on."),
+    event(
+        CATALOG,
+        "SignatureVerified",
+        false,
+        "The signature policy accepts the image; the note names who signed it.",
+    ),
     event(CATALOG, "Retrying", true, "The image cannot be resolved, pulled or unpacked; it is tried again."),
     event(CATALOG, "Blocked", true, "The same, and only a change of the catalog helps."),
     event(
@@ -418,6 +424,7 @@ pub const EVENTS: &[Event] = &[
         true,
         "The bundle depends on something that is not in the cluster; the note names who provides it.",
     ),
+    event(EXTENSION, "SignatureRefused", true, "The signature policy does not accept the bundle's image."),
     event(
         EXTENSION,
         "ProgressDeadlineExceeded",

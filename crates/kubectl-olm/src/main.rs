@@ -22,8 +22,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::cmd::{
-    act, bundle, catalog, completion, config, crd, diff, graph, list, paths, plan, rbac, search, semver,
-    show, simulate, status, upgrade_check, versions, why,
+    act, bundle, catalog, completion, config, crd, diff, graph, image, list, paths, plan, rbac, search,
+    semver, show, simulate, status, upgrade_check, versions, why,
 };
 use crate::failure::Failure;
 
@@ -80,6 +80,9 @@ enum Verb {
     /// Look into bundles
     #[command(subcommand)]
     Bundle(bundle::Verb),
+    /// Check images
+    #[command(subcommand)]
+    Image(image::Verb),
     /// Say how a bundle can be configured, and check a configuration
     #[command(subcommand)]
     Config(config::Verb),
@@ -126,6 +129,7 @@ fn main() -> ExitCode {
         Verb::Rbac(arguments) => rbac::run(arguments),
         Verb::Catalog(verb) => catalog::run(verb),
         Verb::Bundle(verb) => bundle::run(verb),
+        Verb::Image(verb) => image::run(verb),
         Verb::Config(verb) => config::run(verb),
         Verb::Crd(verb) => crd::run(verb),
         Verb::Graph(arguments) => graph::run(arguments),

@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use olm_core::ImageRef;
 use olm_fbc::{Catalog, FileError, Ingest, IngestError, IngestLimits, wire};
 use olm_oci::{
-    CertificateDirs, Config, Limits, Puller, Selection, Verified, VisitError, Visitor, parse_reference,
+    CertificateDirs, Config, Limits, Puller, Selection, SignaturePolicy, Verified, VisitError, Visitor,
+    parse_reference,
 };
 
 /// How a person at a terminal reaches registries, in addition to what the container tools' files say.
@@ -31,6 +32,12 @@ impl Access {
     /// look (catalogd §5.2 to §5.4).
     #[must_use]
     pub fn puller(&self) -> Puller {
+        self.puller_under(SignaturePolicy::AcceptAnything)
+    }
+
+    /// As [`Access::puller`], with a signature policy.
+    #[must_use]
+    pub fn puller_under(&self, signature_policy: SignaturePolicy) -> Puller {
         let mut config = Config::from_env();
         if let Some(file) = &self.auth_file {
             config.credentials.file = Some(file.clone());
@@ -42,6 +49,7 @@ impl Access {
         }
         config.certificates.files.extend(self.ca_file.clone());
         config.insecure = self.insecure;
+        config.signature_policy = signature_policy;
         Puller::new(config)
     }
 }

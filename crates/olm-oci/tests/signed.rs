@@ -1,5 +1,7 @@
 //! The signature policy on a registry: what is looked for where, what is remembered, what is read after it.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 #[path = "../src/signature/testing.rs"]
 mod signing;
 mod support;

@@ -8,7 +8,7 @@ use kube::Client;
 use olm_bundle::{
     CertProvider, Gates, PROPERTIES_ANNOTATION, RenderError, RenderOptions, render_with_report,
 };
-use olm_client::resolution::{BundleFacts, Class, Failure, Wish};
+use olm_client::resolution::{BundleFacts, Cause, Class, Failure, Wish};
 use olm_client::{BundleError, BundleFetcher};
 use olm_core::Object;
 use olm_oci::Retry;
@@ -126,7 +126,11 @@ fn not_fetched(error: &BundleError) -> Failure {
         Retry::Slow => Class::NeedsChange,
         Retry::Backoff | Retry::After(_) => Class::Transient,
     };
-    Failure::new(class, olm_runtime::error_text::chain(error))
+    let cause = match error {
+        BundleError::Image(error) if error.is_rejection() => Cause::Signature,
+        BundleError::Image(_) | BundleError::Parse(_) | BundleError::Task(_) => Cause::Other,
+    };
+    Failure { cause, ..Failure::new(class, olm_runtime::error_text::chain(error)) }
 }
 
 fn not_rendered(error: &RenderError) -> Failure {

@@ -170,7 +170,7 @@ impl Registry {
         Ok(())
     }
 
-    fn repository_name<'a>(&self, pushed: &'a Pushed) -> Result<&'a str> {
+    pub(crate) fn repository_name<'a>(&self, pushed: &'a Pushed) -> Result<&'a str> {
         let prefix = format!("{}/", self.address);
         pushed.repository.strip_prefix(&prefix).with_context(|| format!("{} is elsewhere", pushed.repository))
     }
@@ -183,7 +183,7 @@ impl Registry {
         }
     }
 
-    async fn put_blob(&self, repository: &str, blob: &[u8]) -> Result<()> {
+    pub(crate) async fn put_blob(&self, repository: &str, blob: &[u8]) -> Result<()> {
         let digest = sha256(blob);
         let start = format!("/v2/{repository}/blobs/uploads/");
         let (headers, _) =
@@ -200,7 +200,7 @@ impl Registry {
         Ok(())
     }
 
-    async fn put_manifest(
+    pub(crate) async fn put_manifest(
         &self,
         repository: &str,
         reference: &str,

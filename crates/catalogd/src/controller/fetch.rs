@@ -107,7 +107,7 @@ impl Fetch {
             let message = format!("source catalog content: {canonical} has no digest");
             return Err(Problem::new(message, Retry::Never));
         };
-        let verified = self.verify(&asked, &canonical, &digest).await?;
+        let verified = self.verify(&asked, &canonical, &digest, reference.digest().is_none()).await?;
         let signer = verified.signer().map(str::to_owned);
         let lease = self.store.lease(&digest);
         let (store, lease, stored) = {
@@ -140,19 +140,20 @@ impl Fetch {
         Ok(Fetched { reference: canonical.to_string(), content, signer, lease })
     }
 
-    /// Asks the signature policy, before anything of the image is looked at.
+    /// Asks the signature policy, before anything of the image is looked at. `refreshed`: the credentials are those of now.
     async fn verify(
         &self,
         asked: &ImageRef,
         canonical: &ImageRef,
         digest: &Digest,
+        refreshed: bool,
     ) -> Result<Verified, Problem> {
         let verifying = self.puller.verify(asked, canonical).await;
         let error = match verifying {
             Ok(verified) => return Ok(verified),
-            Err(error) if error.is_rejection() || asked.digest().is_none() => error,
+            Err(error) if refreshed => error,
+            // for want of credentials a registry may say that there is nothing
             Err(_) => {
-                // no credentials were needed for a digest so far, so they may be older than the secrets
                 self.refresh().await?;
                 match self.puller.verify(asked, canonical).await {
                     Ok(verified) => return Ok(verified),

@@ -8,6 +8,7 @@ pub(crate) mod config;
 pub(crate) mod crd;
 pub(crate) mod diff;
 pub(crate) mod graph;
+pub(crate) mod image;
 pub(crate) mod list;
 pub(crate) mod output;
 pub(crate) mod paths;

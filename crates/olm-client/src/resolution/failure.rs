@@ -23,6 +23,8 @@ pub enum Cause {
     CrdSafety,
     /// Something that the bundle depends on is missing.
     Dependencies,
+    /// The signature policy does not accept the bundle's image.
+    Signature,
 }
 
 /// A pass that stopped: the condition text and its class.

@@ -130,6 +130,8 @@ impl Puller {
     ) -> Result<Result<Vec<Accepted>, Option<String>>, Error> {
         let (mut reasons, mut unreachable) = (Vec::new(), None);
         for place in places {
+            // the last one, which is the registry itself, has the last word
+            unreachable = None;
             let mut evidence: Vec<Evidence> = Vec::new();
             let mut refused = None;
             for bundles in [false, true] {
@@ -141,6 +143,7 @@ impl Puller {
                     Ok(found) => evidence.extend(found),
                     Err(fault @ Fault::Limit { .. }) => refused = Some(fault.to_string()),
                     Err(fault) => {
+                        tracing::debug!(place = %place.location.reference, %fault, "cannot look for signatures");
                         unreachable = Some(fault);
                         break;
                     }

@@ -32,7 +32,7 @@ pub(crate) enum Raw {
 pub(crate) enum Identity {
     /// The same tag or digest.
     Exact,
-    /// The same tag, or any in the same repository if the image is asked for by digest.
+    /// The same tag, or any tag or digest in the same repository if the image is asked for by digest.
     RepoDigestOrExact,
     /// The same repository.
     Repository,
@@ -170,9 +170,14 @@ impl Identity {
     }
 }
 
-/// The same tag; or, for an image asked for by digest, the same repository.
+/// The same tag; or, for an image asked for by digest, any tag or digest of the same repository. A signature that names a
+/// repository and nothing in it is not enough, as in containers/image.
 fn same(asked: &ImageRef, image: &Name, signed: &Name) -> bool {
-    if asked.digest().is_some() { signed.repository == image.repository } else { signed.full == image.full }
+    if asked.digest().is_some() {
+        signed.repository == image.repository && signed.names_content()
+    } else {
+        signed.full == image.full
+    }
 }
 
 #[cfg(test)]
@@ -202,7 +207,7 @@ mod tests {
             (plain("matchRepoDigestOrExact"), "r.test/a/b:1", "r.test/a/b", false),
             (plain("matchRepoDigestOrExact"), "r.test/a/b:1", "r.test/a/b:2", false),
             (plain("matchRepoDigestOrExact"), &by_digest, "r.test/a/b:2", true),
-            (plain("matchRepoDigestOrExact"), &by_digest, "r.test/a/b", true),
+            (plain("matchRepoDigestOrExact"), &by_digest, "r.test/a/b", false),
             (plain("matchRepoDigestOrExact"), &by_digest, &other, true),
             (plain("matchRepoDigestOrExact"), &by_digest, "r.test/a/c", false),
             (plain("matchRepository"), "r.test/a/b:1", "r.test/a/b", true),
@@ -218,7 +223,8 @@ mod tests {
             (hub.to_owned(), "r.test/a/b:1", "docker.io/x/busybox", false),
             (remap.to_owned(), "r.test/a/b:1", "up.test/x/y/b:1", true),
             (remap.to_owned(), "r.test/a/b:1", "up.test/x/y/b", false),
-            (remap.to_owned(), &by_digest, "up.test/x/y/b", true),
+            (remap.to_owned(), &by_digest, "up.test/x/y/b:3", true),
+            (remap.to_owned(), &by_digest, "up.test/x/y/b", false),
             (remap.to_owned(), "r.test/ab/b:1", "r.test/ab/b:1", true),
             (remap.to_owned(), "r.test/a/b:1", "r.test/a/b:1", false),
             (plain("matchDigest"), "r.test/a/b:1", "somewhere/else", true),

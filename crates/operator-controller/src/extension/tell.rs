@@ -112,6 +112,7 @@ fn failed(failure: &Failure) -> Event {
         (_, Class::Transient) => Event::rare(say("Retrying")),
         (Cause::CrdSafety, _) => Event::exact(say("UpgradeRefused")),
         (Cause::Dependencies, _) => Event::exact(say("DependencyMissing")),
+        (Cause::Signature, _) => Event::exact(say("SignatureRefused")),
         (Cause::Other, Class::NeedsChange) => Event::exact(say("NeedsChange")),
         (Cause::Other, Class::Blocked) => Event::exact(say(reason::BLOCKED)),
         (Cause::Other, Class::InvalidConfiguration) => Event::exact(say(reason::INVALID_CONFIGURATION)),
@@ -248,6 +249,7 @@ mod tests {
                 "each kind of failure",
                 vec![
                     failing(Class::NeedsChange, Cause::Dependencies, "a"),
+                    failing(Class::NeedsChange, Cause::Signature, "s"),
                     failing(Class::NeedsChange, Cause::Other, "b"),
                     failing(Class::Blocked, Cause::Other, "c"),
                     failing(Class::InvalidConfiguration, Cause::Other, "d"),
@@ -256,6 +258,7 @@ mod tests {
                 ],
                 vec![
                     "Installed !DependencyMissing",
+                    "!SignatureRefused",
                     "!NeedsChange",
                     "!Blocked",
                     "!InvalidConfiguration",

@@ -11,6 +11,7 @@ mod helm;
 mod many;
 mod quiet;
 mod refusals;
+mod signatures;
 mod superseding;
 mod uninstall;
 mod world;

@@ -1,0 +1,109 @@
+//! The signature policy and what is on disk already: a catalog that was stored without a policy is not served under one
+//! before its signature is verified, and then it is served again without the registry.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use olm_api::{ClusterCatalog, annotations, condition};
+use olm_kit::{Ca, CatalogImage, Cluster, Process, Program, Registry, RunDir, Signer, Wait, eventually};
+use serde_json::json;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn stored_content_is_verified_before_it_is_served_under_a_policy() -> Result<()> {
+    let cluster = Cluster::start().await?;
+    cluster.install_crds().await?;
+    let registry = Registry::start().await?;
+    let api: Api<ClusterCatalog> = Api::all(cluster.client().await?);
+    let http = Ca::shared()?.http_client()?;
+    let run_dir = RunDir::new("signatures")?;
+    let dir = run_dir.path();
+    let (signer, stranger) = (Signer::new()?, Signer::new()?);
+    let policy = dir.join("policy.json");
+    let policy_text = policy.display().to_string();
+    let catalogd = || Program::catalogd_in(&cluster, Ca::shared()?, Some(dir));
+    let strict = || anyhow::Ok(catalogd()?.flag("--signature-policy", &policy_text));
+    let code = async |process: &Process| -> Result<u16> {
+        let url = format!("{}/catalogs/signed/api/v1/all", process.content_url());
+        Ok(http.get(url).send().await?.status().as_u16())
+    };
+    let condition_of = async |type_: &str, reason: &str| -> Result<String> {
+        let has = |catalog: &ClusterCatalog| {
+            let status = catalog.status.clone().unwrap_or_default();
+            condition::find(&status.conditions, type_).is_some_and(|found| found.reason == reason)
+        };
+        let what = format!("{type_}/{reason}");
+        let catalog = Wait::new(&api, "signed").within(LIMIT).until(&what, has).await?;
+        let conditions = catalog.status.unwrap_or_default().conditions;
+        Ok(condition::find(&conditions, type_).context("no condition")?.message.clone())
+    };
+
+    // a policy that cannot be read ends the process, with a sentence
+    let mut broken = strict()?.launch()?;
+    eventually("the process has ended", LIMIT, || async {
+        ensure!(broken.log_text().contains("error loading policy context: "), "{}", broken.log_text());
+        Ok(())
+    })
+    .await?;
+    broken.kill9();
+    drop(broken);
+
+    let text = "schema: olm.package\nname: one\ndefaultChannel: stable\n";
+    let pushed = registry.push("signed", "latest", &CatalogImage::from_text(text).image()).await?;
+    let object = json!({
+        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog", "metadata": {"name": "signed"},
+        "spec": {"source": {"type": "Image", "image": {"ref": pushed.by_tag()}}},
+    });
+    let free = catalogd()?.start().await?;
+    api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    condition_of("Serving", "Available").await?;
+    assert_eq!(code(&free).await?, 200);
+    drop(free);
+
+    std::fs::write(&policy, json!({"default": [signer.requirement()]}).to_string())?;
+    let started = strict()?.start().await?;
+    let message = condition_of("Progressing", "Retrying").await?;
+    let want = format!(
+        "source catalog content: error copying image: Source image rejected: A signature was required, but no \
+         signature exists; sign {} as the default of {policy_text} demands, or change the policy",
+        pushed.by_digest()
+    );
+    assert_eq!(message, want);
+    condition_of("Serving", "Unavailable").await?;
+    assert_eq!(code(&started).await?, 404);
+
+    // the signature of somebody else does not help, the right one does
+    let again = async |word: &str| {
+        let patch = json!({"metadata": {"annotations": {annotations::REQUESTED_AT: word}}});
+        api.patch("signed", &PatchParams::default(), &Patch::Merge(patch)).await
+    };
+    registry.sign(&pushed, &stranger).await?;
+    again("1").await?;
+    let foreign = |catalog: &ClusterCatalog| {
+        let status = catalog.status.clone().unwrap_or_default();
+        condition::find(&status.conditions, "Progressing")
+            .is_some_and(|found| found.message.contains("it is not made with a key of the policy"))
+    };
+    Wait::new(&api, "signed").within(LIMIT).until("the stranger is told", foreign).await?;
+    registry.sign(&pushed, &signer).await?;
+    again("2").await?;
+    condition_of("Serving", "Available").await?;
+    assert_eq!(code(&started).await?, 200);
+    drop(started);
+
+    // the registry is gone: what was verified is served at once
+    drop(registry);
+    let offline = strict()?.start().await?;
+    assert_eq!(code(&offline).await?, 200, "{}", offline.log_text());
+    drop(offline);
+    // under another policy it is not
+    std::fs::write(&policy, json!({"default": [stranger.requirement()]}).to_string())?;
+    let started = strict()?.launch()?;
+    eventually("it serves nothing", LIMIT, || async {
+        ensure!(code(&started).await? == 404, "still served");
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,61 @@
+//! `image verify`: what a signature policy says to an image, with the code that the controllers verify with.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use olm_oci::{Error, SignaturePolicy, parse_reference};
+use olm_runtime::error_text::chain;
+
+use crate::Answer;
+use crate::failure::{Failure, wait};
+use crate::sources::Registry;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Say whether a signature policy accepts an image, and who signed it
+    Verify(Arguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// An image with its registry and a tag or digest
+    image: String,
+    /// The policy, as catalogd and operator-controller are given it
+    #[arg(long, value_name = "FILE")]
+    signature_policy: PathBuf,
+    #[command(flatten)]
+    registry: Registry,
+}
+
+pub(crate) fn run(verb: &Verb) -> Result<Answer, Failure> {
+    let Verb::Verify(arguments) = verb;
+    wait(verify(arguments))
+}
+
+async fn verify(arguments: &Arguments) -> Result<Answer, Failure> {
+    let policy = SignaturePolicy::File(arguments.signature_policy.clone());
+    let puller = arguments.registry.access().puller_under(policy);
+    let asked = parse_reference(&arguments.image)
+        .map_err(|error| Failure::Usage(format!("{}; write quay.io/example/bundle:tag", chain(&error))))?;
+    puller.check_policy().map_err(|error| told(&arguments.signature_policy, &error))?;
+    let canonical =
+        puller.resolve(&asked).await.map_err(|error| told(&arguments.signature_policy, &error))?;
+    match puller.verify(&asked, &canonical).await {
+        Ok(verified) => {
+            let why = match verified.signer() {
+                Some(signer) => format!("signed by {signer}"),
+                None => "the policy asks for no signature of it".to_owned(),
+            };
+            Ok(Answer { text: format!("{canonical} is accepted: {why}\n"), yes: true })
+        }
+        Err(error) if error.is_rejection() => Ok(Answer { text: format!("{error}\n"), yes: false }),
+        Err(error) => Err(told(&arguments.signature_policy, &error)),
+    }
+}
+
+fn told(policy: &Path, error: &Error) -> Failure {
+    match error {
+        Error::Policy(fault) => Failure::content(policy, fault),
+        other => Failure::Unreachable(chain(other)),
+    }
+}

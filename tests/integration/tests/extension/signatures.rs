@@ -1,0 +1,97 @@
+//! A strict signature policy: what is not signed is neither served nor installed, and says so; what is signed is.
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams};
+use olm_api::{ClusterCatalog, annotations, condition};
+use olm_kit::{CatalogImage, Entry, Options, Package, Signer, Stack, Wait, eventually};
+use serde_json::json;
+use tokio::sync::OnceCell;
+
+use crate::world::{LIMIT, World};
+
+/// Everything must be signed with this key.
+async fn strict() -> Result<&'static (Stack, Signer, String)> {
+    static STRICT: OnceCell<(Stack, Signer, String)> = OnceCell::const_new();
+    STRICT
+        .get_or_try_init(|| async {
+            let signer = Signer::new()?;
+            let file = std::env::temp_dir().join(olm_kit::unique("policy.json"));
+            std::fs::write(&file, json!({"default": [signer.requirement()]}).to_string())?;
+            let file = file.display().to_string();
+            let flag = |program: olm_kit::Program| program.flag("--signature-policy", &file);
+            let stack = Stack::start_with(&Options::default(), flag).await?;
+            Ok((stack, signer, file))
+        })
+        .await
+}
+
+#[tokio::test]
+async fn only_signed_catalogs_are_served_and_only_signed_bundles_installed() -> Result<()> {
+    let (stack, signer, policy) = strict().await?;
+    let world = World::on(stack, "signed").await?;
+    let name = &world.name;
+    let registry = &stack.registry;
+    let bundle = world.bundle("1.0.0").image();
+    let bundle = registry.push(&format!("{name}/bundle"), "v1.0.0", &bundle).await?;
+    let package =
+        Package::new(name).channel("stable", [Entry::new("1.0.0")]).bundle("1.0.0", &bundle.by_digest());
+    let image = CatalogImage::new().package(&package).image();
+    let catalog = registry.push(&format!("{name}/catalog"), "latest", &image).await?;
+    world.catalog(&catalog.by_digest()).await?;
+
+    let refused = |image: &str| {
+        format!(
+            "error copying image: Source image rejected: A signature was required, but no signature exists; sign \
+             {image} as the default of {policy} demands, or change the policy"
+        )
+    };
+    let told = world.catalog_progressing("Retrying").await?;
+    assert_eq!(told.message, format!("source catalog content: {}", refused(&catalog.by_digest())));
+    let client = stack.cluster.client().await?;
+    let catalogs: Api<ClusterCatalog> = Api::all(client.clone());
+    let events: Api<Event> = Api::all(client);
+    let event = async |reason: &str| -> Result<String> {
+        eventually(&format!("event {reason}"), LIMIT, || async {
+            let all = events.list(&ListParams::default()).await?;
+            all.items
+                .into_iter()
+                .find(|event| {
+                    event.reason.as_deref() == Some(reason)
+                        && event.regarding.as_ref().is_some_and(|about| about.name.as_ref() == Some(name))
+                })
+                .and_then(|event| event.note)
+                .context("not told yet")
+        })
+        .await
+    };
+    assert_eq!(event("Retrying").await?, told.message);
+
+    registry.sign(&catalog, signer).await?;
+    let now = Patch::Merge(json!({"metadata": {"annotations": {annotations::REQUESTED_AT: "now"}}}));
+    catalogs.patch(name, &PatchParams::default(), &now).await?;
+    let served = |catalog: &ClusterCatalog| {
+        let status = catalog.status.clone().unwrap_or_default();
+        condition::is_true(&status.conditions, condition::SERVING)
+    };
+    Wait::new(&catalogs, name).within(LIMIT).until("is served", served).await?;
+    assert_eq!(
+        event("SignatureVerified").await?,
+        format!("{} is signed by key keyData", catalog.by_digest())
+    );
+
+    world.want(json!({})).await?;
+    let message = world.progressing("Retrying").await?;
+    assert!(message.ends_with(&refused(&bundle.by_digest())), "{message}");
+    let ready = world.extensions.get(name).await?;
+    let ready = crate::world::current(&ready, condition::READY).context("no Ready")?;
+    assert_eq!(ready.status.as_str(), "False");
+    assert!(event("SignatureRefused").await?.contains(&bundle.by_digest()));
+    assert!(world.revisions().await?.is_empty(), "nothing is made of it");
+
+    registry.sign(&bundle, signer).await?;
+    world.extensions.patch(name, &PatchParams::default(), &now).await?;
+    world.installed("1.0.0").await?;
+    Ok(())
+}
