@@ -1,21 +1,25 @@
 //! Chores of the repository that a program does better than a reviewer: generated files and the layering of crates.
 //!
 //! ```text
-//! cargo run -p xtask -- generate    write manifests/crds from the API types; docs of metrics and events, dashboard and alerts from their tables
+//! cargo run -p xtask -- generate    write manifests/crds and docs/reference from the API types and the flags; pages of metrics
+//!                                   and events, dashboard and alerts from their tables
 //! cargo run -p xtask -- verify      fail if a generated file is not current, an arrow between crates is not allowed, or a
-//!                                   conformance table names a test that does not exist
+//!                                   conformance table names a test that does not exist, or a link leads nowhere
 //! cargo run -p xtask -- layering    only the arrows
 //! cargo run -p xtask -- conformance only the tables
 //! cargo run -p xtask -- manifests   render manifests/ and the chart, and compare and check the objects (needs OLM_TOOLS)
+//! cargo run -p xtask -- links       only the links
 //! ```
 
 mod conformance;
 mod crdgen;
 mod flags;
 mod layering;
+mod links;
 mod manifests;
 mod monitoring;
 mod promql;
+mod reference;
 mod yaml;
 
 use std::path::{Path, PathBuf};
@@ -23,7 +27,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-const USAGE: &str = "usage: cargo run -p xtask -- generate | verify | layering | conformance | manifests";
+const USAGE: &str = "usage: cargo run -p xtask -- generate | verify | layering | conformance | links | manifests";
 
 fn main() -> ExitCode {
     match run() {
@@ -48,6 +52,7 @@ fn run() -> Result<()> {
         Some("layering") => layering::check(&root),
         Some("conformance") => conformance::check(&root),
         Some("manifests") => manifests::check(&root),
+        Some("links") => links::check(&root),
         Some(_) | None => bail!(USAGE),
     }
 }
@@ -55,6 +60,7 @@ fn run() -> Result<()> {
 /// Every generated file: its path from the repository's root, and what it has to hold.
 fn generated() -> Result<Vec<(PathBuf, String)>> {
     let mut files = crdgen::files()?;
+    files.extend(reference::files()?);
     files.extend(monitoring::files()?);
     files.extend(flags::files());
     Ok(files)
@@ -92,7 +98,8 @@ fn verify(root: &Path) -> Result<()> {
         bail!("these files are not what the sources say; run `make generate`: {}", stale.join(", "));
     }
     layering::check(root)?;
-    conformance::check(root)
+    conformance::check(root)?;
+    links::check(root)
 }
 
 fn first_difference(present: &str, wanted: &str) -> usize {

@@ -1,0 +1,171 @@
+//! Links between the repository's own pages: the file is there, and so is the heading that a `#fragment` names.
+//!
+//! Links to other places are not followed: a check of a change must not depend on the network.
+
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+/// Fails with one line for each link that leads nowhere.
+pub(crate) fn check(root: &Path) -> Result<()> {
+    let mut pages = BTreeMap::new();
+    collect(root, Path::new(""), &mut pages)?;
+    let exists = |path: &Path| root.join(path).exists();
+    let broken: Vec<String> =
+        pages.iter().flat_map(|(page, text)| faults(page, text, &pages, &exists)).collect();
+    if !broken.is_empty() {
+        bail!("links that lead nowhere:\n  {}", broken.join("\n  "));
+    }
+    Ok(())
+}
+
+/// All Markdown pages below `folder`, by their path from the root; what is built or hidden is left out.
+fn collect(root: &Path, folder: &Path, pages: &mut BTreeMap<PathBuf, String>) -> Result<()> {
+    let here = root.join(folder);
+    for entry in std::fs::read_dir(&here).with_context(|| format!("cannot read {}", here.display()))? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let path = folder.join(&name);
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            let hidden = name.to_string_lossy().starts_with('.');
+            if !hidden && name != "target" && name != "node_modules" {
+                collect(root, &path, pages)?;
+            }
+        } else if kind.is_file() && path.extension().is_some_and(|extension| extension == "md") {
+            pages.insert(path.clone(), std::fs::read_to_string(root.join(&path))?);
+        }
+    }
+    Ok(())
+}
+
+fn faults(
+    page: &Path,
+    text: &str,
+    pages: &BTreeMap<PathBuf, String>,
+    exists: &dyn Fn(&Path) -> bool,
+) -> Vec<String> {
+    let mut found = Vec::new();
+    for (number, target) in links(text) {
+        if target.contains("://") || target.starts_with("mailto:") {
+            continue;
+        }
+        let (path, fragment) = target.split_once('#').unwrap_or((target, ""));
+        let goal = if path.is_empty() {
+            Some(page.to_owned())
+        } else {
+            joined(page.parent().unwrap_or(Path::new("")), path)
+        };
+        let place = format!("{}:{number}: {target}", page.display());
+        let Some(goal) = goal else {
+            found.push(format!("{place} leaves the repository"));
+            continue;
+        };
+        if !exists(&goal) {
+            found.push(format!("{place}: there is no {}", goal.display()));
+        } else if !fragment.is_empty()
+            && let Some(text) = pages.get(&goal)
+            && !headings(text).any(|heading| heading == fragment)
+        {
+            found.push(format!("{place}: {} has no heading #{fragment}", goal.display()));
+        }
+    }
+    found
+}
+
+/// Every `](target)` outside of code, with the number of its line.
+fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    prose(text).flat_map(|(number, line)| {
+        let mut targets = Vec::new();
+        let mut code = false;
+        let mut rest = line;
+        while let Some(at) = rest.find(['`', ']']) {
+            if rest[at..].starts_with('`') {
+                code = !code;
+            } else if !code
+                && let Some(target) = rest[at + 1..].strip_prefix('(')
+                && let Some(end) = target.find(')')
+            {
+                targets.push((number, target[..end].trim()));
+            }
+            rest = &rest[at + 1..];
+        }
+        targets
+    })
+}
+
+/// The lines outside of fenced code, numbered from one.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut fenced = false;
+    text.lines().enumerate().filter_map(move |(number, line)| {
+        let fence = line.trim_start().starts_with("```");
+        fenced ^= fence;
+        (!fenced && !fence).then_some((number + 1, line))
+    })
+}
+
+/// The anchors that a page's headings get: lower case, spaces to hyphens, other marks gone.
+fn headings(text: &str) -> impl Iterator<Item = String> {
+    prose(text).filter_map(|(_, line)| {
+        let title = line.trim_start_matches('#');
+        (title.len() < line.len() && title.starts_with(' ')).then(|| {
+            title
+                .trim()
+                .chars()
+                .filter_map(|c| match c {
+                    ' ' => Some('-'),
+                    '-' | '_' => Some(c),
+                    c if c.is_alphanumeric() => Some(c.to_ascii_lowercase()),
+                    _ => None,
+                })
+                .collect()
+        })
+    })
+}
+
+/// `path` from `folder`, without `..`; nothing when it leads out of the root.
+fn joined(folder: &Path, path: &str) -> Option<PathBuf> {
+    let mut goal = PathBuf::new();
+    for component in folder.join(path).components() {
+        match component {
+            Component::Normal(name) => goal.push(name),
+            Component::CurDir => {}
+            Component::ParentDir if goal.pop() => {}
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return None,
+        }
+    }
+    Some(goal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_sort_of_broken_link_is_named() {
+        let pages = BTreeMap::from([
+            (
+                PathBuf::from("docs/a.md"),
+                "# A page\n[b](b.md) [top](#a-page) [root](../README.md#what-it-is-11)\n\
+                 [gone](gone.md) [no](b.md#nothing) [out](../../x) [web](https://example.com/x)\n\
+                 `[code](nowhere)` then [here](#nowhere)\n```\n[code](gone.md)\n# no heading\n```\n[fence](#no-heading)\n"
+                    .to_owned(),
+            ),
+            (PathBuf::from("docs/b.md"), "## One\n".to_owned()),
+            (PathBuf::from("README.md"), "### What it is (1.1)\n".to_owned()),
+        ]);
+        let exists = |path: &Path| pages.contains_key(path);
+        let page = Path::new("docs/a.md");
+        assert_eq!(
+            faults(page, &pages[page], &pages, &exists),
+            [
+                "docs/a.md:3: gone.md: there is no docs/gone.md",
+                "docs/a.md:3: b.md#nothing: docs/b.md has no heading #nothing",
+                "docs/a.md:3: ../../x leaves the repository",
+                "docs/a.md:4: #nowhere: docs/a.md has no heading #nowhere",
+                "docs/a.md:9: #no-heading: docs/a.md has no heading #no-heading",
+            ]
+        );
+    }
+}
