@@ -95,7 +95,7 @@ acceptance: programs ## Run the acceptance lab under the manifests' RBAC (ONLY=r
 
 # what an image may hold: programs that need no other file. Another architecture needs its C compiler and
 # `rustup target add`: PLATFORMS="linux/amd64 linux/arm64".
-IMAGE_PROGRAMS = catalogd operator-controller
+IMAGE_PROGRAMS = catalogd operator-controller cluster-operator
 PLATFORMS ?= linux/$(subst aarch64,arm64,$(subst x86_64,amd64,$(shell uname -m)))
 targets = $(subst linux/arm64,aarch64-unknown-linux-gnu,$(subst linux/amd64,x86_64-unknown-linux-gnu,$(PLATFORMS)))
 static_dir = $(target_dir)/$(subst linux/arm64,aarch64-unknown-linux-gnu,$(subst linux/amd64,x86_64-unknown-linux-gnu,$(1)))/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))

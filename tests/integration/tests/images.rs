@@ -17,7 +17,7 @@ use olm_kit::{Ca, PASSWORD, Registry, USER, built, repository};
 use olm_oci::{CertificateDirs, Config, Credentials, Limits, Puller, Selection};
 use serde_json::Value;
 
-const PROGRAMS: &[&str] = &["catalogd", "operator-controller"];
+const PROGRAMS: &[&str] = &["catalogd", "operator-controller", "cluster-operator"];
 
 fn here() -> Platform {
     if cfg!(target_arch = "aarch64") { Platform::Arm64 } else { Platform::Amd64 }
