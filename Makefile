@@ -119,7 +119,7 @@ images: static ## Make the OCI images in target/images (PLATFORMS, VERSION; PUSH
 .PHONY: release
 release: PROFILE = release
 release: images ## Put archives of the programs, bills of materials and checksums into target/release-files
-	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) RELEASE_PROGRAMS="$(IMAGE_PROGRAMS) kubectl-olm" hack/release.sh \
+	@$(manifest_tools); SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) RELEASE_PROGRAMS="$(IMAGE_PROGRAMS) kubectl-olm" hack/release.sh \
 	    $(target_dir)/release-files $(or $(VERSION),$(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)) \
 	    $(foreach platform,$(PLATFORMS),$(platform)=$(call static_dir,$(platform)))
 
