@@ -27,7 +27,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-const USAGE: &str = "usage: cargo run -p xtask -- generate | verify | layering | conformance | links | manifests";
+const USAGE: &str =
+    "usage: cargo run -p xtask -- generate | verify | layering | conformance | links | manifests";
 
 fn main() -> ExitCode {
     match run() {
