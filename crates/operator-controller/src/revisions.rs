@@ -4,17 +4,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use kube::ResourceExt as _;
-use kube::runtime::reflector::Store;
 use kube::runtime::watcher::Event;
 use olm_api::{ClusterObjectSet, labels};
 
-use crate::watch::{Stored, Watch};
+use crate::watch::{Cache, Stored, Watch};
 
 /// The revisions of the cluster. Cheap to clone.
 #[derive(Clone)]
 pub struct Revisions {
     /// The cache.
-    pub store: Store<Stored<ClusterObjectSet>>,
+    pub store: Cache<ClusterObjectSet>,
     index: Arc<RwLock<Index>>,
 }
 

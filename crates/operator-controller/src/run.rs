@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use futures::{Stream, StreamExt as _, stream};
-use kube::runtime::reflector;
 use kube::{Client, ResourceExt as _};
 use olm_api::ClusterExtension;
 use olm_bundle::Gates;
@@ -38,7 +37,7 @@ use crate::extension::writer::Writer;
 use crate::inventory::Inventory;
 use crate::kept::Kept;
 use crate::revisions::Revisions;
-use crate::watch::{Stored, Watch};
+use crate::watch::{Cache, Watch};
 use crate::workers::Workers;
 use crate::{extension, objectset};
 
@@ -203,9 +202,9 @@ async fn controllers(
         let workers = Arc::new(Workers::new(extension::WORKERS));
         let (crds, apis) = Crds::watch(&client);
         Inventory {
-            extensions: extensions.store.clone(),
-            revisions: revisions.store.clone(),
-            catalogs: catalogs.store.clone(),
+            extensions: extensions.store.reader(),
+            revisions: revisions.store.reader(),
+            catalogs: catalogs.store.reader(),
         }
         .register(&metrics);
         let (rights, lookups) = Rights::new(client.clone());
@@ -286,7 +285,7 @@ async fn controllers(
 /// The names of all extensions, a moment after each change of the CA of catalogd: what could not be read then can be now.
 fn believing(
     changes: Option<impl Stream<Item = ()> + Send>,
-    extensions: reflector::Store<Stored<ClusterExtension>>,
+    extensions: Cache<ClusterExtension>,
 ) -> impl Stream<Item = String> + Send {
     stream::iter(changes).flatten().then(|()| tokio::time::sleep(RECENT)).flat_map(move |()| {
         let names: Vec<String> = extensions.state().iter().map(|extension| extension.name_any()).collect();

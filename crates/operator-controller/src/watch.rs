@@ -111,14 +111,63 @@ pub type Changes<K> = BoxStream<'static, Change<K>>;
 type Event<K> = watcher::Event<Stored<K>>;
 type Observer<K> = Box<dyn FnMut(&Event<K>) + Send>;
 
+/// The objects of one kind as a [`Watch`] knows them. Cheap to clone; whoever has one reads the same.
+///
+/// It is kube's store, but that any number may wait for the first listing: kube's own `wait_until_ready` wakes only the last
+/// of those who wait.
+#[derive(Clone)]
+pub struct Cache<K>
+where
+    K: Resource<DynamicType = ()> + Clone + 'static,
+{
+    store: Store<Stored<K>>,
+    filled: tokio::sync::watch::Receiver<bool>,
+}
+
+/// The watch ended before its first listing was complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the watch has ended")]
+pub struct Ended;
+
+impl<K> Cache<K>
+where
+    K: Resource<DynamicType = ()> + Clone + 'static,
+{
+    /// Resolves once the first listing is complete.
+    ///
+    /// # Errors
+    /// When the watch ends before that: the process ends.
+    pub async fn wait_until_ready(&self) -> Result<(), Ended> {
+        self.filled.clone().wait_for(|filled| *filled).await.map(|_| ()).map_err(|_| Ended)
+    }
+
+    /// The same objects as kube's machinery wants them.
+    #[must_use]
+    pub fn reader(&self) -> Store<Stored<K>> {
+        self.store.clone()
+    }
+}
+
+impl<K> std::ops::Deref for Cache<K>
+where
+    K: Resource<DynamicType = ()> + Clone + 'static,
+{
+    type Target = Store<Stored<K>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.store
+    }
+}
+
 /// All objects of one cluster-scoped kind; to be [started](Watch::start).
 pub struct Watch<K>
 where
     K: Resource<DynamicType = ()> + Clone + 'static,
 {
     /// The cache.
-    pub store: Store<Stored<K>>,
+    pub store: Cache<K>,
     writer: Writer<Stored<K>>,
+    filled: tokio::sync::watch::Sender<bool>,
     events: BoxStream<'static, watcher::Result<Event<K>>>,
     observers: Vec<Observer<K>>,
     subscribers: Vec<mpsc::UnboundedSender<Change<K>>>,
@@ -140,13 +189,19 @@ where
 {
     /// A watch of all objects of kind `K`.
     pub fn new(client: &Client) -> Self {
-        let (store, writer) = reflector::store();
         let api: Api<Stored<K>> = Api::all(client.clone());
         let events = watcher(api, watcher::Config::default())
             .default_backoff()
             .modify(|object: &mut Stored<K>| object.meta_mut().managed_fields = None)
             .boxed();
-        Self { store, writer, events, observers: Vec::new(), subscribers: Vec::new() }
+        Self::of(events)
+    }
+
+    fn of(events: BoxStream<'static, watcher::Result<Event<K>>>) -> Self {
+        let (store, writer) = reflector::store();
+        let (filled, seen) = tokio::sync::watch::channel(false);
+        let store = Cache { store, filled: seen };
+        Self { store, writer, filled, events, observers: Vec::new(), subscribers: Vec::new() }
     }
 
     /// A further stream of all changes. What is not taken yet waits as a pointer for each change.
@@ -185,6 +240,7 @@ where
             watcher::Event::Delete(object) => self.tell(object, true),
             // a listing says what there is; what went while nobody watched is told too
             watcher::Event::InitDone => {
+                self.filled.send_replace(true);
                 self.store.state().iter().for_each(|object| self.tell(object, false));
                 for object in before.into_iter().flatten() {
                     if self.store.get(&ObjectRef::from_obj(&*object)).is_none() {
@@ -246,9 +302,33 @@ mod tests {
     }
 
     fn watch() -> Watch<ClusterObjectSet> {
-        let (store, writer) = reflector::store();
-        let events = futures::stream::empty().boxed();
-        Watch { store, writer, events, observers: Vec::new(), subscribers: Vec::new() }
+        Watch::of(futures::stream::empty().boxed())
+    }
+
+    #[tokio::test]
+    async fn all_who_wait_for_the_first_listing_are_woken() {
+        let mut watch = watch();
+        let waiting: Vec<_> = (0..3)
+            .map(|_| {
+                let cache = watch.store.clone();
+                tokio::spawn(async move { cache.wait_until_ready().await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        watch.take(&watcher::Event::Init);
+        tokio::task::yield_now().await;
+        assert!(waiting.iter().all(|one| !one.is_finished()));
+        watch.take(&watcher::Event::InitDone);
+        for one in waiting {
+            let woken = tokio::time::timeout(std::time::Duration::from_secs(5), one).await;
+            assert_eq!(woken.unwrap().unwrap(), Ok(()));
+        }
+    }
+
+    #[tokio::test]
+    async fn who_waits_hears_that_the_watch_has_ended() {
+        let cache = watch().store.clone();
+        assert_eq!(cache.wait_until_ready().await, Err(Ended));
     }
 
     #[test]

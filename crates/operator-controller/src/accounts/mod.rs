@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client};
 use olm_api::ClusterExtension;
 
 use crate::kinds::Kinds;
 use crate::objectset::{Identities, Purpose};
-use crate::watch::Stored;
+use crate::watch::Cache;
 pub use watch::Rights;
 
 /// How long the answer to "does the account exist?" is used again.
@@ -83,7 +83,7 @@ impl fmt::Display for Account {
 pub struct Accounts {
     client: Client,
     mode: Mode,
-    extensions: Store<Stored<ClusterExtension>>,
+    extensions: Cache<ClusterExtension>,
     kinds: Kinds,
     rights: Rights,
     existence: Mutex<HashMap<Account, (Instant, bool)>>,
@@ -92,12 +92,7 @@ pub struct Accounts {
 impl Accounts {
     /// Accounts as `extensions` name them. `rights` wakes the extensions whose account lacked something.
     #[must_use]
-    pub fn new(
-        client: Client,
-        mode: Mode,
-        extensions: Store<Stored<ClusterExtension>>,
-        rights: Rights,
-    ) -> Self {
+    pub fn new(client: Client, mode: Mode, extensions: Cache<ClusterExtension>, rights: Rights) -> Self {
         Self {
             kinds: Kinds::new(client.clone()),
             client,

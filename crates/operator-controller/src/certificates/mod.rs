@@ -32,7 +32,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::applier;
 use kube::runtime::controller::{self, Action};
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::reflector::ObjectRef;
 use kube::{Client, Resource as _, ResourceExt as _};
 use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_client::resolution::revision;
@@ -70,7 +70,7 @@ pub struct Context {
     /// How long things take.
     pub timing: plan::Timing,
     /// All extensions.
-    pub extensions: Store<watch::Stored<ClusterExtension>>,
+    pub extensions: watch::Cache<ClusterExtension>,
     /// All revisions.
     pub revisions: Revisions,
     /// Told of changes of both.
@@ -87,7 +87,7 @@ type Stored = watch::Stored<ClusterExtension>;
 
 struct Shell {
     issuer: Issuer,
-    extensions: Store<Stored>,
+    extensions: watch::Cache<ClusterExtension>,
     revisions: Revisions,
     meter: ControllerMeter,
     backoff: Backoff<String>,
@@ -124,7 +124,7 @@ pub async fn run(context: Context, stop: impl Future<Output = ()> + Send + Sync 
         contents: Mutex::default(),
         disputes: issuer::Disputes::default(),
     };
-    let store = extensions.clone();
+    let store = extensions.reader();
     let shell = Arc::new(Shell { issuer, extensions, revisions, meter, backoff: Backoff::new() });
     let queue = wake
         .names()

@@ -61,7 +61,7 @@ pub async fn run(shell: Arc<Shell>, feeds: Feeds, stop: impl Future<Output = ()>
     let queue = futures::stream::iter(early).chain(queue);
     // a pass takes one of as many turns as there are workers
     let config = controller::Config::default().concurrency(0).debounce(DEBOUNCE);
-    let store = shell.extensions.clone();
+    let store = shell.extensions.reader();
     let passes = applier(pass, error_policy, shell, store, queue, config);
     passes
         .for_each(|result| async {

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kube::Client;
-use kube::runtime::reflector::Store;
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
 use olm_client::preflight;
 use olm_client::resolution::{BundleFacts, Wish, revision};
@@ -21,7 +20,7 @@ use crate::bundles::Bundles;
 use crate::catalogs::PackageCache;
 use crate::crds::Crds;
 use crate::revisions::Revisions;
-use crate::watch::{Change, Stored};
+use crate::watch::{Cache, Change};
 use crate::workers::Workers;
 
 /// Settings of the process that this controller heeds.
@@ -44,11 +43,11 @@ pub struct Shell {
     /// Settings of the process.
     pub settings: Settings,
     /// All extensions.
-    pub extensions: Store<Stored<ClusterExtension>>,
+    pub extensions: Cache<ClusterExtension>,
     /// All revisions.
     pub revisions: Revisions,
     /// All catalogs.
-    pub catalogs: Store<Stored<ClusterCatalog>>,
+    pub catalogs: Cache<ClusterCatalog>,
     /// Content of catalogs.
     pub packages: PackageCache,
     /// Content of bundles.
@@ -178,6 +177,7 @@ fn number(version: Option<&str>) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::watch::Stored;
     use serde_json::json;
 
     fn extension(version: &str) -> ClusterExtension {

@@ -5,11 +5,11 @@
 use std::collections::HashMap;
 
 use futures::{Stream, StreamExt};
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 use olm_api::{ClusterExtension, annotations};
 
-use crate::watch::{Change, Changes, Stored};
+use crate::watch::{Cache, Change, Changes, Stored};
 
 /// What counts of an extension.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -25,7 +25,7 @@ pub(super) struct Facts {
 }
 
 /// The facts of all extensions.
-pub(super) struct Extensions(pub(super) Store<Stored<ClusterExtension>>);
+pub(super) struct Extensions(pub(super) Cache<ClusterExtension>);
 
 impl Extensions {
     /// The facts of an extension; all off when there is no such extension (any more).

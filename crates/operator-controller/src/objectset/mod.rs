@@ -36,7 +36,7 @@ use futures::{FutureExt, StreamExt};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::applier;
 use kube::runtime::controller::{self, Action};
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::reflector::ObjectRef;
 use kube::{Client, Resource, ResourceExt};
 use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_rollout::Us;
@@ -95,7 +95,7 @@ pub struct Feeds {
     /// Their changes.
     pub revision_changes: Changes<ClusterObjectSet>,
     /// All extensions.
-    pub extensions: Store<watch::Stored<ClusterExtension>>,
+    pub extensions: watch::Cache<ClusterExtension>,
     /// Their changes.
     pub extension_changes: Changes<ClusterExtension>,
 }
@@ -164,7 +164,7 @@ pub async fn run(context: Context, shutdown: impl Future<Output = ()> + Send + S
     let mut tasks = tokio::task::JoinSet::new();
     let (wake, woken) = Wake::channel();
     let revisions = feeds.revisions;
-    let store = revisions.store.clone();
+    let store = revisions.store.reader();
     let shell = Arc::new(Shell {
         world: World::new(client.clone(), wake.clone()),
         secrets: Secrets::start(client.clone(), wake.clone(), &mut tasks),

@@ -67,7 +67,18 @@ pub(crate) async fn serve(site: &Site, package: &Package) -> Result<()> {
     let map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}});
     let gadget = Crd::new("Gadget", &format!("{}.example.com", package.name));
     let bundle = |version: &str, own: &str| -> BundleImage {
-        package.bundle(version).crds([package.crd(), gadget.clone()]).extra(map("stays")).extra(map(own))
+        package
+            .bundle(version)
+            .crds([package.crd(), gadget.clone()])
+            .extra(map("stays"))
+            .extra(map(own))
+            .webhook(json!({
+                "type": "ValidatingAdmissionWebhook", "generateName": format!("v.{}.example.com", package.name),
+                "deploymentName": format!("{}-ctrl", package.name), "containerPort": 443, "targetPort": 9443,
+                "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Fail",
+                "rules": [{"apiGroups": [format!("{}.example.com", package.name)], "apiVersions": ["v1"],
+                    "operations": ["CREATE"], "resources": ["gadgets"]}],
+            }))
     };
     package
         .serve(&site.registry, [("1.0.0", bundle("1.0.0", "goes")), ("1.1.0", bundle("1.1.0", "comes"))])
