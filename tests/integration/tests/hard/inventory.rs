@@ -114,7 +114,7 @@ fn compare(at: &str, wanted: &Value, found: &Value, all: &mut Vec<String>) {
 fn normal(object: &DynamicObject, with_status: bool) -> Value {
     let mut value = serde_json::to_value(object).unwrap_or_default();
     // whether the entry of the first write is converted already depends on what was applied since (a caBundle, say)
-    let taught = object.types.as_ref().is_some_and(|types| types.kind.ends_with("WebhookConfiguration"));
+    let taught = object.data.get("webhooks").is_some();
     if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
         for volatile in ["uid", "resourceVersion", "creationTimestamp"] {
             metadata.remove(volatile);
