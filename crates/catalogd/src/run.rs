@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use olm_oci::{CertificateDirs, Config, Credentials as Access, Puller, SharedKeyring, parse_reference};
 use olm_runtime::events::Events;
 use olm_runtime::health::Health;
-use olm_runtime::leader::{self, Election, Timing};
+use olm_runtime::leader::{self, Election};
 use olm_runtime::metrics::{KubeReviews, Metrics};
 use olm_runtime::pull_secrets::{self, Place};
 use olm_runtime::tls;
@@ -72,7 +72,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     };
     if !listen::is_off(&args.run.health_probe_bind_address) {
         let listener = listen::bind(&args.run.health_probe_bind_address).await?;
-        parts.spawn(ended(
+        parts.spawn(serve::logged(
             "health",
             serve::http(listener, probes.router(), serve::Limits::default(), stop.clone()),
         ));
@@ -100,7 +100,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     if let Some(address) = metrics_address {
         let router = olm_runtime::metrics::router(metrics.clone(), KubeReviews(client.clone()));
         let listener = listen::bind(&address).await?;
-        parts.spawn(ended(
+        parts.spawn(serve::logged(
             "metrics",
             serve::https(listener, router, tls, serve::Limits::default(), stop.clone()),
         ));
@@ -136,12 +136,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
             drop(lead);
             return Ok(());
         }
-        let election = Election {
-            name: LEASE.to_owned(),
-            namespace: args.run.system_namespace(),
-            identity: leader::identity(),
-            timing: Timing::default(),
-        };
+        let election = Election::of(LEASE, args.run.system_namespace());
         let Some(leadership) = leader::acquire(client, election, &metrics, &stop).await else {
             return Ok(());
         };
@@ -151,7 +146,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
             () = leadership.lost().cancelled() => {
                 lead.send_replace(false);
                 stop.cancel();
-                return Err(anyhow::anyhow!("leader election lost"));
+                return Err(leader::Lost.into());
             }
         }
         leadership.release().await;
@@ -163,12 +158,6 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     while parts.join_next().await.is_some() {}
     tracing::info!("stopped");
     elected
-}
-
-async fn ended(name: &'static str, server: impl Future<Output = std::io::Result<()>>) {
-    if let Err(error) = server.await {
-        tracing::error!(server = name, %error, "server ended");
-    }
 }
 
 fn tell_opened(opened: &Opened) {

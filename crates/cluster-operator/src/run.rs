@@ -1,16 +1,14 @@
 //! The process: what is started in which order, and how it ends.
 
-use std::sync::Arc;
-
 use anyhow::Context as _;
 use kube::Client;
 use olm_runtime::args::service_names;
 use olm_runtime::events::Events;
 use olm_runtime::health::Health;
-use olm_runtime::leader::{self, Election, Timing};
-use olm_runtime::metrics::{KubeReviews, Metrics};
-use olm_runtime::tls::{self, TlsSettings};
-use olm_runtime::{Shutdown, client, listen, serve, shutdown};
+use olm_runtime::leader::{self, Election};
+use olm_runtime::metrics::{self, Metrics};
+use olm_runtime::tls;
+use olm_runtime::{client, listen, serve, shutdown};
 
 use crate::args::ServeArgs;
 use crate::controller::{self, Context};
@@ -41,7 +39,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     if !listen::is_off(&args.run.health_probe_bind_address) {
         let listener = listen::bind(&args.run.health_probe_bind_address).await?;
         let probes = serve::http(listener, Health::new().router(), serve::Limits::default(), stop.clone());
-        parts.spawn(ended("health", probes));
+        parts.spawn(serve::logged("health", probes));
     }
     let namespace = args.run.system_namespace();
     match (args.run.tls.serving()?, metrics_address) {
@@ -50,7 +48,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
                 .open(&client, &namespace, service_names(SERVICE, &namespace))
                 .context("failed to initialize certificate watcher")?;
             let listener = listen::bind(&address).await?;
-            let shown = show_metrics(
+            let shown = metrics::serve(
                 certificate,
                 tls_settings,
                 listener,
@@ -63,37 +61,13 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
         _ => tracing::warn!("metrics are not served: no certificate is given and none is self-issued"),
     }
 
-    let outcome = led(&args, client, &metrics, &stop).await;
+    let work = controller::run(context(&args, client.clone(), &metrics), &metrics, stop.clone());
+    let election = args.run.leader_elect.then(|| Election::of(LEASE, namespace));
+    let outcome = leader::lead(client, election, &metrics, &stop, work).await;
     stop.cancel();
     while parts.join_next().await.is_some() {}
     tracing::info!("stopped");
-    outcome
-}
-
-/// Reports, as the leader if that is asked for.
-async fn led(args: &ServeArgs, client: Client, metrics: &Metrics, stop: &Shutdown) -> anyhow::Result<()> {
-    let work = controller::run(context(args, client.clone(), metrics), metrics, stop.clone());
-    if !args.run.leader_elect {
-        work.await;
-        return Ok(());
-    }
-    let election = Election {
-        name: LEASE.to_owned(),
-        namespace: args.run.system_namespace(),
-        identity: leader::identity(),
-        timing: Timing::default(),
-    };
-    let Some(leadership) = leader::acquire(client, election, metrics, stop).await else { return Ok(()) };
-    let lost = tokio::select! {
-        () = work => false,
-        () = leadership.lost().cancelled() => true,
-    };
-    if lost {
-        // another leader may write already: nothing is finished here
-        return Err(anyhow::anyhow!("leader election lost"));
-    }
-    leadership.release().await;
-    Ok(())
+    Ok(outcome?)
 }
 
 fn context(args: &ServeArgs, client: Client, metrics: &Metrics) -> Context {
@@ -115,37 +89,5 @@ fn context(args: &ServeArgs, client: Client, metrics: &Metrics) -> Context {
         deployments: args.deployments(),
         given,
         manage: args.manage,
-    }
-}
-
-/// Serves metrics once there is a certificate.
-async fn show_metrics(
-    certificate: tls::Source,
-    settings: TlsSettings,
-    listener: tokio::net::TcpListener,
-    client: Client,
-    metrics: Metrics,
-    stop: Shutdown,
-) {
-    let (pair, keeping) = match certificate.pair(&stop).await {
-        Ok(Some(found)) => found,
-        Ok(None) => return,
-        Err(error) => return tracing::error!(%error, "metrics are not served: there is no certificate"),
-    };
-    metrics.watch_pair(Arc::clone(&pair));
-    let config = match tls::server_config(pair, &settings) {
-        Ok(config) => config,
-        Err(error) => {
-            return tracing::error!(error = olm_runtime::error_text::chain(&error), "metrics are not served");
-        }
-    };
-    let router = olm_runtime::metrics::router(metrics, KubeReviews(client));
-    let serving = serve::https(listener, router, config, serve::Limits::default(), stop);
-    tokio::join!(ended("metrics", serving), keeping);
-}
-
-async fn ended(name: &'static str, server: impl Future<Output = std::io::Result<()>>) {
-    if let Err(error) = server.await {
-        tracing::error!(server = name, %error, "server ended");
     }
 }

@@ -52,6 +52,43 @@ pub struct Election {
     pub timing: Timing,
 }
 
+impl Election {
+    /// This process, with the usual times.
+    pub fn of(name: &str, namespace: String) -> Self {
+        Self { name: name.to_owned(), namespace, identity: identity(), timing: Timing::default() }
+    }
+}
+
+/// The lease went to another process, or could not be renewed in time: nothing may be written any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("leader election lost")]
+pub struct Lost;
+
+/// Runs `work` to its end, as the leader of `election` if there is one; the lease is released after it. When the process is asked
+/// to stop before the lease is ours, `work` never begins.
+///
+/// # Errors
+/// [`Lost`]; `work` is dropped then, because another leader may write already.
+pub async fn lead(
+    client: Client,
+    election: Option<Election>,
+    metrics: &Metrics,
+    stop: &Shutdown,
+    work: impl Future<Output = ()>,
+) -> Result<(), Lost> {
+    let Some(election) = election else {
+        work.await;
+        return Ok(());
+    };
+    let Some(leadership) = acquire(client, election, metrics, stop).await else { return Ok(()) };
+    tokio::select! {
+        () = work => {}
+        () = leadership.lost().cancelled() => return Err(Lost),
+    }
+    leadership.release().await;
+    Ok(())
+}
+
 /// A name for this process: the host's (the pod's) and a random part.
 pub fn identity() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();

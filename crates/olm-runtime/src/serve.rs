@@ -55,6 +55,13 @@ impl Default for Limits {
     }
 }
 
+/// Runs a server of the process to its end; that it ended badly is logged under its `name` and ends nothing else.
+pub async fn logged(name: &'static str, server: impl Future<Output = io::Result<()>>) {
+    if let Err(error) = server.await {
+        tracing::error!(server = name, %error, "server ended");
+    }
+}
+
 /// Serves over TLS until shutdown, then lets running answers end.
 ///
 /// # Errors

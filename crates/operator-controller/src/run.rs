@@ -16,8 +16,8 @@ use olm_resolver::ReleaseField;
 use olm_runtime::args::service_names;
 use olm_runtime::events::Events;
 use olm_runtime::health::Health;
-use olm_runtime::leader::{self, Election, Timing};
-use olm_runtime::metrics::{KubeReviews, Metrics};
+use olm_runtime::leader::{self, Election};
+use olm_runtime::metrics::{self, Metrics};
 use olm_runtime::pull_secrets::Place;
 use olm_runtime::tls::issue::PublishedCa;
 use olm_runtime::tls::{self, CaPool, TlsSettings};
@@ -70,7 +70,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     if !listen::is_off(&args.run.health_probe_bind_address) {
         let listener = listen::bind(&args.run.health_probe_bind_address).await?;
         let probes = serve::http(listener, Health::new().router(), serve::Limits::default(), stop.clone());
-        parts.spawn(ended("health", probes));
+        parts.spawn(serve::logged("health", probes));
     }
     let namespace = args.run.system_namespace();
     match (args.run.tls.serving()?, metrics_address) {
@@ -79,7 +79,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
                 .open(&client, &namespace, service_names(SERVICE, &namespace))
                 .context("failed to initialize certificate watcher")?;
             let listener = listen::bind(&address).await?;
-            parts.spawn(show_metrics(
+            parts.spawn(metrics::serve(
                 certificate,
                 tls_settings.clone(),
                 listener,
@@ -105,42 +105,12 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
         stop.clone(),
     )
     .await?;
-    let outcome = led(&args, client, &metrics, &stop, work).await;
+    let election = args.run.leader_elect.then(|| Election::of(LEASE, namespace));
+    let outcome = leader::lead(client, election, &metrics, &stop, work).await;
     stop.cancel();
     while parts.join_next().await.is_some() {}
     tracing::info!("stopped");
-    outcome
-}
-
-/// Runs `work`, as the leader if that is asked for.
-async fn led(
-    args: &ServeArgs,
-    client: Client,
-    metrics: &Metrics,
-    stop: &Shutdown,
-    work: impl Future<Output = ()>,
-) -> anyhow::Result<()> {
-    if !args.run.leader_elect {
-        work.await;
-        return Ok(());
-    }
-    let election = Election {
-        name: LEASE.to_owned(),
-        namespace: args.run.system_namespace(),
-        identity: leader::identity(),
-        timing: Timing::default(),
-    };
-    let Some(leadership) = leader::acquire(client, election, metrics, stop).await else { return Ok(()) };
-    let lost = tokio::select! {
-        () = work => false,
-        () = leadership.lost().cancelled() => true,
-    };
-    if lost {
-        // another leader may write already: nothing is finished here
-        return Err(anyhow::anyhow!("leader election lost"));
-    }
-    leadership.release().await;
-    Ok(())
+    Ok(outcome?)
 }
 
 /// Everything that writes to the cluster, as one future. It does nothing until it is polled.
@@ -293,12 +263,6 @@ fn believing(
     })
 }
 
-async fn ended(name: &'static str, server: impl Future<Output = std::io::Result<()>>) {
-    if let Err(error) = server.await {
-        tracing::error!(server = name, %error, "server ended");
-    }
-}
-
 fn registry_config(args: &ServeArgs, keyring: SharedKeyring) -> Config {
     let from_env = Config::from_env();
     let certificates = match args.pull.cas_dir() {
@@ -309,32 +273,6 @@ fn registry_config(args: &ServeArgs, keyring: SharedKeyring) -> Config {
     let credentials = Credentials { shared: Some(keyring), ..from_env.credentials.clone() };
     let verdicts = Some(args.cache_path.join("verified-signatures"));
     Config { certificates, credentials, signature_policy, verdicts, ..from_env }
-}
-
-/// Shows metrics as soon as there is a certificate. No work waits for that, and none fails because of it.
-async fn show_metrics(
-    certificate: tls::Source,
-    settings: TlsSettings,
-    listener: tokio::net::TcpListener,
-    client: Client,
-    metrics: Metrics,
-    stop: Shutdown,
-) {
-    let (pair, keeping) = match certificate.pair(&stop).await {
-        Ok(Some(found)) => found,
-        Ok(None) => return,
-        Err(error) => return tracing::error!(%error, "metrics are not served: there is no certificate"),
-    };
-    metrics.watch_pair(Arc::clone(&pair));
-    let config = match tls::server_config(pair, &settings) {
-        Ok(config) => config,
-        Err(error) => {
-            return tracing::error!(error = olm_runtime::error_text::chain(&error), "metrics are not served");
-        }
-    };
-    let router = olm_runtime::metrics::router(metrics, KubeReviews(client));
-    let serving = serve::https(listener, router, config, serve::Limits::default(), stop);
-    tokio::join!(ended("metrics", serving), keeping);
 }
 
 /// Clients for catalogd: made for each fetch, so that changed CAs count at once.

@@ -13,7 +13,7 @@ mod text;
 
 pub use auth::{KubeReviews, ReviewError, Reviews, User};
 pub use controller::{ControllerMeter, Outcome, Running};
-pub use server::router;
+pub use server::{router, serve};
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

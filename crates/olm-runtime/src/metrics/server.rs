@@ -1,4 +1,4 @@
-//! The route `/metrics` behind its gate; serve it with [`crate::serve::https`].
+//! The route `/metrics` behind its gate, and the server that shows it.
 //!
 //! Rule: catalogd §10: no token or a wrong one 401, no permission 403, no answer from the cluster 500.
 
@@ -12,10 +12,16 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use futures::stream;
+use kube::Client;
+use tokio::net::TcpListener;
 
-use super::auth::{Failure, Gate, Reviews, Verdict};
+use super::auth::{Failure, Gate, KubeReviews, Reviews, Verdict};
 use super::{Metrics, text};
+use crate::Shutdown;
+use crate::error_text::chain;
 use crate::health::{not_found, text as plain};
+use crate::serve::{Limits, https, logged};
+use crate::tls::{Source, TlsSettings, server_config};
 
 const PATH: &str = "/metrics";
 
@@ -23,6 +29,31 @@ const PATH: &str = "/metrics";
 pub fn router(metrics: Metrics, reviews: impl Reviews + 'static) -> Router {
     let state = Arc::new(Page { metrics, gate: Gate::new(reviews, PATH) });
     Router::new().route(PATH, any(show)).with_state(state).fallback(not_found)
+}
+
+/// Shows the metrics from when there is a certificate until shutdown. Trouble is logged: no work waits for it, and none fails
+/// because of it.
+pub async fn serve(
+    certificate: Source,
+    settings: TlsSettings,
+    listener: TcpListener,
+    client: Client,
+    metrics: Metrics,
+    stop: Shutdown,
+) {
+    let (pair, keeping) = match certificate.pair(&stop).await {
+        Ok(Some(found)) => found,
+        Ok(None) => return,
+        Err(error) => return tracing::error!(%error, "metrics are not served: there is no certificate"),
+    };
+    metrics.watch_pair(Arc::clone(&pair));
+    let config = match server_config(pair, &settings) {
+        Ok(config) => config,
+        Err(error) => return tracing::error!(error = chain(&error), "metrics are not served"),
+    };
+    let router = router(metrics, KubeReviews(client));
+    let serving = https(listener, router, config, Limits::default(), stop);
+    tokio::join!(logged("metrics", serving), keeping);
 }
 
 struct Page<R> {

@@ -65,7 +65,7 @@ impl Case {
     }
 
     /// Tells what happens; shown when the test fails.
-    #[allow(clippy::print_stdout, reason = "test output")]
+    #[expect(clippy::print_stdout, reason = "what a test tells when it fails")]
     pub(crate) fn say(&self, what: &str) {
         println!("{} ({:.1} s): {what}", self.name, self.started.elapsed().as_secs_f64());
     }
