@@ -1,24 +1,18 @@
 //! The tables of `docs/conformance`: every test that they name exists, and no row claims anything without one.
 //!
 //! A test is named as `` `path/from/the/root.rs::name_of_the_function` ``. A row is a line of a table; its last cell says
-//! `same`, `better` or `missing`, and only `missing` needs no test. Whether the test proves the row is for a reader to judge.
+//! `same`, `better` or `missing`, and only `missing` needs no test. Whether the test proves the row is for a reader to judge: who
+//! breaks the code for a few rows and sees the named tests fail learns it, and [`draw`] says which rows, the same for everybody.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
 /// Fails with one line for each reference that leads nowhere and each claim without a test.
 pub(crate) fn check(root: &Path) -> Result<()> {
-    let folder = root.join("docs/conformance");
-    let mut pages = BTreeMap::new();
-    for entry in std::fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "md") && !path.ends_with("README.md") {
-            let text = std::fs::read_to_string(&path)?;
-            pages.insert(path.strip_prefix(root).unwrap_or(&path).display().to_string(), text);
-        }
-    }
+    let pages = pages(root)?;
     let mut sources: BTreeMap<String, Option<String>> = BTreeMap::new();
     let mut read = |file: &str| {
         sources
@@ -31,6 +25,57 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         bail!("conformance tables that the tests do not bear out:\n  {}", wrong.join("\n  "));
     }
     Ok(())
+}
+
+/// Prints `count` rows of each page that claim something by a test: at random, equal for an equal `seed` and page. A page is
+/// drawn from on its own, so that other pages may come and grow.
+pub(crate) fn draw(root: &Path, count: usize, seed: u64) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    for (page, text) in pages(root)? {
+        writeln!(out, "{page}")?;
+        for (number, line) in drawn(&page, &text, count, seed) {
+            writeln!(out, "  {number}: {line}")?;
+        }
+    }
+    Ok(())
+}
+
+fn pages(root: &Path) -> Result<BTreeMap<String, String>> {
+    let folder = root.join("docs/conformance");
+    let mut pages = BTreeMap::new();
+    for entry in std::fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "md") && !path.ends_with("README.md") {
+            let text = std::fs::read_to_string(&path)?;
+            pages.insert(path.strip_prefix(root).unwrap_or(&path).display().to_string(), text);
+        }
+    }
+    Ok(pages)
+}
+
+/// Numbers and texts of the drawn lines, in the page's order.
+fn drawn<'a>(page: &str, text: &'a str, count: usize, seed: u64) -> Vec<(usize, &'a str)> {
+    let claims =
+        text.lines().enumerate().filter(|(_, line)| verdict(line).is_some() && !references(line).is_empty());
+    let mut rows: Vec<(usize, &str)> = claims.map(|(at, line)| (at + 1, line)).collect();
+    let mut state = page.bytes().fold(seed, |state, byte| mixed(state ^ u64::from(byte)));
+    // the last of what is left changes places with one of them
+    for left in (1..rows.len()).rev() {
+        state = mixed(state);
+        let other = usize::try_from(state % (left as u64 + 1)).unwrap_or(0);
+        rows.swap(left, other);
+    }
+    rows.truncate(count);
+    rows.sort_unstable();
+    rows
+}
+
+/// The next number of a sequence that looks like chance (SplitMix64).
+fn mixed(state: u64) -> u64 {
+    let state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    state ^ (state >> 31)
 }
 
 fn faults(page: &str, text: &str, read: &mut dyn FnMut(&str) -> Option<String>) -> Vec<String> {
@@ -141,5 +186,22 @@ mod tests {
                 "p.md:7: says `better` and names no test",
             ]
         );
+    }
+
+    #[test]
+    fn what_is_drawn_claims_something_and_is_the_same_for_everybody() {
+        let rows: String = (0..40).map(|i| format!("| {i} | x | `a/b.rs::one_thing` | same |\n")).collect();
+        let page =
+            format!("| § | what | test | verdict |\n|---|---|---|---|\n{rows}| 41 | y | none | missing |\n");
+        let numbers = |page_name, count, seed| -> Vec<usize> {
+            drawn(page_name, &page, count, seed).into_iter().map(|(number, _)| number).collect()
+        };
+        let ten = numbers("p.md", 10, 7);
+        assert_eq!(ten.len(), 10);
+        assert!(ten.is_sorted() && ten.iter().all(|number| (3..43).contains(number)), "{ten:?}");
+        assert_eq!(numbers("p.md", 10, 7), ten);
+        assert_ne!(numbers("p.md", 10, 8), ten);
+        assert_ne!(numbers("q.md", 10, 7), ten);
+        assert_eq!(numbers("p.md", 100, 7), (3..43).collect::<Vec<_>>());
     }
 }

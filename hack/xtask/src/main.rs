@@ -7,6 +7,7 @@
 //!                                   conformance table names a test that does not exist, or a link leads nowhere
 //! cargo run -p xtask -- layering    only the arrows
 //! cargo run -p xtask -- conformance only the tables
+//! cargo run -p xtask -- conformance --draw N --seed S   print N rows of each table, to break the code behind them
 //! cargo run -p xtask -- manifests   render manifests/ and the chart, and compare and check the objects (needs OLM_TOOLS)
 //! cargo run -p xtask -- links       only the links
 //! ```
@@ -27,8 +28,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-const USAGE: &str =
-    "usage: cargo run -p xtask -- generate | verify | layering | conformance | links | manifests";
+const USAGE: &str = "usage: cargo run -p xtask -- generate | verify | layering | conformance [--draw N --seed S] | links | manifests";
 
 fn main() -> ExitCode {
     match run() {
@@ -41,20 +41,22 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<()> {
-    let mut arguments = std::env::args().skip(1);
-    let verb = arguments.next();
-    if arguments.next().is_some() {
-        bail!(USAGE);
-    }
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let root = root()?;
-    match verb.as_deref() {
-        Some("generate") => generate(&root),
-        Some("verify") => verify(&root),
-        Some("layering") => layering::check(&root),
-        Some("conformance") => conformance::check(&root),
-        Some("manifests") => manifests::check(&root),
-        Some("links") => links::check(&root),
-        Some(_) | None => bail!(USAGE),
+    match arguments[..] {
+        ["generate"] => generate(&root),
+        ["verify"] => verify(&root),
+        ["layering"] => layering::check(&root),
+        ["conformance"] => conformance::check(&root),
+        ["conformance", "--draw", count, "--seed", seed] => conformance::draw(
+            &root,
+            count.parse().with_context(|| format!("--draw {count:?}"))?,
+            seed.parse().with_context(|| format!("--seed {seed:?}"))?,
+        ),
+        ["manifests"] => manifests::check(&root),
+        ["links"] => links::check(&root),
+        _ => bail!(USAGE),
     }
 }
 
