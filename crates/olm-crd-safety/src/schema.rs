@@ -63,15 +63,16 @@ pub(crate) fn without_texts(value: &Value) -> Value {
     match value {
         Value::Object(node) => Value::Object(
             node.iter()
-                .filter(|(keyword, value)| !is_text(keyword, value))
+                .filter(|(keyword, _)| !is_text(keyword))
                 .map(|(keyword, value)| {
                     let value = match (keyword.as_str(), value) {
                         // names of properties are no keywords
-                        ("properties" | "patternProperties" | "definitions", Value::Object(members)) => {
-                            Value::Object(
-                                members.iter().map(|(k, v)| (k.clone(), without_texts(v))).collect(),
-                            )
-                        }
+                        (
+                            "properties" | "patternProperties" | "definitions" | "dependencies",
+                            Value::Object(members),
+                        ) => Value::Object(
+                            members.iter().map(|(k, v)| (k.clone(), without_texts(v))).collect(),
+                        ),
                         ("x-kubernetes-validations", Value::Array(rules)) => {
                             Value::Array(rules.iter().map(rule_identity).collect())
                         }
@@ -87,8 +88,8 @@ pub(crate) fn without_texts(value: &Value) -> Value {
     }
 }
 
-fn is_text(keyword: &str, value: &Value) -> bool {
-    matches!(keyword, "description" | "title" | "example" | "externalDocs") && !value.is_null()
+fn is_text(keyword: &str) -> bool {
+    matches!(keyword, "description" | "title" | "example" | "externalDocs")
 }
 
 /// A CEL rule without its texts.

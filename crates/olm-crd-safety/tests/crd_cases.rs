@@ -166,6 +166,61 @@ fn inside_not_and_one_of_wider_is_not_safer() {
     assert!(!blocked(&with("not", json!({"title": "a"})), &with("not", json!({"title": "b"}))));
 }
 
+/// Texts change nothing, wherever they stand; what only looks like a text does: the name of a property, a value.
+#[test]
+fn texts_do_not_count_and_what_is_named_like_them_does() {
+    let field = |keyword: &str, value: Value| {
+        let mut field = json!({"type": "object"});
+        field[keyword] = value;
+        crd("Namespaced", vec![version("v1", true, &json!({"f": field}))], &["v1"], None)
+    };
+    let found = |keyword: &str, old: Value, new: Value| {
+        texts(&compare(&field(keyword, old), &field(keyword, new), Policy::default()))
+    };
+    // inside of these nothing is compared on its own, so each is compared whole
+    let inside = |node: Value| {
+        [
+            ("not", node.clone()),
+            ("oneOf", json!([node])),
+            ("not", json!({"properties": {"x": {"items": [{"anyOf": [node]}]}}})),
+            ("not", json!({"dependencies": {"x": node}})),
+        ]
+    };
+    for text in ["description", "title", "example", "externalDocs"] {
+        let node = |value: Value| json!({"required": ["a"], text: value});
+        for (old, new) in [(json!("a"), json!({"url": "b"})), (json!("a"), Value::Null)] {
+            let both = inside(node(old)).into_iter().zip(inside(node(new)));
+            for ((keyword, old), (_, new)) in both {
+                assert_eq!(found(keyword, old.clone(), new.clone()), Vec::<String>::new(), "{old} -> {new}");
+            }
+        }
+        // new texts in the other order are still the same branches
+        let branch = |enumerated: &str, value: &str| json!({"enum": [enumerated], text: value});
+        for keyword in ["anyOf", "allOf"] {
+            let old = json!([branch("a", "1"), branch("b", "1")]);
+            let new = json!([branch("b", "2"), branch("a", "3")]);
+            assert_eq!(found(keyword, old, new), Vec::<String>::new(), "{keyword} {text}");
+        }
+
+        for (old, new) in [
+            (json!({"properties": {text: {"maximum": 1}}}), json!({"properties": {text: {"maximum": 2}}})),
+            (json!({"dependencies": {text: ["a"]}}), json!({"dependencies": {text: ["b"]}})),
+            (json!({"enum": [{text: "a"}]}), json!({"enum": [{text: "b"}]})),
+            (json!({"default": {text: "a"}}), json!({"default": {text: "b"}})),
+        ] {
+            for ((keyword, old), (_, new)) in inside(old).into_iter().zip(inside(new)) {
+                assert!(!found(keyword, old.clone(), new.clone()).is_empty(), "{keyword}: {old} -> {new}");
+            }
+        }
+    }
+    for text in ["message", "messageExpression", "reason", "fieldPath"] {
+        let rule = |value: &str| json!({"x-kubernetes-validations": [{"rule": "self", text: value}]});
+        assert_eq!(found("not", rule("a"), rule("b")), Vec::<String>::new(), "{text}");
+    }
+    let rule = |rule: &str| json!({"x-kubernetes-validations": [{"rule": rule}]});
+    assert!(!found("not", rule("a"), rule("b")).is_empty());
+}
+
 #[test]
 fn the_refusal_is_sorted_and_names_the_crd() {
     let old = json!({"b": {"type": "string"}, "a": {"type": "string"}});
