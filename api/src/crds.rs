@@ -92,6 +92,37 @@ mod tests {
         }
     }
 
+    /// rule: operator-controller §1, §1.1, §1.2
+    #[test]
+    fn names_and_versions_are_those_of_the_reference() {
+        let mut found = Vec::new();
+        for crd in crds().unwrap() {
+            let crd = serde_json::to_value(crd).unwrap();
+            let spec = &crd["spec"];
+            let names = &spec["names"];
+            assert_eq!(spec["group"], "olm.operatorframework.io");
+            assert_eq!(spec["scope"], "Cluster");
+            for absent in ["shortNames", "categories"] {
+                assert!(names.get(absent).is_none_or(|list| *list == json!([])), "{names}");
+            }
+            assert!(spec.get("conversion").is_none());
+            let [version] = spec["versions"].as_array().unwrap().as_slice() else { panic!("one version") };
+            assert_eq!(version["name"], "v1");
+            assert_eq!((&version["served"], &version["storage"]), (&json!(true), &json!(true)));
+            assert_eq!(version["subresources"], json!({"status": {}}));
+            assert_eq!(crd["metadata"]["annotations"]["olm.operatorframework.io/generator"], "experimental");
+            found.push(
+                [&names["kind"], &names["plural"], &names["singular"]]
+                    .map(|name| name.as_str().unwrap().to_owned()),
+            );
+        }
+        let kinds = ["ClusterCatalog", "ClusterExtension", "ClusterObjectSet"];
+        assert_eq!(
+            found,
+            kinds.map(|kind| [kind.to_owned(), format!("{}s", kind.to_lowercase()), kind.to_lowercase()])
+        );
+    }
+
     #[test]
     fn every_field_is_explained() {
         for (kind, schema) in schemas() {

@@ -67,6 +67,47 @@ mod tests {
         assert_eq!(odd.metadata.name.as_deref(), Some("a"));
     }
 
+    /// rule: operator-controller §1.4; a cluster that the reference ran is taken over by these words
+    #[test]
+    fn keys_and_values_are_those_of_the_reference() {
+        for (ours, want) in [
+            (labels::OWNER_KIND, "olm.operatorframework.io/owner-kind"),
+            (labels::OWNER_KIND_CLUSTER_EXTENSION, "ClusterExtension"),
+            (labels::OWNER_NAME, "olm.operatorframework.io/owner-name"),
+            (labels::REVISION_NAME, "olm.operatorframework.io/revision-name"),
+            (labels::MIGRATED_FROM_HELM, "olm.operatorframework.io/migrated-from-helm"),
+            (labels::METADATA_NAME, "olm.operatorframework.io/metadata.name"),
+            (labels::MANAGED_BY, "app.kubernetes.io/managed-by"),
+            (labels::MANAGED_BY_OLM, "olm.operatorframework.io"),
+            (annotations::PACKAGE_NAME, "olm.operatorframework.io/package-name"),
+            (annotations::BUNDLE_NAME, "olm.operatorframework.io/bundle-name"),
+            (annotations::BUNDLE_VERSION, "olm.operatorframework.io/bundle-version"),
+            (annotations::BUNDLE_RELEASE, "olm.operatorframework.io/bundle-release"),
+            (annotations::BUNDLE_REFERENCE, "olm.operatorframework.io/bundle-reference"),
+            (annotations::PROPERTIES, "olm.properties"),
+            (annotations::REVISION, "olm.operatorframework.io/revision"),
+            (annotations::GENERATOR, "olm.operatorframework.io/generator"),
+            (annotations::HELM_RELEASE_NAME, "meta.helm.sh/release-name"),
+            (annotations::HELM_RELEASE_NAMESPACE, "meta.helm.sh/release-namespace"),
+            (finalizers::CLEANUP_UNPACK_CACHE, "olm.operatorframework.io/cleanup-unpack-cache"),
+            (
+                finalizers::CLEANUP_CONTENT_MANAGER_CACHE,
+                "olm.operatorframework.io/cleanup-contentmanager-cache",
+            ),
+            (finalizers::TEARDOWN, "olm.operatorframework.io/teardown"),
+            (secret_types::OBJECT_DATA, "olm.operatorframework.io/object-data"),
+            (secret_types::HELM_INDEX, "operatorframework.io/index.v1"),
+            (secret_types::HELM_CHUNK, "operatorframework.io/chunk.v1"),
+            (
+                field_managers::CLUSTER_EXTENSION_CONTROLLER,
+                "olm.operatorframework.io/clusterextension-controller",
+            ),
+            (field_managers::OBJECTS, "olm.operatorframework.io"),
+        ] {
+            assert_eq!(ours, want);
+        }
+    }
+
     #[test]
     fn what_is_not_said_is_not_sent() {
         let spec =

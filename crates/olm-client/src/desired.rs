@@ -19,6 +19,8 @@ use serde_json::Value;
 
 /// Bytes of objects that a revision may hold in itself; etcd stores little more in one object.
 const MOST_INLINE: usize = 1 << 20;
+/// Most characters of a label's value.
+const LONGEST_LABEL: usize = 63;
 
 /// Content of a revision that has no number yet.
 #[derive(Debug, Clone)]
@@ -48,6 +50,16 @@ pub enum DesiredError {
     /// An object is too large for a Secret.
     #[error("packing objects into Secrets: {0}")]
     Pack(#[from] PackError),
+    /// The revision's name is the value of a label of its Secrets.
+    #[error(
+        "the name of revision {name:?} has {} characters, at most {LONGEST_LABEL} fit into a label of its Secrets; create the \
+         ClusterExtension under a shorter name",
+        .name.len()
+    )]
+    Name {
+        /// The name.
+        name: String,
+    },
 }
 
 impl Desired {
@@ -83,9 +95,13 @@ impl Desired {
     /// The revision under this number.
     ///
     /// # Errors
-    /// When an object does not fit into a Secret.
+    /// When an object does not fit into a Secret, or the revision's name into a label.
     pub fn numbered(&self, number: i64, system_namespace: &str) -> Result<Numbered, DesiredError> {
-        let packed = olm_rollout::pack(&self.name(number), &self.phases)?;
+        let name = self.name(number);
+        if name.len() > LONGEST_LABEL {
+            return Err(DesiredError::Name { name });
+        }
+        let packed = olm_rollout::pack(&name, &self.phases)?;
         let phases = packed.phases.iter().map(|phase| api_phase(phase, system_namespace)).collect();
         Ok(Numbered { set: self.set(number, CollisionProtection::Prevent, phases), packed })
     }
@@ -316,7 +332,7 @@ mod tests {
     fn desired(data: usize) -> Desired {
         let extension = serde_json::from_value(json!({
             "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": {"name": "demo", "uid": "u1"},
-            "spec": {"namespace": "demo", "source": {"sourceType": "Catalog", "catalog": {"packageName": "demo"}}},
+            "spec": {"namespace": "demo", "progressDeadlineMinutes": 30, "source": {"sourceType": "Catalog", "catalog": {"packageName": "demo"}}},
         }))
         .unwrap();
         let wish = crate::resolution::validate(&extension).unwrap();
@@ -339,6 +355,115 @@ mod tests {
             object("ConfigMap", "c", json!({"x": "y".repeat(data)})),
         ];
         Desired::new(&wish, &bundle, Some("[]"), objects).unwrap()
+    }
+
+    /// rule: resolution §6.3 step 3, Appendix A; revisions §3, §4.1, §8.4
+    #[test]
+    fn a_revision_is_what_clients_know() {
+        let Numbered { set, packed } = desired(1).numbered(3, "olmv1-system").unwrap();
+        let mut value = serde_json::to_value(&set).unwrap();
+        let secret = packed.secrets[0].name.clone();
+        assert!(secret.starts_with("demo-3-") && secret.len() == "demo-3-".len() + 16, "{secret}");
+        for phase in value["spec"]["phases"].as_array_mut().unwrap() {
+            for object in phase["objects"].as_array_mut().unwrap() {
+                let key = object["ref"]["key"].take();
+                assert!(packed.secrets[0].data.contains_key(key.as_str().unwrap()), "{key}");
+            }
+        }
+        let reference = json!({"ref": {"name": secret, "namespace": "olmv1-system", "key": null}});
+        let condition = |name: &str| json!({"type": "ConditionEqual", "conditionEqual": {"type": name, "status": "True"}});
+        let phase = |value: &str| json!({"type": "FieldValue", "fieldValue": {"fieldPath": "status.phase", "value": value}});
+        let updated = json!({"type": "FieldsEqual", "fieldsEqual": {"fieldA": "status.updatedReplicas", "fieldB": "status.replicas"}});
+        let probe = |group: &str, kind: &str, assertions: Value| json!({"selector": {"type": "GroupKind", "groupKind": {"group": group, "kind": kind}}, "assertions": assertions});
+        assert_eq!(
+            value,
+            json!({
+                "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
+                "metadata": {
+                    "name": "demo-3",
+                    "labels": {"olm.operatorframework.io/owner-kind": "ClusterExtension", "olm.operatorframework.io/owner-name": "demo"},
+                    "annotations": {
+                        "olm.operatorframework.io/bundle-name": "demo.v1.0.0",
+                        "olm.operatorframework.io/package-name": "demo",
+                        "olm.operatorframework.io/bundle-version": "1.0.0",
+                        "olm.operatorframework.io/bundle-reference": "registry/demo@sha256:0",
+                        "olm.properties": "[]",
+                    },
+                    "finalizers": ["olm.operatorframework.io/teardown"],
+                    "ownerReferences": [{
+                        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "name": "demo", "uid": "u1",
+                        "controller": true, "blockOwnerDeletion": true,
+                    }],
+                },
+                "spec": {
+                    "lifecycleState": "Active", "revision": 3, "collisionProtection": "Prevent", "progressDeadlineMinutes": 30,
+                    "phases": [
+                        {"name": "identity", "objects": [reference.clone()]},
+                        {"name": "configuration", "objects": [reference.clone(), reference]},
+                    ],
+                    "progressionProbes": [
+                        probe("apiextensions.k8s.io", "CustomResourceDefinition", json!([condition("Established")])),
+                        probe("cert-manager.io", "Certificate", json!([condition("Ready")])),
+                        probe("cert-manager.io", "Issuer", json!([condition("Ready")])),
+                        probe("", "Namespace", json!([phase("Active")])),
+                        probe("", "PersistentVolumeClaim", json!([phase("Bound")])),
+                        probe("apps", "StatefulSet", json!([updated.clone(), condition("Available")])),
+                        probe("apps", "Deployment", json!([updated, condition("Available")])),
+                    ],
+                },
+            })
+        );
+    }
+
+    /// rule: revisions §3: the revision's name is a label of its Secrets
+    #[test]
+    fn a_revision_whose_name_no_label_can_hold_is_refused() {
+        let mut long = desired(1);
+        long.extension = "x".repeat(61);
+        assert!(long.numbered(9, "olmv1-system").is_ok());
+        let refused = long.numbered(10, "olmv1-system").unwrap_err().to_string();
+        assert!(
+            refused.starts_with("the name of revision \"xxx")
+                && refused.contains(" has 64 characters, at most 63 "),
+            "{refused}"
+        );
+    }
+
+    /// rule: operator-controller §1.4: an explicitly empty release is not the same as none
+    #[test]
+    fn a_release_is_an_annotation_even_when_it_is_empty() {
+        let of = |release: Option<&str>| {
+            let bundle = BundleFacts { release: release.map(str::to_owned), ..BundleFacts::default() };
+            revision_annotations(&bundle, None).get("olm.operatorframework.io/bundle-release").cloned()
+        };
+        assert_eq!(
+            (of(None), of(Some("")), of(Some("2"))),
+            (None, Some(String::new()), Some("2".to_owned()))
+        );
+    }
+
+    /// rule: revisions §4.2 step 4: what is immutable makes a new revision, the rest changes in place
+    #[test]
+    fn content_and_settings_are_told_apart() {
+        let stored = desired(1).numbered(1, "olmv1-system").unwrap().set;
+        let change = |change: &dyn Fn(&mut ClusterObjectSet)| {
+            let mut wanted = stored.clone();
+            change(&mut wanted);
+            (same_content(&stored, &wanted), same_settings(&stored, &wanted))
+        };
+        assert_eq!(change(&|_| {}), (true, true));
+        assert_eq!(change(&|set| set.spec.progress_deadline_minutes = None), (true, false));
+        assert_eq!(change(&|set| drop(set.spec.progression_probes.pop())), (true, false));
+        let release = |set: &mut ClusterObjectSet| {
+            let all = set.metadata.annotations.get_or_insert_default();
+            all.insert(annotations::BUNDLE_RELEASE.to_owned(), "2".to_owned());
+        };
+        assert_eq!(change(&release), (true, false));
+        assert_eq!(change(&|set| drop(set.spec.phases.pop())), (false, true));
+        assert_eq!(change(&|set| set.spec.collision_protection = CollisionProtection::None), (false, true));
+        let mut archived = stored.clone();
+        archived.spec.lifecycle_state = LifecycleState::Archived;
+        assert!(!same_content(&archived, &stored), "one that was archived by hand is followed by another");
     }
 
     #[test]

@@ -382,6 +382,13 @@ mod tests {
         }
     }
 
+    /// rule: decision 29
+    #[test]
+    fn another_takes_over_after_fifteen_seconds() {
+        let Timing { lease, renew, retry } = Timing::default();
+        assert_eq!([lease, renew, retry].map(|time| time.as_secs()), [15, 10, 2]);
+    }
+
     #[test]
     fn decides_by_what_it_saw_change() {
         let start = Instant::now();

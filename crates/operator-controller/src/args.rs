@@ -192,6 +192,50 @@ mod tests {
         assert!(parse(&["--dependency-check=maybe"]).is_err());
     }
 
+    /// rule: operator-controller §2, §7.1; what differs from the reference is decision 2 (gates)
+    #[test]
+    fn defaults_are_those_of_the_reference() {
+        let serve = parse(&[]).unwrap().serve;
+        assert_eq!(serve.cache_path, PathBuf::from("/var/cache/operator-controller"));
+        assert_eq!(serve.run.health_probe_bind_address, ":8081");
+        assert_eq!(serve.run.pprof_bind_address, "0");
+        assert!(!serve.run.leader_elect);
+        assert_eq!(serve.run.metrics_address(":8443").unwrap(), None);
+        assert_eq!((serve.pull.cas_dir(), serve.pull.pull_secret().unwrap()), (None, None));
+        assert_eq!(serve.signature_policy, "insecureAcceptAnything");
+        assert_eq!(serve.service_account_mode, Mode::Impersonate);
+        let gates: Vec<(&str, bool)> = serve.gates().unwrap().iter().collect();
+        let on = [
+            "BoxcutterRuntime",
+            "BundleReleaseSupport",
+            "DeploymentConfig",
+            "SingleOwnNamespaceInstallSupport",
+            "WebhookProviderCertManager",
+            "WebhookProviderOpenshiftServiceCA",
+        ];
+        assert_eq!(gates, on.map(|gate| (gate, true)), "sorted by name, as they are logged");
+        // every flag that a Deployment of the reference may carry
+        for flag in [
+            "--metrics-bind-address=:8443",
+            "--tls-cert=/var/certs/tls.crt",
+            "--tls-key=/var/certs/tls.key",
+            "--tls-profile=custom",
+            "--tls-custom-version=TLSv1.3",
+            "--tls-custom-ciphers=TLS_AES_128_GCM_SHA256",
+            "--tls-custom-curves=X25519",
+            "--pprof-bind-address=:6060",
+            "--health-probe-bind-address=:8081",
+            "--system-namespace=olmv1-system",
+            "--catalogd-cas-dir=/var/ca-certs",
+            "--pull-cas-dir=/var/ca-certs",
+            "--global-pull-secret=openshift-config/pull-secret",
+            "--kubeconfig=/k",
+            "--leader-elect",
+        ] {
+            assert!(parse(&[flag]).is_ok(), "{flag}");
+        }
+    }
+
     #[test]
     fn the_only_runtime_stays_on() {
         let error = parse(&["--feature-gates=BoxcutterRuntime=false"]).unwrap().serve.gates().unwrap_err();

@@ -3,6 +3,9 @@
 //! A test is named as `` `path/from/the/root.rs::name_of_the_function` ``. A row is a line of a table; its last cell says
 //! `same`, `better` or `missing`, and only `missing` needs no test. Whether the test proves the row is for a reader to judge: who
 //! breaks the code for a few rows and sees the named tests fail learns it, and [`draw`] says which rows, the same for everybody.
+//! [`index`] counts the rows.
+
+pub(crate) mod index;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -24,7 +27,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     if !wrong.is_empty() {
         bail!("conformance tables that the tests do not bear out:\n  {}", wrong.join("\n  "));
     }
-    Ok(())
+    index::check(root)
 }
 
 /// Prints `count` rows of each page that claim something by a test: at random, equal for an equal `seed` and page. A page is
@@ -113,9 +116,13 @@ fn references(line: &str) -> Vec<(&str, &str)> {
 
 /// What the last cell of a row claims, if it is a claim that needs a test.
 fn verdict(line: &str) -> Option<&'static str> {
+    last_cell(line).and_then(|last| ["same", "better"].into_iter().find(|word| last.starts_with(word)))
+}
+
+/// The last cell of a row of a table, without what makes it bold.
+fn last_cell(line: &str) -> Option<&str> {
     let row = line.trim().strip_prefix('|')?.strip_suffix('|')?;
-    let last = row.rsplit(" | ").next()?.trim().trim_start_matches('*');
-    ["same", "better"].into_iter().find(|word| last.starts_with(word))
+    Some(row.rsplit(" | ").next()?.trim().trim_start_matches('*'))
 }
 
 /// Is there a function of this name that an attribute calls a test?

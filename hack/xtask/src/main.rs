@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run -p xtask -- generate    write manifests/crds and docs/reference from the API types and the flags; pages of metrics
-//!                                   and events, dashboard and alerts from their tables
+//!                                   and events, dashboard and alerts from their tables; the index of docs/conformance
 //! cargo run -p xtask -- verify      fail if a generated file is not current, an arrow between crates is not allowed, or a
 //!                                   conformance table names a test that does not exist, or a link leads nowhere
 //! cargo run -p xtask -- layering    only the arrows
@@ -61,16 +61,17 @@ fn run() -> Result<()> {
 }
 
 /// Every generated file: its path from the repository's root, and what it has to hold.
-fn generated() -> Result<Vec<(PathBuf, String)>> {
+fn generated(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     let mut files = crdgen::files()?;
     files.extend(reference::files()?);
     files.extend(monitoring::files()?);
     files.extend(flags::files());
+    files.extend(conformance::index::files(root)?);
     Ok(files)
 }
 
 fn generate(root: &Path) -> Result<()> {
-    for (path, wanted) in generated()? {
+    for (path, wanted) in generated(root)? {
         let target = root.join(&path);
         if std::fs::read_to_string(&target).is_ok_and(|present| present == wanted) {
             eprintln!("current  {}", path.display());
@@ -87,7 +88,7 @@ fn generate(root: &Path) -> Result<()> {
 
 fn verify(root: &Path) -> Result<()> {
     let mut stale = Vec::new();
-    for (path, wanted) in generated()? {
+    for (path, wanted) in generated(root)? {
         let present = std::fs::read_to_string(root.join(&path)).unwrap_or_default();
         if present != wanted {
             stale.push(format!(

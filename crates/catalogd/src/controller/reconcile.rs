@@ -391,7 +391,7 @@ impl Shell {
         let patch = serde_json::json!({
             "metadata": { "uid": metadata.uid, "resourceVersion": metadata.resource_version, "finalizers": wanted },
         });
-        let params = PatchParams::default();
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         self.write("finalizers", catalog, async |api, name| {
             api.patch(name, &params, &Patch::Merge(&patch)).await
         })

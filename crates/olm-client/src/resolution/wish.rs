@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 use super::failure::{Class, Failure};
 use super::selector::Selector;
 
-/// Longest name whose label values, revision names and Secret names all fit.
-const LONGEST_NAME: usize = 63;
+/// Longest name that leaves room for the number of a first revision in the labels of its Secrets (`<name>-1`).
+const LONGEST_NAME: usize = 61;
 
 /// What the user wants.
 #[derive(Debug, Clone)]
@@ -113,6 +113,45 @@ fn enforcement(extension: &ClusterExtension) -> CrdUpgradeSafetyEnforcement {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn named(name: &str, annotations: Value, deadline: Value) -> Result<Wish, Failure> {
+        let extension = serde_json::from_value(serde_json::json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+            "metadata": {"name": name, "annotations": annotations},
+            "spec": {"namespace": "x", "progressDeadlineMinutes": deadline,
+                     "source": {"sourceType": "Catalog", "catalog": {"packageName": "p"}}},
+        }));
+        validate(&extension.unwrap())
+    }
+
+    /// rule: operator-controller §9.1 row 28, revisions §17 row 31
+    #[test]
+    fn a_name_that_labels_cannot_hold_is_refused_with_a_sentence() {
+        let fits = "x".repeat(LONGEST_NAME);
+        assert_eq!(named(&fits, Value::Null, Value::Null).unwrap().name, fits);
+        let failure = named(&format!("{fits}x"), Value::Null, Value::Null).unwrap_err();
+        assert_eq!(failure.class, Class::NeedsChange);
+        assert!(
+            failure.message.starts_with("metadata.name ") && failure.message.contains("a shorter name"),
+            "{}",
+            failure.message
+        );
+    }
+
+    #[test]
+    fn defaults_of_a_wish() {
+        let wish = named("x", Value::Null, Value::Null).unwrap();
+        assert_eq!(wish.enforcement, CrdUpgradeSafetyEnforcement::Strict);
+        assert_eq!(wish.policy, UpgradeConstraintPolicy::CatalogProvided);
+        assert_eq!((wish.progress_deadline_minutes, wish.paused, wish.config), (None, false, None));
+        assert!(wish.channels.is_empty() && wish.range.is_none());
+        assert_eq!(named("x", Value::Null, 0.into()).unwrap().progress_deadline_minutes, None, "0 is none");
+        assert_eq!(named("x", Value::Null, 30.into()).unwrap().progress_deadline_minutes, Some(30));
+        for (value, paused) in [("true", true), ("True", false), ("", false)] {
+            let annotations = serde_json::json!({"olm.operatorframework.io/paused": value});
+            assert_eq!(named("x", annotations, Value::Null).unwrap().paused, paused, "{value}");
+        }
+    }
 
     #[test]
     fn a_selector_error_wins_over_a_range_error() {

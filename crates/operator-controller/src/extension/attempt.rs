@@ -8,8 +8,6 @@ use olm_client::resolution::{BundleFacts, Failure, Learnt, RevisionStates};
 pub enum Progress {
     /// The spec itself is wrong; nothing was looked up.
     Invalid(Failure),
-    /// The revisions could not be read, so nothing is known about what is installed.
-    RevisionsUnreadable(Failure),
     /// No bundle was chosen, or the chosen one could not be delivered to a revision.
     Failed(Failure),
     /// The newest revision holds what is wanted.

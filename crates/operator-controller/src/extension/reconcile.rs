@@ -30,8 +30,8 @@ use crate::watch::Stored;
 /// How long to wait for a change that only a user can make, before looking again.
 const SLOW: Duration = Duration::from_secs(600);
 
-/// Field manager of what is written to extensions themselves.
-const FIELD_MANAGER: &str = "operator-controller";
+/// Field manager of what is not applied: extensions themselves, and the Secrets of revisions.
+pub(super) const FIELD_MANAGER: &str = "operator-controller";
 
 /// An error that leaves no trace in the status because the status could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -269,9 +269,7 @@ pub(super) async fn report(
 /// When to look again without a change, and how the pass counts.
 fn next(attempt: &Attempt, uid: &str, shell: &Shell) -> (Action, Outcome) {
     let class = match &attempt.progress {
-        Progress::Invalid(Failure { class, .. })
-        | Progress::RevisionsUnreadable(Failure { class, .. })
-        | Progress::Failed(Failure { class, .. }) => *class,
+        Progress::Invalid(Failure { class, .. }) | Progress::Failed(Failure { class, .. }) => *class,
         Progress::Applied { .. } | Progress::Paused | Progress::Uninstalling { .. } => {
             shell.backoff.forget(&uid.to_owned());
             return (Action::await_change(), Outcome::Success);

@@ -50,18 +50,13 @@ pub fn derive(
     conditions.extend(reconciling);
     conditions.extend(stalled);
 
-    let unreadable = matches!(attempt.progress, Progress::RevisionsUnreadable(_));
     ClusterExtensionStatus {
         conditions: condition::merge(stored, conditions),
         install: states
             .installed
             .as_ref()
             .map(|revision| InstallStatus { bundle: metadata(&revision.bundle, report_release) }),
-        active_revisions: if unreadable {
-            before.map(|status| status.active_revisions.clone()).unwrap_or_default()
-        } else {
-            active_revisions(states, &make)
-        },
+        active_revisions: active_revisions(states, &make),
         webhook_certificates: match &attempt.progress {
             Progress::Applied { issuer: Some(issuer), .. } => {
                 Some(WebhookCertificates { provider: provider::to_status(*issuer) })
@@ -109,9 +104,6 @@ fn installed(
     make: &Maker,
 ) -> Option<Condition> {
     let type_ = condition::INSTALLED;
-    if let Progress::RevisionsUnreadable(failure) = progress {
-        return Some(make.made(type_, ConditionStatus::Unknown, reason::FAILED, failure.message.clone()));
-    }
     if let Some(revision) = &states.installed {
         let message = format!("Installed bundle {} successfully", revision.bundle.reference);
         return Some(make.made(type_, ConditionStatus::True, reason::SUCCEEDED, message));
@@ -143,12 +135,6 @@ fn progressing(
     };
     match progress {
         Progress::Invalid(failure) | Progress::Failed(failure) => Some(failed(failure)),
-        Progress::RevisionsUnreadable(_) => Some(make.made(
-            type_,
-            ConditionStatus::True,
-            reason::RETRYING,
-            "retrying to get installed bundle",
-        )),
         Progress::Applied { .. } => rollout(states, make),
         Progress::Paused => rollout(states, make).or_else(|| condition::find(stored, type_).cloned()),
         Progress::Uninstalling { message } => {
@@ -184,7 +170,7 @@ fn ready(
     match progress {
         Progress::Paused => no(reason::PAUSED, "reconciliation is paused by annotation".to_owned()),
         Progress::Uninstalling { message } => no(reason::ROLLING_OUT, fit(message)),
-        Progress::Invalid(failure) | Progress::RevisionsUnreadable(failure) | Progress::Failed(failure) => {
+        Progress::Invalid(failure) | Progress::Failed(failure) => {
             let reason = match failure.class {
                 Class::Transient | Class::NeedsChange => reason::RETRYING,
                 Class::Blocked | Class::InvalidConfiguration => reason::BLOCKED,
@@ -227,9 +213,7 @@ fn kstatus(
     let on =
         |type_: &str| Some(make.made(type_, ConditionStatus::True, &ready.reason, ready.message.clone()));
     let stalled = match progress {
-        Progress::Invalid(failure) | Progress::RevisionsUnreadable(failure) | Progress::Failed(failure) => {
-            failure.class != Class::Transient
-        }
+        Progress::Invalid(failure) | Progress::Failed(failure) => failure.class != Class::Transient,
         Progress::Applied { .. } => progressing.is_some_and(|found| found.status == ConditionStatus::False),
         Progress::Paused | Progress::Uninstalling { .. } => false,
     };
@@ -265,3 +249,6 @@ fn shown(revision: &RevisionFacts, make: &Maker) -> Vec<Condition> {
 fn fit(message: &str) -> String {
     olm_runtime::error_text::stable(message)
 }
+
+#[cfg(test)]
+mod tests;

@@ -52,7 +52,7 @@ pub fn events(
         |status: Option<&ClusterExtensionStatus>| status.and_then(|s| s.install.clone()).map(|i| i.bundle);
     events.extend(installed(bundle(before), story.previous, bundle(Some(after))).map(Event::exact));
     match &attempt.progress {
-        Progress::Invalid(failure) | Progress::RevisionsUnreadable(failure) | Progress::Failed(failure) => {
+        Progress::Invalid(failure) | Progress::Failed(failure) => {
             events.extend(changed(condition::PROGRESSING).map(|_| failed(failure)));
         }
         Progress::Applied { .. } | Progress::Uninstalling { .. } => {

@@ -15,6 +15,7 @@ use olm_client::desired::Numbered;
 use olm_rollout::PackedSecret;
 use serde_json::json;
 
+use super::reconcile::FIELD_MANAGER;
 use crate::kept::Kept;
 
 /// Why a revision could not be written.
@@ -82,7 +83,7 @@ impl Writer {
         let mut all_new = true;
         for secret in &revision.packed.secrets {
             let wanted = ref_secret(secret, &set_name, &owner_name, fingerprint);
-            match self.secrets.create(&PostParams::default(), &wanted).await {
+            match self.secrets.create(&posting(), &wanted).await {
                 Ok(created) => self.kept.put(&Arc::new(created)),
                 Err(error) if is_conflict(&error) => {
                     all_new = false;
@@ -118,7 +119,7 @@ impl Writer {
             }
             self.delete_secret(&name, found.metadata.uid).await?;
         }
-        self.secrets.create(&PostParams::default(), wanted).await.map(drop)
+        self.secrets.create(&posting(), wanted).await.map(drop)
     }
 
     async fn delete_secret(&self, name: &str, uid: Option<String>) -> Result<(), kube::Error> {
@@ -183,7 +184,8 @@ impl Writer {
             "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet",
             "name": set.name_any(), "uid": set.metadata.uid, "controller": true, "blockOwnerDeletion": true,
         }]}});
-        match self.secrets.patch_metadata(secret, &PatchParams::default(), &Patch::Merge(&patch)).await {
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        match self.secrets.patch_metadata(secret, &params, &Patch::Merge(&patch)).await {
             Err(error) if !is_not_found(&error) => Err(WriteError::Owner(error)),
             _ => Ok(()),
         }
@@ -193,6 +195,11 @@ impl Writer {
         let params = PatchParams::apply(field_managers::CLUSTER_EXTENSION_CONTROLLER).force();
         self.sets.patch(name, &params, &Patch::Apply(set)).await
     }
+}
+
+/// A creation under our name.
+fn posting() -> PostParams {
+    PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
 }
 
 fn ref_secret(secret: &PackedSecret, revision: &str, owner: &str, fingerprint: &str) -> Secret {
@@ -224,4 +231,48 @@ pub fn is_not_found(error: &kube::Error) -> bool {
 /// Whether the apiserver says that the object is already there, or was changed by somebody else.
 pub fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// rule: revisions §3, §4.4
+    #[test]
+    fn a_content_secret_is_what_clients_know() {
+        let data = BTreeMap::from([("key".to_owned(), b"value".to_vec())]);
+        let packed = PackedSecret { name: "demo-1-0123456789abcdef".to_owned(), data };
+        let secret = serde_json::to_value(ref_secret(&packed, "demo-1", "demo", "inputs")).unwrap();
+        assert_eq!(
+            secret,
+            json!({
+                "apiVersion": "v1", "kind": "Secret", "type": "olm.operatorframework.io/object-data", "immutable": true,
+                "metadata": {
+                    "name": "demo-1-0123456789abcdef",
+                    "labels": {"olm.operatorframework.io/revision-name": "demo-1", "olm.operatorframework.io/owner-name": "demo"},
+                    "annotations": {"olm.operatorframework.io/render-inputs": "inputs"},
+                },
+                "data": {"key": "dmFsdWU="},
+            })
+        );
+    }
+
+    /// rule: revisions §4.3
+    #[test]
+    fn each_step_that_fails_has_its_words() {
+        let refused = || kube::Error::Api(kube::core::Status::failure("no", "Forbidden").boxed());
+        for (error, want) in [
+            (WriteError::Retention(refused()), "garbage collecting old revisions: "),
+            (WriteError::Secret { name: "s".to_owned(), source: refused() }, "creating ref Secret \"s\": "),
+            (WriteError::Create(refused()), "creating new Revision: "),
+            (
+                WriteError::Update { name: "demo-1".to_owned(), source: refused() },
+                "patching demo-1 Revision: ",
+            ),
+            (WriteError::Owner(refused()), "patching ownerReferences on ref Secrets: "),
+        ] {
+            let text = error.to_string();
+            assert!(text.starts_with(want) && text.contains("no"), "{text}");
+        }
+    }
 }

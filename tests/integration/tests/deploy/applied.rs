@@ -4,7 +4,7 @@ use anyhow::Result;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
 use olm_kit::{Cluster, Options, SYSTEM_NAMESPACE, Wait};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::manifests::{OPTIONS, OVERLAYS, apply, find, folder, prepare, render};
 use crate::world::LIMIT;
@@ -101,6 +101,100 @@ fn every_pod_is_as_hardened_as_promised() -> Result<()> {
         let denied = find(&documents, "NetworkPolicy", "default-deny-all-traffic")?;
         assert_eq!(denied["spec"]["podSelector"], serde_json::json!({}));
     }
+    Ok(())
+}
+
+/// rule: operator-controller §8: who replaces the reference by these manifests finds everything under the old names
+#[test]
+fn names_ports_and_rights_are_those_of_the_reference() -> Result<()> {
+    let documents = render("overlays/kubernetes")?;
+    let controller = "operator-controller-controller-manager";
+    let deployment = find(&documents, "Deployment", controller)?;
+    let spec = &deployment["spec"];
+    assert_eq!(spec["selector"]["matchLabels"], json!({"control-plane": controller}));
+    assert_eq!(spec["strategy"]["rollingUpdate"], json!({"maxSurge": 1, "maxUnavailable": 0}));
+    let pod = &spec["template"]["spec"];
+    assert_eq!(pod["serviceAccountName"], controller);
+    let container = &pod["containers"][0];
+    assert_eq!(
+        (&container["name"], &container["command"]),
+        (&json!("manager"), &json!(["/operator-controller"]))
+    );
+    for (probe, path) in [("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
+        assert_eq!(container[probe]["httpGet"], json!({"path": path, "port": 8081}), "{probe}");
+    }
+    let args: Vec<&str> = container_args(deployment).collect();
+    for flag in ["--leader-elect", "--health-probe-bind-address=:8081", "--metrics-bind-address=:8443"] {
+        assert!(args.contains(&flag), "{flag}: {args:?}");
+    }
+    for key in [
+        "node-role.kubernetes.io/control-plane",
+        "node.kubernetes.io/unreachable",
+        "node.kubernetes.io/not-ready",
+    ] {
+        let tolerated = pod["tolerations"].as_array().into_iter().flatten().any(|found| found["key"] == key);
+        assert!(tolerated, "{key}");
+    }
+    let budget = &find(&documents, "PodDisruptionBudget", controller)?["spec"];
+    assert_eq!(
+        (&budget["minAvailable"], &budget["unhealthyPodEvictionPolicy"]),
+        (&json!(1), &json!("AlwaysAllow"))
+    );
+    let service = &find(&documents, "Service", "operator-controller-service")?["spec"];
+    assert_eq!(service["selector"], json!({"app.kubernetes.io/name": "operator-controller"}));
+    assert_eq!(
+        (&service["ports"][0]["name"], &service["ports"][0]["port"]),
+        (&json!("metrics"), &json!(8443))
+    );
+    let ports = |name: &str| -> Result<Vec<Value>> {
+        let policy = &find(&documents, "NetworkPolicy", name)?["spec"];
+        assert_eq!(policy["egress"], json!([{}]), "{name}");
+        let ingress = policy["ingress"].as_array().into_iter().flatten();
+        Ok(ingress
+            .flat_map(|rule| rule["ports"].as_array().into_iter().flatten())
+            .map(|port| port["port"].clone())
+            .collect())
+    };
+    assert_eq!(ports(controller)?, [json!(8443)]);
+    assert_eq!(ports("catalogd-controller-manager")?, [json!(7443), json!(8443)]);
+    for (kind, name, rules) in [
+        (
+            "ClusterRole",
+            "operator-controller-metrics-reader",
+            json!([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]),
+        ),
+        (
+            "ClusterRole",
+            "operator-controller-clusterextension-viewer-role",
+            json!([{"apiGroups": ["olm.operatorframework.io"], "resources": ["clusterextensions"], "verbs": ["get", "list", "watch"]}]),
+        ),
+        (
+            "ClusterRole",
+            "operator-controller-proxy-role",
+            json!([
+                {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
+                {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
+            ]),
+        ),
+    ] {
+        assert_eq!(find(&documents, kind, name)?["rules"], rules, "{name}");
+    }
+    find(&documents, "ServiceAccount", controller)?;
+    find(&documents, "Role", "operator-controller-leader-election-role")?;
+    for document in &documents {
+        let name = format!("{} {}", document["kind"], document["metadata"]["name"]);
+        let labelled =
+            !["CustomResourceDefinition", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]
+                .iter()
+                .any(|kind| document["kind"] == *kind);
+        if labelled {
+            assert!(document["metadata"]["labels"]["app.kubernetes.io/name"].is_string(), "{name}");
+        }
+    }
+    let catalogs = render("options/default-catalogs")?;
+    let source = &find(&catalogs, "ClusterCatalog", "operatorhubio")?["spec"]["source"];
+    let image = json!({"ref": "quay.io/operatorhubio/catalog:latest", "pollIntervalMinutes": 10});
+    assert_eq!(*source, json!({"type": "Image", "image": image}));
     Ok(())
 }
 

@@ -11,6 +11,7 @@ mod helm;
 mod many;
 mod quiet;
 mod refusals;
+mod shown;
 mod signatures;
 mod superseding;
 mod uninstall;

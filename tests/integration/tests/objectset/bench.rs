@@ -161,7 +161,10 @@ impl Bench {
     pub(crate) fn api(&self, api_version: &str, kind: &str) -> Api<DynamicObject> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        if matches!(kind, "CustomResourceDefinition" | "Namespace" | "ClusterRole") {
+        if matches!(
+            kind,
+            "CustomResourceDefinition" | "Namespace" | "ClusterRole" | "ValidatingAdmissionPolicyBinding"
+        ) {
             Api::all_with(self.client.clone(), &resource)
         } else {
             Api::namespaced_with(self.client.clone(), &self.namespace, &resource)

@@ -136,6 +136,48 @@ async fn a_new_revision_takes_over_and_the_old_one_is_archived() -> Result<()> {
     Ok(())
 }
 
+/// rule: revisions §10, §17 row 28
+#[tokio::test]
+async fn a_predecessor_that_cannot_be_archived_is_named() -> Result<()> {
+    let bench = Bench::new("sealed").await?;
+    let content = |version: &str| bench.config_map("config", json!({"version": version}));
+    bench.revision(1).phase("configuration", [content("1")]).create().await?;
+    bench.succeeded(1).await?;
+    let name = bench.name(1);
+    let about = |kind: &str, spec: serde_json::Value| json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
+    let policy = about(
+        "ValidatingAdmissionPolicy",
+        json!({
+            "matchConstraints": {"resourceRules": [{"apiGroups": ["olm.operatorframework.io"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["clusterobjectsets"]}]},
+            "matchConditions": [{"name": "ours", "expression": format!("object.metadata.name == '{name}'")}],
+            "validations": [{"expression": "object.spec.lifecycleState == 'Active'", "message": "sealed"}],
+        }),
+    );
+    let binding =
+        about("ValidatingAdmissionPolicyBinding", json!({"policyName": name, "validationActions": ["Deny"]}));
+    for object in [&policy, &binding] {
+        bench.cluster.apply(&object.to_string()).await?;
+    }
+    // policies come into force a little later
+    let archived = Patch::Merge(json!({"spec": {"lifecycleState": "Archived"}}));
+    let dry = PatchParams { dry_run: true, ..PatchParams::default() };
+    olm_kit::eventually("the policy is in force", std::time::Duration::from_secs(60), || async {
+        anyhow::ensure!(bench.revisions().patch(&name, &dry, &archived).await.is_err(), "not yet");
+        Ok(())
+    })
+    .await?;
+    bench.revision(2).phase("configuration", [content("2")]).create().await?;
+    let revision = bench.message(2, "Progressing", &format!("archiving revision {name}: ")).await?;
+    let found = condition(&revision, "Progressing").expect("Progressing");
+    assert!(found.reason == "Retrying" && found.message.contains("sealed"), "{found:?}");
+    assert_eq!(condition(&revision, "Succeeded"), None, "success is not said before");
+    let api = bench.api("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding");
+    api.delete(&name, &DeleteParams::default()).await?;
+    bench.succeeded(2).await?;
+    bench.reason(1, "Progressing", "False", "Archived").await?;
+    Ok(())
+}
+
 /// rule: decision 9
 #[tokio::test]
 async fn a_stuck_revision_is_superseded() -> Result<()> {

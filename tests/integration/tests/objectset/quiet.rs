@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use kube::ResourceExt;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use olm_kit::{Request, Wait};
 use serde_json::json;
 
@@ -70,5 +70,50 @@ async fn a_steady_revision_costs_nothing_and_heals_within_two_seconds() -> Resul
     let operator = bench.api("apps/v1", "Deployment").get("operator").await?;
     assert_eq!(operator.resource_version(), version);
     assert_eq!(operator.labels()["mine"], "a");
+    Ok(())
+}
+
+/// rule: revisions §12, §17 row 12: an archived revision has done its work, whatever happens to it
+#[tokio::test]
+async fn an_archived_revision_is_not_torn_down_again() -> Result<()> {
+    let bench = Bench::new("done").await?;
+    let config = |version: &str| bench.config_map("config", json!({"version": version}));
+    bench
+        .revision(1)
+        .phase("configuration", [config("1"), bench.config_map("goes", json!({}))])
+        .create()
+        .await?;
+    bench.succeeded(1).await?;
+    bench.revision(2).phase("configuration", [config("2")]).create().await?;
+    bench.succeeded(2).await?;
+    Wait::new(&bench.revisions(), &bench.name(1))
+        .until("finalised", |found| found.finalizers().is_empty())
+        .await?;
+    assert!(bench.config_maps().get_opt("goes").await?.is_none());
+
+    // it comes back with all marks of the archived revision, and the revision is touched
+    let owner = bench.revisions().get(&bench.name(1)).await?;
+    let mut again = bench.config_map("goes", json!({}));
+    again["metadata"]["annotations"] = json!({"olm.operatorframework.io/revision": "1"});
+    again["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet", "name": owner.name_any(), "uid": owner.uid(),
+        "controller": true, "blockOwnerDeletion": true,
+    }]);
+    bench.create(&again).await?;
+    let touched = json!({"metadata": {"annotations": {"touched": "yes"}}});
+    bench.revisions().patch(&bench.name(1), &PatchParams::default(), &Patch::Merge(&touched)).await?;
+    // what is healed afterwards shows that the controller has gone on
+    bench.patch(&bench.config_maps(), "config", json!({"data": {"version": "hacked"}})).await?;
+    Wait::new(&bench.config_maps(), "config")
+        .until("healed", |found| found.data["data"]["version"] == "2")
+        .await?;
+    let about: Vec<String> = requests(&bench)?
+        .into_iter()
+        .filter(|request| request.writes() && (request.name == "goes" || request.name == bench.name(1)))
+        .map(|request| format!("{} {}", request.verb, request.name))
+        .collect();
+    let deletions = about.iter().filter(|text| *text == "delete goes").count();
+    assert_eq!(deletions, 1, "{about:?}");
+    assert!(bench.config_maps().get("goes").await?.metadata.deletion_timestamp.is_none());
     Ok(())
 }

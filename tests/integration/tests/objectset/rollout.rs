@@ -201,6 +201,33 @@ async fn a_crd_and_its_resource_fit_into_one_revision() -> Result<()> {
     Ok(())
 }
 
+/// rule: revisions §15 (kind missing)
+#[tokio::test]
+async fn a_kind_that_is_missing_is_waited_for() -> Result<()> {
+    let bench = Bench::new("nokind").await?;
+    bench
+        .revision(1)
+        .default_probes()
+        .phase("configuration", [bench.config_map("before", json!({}))])
+        .phase("deploy", [bench.custom_resource("Widget", "w")])
+        .create()
+        .await?;
+    let revision = bench.message(1, "Progressing", "establish watch: ").await?;
+    let found = condition(&revision, "Progressing").expect("Progressing");
+    assert_eq!(found.reason, "Retrying");
+    assert!(
+        found
+            .message
+            .contains(&format!("no matches for kind \"Widget\" in version \"{}/v1\"", bench.group())),
+        "{}",
+        found.message
+    );
+    assert!(bench.config_maps().get_opt("before").await?.is_some(), "earlier phases do not wait for it");
+    bench.create(&bench.crd("Widget")).await?;
+    bench.succeeded(1).await?;
+    Ok(())
+}
+
 #[tokio::test]
 async fn what_the_apiserver_rejects_is_said_and_the_rest_of_the_phase_is_applied() -> Result<()> {
     let bench = Bench::new("reject").await?;

@@ -3,6 +3,7 @@
 
 mod failover;
 mod metrics;
+mod proxy;
 mod secrets;
 mod serving;
 mod traces;

@@ -1,0 +1,330 @@
+//! Every row of the tables of rules resolution §3.5, §5.1 and §5.3, and of decision 4.
+
+use olm_client::resolution::Learnt;
+
+use super::*;
+
+const TEXT: &str = "some text";
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn bundle(version: &str) -> BundleFacts {
+    BundleFacts {
+        name: format!("demo.v{version}"),
+        package: "demo".to_owned(),
+        version: version.to_owned(),
+        release: Some("2".to_owned()),
+        reference: format!("registry.invalid/demo:v{version}"),
+    }
+}
+
+/// A revision with conditions given as `Type=Status/Reason/message`, made in its own generation at its own time.
+fn revision(number: i64, version: &str, conditions: &[&str]) -> RevisionFacts {
+    let read = |text: &&str| {
+        let (type_, rest) = text.split_once('=').unwrap();
+        let mut parts = rest.splitn(3, '/');
+        let status = match parts.next() {
+            Some("True") => ConditionStatus::True,
+            Some("False") => ConditionStatus::False,
+            _ => ConditionStatus::Unknown,
+        };
+        let reason = parts.next().unwrap();
+        Condition::new(type_, status, reason, parts.next().unwrap_or_default(), Some(1), at(number))
+    };
+    RevisionFacts {
+        name: format!("demo-{number}"),
+        number,
+        bundle: bundle(version),
+        conditions: conditions.iter().map(read).collect(),
+    }
+}
+
+fn done(number: i64, version: &str) -> RevisionFacts {
+    let rolled = format!("Progressing=True/Succeeded/Revision {version} has rolled out.");
+    revision(number, version, &["Succeeded=True/Succeeded", "Available=True/ProbesSucceeded/passed", &rolled])
+}
+
+fn running(number: i64, version: &str) -> RevisionFacts {
+    let text = format!("Progressing=True/RollingOut/Revision {version} is rolling out.");
+    revision(number, version, &["Available=False/ProbeFailure/not yet", &text])
+}
+
+fn failed(class: Class) -> Progress {
+    Progress::Failed(Failure::new(class, TEXT))
+}
+
+fn applied(version: &str) -> Progress {
+    Progress::Applied { wanted: bundle(version), issuer: None }
+}
+
+fn derived(
+    revisions: &[RevisionFacts],
+    progress: Progress,
+    before: Option<&ClusterExtensionStatus>,
+) -> ClusterExtensionStatus {
+    let attempt = Attempt {
+        revisions: RevisionStates::split(revisions.to_vec()),
+        deprecations: Learnt::Gone,
+        progress,
+    };
+    derive(&attempt, before, 7, true, at(100))
+}
+
+/// `Status/Reason: message` of one condition.
+fn say(status: &ClusterExtensionStatus, type_: &str) -> String {
+    condition::find(&status.conditions, type_).map_or("absent".to_owned(), |found| {
+        format!("{}/{}: {}", found.status.as_str(), found.reason, found.message)
+    })
+}
+
+#[test]
+fn installed_and_progressing_in_every_state() {
+    let installed = "True/Succeeded: Installed bundle registry.invalid/demo:v1.0.0 successfully";
+    let none = "False/Failed: No bundle installed";
+    let waiting = "False/Absent: No bundle installed";
+    let retrying = &format!("True/Retrying: {TEXT}");
+    let rolling = "True/RollingOut: Revision 1.1.0 is rolling out.";
+    let stuck = revision(2, "1.1.0", &["Progressing=True/Retrying/cannot"]);
+    let blocked = revision(2, "1.1.0", &["Progressing=False/Blocked/secrets"]);
+    let late = "Progressing=False/ProgressDeadlineExceeded/Revision has not rolled out for 10 minute(s). Last status: x";
+    let late = revision(2, "1.1.0", &[late]);
+    let fresh = revision(2, "1.1.0", &[]);
+    for (case, revisions, progress, want) in [
+        ("nothing yet, transient", vec![], failed(Class::Transient), [none, retrying]),
+        ("nothing yet, needs change", vec![], failed(Class::NeedsChange), [none, retrying]),
+        ("nothing yet, blocked", vec![], failed(Class::Blocked), [none, &format!("False/Blocked: {TEXT}")]),
+        (
+            "nothing yet, configuration",
+            vec![],
+            failed(Class::InvalidConfiguration),
+            ["absent", &format!("False/InvalidConfiguration: {TEXT}")],
+        ),
+        (
+            "a failure beside what is installed",
+            vec![done(1, "1.0.0")],
+            failed(Class::Transient),
+            [installed, retrying],
+        ),
+        (
+            "installed",
+            vec![done(1, "1.0.0")],
+            applied("1.0.0"),
+            [installed, "True/Succeeded: Revision 1.0.0 has rolled out."],
+        ),
+        ("just made", vec![fresh.clone()], applied("1.1.0"), [waiting, rolling]),
+        ("rolling out", vec![running(2, "1.1.0")], applied("1.1.0"), [waiting, rolling]),
+        ("retrying", vec![stuck.clone()], applied("1.1.0"), [none, "True/Retrying: cannot"]),
+        ("blocked", vec![blocked], applied("1.1.0"), [waiting, "False/Blocked: secrets"]),
+        (
+            "late",
+            vec![late],
+            applied("1.1.0"),
+            [
+                waiting,
+                "False/ProgressDeadlineExceeded: Revision has not rolled out for 10 minute(s). Last status: x",
+            ],
+        ),
+        ("an upgrade", vec![done(1, "1.0.0"), running(2, "1.1.0")], applied("1.1.0"), [installed, rolling]),
+        (
+            "the last of several rolls out",
+            vec![done(1, "1.0.0"), stuck, running(3, "1.1.0")],
+            applied("1.1.0"),
+            [installed, rolling],
+        ),
+    ] {
+        let status = derived(&revisions, progress, None);
+        assert_eq!(
+            [say(&status, condition::INSTALLED), say(&status, condition::PROGRESSING)],
+            want,
+            "{case}"
+        );
+        let is_installed = say(&status, condition::INSTALLED).starts_with("True/");
+        assert_eq!(status.install.is_some(), is_installed, "{case}: status.install goes with Installed");
+        for found in &status.conditions {
+            assert_eq!(found.observed_generation, Some(7), "{case}: {}", found.type_);
+        }
+    }
+}
+
+#[test]
+fn available_comes_from_the_installed_revision_alone() {
+    let status = derived(&[running(1, "1.0.0")], applied("1.0.0"), None);
+    assert_eq!(say(&status, condition::AVAILABLE), "absent");
+    let status = derived(&[done(1, "1.0.0"), running(2, "1.1.0")], applied("1.1.0"), None);
+    assert_eq!(say(&status, condition::AVAILABLE), "True/ProbesSucceeded: passed");
+}
+
+#[test]
+fn what_is_mirrored_keeps_its_words_and_its_time() {
+    let status = derived(&[done(1, "1.0.0"), running(2, "1.1.0")], applied("1.1.0"), None);
+    for (type_, second) in [(condition::AVAILABLE, 1), (condition::PROGRESSING, 2)] {
+        let found = condition::find(&status.conditions, type_).unwrap();
+        assert_eq!(
+            (found.last_transition_time.0, found.observed_generation),
+            (at(second), Some(7)),
+            "{type_}"
+        );
+    }
+    let active = status.active_revisions;
+    let told = |at: usize| -> Vec<(&str, Option<i64>)> {
+        active[at].conditions.iter().map(|c| (c.type_.as_str(), c.observed_generation)).collect()
+    };
+    assert_eq!(
+        active.iter().map(|revision| revision.name.as_str()).collect::<Vec<_>>(),
+        ["demo-1", "demo-2"]
+    );
+    assert_eq!(told(0), []);
+    assert_eq!(told(1), [("Available", Some(7)), ("Progressing", Some(7))]);
+    assert_eq!(active[1].conditions[1].message, "Revision 1.1.0 is rolling out.");
+}
+
+#[test]
+fn the_bundle_that_is_reported_is_the_installed_one() {
+    let attempt = Attempt {
+        revisions: RevisionStates::split(vec![done(1, "1.0.0"), running(2, "1.1.0")]),
+        deprecations: Learnt::Gone,
+        progress: applied("1.1.0"),
+    };
+    for (separate, release) in [(true, Some("2".to_owned())), (false, None)] {
+        let found = derive(&attempt, None, 1, separate, at(0)).install.unwrap().bundle;
+        assert_eq!((found.name.as_str(), found.version.as_str()), ("demo.v1.0.0", "1.0.0"));
+        assert_eq!(found.release, release);
+    }
+}
+
+#[test]
+fn addresses_and_what_does_not_fit_are_cut_out_of_errors() {
+    let long = format!("get: read tcp 10.0.0.1:4711->10.0.0.2:443: reset {}", "x".repeat(40_000));
+    let status = derived(&[], Progress::Failed(Failure::new(Class::Transient, long)), None);
+    for type_ in [condition::PROGRESSING, condition::READY] {
+        let text = &condition::find(&status.conditions, type_).unwrap().message;
+        assert!(text.starts_with("get: reset xxx"), "{}", &text[..40]);
+        assert!(text.ends_with("\n\n... [message truncated]") && text.len() == 32_768, "{}", text.len());
+    }
+}
+
+/// After a terminal error `Installed` stays as it was; so it is absent until it was there once.
+#[test]
+fn a_wrong_configuration_leaves_installed_as_it_is() {
+    let first = derived(&[], failed(Class::Transient), None);
+    let then = derived(&[], failed(Class::InvalidConfiguration), Some(&first));
+    assert_eq!(say(&then, condition::INSTALLED), "False/Failed: No bundle installed");
+    let upgraded = derived(&[done(1, "1.0.0")], failed(Class::InvalidConfiguration), Some(&first));
+    assert!(upgraded.install.is_some());
+}
+
+#[test]
+fn ready_and_kstatus_in_every_state() {
+    let no_node = revision(
+        1,
+        "1.0.0",
+        &[
+            "Succeeded=True/Succeeded",
+            "Available=False/ProbeFailure/no node",
+            "Progressing=True/RollingOut/Revision 1.0.0 is rolling out.",
+        ],
+    );
+    for (case, revisions, progress, ready, reconciling, stalled) in [
+        (
+            "done",
+            vec![done(1, "1.0.0")],
+            applied("1.0.0"),
+            "True/Succeeded: bundle demo.v1.0.0 is installed and available",
+            false,
+            false,
+        ),
+        (
+            "rolling out",
+            vec![running(1, "1.0.0")],
+            applied("1.0.0"),
+            "False/RollingOut: Revision 1.0.0 is rolling out.",
+            true,
+            false,
+        ),
+        (
+            "an upgrade",
+            vec![done(1, "1.0.0"), running(2, "1.1.0")],
+            applied("1.1.0"),
+            "False/RollingOut: Revision 1.1.0 is rolling out.",
+            true,
+            false,
+        ),
+        (
+            "another is wanted",
+            vec![done(1, "1.0.0")],
+            applied("1.1.0"),
+            "False/UpgradePending: bundle demo.v1.0.0 is installed, demo.v1.1.0 is wanted",
+            true,
+            false,
+        ),
+        ("not available", vec![no_node], applied("1.0.0"), "False/Unavailable: no node", true, false),
+        (
+            "a revision that retries",
+            vec![revision(1, "1.0.0", &["Progressing=True/Retrying/cannot"])],
+            applied("1.0.0"),
+            "False/Retrying: cannot",
+            true,
+            false,
+        ),
+        (
+            "a revision that is blocked",
+            vec![revision(1, "1.0.0", &["Progressing=False/Blocked/no"])],
+            applied("1.0.0"),
+            "False/Blocked: no",
+            false,
+            true,
+        ),
+        (
+            "transient",
+            vec![done(1, "1.0.0")],
+            failed(Class::Transient),
+            "False/Retrying: some text",
+            true,
+            false,
+        ),
+        (
+            "needs change",
+            vec![done(1, "1.0.0")],
+            failed(Class::NeedsChange),
+            "False/Retrying: some text",
+            false,
+            true,
+        ),
+        ("blocked", vec![], failed(Class::Blocked), "False/Blocked: some text", false, true),
+        (
+            "configuration",
+            vec![],
+            failed(Class::InvalidConfiguration),
+            "False/Blocked: some text",
+            false,
+            true,
+        ),
+        (
+            "paused",
+            vec![done(1, "1.0.0")],
+            Progress::Paused,
+            "False/Paused: reconciliation is paused by annotation",
+            false,
+            false,
+        ),
+        (
+            "going",
+            vec![done(1, "1.0.0")],
+            Progress::Uninstalling { message: "uninstalling".to_owned() },
+            "False/RollingOut: uninstalling",
+            true,
+            false,
+        ),
+    ] {
+        let status = derived(&revisions, progress, None);
+        assert_eq!(say(&status, condition::READY), ready, "{case}");
+        let there = |type_: &str| condition::find(&status.conditions, type_).is_some();
+        assert_eq!(
+            (there(condition::RECONCILING), there(condition::STALLED)),
+            (reconciling, stalled),
+            "{case}"
+        );
+    }
+}
