@@ -99,6 +99,43 @@ mod tests {
         assert!(gone.iter().all(|c| c.reason == reason::DEPRECATION_STATUS_UNKNOWN), "{gone:?}");
     }
 
+    /// rule: operator-controller §5.2
+    #[test]
+    fn the_words_of_each_value() {
+        let now = Timestamp::UNIX_EPOCH;
+        let told = |learnt: &Learnt, installed| -> Vec<String> {
+            let all = conditions(learnt, installed, &[], 1, now);
+            all.iter()
+                .map(|c| format!("{}={}/{}: {}", c.type_, c.status.as_str(), c.reason, c.message))
+                .collect()
+        };
+        let none = Learnt::Known(Deprecations {
+            package: DeprecationState::NotDeprecated,
+            channel: DeprecationState::NotDeprecated,
+            bundle: DeprecationState::Absent,
+            rollup: DeprecationState::NotDeprecated,
+        });
+        assert_eq!(
+            told(&none, false),
+            [
+                "Deprecated=False/NotDeprecated: not deprecated",
+                "PackageDeprecated=False/NotDeprecated: package not deprecated",
+                "ChannelDeprecated=False/NotDeprecated: channel not deprecated",
+                "BundleDeprecated=Unknown/Absent: no bundle installed yet",
+            ]
+        );
+        let unknown =
+            "Unknown/DeprecationStatusUnknown: deprecation status unknown: catalog data unavailable";
+        let three = ["Deprecated", "PackageDeprecated", "ChannelDeprecated"]
+            .map(|type_| format!("{type_}={unknown}"));
+        for installed in [false, true] {
+            let told = told(&Learnt::Gone, installed);
+            assert_eq!(told[..3], three);
+            let bundle = if installed { unknown } else { "Unknown/Absent: no bundle installed yet" };
+            assert_eq!(told[3], format!("BundleDeprecated={bundle}"));
+        }
+    }
+
     #[test]
     fn the_bundle_condition_follows_what_is_installed() {
         let now = Timestamp::UNIX_EPOCH;

@@ -123,6 +123,11 @@ fn names_ports_and_rights_are_those_of_the_reference() -> Result<()> {
     for (probe, path) in [("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
         assert_eq!(container[probe]["httpGet"], json!({"path": path, "port": 8081}), "{probe}");
     }
+    assert_eq!(
+        pod["nodeSelector"],
+        json!({"kubernetes.io/os": "linux"}),
+        "managed clusters have no other nodes to offer"
+    );
     let args: Vec<&str> = container_args(deployment).collect();
     for flag in ["--leader-elect", "--health-probe-bind-address=:8081", "--metrics-bind-address=:8443"] {
         assert!(args.contains(&flag), "{flag}: {args:?}");
@@ -195,6 +200,42 @@ fn names_ports_and_rights_are_those_of_the_reference() -> Result<()> {
     let source = &find(&catalogs, "ClusterCatalog", "operatorhubio")?["spec"]["source"];
     let image = json!({"ref": "quay.io/operatorhubio/catalog:latest", "pollIntervalMinutes": 10});
     assert_eq!(*source, json!({"type": "Image", "image": image}));
+    Ok(())
+}
+
+/// rule: operator-controller §8 (chart option `openshift`)
+#[test]
+fn the_openshift_overlay_has_what_openshift_asks_for() -> Result<()> {
+    let documents = render("overlays/openshift")?;
+    for name in ["catalogd-controller-manager", "operator-controller-controller-manager"] {
+        let deployment = find(&documents, "Deployment", name)?;
+        let args: Vec<&str> = container_args(deployment).collect();
+        assert!(args.contains(&"--global-pull-secret=openshift-config/pull-secret"), "{name}: {args:?}");
+        let pod = &deployment["spec"]["template"]["spec"];
+        let env = &pod["containers"][0]["env"];
+        assert_eq!(*env, json!([{"name": "SSL_CERT_DIR", "value": "/var/ca-certs"}]), "{name}");
+        let volumes = || pod["volumes"].as_array().into_iter().flatten();
+        for path in ["/etc/containers", "/etc/docker"] {
+            assert!(volumes().any(|volume| volume["hostPath"]["path"] == path), "{name}: {path}");
+        }
+        let sources =
+            volumes().flat_map(|volume| volume["projected"]["sources"].as_array().into_iter().flatten());
+        let maps: Vec<&str> = sources.filter_map(|source| source["configMap"]["name"].as_str()).collect();
+        assert!(maps.contains(&"olmv1-trusted-ca"), "{name}: {maps:?}");
+    }
+    for service in ["catalogd-service", "operator-controller-service"] {
+        let annotations = &find(&documents, "Service", service)?["metadata"]["annotations"];
+        assert!(annotations["service.beta.openshift.io/serving-cert-secret-name"].is_string(), "{service}");
+    }
+    assert!(documents.iter().any(|document| document["kind"] == "ServiceMonitor"));
+    let catalogs = render("options/openshift-catalogs")?;
+    for (name, priority) in [
+        ("openshift-redhat-operators", -100),
+        ("openshift-certified-operators", -200),
+        ("openshift-community-operators", -400),
+    ] {
+        assert_eq!(find(&catalogs, "ClusterCatalog", name)?["spec"]["priority"], priority, "{name}");
+    }
     Ok(())
 }
 

@@ -146,6 +146,27 @@ async fn objects_are_written_as_the_account_and_as_nobody_else() -> Result<()> {
     Ok(())
 }
 
+/// rule: decision 8: a missing account must not hold a removal up
+#[tokio::test]
+async fn an_extension_whose_account_is_gone_is_removed_all_the_same() -> Result<()> {
+    let world = world("orphaned").await?;
+    let (name, client) = (&world.name, world.stack.cluster.client().await?);
+    world.account("installer").await?;
+    world.want_as("installer", "1.0.0").await?;
+    let text = world.progressing("Retrying").await?;
+    world.stack.cluster.apply(asked(&text)?).await?;
+    world.installed("1.0.0").await?;
+    let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> = Api::namespaced(client.clone(), name);
+    accounts.delete("installer", &DeleteParams::default()).await?;
+    Wait::new(&accounts, "installer").within(LIMIT).to_be_gone().await?;
+    world.extensions.delete(name, &DeleteParams::default()).await?;
+    Wait::new(&world.extensions, name).within(LIMIT).to_be_gone().await?;
+    let maps: Api<ConfigMap> = Api::namespaced(client, name);
+    let owned = ListParams::default().labels(&format!("olm.operatorframework.io/owner-name={name}"));
+    assert_eq!(maps.list(&owned).await?.items.len(), 0);
+    Ok(())
+}
+
 #[tokio::test]
 async fn accounts_can_be_required_or_ignored() -> Result<()> {
     for mode in ["Require", "Ignore"] {

@@ -1,10 +1,11 @@
 //! Bad input gets a sentence that names the thing and the mend, and mending it is enough.
 
 use anyhow::Result;
-use olm_kit::{BundleImage, CatalogImage, Entry, Package, free_port};
+use kube::api::DeleteParams;
+use olm_kit::{BundleImage, CatalogImage, Entry, Package, Wait, free_port};
 use serde_json::json;
 
-use crate::world::World;
+use crate::world::{LIMIT, World};
 
 #[tokio::test]
 async fn an_unknown_package_and_a_bad_range_are_named() -> Result<()> {
@@ -63,7 +64,9 @@ async fn a_bundle_that_cannot_be_pulled_or_read_is_explained() -> Result<()> {
     let text = world.progressing("Blocked").await?;
     assert!(text.contains("error parsing image reference \"Not A Reference\""), "{text}");
     assert_eq!(world.revisions().await?, []);
-    Ok(())
+    // what never was installed goes at once
+    world.extensions.delete(&world.name, &DeleteParams::default()).await?;
+    Wait::new(&world.extensions, &world.name).within(LIMIT).to_be_gone().await
 }
 
 #[tokio::test]

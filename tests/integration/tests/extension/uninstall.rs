@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PropagationPolicy};
 use olm_kit::{Crd, Entry, Wait};
@@ -31,6 +31,8 @@ async fn nothing_is_left_behind() -> Result<()> {
     assert_eq!(deployments.list(&owned).await?.items.len(), 0);
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &world.name);
     assert_eq!(maps.list(&owned).await?.items.len(), 0);
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    assert_eq!(namespaces.get(&world.name).await?.metadata.deletion_timestamp, None, "it is the user's");
     // Secrets go with their revision, by the garbage collector
     let secrets: Api<Secret> = Api::namespaced(client, olm_kit::SYSTEM_NAMESPACE);
     olm_kit::eventually("content Secrets are gone", LIMIT, || async {

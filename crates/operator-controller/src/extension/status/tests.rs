@@ -60,15 +60,12 @@ fn applied(version: &str) -> Progress {
 }
 
 fn derived(
-    revisions: &[RevisionFacts],
+    revisions: Vec<RevisionFacts>,
     progress: Progress,
     before: Option<&ClusterExtensionStatus>,
 ) -> ClusterExtensionStatus {
-    let attempt = Attempt {
-        revisions: RevisionStates::split(revisions.to_vec()),
-        deprecations: Learnt::Gone,
-        progress,
-    };
+    let attempt =
+        Attempt { revisions: RevisionStates::split(revisions), deprecations: Learnt::Gone, progress };
     derive(&attempt, before, 7, true, at(100))
 }
 
@@ -134,7 +131,7 @@ fn installed_and_progressing_in_every_state() {
             [installed, rolling],
         ),
     ] {
-        let status = derived(&revisions, progress, None);
+        let status = derived(revisions, progress, None);
         assert_eq!(
             [say(&status, condition::INSTALLED), say(&status, condition::PROGRESSING)],
             want,
@@ -150,15 +147,15 @@ fn installed_and_progressing_in_every_state() {
 
 #[test]
 fn available_comes_from_the_installed_revision_alone() {
-    let status = derived(&[running(1, "1.0.0")], applied("1.0.0"), None);
+    let status = derived(vec![running(1, "1.0.0")], applied("1.0.0"), None);
     assert_eq!(say(&status, condition::AVAILABLE), "absent");
-    let status = derived(&[done(1, "1.0.0"), running(2, "1.1.0")], applied("1.1.0"), None);
+    let status = derived(vec![done(1, "1.0.0"), running(2, "1.1.0")], applied("1.1.0"), None);
     assert_eq!(say(&status, condition::AVAILABLE), "True/ProbesSucceeded: passed");
 }
 
 #[test]
 fn what_is_mirrored_keeps_its_words_and_its_time() {
-    let status = derived(&[done(1, "1.0.0"), running(2, "1.1.0")], applied("1.1.0"), None);
+    let status = derived(vec![done(1, "1.0.0"), running(2, "1.1.0")], applied("1.1.0"), None);
     for (type_, second) in [(condition::AVAILABLE, 1), (condition::PROGRESSING, 2)] {
         let found = condition::find(&status.conditions, type_).unwrap();
         assert_eq!(
@@ -197,7 +194,7 @@ fn the_bundle_that_is_reported_is_the_installed_one() {
 #[test]
 fn addresses_and_what_does_not_fit_are_cut_out_of_errors() {
     let long = format!("get: read tcp 10.0.0.1:4711->10.0.0.2:443: reset {}", "x".repeat(40_000));
-    let status = derived(&[], Progress::Failed(Failure::new(Class::Transient, long)), None);
+    let status = derived(vec![], Progress::Failed(Failure::new(Class::Transient, long)), None);
     for type_ in [condition::PROGRESSING, condition::READY] {
         let text = &condition::find(&status.conditions, type_).unwrap().message;
         assert!(text.starts_with("get: reset xxx"), "{}", &text[..40]);
@@ -208,10 +205,10 @@ fn addresses_and_what_does_not_fit_are_cut_out_of_errors() {
 /// After a terminal error `Installed` stays as it was; so it is absent until it was there once.
 #[test]
 fn a_wrong_configuration_leaves_installed_as_it_is() {
-    let first = derived(&[], failed(Class::Transient), None);
-    let then = derived(&[], failed(Class::InvalidConfiguration), Some(&first));
+    let first = derived(vec![], failed(Class::Transient), None);
+    let then = derived(vec![], failed(Class::InvalidConfiguration), Some(&first));
     assert_eq!(say(&then, condition::INSTALLED), "False/Failed: No bundle installed");
-    let upgraded = derived(&[done(1, "1.0.0")], failed(Class::InvalidConfiguration), Some(&first));
+    let upgraded = derived(vec![done(1, "1.0.0")], failed(Class::InvalidConfiguration), Some(&first));
     assert!(upgraded.install.is_some());
 }
 
@@ -318,7 +315,7 @@ fn ready_and_kstatus_in_every_state() {
             false,
         ),
     ] {
-        let status = derived(&revisions, progress, None);
+        let status = derived(revisions, progress, None);
         assert_eq!(say(&status, condition::READY), ready, "{case}");
         let there = |type_: &str| condition::find(&status.conditions, type_).is_some();
         assert_eq!(
