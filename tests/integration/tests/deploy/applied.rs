@@ -203,6 +203,62 @@ fn names_ports_and_rights_are_those_of_the_reference() -> Result<()> {
     Ok(())
 }
 
+/// rule: catalogd §11
+#[test]
+fn catalogd_is_found_under_the_names_of_the_reference() -> Result<()> {
+    let documents = render("overlays/kubernetes")?;
+    let name = "catalogd-controller-manager";
+    let deployment = find(&documents, "Deployment", name)?;
+    let spec = &deployment["spec"];
+    assert_eq!(spec["selector"]["matchLabels"], json!({"control-plane": name}));
+    assert_eq!(spec["strategy"]["rollingUpdate"], json!({"maxSurge": 1, "maxUnavailable": 0}));
+    assert_eq!(spec["minReadySeconds"], 5);
+    let container = &spec["template"]["spec"]["containers"][0];
+    assert_eq!(
+        (&container["name"], &container["terminationMessagePolicy"]),
+        (&json!("manager"), &json!("FallbackToLogsOnError"))
+    );
+    for (probe, path) in [("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
+        assert_eq!(container[probe]["httpGet"], json!({"path": path, "port": 8081}), "{probe}");
+    }
+    let args: Vec<&str> = container_args(deployment).collect();
+    for flag in [
+        "--leader-elect",
+        "--metrics-bind-address=:7443",
+        "--external-address=catalogd-service.olmv1-system.svc",
+    ] {
+        assert!(args.contains(&flag), "{flag}: {args:?}");
+    }
+    let service = &find(&documents, "Service", "catalogd-service")?["spec"];
+    assert_eq!(service["selector"], json!({"app.kubernetes.io/name": "catalogd"}));
+    let ports = service["ports"].as_array().into_iter().flatten();
+    let ports: Vec<Value> =
+        ports.map(|port| json!([port["name"], port["port"], port["targetPort"]])).collect();
+    assert_eq!(ports, [json!(["https", 443, 8443]), json!(["metrics", 7443, 7443])]);
+    let budget = &find(&documents, "PodDisruptionBudget", name)?["spec"];
+    assert_eq!(
+        (&budget["minAvailable"], &budget["unhealthyPodEvictionPolicy"]),
+        (&json!(1), &json!("AlwaysAllow"))
+    );
+    let reader = json!([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]);
+    assert_eq!(find(&documents, "ClusterRole", "catalogd-metrics-reader")?["rules"], reader);
+    for (kind, name) in [
+        ("ServiceAccount", name),
+        ("ClusterRole", "catalogd-manager-role"),
+        ("ClusterRole", "catalogd-proxy-role"),
+        ("Role", "catalogd-leader-election-role"),
+        ("Role", "catalogd-manager-role"),
+    ] {
+        find(&documents, kind, name)?;
+    }
+    let labels = &find(&documents, "Namespace", "olmv1-system")?["metadata"]["labels"];
+    for mode in ["enforce", "audit", "warn"] {
+        assert_eq!(labels[format!("pod-security.kubernetes.io/{mode}")], "restricted", "{mode}");
+        assert_eq!(labels[format!("pod-security.kubernetes.io/{mode}-version")], "latest", "{mode}");
+    }
+    Ok(())
+}
+
 /// rule: operator-controller §8 (chart option `openshift`)
 #[test]
 fn the_openshift_overlay_has_what_openshift_asks_for() -> Result<()> {

@@ -1,8 +1,10 @@
 //! Phases, probes, drift, missing prerequisites.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use kube::ResourceExt;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use olm_kit::{Wait, condition, unique};
 use serde_json::json;
 
@@ -331,5 +333,46 @@ async fn a_fight_over_an_object_does_not_go_on_for_ever() -> Result<()> {
     }
     assert!(corrected >= 5, "it lets go after {corrected} corrections already");
     assert_ne!(config_maps.get("config").await?.data["data"]["a"], "1");
+    Ok(())
+}
+
+/// rule: revisions §9.4, §16 rows 6 and 7. As the reference's tests do, the limit of the CRD is lowered to a minute.
+#[tokio::test]
+async fn the_deadline_is_told_in_time_and_a_late_success_clears_it() -> Result<()> {
+    let bench = Bench::new("late-rollout").await?;
+    let crds = bench.api("apiextensions.k8s.io/v1", "CustomResourceDefinition");
+    let name = "clusterobjectsets.olm.operatorframework.io";
+    let mut crd = crds.get(name).await?;
+    let minimum =
+        "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/progressDeadlineMinutes/minimum";
+    *crd.data.pointer_mut(minimum).expect("a minimum") = json!(1);
+    crds.replace(name, &PostParams::default(), &crd).await?;
+    bench
+        .revision(1)
+        .probe("", "ConfigMap", "data.ready", "yes")
+        .phase("first", [bench.config_map("gate", json!({}))])
+        .create()
+        .await?;
+    let deadline = Patch::Merge(json!({"spec": {"progressDeadlineMinutes": 1}}));
+    // the apiserver takes the changed schema up a little later
+    olm_kit::eventually("a deadline of a minute is admitted", Duration::from_secs(30), || async {
+        bench.revisions().patch(&bench.name(1), &PatchParams::default(), &deadline).await?;
+        Ok(())
+    })
+    .await?;
+    let late = Wait::new(&bench.revisions(), &bench.name(1))
+        .within(Duration::from_secs(150))
+        .for_reason("Progressing", "False", "ProgressDeadlineExceeded")
+        .await?;
+    let found = condition(&late, "Progressing").expect("Progressing");
+    assert_eq!(
+        found.message,
+        "Revision has not rolled out for 1 minute(s). Last status: Revision 1.0.0 is rolling out."
+    );
+    let told = found.last_transition_time.0.as_second();
+    let made = late.metadata.creation_timestamp.as_ref().expect("a time").0.as_second();
+    assert!((60..90).contains(&(told - made)), "after {} s", told - made);
+    bench.patch(&bench.config_maps(), "gate", json!({"data": {"ready": "yes"}})).await?;
+    bench.succeeded(1).await?;
     Ok(())
 }
