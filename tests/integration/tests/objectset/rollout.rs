@@ -369,7 +369,9 @@ async fn the_deadline_is_told_in_time_and_a_late_success_clears_it() -> Result<(
         found.message,
         "Revision has not rolled out for 1 minute(s). Last status: Revision 1.0.0 is rolling out."
     );
-    let told = found.last_transition_time.0.as_second();
+    let conditions = late.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let stored = olm_api::condition::find(conditions, "Progressing").expect("Progressing");
+    let told = stored.last_transition_time.0.as_second();
     let made = late.metadata.creation_timestamp.as_ref().expect("a time").0.as_second();
     assert!((60..90).contains(&(told - made)), "after {} s", told - made);
     bench.patch(&bench.config_maps(), "gate", json!({"data": {"ready": "yes"}})).await?;
