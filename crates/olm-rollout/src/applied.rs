@@ -115,13 +115,13 @@ pub fn converted(live: &Object) -> Option<Vec<Value>> {
 }
 
 /// What of the live object is ours: our field sets and the values they name, in a fixed order. Whatever others do to
-/// fields of theirs leaves it as it is. `None` when we have no field set.
+/// fields of theirs leaves it as it is, and so does the conversion of the create's entry ([`converted`]), which a
+/// predecessor would otherwise take for somebody's change. `None` when we have no field set.
 pub fn owned(live: &Object) -> Option<Vec<String>> {
     let mut owned = vec![];
     let ours = |entry: &Entry<'_>| entry.manager == keys::FIELD_MANAGER && entry.subresource.is_empty();
     let whole = Value::Object(live.0.clone());
     for entry in entries(live).filter(ours) {
-        owned.push(entry.operation.to_owned());
         collect(entry.fields, Some(&whole), &mut owned);
     }
     (!owned.is_empty()).then_some(owned)
@@ -512,6 +512,12 @@ mod tests {
         stolen["metadata"]["managedFields"][0]["fieldsV1"].as_object_mut().unwrap().remove("f:metadata");
         assert_ne!(owned(&object(stolen)).unwrap(), was);
         assert_eq!(owned(&object(json!({"metadata": {}}))), None);
+        let mut created = live();
+        created["metadata"]["managedFields"][0]["operation"] = json!("Update");
+        let entries = converted(&object(created.clone())).unwrap();
+        let after = with(created.clone(), "/metadata/managedFields", json!(entries));
+        assert_ne!(after, created);
+        assert_eq!(owned(&object(after)), owned(&object(created)), "a conversion is no change");
     }
 
     #[test]

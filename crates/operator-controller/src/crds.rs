@@ -1,4 +1,5 @@
-//! Which CustomResourceDefinitions and API groups there are: names only, for whoever waits for one or is about to read one.
+//! Which CustomResourceDefinitions and API groups there are: names, and whose they are, for whoever waits for one or is about to
+//! read one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,6 +11,7 @@ use kube::core::{GroupVersionKind, PartialObjectMeta};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt as _};
+use olm_client::preflight::{self, OwnedCrd};
 
 /// An API that appears, changes or goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,8 +32,25 @@ pub struct Crds(Arc<RwLock<Known>>);
 #[derive(Default)]
 struct Known {
     complete: bool,
-    all: HashMap<String, Edition>,
-    listing: HashMap<String, Edition>,
+    all: HashMap<String, Seen>,
+    listing: HashMap<String, Seen>,
+}
+
+/// What is kept of a CRD.
+#[derive(Debug, Clone)]
+struct Seen {
+    edition: Edition,
+    /// The extension whose labels it carries, and what counts of it then.
+    of: Option<(String, OwnedCrd)>,
+}
+
+impl Seen {
+    fn new(crd: &PartialObjectMeta<DynamicObject>) -> Self {
+        Self {
+            edition: (crd.uid(), crd.metadata.generation),
+            of: OwnedCrd::extension(crd).map(|extension| (extension.to_owned(), OwnedCrd::of(crd))),
+        }
+    }
 }
 
 impl Crds {
@@ -55,16 +74,8 @@ impl Crds {
         (crds, futures::stream::select(definitions, services).boxed())
     }
 
-    /// Whether there may be a CRD of this name: `false` only when all are known and it is not among them.
-    #[must_use]
-    pub fn may_exist(&self, name: &str) -> bool {
-        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        !known.complete || known.all.contains_key(name)
-    }
-
     fn take(&self, event: Event<PartialObjectMeta<DynamicObject>>) -> Vec<ApiChange> {
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let edition = |object: &PartialObjectMeta<DynamicObject>| (object.uid(), object.metadata.generation);
         let change = |name: &str, spec: bool| {
             group(name).map(|group| ApiChange { group, crd: spec.then(|| name.to_owned()) })
         };
@@ -74,8 +85,8 @@ impl Crds {
                 vec![]
             }
             Event::InitApply(object) => {
-                let (name, now) = (object.name_any(), edition(&object));
-                let spec = known.all.get(&name) != Some(&now);
+                let (name, now) = (object.name_any(), Seen::new(&object));
+                let spec = known.all.get(&name).map(|before| &before.edition) != Some(&now.edition);
                 known.listing.insert(name.clone(), now);
                 vec![change(&name, spec)]
             }
@@ -90,9 +101,10 @@ impl Crds {
                     .collect()
             }
             Event::Apply(object) => {
-                let (name, now) = (object.name_any(), edition(&object));
-                let before = known.all.insert(name.clone(), now.clone());
-                vec![change(&name, before != Some(now))]
+                let (name, now) = (object.name_any(), Seen::new(&object));
+                let edition = now.edition.clone();
+                let before = known.all.insert(name.clone(), now).map(|before| before.edition);
+                vec![change(&name, before != Some(edition))]
             }
             Event::Delete(object) => {
                 let name = object.name_any();
@@ -101,6 +113,20 @@ impl Crds {
             }
         };
         changes.into_iter().flatten().collect()
+    }
+}
+
+impl preflight::Known for Crds {
+    /// `false` only when all are known and it is not among them.
+    fn may_exist(&self, name: &str) -> bool {
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        !known.complete || known.all.contains_key(name)
+    }
+
+    fn of_extension(&self, extension: &str) -> Option<Vec<OwnedCrd>> {
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let all = known.all.values().filter_map(|seen| seen.of.as_ref());
+        known.complete.then(|| all.filter(|(of, _)| of == extension).map(|(_, crd)| crd.clone()).collect())
     }
 }
 
@@ -128,12 +154,34 @@ fn events(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use olm_client::preflight::Known as _;
     use serde_json::json;
 
     fn crd(name: &str, generation: i64) -> PartialObjectMeta<DynamicObject> {
         serde_json::from_value(json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
             "metadata": {"name": name, "uid": "u", "generation": generation}}))
         .unwrap()
+    }
+
+    #[test]
+    fn the_crds_of_an_extension_are_known_once_all_are_listed() {
+        let crds = Crds::default();
+        let of = |name: &str, extension: &str| -> PartialObjectMeta<DynamicObject> {
+            let labels = json!({"olm.operatorframework.io/owner-kind": "ClusterExtension",
+                "olm.operatorframework.io/owner-name": extension});
+            serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).unwrap()
+        };
+        crds.take(Event::InitApply(of("as.g.io", "x")));
+        crds.take(Event::InitApply(of("bs.g.io", "y")));
+        crds.take(Event::InitApply(crd("cs.g.io", 1)));
+        assert_eq!(crds.of_extension("x"), None, "the list is not complete");
+        crds.take(Event::InitDone);
+        let known = |extension: &str| crds.of_extension(extension).map(|all| all.len());
+        assert_eq!((known("x"), known("y"), known("z")), (Some(1), Some(1), Some(0)));
+        crds.take(Event::Apply(of("bs.g.io", "x")));
+        assert_eq!((known("x"), known("y")), (Some(2), Some(0)));
+        crds.take(Event::Delete(of("bs.g.io", "x")));
+        assert_eq!(known("x"), Some(1));
     }
 
     #[test]

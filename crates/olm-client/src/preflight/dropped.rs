@@ -1,6 +1,9 @@
 //! A new version that no longer has a CRD: its deletion deletes every object of that kind. Refused while there are any.
 //!
 //! Rule: decision 28. A CRD that is to be kept anyway, or that nobody could ever use, stops nothing.
+//!
+//! Which CRDs the extension has is listed, unless the asker knows them well enough: then all that the new version keeps are among
+//! those it knows, in the hands of the extension's revisions. They were made together with those that go.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,33 +16,60 @@ use olm_api::{ClusterObjectSet, annotations, labels};
 use olm_core::Object;
 use serde_json::Value;
 
-use super::{crds, live, resource};
+use super::{Known, crds, live, resource};
+
+/// What counts of a CRD that carries the labels of an extension.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnedCrd {
+    name: String,
+    /// UID of the controlling owner.
+    controller: Option<String>,
+    /// It stays whatever happens, or goes already.
+    stays_or_goes: bool,
+}
+
+impl OwnedCrd {
+    /// From what a watch or a listing shows of it.
+    #[must_use]
+    pub fn of(crd: &PartialObjectMeta<DynamicObject>) -> Self {
+        let controller = crd.owner_references().iter().find(|owner| owner.controller == Some(true));
+        let keep = crd.annotations().get(annotations::DELETION_POLICY);
+        let kept = keep.is_some_and(|policy| policy == annotations::DELETION_POLICY_KEEP);
+        Self {
+            name: crd.name_any(),
+            controller: controller.map(|owner| owner.uid.clone()),
+            stays_or_goes: kept || crd.metadata.deletion_timestamp.is_some(),
+        }
+    }
+
+    /// The extension whose labels the CRD carries.
+    #[must_use]
+    pub fn extension(crd: &PartialObjectMeta<DynamicObject>) -> Option<&str> {
+        let labels = crd.labels();
+        let kind = labels.get(labels::OWNER_KIND).map(String::as_str);
+        let name = labels.get(labels::OWNER_NAME).map(String::as_str);
+        name.filter(|_| kind == Some(labels::OWNER_KIND_CLUSTER_EXTENSION))
+    }
+}
 
 /// Refusals, one for each CRD of `revisions` that is not in `wanted` and has objects.
 pub(super) async fn check(
     client: &Client,
+    known: &dyn Known,
     wish: &Wish,
     wanted: &[&Object],
     revisions: &[Arc<ClusterObjectSet>],
 ) -> Result<Vec<String>, Failure> {
     let api = crds(client);
-    let ours = format!(
-        "{}={},{}={}",
-        labels::OWNER_KIND,
-        labels::OWNER_KIND_CLUSTER_EXTENSION,
-        labels::OWNER_NAME,
-        wish.name
-    );
-    let present = api.list_metadata(&ListParams::default().labels(&ours)).await.map_err(|error| {
-        Failure::new(Class::Transient, format!("listing the CRDs of the installed version: {error}"))
-    })?;
+    let present = match known.of_extension(&wish.name) {
+        Some(known) if is_enough(&known, wish, wanted, revisions) => known,
+        Some(_) | None => list(&api, wish).await?,
+    };
     let kept: BTreeSet<&str> = wanted.iter().map(|crd| crd.name()).collect();
     let mut refusals = Vec::new();
-    for crd in
-        present.items.iter().filter(|crd| goes(crd, wish, revisions) && !kept.contains(&*crd.name_any()))
-    {
-        let name = crd.name_any();
-        let Some(live) = live(&api, &name).await? else { continue };
+    for crd in present.iter().filter(|crd| goes(crd, wish, revisions) && !kept.contains(&*crd.name)) {
+        let name = &crd.name;
+        let Some(live) = live(&api, name).await? else { continue };
         let count = instances(client, &live).await.map_err(|problem| {
             Failure::new(
                 Class::Transient,
@@ -57,18 +87,45 @@ pub(super) async fn check(
     Ok(refusals)
 }
 
-/// Whether the CRD goes away with the revisions: one of them controls it, and nobody asked to keep it.
+async fn list(api: &Api<DynamicObject>, wish: &Wish) -> Result<Vec<OwnedCrd>, Failure> {
+    let ours = format!(
+        "{}={},{}={}",
+        labels::OWNER_KIND,
+        labels::OWNER_KIND_CLUSTER_EXTENSION,
+        labels::OWNER_NAME,
+        wish.name
+    );
+    let listed = api.list_metadata(&ListParams::default().labels(&ours)).await.map_err(|error| {
+        Failure::new(Class::Transient, format!("listing the CRDs of the installed version: {error}"))
+    })?;
+    Ok(listed.items.iter().map(OwnedCrd::of).collect())
+}
+
+/// Whether what is known of the extension's CRDs is new enough: every wanted one is known to be in its hands already.
+fn is_enough(
+    known: &[OwnedCrd],
+    wish: &Wish,
+    wanted: &[&Object],
+    revisions: &[Arc<ClusterObjectSet>],
+) -> bool {
+    let held = |wanted: &&Object| {
+        known.iter().any(|crd| crd.name == wanted.name() && is_controlled(crd, wish, revisions))
+    };
+    !wanted.is_empty() && wanted.iter().all(held)
+}
+
+/// Whether one of the revisions controls the CRD.
 ///
 /// What a Helm release brought is controlled by the extension until its first revision has taken it over.
-fn goes(crd: &PartialObjectMeta<DynamicObject>, wish: &Wish, revisions: &[Arc<ClusterObjectSet>]) -> bool {
-    let controller = crd.owner_references().iter().find(|owner| owner.controller == Some(true));
-    let ours = controller.is_some_and(|owner| {
-        owner.uid == wish.uid
-            || revisions.iter().any(|set| set.metadata.uid.as_deref() == Some(owner.uid.as_str()))
-    });
-    let keep = crd.annotations().get(annotations::DELETION_POLICY);
-    let kept = keep.is_some_and(|policy| policy == annotations::DELETION_POLICY_KEEP);
-    ours && !kept && crd.metadata.deletion_timestamp.is_none()
+fn is_controlled(crd: &OwnedCrd, wish: &Wish, revisions: &[Arc<ClusterObjectSet>]) -> bool {
+    crd.controller.as_ref().is_some_and(|uid| {
+        *uid == wish.uid || revisions.iter().any(|set| set.metadata.uid.as_ref() == Some(uid))
+    })
+}
+
+/// Whether the CRD goes away with the revisions: one of them controls it, and nobody asked to keep it.
+fn goes(crd: &OwnedCrd, wish: &Wish, revisions: &[Arc<ClusterObjectSet>]) -> bool {
+    is_controlled(crd, wish, revisions) && !crd.stays_or_goes
 }
 
 /// How many objects of the kind exist. One request, whatever their number.
@@ -139,8 +196,35 @@ mod tests {
                 false,
             ),
         ] {
-            let crd = serde_json::from_value(json!({"metadata": metadata})).unwrap();
+            let crd = OwnedCrd::of(&serde_json::from_value(json!({"metadata": metadata})).unwrap());
             assert_eq!(goes(&crd, &wish, &[revision("u")]), want, "{case}");
+        }
+        let crd = |name: &str, uid: &str| {
+            let metadata = json!({"name": name, "ownerReferences": owner(uid, true)});
+            OwnedCrd::of(&serde_json::from_value(json!({"metadata": metadata})).unwrap())
+        };
+        let wanted = |name: &str| Object::from_value(json!({"metadata": {"name": name}})).unwrap();
+        let (a, b) = (wanted("a"), wanted("b"));
+        for (case, known, wanted, want) in [
+            ("all are ours", vec![crd("a", "u"), crd("b", "u"), crd("c", "u")], vec![&a, &b], true),
+            ("one is not seen", vec![crd("a", "u")], vec![&a, &b], false),
+            ("one is another's", vec![crd("a", "u"), crd("b", "other")], vec![&a, &b], false),
+            ("nothing to compare with", vec![crd("a", "u")], vec![], false),
+        ] {
+            assert_eq!(is_enough(&known, &wish, &wanted, &[revision("u")]), want, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_crd_is_an_extensions_by_both_labels() {
+        for (labels, want) in [
+            (json!({(labels::OWNER_KIND): "ClusterExtension", (labels::OWNER_NAME): "e"}), Some("e")),
+            (json!({(labels::OWNER_KIND): "Other", (labels::OWNER_NAME): "e"}), None),
+            (json!({(labels::OWNER_NAME): "e"}), None),
+            (json!({}), None),
+        ] {
+            let crd = serde_json::from_value(json!({"metadata": {"labels": labels}})).unwrap();
+            assert_eq!(OwnedCrd::extension(&crd), want, "{labels}");
         }
     }
 

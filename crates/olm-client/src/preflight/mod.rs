@@ -10,6 +10,8 @@ mod existing;
 
 use std::sync::Arc;
 
+pub use dropped::OwnedCrd;
+
 use crate::resolution::{Cause, Class, Failure, Wish};
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
@@ -46,16 +48,38 @@ pub async fn check(
     objects: &[Object],
     revisions: &[Arc<ClusterObjectSet>],
 ) -> Result<Warnings, Failure> {
-    check_where(client, |_| true, settings, wish, objects, revisions).await
+    check_knowing(client, &Nothing, settings, wish, objects, revisions).await
 }
 
-/// As [`check`], by one who knows which CRDs there may be: of the others none is asked for when nothing is installed yet.
+/// What the asker knows of the CRDs of the cluster already.
+pub trait Known: Sync {
+    /// Whether there may be a CRD of this name. Of the others none is asked for when nothing is installed yet.
+    fn may_exist(&self, name: &str) -> bool;
+
+    /// The CRDs that carry the labels of this extension, in a state that may be a moment old; `None` when they are not known.
+    fn of_extension(&self, extension: &str) -> Option<Vec<OwnedCrd>>;
+}
+
+/// Nothing is known.
+struct Nothing;
+
+impl Known for Nothing {
+    fn may_exist(&self, _: &str) -> bool {
+        true
+    }
+
+    fn of_extension(&self, _: &str) -> Option<Vec<OwnedCrd>> {
+        None
+    }
+}
+
+/// As [`check`], by one who knows something: less is asked.
 ///
 /// # Errors
 /// As [`check`].
-pub async fn check_where(
+pub async fn check_knowing(
     client: &Client,
-    may_exist: impl Fn(&str) -> bool,
+    known: &dyn Known,
     settings: Settings,
     wish: &Wish,
     objects: &[Object],
@@ -66,11 +90,11 @@ pub async fn check_where(
     }
     let wanted: Vec<&Object> = objects.iter().filter(|object| is_crd(object)).collect();
     // a first install needs no answer about what is not there; an upgrade asks for each
-    let asked = |crd: &&&Object| !revisions.is_empty() || may_exist(crd.name());
+    let asked = |crd: &&&Object| !revisions.is_empty() || known.may_exist(crd.name());
     let present: Vec<&Object> = wanted.iter().filter(asked).copied().collect();
     let mut found = changed::check(client, settings, &present).await?;
     if !revisions.is_empty() {
-        found.refusals.extend(dropped::check(client, wish, &wanted, revisions).await?);
+        found.refusals.extend(dropped::check(client, known, wish, &wanted, revisions).await?);
     }
     judge(found, wish.enforcement)
 }

@@ -63,49 +63,55 @@ pub async fn deliver(
     {
         return settle(shell, wish, bundle, newest, &inputs, settled).await;
     }
+    if let Some(failure) = shell.misfits.get(&wish.uid, bundle, &inputs) {
+        return Err(failure);
+    }
+    let misfit = |error: DesiredError| {
+        let failure = about(Failure::new(Class::NeedsChange, error.to_string()));
+        shell.misfits.put(&wish.uid, bundle, &inputs, &failure);
+        failure
+    };
 
     shell.waiting.wait_for_crds(&wish.name, Vec::new());
     let content = shell.bundles.render(wish, bundle, settled).await.map_err(about)?;
     let issuer = content.issuer;
-    let inputs = inputs_with(issuer);
+    let chosen_inputs = inputs_with(issuer);
     let mut notes: Vec<Note> =
         content.warnings.into_iter().map(|text| Note::warning("BundleWarning", text)).collect();
     // before they are read, so that no change is missed
     shell.waiting.wait_for_crds(&wish.name, preflight::names(&content.objects));
     let settings = shell.settings.preflight;
-    let may_exist = |name: &str| shell.crds.may_exist(name);
     let findings =
-        preflight::check_where(&shell.client, may_exist, settings, wish, &content.objects, revisions);
+        preflight::check_knowing(&shell.client, &shell.crds, settings, wish, &content.objects, revisions);
     let findings = findings.await.map_err(about)?;
     shell.waiting.wait_for_crds(&wish.name, Vec::new());
     notes.extend(findings.into_iter().map(|text| Note::warning("CRDUpgradeSafety", text)));
     shell.accounts.check(wish, &content.objects).await.map_err(about)?;
-    let desired = Desired::new(wish, bundle, content.properties.as_deref(), content.objects)
-        .map_err(refused)
-        .map_err(about)?;
+    let desired =
+        Desired::new(wish, bundle, content.properties.as_deref(), content.objects).map_err(misfit)?;
     let system = &shell.settings.system_namespace;
     if let Some(newest) = newest {
-        let compared = desired.numbered(newest.spec.revision, system).map_err(refused).map_err(about)?;
+        let compared = desired.numbered(newest.spec.revision, system).map_err(misfit)?;
         if same_content(newest, &compared.set) {
             let stored = if same_settings(newest, &compared.set) {
                 None
             } else {
                 Some(shell.writer.update(&compared.set).await.map_err(written)?)
             };
-            shell.remember(wish, newest, bundle, inputs);
+            shell.remember(wish, newest, bundle, chosen_inputs);
             return Ok(Delivered { written: stored, notes, issuer });
         }
     }
     let counted: Vec<Counted> = revisions.iter().map(|set| count(set)).collect();
-    let next = desired.numbered(next_number(&counted), system).map_err(refused).map_err(about)?;
-    let stored = shell.writer.create(&next, &expired(&counted), &inputs).await.map_err(written)?;
+    let next = desired.numbered(next_number(&counted), system).map_err(misfit)?;
+    let stored = shell.writer.create(&next, &expired(&counted), &chosen_inputs).await.map_err(written)?;
     tracing::info!(
         extension = wish.name,
         revision = stored.name_any(),
         bundle = bundle.name,
         "revision created"
     );
-    shell.remember(wish, &stored, bundle, inputs);
+    shell.remember(wish, &stored, bundle, chosen_inputs);
     notes.push(chosen(bundle, newest, &stored));
     Ok(Delivered { written: Some(stored), notes, issuer })
 }
@@ -201,10 +207,6 @@ fn count(set: &ClusterObjectSet) -> Counted {
             olm_api::condition::is_true(&status.conditions, olm_api::condition::SUCCEEDED)
         }),
     }
-}
-
-fn refused(error: DesiredError) -> Failure {
-    Failure::new(Class::NeedsChange, error.to_string())
 }
 
 fn written(error: WriteError) -> Failure {

@@ -1,8 +1,14 @@
 //! Which news of a rollout can wait: while it goes on, what is said of its single steps is overtaken within moments.
 //!
-//! A change of any condition's status or reason, of the installed bundle or of the revisions is written at once. Only the
-//! words of a rollout that goes on, and what its revisions say meanwhile, are held back for [`HELD`] and written if they still
-//! count then. So an install is two writes of the status instead of one for each step of each object.
+//! A change of any condition's status or reason, of the installed bundle or of the revisions is written at once. Only of a
+//! rollout that goes on these are held back for [`HELD`] and written if they still count then:
+//!
+//! - its words, and what its revisions say meanwhile;
+//! - whether it is available: objects that the new revision has just changed are not ready for a moment;
+//! - that nothing is installed because the predecessor is archived: the new revision says a moment later that it has succeeded
+//!   (revisions §10: the predecessor is archived first).
+//!
+//! So an install and an upgrade are two writes of the status each, instead of one for each step of each object.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -53,8 +59,18 @@ fn is_detail(before: &ClusterExtensionStatus, after: &ClusterExtensionStatus) ->
         condition::find(&status.conditions, condition::PROGRESSING)
             .is_some_and(|found| found.status.as_str() == "True" && found.reason == reason::ROLLING_OUT)
     };
+    // the predecessor is archived, and the newest revision is still the same
+    let handed_over = before.install.is_some()
+        && after.install.is_none()
+        && after.active_revisions.len() < before.active_revisions.len()
+        && newest(before).is_some()
+        && newest(before) == newest(after);
+    let waits = |type_: &str| {
+        type_ == condition::AVAILABLE
+            || handed_over && matches!(type_, condition::INSTALLED | condition::BUNDLE_DEPRECATED)
+    };
     let stands = |status: &ClusterExtensionStatus| -> Vec<_> {
-        let all = status.conditions.iter();
+        let all = status.conditions.iter().filter(|condition| !waits(&condition.type_));
         all.map(|c| (c.type_.clone(), c.status.as_str().to_owned(), c.reason.clone(), c.observed_generation))
             .collect()
     };
@@ -63,10 +79,13 @@ fn is_detail(before: &ClusterExtensionStatus, after: &ClusterExtensionStatus) ->
     };
     rolling(before)
         && rolling(after)
-        && before.install == after.install
         && before.webhook_certificates == after.webhook_certificates
-        && revisions(before) == revisions(after)
         && stands(before) == stands(after)
+        && (handed_over || before.install == after.install && revisions(before) == revisions(after))
+}
+
+fn newest(status: &ClusterExtensionStatus) -> Option<&str> {
+    status.active_revisions.last().map(|revision| revision.name.as_str())
 }
 
 #[cfg(test)]
@@ -122,6 +141,83 @@ mod tests {
         let mut blocked = before.clone();
         blocked.conditions[0] = condition(condition::PROGRESSING, False, reason::BLOCKED, "no");
         assert!(!is_detail(&before, &blocked));
+    }
+
+    #[test]
+    fn the_moments_of_an_upgrade_wait_and_nothing_else_that_is_like_them() {
+        use ConditionStatus::{False, True, Unknown};
+        let installed = |version: &str| {
+            let name = format!("b.v{version}");
+            Some(InstallStatus {
+                bundle: BundleMetadata { name, version: version.to_owned(), release: None },
+            })
+        };
+        let revision = |name: &str| RevisionStatus { name: name.to_owned(), conditions: vec![] };
+        let upgrade = ClusterExtensionStatus {
+            conditions: vec![
+                condition(condition::PROGRESSING, True, reason::ROLLING_OUT, "going"),
+                condition(condition::INSTALLED, True, reason::SUCCEEDED, "installed"),
+                condition(condition::BUNDLE_DEPRECATED, False, reason::NOT_DEPRECATED, ""),
+                condition(condition::AVAILABLE, True, reason::PROBES_SUCCEEDED, ""),
+            ],
+            active_revisions: vec![revision("a-1"), revision("a-2")],
+            install: installed("1.0.0"),
+            ..ClusterExtensionStatus::default()
+        };
+        let absent = |after: &mut ClusterExtensionStatus| {
+            after.install = None;
+            after.conditions[1] = condition(condition::INSTALLED, False, reason::ABSENT, "none");
+            after.conditions[2] = condition(condition::BUNDLE_DEPRECATED, Unknown, reason::ABSENT, "none");
+            after.conditions.pop();
+        };
+        type Change<'a> = &'a dyn Fn(&mut ClusterExtensionStatus);
+        let cases: [(&str, Change, bool); 8] = [
+            (
+                "not available for a moment",
+                &|after| {
+                    after.conditions[3] =
+                        condition(condition::AVAILABLE, False, reason::PROBE_FAILURE, "0 of 1");
+                },
+                true,
+            ),
+            (
+                "the predecessor is archived",
+                &|after| (absent(after), after.active_revisions.remove(0)).0,
+                true,
+            ),
+            ("nothing is installed any more, though both are there", &|after| absent(after), false),
+            (
+                "the newest is gone",
+                &|after| {
+                    absent(after);
+                    after.active_revisions.pop();
+                },
+                false,
+            ),
+            (
+                "all are gone",
+                &|after| {
+                    absent(after);
+                    after.active_revisions.clear();
+                },
+                false,
+            ),
+            ("another is installed", &|after| after.install = installed("2.0.0"), false),
+            ("a revision is new", &|after| after.active_revisions.push(revision("a-3")), false),
+            (
+                "deprecated meanwhile",
+                &|after| {
+                    after.conditions[2] =
+                        condition(condition::BUNDLE_DEPRECATED, True, reason::DEPRECATED, "old");
+                },
+                false,
+            ),
+        ];
+        for (case, change, want) in cases {
+            let mut after = upgrade.clone();
+            change(&mut after);
+            assert_eq!(is_detail(&upgrade, &after), want, "{case}");
+        }
     }
 
     #[test]

@@ -48,6 +48,14 @@ pub(super) fn is_code(error: &kube::Error, code: u16) -> bool {
     status(error).is_some_and(|status| status.code == code)
 }
 
+/// Does the answer say that the namespace of the object does not exist?
+pub(super) fn is_namespace_missing(error: &kube::Error) -> bool {
+    status(error).is_some_and(|status| {
+        let about = status.details.as_ref().map(|details| details.kind.as_str());
+        status.code == 404 && status.reason == "NotFound" && about == Some("namespaces")
+    })
+}
+
 /// The text for one object whose write failed: a finding about the object, or a failure of the step `doing`.
 pub(super) fn write_failed(objref: &str, doing: &str, error: &kube::Error) -> String {
     let finding = status(error).is_some_and(|status| {
@@ -64,6 +72,21 @@ pub(super) fn write_failed(objref: &str, doing: &str, error: &kube::Error) -> St
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_missing_namespace_is_told_from_a_missing_kind() {
+        use kube::core::response::StatusDetails;
+        let error = |kind: &str, code| {
+            let details: StatusDetails = serde_json::from_value(serde_json::json!({"kind": kind})).unwrap();
+            let status =
+                Status { code, reason: "NotFound".into(), details: Some(details), ..Status::default() };
+            kube::Error::Api(status.boxed())
+        };
+        assert!(is_namespace_missing(&error("namespaces", 404)));
+        assert!(!is_namespace_missing(&error("widgets", 404)));
+        assert!(!is_namespace_missing(&error("namespaces", 403)));
+        assert!(!is_namespace_missing(&kube::Error::LinesCodecMaxLineLengthExceeded));
+    }
 
     #[test]
     fn findings_and_failures_read_differently() {

@@ -157,6 +157,11 @@ impl Memories {
         lock(&self.written).remove(uid);
     }
 
+    /// Forgets what an archived revision consisted of.
+    pub(super) fn forget_inventory(&self, uid: &str) {
+        lock(&self.inventories).remove(uid);
+    }
+
     /// Is this the revision just as the last pass over it left it? Then there is nothing new in it, and the cache has it by
     /// now. `false` while a pass runs.
     pub(super) fn is_echo(&self, revision: &Stored) -> bool {

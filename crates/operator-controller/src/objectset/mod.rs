@@ -343,7 +343,7 @@ impl Shell {
         search::search(&self.client, us).await
     }
 
-    /// Wakes the revision when the namespace appears.
+    /// Wakes the revision when the namespace appears (or is there after all).
     fn await_namespace(&self, revision: &str, namespace: &str) {
         let resource = ApiResource::erase::<k8s_openapi::api::core::v1::Namespace>(&());
         self.world.wait_for_named(revision, &resource, namespace);
@@ -361,7 +361,7 @@ impl Shell {
 
     /// Wakes the revision when one of its Secrets changes, those without our label included.
     fn await_secrets(&self, revision: &ClusterObjectSet) {
-        self.world.stop_waiting(&revision.name_any());
+        self.world.wait_anew(&revision.name_any());
         for object in revision.spec.phases.iter().flat_map(|phase| &phase.objects) {
             if let Some(reference) = &object.reference {
                 let namespace = reference.namespace.as_deref().filter(|namespace| !namespace.is_empty());

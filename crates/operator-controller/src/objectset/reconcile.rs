@@ -24,7 +24,7 @@ use super::content::ContentError;
 use super::errors::{is_code, text};
 use super::memory::Memory;
 use super::removal::{Removed, Removing};
-use super::rollout::Rollout;
+use super::rollout::{Problems, Rollout};
 use super::{FIELD_MANAGER, Shell, convert, details};
 
 /// How long the deletion of one revision may come after that of another of the same extension.
@@ -52,7 +52,9 @@ pub(super) async fn reconcile(stored: Arc<ClusterObjectSet>, shell: &Shell) -> (
     let uid = stored.uid().unwrap_or_default();
     let mut memory = shell.memories.take(&uid);
     let revision = newest(&stored, &memory);
-    match pass(&revision, shell, &mut memory).await {
+    let passed = pass(&revision, shell, &mut memory).await;
+    shell.world.waited_anew(&revision.name_any());
+    match passed {
         Ok(Some(action)) => {
             let ended = match memory.failures {
                 0 if action == Action::await_change() => Ended::Success,
@@ -113,8 +115,10 @@ async fn pass(
             set_finalizer(revision, shell, memory, false).await?;
         }
         shell.world.release(&revision.uid().unwrap_or_default(), &std::collections::HashSet::new());
-        memory.known = None;
-        memory.verified.clear();
+        // what is gone need not be looked for when the revision is deleted; nothing else of it is looked at any more
+        let (written, gone) = (memory.written.take(), std::mem::take(&mut memory.gone));
+        *memory = Memory { written, gone, ..Memory::default() };
+        shell.memories.forget_inventory(&revision.uid().unwrap_or_default());
         return Ok(Some(Action::await_change()));
     }
     let revision =
@@ -129,7 +133,9 @@ async fn pass(
     let mut held = None;
     let stored = match status(&revision, &found.outcome, deadline, observed, now) {
         Some(status) => {
-            match details::hold(&mut memory.held, revision.status.as_ref(), &status, Instant::now()) {
+            let succession = !archived && has_successor(&revision, shell);
+            let before = revision.status.as_ref();
+            match details::hold(&mut memory.held, before, &status, succession, Instant::now()) {
                 Some(left) => {
                     held = Some(left);
                     None
@@ -193,6 +199,7 @@ async fn roll_out(revision: &Arc<ClusterObjectSet>, shell: &Shell, memory: &mut 
         siblings: siblings.iter().map(|s| convert::sibling(s)).collect(),
         us,
         paused,
+        problems: Problems::default(),
     };
     let outcome = rollout.run(memory).await;
     if outcome.is_complete() && !paused {
@@ -209,12 +216,23 @@ async fn roll_out(revision: &Arc<ClusterObjectSet>, shell: &Shell, memory: &mut 
         shell.tell(revision, true, "Collision", text).await;
     }
     let retry = match &outcome {
+        // a namespace is watched for
+        Outcome::Failed(_) if rollout.lacks_only_namespaces() => Retry::After(schedule::SLOWEST),
         Outcome::Failed(_) => Retry::Backoff,
         // what stands in the way is watched; this is for what could not be
         Outcome::Refused(_) => Retry::After(schedule::SLOWEST),
         _ => Retry::OnChange,
     };
     Pass { outcome, retry }
+}
+
+/// Is a newer revision of the same extension in force that has not succeeded yet?
+fn has_successor(revision: &ClusterObjectSet, shell: &Shell) -> bool {
+    shell.siblings(revision).iter().any(|sibling| {
+        sibling.spec.revision > revision.spec.revision
+            && !convert::is_retired(sibling)
+            && !convert::succeeded(sibling)
+    })
 }
 
 async fn archive_sibling(shell: &Shell, name: &str) -> Result<(), kube::Error> {

@@ -59,7 +59,7 @@ pub(super) struct Removing<'a> {
 impl Removing<'_> {
     /// One pass; idempotent.
     pub(super) async fn run(&self, memory: &mut Memory) -> Result<Removed, String> {
-        self.shell.world.stop_waiting(&self.us.name);
+        self.shell.world.wait_anew(&self.us.name);
         let inventory = match self.shell.inventory(self.revision, memory).await {
             Ok(inventory) => inventory,
             // the content is lost: what carries our reference is found in the cluster instead

@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use kube::Client;
@@ -22,7 +23,7 @@ use tracing::{debug, info};
 use super::Shell;
 use super::content::Item;
 use super::convert;
-use super::errors::{is_code, text, write_failed};
+use super::errors::{is_code, is_namespace_missing, text, write_failed};
 use super::identity::Purpose;
 use super::live::Live;
 use super::memory::Memory;
@@ -39,6 +40,15 @@ pub(super) struct Rollout<'a> {
     pub(super) siblings: Vec<Sibling>,
     /// Look, but do not write.
     pub(super) paused: bool,
+    /// What stood in the way.
+    pub(super) problems: Problems,
+}
+
+/// How many things stood in the way of a pass, and how many of them are namespaces that do not exist.
+#[derive(Debug, Default)]
+pub(super) struct Problems {
+    all: AtomicUsize,
+    namespaces: AtomicUsize,
 }
 
 /// What became of one object.
@@ -56,7 +66,7 @@ impl Rollout<'_> {
         else {
             return Outcome::Failed("content is not known".to_owned());
         };
-        self.shell.world.stop_waiting(&self.us.name);
+        self.shell.world.wait_anew(&self.us.name);
         let whole = convert::succeeded(self.revision);
         let mut phases = vec![];
         let mut refused = None;
@@ -73,6 +83,7 @@ impl Rollout<'_> {
                         if error.is_no_match() {
                             self.shell.await_crd(&self.us.name, &gvk);
                         }
+                        self.problems.all.fetch_add(1, Ordering::Relaxed);
                         failed.get_or_insert_with(|| format!("establish watch: {error}"));
                         break;
                     }
@@ -82,7 +93,10 @@ impl Rollout<'_> {
                         reports.extend(done.collision);
                         state.objects.push(done.state);
                     }
-                    Err(problem) => errors.push(problem),
+                    Err(problem) => {
+                        self.problems.all.fetch_add(1, Ordering::Relaxed);
+                        errors.push(problem);
+                    }
                 }
             }
             if !errors.is_empty() {
@@ -113,6 +127,13 @@ impl Rollout<'_> {
             self.shell.world.release(&self.us.uid, &used);
         }
         outcome
+    }
+
+    /// Is all that failed the writing of objects whose namespace does not exist? It is watched for, so there is no hurry.
+    pub(super) fn lacks_only_namespaces(&self) -> bool {
+        let (all, namespaces) =
+            (self.problems.all.load(Ordering::Relaxed), self.problems.namespaces.load(Ordering::Relaxed));
+        all > 0 && all == namespaces
     }
 
     async fn object(
@@ -258,6 +279,9 @@ impl Rollout<'_> {
                 && let Some(namespace) = &key.namespace
             {
                 self.shell.await_namespace(&self.us.name, namespace);
+                if is_namespace_missing(&error) {
+                    self.problems.namespaces.fetch_add(1, Ordering::Relaxed);
+                }
             }
             write_failed(&key.objref(), doing, &error)
         };

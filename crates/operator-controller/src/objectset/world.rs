@@ -4,6 +4,7 @@
 //! one revision) and ends when the last lets go. Events wake the revisions that own an object or wait for it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -165,8 +166,25 @@ pub(super) struct World {
     pub(super) kinds: Kinds,
     watches: Mutex<HashMap<GroupVersionKind, Arc<KindWatch>>>,
     waiting: Arc<Mutex<Waiting>>,
-    foreign: Mutex<HashMap<String, Vec<AbortHandle>>>,
+    foreign: Mutex<HashMap<String, Vec<Awaited>>>,
     wake: Wake,
+}
+
+/// A watch of one object that a revision waits for.
+struct Awaited {
+    /// Resource, name and the state that was judged.
+    what: (String, String, String),
+    /// It has told, and tells no more.
+    told: Arc<AtomicBool>,
+    /// The present pass has not asked for it yet.
+    unasked: bool,
+    task: AbortHandle,
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 impl World {
@@ -243,15 +261,35 @@ impl World {
         });
     }
 
+    /// A pass begins that will say anew what the revision waits for. What it says again is watched on, without a new listing.
+    pub(super) fn wait_anew(&self, revision: &str) {
+        self.forget_places(revision);
+        for awaited in lock(&self.foreign).get_mut(revision).into_iter().flatten() {
+            awaited.unasked = true;
+        }
+    }
+
+    /// The pass has ended: what it did not say again is waited for no more.
+    pub(super) fn waited_anew(&self, revision: &str) {
+        let mut foreign = lock(&self.foreign);
+        let Some(all) = foreign.get_mut(revision) else { return };
+        all.retain(|awaited| !awaited.unasked);
+        if all.is_empty() {
+            foreign.remove(revision);
+        }
+    }
+
     /// Forgets what a revision waited for.
     pub(super) fn stop_waiting(&self, revision: &str) {
+        self.forget_places(revision);
+        lock(&self.foreign).remove(revision);
+    }
+
+    fn forget_places(&self, revision: &str) {
         lock(&self.waiting).retain(|_, names| {
             names.remove(revision);
             !names.is_empty()
         });
-        for task in lock(&self.foreign).remove(revision).into_iter().flatten() {
-            task.abort();
-        }
     }
 
     /// Wakes the revision when the object changes. Objects with the owner label are watched already; for others a watch
@@ -289,11 +327,19 @@ impl World {
         name: &str,
         version: &str,
     ) {
+        let what = (api.resource_url().to_owned(), name.to_owned(), version.to_owned());
         let mut foreign = lock(&self.foreign);
-        let tasks = foreign.entry(revision.to_owned()).or_default();
-        if tasks.len() >= AWAITED {
+        let all = foreign.entry(revision.to_owned()).or_default();
+        all.retain(|awaited| !awaited.told.load(Ordering::Acquire));
+        if let Some(awaited) = all.iter_mut().find(|awaited| awaited.what == what) {
+            awaited.unasked = false;
             return;
         }
+        if all.iter().filter(|awaited| !awaited.unasked).count() >= AWAITED {
+            return;
+        }
+        let told = Arc::new(AtomicBool::new(false));
+        let tells = Arc::clone(&told);
         let (wake, revision, version) = (self.wake.clone(), revision.to_owned(), version.to_owned());
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
         let task = tokio::spawn(async move {
@@ -317,12 +363,13 @@ impl World {
                     Ok(watcher::Event::Init) | Err(_) => false,
                 };
                 if changed {
+                    tells.store(true, Ordering::Release);
                     wake.revision(&revision).await;
                     return;
                 }
             }
         });
-        tasks.push(task.abort_handle());
+        all.push(Awaited { what, told, unasked: false, task: task.abort_handle() });
     }
 
     fn start(&self, gvk: &GroupVersionKind, kind: Kind) -> KindWatch {
@@ -482,6 +529,50 @@ pub(super) fn write<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    /// Watches of a client that reaches nothing: they try for ever.
+    fn world() -> World {
+        olm_runtime::tls::install_provider();
+        let nowhere = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
+        World::new(Client::try_from(nowhere).unwrap(), Wake::channel().0)
+    }
+
+    #[tokio::test]
+    async fn what_is_waited_for_again_is_watched_on_and_the_rest_is_not() {
+        let world = world();
+        let namespaces = kube::core::ApiResource::erase::<k8s_openapi::api::core::v1::Namespace>(&());
+        let tasks = || -> Vec<(String, bool)> {
+            let foreign = lock(&world.foreign);
+            let all = foreign.get("e-1").into_iter().flatten();
+            all.map(|awaited| (awaited.what.1.clone(), awaited.task.is_finished())).collect()
+        };
+        world.wait_for_named("e-1", &namespaces, "a");
+        world.wait_for_named("e-1", &namespaces, "b");
+        let first = lock(&world.foreign)["e-1"][0].task.clone();
+        let second = lock(&world.foreign)["e-1"][1].task.clone();
+        world.wait_anew("e-1");
+        world.wait_for_named("e-1", &namespaces, "a");
+        world.wait_for_named("e-1", &namespaces, "c");
+        world.waited_anew("e-1");
+        assert_eq!(tasks(), [("a".to_owned(), false), ("c".to_owned(), false)]);
+        assert_eq!(lock(&world.foreign)["e-1"][0].task.id(), first.id(), "the same watch");
+        let ended = async {
+            while !second.is_finished() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), ended).await.unwrap();
+        // one that has told is of no use any more
+        lock(&world.foreign)["e-1"][0].told.store(true, Ordering::Release);
+        world.wait_for_named("e-1", &namespaces, "a");
+        assert!(lock(&world.foreign)["e-1"].iter().all(|awaited| awaited.task.id() != first.id()));
+        for number in 0..2 * AWAITED {
+            world.wait_for_named("e-1", &namespaces, &number.to_string());
+        }
+        assert_eq!(tasks().len(), AWAITED);
+        world.stop_waiting("e-1");
+        assert!(tasks().is_empty());
+    }
 
     fn live(version: u64) -> Live {
         let object = json!({"metadata": {"name": "a", "resourceVersion": version.to_string()}});
