@@ -82,6 +82,7 @@ impl Bundles {
     ) -> Result<Content, Failure> {
         self.secrets.refresh().await.map_err(|text| Failure::new(Class::Transient, text))?;
         let fetched = self.workers.away(self.fetcher.fetch(&bundle.reference)).await;
+        let fetched = fetched.map_err(|stopping| Failure::new(Class::Transient, stopping.to_string()))?;
         let registry = fetched.map_err(|error| not_fetched(&error))?;
         let cert_provider =
             if registry.csv.webhooks.is_empty() { None } else { Some(self.issuer(settled).await?) };

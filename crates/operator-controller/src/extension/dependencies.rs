@@ -73,7 +73,7 @@ pub async fn check(
     let facts = facts(&shell.client, revisions, &wish.name, &needed).await?;
     let mut report = dependencies(&chosen.graph, chosen.index, &facts, &[]);
     if !report.unmet.is_empty() {
-        let offers = offers(shell, &needed).await;
+        let offers = shell.workers.away(offers(shell, &needed)).await.unwrap_or_default();
         let offers: Vec<(CatalogName, &PackageGraph)> =
             offers.iter().map(|(catalog, graph)| (catalog.clone(), &**graph)).collect();
         report = dependencies(&chosen.graph, chosen.index, &facts, &offers);

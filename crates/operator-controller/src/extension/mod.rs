@@ -6,6 +6,7 @@ pub mod deliver;
 pub mod dependencies;
 pub mod deprecation;
 pub mod details;
+pub mod misfits;
 pub mod reconcile;
 pub mod shell;
 pub mod status;
@@ -54,7 +55,7 @@ pub struct Feeds {
     pub apis: BoxStream<'static, ApiChange>,
 }
 
-/// Runs until `stop` resolves; running passes are finished first.
+/// Runs until `stop` resolves; passes that work are finished first, those that wait for a registry or a catalog are given up.
 pub async fn run(shell: Arc<Shell>, feeds: Feeds, stop: impl Future<Output = ()> + Send + 'static) {
     let mut queue = wakes(&shell, feeds).take_until(Box::pin(stop)).boxed();
     let early = before(complete(&shell), &mut queue).await;
@@ -137,12 +138,16 @@ async fn metered(
     shell: Arc<Shell>,
 ) -> Result<Action, ReconcileError> {
     let workers = Arc::clone(&shell.workers);
-    let _turn = workers.turn().await;
+    let Ok(_turn) = workers.turn().await else { return Ok(Action::await_change()) };
     let running = shell.meter.start();
     match reconcile(extension, shell).await {
         Ok((action, outcome)) => {
             running.finish(outcome);
             Ok(action)
+        }
+        Err(ReconcileError::Stopping(_)) => {
+            running.finish(Outcome::Requeue);
+            Ok(Action::await_change())
         }
         Err(error) => {
             running.finish(Outcome::Error);
@@ -206,7 +211,10 @@ fn wakes(
     let catalogs = when_changed(feeds.catalogs, |catalog| {
         catalog.0.as_ref().ok().map(|catalog| (CatalogFacts::of(catalog), requested(catalog)))
     })
-    .flat_map(move |_| {
+    .flat_map(move |change| {
+        if change.gone {
+            shell.keep_packages_in_use(None);
+        }
         let all: Vec<_> =
             shell.extensions.state().iter().map(|extension| ObjectRef::from_obj(&**extension)).collect();
         futures::stream::iter(all)

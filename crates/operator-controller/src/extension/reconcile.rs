@@ -26,6 +26,7 @@ use super::shell::Shell;
 use super::{dependencies, status, tell, uninstall};
 use crate::certificates::provider;
 use crate::watch::Stored;
+use crate::workers::Stopping;
 
 /// How long to wait for a change that only a user can make, before looking again.
 const SLOW: Duration = Duration::from_secs(600);
@@ -45,6 +46,9 @@ pub enum ReconcileError {
     /// Revisions could not be deleted.
     #[error("error deleting revisions: {0}")]
     Uninstall(#[source] kube::Error),
+    /// The pass was given up.
+    #[error(transparent)]
+    Stopping(#[from] Stopping),
 }
 
 /// One pass.
@@ -72,7 +76,7 @@ pub async fn reconcile(
 
     let mut story = Story { notes: Vec::new(), previous: previous(&revisions) };
     let attempt = match validate(extension) {
-        Ok(wish) => attempt(&wish, kept_issuer(extension), &revisions, &shell, &mut story.notes).await,
+        Ok(wish) => attempt(&wish, kept_issuer(extension), &revisions, &shell, &mut story.notes).await?,
         Err(failure) => Attempt {
             revisions: revision::states(revisions.iter().map(AsRef::as_ref)),
             deprecations: Learnt::Nothing,
@@ -95,16 +99,17 @@ async fn attempt(
     revisions: &[Arc<ClusterObjectSet>],
     shell: &Shell,
     notes: &mut Vec<Note>,
-) -> Attempt {
+) -> Result<Attempt, Stopping> {
     let states = revision::states(revisions.iter().map(AsRef::as_ref));
     if wish.paused {
-        return Attempt { revisions: states, deprecations: Learnt::Nothing, progress: Progress::Paused };
+        let progress = Progress::Paused;
+        return Ok(Attempt { revisions: states, deprecations: Learnt::Nothing, progress });
     }
     let adopted = match adopt(shell, wish, revisions).await {
         Ok(adopted) => adopted,
         Err(failure) => {
             let progress = Progress::Failed(failure);
-            return Attempt { revisions: states, deprecations: Learnt::Nothing, progress };
+            return Ok(Attempt { revisions: states, deprecations: Learnt::Nothing, progress });
         }
     };
     let taken_over: Vec<Arc<ClusterObjectSet>>;
@@ -119,7 +124,7 @@ async fn attempt(
     let catalogs = shell.all_catalogs();
     let selected = select(catalogs.iter().map(AsRef::as_ref), &wish.selector);
     let sources = shell.packages.sources(&selected, &wish.package, states.newest().is_some());
-    let sources = shell.workers.away(sources).await;
+    let sources = shell.workers.away(sources).await?;
     let resolved = wanted(wish, &states, &sources, shell.settings.separate_release);
     let (states, progress) = match resolved.wanted {
         Err(failure) => (states, Progress::Failed(failure)),
@@ -140,11 +145,13 @@ async fn attempt(
                     };
                     (states, Progress::Applied { wanted: bundle, issuer: delivered.issuer })
                 }
+                // it may be that an answer was not waited for; the next process will see
+                Err(_) if shell.workers.are_stopping() => return Err(Stopping),
                 Err(failure) => (states, Progress::Failed(failure)),
             }
         }
     };
-    Attempt { revisions: states, deprecations: resolved.learnt, progress }
+    Ok(Attempt { revisions: states, deprecations: resolved.learnt, progress })
 }
 
 /// Dependencies first, then delivery.

@@ -1,4 +1,5 @@
-//! Many extensions at once: rest costs nothing, and a registry that never answers holds up nobody else.
+//! Many extensions at once: rest costs nothing, and a registry that never answers holds up nobody else, not even the end of the
+//! process.
 
 use std::time::{Duration, Instant};
 
@@ -164,5 +165,70 @@ async fn a_registry_that_never_answers_holds_up_nobody_else() -> Result<()> {
     for name in &stuck {
         world.extensions.delete(name, &DeleteParams::default()).await?;
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn passes_that_wait_for_a_silent_registry_do_not_hold_up_the_end_of_the_process() -> Result<()> {
+    const STUCK: usize = 40;
+    let registry = Registry::start().await?;
+    let cluster = Cluster::start_with(&Options::default()).await?;
+    cluster.install_olm().await?;
+    let _catalogd = Program::catalogd(&cluster)?.start().await?;
+    let mut controller = Program::operator_controller(&cluster)?.start().await?;
+
+    let silent = TcpListener::bind("127.0.0.1:0").await?;
+    let address = silent.local_addr()?;
+    let (called, mut calls) = tokio::sync::mpsc::unbounded_channel();
+    let accepting = tokio::spawn(async move {
+        while let Ok((connection, _)) = silent.accept().await {
+            let _ = called.send(connection); // kept open, never answered
+        }
+    });
+    let digest = "0".repeat(64);
+    let names: Vec<String> = (0..STUCK).map(|n| format!("stuck-{n}")).collect();
+    let mut image = CatalogImage::new();
+    for name in &names {
+        let bundle = format!("{address}/{name}@sha256:{digest}");
+        let package = Package::new(name).channel("stable", [Entry::new("1.0.0")]);
+        image = image.package(&package.bundle("1.0.0", &bundle));
+    }
+    let pushed = registry.push("stuck/catalog", "v1", &image.image()).await?;
+    let client = cluster.client().await?;
+    let apply = PatchParams::apply("test").force();
+    let catalogs: Api<ClusterCatalog> = Api::all(client.clone());
+    let catalog = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
+        "metadata": {"name": "stuck", "labels": {"test": "stuck"}},
+        "spec": {"source": {"type": "Image", "image": {"ref": pushed.by_digest()}}}});
+    catalogs.patch("stuck", &apply, &Patch::Apply(&catalog)).await?;
+    let served = |catalog: &ClusterCatalog| {
+        let status = catalog.status.as_ref();
+        status.is_some_and(|status| condition::is_true(&status.conditions, condition::SERVING))
+    };
+    Wait::new(&catalogs, "stuck").within(LIMIT).until("is served", served).await?;
+    let extensions: Api<ClusterExtension> = Api::all(client);
+    for name in &names {
+        extensions.patch(name, &apply, &Patch::Apply(&wish(name, name, "stuck"))).await?;
+    }
+    // as many as are pulled from one registry at the same time; the others wait behind them
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.extend(tokio::time::timeout(LIMIT, calls.recv()).await?);
+    }
+    ensure!(held.len() == 4, "the silent registry is called");
+    let before = extensions.list(&ListParams::default()).await?.items;
+
+    let asked = Instant::now();
+    ensure!(controller.stop(), "it ends by itself:\n{}", controller.log_text());
+    let took = asked.elapsed();
+    println!("ended after {took:?}");
+    ensure!(took < Duration::from_secs(5), "it took {took:?}");
+    // what was given up is no failure of the extension
+    for extension in extensions.list(&ListParams::default()).await?.items {
+        let status = |one: &ClusterExtension| serde_json::to_string(&one.status).unwrap_or_default();
+        let was = before.iter().find(|one| one.metadata.name == extension.metadata.name).map(status);
+        ensure!(was == Some(status(&extension)), "{was:?} became {}", status(&extension));
+    }
+    accepting.abort();
     Ok(())
 }
