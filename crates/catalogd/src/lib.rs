@@ -9,6 +9,5 @@ pub mod controller;
 mod gauges;
 pub mod http;
 pub mod ingest;
-pub mod memory;
 pub mod run;
 pub mod store;

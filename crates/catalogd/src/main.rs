@@ -12,7 +12,7 @@ fn main() -> ExitCode {
         // one Go-quoted string (catalogd §2.1)
         Some(Command::Version) => process::say(&format!("{:?}", Build::this().to_string().replace('"', ""))),
         None => {
-            catalogd::memory::give_back();
+            olm_runtime::memory::give_back();
             process::run(catalogd::run::run(cli.serve))
         }
     }

@@ -16,6 +16,7 @@ pub mod features;
 pub mod health;
 pub mod leader;
 pub mod listen;
+pub mod memory;
 pub mod metrics;
 pub mod namespace;
 pub mod process;

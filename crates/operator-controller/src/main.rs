@@ -10,6 +10,9 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     match cli.command {
         Some(Command::Version) => process::say(&Build::this().to_string()),
-        None => process::run(operator_controller::run::run(cli.serve)),
+        None => {
+            olm_runtime::memory::give_back_of_few_heaps();
+            process::run(operator_controller::run::run(cli.serve))
+        }
     }
 }

@@ -1,6 +1,5 @@
 //! The process: what is started in which order, and how it ends. Rule: resolution §7.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use kube::{Client, ResourceExt as _};
 use olm_api::ClusterExtension;
 use olm_bundle::Gates;
 use olm_client::preflight;
-use olm_client::{BundleFetcher, PackageStore, catalogd, package_store};
+use olm_client::{BundleFetcher, PackageStore, package_store};
 use olm_oci::{CertificateDirs, Config, Credentials, Puller, SharedKeyring, Store};
 use olm_resolver::ReleaseField;
 use olm_runtime::args::service_names;
@@ -20,14 +19,13 @@ use olm_runtime::leader::{self, Election};
 use olm_runtime::metrics::{self, Metrics};
 use olm_runtime::pull_secrets::Place;
 use olm_runtime::tls::issue::PublishedCa;
-use olm_runtime::tls::{self, CaPool, TlsSettings};
+use olm_runtime::tls::{self, TlsSettings};
 use olm_runtime::{FeatureGates, Shutdown, client, listen, serve, shutdown};
 
 use crate::accounts::{Accounts, Rights};
 use crate::args::{CERT_MANAGER, DEPLOYMENT_CONFIG, RELEASE, SERVICE_CA, SINGLE_OWN, ServeArgs};
 use crate::bundles::Bundles;
 use crate::catalogs::PackageCache;
-use crate::catalogs::cache::ClientFactory;
 use crate::certificates::provider::Issuers;
 use crate::certificates::{self, Expiries, Wake};
 use crate::crds::Crds;
@@ -39,7 +37,7 @@ use crate::kept::Kept;
 use crate::revisions::Revisions;
 use crate::watch::{Cache, Watch};
 use crate::workers::Workers;
-use crate::{extension, objectset};
+use crate::{catalogs, extension, objectset};
 
 /// The lease of the leader.
 const LEASE: &str = "9c4404e7.operatorframework.io";
@@ -143,7 +141,7 @@ async fn controllers(
     let content = PackageStore::new(&args.cache_path.join("packages"), package_store::DEFAULT_BYTES);
     let trust_changed = published.as_ref().map(|published| published.changes());
     let packages = PackageCache::new(
-        catalogd_client(args.catalogd_cas_dir(), published, tls_settings),
+        catalogs::client::factory(args.catalogd_cas_dir(), published, tls_settings),
         content,
         release,
     );
@@ -169,7 +167,7 @@ async fn controllers(
         let mut catalogs = Watch::new(&client);
         let all_revisions = Revisions::of_watch(&mut revisions);
         let kept = Kept::default();
-        let workers = Arc::new(Workers::new(extension::WORKERS));
+        let workers = Arc::new(Workers::new(extension::WORKERS, stop.clone()));
         let (crds, apis) = Crds::watch(&client);
         Inventory {
             extensions: extensions.store.reader(),
@@ -217,6 +215,7 @@ async fn controllers(
             waiting: extension::waiting::Waiting::default(),
             crds,
             details: extension::details::Details::default(),
+            misfits: extension::misfits::Misfits::default(),
             written: extension::shell::Written::default(),
             client: client.clone(),
         });
@@ -273,24 +272,4 @@ fn registry_config(args: &ServeArgs, keyring: SharedKeyring) -> Config {
     let credentials = Credentials { shared: Some(keyring), ..from_env.credentials.clone() };
     let verdicts = Some(args.cache_path.join("verified-signatures"));
     Config { certificates, credentials, signature_policy, verdicts, ..from_env }
-}
-
-/// Clients for catalogd: made for each fetch, so that changed CAs count at once.
-fn catalogd_client(
-    cas: Option<PathBuf>,
-    published: Option<Arc<PublishedCa>>,
-    settings: TlsSettings,
-) -> ClientFactory {
-    Box::new(move || {
-        let pool = match &published {
-            Some(published) => {
-                published.certificates().and_then(|found| CaPool::given(found, cas.as_deref()))
-            }
-            None => CaPool::load(cas.as_deref()),
-        };
-        let pool = pool.map_err(|error| olm_runtime::error_text::chain(&error))?;
-        let config = pool.client_config(&settings).map_err(|error| olm_runtime::error_text::chain(&error))?;
-        let builder = reqwest::Client::builder().tls_backend_preconfigured(config);
-        catalogd::timeouts(builder).build().map_err(|error| olm_runtime::error_text::chain(&error))
-    })
 }

@@ -2,8 +2,8 @@
 //! of them.
 //!
 //! An object that does not fit its type arrives as an error value of its own ([`Stored`]) and never stops the watch.
-//! Managed fields are dropped: nobody here reads them, and they are half of an object's size. Objects are shared, never
-//! copied: whoever reads one gets a pointer.
+//! Managed fields and kubectl's copy of what was applied are dropped: nobody here reads them, and they are more than half of an
+//! object's size. Objects are shared, never copied: whoever reads one gets a pointer.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -87,6 +87,17 @@ impl<K: Resource + Clone> Resource for Stored<K> {
             Ok(object) => Arc::make_mut(object).meta_mut(),
             Err(unreadable) => &mut unreadable.metadata,
         }
+    }
+}
+
+/// What kubectl notes of an object that it applied.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Drops what nobody here reads.
+fn slim(metadata: &mut ObjectMeta) {
+    metadata.managed_fields = None;
+    if let Some(annotations) = &mut metadata.annotations {
+        annotations.remove(LAST_APPLIED);
     }
 }
 
@@ -192,7 +203,7 @@ where
         let api: Api<Stored<K>> = Api::all(client.clone());
         let events = watcher(api, watcher::Config::default())
             .default_backoff()
-            .modify(|object: &mut Stored<K>| object.meta_mut().managed_fields = None)
+            .modify(|object: &mut Stored<K>| slim(object.meta_mut()))
             .boxed();
         Self::of(events)
     }
@@ -303,6 +314,19 @@ mod tests {
 
     fn watch() -> Watch<ClusterObjectSet> {
         Watch::of(futures::stream::empty().boxed())
+    }
+
+    #[test]
+    fn what_nobody_reads_is_dropped() {
+        let mut metadata: ObjectMeta = serde_json::from_value(json!({
+            "name": "a", "managedFields": [{"manager": "kubectl"}], "annotations": {LAST_APPLIED: "{}", "mine": "x"},
+        }))
+        .unwrap();
+        slim(&mut metadata);
+        assert_eq!(
+            serde_json::to_value(metadata).unwrap(),
+            json!({"name": "a", "annotations": {"mine": "x"}})
+        );
     }
 
     #[tokio::test]

@@ -101,7 +101,7 @@ async fn measure(size: usize, rest: Duration) -> Result<Column> {
         cluster,
     };
     bench.quiet().await?;
-    let idle = bench.process.memory()?.resident;
+    let idle = bench.process.memory()?;
 
     let before = bench.mark()?;
     bench.want("1.0.0").await?;
@@ -127,6 +127,7 @@ async fn measure(size: usize, rest: Duration) -> Result<Column> {
     let started = Instant::now();
     bench.process.restart().await?;
     let verified = bench.quiet().await?;
+    let restarted = bench.process.memory()?;
     let restart =
         Spent { wall: verified.duration_since(started), cpu: bench.process.cpu()?, ..bench.counted(before)? };
 
@@ -134,6 +135,8 @@ async fn measure(size: usize, rest: Duration) -> Result<Column> {
     bench.want("2.0.0").await?;
     bench.installed("2.0.0").await?;
     let upgrade = bench.since(&before)?;
+    bench.quiet().await?;
+    let upgraded = bench.process.memory()?;
 
     let sets: Api<ClusterObjectSet> = Api::all(client);
     let objects = sets
@@ -154,9 +157,15 @@ async fn measure(size: usize, rest: Duration) -> Result<Column> {
         ("install, time", seconds(install.wall)),
         ("install, CPU each", ms_each(&install)),
         ("install, requests each", each(install.requests)),
-        ("resident, idle", mib(idle)),
+        ("resident, idle", mib(idle.resident)),
         ("resident, installed", mib(resident.resident)),
         ("resident, peak", mib(resident.peak)),
+        ("resident, after restart", mib(restarted.resident)),
+        ("resident, upgraded", mib(upgraded.resident)),
+        ("without files: idle", mib(idle.anonymous)),
+        ("without files: installed", mib(resident.anonymous)),
+        ("without files: after restart", mib(restarted.anonymous)),
+        ("without files: upgraded", mib(upgraded.anonymous)),
         ("at rest, writes", format!("{} in {} s", resting.writes, rest.as_secs())),
         ("at rest, CPU", format!("{:.0} ms", resting.cpu.as_secs_f64() * 1000.0)),
         ("a pass with nothing to do, CPU each", ms_each(&nothing)),

@@ -88,6 +88,8 @@ pub struct Child {
 pub struct Memory {
     /// resident now
     pub resident: u64,
+    /// of it what no file backs: heaps and stacks
+    pub anonymous: u64,
     /// the highest resident so far
     pub peak: u64,
 }
@@ -198,7 +200,7 @@ impl Child {
                 .map(|kib| kib * 1024)
                 .with_context(|| format!("no {key} for {}", self.name))
         };
-        Ok(Memory { resident: field("VmRSS:")?, peak: field("VmHWM:")? })
+        Ok(Memory { resident: field("VmRSS:")?, anonymous: field("RssAnon:")?, peak: field("VmHWM:")? })
     }
 
     /// Processor time used so far, user and system.

@@ -4,5 +4,7 @@
 //! It does not choose bundles. Rule: resolution §4.1.
 
 pub mod cache;
+pub mod client;
+pub mod in_use;
 
 pub use cache::PackageCache;

@@ -13,11 +13,13 @@ use olm_runtime::metrics::ControllerMeter;
 
 use super::dependencies::DependencyCheck;
 use super::details::Details;
+use super::misfits::Misfits;
 use super::waiting::Waiting;
 use super::writer::Writer;
 use crate::accounts::Accounts;
 use crate::bundles::Bundles;
 use crate::catalogs::PackageCache;
+use crate::catalogs::in_use::InUse;
 use crate::crds::Crds;
 use crate::revisions::Revisions;
 use crate::watch::{Cache, Change};
@@ -66,6 +68,8 @@ pub struct Shell {
     pub crds: Crds,
     /// News that can wait.
     pub details: Details,
+    /// Bundles that do not fit into a revision.
+    pub misfits: Misfits,
     /// Extensions as our own writes left them, until the cache shows it.
     pub written: Written,
     /// Tells users what was decided.
@@ -110,6 +114,7 @@ impl Shell {
             bundle: bundle.clone(),
             account: wish.service_account.clone(),
         };
+        self.misfits.forget(&wish.uid);
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).insert(wish.uid.clone(), verified);
     }
 
@@ -128,7 +133,19 @@ impl Shell {
         self.waiting.forget(name);
         self.waiting.wait_for_crds(name, Vec::new());
         self.details.forget(uid);
+        self.misfits.forget(uid);
         self.backoff.forget(&uid.to_owned());
+        self.keep_packages_in_use(Some(name));
+    }
+
+    /// Drops packages that no extension asks for, but perhaps `gone`, and those of catalogs that are not there.
+    pub fn keep_packages_in_use(&self, gone: Option<&str>) {
+        let extensions = self.extensions.state();
+        let extensions = extensions.iter().filter_map(|stored| stored.0.as_deref().ok());
+        let extensions = extensions.filter(|extension| extension.metadata.name.as_deref() != gone);
+        let catalogs = self.all_catalogs();
+        let in_use = InUse::of(extensions, catalogs.iter().map(AsRef::as_ref));
+        self.packages.retain(|catalog, package| in_use.has(catalog, package));
     }
 }
 

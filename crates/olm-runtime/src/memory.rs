@@ -1,21 +1,35 @@
 //! Lets the process give back memory that it has freed.
 //!
 //! The allocator of glibc raises its own thresholds whenever a large piece is freed, and from then on keeps megabytes that
-//! nothing uses: after one pull the process would hold a quarter more than it needs, for ever. The thresholds stay where
+//! nothing uses: after one pull catalogd would hold a quarter more than it needs, for ever. The thresholds stay where
 //! they are when the environment names one, and only the environment of a new program is looked at: so the process starts
 //! itself again, once, in place (same process id, 2 ms). Other allocators do not look.
+//!
+//! The same environment limits the heaps. The allocator would make up to eight for each processor, each with holes of its own;
+//! threads that share one wait for each other a little.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 /// From how many unused bytes at the end of a heap memory is given back. Whoever sets it decides.
 const THRESHOLD: (&str, &str) = ("MALLOC_TRIM_THRESHOLD_", "131072");
+/// Heaps, at most. Whoever sets it decides.
+const HEAPS: (&str, &str) = ("MALLOC_ARENA_MAX", "2");
 
 /// Replaces this process by itself with the threshold set, unless it is set. Comes back when there is nothing to do or it
 /// cannot be done, which costs nothing but memory. Call it before anything else has begun.
 pub fn give_back() {
-    let set = std::env::var_os(THRESHOLD.0).is_some();
-    if set || cfg!(not(all(target_os = "linux", target_env = "gnu"))) {
+    again_with(&[THRESHOLD]);
+}
+
+/// As [`give_back`], for a process that makes many small things in many threads: with few heaps, too.
+pub fn give_back_of_few_heaps() {
+    again_with(&[THRESHOLD, HEAPS]);
+}
+
+fn again_with(settings: &[(&str, &str)]) {
+    let missing: Vec<_> = settings.iter().filter(|(name, _)| std::env::var_os(name).is_none()).collect();
+    if missing.is_empty() || cfg!(not(all(target_os = "linux", target_env = "gnu"))) {
         return;
     }
     let mut arguments = std::env::args_os();
@@ -24,5 +38,5 @@ pub fn give_back() {
         again.arg0(name);
     }
     // It returns only with an error: then this is still the old process, and it goes on.
-    let _still_here = again.args(arguments).env(THRESHOLD.0, THRESHOLD.1).exec();
+    let _still_here = again.args(arguments).envs(missing.into_iter().copied()).exec();
 }

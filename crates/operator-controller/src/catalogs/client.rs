@@ -1,0 +1,111 @@
+//! The HTTP client for catalogd: the same one as long as what it trusts stays the same.
+//!
+//! What is trusted is looked at before each fetch, so that changed CAs count at once; only reading and parsing all of them anew, and
+//! a new connection for each package of many, are saved.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use olm_client::catalogd::timeouts;
+use olm_runtime::error_text::chain;
+use olm_runtime::tls::issue::PublishedCa;
+use olm_runtime::tls::{CaPool, TlsError, TlsSettings};
+use rustls_pki_types::CertificateDer;
+
+use super::cache::ClientFactory;
+
+/// How long a connection is kept for the next fetch: long enough for many at once, too short to outlive a replica for long.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// What a client trusts.
+struct Trust {
+    published: Option<Vec<CertificateDer<'static>>>,
+    pool: Arc<CaPool>,
+}
+
+/// Makes clients that trust the CA that catalogd has published and those in the folder `cas`; without a published one, those of
+/// the system and those in the folder.
+#[must_use]
+pub fn factory(
+    cas: Option<PathBuf>,
+    published: Option<Arc<PublishedCa>>,
+    settings: TlsSettings,
+) -> ClientFactory {
+    let kept: Mutex<Option<(Trust, reqwest::Client)>> = Mutex::default();
+    Box::new(move || {
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = current(kept.take(), cas.as_ref(), published.as_deref(), &settings);
+        let (trust, client) = made.map_err(|error| chain(&*error))?;
+        let given = client.clone();
+        *kept = Some((trust, client));
+        Ok(given)
+    })
+}
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// The client that was kept, if what it trusts is what is to be trusted now; else a new one.
+fn current(
+    kept: Option<(Trust, reqwest::Client)>,
+    cas: Option<&PathBuf>,
+    published: Option<&PublishedCa>,
+    settings: &TlsSettings,
+) -> Result<(Trust, reqwest::Client), Failure> {
+    let published = published.map(PublishedCa::certificates).transpose()?;
+    if let Some((trust, client)) = kept
+        && trust.published == published
+        && !trust.pool.reload_if_changed()?
+    {
+        return Ok((trust, client));
+    }
+    let pool = pool(published.clone(), cas)?;
+    let builder = reqwest::Client::builder()
+        .tls_backend_preconfigured(pool.client_config(settings)?)
+        .pool_idle_timeout(IDLE);
+    Ok((Trust { published, pool }, timeouts(builder).build()?))
+}
+
+fn pool(
+    published: Option<Vec<CertificateDer<'static>>>,
+    cas: Option<&PathBuf>,
+) -> Result<Arc<CaPool>, TlsError> {
+    match published {
+        Some(found) => CaPool::given(found, cas.map(PathBuf::as_path)),
+        None => CaPool::load(cas.map(PathBuf::as_path)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(
+        kept: Option<(Trust, reqwest::Client)>,
+        cas: &PathBuf,
+    ) -> Result<(Trust, reqwest::Client), Failure> {
+        current(kept, Some(cas), None, &TlsSettings::default())
+    }
+
+    #[test]
+    fn a_client_is_kept_until_what_it_trusts_changes() {
+        olm_runtime::tls::install_provider();
+        let dir = tempfile::tempdir().unwrap();
+        let cas = dir.path().to_owned();
+        let issue = |name: &str| {
+            let key = rcgen::KeyPair::generate().unwrap();
+            let params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+            std::fs::write(cas.join("ca.crt"), params.self_signed(&key).unwrap().pem()).unwrap();
+        };
+        issue("one");
+        let first = made(None, &cas).unwrap();
+        let pool = Arc::clone(&first.0.pool);
+        let second = made(Some(first), &cas).unwrap();
+        assert!(Arc::ptr_eq(&second.0.pool, &pool), "nothing has changed");
+        issue("another-name");
+        let third = made(Some(second), &cas).unwrap();
+        assert!(!Arc::ptr_eq(&third.0.pool, &pool), "another CA");
+        std::fs::remove_file(cas.join("ca.crt")).unwrap();
+        assert!(made(Some(third), &cas).is_err(), "no CA is left, and the old one does not stand in");
+    }
+}
