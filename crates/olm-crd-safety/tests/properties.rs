@@ -17,6 +17,15 @@ fn crd(spec: &Value) -> Object {
     Object::from_value(value).unwrap_or_default()
 }
 
+/// Several versions, listed in an order that is not that of findings.
+fn several(one: &Value, other: &Value) -> Object {
+    let version = |name: &str, schema: &Value| json!({"name": name, "served": true, "storage": name == "v1", "schema": {"openAPIV3Schema": schema}});
+    let mut crd = crd(one);
+    crd.0["spec"]["versions"] = json!([version("v2", one), version("v1alpha1", other), version("v1", one)]);
+    crd.0["status"] = json!({"storedVersions": ["v2", "v1alpha1", "v1"]});
+    crd
+}
+
 /// A schema as a CRD may have it.
 fn schema() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
@@ -149,6 +158,11 @@ proptest! {
             let found = compare(&crd(&old), &crd(&new), Policy { profile });
             prop_assert!(found.is_sorted());
             prop_assert_eq!(&found, &compare(&crd(&reversed(&old)), &crd(&reversed(&new)), Policy { profile }));
+        }
+        // versions that go, change and contradict each other
+        for (before, after) in [(several(&old, &new), crd(&new)), (several(&old, &old), several(&new, &old))] {
+            let found = compare(&before, &after, Policy::default());
+            prop_assert!(found.is_sorted(), "{found:?}");
         }
         if let Ok(Some(existing)) = ExistingObjects::new(&crd(&old), &crd(&new)) {
             let object = json!({"apiVersion": "example.com/v1", "kind": "W", "spec": object});
