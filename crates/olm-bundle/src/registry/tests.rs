@@ -128,6 +128,29 @@ fn lists_streams_and_stray_files() {
     );
 }
 
+/// By kind alone, whatever the group says.
+#[test]
+fn objects_are_sorted_by_kind() {
+    let mut odd = fixture::crd("odd");
+    odd["apiVersion"] = "example.com/v7".into();
+    let foreign = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}});
+    let parsed = fixture::bundle(&none(), &[fixture::crd("plain"), odd, foreign]).unwrap();
+    let names =
+        |objects: &[Object]| objects.iter().map(|object| object.name().to_owned()).collect::<Vec<_>>();
+    assert_eq!(
+        (names(&parsed.crds), names(&parsed.others)),
+        (vec!["as.example.com".into(), "plain".into(), "odd".into()], vec!["t".into()])
+    );
+    assert_eq!(parsed.csv.name, "demo.v1.0.0");
+
+    let renamed = |api_version: &str| {
+        let mut csv = fixture::csv();
+        csv["apiVersion"] = api_version.into();
+        with(&[("manifests/csv.yaml", &csv.to_string())]).map(|bundle| bundle.csv.name)
+    };
+    assert_eq!(renamed("example.com/v1").unwrap(), "demo.v1.0.0");
+}
+
 #[test]
 fn the_order_of_files_does_not_matter() {
     let more: Vec<_> = ["b", "a", "c"]
@@ -181,6 +204,13 @@ fn what_is_too_large_is_refused() {
     files.push(("manifests/big.yaml".to_owned(), vec![b'#'; 65 << 20]));
     let text = RegistryV1::from_files(files).unwrap_err().to_string();
     assert_eq!(text, "the bundle has more than 67108864 bytes below manifests/ and metadata/");
+
+    let mut files = fixture::files(&none(), &[]);
+    files.extend((files.len()..=BUNDLE_FILES).map(|n| (format!("manifests/{n}.txt"), Vec::new())));
+    assert_eq!(
+        RegistryV1::from_files(files).unwrap_err().to_string(),
+        "the bundle has more than 10000 files below manifests/ and metadata/"
+    );
 }
 
 #[test]

@@ -116,6 +116,22 @@ fn conversion_needs_declared_fields() {
         converted["spec"]["conversion"]["webhook"]["clientConfig"]["service"],
         json!({"namespace": "i", "name": "demo-service", "path": "/", "port": 443})
     );
+
+    let said = json!({"spec": {"webhookdefinitions": [{"type": "ConversionWebhook", "generateName": "c",
+        "deploymentName": "demo", "conversionCRDs": ["b"], "admissionReviewVersions": ["v1beta1", "v1"],
+        "containerPort": 9443, "targetPort": "hooks", "webhookPath": "/convert"}]}});
+    let bundle = bundle(&patched(owned, &said), &[crd("b")]).unwrap();
+    let objects = render(&bundle, &RenderOptions::new("i")).unwrap();
+    let converted = objects.iter().find(|object| object.name() == "b").unwrap().to_value();
+    assert_eq!(
+        converted["spec"]["conversion"],
+        json!({"strategy": "Webhook", "webhook": {
+            "clientConfig": {
+                "service": {"namespace": "i", "name": "demo-service", "path": "/convert", "port": 9443},
+            },
+            "conversionReviewVersions": ["v1beta1", "v1"],
+        }})
+    );
 }
 
 #[test]
