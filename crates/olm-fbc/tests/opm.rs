@@ -358,13 +358,53 @@ fn mutate(objects: &mut Vec<Value>, random: &mut Random) {
     }
 }
 
-#[test]
-fn mutated_catalogs() {
-    let (Some(opm), Some(sample)) = (opm(), sample()) else {
-        println!("SKIPPED: mutated_catalogs needs opm (OLM_TOOLS) and the sample catalogs (OLM_SHARED)");
+/// Adds, doubles, spoils or takes away properties of one bundle.
+fn unsettle(objects: &mut [Value], random: &mut Random) {
+    let bundles: Vec<usize> = (0..objects.len()).filter(|&at| objects[at]["properties"].is_array()).collect();
+    if bundles.is_empty() {
         return;
-    };
-    let small: Vec<Vec<Value>> = folders(&sample)
+    }
+    let at = *random.pick(&bundles);
+    let Some(properties) = objects[at]["properties"].as_array_mut() else { return };
+    let kinds = [
+        "olm.package",
+        "olm.gvk",
+        "olm.gvk.required",
+        "olm.package.required",
+        "olm.channel",
+        "olm.bundle.object",
+        "olm.csv.metadata",
+        "olm.constraint",
+        "features.example.com",
+    ];
+    let kind = *random.pick(&kinds);
+    let place = random.below(properties.len() + 1);
+    match random.below(6) {
+        0 => properties.retain(|property| property["type"] != kind),
+        1 => properties.insert(place, json!({"type": kind})),
+        2 => properties.insert(place, json!({"type": kind, "value": odd(random)})),
+        3 => {
+            let members =
+                ["packageName", "version", "group", "kind", "versionRange", "priority", "data", "keywords"];
+            let value = json!({*random.pick(&members): odd(random), *random.pick(&members): "x"});
+            properties.insert(place, json!({"type": kind, "value": value}));
+        }
+        4 => {
+            let own: Vec<Value> =
+                properties.iter().filter(|property| property["type"] == "olm.package").cloned().collect();
+            properties.extend(own);
+        }
+        _ => {
+            for property in properties.iter_mut().filter(|property| property["type"] == "olm.package") {
+                property["value"]["packageName"] = odd(random);
+            }
+        }
+    }
+}
+
+/// Catalogs small enough to be asked about often.
+fn small(sample: &Path) -> Vec<Vec<Value>> {
+    let small: Vec<Vec<Value>> = folders(sample)
         .iter()
         .filter(|folder| !folder.ends_with("catalog") && !folder.ends_with("bundles-catalog"))
         .filter_map(|folder| {
@@ -375,17 +415,41 @@ fn mutated_catalogs() {
         })
         .collect();
     assert!(small.len() > 5, "{}", small.len());
-    let count = setting("OLM_MUTATIONS").and_then(|n| n.to_str()?.parse().ok()).unwrap_or(240);
+    small
+}
+
+/// Asks about as many catalogs, each changed in its own way.
+fn changed(opm: &Path, sample: &Path, count: u64, change: impl Fn(&mut Vec<Value>, &mut Random)) -> Tally {
+    let small = small(sample);
     let folder = tempfile::tempdir().unwrap();
     let mut tally = Tally::default();
     for seed in 0..count {
         let mut random = Random(seed);
         let mut objects = random.pick(&small).clone();
-        mutate(&mut objects, &mut random);
+        change(&mut objects, &mut random);
         let text: String = objects.iter().map(|object| format!("{object}\n")).collect();
         fs::write(folder.path().join("catalog.json"), &text).unwrap();
-        tally.case(&opm, &format!("seed {seed}"), folder.path());
+        tally.case(opm, &format!("seed {seed}"), folder.path());
     }
     assert!(tally.refused * 3 > tally.cases, "only {} of {} are refused", tally.refused, tally.cases);
-    tally.finish("mutated");
+    tally
+}
+
+#[test]
+fn mutated_catalogs() {
+    let (Some(opm), Some(sample)) = (opm(), sample()) else {
+        println!("SKIPPED: mutated_catalogs needs opm (OLM_TOOLS) and the sample catalogs (OLM_SHARED)");
+        return;
+    };
+    let count = setting("OLM_MUTATIONS").and_then(|n| n.to_str()?.parse().ok()).unwrap_or(240);
+    changed(&opm, &sample, count, mutate).finish("mutated");
+}
+
+#[test]
+fn mutated_properties() {
+    let (Some(opm), Some(sample)) = (opm(), sample()) else {
+        println!("SKIPPED: mutated_properties needs opm (OLM_TOOLS) and the sample catalogs (OLM_SHARED)");
+        return;
+    };
+    changed(&opm, &sample, 120, |objects, random| unsettle(objects, random)).finish("mutated properties");
 }
