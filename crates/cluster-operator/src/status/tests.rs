@@ -410,4 +410,17 @@ fn changes_in_words() {
             .starts_with("Upgradeable changed from True to False (\"InstalledOLMOperatorsUpgradeable: Found"),
         "{found:?}"
     );
+    seen.installed = one("4.17.0", "b.v2", Some(&max("4.17"))).installed;
+    let other = publish(&mut seen, &mut memory, 20).status;
+    let found = changes(&after, &other);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("Upgradeable message changed to \"InstalledOLM"), "{found:?}");
+    assert!(found[0].contains("b.v2"), "{found:?}");
+
+    let mut newer = other.clone();
+    newer.versions[0].version = "4.18.0".to_owned();
+    newer.related_objects.clear();
+    let want = ["operator version changed from 4.17.0 to 4.18.0", "relatedObjects changed"];
+    assert_eq!(changes(&other, &newer), want);
+    assert_eq!(changes(&other, &other), Vec::<String>::new());
 }

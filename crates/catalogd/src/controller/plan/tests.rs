@@ -141,6 +141,19 @@ fn a_leader_pulls_only_with_a_reason() {
             Plan::Rest { until: Some(due) },
         ),
         (
+            "a request was taken back",
+            Box::new(|c| c.memory.requested = Some(Some("1".to_owned()))),
+            Plan::Rest { until: Some(due) },
+        ),
+        (
+            "a request that was acted upon",
+            Box::new(|c| {
+                c.memory.requested = Some(Some("1".to_owned()));
+                c.catalog.annotations_mut().insert(annotations::REQUESTED_AT.into(), "1".into());
+            }),
+            Plan::Rest { until: Some(due) },
+        ),
+        (
             "failed, retry later",
             Box::new(move |c| {
                 c.held = None;
@@ -241,6 +254,18 @@ fn a_follower_serves_what_the_status_names_and_never_resolves() {
             case.catalog.status = None;
         }
         case.now = start.now + Duration::from_secs(100_000);
+        assert_eq!(case.plan(), want, "{name}");
+    }
+    let later = start.now + Duration::from_secs(1);
+    for (name, retry, of, want) in [
+        ("failed, retry later", Some(later), ONE, Plan::Rest { until: Some(later) }),
+        ("failed, retry now", Some(start.now), ONE, follow()),
+        ("failed for good", None, ONE, Plan::Rest { until: None }),
+        ("failed for good, other content", None, TWO, follow()),
+    ] {
+        let mut case = base();
+        (case.leader, case.held, case.now) = (false, Some(held(TWO, TAG)), start.now);
+        case.memory.failure = Some(failure(retry, of));
         assert_eq!(case.plan(), want, "{name}");
     }
 }
