@@ -254,6 +254,16 @@ mod tests {
         assert_eq!(store.get(&Key { origin: "sha256:cd".to_owned(), ..key("a") }), None);
         store.put(&key("a"), &kept("new")).unwrap();
         assert_eq!(PackageStore::new(store.root(), 1).get(&key("a")), Some(kept("new")));
+
+        // the same package of two catalogs, and what lies in another's place
+        let other = Key { origin: "sha256:cd".to_owned(), ..key("a") };
+        store.put(&other, &kept("other")).unwrap();
+        assert_eq!((store.get(&key("a")), store.get(&other)), (Some(kept("new")), Some(kept("other"))));
+        for stray in [key("none"), other] {
+            std::fs::copy(store.root().join(key("a").file_name()), store.root().join(stray.file_name()))
+                .unwrap();
+            assert_eq!(store.get(&stray), None, "{stray:?}");
+        }
     }
 
     #[test]
