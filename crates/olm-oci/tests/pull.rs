@@ -236,6 +236,34 @@ async fn a_registry_that_cannot_continue_starts_over() {
     assert_eq!(pull(&client.puller(), &registry.reference("cat:1")).await.unwrap(), want);
 }
 
+/// Bytes from elsewhere are not taken for the rest, and the sentence says so, not that the digest is wrong.
+#[tokio::test]
+async fn another_range_than_asked_for_is_refused() {
+    for range in [Some("bytes 0-9/10"), Some("rest"), None] {
+        let registry = Registry::start().await;
+        let mut client = Client::new(&[&registry]);
+        client.config.retries.resume = 1;
+        let (image, layer, _) = big();
+        registry.push("cat", Some("1"), &image);
+        let name = digest(&layer).to_string();
+        let mut count = 0;
+        registry.hook(move |request| {
+            if !request.target.ends_with(&name) {
+                return None;
+            }
+            count += 1;
+            let third = layer.len() / 3;
+            Some(match (count, range) {
+                (1, _) => Reply::body(Body::Cut { bytes: layer[..third].to_vec(), declared: layer.len() }),
+                (_, Some(range)) => Reply::new(206, layer[third..].to_vec()).with("Content-Range", range),
+                (_, None) => Reply::new(206, layer[third..].to_vec()),
+            })
+        });
+        let error = pull(&client.puller(), &registry.reference("cat:1")).await.unwrap_err().to_string();
+        assert!(error.contains("the registry sent another range than asked for"), "{range:?}: {error}");
+    }
+}
+
 #[tokio::test]
 async fn downloads_that_never_work_end_with_a_sentence() {
     let registry = Registry::start().await;
@@ -498,7 +526,15 @@ async fn odd_manifests_are_refused_with_a_sentence() {
         r#"{{"mediaType":"{}","config":{{"digest":"{blob}","size":99999999}},"layers":[]}}"#,
         support::MANIFEST
     );
+    let one =
+        format!(r#"{{"mediaType":"application/vnd.oci.image.layer.v1.tar","digest":"{blob}","size":2}}"#);
+    let layers = vec![one; 501].join(",");
+    let many = format!(
+        r#"{{"mediaType":"{}","config":{{"digest":"{blob}","size":2}},"layers":[{layers}]}}"#,
+        support::MANIFEST
+    );
     for (name, body, want) in [
+        ("many layers", many, "image with 501 layers exceeds the limit of 500 layers"),
         (
             "artifact",
             layer("application/vnd.cncf.helm.chart"),

@@ -355,3 +355,36 @@ async fn every_requirement_needs_a_signature() {
     let verified = verify(&puller, &reference).await.unwrap();
     assert_eq!(verified.signer(), Some("key keyData and key keyData"));
 }
+
+/// A certificate without a log counts while it has not ended, so each look is a new one.
+#[tokio::test]
+async fn what_may_end_is_looked_up_each_time() {
+    let registry = Registry::start().await;
+    let authority = Fulcio::valid_from(2024);
+    let who = authority.certify_with(signing::email(EMAIL), |params| {
+        params.not_before = rcgen::date_time_ymd(2024, 2, 1);
+        params.not_after = rcgen::date_time_ymd(2033, 1, 1);
+    });
+    let pki = json!({
+        "caRootsData": STANDARD.encode(&authority.root),
+        "caIntermediatesData": STANDARD.encode(&authority.intermediate),
+        "subjectEmail": EMAIL,
+    });
+    let client = client(&[&registry], json!({ "pki": pki, "signedIdentity": { "type": "matchRepository" } }));
+    let puller = client.puller();
+    let digest = registry.push("cat", Some("1"), &image("one"));
+    let reference = registry.reference("cat:1");
+    let payload = payload(&reference, &digest);
+    let mut signed = annotations(&who.key.sign(&payload));
+    signed["dev.sigstore.cosign/certificate"] = json!(who.pem);
+    attach(&registry, "cat", &digest, &[(payload, signed)]);
+    for _ in 0..2 {
+        registry.take_log();
+        let canonical = puller.resolve(&reference).await.unwrap();
+        puller.verify(&reference, &canonical).await.unwrap();
+        let asked = registry.take_log();
+        assert!(asked.iter().any(|line| line.ends_with(".sig")), "{asked:?}");
+        assert!(!puller.accepts_stored(&reference, &digest).unwrap());
+    }
+    assert!(!client.path("verdicts").exists());
+}
