@@ -727,6 +727,16 @@ mod tests {
         ingest.file("b", &mut io::empty()).unwrap();
         let error = ingest.file("c", &mut io::empty()).unwrap_err();
         assert_eq!(error.to_string(), "the catalog has more than 2 files");
+
+        let limits = IngestLimits { path_bytes: 16, ignore_bytes: 8, ..IngestLimits::default() };
+        let mut ingest = Ingest::new(Vec::new(), limits);
+        ingest.file(".indexignore", &mut &b"12345678"[..]).unwrap();
+        let error = ingest.file("x/.indexignore", &mut &b"123456789"[..]).unwrap_err();
+        assert_eq!(error.to_string(), "the catalog has more than 8 bytes in one .indexignore file");
+        let long = "a".repeat(17);
+        let error = ingest.file(&long, &mut io::empty()).unwrap_err();
+        assert_eq!(error.to_string(), "the catalog has more than 16 bytes in a path");
+        assert!(matches!(ingest.link("l", &long), Err(IngestError::Path(_))));
     }
 
     #[test]
