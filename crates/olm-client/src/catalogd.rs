@@ -28,6 +28,17 @@ pub const MAX_PACKAGE: usize = 256 * 1024 * 1024;
 /// Most bytes of one line of a catalog.
 const MAX_LINE: usize = 64 * 1024 * 1024;
 
+/// How much of an answer is kept.
+#[derive(Debug, Clone, Copy)]
+struct Most {
+    /// Bytes of one package, or of an answer that is taken whole.
+    package: usize,
+    /// Bytes of one line.
+    line: usize,
+}
+
+const MOST: Most = Most { package: MAX_PACKAGE, line: MAX_LINE };
+
 /// Where a catalog is served, and which content is wanted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Endpoint {
@@ -117,10 +128,10 @@ pub async fn package_lines(
     let rest = format!("/api/v1/metas?package={query}");
     let metas = route.send(&Ask { base: &endpoint.base, rest: &rest, known }).await?;
     if metas.status != NOT_FOUND {
-        return whole(metas, endpoint).await;
+        return whole(metas, endpoint, MOST).await;
     }
     let ask = Ask { base: &endpoint.base, rest: "/api/v1/all", known };
-    filtered(route.send(&ask).await?, endpoint, package).await
+    filtered(route.send(&ask).await?, endpoint, package, MOST).await
 }
 
 /// One JSON line a package, as catalogd's `packages` endpoint serves them; `None` where there is no such endpoint.
@@ -136,7 +147,7 @@ pub async fn summary_lines(
     if answer.status == NOT_FOUND {
         return Ok(None);
     }
-    whole(answer, endpoint).await.map(Some)
+    whole(answer, endpoint, MOST).await.map(Some)
 }
 
 /// The whole catalog. Much; only for what no smaller answer tells.
@@ -145,7 +156,7 @@ pub async fn summary_lines(
 /// As [`package_lines`].
 pub async fn all_lines(route: &Route, endpoint: &Endpoint) -> Result<Vec<u8>, CatalogError> {
     let answer = route.send(&Ask { base: &endpoint.base, rest: "/api/v1/all", known: None }).await?;
-    match whole(answer, endpoint).await? {
+    match whole(answer, endpoint, MOST).await? {
         Fetched::Lines { lines, .. } => Ok(lines),
         Fetched::Unchanged => Err(CatalogError::Status(NOT_MODIFIED)),
     }
@@ -164,14 +175,14 @@ fn checked(answer: &Answer, endpoint: &Endpoint) -> Result<bool, CatalogError> {
     }
 }
 
-async fn whole(mut answer: Answer, endpoint: &Endpoint) -> Result<Fetched, CatalogError> {
+async fn whole(mut answer: Answer, endpoint: &Endpoint, most: Most) -> Result<Fetched, CatalogError> {
     if !checked(&answer, endpoint)? {
         return Ok(Fetched::Unchanged);
     }
     let tag = answer.header("etag").map(str::to_owned);
     let mut lines = Vec::new();
     while let Some(chunk) = answer.chunk().await? {
-        if lines.len() + chunk.len() > MAX_PACKAGE {
+        if lines.len() + chunk.len() > most.package {
             return Err(CatalogError::TooLarge);
         }
         lines.extend_from_slice(&chunk);
@@ -183,6 +194,7 @@ async fn filtered(
     mut answer: Answer,
     endpoint: &Endpoint,
     package: &PackageName,
+    most: Most,
 ) -> Result<Fetched, CatalogError> {
     if !checked(&answer, endpoint)? {
         return Ok(Fetched::Unchanged);
@@ -198,7 +210,7 @@ async fn filtered(
             keep(&mut open, package, &mut lines)?;
         }
         open.extend_from_slice(rest);
-        if open.len() > MAX_LINE || lines.len() > MAX_PACKAGE {
+        if open.len() > most.line || lines.len() > most.package {
             return Err(CatalogError::TooLarge);
         }
     }
@@ -253,6 +265,39 @@ mod tests {
             assert_eq!(kept.len() > before, mine, "{line}");
         }
         assert!(keep(&mut b"not json".to_vec(), &package, &mut kept).is_err());
+    }
+
+    #[tokio::test]
+    async fn what_is_too_large_is_not_kept() {
+        let package: PackageName = "demo".parse().unwrap();
+        let endpoint = Endpoint {
+            catalog: "c".parse().unwrap(),
+            base: String::new(),
+            resolved: "c@sha256:ab".to_owned(),
+        };
+        let line = |package: &str| {
+            format!("{{\"name\":\"x\",\"package\":\"{package}\",\"schema\":\"olm.bundle\"}}\n")
+        };
+        let (mine, other) = (line("demo"), line("other"));
+        let most = Most { package: mine.len() + 10, line: 2 * mine.len() };
+        for (case, chunks, as_a_whole, of_all) in [
+            ("one line", vec![mine.clone()], true, true),
+            ("two lines", vec![mine.clone(), mine.clone()], false, false),
+            ("lines of others", vec![other.clone(), mine.clone(), other.repeat(20)], false, true),
+            ("a line in pieces", mine.chars().map(String::from).collect(), true, true),
+            ("a line without end", vec!["x".repeat(50); 10], false, false),
+        ] {
+            let answer = || Answer::of(OK, chunks.clone());
+            let got = whole(answer(), &endpoint, most).await;
+            assert_eq!(got.is_ok(), as_a_whole, "{case}: {got:?}");
+            assert!(as_a_whole || matches!(got, Err(CatalogError::TooLarge)), "{case}: {got:?}");
+            let got = filtered(answer(), &endpoint, &package, most).await;
+            assert!(of_all || matches!(got, Err(CatalogError::TooLarge)), "{case}: {got:?}");
+            if of_all {
+                let lines = mine.clone().into_bytes();
+                assert_eq!(got.unwrap(), Fetched::Lines { lines, tag: None }, "{case}");
+            }
+        }
     }
 
     #[test]

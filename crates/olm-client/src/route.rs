@@ -121,6 +121,17 @@ struct Refusal {
 }
 
 impl Answer {
+    /// An answer that comes in these pieces.
+    #[cfg(test)]
+    pub(crate) fn of(status: u16, chunks: Vec<String>) -> Self {
+        let frames = chunks.into_iter().map(|chunk| {
+            Ok::<_, std::convert::Infallible>(http_body::Frame::data(bytes::Bytes::from(chunk)))
+        });
+        let body = http_body_util::StreamBody::new(futures::stream::iter(frames));
+        let response = http::Response::new(reqwest::Body::wrap(body)).into();
+        Self { status, headers: HeaderMap::new(), body: Source::Direct(response) }
+    }
+
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
