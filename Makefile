@@ -93,6 +93,11 @@ acceptance: programs ## Run the acceptance lab under the manifests' RBAC (ONLY=r
 	    $(if $(ONLY),--only '$(ONLY)') $(if $(JOBS),--jobs $(JOBS)) $(if $(UPDATE),--update) $(if $(SAVE),--save $(SAVE)) \
 	    $(if $(filter-out 0,$(or $(RBAC),1)),--rbac)
 
+.PHONY: acceptance-exact
+acceptance-exact: ## Run the lab whole and sort what differs from the reference at level exact into classes
+	@$(MAKE) acceptance ONLY= UPDATE= SAVE=$(target_dir)/lab
+	@$$(hack/lab-python.sh $(venv)) hack/lab-exact.py $(target_dir)/lab
+
 # what an image may hold: programs that need no other file. Another architecture needs its C compiler and
 # `rustup target add`: PLATFORMS="linux/amd64 linux/arm64".
 IMAGE_PROGRAMS = catalogd operator-controller cluster-operator
