@@ -248,6 +248,7 @@ async fn archiving_never_deletes_what_another_extension_holds() -> Result<()> {
     let config = |bench: &Bench| bench.config_map("shared", json!({"of": bench.extension}));
     first.revision(1).phase("configuration", [config(&first)]).create().await?;
     first.succeeded(1).await?;
+    let uid = first.config_maps().get("shared").await?.uid();
     second
         .revision(1)
         .phase("configuration", [config(&second), second.config_map("own", json!({}))])
@@ -259,6 +260,8 @@ async fn archiving_never_deletes_what_another_extension_holds() -> Result<()> {
     second.reason(1, "Progressing", "False", "Archived").await?;
     assert!(first.config_maps().get_opt("own").await?.is_none(), "its own object is gone");
     let shared = first.config_maps().get("shared").await?;
+    // what is deleted comes back at once, but not the same
+    assert_eq!(shared.uid(), uid);
     assert_eq!(owners(&shared), [format!("{}*", first.name(1))]);
     assert!(shared.metadata.deletion_timestamp.is_none());
     Ok(())

@@ -289,7 +289,13 @@ async fn a_revision_without_extension_is_kept_too() -> Result<()> {
         "apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"},
         "metadata": {"name": "config", "namespace": bench.namespace},
     });
-    bench.revision(1).unlabelled().phase("configuration", [object]).create().await?;
+    // nothing is asked of it that the revision does not ask: a Job that no node takes holds nothing up
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "never", "namespace": bench.namespace},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "nodeSelector": {"no.such/node": "true"},
+                                       "containers": [{"name": "main", "image": "example.invalid/main:v1"}]}}},
+    });
+    bench.revision(1).unlabelled().phase("configuration", [object]).phase("deploy", [job]).create().await?;
     bench.succeeded(1).await?;
     for _ in 0..2 {
         bench.patch(&bench.config_maps(), "config", json!({"data": {"a": "hacked"}})).await?;
