@@ -66,13 +66,14 @@ async fn a_slow_head_ends_the_connection() {
 
 #[tokio::test]
 async fn connections_above_the_bound_wait() {
-    let server =
-        start(hello(), Limits { connections: 1, head: Duration::from_millis(300), ..Limits::default() })
-            .await;
-    // an idle client holds the only slot until the head's time is over; the second is served after it
+    let head = Duration::from_millis(300);
+    let server = start(hello(), Limits { connections: 1, head, ..Limits::default() }).await;
+    // an idle client holds the only slot until the head's time is over; the second is served after it, not before
+    let begun = std::time::Instant::now();
     let idle = TcpStream::connect(server.address).await.unwrap();
     let answer = exchange(server.address, b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
     assert!(answer.ends_with("hello"), "{answer}");
+    assert!(begun.elapsed() >= head, "served beside the idle client, after {:?}", begun.elapsed());
     drop(idle);
     server.shutdown.cancel();
     server.task.await.unwrap().unwrap();

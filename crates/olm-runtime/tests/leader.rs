@@ -1,0 +1,233 @@
+//! A leader whose apiserver refuses, says nothing, or has given the lease to another: nobody writes on. The apiserver is played
+//! here, because a real one cannot be told to fall silent. Rule: operator-controller §7.2, decision 29.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test, also in its helpers")]
+
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use kube::Client;
+use kube::client::Body;
+use olm_runtime::Shutdown;
+use olm_runtime::leader::{Election, Lost, Timing, acquire, lead};
+use olm_runtime::metrics::Metrics;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+const TIMING: Timing = Timing {
+    lease: Duration::from_secs(8),
+    renew: Duration::from_secs(4),
+    retry: Duration::from_millis(100),
+};
+/// As long as nothing is to happen, on a machine with much to do.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mood {
+    Well,
+    Refuses,
+    Silent,
+}
+
+/// An apiserver with one lease.
+#[derive(Clone)]
+struct Server(Arc<Mutex<State>>);
+
+struct State {
+    mood: Mood,
+    lease: Option<Value>,
+    version: u64,
+    writes: usize,
+}
+
+impl Server {
+    fn new() -> Self {
+        Self(Arc::new(Mutex::new(State { mood: Mood::Well, lease: None, version: 0, writes: 0 })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+
+    fn client(&self) -> Client {
+        let server = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let server = server.clone();
+            async move { Ok::<_, Infallible>(server.answer(request).await) }
+        });
+        Client::new(service, "n")
+    }
+
+    async fn answer(&self, request: Request<Body>) -> Response<Body> {
+        let watches = request.uri().query().is_some_and(|query| query.contains("fieldSelector"));
+        let mood = self.state().mood;
+        if watches || mood == Mood::Silent {
+            return std::future::pending().await;
+        }
+        if mood == Mood::Refuses {
+            return status(StatusCode::INTERNAL_SERVER_ERROR, "etcdserver: leader changed");
+        }
+        let method = request.method().clone();
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        let mut state = self.state();
+        if method == Method::GET {
+            return match &state.lease {
+                Some(lease) => said(StatusCode::OK, lease),
+                None => status(StatusCode::NOT_FOUND, "there is no lease"),
+            };
+        }
+        let mut lease: Value = serde_json::from_slice(&body).unwrap();
+        let known = state.lease.as_ref().map(|lease| lease["metadata"]["resourceVersion"].clone());
+        if known.is_some_and(|known| known != lease["metadata"]["resourceVersion"]) {
+            return status(StatusCode::CONFLICT, "the object has been modified");
+        }
+        state.version += 1;
+        state.writes += 1;
+        lease["metadata"]["resourceVersion"] = state.version.to_string().into();
+        state.lease = Some(lease.clone());
+        said(StatusCode::OK, &lease)
+    }
+
+    fn holder(&self) -> String {
+        let lease = self.state().lease.clone().unwrap_or_default();
+        lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Somebody writes the lease behind the leader's back.
+    fn steal(&self) {
+        let mut state = self.state();
+        state.version += 1;
+        let version = state.version.to_string();
+        let lease = state.lease.as_mut().unwrap();
+        lease["spec"]["holderIdentity"] = "thief".into();
+        lease["metadata"]["resourceVersion"] = version.into();
+    }
+
+    async fn until(&self, what: &str, reached: impl Fn(&Self) -> bool) {
+        let waiting = async {
+            while !reached(self) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
+    }
+}
+
+fn said(code: StatusCode, value: &Value) -> Response<Body> {
+    let mut answer = Response::new(Body::from(value.to_string().into_bytes()));
+    *answer.status_mut() = code;
+    answer
+}
+
+fn status(code: StatusCode, message: &str) -> Response<Body> {
+    let reason = match code {
+        StatusCode::NOT_FOUND => "NotFound",
+        StatusCode::CONFLICT => "Conflict",
+        _ => "InternalError",
+    };
+    let value = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "reason": reason,
+        "code": code.as_u16(),
+    });
+    said(code, &value)
+}
+
+fn election() -> Election {
+    Election { name: "l".to_owned(), namespace: "n".to_owned(), identity: "me".to_owned(), timing: TIMING }
+}
+
+/// Work that ends when it is told to, and says when it is there and when it is not any more.
+struct Work {
+    running: Arc<AtomicBool>,
+    end: Option<oneshot::Sender<()>>,
+    led: tokio::task::JoinHandle<Result<(), Lost>>,
+}
+
+struct Running(Arc<AtomicBool>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+async fn leading(server: &Server) -> Work {
+    let running = Arc::new(AtomicBool::new(false));
+    let (end, ended) = oneshot::channel();
+    let (client, flag) = (server.client(), Arc::clone(&running));
+    let led = tokio::spawn(async move {
+        let (metrics, stop) = (Metrics::new(), Shutdown::new());
+        let work = async move {
+            flag.store(true, Ordering::SeqCst);
+            let _running = Running(flag);
+            let _ = ended.await;
+        };
+        lead(client, Some(election()), &metrics, &stop, work).await
+    });
+    server.until("leads", |server| server.holder() == "me").await;
+    let work = Work { running, end: Some(end), led };
+    server.until("works", |_| work.running.load(Ordering::SeqCst)).await;
+    work
+}
+
+async fn gives_up(mood: Mood) {
+    let server = Server::new();
+    let work = leading(&server).await;
+    let before = server.state().writes;
+    server.until("renews", |server| server.state().writes > before).await;
+    server.state().mood = mood;
+    let since = Instant::now();
+    let led = tokio::time::timeout(PATIENCE, work.led).await.unwrap_or_else(|_| panic!("{mood:?}: leads on"));
+    assert_eq!(led.unwrap(), Err(Lost), "{mood:?}");
+    let took = since.elapsed();
+    assert!(!work.running.load(Ordering::SeqCst), "{mood:?}: the work goes on");
+    assert!(took < TIMING.lease, "{mood:?}: {took:?}, and others may take over after {:?}", TIMING.lease);
+    assert!(took > TIMING.renew / 2, "{mood:?}: {took:?}; one failure is none yet");
+}
+
+#[tokio::test]
+async fn a_leader_that_cannot_renew_ends_its_work_before_another_may_begin() {
+    tokio::join!(gives_up(Mood::Refuses), gives_up(Mood::Silent));
+}
+
+#[tokio::test]
+async fn a_short_outage_costs_nobody_the_lease() {
+    let server = Server::new();
+    let mut work = leading(&server).await;
+    server.state().mood = Mood::Refuses;
+    tokio::time::sleep(TIMING.retry * 5).await; // the outage, not a wait for something
+    server.state().mood = Mood::Well;
+    let before = server.state().writes;
+    server.until("renews again", |server| server.state().writes > before + 2).await;
+    assert!(work.running.load(Ordering::SeqCst));
+    work.end.take().unwrap().send(()).unwrap();
+    assert_eq!(tokio::time::timeout(PATIENCE, work.led).await.unwrap().unwrap(), Ok(()));
+    assert_eq!(server.holder(), "", "given back");
+}
+
+#[tokio::test]
+async fn what_another_took_is_neither_kept_nor_given_back() {
+    let server = Server::new();
+    let work = leading(&server).await;
+    server.steal();
+    let since = Instant::now();
+    assert_eq!(tokio::time::timeout(PATIENCE, work.led).await.unwrap().unwrap(), Err(Lost));
+    assert!(!work.running.load(Ordering::SeqCst));
+    assert!(
+        since.elapsed() < TIMING.renew / 2,
+        "it is noticed at the next renewal, not after {:?}",
+        since.elapsed()
+    );
+    assert_eq!(server.holder(), "thief");
+
+    // not noticed yet when it ends by itself
+    let server = Server::new();
+    let slow = Election { timing: Timing { retry: Duration::from_secs(3), ..TIMING }, ..election() };
+    let leadership = acquire(server.client(), slow, &Metrics::new(), &Shutdown::new()).await.unwrap();
+    server.steal();
+    leadership.release().await;
+    assert_eq!(server.holder(), "thief");
+}
