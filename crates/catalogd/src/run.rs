@@ -117,12 +117,14 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let credentials = Credentials::new(client.clone(), pull_secret, account, keyring);
     let watching = tokio::spawn(watching);
     let (lead, leader) = watch::channel(!args.run.leader_elect);
+    let election = args.run.leader_elect.then(|| Election::of(LEASE, args.run.system_namespace()));
+    let writing = election.as_ref().map_or_else(|| client.clone(), |election| election.client(&client));
     let shell = Arc::new(Shell {
-        client: client.clone(),
+        client: writing.clone(),
         store: store.clone(),
         fetch: Fetch::new(puller, credentials, store),
         leader,
-        events: Events::new(client.clone(), CONTROLLER, Some(leader::identity())).counted(&metrics),
+        events: Events::new(writing, CONTROLLER, Some(leader::identity())).counted(&metrics),
         meter: metrics.controller(CONTROLLER, 0),
         base: format!("https://{}", args.external_address),
         memory: std::sync::Mutex::default(),
@@ -130,13 +132,12 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     });
     let working = controller::run(shell, readiness, args.gc_interval.0, damaged, secrets, stop.clone());
     let electing = async {
-        if !args.run.leader_elect {
+        let Some(election) = election else {
             stop.cancelled().await;
             // The sender must live as long as the controller listens.
             drop(lead);
             return Ok(());
-        }
-        let election = Election::of(LEASE, args.run.system_namespace());
+        };
         let Some(leadership) = leader::acquire(client, election, &metrics, &stop).await else {
             return Ok(());
         };

@@ -7,11 +7,12 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use olm_api::ConditionStatus;
 use olm_api::openshift::ClusterOperatorStatus;
 
-use crate::summary::INERTIA;
+/// How long something must be wrong before Degraded says so.
+pub(crate) const INERTIA: SignedDuration = SignedDuration::from_mins(2);
 
 /// One inner condition as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]

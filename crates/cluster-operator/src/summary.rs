@@ -1,12 +1,9 @@
 //! The five conditions of a ClusterOperator, made of inner ones. Rule: cluster-operator §3.
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use olm_api::ConditionStatus;
 
-use crate::inner::{Inner, Memory};
-
-/// How long something must be wrong before Degraded says so.
-pub(crate) const INERTIA: SignedDuration = SignedDuration::from_mins(2);
+use crate::inner::{INERTIA, Inner, Memory};
 
 /// The conditions in the order in which they are written, with the status that is good.
 pub(crate) const TYPES: [(&str, ConditionStatus); 5] = [

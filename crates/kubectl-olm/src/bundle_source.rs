@@ -12,7 +12,7 @@ use olm_oci::{Error as ImageError, Store};
 use olm_runtime::error_text::chain;
 
 use crate::failure::{Failure, wait};
-use crate::sources::{Cache, Registry};
+use crate::sources::{Cache, Registry, Sources};
 
 /// Which bundle.
 #[derive(Debug, Clone, Args)]
@@ -58,11 +58,12 @@ impl BundleAccess {
         wait(self.pull(source))
     }
 
-    /// The bundle of an image, with the flags of a verb that has them already.
-    pub(crate) fn new(registry: Registry, cache: Cache) -> Self {
-        Self { registry, cache }
+    /// As a verb that reads catalogs was told to reach registries.
+    pub(crate) fn of(sources: &Sources) -> Self {
+        Self { registry: sources.registry.clone(), cache: sources.cache.clone() }
     }
 
+    /// The bundle of an image.
     pub(crate) async fn pull(&self, reference: &str) -> Result<RegistryV1, Failure> {
         let directory = self.cache.directory().ok_or_else(|| {
             Failure::Usage("there is no home directory to keep the image in; give --cache-dir".to_owned())

@@ -17,7 +17,6 @@ use olm_oci::Store;
 use olm_runtime::error_text::chain;
 use olm_runtime::tls::{CaPool, TlsSettings};
 
-use crate::bundle_source::BundleAccess;
 use crate::failure::{Failure, note};
 use crate::similar::similar;
 
@@ -36,9 +35,9 @@ pub(crate) struct Sources {
     #[command(flatten)]
     pub(crate) cluster: Cluster,
     #[command(flatten)]
-    registry: Registry,
+    pub(crate) registry: Registry,
     #[command(flatten)]
-    cache: Cache,
+    pub(crate) cache: Cache,
 }
 
 /// Which cluster, and as whom: kubectl's flags.
@@ -146,11 +145,6 @@ impl Cluster {
 }
 
 impl Sources {
-    /// How bundle images are read with these flags.
-    pub(crate) fn bundles(&self) -> BundleAccess {
-        BundleAccess::new(self.registry.clone(), self.cache.clone())
-    }
-
     /// Whether what is read is no catalog of the cluster.
     pub(crate) fn is_local(&self) -> bool {
         self.image.is_some() || self.dir.is_some()

@@ -30,6 +30,7 @@
 mod config;
 mod csv;
 mod dns;
+mod documents;
 mod error;
 #[cfg(test)]
 mod fixture;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::csv::Csv;
-use crate::registry::single_document;
+use crate::documents::single_document;
 
 /// The annotation of the CSV that holds properties.
 pub const PROPERTIES_ANNOTATION: &str = "olm.properties";

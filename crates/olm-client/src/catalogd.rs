@@ -8,11 +8,10 @@
 use std::time::Duration;
 
 use olm_core::{CatalogName, PackageName};
-use olm_runtime::error_text::chain;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
-use crate::route::{Answer, Ask, Route};
+use crate::route::{Answer, Ask, Route, RouteError};
 
 /// What is encoded in a query: everything that RFC 3986 reserves.
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -62,14 +61,8 @@ impl Endpoint {
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
     /// The request did not get through.
-    #[error("error performing request: {}", chain(.0))]
-    Transport(#[source] reqwest::Error),
-    /// The request did not get through the apiserver's Service proxy.
-    #[error("cannot reach catalogd through the apiserver's Service proxy: {0}")]
-    Proxy(String),
-    /// The apiserver's Service proxy was to be used for something that is no Service.
-    #[error("{0} names no Service of the cluster, so the apiserver cannot lead there")]
-    NoService(String),
+    #[error(transparent)]
+    Route(#[from] RouteError),
     /// Another status than 200.
     #[error("error: received unexpected response status code {0}")]
     Status(u16),

@@ -9,7 +9,19 @@ use kube::client::Body;
 use olm_runtime::error_text::chain;
 use reqwest::header::HeaderMap;
 
-use crate::catalogd::CatalogError;
+/// Why a request did not get through.
+#[derive(Debug, thiserror::Error)]
+pub enum RouteError {
+    /// The connection failed.
+    #[error("error performing request: {}", chain(.0))]
+    Transport(#[source] reqwest::Error),
+    /// The apiserver's Service proxy did not let it through.
+    #[error("cannot reach catalogd through the apiserver's Service proxy: {0}")]
+    Proxy(String),
+    /// The apiserver's Service proxy was to be used for something that is no Service.
+    #[error("{0} names no Service of the cluster, so the apiserver cannot lead there")]
+    NoService(String),
+}
 
 /// A way to catalogd.
 #[derive(Clone)]
@@ -57,7 +69,7 @@ impl std::fmt::Debug for Route {
 
 impl Route {
     /// Sends the request and waits for the head of the answer.
-    pub(crate) async fn send(&self, ask: &Ask<'_>) -> Result<Answer, CatalogError> {
+    pub(crate) async fn send(&self, ask: &Ask<'_>) -> Result<Answer, RouteError> {
         match self {
             Self::Direct(client) => {
                 direct(client, &format!("{}{}", trimmed(ask.base), ask.rest), ask.known).await
@@ -68,19 +80,19 @@ impl Route {
             }
             Self::Proxy(client) => {
                 let service =
-                    InCluster::parse(ask.base).ok_or_else(|| CatalogError::NoService(ask.base.to_owned()))?;
+                    InCluster::parse(ask.base).ok_or_else(|| RouteError::NoService(ask.base.to_owned()))?;
                 proxied(client, &format!("{}{}", service.proxy_path(), ask.rest), ask.known).await
             }
         }
     }
 }
 
-async fn direct(client: &reqwest::Client, url: &str, known: Option<&str>) -> Result<Answer, CatalogError> {
+async fn direct(client: &reqwest::Client, url: &str, known: Option<&str>) -> Result<Answer, RouteError> {
     let mut request = client.get(url);
     if let Some(tag) = known {
         request = request.header(http::header::IF_NONE_MATCH, tag);
     }
-    let response = request.send().await.map_err(CatalogError::Transport)?;
+    let response = request.send().await.map_err(RouteError::Transport)?;
     Ok(Answer {
         status: response.status().as_u16(),
         headers: response.headers().clone(),
@@ -88,13 +100,13 @@ async fn direct(client: &reqwest::Client, url: &str, known: Option<&str>) -> Res
     })
 }
 
-async fn proxied(client: &kube::Client, path: &str, known: Option<&str>) -> Result<Answer, CatalogError> {
+async fn proxied(client: &kube::Client, path: &str, known: Option<&str>) -> Result<Answer, RouteError> {
     let mut request = http::Request::get(path);
     if let Some(tag) = known {
         request = request.header(http::header::IF_NONE_MATCH, tag);
     }
-    let request = request.body(Body::empty()).map_err(|error| CatalogError::Proxy(error.to_string()))?;
-    let response = client.send(request).await.map_err(|error| CatalogError::Proxy(chain(&error)))?;
+    let request = request.body(Body::empty()).map_err(|error| RouteError::Proxy(error.to_string()))?;
+    let response = client.send(request).await.map_err(|error| RouteError::Proxy(chain(&error)))?;
     let (head, body) = response.into_parts();
     // catalogd refuses in plain text; JSON is the apiserver's own word
     let json = head
@@ -105,7 +117,7 @@ async fn proxied(client: &kube::Client, path: &str, known: Option<&str>) -> Resu
         let said = http_body_util::Limited::new(body, MAX_REFUSAL).collect().await;
         let said = said.map(http_body_util::Collected::to_bytes).unwrap_or_default();
         let refusal: Refusal = serde_json::from_slice(&said).unwrap_or_default();
-        return Err(CatalogError::Proxy(format!("{}: {}", head.status.as_u16(), refusal.message)));
+        return Err(RouteError::Proxy(format!("{}: {}", head.status.as_u16(), refusal.message)));
     }
     Ok(Answer { status: head.status.as_u16(), headers: head.headers, body: Source::Proxy(body) })
 }
@@ -137,13 +149,13 @@ impl Answer {
     }
 
     /// The next bytes of the body.
-    pub(crate) async fn chunk(&mut self) -> Result<Option<bytes::Bytes>, CatalogError> {
+    pub(crate) async fn chunk(&mut self) -> Result<Option<bytes::Bytes>, RouteError> {
         match &mut self.body {
-            Source::Direct(response) => response.chunk().await.map_err(CatalogError::Transport),
+            Source::Direct(response) => response.chunk().await.map_err(RouteError::Transport),
             Source::Proxy(body) => loop {
                 match body.frame().await {
                     None => return Ok(None),
-                    Some(Err(error)) => return Err(CatalogError::Proxy(chain(&error))),
+                    Some(Err(error)) => return Err(RouteError::Proxy(chain(&error))),
                     Some(Ok(frame)) => {
                         // trailers hold nothing that we read
                         if let Ok(data) = frame.into_data() {

@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use crate::Shutdown;
 use crate::apply::{Refusal, classify, message};
+use crate::fence::Fence;
 use crate::metrics::Metrics;
 
 /// How long things take.
@@ -40,7 +41,7 @@ impl Default for Timing {
 }
 
 /// Which lease, and who we are.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Election {
     /// The lease's name.
     pub name: String,
@@ -50,12 +51,26 @@ pub struct Election {
     pub identity: String,
     /// How long things take.
     pub timing: Timing,
+    fence: Fence,
 }
 
 impl Election {
     /// This process, with the usual times.
     pub fn of(name: &str, namespace: String) -> Self {
-        Self { name: name.to_owned(), namespace, identity: identity(), timing: Timing::default() }
+        let (identity, timing) = (identity(), Timing::default());
+        Self { name: name.to_owned(), namespace, identity, timing, fence: Fence::default() }
+    }
+
+    /// Under another name for this process, with other times.
+    #[must_use]
+    pub fn with(self, identity: &str, timing: Timing) -> Self {
+        Self { identity: identity.to_owned(), timing, ..self }
+    }
+
+    /// The same client for the leader's work: its writes fail before the lease is ours and when it was not renewed in time, however
+    /// long the process was frozen in between. Reading is not limited.
+    pub fn client(&self, client: &Client) -> Client {
+        self.fence.client(client)
     }
 }
 
@@ -134,13 +149,14 @@ pub async fn acquire(
     let mut released = std::pin::pin!(released.filter_map(|lease| std::future::ready(free(lease))));
     metrics.leads(&election.name, false);
     tracing::info!(lease = election.name, identity = election.identity, "waiting to become leader");
-    loop {
+    let renewed = loop {
+        let begun = Instant::now();
         let attempt = tokio::select! {
             () = shutdown.cancelled() => return None,
             attempt = attempt(&api, &election, &mut seen) => attempt,
         };
         if attempt == Attempt::Leader {
-            break;
+            break begun;
         }
         // spread out, so that processes started together do not ask together
         let wait = election.timing.retry.mul_f64(1.0 + rand::random::<f64>());
@@ -149,12 +165,13 @@ pub async fn acquire(
             () = tokio::time::sleep(wait) => {}
             Some(()) = released.next() => {}
         }
-    }
+    };
+    election.fence.open_until(renewed + election.timing.renew);
     metrics.leads(&election.name, true);
     tracing::info!(lease = election.name, identity = election.identity, "became leader");
     let (stop, lost) = (Shutdown::new(), Shutdown::new());
-    let renewing =
-        tokio::spawn(renew(api.clone(), election.clone(), seen, metrics.clone(), stop.clone(), lost.clone()));
+    let keeping = (renewed, metrics.clone(), stop.clone(), lost.clone());
+    let renewing = tokio::spawn(renew(api.clone(), election.clone(), seen, keeping));
     Some(Leadership { election, api, metrics: metrics.clone(), stop, lost, renewing })
 }
 
@@ -194,11 +211,8 @@ async fn renew(
     api: LeaseApi,
     election: Election,
     mut seen: Seen,
-    metrics: Metrics,
-    stop: Shutdown,
-    lost: Shutdown,
+    (mut renewed, metrics, stop, lost): (Instant, Metrics, Shutdown, Shutdown),
 ) {
-    let mut renewed = Instant::now();
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
@@ -212,7 +226,10 @@ async fn renew(
         };
         match outcome {
             // counted from before the request: the others count from when they see its effect, which is later
-            Ok(Attempt::Leader) => renewed = begun,
+            Ok(Attempt::Leader) => {
+                renewed = begun;
+                election.fence.open_until(renewed + election.timing.renew);
+            }
             Ok(Attempt::Other) => {
                 tracing::error!(lease = election.name, "another process took the lease");
                 break;
@@ -416,12 +433,7 @@ mod tests {
 
     #[test]
     fn counts_transitions() {
-        let election = Election {
-            name: "l".to_owned(),
-            namespace: "n".to_owned(),
-            identity: "me".to_owned(),
-            timing: Timing::default(),
-        };
+        let election = Election::of("l", "n".to_owned()).with("me", Timing::default());
         let now = Timestamp::from_second(100).unwrap();
         let first = written(None, &election, false, now);
         assert_eq!((first.lease_transitions, first.lease_duration_seconds), (Some(0), Some(15)));

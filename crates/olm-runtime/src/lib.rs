@@ -13,6 +13,7 @@ pub mod duration;
 pub mod error_text;
 pub mod events;
 pub mod features;
+mod fence;
 pub mod health;
 pub mod leader;
 pub mod listen;

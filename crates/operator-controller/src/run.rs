@@ -93,17 +93,17 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
         parts.spawn(Arc::clone(published).watch(client.clone(), stop.clone()));
     }
 
+    let election = args.run.leader_elect.then(|| Election::of(LEASE, namespace));
     let work = controllers(
         &args,
         &gates,
         (tls_settings, published),
         pull_secret,
-        client.clone(),
+        election.as_ref().map_or_else(|| client.clone(), |election| election.client(&client)),
         &metrics,
         stop.clone(),
     )
     .await?;
-    let election = args.run.leader_elect.then(|| Election::of(LEASE, namespace));
     let outcome = leader::lead(client, election, &metrics, &stop, work).await;
     stop.cancel();
     while parts.join_next().await.is_some() {}

@@ -13,6 +13,7 @@ mod graphql;
 mod metas;
 mod metrics;
 mod packages;
+mod per_content;
 mod range;
 mod respond;
 mod routes;

@@ -4,26 +4,26 @@
 //! Made from the stored content at the first request, object by object, and kept until the content changes. What
 //! cannot be read as its schema says is left out; nothing is judged here.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, Response, StatusCode};
 use olm_fbc::{Located, Meta, Summariser, schema};
-use tokio::sync::OnceCell;
 
 use super::body::{Body, compress_all};
 use super::cache::Cache;
 use super::conditions::{self, Validators, Verdict};
 use super::encoding::{self, Encoding};
+use super::per_content::PerContent;
 use super::{JSONL, respond, with_validators};
 use crate::store::{COMPRESS_FROM, Content, Served, Store};
 
 /// The summaries made so far, one for each content that is served.
 #[derive(Debug, Default)]
-pub(crate) struct Summaries(Mutex<BTreeMap<String, Arc<OnceCell<Bytes>>>>);
+pub(crate) struct Summaries(PerContent<Bytes>);
 
 impl Summaries {
     /// The summary of a content; made once, however many ask for it at the same time.
@@ -31,17 +31,7 @@ impl Summaries {
     /// # Errors
     /// When the content cannot be read.
     async fn get(&self, store: &Store, content: &Arc<Content>) -> io::Result<Bytes> {
-        let cell = {
-            let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let digest = content.digest().to_string();
-            if !made.contains_key(&digest) {
-                let serving = store.serving();
-                let digests: BTreeSet<String> =
-                    serving.values().map(|served| served.content.digest().to_string()).collect();
-                made.retain(|digest, _| digests.contains(digest));
-            }
-            Arc::clone(made.entry(digest).or_default())
-        };
+        let cell = self.0.of(store, content);
         let content = Arc::clone(content);
         let made = cell.get_or_try_init(|| async {
             let summary = tokio::task::spawn_blocking(move || summarise(&content)).await;

@@ -11,8 +11,7 @@ use std::path::Path;
 
 use olm_core::Digest;
 
-use super::content::{Blob, ContentError, FileFacts, Manifest};
-use super::staging::{self, Counted};
+use super::files::{Blob, ContentError, Counted, FileFacts, Manifest, finish};
 
 /// The directory.
 pub(super) const COPIES: &str = "copies";
@@ -86,5 +85,5 @@ pub(super) fn write(plain: &File, into: &Path, digest: &Digest, stop: &dyn Fn() 
         at += count as u64;
     }
     let files: Vec<FileFacts> = vec![gzip.finish()?.durable(GZIP)?, zstd.finish()?.durable(ZSTD)?];
-    staging::finish(into, &Manifest::new(digest, files))
+    finish(into, &Manifest::new(digest, files))
 }

@@ -14,6 +14,7 @@
 
 mod content;
 mod copies;
+mod files;
 mod names;
 mod staging;
 
@@ -28,7 +29,8 @@ use arc_swap::ArcSwap;
 use olm_core::Digest;
 use tokio::sync::Notify;
 
-pub use content::{Blob, Content, ContentError, Section};
+pub use content::{Content, Section};
+pub use files::{Blob, ContentError};
 use staging::Private;
 pub use staging::{COMPRESS_AT_ONCE, Spool, Staging};
 
@@ -155,7 +157,7 @@ impl Lease {
             shared.discard(&place).map_err(StoreError::Write)?;
         }
         std::fs::rename(dir, &place).map_err(StoreError::Write)?;
-        staging::sync_dir(&shared.root.join("content")).map_err(StoreError::Write)?;
+        files::sync_dir(&shared.root.join("content")).map_err(StoreError::Write)?;
         Ok(Arc::new(Content::open(&place, &self.digest)?))
     }
 }
@@ -314,7 +316,7 @@ impl Store {
         // What is there is not whole.
         self.0.discard(&place).map_err(StoreError::Write)?;
         std::fs::rename(&private.0, &place).map_err(StoreError::Write)?;
-        staging::sync_dir(content.dir()).map_err(StoreError::Write)?;
+        files::sync_dir(content.dir()).map_err(StoreError::Write)?;
         content.adopt_copies();
         drop(state);
         Ok(())

@@ -7,7 +7,7 @@ use std::path::Path;
 use olm_core::Digest;
 use serde::{Deserialize, Serialize};
 
-use super::{Served, StoreError, staging};
+use super::{Served, StoreError, files};
 
 /// What one file says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ pub(super) fn write(names: &Path, draft: &Path, name: &str, pointer: &Pointer) -
         file.write_all(&serde_json::to_vec(pointer)?)?;
         file.sync_all()?;
         std::fs::rename(draft, names.join(name))?;
-        staging::sync_dir(names)
+        files::sync_dir(names)
     };
     place().map_err(|error| {
         let _ = std::fs::remove_file(draft);
@@ -51,7 +51,7 @@ pub(super) fn write(names: &Path, draft: &Path, name: &str, pointer: &Pointer) -
 pub(super) fn remove(names: &Path, name: &str) -> Result<(), StoreError> {
     check(name)?;
     match std::fs::remove_file(names.join(name)) {
-        Ok(()) => staging::sync_dir(names).map_err(StoreError::Write),
+        Ok(()) => files::sync_dir(names).map_err(StoreError::Write),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(StoreError::Write(error)),
     }

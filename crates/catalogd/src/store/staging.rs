@@ -10,11 +10,11 @@ use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flate2::Crc;
 use olm_core::Digest;
 use olm_fbc::Ingested;
 
-use super::content::{CATALOG, Content, FileFacts, INDEX, MANIFEST, Manifest};
+use super::content::{CATALOG, Content, INDEX};
+use super::files::{Counted, Manifest, finish, write};
 use super::{COMPRESS_FROM, Lease, StoreError, copies};
 
 /// Catalogs up to this size get their copies before they are served: it takes milliseconds. Larger ones get them
@@ -24,50 +24,6 @@ pub const COMPRESS_AT_ONCE: u64 = 1 << 20;
 const SPOOL: &str = "spool";
 /// Bytes gathered before a write.
 const BUFFER: usize = 256 * 1024;
-
-/// A file being written, whose size and checksum are counted on the way.
-pub struct Counted<W> {
-    inner: W,
-    size: u64,
-    crc: Crc,
-}
-
-impl<W> std::fmt::Debug for Counted<W> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Counted").field("size", &self.size).finish_non_exhaustive()
-    }
-}
-
-impl Counted<File> {
-    /// Makes the file durable.
-    pub(super) fn durable(self, name: &'static str) -> io::Result<FileFacts> {
-        self.inner.sync_all()?;
-        Ok(self.facts(name))
-    }
-}
-
-impl<W: Write> Counted<W> {
-    pub(super) fn new(inner: W) -> Self {
-        Self { inner, size: 0, crc: Crc::new() }
-    }
-
-    fn facts(&self, name: &'static str) -> FileFacts {
-        FileFacts { name: name.to_owned(), size: self.size, crc32: self.crc.sum() }
-    }
-}
-
-impl<W: Write> Write for Counted<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let count = self.inner.write(bytes)?;
-        self.size += count as u64;
-        self.crc.update(bytes.get(..count).unwrap_or(bytes));
-        Ok(count)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.inner.flush()
-    }
-}
 
 /// The private directory of one writer; removed when dropped, unless it has been renamed away.
 #[derive(Debug)]
@@ -130,9 +86,9 @@ impl Staging {
         let counted =
             ingested.into_spool().into_inner().map_err(|error| StoreError::Write(error.into_error()))?;
         let catalog = if in_order {
-            counted.inner.sync_all().map_err(StoreError::Write)?;
+            let facts = counted.durable(CATALOG).map_err(StoreError::Write)?;
             std::fs::rename(dir.join(SPOOL), dir.join(CATALOG)).map_err(StoreError::Write)?;
-            counted.facts(CATALOG)
+            facts
         } else {
             let sorted =
                 write(dir, CATALOG, |out| arrange(dir, &segments, out)).map_err(StoreError::Write)?;
@@ -168,27 +124,4 @@ fn arrange(dir: &Path, segments: &[Range<u64>], out: &mut Counted<File>) -> io::
         }
     }
     out.flush()
-}
-
-/// Writes one durable file of the directory.
-pub(super) fn write(
-    dir: &Path,
-    name: &'static str,
-    fill: impl FnOnce(&mut Counted<File>) -> io::Result<()>,
-) -> io::Result<FileFacts> {
-    let mut out = Counted::new(File::create(dir.join(name))?);
-    fill(&mut out)?;
-    out.durable(name)
-}
-
-/// Writes the manifest, last of all, and makes the directory durable.
-pub(super) fn finish(dir: &Path, manifest: &Manifest) -> io::Result<()> {
-    let manifest = manifest.encode()?;
-    write(dir, MANIFEST, |out| out.write_all(&manifest))?;
-    sync_dir(dir)
-}
-
-/// Makes the entries of a directory durable.
-pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
 }

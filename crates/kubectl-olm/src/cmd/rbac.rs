@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use super::why::decide;
 use crate::Answer;
+use crate::bundle_source::BundleAccess;
 use crate::extensions;
 use crate::failure::{Failure, note, wait};
 use crate::kinds::Kinds;
@@ -94,7 +95,7 @@ async fn objects(
         return Err(Failure::NotFound(decided.explained.refusal.unwrap_or_default()));
     };
     note(&format!("{name} has no revision yet; reading {}", chosen.image));
-    let bundle = arguments.sources.bundles().pull(&chosen.image).await?;
+    let bundle = BundleAccess::of(&arguments.sources).pull(&chosen.image).await?;
     let config = extension.spec.config.as_ref().and_then(|config| config.inline.clone());
     let options = RenderOptions {
         config: config.map(Value::Object),

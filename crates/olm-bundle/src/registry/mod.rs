@@ -10,10 +10,11 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use olm_core::Object;
-use olm_yaml::{Documents, Limits, ReadError};
+use olm_yaml::Documents;
 use serde_json::Value;
 
 use crate::csv::{Csv, undeclared};
+use crate::documents::{BUNDLE_BYTES, limits, sentence, single_document};
 use crate::kinds;
 use crate::kube::{ShapeError, component, conform};
 use crate::properties;
@@ -24,8 +25,6 @@ const PROPERTIES: &str = "metadata/properties.yaml";
 const MANIFESTS: &str = "manifests";
 const PACKAGE_KEY: &str = "operators.operatorframework.io.bundle.package.v1";
 
-/// Bytes that all files of one bundle may have together. The largest published bundle has 7 MB.
-const BUNDLE_BYTES: u64 = 64 << 20;
 /// Files that one bundle may have below `manifests/` and `metadata/`.
 const BUNDLE_FILES: usize = 10_000;
 /// How deep lists may hold lists.
@@ -227,11 +226,6 @@ impl Folder {
     }
 }
 
-/// Bounds on one file: a bundle's own bound, little nesting.
-pub(crate) fn limits() -> Limits {
-    Limits { stream_bytes: BUNDLE_BYTES, documents: 10_000, depth: 120, ..Limits::default() }
-}
-
 fn package_name(annotations: &[u8]) -> Result<String, ParseError> {
     let value = single_document(annotations).map_err(|message| ParseError::Annotations { message })?;
     let package = value.get("annotations").and_then(|annotations| annotations.get(PACKAGE_KEY));
@@ -242,20 +236,6 @@ fn package_name(annotations: &[u8]) -> Result<String, ParseError> {
             message: format!("{ANNOTATIONS}: annotations.{PACKAGE_KEY} must be a string"),
         }),
     }
-}
-
-/// The first document of a file; an empty file is null.
-pub(crate) fn single_document(bytes: &[u8]) -> Result<Value, String> {
-    match Documents::from_bytes(bytes, limits()).next() {
-        None => Ok(Value::Null),
-        Some(Ok(json)) => serde_json::from_slice(&json).map_err(|error| error.to_string()),
-        Some(Err(error)) => Err(sentence(&error)),
-    }
-}
-
-/// What is wrong, in the words of the reference's parser.
-fn sentence(error: &ReadError) -> String {
-    error.as_parse().map_or_else(|| error.to_string(), |parse| parse.message.clone())
 }
 
 /// An object and the file that holds it.

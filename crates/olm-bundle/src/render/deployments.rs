@@ -3,6 +3,7 @@
 use olm_core::Object;
 use serde_json::{Map, Value, json};
 
+use super::member::member;
 use super::{Context, cert_volumes, certificates, overrides, unique_entries};
 use crate::csv::CsvDeployment;
 
@@ -41,16 +42,4 @@ fn annotate_template(context: &Context<'_>, template: &mut Map<String, Value>) {
     }
     own.insert("olm.targetNamespaces".to_owned(), context.targets.annotation().into());
     own.insert("olm.operatorNamespace".to_owned(), context.namespace().into());
-}
-
-/// The object member of that name, made where it is missing.
-pub(super) fn member<'a>(parent: &'a mut Map<String, Value>, name: &str) -> &'a mut Map<String, Value> {
-    let value = parent.entry(name).or_insert_with(|| Value::Object(Map::new()));
-    if !value.is_object() {
-        *value = Value::Object(Map::new());
-    }
-    match value {
-        Value::Object(members) => members,
-        _ => unreachable!("made an object just above"),
-    }
 }

@@ -12,6 +12,7 @@ mod crds;
 mod deployments;
 mod distinct;
 mod issue;
+mod member;
 mod overrides;
 mod rbac;
 mod services;

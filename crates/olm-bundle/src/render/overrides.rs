@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use olm_core::Object;
 use serde_json::{Map, Value};
 
-use super::deployments::member;
+use super::member::member;
 use crate::config::DeploymentConfig;
 
 pub(super) fn apply(config: &DeploymentConfig, deployment: &mut Object) {

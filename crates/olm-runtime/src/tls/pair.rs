@@ -17,7 +17,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::TlsError;
-use super::stamp::{INTERVAL, Stamp};
+use super::stamp::{Stamp, follow};
 use crate::Shutdown;
 
 /// What a given certificate and key are called in errors.
@@ -115,21 +115,7 @@ impl ServingPair {
     /// Looks at the files every few seconds until shutdown.
     pub async fn watch(self: Arc<Self>, shutdown: Shutdown) {
         let Some((cert, _)) = &self.files else { return };
-        let mut ticks = tokio::time::interval(INTERVAL);
-        loop {
-            tokio::select! {
-                () = shutdown.cancelled() => return,
-                _ = ticks.tick() => {}
-            }
-            match self.reload_if_changed() {
-                Ok(true) => tracing::info!(cert = %cert.display(), "serving certificate replaced"),
-                Ok(false) => {}
-                Err(error) => tracing::warn!(
-                    error = crate::error_text::chain(&error),
-                    "cannot read the new serving certificate, the old one stays in use"
-                ),
-            }
-        }
+        follow("serving certificate", cert, || self.reload_if_changed(), &shutdown).await;
     }
 
     /// How often the files were read, and how often that failed.

@@ -10,7 +10,7 @@ use rustls::RootCertStore;
 use rustls_pki_types::CertificateDer;
 
 use super::pair::{bytes, certificates};
-use super::stamp::{INTERVAL, Stamp};
+use super::stamp::{Stamp, follow};
 use super::{TlsError, TlsSettings};
 use crate::Shutdown;
 
@@ -117,21 +117,7 @@ impl CaPool {
     /// Looks at the folder every few seconds until shutdown.
     pub async fn watch(self: Arc<Self>, shutdown: Shutdown) {
         let Some(folder) = self.folder.clone() else { return };
-        let mut ticks = tokio::time::interval(INTERVAL);
-        loop {
-            tokio::select! {
-                () = shutdown.cancelled() => return,
-                _ = ticks.tick() => {}
-            }
-            match self.reload_if_changed() {
-                Ok(true) => tracing::info!(folder = %folder.display(), "CA certificates replaced"),
-                Ok(false) => {}
-                Err(error) => tracing::warn!(
-                    error = crate::error_text::chain(&error),
-                    "cannot read the new CA certificates, the old ones stay in use"
-                ),
-            }
-        }
+        follow("CA certificates", &folder, || self.reload_if_changed(), &shutdown).await;
     }
 }
 

@@ -3,8 +3,12 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use super::TlsError;
+use crate::Shutdown;
+use crate::error_text::chain;
+
 /// How often files are looked at. One `stat` each: far below anything measurable.
-pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
+const INTERVAL: Duration = Duration::from_secs(5);
 
 /// What `stat` says about a file, symlinks followed; mounted Secrets change by swapping a symlink.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +23,30 @@ impl Stamp {
     pub(crate) fn of(path: &Path) -> Self {
         let Ok(metadata) = std::fs::metadata(path) else { return Self::default() };
         Self { length: metadata.len(), modified: metadata.modified().ok(), inode: inode(&metadata) }
+    }
+}
+
+/// Looks at `path` every few seconds until shutdown; `reload` says whether there was something new. What cannot be read is logged,
+/// and what was read before stays in use.
+pub(crate) async fn follow(
+    what: &'static str,
+    path: &Path,
+    reload: impl Fn() -> Result<bool, TlsError>,
+    shutdown: &Shutdown,
+) {
+    let mut ticks = tokio::time::interval(INTERVAL);
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            _ = ticks.tick() => {}
+        }
+        match reload() {
+            Ok(true) => tracing::info!(path = %path.display(), "{what} replaced"),
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!(error = chain(&error), "cannot read the new {what}, the old stays in use");
+            }
+        }
     }
 }
 

@@ -36,12 +36,8 @@ async fn one_leader_at_a_time() -> Result<()> {
     let namespace = cluster.namespace("leader").await?;
     let metrics = Metrics::new();
     let never = Shutdown::new();
-    let election = |identity: &str, timing: Timing| Election {
-        name: "lock".to_owned(),
-        namespace: namespace.clone(),
-        identity: identity.to_owned(),
-        timing,
-    };
+    let election =
+        |identity: &str, timing: Timing| Election::of("lock", namespace.clone()).with(identity, timing);
     let leases: Api<Lease> = Api::namespaced(client.clone(), &namespace);
     let holder = || async {
         let spec = leases.get("lock").await?.spec.unwrap_or_default();

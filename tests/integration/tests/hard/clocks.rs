@@ -63,12 +63,9 @@ async fn a_leader_with_a_wrong_clock_is_neither_robbed_nor_kept_for_ever() -> Re
     for hours in [-1, 1] {
         let lease = unique("skew");
         let renewing = wrong_leader(&client, &lease, SignedDuration::from_hours(hours)).await?;
-        let election = Election {
-            name: lease,
-            namespace: SYSTEM_NAMESPACE.to_owned(),
-            identity: "right".to_owned(),
-            timing: Timing { lease: LASTS, renew: Duration::from_secs(2), retry: Duration::from_millis(300) },
-        };
+        let timing =
+            Timing { lease: LASTS, renew: Duration::from_secs(2), retry: Duration::from_millis(300) };
+        let election = Election::of(&lease, SYSTEM_NAMESPACE.to_owned()).with("right", timing);
         let (metrics, never) = (Metrics::new(), Shutdown::new());
         let mut acquiring = std::pin::pin!(leader::acquire(client.clone(), election, &metrics, &never));
         let early = tokio::time::timeout(LASTS * 3, &mut acquiring).await;

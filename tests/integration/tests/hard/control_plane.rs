@@ -4,12 +4,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use kube::api::{DeleteParams, Patch, PatchParams};
+use olm_kit::Request;
 use rand::Rng as _;
 
 use crate::kills::{Deed, Moment, make_widget, serve, undisturbed};
 use crate::package::{LIMIT, Package, version_data};
 use crate::runs::Case;
-use crate::site::Site;
+use crate::site::{Site, lines};
 
 #[tokio::test]
 async fn an_apiserver_that_dies_and_comes_back_changes_nothing() -> Result<()> {
@@ -28,15 +29,19 @@ async fn an_apiserver_that_dies_and_comes_back_changes_nothing() -> Result<()> {
         let about = || format!("run {run}: {:?}, killed at {moment:?} for {pause:?}", usual.deed);
         let mut tail = site.cluster.audit_tail()?;
         usual.deed.begin(&package).await?;
-        moment.come(&mut tail, &mut Vec::new()).await?;
+        let mut seen = Vec::new();
+        moment.come(&mut tail, &mut seen).await?;
         let plane = site.cluster.plane().context("the control plane is not ours")?;
         plane.kill9("kube-apiserver")?;
         tokio::time::sleep(pause).await;
         plane.start_again("kube-apiserver").await?;
         let since = Instant::now();
         usual.deed.done(&package).await.with_context(about)?;
-        let reached = usual.left.reached(&client, LIMIT).await.map_err(|error| site.explain(error));
-        reached.with_context(about)?;
+        if let Err(error) = usual.left.reached(&client, LIMIT).await {
+            seen.extend(tail.more()?);
+            seen.retain(Request::writes);
+            return Err(site.explain(error.context(lines(&seen)))).with_context(about);
+        }
         case.converged(since);
         ensure!(site.controller()?.child().exited().is_none(), "{}: the controller ended", about());
         if usual.deed == Deed::Install {

@@ -9,8 +9,7 @@ mod names;
 mod schema;
 mod shape;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_graphql::dynamic::Schema;
@@ -20,9 +19,10 @@ use http::header::{self, HeaderValue};
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use serde_json::{Value, json};
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::Semaphore;
 
 use super::body::Body;
+use super::per_content::PerContent;
 use super::respond;
 use crate::store::{Content, Store};
 
@@ -47,13 +47,13 @@ pub(crate) struct Asked {
 
 /// The schemas made so far, one for each content that is served.
 pub(crate) struct Schemas {
-    made: Mutex<BTreeMap<String, Arc<OnceCell<Schema>>>>,
+    made: PerContent<Schema>,
     running: Semaphore,
 }
 
 impl Default for Schemas {
     fn default() -> Self {
-        Self { made: Mutex::default(), running: Semaphore::new(RUNNING) }
+        Self { made: PerContent::default(), running: Semaphore::new(RUNNING) }
     }
 }
 
@@ -124,17 +124,7 @@ where
 impl Schemas {
     /// Answers a query about a content.
     pub(crate) async fn answer(&self, store: &Store, content: &Arc<Content>, asked: Asked) -> Response<Body> {
-        let cell = {
-            let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-            let digest = content.digest().to_string();
-            if !made.contains_key(&digest) {
-                let serving = store.serving();
-                let digests: BTreeSet<String> =
-                    serving.values().map(|served| served.content.digest().to_string()).collect();
-                made.retain(|digest, _| digests.contains(digest));
-            }
-            Arc::clone(made.entry(digest).or_default())
-        };
+        let cell = self.made.of(store, content);
         let making = Arc::clone(content);
         let made = cell.get_or_try_init(|| async {
             let made = tokio::task::spawn_blocking(move || {

@@ -26,6 +26,7 @@ use self::outlook::{Outlook, Side};
 use super::output::Output;
 use super::why::{Explained, Policy, decide};
 use crate::Answer;
+use crate::bundle_source::BundleAccess;
 use crate::extensions;
 use crate::failure::{Failure, wait};
 use crate::foretold::{Writer, identity};
@@ -155,7 +156,7 @@ async fn foretell(arguments: &Arguments) -> Result<Outlook, Failure> {
         outlook.to = newest.map(|set| side(bundle, set.spec.revision));
         return Ok(outlook);
     }
-    let registry = arguments.sources.bundles().pull(&bundle.reference).await?;
+    let registry = BundleAccess::of(&arguments.sources).pull(&bundle.reference).await?;
     let properties = registry.csv.annotations.get(PROPERTIES_ANNOTATION).cloned();
     let objects = match rendered(&client, wish, &registry, kept).await? {
         Ok(objects) => objects,

@@ -1,0 +1,33 @@
+//! What is made of a content when it is first asked for, and kept while the content is served.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::OnceCell;
+
+use crate::store::{Content, Store};
+
+/// One `T` for each served content, by digest; those of contents no longer served go when another one is made.
+#[derive(Debug)]
+pub(crate) struct PerContent<T>(Mutex<BTreeMap<String, Arc<OnceCell<T>>>>);
+
+impl<T> Default for PerContent<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T> PerContent<T> {
+    /// The place of a content's `T`: all who ask for it at the same time wait for one making.
+    pub(crate) fn of(&self, store: &Store, content: &Content) -> Arc<OnceCell<T>> {
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let digest = content.digest().to_string();
+        if !made.contains_key(&digest) {
+            let serving = store.serving();
+            let digests: BTreeSet<String> =
+                serving.values().map(|served| served.content.digest().to_string()).collect();
+            made.retain(|digest, _| digests.contains(digest));
+        }
+        Arc::clone(made.entry(digest).or_default())
+    }
+}
