@@ -1,11 +1,16 @@
-//! How long to wait before an object is tried again: 5 ms, doubled for each failure in a row, at most 1,000 s.
+//! How long to wait before an object is tried again: 5 ms, doubled for each failure in a row, at most 1,000 s; and before a watch
+//! is begun again: half a second, doubled, at most five seconds.
 //!
-//! Rule: operator-controller §3.1.
+//! Rule for objects: operator-controller §3.1. For watches the client's own default goes up to 30 s and stays there for two minutes:
+//! an apiserver that comes back refuses for some seconds (rights are not loaded, caches are not filled), and the controller would be
+//! blind for a minute after it.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+use kube::runtime::utils::{Backoff as Waits, ResetTimerBackoff};
 
 /// The wait after the first failure.
 pub const BASE: Duration = Duration::from_millis(5);
@@ -46,6 +51,40 @@ impl<K: Eq + Hash> Backoff<K> {
     }
 }
 
+/// The wait before a watch is begun again for the first time.
+const WATCH_BASE: Duration = Duration::from_millis(500);
+/// The longest.
+const WATCH_CAP: Duration = Duration::from_secs(5);
+/// A watch that has run for so long begins from the first wait again.
+const WATCH_GOOD: Duration = Duration::from_secs(30);
+
+/// The waits of one watch; give it to `WatchStreamExt::backoff`.
+pub fn of_watch() -> ResetTimerBackoff<Doubling> {
+    ResetTimerBackoff::new(Doubling::default(), WATCH_GOOD)
+}
+
+/// Half a second, doubled up to five, each shortened by up to a half by chance so that watches that broke together are not begun together.
+#[derive(Debug, Default)]
+pub struct Doubling {
+    earlier: u32,
+}
+
+impl Iterator for Doubling {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let wait = WATCH_BASE.saturating_mul(1 << self.earlier.min(4)).min(WATCH_CAP);
+        self.earlier = self.earlier.saturating_add(1);
+        Some(wait.mul_f64(0.5 + rand::random::<f64>() / 2.0))
+    }
+}
+
+impl Waits for Doubling {
+    fn reset(&mut self) {
+        self.earlier = 0;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,5 +100,18 @@ mod tests {
         backoff.forget(&"a");
         assert_eq!(backoff.failed("a").as_millis(), 5);
         assert_eq!(delay(u32::MAX), CAP);
+    }
+
+    #[test]
+    fn a_watch_waits_for_seconds_at_most() {
+        let mut waits = Doubling::default();
+        let most = [500, 1_000, 2_000, 4_000, 5_000, 5_000, 5_000].map(Duration::from_millis);
+        for most in most {
+            let wait = waits.next().unwrap();
+            assert!((most / 2..=most).contains(&wait), "{wait:?} of {most:?}");
+        }
+        waits.reset();
+        assert!(waits.next().unwrap() <= WATCH_BASE);
+        assert!(Doubling { earlier: u32::MAX }.next().unwrap() <= WATCH_CAP, "the count does not overflow");
     }
 }

@@ -145,7 +145,7 @@ pub async fn acquire(
     let api = LeaseApi(Api::namespaced(client, &election.namespace));
     let mut seen = Seen::default();
     // who waits is told at once when the lease is given back; that it runs out nobody tells
-    let released = watcher::watch_object(api.0.clone(), &election.name).default_backoff();
+    let released = watcher::watch_object(api.0.clone(), &election.name).backoff(crate::backoff::of_watch());
     let mut released = std::pin::pin!(released.filter_map(|lease| std::future::ready(free(lease))));
     metrics.leads(&election.name, false);
     tracing::info!(lease = election.name, identity = election.identity, "waiting to become leader");

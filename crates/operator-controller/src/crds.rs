@@ -143,7 +143,7 @@ fn events(
 ) -> BoxStream<'static, Event<PartialObjectMeta<DynamicObject>>> {
     let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural);
     let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &resource);
-    let events = watcher::watcher(api, watcher::Config::default()).default_backoff();
+    let events = watcher::watcher(api, watcher::Config::default()).backoff(olm_runtime::backoff::of_watch());
     events
         .filter_map(move |event| async move {
             event.inspect_err(|error| tracing::warn!(kind, %error, "watch interrupted")).ok()

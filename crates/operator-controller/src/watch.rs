@@ -202,7 +202,7 @@ where
     pub fn new(client: &Client) -> Self {
         let api: Api<Stored<K>> = Api::all(client.clone());
         let events = watcher(api, watcher::Config::default())
-            .default_backoff()
+            .backoff(olm_runtime::backoff::of_watch())
             .modify(|object: &mut Stored<K>| slim(object.meta_mut()))
             .boxed();
         Self::of(events)

@@ -107,13 +107,16 @@ fn changes<K>(api: Api<PartialObjectMeta<K>>, config: watcher::Config) -> BoxStr
 where
     K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + Send + Sync + 'static,
 {
-    let events = watcher(api, config).default_backoff().filter_map(async |event| match event {
-        Ok(Event::Apply(_)) => Some(()),
-        Ok(Event::Init | Event::InitApply(_) | Event::InitDone | Event::Delete(_)) => None,
-        Err(error) => {
-            tracing::debug!(%error, "watching pull secrets failed; the watch will be started again");
-            None
-        }
-    });
+    let events =
+        watcher(api, config).backoff(olm_runtime::backoff::of_watch()).filter_map(
+            async |event| match event {
+                Ok(Event::Apply(_)) => Some(()),
+                Ok(Event::Init | Event::InitApply(_) | Event::InitDone | Event::Delete(_)) => None,
+                Err(error) => {
+                    tracing::debug!(%error, "watching pull secrets failed; the watch will be started again");
+                    None
+                }
+            },
+        );
     events.boxed()
 }

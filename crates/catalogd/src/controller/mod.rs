@@ -81,7 +81,8 @@ pub async fn run(
     stop: CancellationToken,
 ) {
     let api: Api<DeserializeGuard<ClusterCatalog>> = Api::all(shell.client.clone());
-    let watch = kube::runtime::watcher(api, watcher::Config::default()).default_backoff();
+    let watch =
+        kube::runtime::watcher(api, watcher::Config::default()).backoff(olm_runtime::backoff::of_watch());
     let mut watch = std::pin::pin!(watch);
     let mut leader = shell.leader.clone();
     let mut collect = tokio::time::interval(gc.max(Duration::from_secs(1)));

@@ -135,7 +135,7 @@ impl Source {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &definitions);
         let name = format!("{}.{}", self.resource.plural, self.resource.group);
         watch_object(api, &name)
-            .default_backoff()
+            .backoff(olm_runtime::backoff::of_watch())
             .filter_map(move |found| {
                 let found = found.inspect_err(|error| {
                     tracing::warn!(definition = name, %error, "watch interrupted");
@@ -159,7 +159,7 @@ impl Source {
         };
         let kind = self.resource.kind.clone();
         watcher(api, config)
-            .default_backoff()
+            .backoff(olm_runtime::backoff::of_watch())
             .filter_map(move |event| {
                 let event = event.inspect_err(|error| tracing::warn!(kind, %error, "watch interrupted"));
                 std::future::ready(event.ok())

@@ -110,7 +110,7 @@ where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
 {
     let api: Api<PartialObjectMeta<K>> = Api::all(client.clone());
-    let events = watcher(api, watcher::Config::default()).default_backoff();
+    let events = watcher(api, watcher::Config::default()).backoff(olm_runtime::backoff::of_watch());
     let changes = events.filter_map(|event| async move {
         match event {
             Ok(watcher::Event::InitDone) => Some(Change::Listed),

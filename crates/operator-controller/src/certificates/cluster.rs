@@ -206,7 +206,7 @@ async fn follow<K, V>(
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     V: Owned + Clone + PartialEq,
 {
-    let mut events = watcher(api, config).default_backoff().boxed();
+    let mut events = watcher(api, config).backoff(olm_runtime::backoff::of_watch()).boxed();
     let mut mine: BTreeSet<String> = BTreeSet::new();
     let mut listed: BTreeSet<String> = BTreeSet::new();
     let changed = |key: &str, value: Option<V>| {

@@ -58,7 +58,7 @@ async fn follow(
 ) {
     let api: Api<PartialObjectMeta<Secret>> = Api::all(client);
     let config = watcher::Config::default().labels(olm_api::labels::REVISION_NAME);
-    let mut events = watcher(api, config).default_backoff().boxed();
+    let mut events = watcher(api, config).backoff(olm_runtime::backoff::of_watch()).boxed();
     let mut listing = HashMap::new();
     while let Some(event) = events.next().await {
         match event {

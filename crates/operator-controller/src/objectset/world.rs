@@ -343,7 +343,7 @@ impl World {
         let (wake, revision, version) = (self.wake.clone(), revision.to_owned(), version.to_owned());
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
         let task = tokio::spawn(async move {
-            let mut events = watcher(api, config).default_backoff().boxed();
+            let mut events = watcher(api, config).backoff(olm_runtime::backoff::of_watch()).boxed();
             let unjudged = version.is_empty();
             let mut seen = unjudged;
             while let Some(event) = events.next().await {
@@ -404,7 +404,7 @@ struct Follower {
 
 impl Follower {
     async fn run(self, api: Api<DynamicObject>, config: watcher::Config, objects: Arc<RwLock<Objects>>) {
-        let mut events = watcher(api, config).default_backoff().boxed();
+        let mut events = watcher(api, config).backoff(olm_runtime::backoff::of_watch()).boxed();
         let mut listing: HashMap<Place, Live> = HashMap::new();
         loop {
             match events.try_next().await {

@@ -36,8 +36,11 @@ async fn an_apiserver_that_dies_and_comes_back_changes_nothing() -> Result<()> {
         tokio::time::sleep(pause).await;
         plane.start_again("kube-apiserver").await?;
         let since = Instant::now();
-        usual.deed.done(&package).await.with_context(about)?;
-        if let Err(error) = usual.left.reached(&client, LIMIT).await {
+        let ended = async {
+            usual.deed.done(&package).await?;
+            usual.left.reached(&client, LIMIT).await
+        };
+        if let Err(error) = ended.await {
             seen.extend(tail.more()?);
             seen.retain(Request::writes);
             return Err(site.explain(error.context(lines(&seen)))).with_context(about);

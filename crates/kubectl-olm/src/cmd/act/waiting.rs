@@ -115,7 +115,7 @@ fn changes(
 ) -> impl futures::Stream<Item = Result<watcher::Event<ClusterExtension>, watcher::Error>> + use<> {
     let api: Api<ClusterExtension> = Api::all(client.clone());
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    watcher(api, config).default_backoff()
+    watcher(api, config).backoff(olm_runtime::backoff::of_watch())
 }
 
 fn of(event: watcher::Event<ClusterExtension>) -> Option<ClusterExtension> {

@@ -40,7 +40,7 @@ impl PublishedCa {
     /// Follows the ConfigMap until shutdown.
     pub async fn watch(self: Arc<Self>, client: Client, stop: Shutdown) {
         let maps: Api<ConfigMap> = Api::namespaced(client, &self.namespace);
-        let mut changes = watcher::watch_object(maps, &self.name).default_backoff().boxed();
+        let mut changes = watcher::watch_object(maps, &self.name).backoff(crate::backoff::of_watch()).boxed();
         loop {
             let change = tokio::select! {
                 () = stop.cancelled() => return,

@@ -114,8 +114,12 @@ impl SelfIssued {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), &wish.namespace);
         let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &wish.namespace);
         Self {
-            secret_changes: watcher::watch_object(secrets.clone(), &wish.name).default_backoff().boxed(),
-            map_changes: watcher::watch_object(maps.clone(), &wish.name).default_backoff().boxed(),
+            secret_changes: watcher::watch_object(secrets.clone(), &wish.name)
+                .backoff(crate::backoff::of_watch())
+                .boxed(),
+            map_changes: watcher::watch_object(maps.clone(), &wish.name)
+                .backoff(crate::backoff::of_watch())
+                .boxed(),
             keeper: Keeper { wish, timing, secrets, maps },
             secret: None,
             map: None,
