@@ -35,17 +35,19 @@ pub(crate) struct Need {
 pub(super) fn read(property: &Property) -> Option<Result<Need, String>> {
     let parse = || serde_json::from_str::<Value>(&property.value).map_err(|error| error.to_string());
     let plain = |constraint| Need { constraint, message: None };
-    Some(match &*property.kind {
+    let read = match &*property.kind {
         "olm.gvk.required" => parse().and_then(|value| gvk(&value)).map(plain),
         "olm.package.required" => parse().and_then(|value| package(&value)).map(plain),
         "olm.constraint" if property.value.len() > MAX_CONSTRAINT => {
-            Err(format!("olm.constraint value is greater than max constraint size {MAX_CONSTRAINT} bytes"))
+            return Some(Err(format!(
+                "olm.constraint value is greater than max constraint size {MAX_CONSTRAINT} bytes"
+            )));
         }
-        "olm.constraint" => parse()
-            .and_then(|value| need(&value))
-            .map_err(|problem| format!("parse olm.constraint: {problem}")),
+        "olm.constraint" => parse().and_then(|value| need(&value)),
         _ => return None,
-    })
+    };
+    // a bundle may declare many: which one is it?
+    Some(read.map_err(|problem| format!("parse {}: {problem}", property.kind)))
 }
 
 fn members<'a>(value: &'a Value, known: &[&str]) -> Result<&'a Map<String, Value>, String> {

@@ -215,11 +215,21 @@ fn malformed_needs_are_not_met_and_say_why() {
         (constraint(huge(140_000)), "olm.constraint value is greater than max constraint size 131072 bytes"),
         (
             ("olm.package.required", needs_package("blue", "~1.0.0")),
-            r#"invalid versionRange "~1.0.0": Could not parse Range "~1.0.0": Could not parse comparator "~" in "~1.0.0"; there is no ~ here: write >=1.0.0 <1.1.0"#,
+            r#"parse olm.package.required: invalid versionRange "~1.0.0": Could not parse Range "~1.0.0": Could not parse comparator "~" in "~1.0.0"; there is no ~ here: write >=1.0.0 <1.1.0"#,
         ),
-        (("olm.package.required", json!({"versionRange": "1.0.0"})), "packageName must be set"),
-        (("olm.gvk.required", json!({"kind": "Foo"})), "an API needs group, version and kind"),
-        (("olm.gvk.required", Value::Null), "json: expected an object, found null"),
+        (
+            ("olm.package.required", json!({"versionRange": "1.0.0"})),
+            "parse olm.package.required: packageName must be set",
+        ),
+        (
+            ("olm.package.required", json!({"packageName": "blue", "version": ">1.0.0"})),
+            r#"parse olm.package.required: json: unknown field "version"; did you mean "versionRange"?"#,
+        ),
+        (
+            ("olm.gvk.required", json!({"kind": "Foo"})),
+            "parse olm.gvk.required: an API needs group, version and kind",
+        ),
+        (("olm.gvk.required", Value::Null), "parse olm.gvk.required: json: expected an object, found null"),
     ] {
         let report = check(&[property], &DependencyFacts::default(), &[]);
         assert_eq!(report.unmet.iter().map(|unmet| unmet.need.as_str()).collect::<Vec<_>>(), [want]);
