@@ -44,59 +44,6 @@ fn options(bundle: &RegistryV1, provider: CertProvider) -> RenderOptions {
     options
 }
 
-/// How one bundle fares, as a row of the list.
-fn row(name: &str, folder: &Path) -> String {
-    let bytes: u64 = ["manifests", "metadata"]
-        .iter()
-        .flat_map(|part| std::fs::read_dir(folder.join(part)).unwrap())
-        .map(|file| file.unwrap().metadata().unwrap().len())
-        .sum();
-    let start = format!("| {name} | {} kB |", bytes / 1000);
-    let bundle = match RegistryV1::load_dir(folder) {
-        Err(error) => return format!("{start} - | - | cannot be read: {error} |\n"),
-        Ok(bundle) => bundle,
-    };
-    let count = |level: Level| lint(&bundle).iter().filter(|finding| finding.level == level).count();
-    let findings = format!("{} / {} / {}", count(Level::Error), count(Level::Warning), count(Level::Note));
-    let outcome = match render_with_report(&bundle, &options(&bundle, CertProvider::CertManager)) {
-        Ok(rendered) => format!("renders to {} objects", rendered.objects.len()),
-        Err(error) => format!("refused: {}", error.to_string().replace('\n', "; ").replace('|', "\\|")),
-    };
-    format!("{start} {} | {findings} | {outcome} |\n", bundle.csv.install_modes)
-}
-
-/// Writes the list when `OLM_WRITE_DOCS` is set.
-#[test]
-fn the_list_of_real_bundles_is_current() {
-    let Some(shared) = shared() else {
-        println!("SKIPPED: no shared data; set OLM_SHARED to the folder that holds data/bundles");
-        return;
-    };
-    let mut list = "# Real bundles\n\n\
-        What comes of the real bundles of the test sample (their origin is in the sample's own README), rendered into namespace\n\
-        `operators` with cert-manager. Findings are those of `kubectl olm bundle lint`: errors / warnings / notes.\n\n\
-        Written by `OLM_WRITE_DOCS=1 cargo test -p olm-bundle --test real_bundles`, and checked by the same test.\n\n\
-        | Bundle | Size | Install modes | Findings | Outcome |\n|---|---|---|---|---|\n"
-        .to_owned();
-    let found = bundles(&shared);
-    let mut refused = 0;
-    for (name, folder) in &found {
-        let row = row(name, folder);
-        refused += usize::from(!row.contains(" renders to "));
-        list.push_str(&row);
-    }
-    list.push_str(&format!(
-        "\n{} bundles, {} render, {refused} are refused.\n",
-        found.len(),
-        found.len() - refused
-    ));
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/real-bundles.md");
-    if std::env::var_os("OLM_WRITE_DOCS").is_some() {
-        std::fs::write(&page, &list).unwrap();
-    }
-    assert_eq!(std::fs::read_to_string(&page).unwrap(), list, "the list is written with OLM_WRITE_DOCS=1");
-}
-
 #[test]
 fn real_bundles_render() {
     let Some(shared) = shared() else {

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use olm_core::{Range, VersionRelease};
+use olm_core::Range;
 use olm_resolver::{
     BundleDraft, CatalogSource, ChannelDraft, DeprecatedScope, EntryDraft, GraphDraft, Installed, Policy,
-    ReleaseField, Request, ResolveError, resolve,
+    ReleaseField, Request, resolve,
 };
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
+
+use crate::slow::{Offer, slow, told};
 
 const VERSIONS: [&str; 9] =
     ["0.9.0", "1.0.0-rc.1", "1.0.0", "1.0.0+1", "1.0.0+2", "1.1.0", "1.2.0", "2.0.0", "not-a-version"];
@@ -87,49 +89,51 @@ fn image(version: usize, shared: bool, catalog: usize) -> String {
     }
 }
 
+/// The package as catalog number `at` has it.
+fn draft(at: usize, catalog: &Catalog) -> GraphDraft {
+    GraphDraft {
+        package: "p".into(),
+        default_channel: String::new(),
+        channels: catalog
+            .channels
+            .iter()
+            .map(|(channel, entries)| ChannelDraft {
+                name: CHANNELS[*channel].into(),
+                entries: entries
+                    .iter()
+                    .map(|entry| EntryDraft {
+                        name: name(entry.version),
+                        replaces: entry.replaces.map(name).unwrap_or_default(),
+                        skips: entry.skips.iter().map(|&version| name(version)).collect(),
+                        skip_range: entry.skip_range.into(),
+                    })
+                    .collect(),
+            })
+            .collect(),
+        bundles: catalog
+            .bundles
+            .iter()
+            .map(|&(version, shared)| BundleDraft {
+                name: name(version),
+                image: image(version, shared, at),
+                version: Ok((VERSIONS[version].into(), None)),
+                properties: vec![],
+            })
+            .collect(),
+        deprecations: catalog
+            .deprecated
+            .iter()
+            .map(|&version| (DeprecatedScope::Bundle(name(version).into()), "old".to_owned()))
+            .collect(),
+        findings: vec![],
+    }
+}
+
 fn sources(catalogs: &[Catalog]) -> Vec<CatalogSource> {
-    let one = |(at, catalog): (usize, &Catalog)| {
-        let graph = GraphDraft {
-            package: "p".into(),
-            default_channel: String::new(),
-            channels: catalog
-                .channels
-                .iter()
-                .map(|(channel, entries)| ChannelDraft {
-                    name: CHANNELS[*channel].into(),
-                    entries: entries
-                        .iter()
-                        .map(|entry| EntryDraft {
-                            name: name(entry.version),
-                            replaces: entry.replaces.map(name).unwrap_or_default(),
-                            skips: entry.skips.iter().map(|&version| name(version)).collect(),
-                            skip_range: entry.skip_range.into(),
-                        })
-                        .collect(),
-                })
-                .collect(),
-            bundles: catalog
-                .bundles
-                .iter()
-                .map(|&(version, shared)| BundleDraft {
-                    name: name(version),
-                    image: image(version, shared, at),
-                    version: Ok((VERSIONS[version].into(), None)),
-                    properties: vec![],
-                })
-                .collect(),
-            deprecations: catalog
-                .deprecated
-                .iter()
-                .map(|&version| (DeprecatedScope::Bundle(name(version).into()), "old".to_owned()))
-                .collect(),
-            findings: vec![],
-        };
-        CatalogSource {
-            name: format!("c{at}").parse().unwrap(),
-            priority: catalog.priority,
-            content: Ok(Arc::new(graph.build(ReleaseField::Counts))),
-        }
+    let one = |(at, catalog): (usize, &Catalog)| CatalogSource {
+        name: format!("c{at}").parse().unwrap(),
+        priority: catalog.priority,
+        content: Ok(Arc::new(draft(at, catalog).build(ReleaseField::Counts))),
     };
     catalogs.iter().enumerate().map(one).collect()
 }
@@ -146,76 +150,6 @@ fn request(ask: &Ask) -> Request {
     }
 }
 
-fn parsed(version: usize) -> Option<VersionRelease> {
-    VERSIONS[version].parse().ok()
-}
-
-/// May this bundle be installed from this catalog?
-fn eligible(catalog: &Catalog, version: usize, ask: &Ask) -> bool {
-    let considered: Vec<&Entry> = catalog
-        .channels
-        .iter()
-        .filter(|(channel, _)| ask.channels.is_empty() || ask.channels.contains(&CHANNELS[*channel]))
-        .flat_map(|(_, entries)| entries)
-        .filter(|entry| entry.version == version)
-        .collect();
-    if !ask.channels.is_empty() && considered.is_empty() {
-        return false;
-    }
-    if !ask.range.is_empty() {
-        let range = Range::masterminds(ask.range).unwrap();
-        if !parsed(version).is_some_and(|version| range.contains(&version.version)) {
-            return false;
-        }
-    }
-    let Some(installed) = ask.installed else { return true };
-    if ask.self_certified || parsed(version) == parsed(installed) {
-        return true;
-    }
-    considered.iter().any(|entry| {
-        let named = entry.replaces == Some(installed) || entry.skips.contains(&installed);
-        let covers = Range::blang(entry.skip_range)
-            .is_ok_and(|range| range.contains(&VERSIONS[installed].parse().unwrap()));
-        let down = parsed(version).is_some_and(|version| version < parsed(installed).unwrap());
-        named || (covers && !down)
-    })
-}
-
-/// Catalog and bundle, or what kind of refusal.
-fn brute_force(catalogs: &[Catalog], ask: &Ask) -> Result<(usize, usize), String> {
-    let mut finds: Vec<(usize, usize)> = Vec::new();
-    let deprecated = |(at, version): (usize, usize)| catalogs[at].deprecated.contains(&version);
-    for (at, catalog) in catalogs.iter().enumerate() {
-        let mut eligible: Vec<usize> = catalog
-            .bundles
-            .iter()
-            .map(|&(version, _)| version)
-            .filter(|&version| eligible(catalog, version, ask))
-            .collect();
-        eligible.sort_by(|&a, &b| {
-            let key = |version: usize| {
-                (!deprecated((at, version)), parsed(version), Some(version) == ask.installed)
-            };
-            key(b).cmp(&key(a)).then(name(a).cmp(&name(b)))
-        });
-        finds.extend(eligible.first().map(|&version| (at, version)));
-    }
-    if finds.iter().any(|&find| !deprecated(find)) {
-        finds.retain(|&find| !deprecated(find));
-    }
-    let top = finds.iter().map(|&(at, _)| catalogs[at].priority).max();
-    finds.retain(|&(at, _)| Some(catalogs[at].priority) == top);
-    let Some(&first) = finds.first() else { return Err("none".into()) };
-    let shared = |(at, version): (usize, usize)| catalogs[at].bundles.contains(&(version, true));
-    let all_installed = finds.iter().all(|&(_, version)| Some(version) == ask.installed);
-    let all_same = finds.iter().all(|&find| find.1 == first.1 && shared(find));
-    if finds.len() > 1 && !all_installed && !all_same {
-        let names: Vec<String> = finds.iter().map(|(at, _)| format!("c{at}")).collect();
-        return Err(format!("ambiguous {}", names.join(" ")));
-    }
-    if parsed(first.1).is_none() { Err("version".into()) } else { Ok(first) }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -223,17 +157,13 @@ proptest! {
     fn picks_what_brute_force_picks(catalogs in prop::collection::vec(catalog(), 0..4), ask in ask()) {
         let mut sources = sources(&catalogs);
         let outcome = resolve(&request(&ask), &sources);
-        let got = match &outcome.result {
-            Ok(found) => Ok((found.catalog.to_string(), found.bundle.to_string())),
-            Err(ResolveError::NoMatch { .. }) => Err("none".to_owned()),
-            Err(ResolveError::Ambiguous { catalogs, .. }) => {
-                let names: Vec<&str> = catalogs.iter().map(|name| name.as_str()).collect();
-                Err(format!("ambiguous {}", names.join(" ")))
-            }
-            Err(ResolveError::Version { .. }) => Err("version".to_owned()),
-            Err(other) => Err(other.to_string()),
-        };
-        let want = brute_force(&catalogs, &ask).map(|(at, version)| (format!("c{at}"), name(version)));
+        let got = told(&outcome);
+        let offers: Vec<Offer> = catalogs
+            .iter()
+            .enumerate()
+            .map(|(at, catalog)| Offer::new(&format!("c{at}"), catalog.priority, &draft(at, catalog)))
+            .collect();
+        let want = slow(&offers, &request(&ask));
         prop_assert_eq!(&got, &want);
 
         // the order of catalogs does not matter, and asking twice gives the same report

@@ -9,5 +9,6 @@ mod hostile;
 mod real;
 mod report;
 mod scenarios;
+mod slow;
 mod table;
 mod ways;
