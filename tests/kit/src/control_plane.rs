@@ -245,7 +245,9 @@ impl ControlPlane {
         let client = kubeconfig::client(&self.kubeconfig()).await?;
         let nodes: Api<Node> = Api::all(client.clone());
         let node = serde_json::from_value(json!({
-            "metadata": {"name": "node-1", "labels": {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}},
+            "metadata": {"name": "node-1", "labels": {
+                "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "kubernetes.io/hostname": "node-1",
+            }},
         }))?;
         nodes.create(&Default::default(), &node).await.context("cannot create the node")?;
         Wait::new(&nodes, "node-1").within(START_LIMIT).for_condition("Ready", "True").await?;

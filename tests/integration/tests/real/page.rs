@@ -1,0 +1,34 @@
+//! The generated parts of `docs/real-content.md`.
+
+use std::sync::Mutex;
+
+use anyhow::{Context as _, Result, ensure};
+
+/// The tests of one program run at once and write the same file.
+static PAGE: Mutex<()> = Mutex::new(());
+
+/// Compares one part of the page with what it should be; `OLM_WRITE_DOCS` writes it.
+pub(crate) fn check(part: &str, text: &str) -> Result<()> {
+    let path = olm_kit::repository().join("docs/real-content.md");
+    let _one = PAGE.lock().map_err(|_| anyhow::anyhow!("another test failed while it wrote the page"))?;
+    let page = std::fs::read_to_string(&path)?;
+    let (begin, end) = (format!("<!-- {part}: begin -->\n"), format!("\n<!-- {part}: end -->"));
+    let marks = || format!("{} does not mark the part {part}", path.display());
+    let (head, rest) = page.split_once(&begin).with_context(marks)?;
+    let (now, tail) = rest.split_once(&end).with_context(marks)?;
+    if std::env::var_os("OLM_WRITE_DOCS").is_some() {
+        std::fs::write(&path, format!("{head}{begin}{text}{end}{tail}"))?;
+        return Ok(());
+    }
+    ensure!(
+        now == text,
+        "{} is not current; OLM_WRITE_DOCS=1 writes it. Now:\n{text}\nthere:\n{now}",
+        path.display()
+    );
+    Ok(())
+}
+
+/// A text as it may stand in a cell of a table.
+pub(crate) fn cell(text: &str) -> String {
+    text.replace('\n', "; ").replace('|', "\\|")
+}
