@@ -3,7 +3,6 @@
 //!
 //! Where the sample has one bundle of a package, its next version is made of it (other name, version and images).
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -40,8 +39,8 @@ struct Story {
     /// Versions in the order of the upgrades, the made one included.
     versions: Vec<String>,
     made: bool,
-    /// The sentence that named what was missing, by version.
-    refusals: BTreeMap<String, String>,
+    /// The sentences that named what was missing, with the version that was wanted.
+    refusals: Vec<(String, String)>,
     /// Objects of the newest revision, by version.
     objects: Vec<usize>,
     issuer: String,
@@ -90,7 +89,7 @@ impl Lab {
             operator,
             versions,
             made,
-            refusals: BTreeMap::new(),
+            refusals: Vec::new(),
             objects: Vec::new(),
             issuer: "–".to_owned(),
         };
@@ -244,7 +243,12 @@ impl Lab {
             0 => Vec::new(),
             _ => self.images(package).await?,
         };
-        let accepts_crds = story.operator.accepts_crds && story.refusals.contains_key(&version);
+        // the first one was mended by others, the next is for the user
+        for lack in story.operator.lacks_at(step).skip(1) {
+            story.refusals.push((version.clone(), self.refused(package, lack).await?));
+        }
+        let refused = story.refusals.iter().any(|(wanted, _)| *wanted == version);
+        let accepts_crds = story.operator.accepts_crds && refused;
         self.want(package, wish(package, &version, story.operator.watches, accepts_crds)).await?;
         let extension = self.installed(package, &version).await?;
         let images = self.images(package).await?;
@@ -263,11 +267,11 @@ impl Lab {
 
     /// Wants a version that cannot be had yet, and notes why.
     async fn ask_too_early(&self, story: &mut Story, step: usize) -> Result<()> {
-        let Some(lack) = story.operator.lack(step) else { return Ok(()) };
+        let Some(lack) = story.operator.lacks_at(step).next() else { return Ok(()) };
         let (package, version) = (story.operator.package, story.versions[step].clone());
         self.want(package, wish(package, &version, story.operator.watches, false)).await?;
         let told = self.refused(package, lack).await.with_context(|| format!("{package} {version}"))?;
-        story.refusals.insert(version, told);
+        story.refusals.push((version, told));
         Ok(())
     }
 
@@ -364,7 +368,7 @@ async fn every_package_is_installed_upgraded_and_removed() -> Result<()> {
         let mut longer: Vec<&mut Story> =
             stories.iter_mut().filter(|story| story.versions.len() > step).collect();
         all!(lab, longer, ask_too_early, step);
-        if longer.iter().any(|story| story.operator.lack(step) == Some(RABBITMQ)) {
+        if longer.iter().any(|story| story.operator.lacks_at(step).next() == Some(RABBITMQ)) {
             lab.want(RABBITMQ, wish(RABBITMQ, "2.1.0", None, false)).await?;
         }
         all!(lab, longer, step, step);

@@ -12,8 +12,8 @@ pub(crate) struct Operator {
     pub(crate) versions: &'static [&'static str],
     /// The namespace that it shall watch instead of all.
     pub(crate) watches: Option<&'static str>,
-    /// For each version: what the condition must name before it is mended; empty for nothing.
-    pub(crate) lacks: &'static [&'static str],
+    /// What the condition must name before it is mended, one after the other, with the number of the version that is wanted.
+    pub(crate) lacks: &'static [(usize, &'static str)],
     /// Whether its user accepts changes of CRDs that could break what is stored. Said after they were refused.
     pub(crate) accepts_crds: bool,
 }
@@ -23,7 +23,7 @@ const fn operator(package: &'static str, versions: &'static [&'static str]) -> O
 }
 
 impl Operator {
-    const fn lacks(self, lacks: &'static [&'static str]) -> Self {
+    const fn lacks(self, lacks: &'static [(usize, &'static str)]) -> Self {
         Self { lacks, ..self }
     }
 
@@ -36,8 +36,8 @@ impl Operator {
     }
 
     /// What it lacks before this version can be installed.
-    pub(crate) fn lack(&self, step: usize) -> Option<&'static str> {
-        self.lacks.get(step).copied().filter(|it| !it.is_empty())
+    pub(crate) fn lacks_at(&self, step: usize) -> impl Iterator<Item = &'static str> {
+        self.lacks.iter().filter(move |(at, _)| *at == step).map(|(_, lack)| *lack)
     }
 }
 
@@ -50,28 +50,29 @@ pub(crate) const RABBITMQ: &str = "rabbitmq-cluster-operator";
 /// All packages of the sample that have bundles.
 pub(crate) const OPERATORS: [Operator; 15] = [
     operator("authorino-operator", &["0.8.0", "0.9.0"])
-        .lacks(&["", "allowed oneOf schemas removed"])
+        .lacks(&[(1, "allowed oneOf schemas removed")])
         .accepts_crds(),
     operator("aws-neuron-operator", &["0.0.2"]),
     operator("azure-service-operator", &["1.0.28631"]),
     operator("cert-manager", &["1.7.1"]),
-    operator("cluster-aas-operator", &["0.1.1"]).lacks(&["API Application (argoproj.io/v1alpha1)"]),
+    operator("cluster-aas-operator", &["0.1.1"]).lacks(&[(0, "API Application (argoproj.io/v1alpha1)")]),
     operator("deployment-validation-operator", &["0.2.2"]),
     operator("dynatrace-operator", &["0.10.0"]),
-    operator("egressip-ipam-operator", &["1.2.4"]).lacks(&["PrometheusRule"]),
-    operator("gitwebhook-operator", &["0.1.0"]).lacks(&["ServiceMonitor"]),
+    operator("egressip-ipam-operator", &["1.2.4"]).lacks(&[(0, "PrometheusRule")]),
+    operator("gitwebhook-operator", &["0.1.0"]).lacks(&[(0, "ServiceMonitor")]),
     operator("infinispan", &["0.2.1"]).watches("infinispan"),
     operator("mercury-operator", &["1.0.1"])
         .watches(WATCHED)
-        .lacks(&["API Kafka (kafka.strimzi.io/v1beta2)"]),
+        .lacks(&[(0, "API Kafka (kafka.strimzi.io/v1beta2)")]),
     operator("patterns-operator", &["0.0.63", "0.0.64", "0.0.80"])
-        .lacks(&["", "", "existingFieldRemoval"])
+        .lacks(&[(2, "existingFieldRemoval")])
         .accepts_crds(),
     operator("rabbitmq-messaging-topology-operator", &["1.8.0", "1.9.0", "1.18.2"])
-        .lacks(&["", "", RABBITMQ]),
+        .lacks(&[(2, RABBITMQ), (2, "new required fields: [exchange]")])
+        .accepts_crds(),
     operator("special-resource-operator", &["4.8.1"])
-        .lacks(&["API NodeFeatureDiscovery (nfd.openshift.io/v1)"]),
-    operator("vault-config-operator", &["0.2.0"]).lacks(&["ServiceMonitor"]),
+        .lacks(&[(0, "API NodeFeatureDiscovery (nfd.openshift.io/v1)")]),
+    operator("vault-config-operator", &["0.2.0"]).lacks(&[(0, "ServiceMonitor")]),
 ];
 
 /// Kinds of others that first installs need: an administrator brings them with the operators they belong to.
