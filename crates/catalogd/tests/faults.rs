@@ -20,6 +20,7 @@ use catalogd::controller::reconcile::Shell;
 use catalogd::http::{Catalogs, Endpoints};
 use catalogd::store::Store;
 use http_body_util::BodyExt as _;
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use olm_api::{ClusterCatalog, annotations, condition};
@@ -28,6 +29,7 @@ use olm_oci::{CertificateDirs, Puller, SharedKeyring};
 use olm_runtime::Shutdown;
 use olm_runtime::events::Events;
 use olm_runtime::metrics::Metrics;
+use olm_runtime::pull_secrets::Place;
 use serde_json::json;
 use support::pki::Authority;
 use support::{Body, Client, Pushed, Registry, Reply, Request};
@@ -51,7 +53,9 @@ struct World {
     root: tempfile::TempDir,
     stop: Shutdown,
     controller: tokio::task::JoinHandle<()>,
-    _senders: (mpsc::Sender<String>, mpsc::Sender<()>, watch::Sender<bool>),
+    /// Says that pull secrets have changed.
+    changed: mpsc::Sender<()>,
+    _senders: (mpsc::Sender<String>, watch::Sender<bool>),
     // last, so that it ends last
     _cluster: Cluster,
 }
@@ -59,6 +63,11 @@ struct World {
 impl World {
     /// A leading replica that pulls as `client` says.
     async fn new(client: &Client) -> Result<Self> {
+        Self::with_secret(client, None, SharedKeyring::default()).await
+    }
+
+    /// The same with credentials of a Secret.
+    async fn with_secret(client: &Client, secret: Option<Place>, keyring: SharedKeyring) -> Result<Self> {
         let cluster = Cluster::start().await?;
         cluster.install_crds().await?;
         let kube = cluster.client().await?;
@@ -68,7 +77,7 @@ impl World {
         let (damage, damaged) = mpsc::channel(1);
         let (changed, secrets) = mpsc::channel(1);
         let (lead, leader) = watch::channel(true);
-        let credentials = Credentials::new(kube.clone(), None, None, SharedKeyring::default());
+        let credentials = Credentials::new(kube.clone(), secret, None, keyring);
         let shell = Arc::new(Shell {
             client: kube.clone(),
             store: store.clone(),
@@ -91,7 +100,8 @@ impl World {
             root,
             controller: tokio::spawn(running),
             stop,
-            _senders: (damage, changed, lead),
+            changed,
+            _senders: (damage, lead),
             _cluster: cluster,
         })
     }
@@ -494,5 +504,47 @@ async fn pulls_from_one_registry_are_few_and_hold_up_no_other() -> Result<()> {
     let waiting = asked.iter().filter(|line| layers.iter().any(|layer| line.ends_with(layer))).count();
     assert_eq!(waiting, 2, "two places for one registry: {asked:#?}");
     // A look that is stopped ends its pull too.
+    world.end().await
+}
+
+/// A registry that tells strangers to come back in an hour: only a change of the Secret can help before, and what was taken
+/// away is not used again.
+#[tokio::test(flavor = "multi_thread")]
+async fn secrets_are_read_before_each_pull_and_wake_who_waits_for_them() -> Result<()> {
+    let registry = Registry::start().await;
+    registry.hook(|request| {
+        let known = request.header("authorization") == Some("Basic dXNlcjpwYXNzd29yZA==");
+        let refusal =
+            Reply::error(401, "UNAUTHORIZED").with("WWW-Authenticate", "Basic").with("Retry-After", "3600");
+        (!known).then_some(refusal)
+    });
+    let mut client = Client::new(&[&registry]);
+    let keyring = SharedKeyring::default();
+    client.config.credentials.shared = Some(keyring.clone());
+    let place = Place { namespace: "default".to_owned(), name: "registry".to_owned() };
+    let world = World::with_secret(&client, Some(place), keyring).await?;
+    let secrets: Api<Secret> = Api::namespaced(world.api.clone().into_client(), "default");
+    let entry =
+        json!({ "auths": { registry.address.to_string(): { "username": "user", "password": "password" } } });
+    let secret: Secret = serde_json::from_value(json!({
+        "metadata": { "name": "registry" }, "type": "kubernetes.io/dockerconfigjson",
+        "stringData": { ".dockerconfigjson": entry.to_string() },
+    }))?;
+
+    let one = registry.push("cat", Some("1"), &catalog("one")).to_string();
+    let by_digest = format!("{}@{one}", registry.reference("cat:1").name());
+    world.create("by-digest", json!({ "ref": by_digest })).await?;
+    world.failed("by-digest", "Retrying", "unauthorized").await?;
+    secrets.create(&PostParams::default(), &secret).await?;
+    world.changed.send(()).await?;
+    world.resolved("by-digest", &one).await?;
+
+    secrets.delete("registry", &DeleteParams::default()).await?;
+    let two = registry.push("cat", Some("2"), &catalog("two")).to_string();
+    world.create("by-tag", json!({ "ref": registry.reference("cat:2").to_string() })).await?;
+    world.failed("by-tag", "Retrying", "unauthorized").await?;
+    secrets.create(&PostParams::default(), &secret).await?;
+    world.changed.send(()).await?;
+    world.resolved("by-tag", &two).await?;
     world.end().await
 }

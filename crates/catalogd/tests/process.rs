@@ -156,13 +156,23 @@ async fn probes_and_metrics_tell_what_users_know() -> Result<()> {
         "rest_client_requests_total",
         "certwatcher_read_certificate_total",
         "process_cpu_seconds_total",
-        "catalogd_served_catalogs ",
-        "catalogd_content_bytes{catalog=\"measured\"} ",
-        "catalogd_content_objects{catalog=\"measured\"} 1",
-        "catalogd_content_unpacked_timestamp_seconds{catalog=\"measured\"} ",
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
+    let catalogs: Api<ClusterCatalog> = Api::all(cluster.client().await?);
+    let unpacked = catalogs.get("measured").await?.status.and_then(|status| status.last_unpacked);
+    let unpacked = unpacked.context("not unpacked")?.0.as_second();
+    // {"name":"m","schema":"olm.package"} and the end of the line
+    for line in [
+        "catalogd_content_bytes{catalog=\"measured\"} 36".to_owned(),
+        "catalogd_content_objects{catalog=\"measured\"} 1".to_owned(),
+        format!("catalogd_content_unpacked_timestamp_seconds{{catalog=\"measured\"}} {unpacked}"),
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+    let bytes = text.lines().filter(|line| line.starts_with("catalogd_content_bytes{")).count();
+    let served = format!("catalogd_served_catalogs {bytes}");
+    assert!(bytes > 0 && text.lines().any(|line| line == served), "{served} is not in\n{text}");
 
     // A replica with an empty disk is ready no sooner than it serves what the status says is served.
     drop(catalogd);
