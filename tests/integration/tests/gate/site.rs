@@ -15,40 +15,24 @@ use serde_json::{Value, json};
 use crate::view::{LIMIT, View, condition};
 
 /// Who the process is.
-const ACCOUNT: &str = "system:serviceaccount:olmv1-system:cluster-operator";
-/// All that it may do (rule: cluster-operator §11.6), and what serving metrics takes.
-const ROLE: &str = "
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: cluster-operator-under-test}
-rules:
-- {apiGroups: [apiextensions.k8s.io], resources: [customresourcedefinitions], verbs: [get, list, watch]}
-- {apiGroups: [olm.operatorframework.io], resources: [clusterextensions, clusterobjectsets], verbs: [get, list, watch]}
-- {apiGroups: [apps], resources: [deployments], verbs: [get, list, watch]}
-- {apiGroups: [config.openshift.io], resources: [clusterversions], verbs: [get, list, watch]}
-- {apiGroups: [config.openshift.io], resources: [clusteroperators], verbs: [get, list, watch, create]}
-- {apiGroups: [config.openshift.io], resources: [clusteroperators/status], resourceNames: [olm], verbs: [get, update, patch]}
-- {apiGroups: [events.k8s.io], resources: [events], verbs: [create, patch]}
-- {apiGroups: [authentication.k8s.io], resources: [tokenreviews], verbs: [create]}
-- {apiGroups: [authorization.k8s.io], resources: [subjectaccessreviews], verbs: [create]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: cluster-operator-under-test}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-operator-under-test}
-subjects: [{kind: ServiceAccount, name: cluster-operator, namespace: olmv1-system}]
----
+const ACCOUNT: &str = "system:serviceaccount:olmv1-system:cluster-operator-controller-manager";
+/// All that it may do (rule: cluster-operator §11.6): what is installed with it.
+const RIGHTS: &str = include_str!("../../../../manifests/base/cluster-operator/rbac.yaml");
+/// Somebody who may read its metrics.
+const READER: &str = "
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: metrics-reader}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-operator-metrics-reader}
 subjects: [{kind: ServiceAccount, name: metrics-reader, namespace: default}]
 ";
 
 /// cluster-operator under an account of its own that may do no more than it must.
 async fn program(cluster: &Cluster) -> Result<Program> {
-    cluster.apply(ROLE).await?;
-    let kubeconfig = cluster.kubeconfig_for_service_account("olmv1-system", "cluster-operator").await?;
+    cluster.apply(RIGHTS).await?;
+    cluster.apply(READER).await?;
+    let account = ACCOUNT.rsplit(':').next().context("no account")?;
+    let kubeconfig = cluster.kubeconfig_for_service_account("olmv1-system", account).await?;
     Ok(Program::cluster_operator(cluster)?.kubeconfig(&kubeconfig))
 }
 
@@ -286,6 +270,32 @@ async fn another_manager_keeps_the_object_and_this_one_only_reports() -> Result<
     // when it goes, this one takes its place
     view.operators.delete("olm", &DeleteParams::default()).await?;
     view.upgradeable("False", "bundle \"b.v1\"").await?;
+    Ok(())
+}
+
+/// The events about writes that fail; each wait ends as soon as the right is there.
+#[tokio::test]
+async fn writes_that_are_refused_are_told() -> Result<()> {
+    let cluster = openshift("4.17.0").await?;
+    let program = program(&cluster).await?;
+    let (create, update) = (
+        "resources: [clusteroperators]\n  verbs: [create]",
+        "resources: [clusteroperators/status]\n  resourceNames: [olm]\n  verbs: [update]",
+    );
+    assert!(RIGHTS.contains(create) && RIGHTS.contains(update), "other manifests");
+    let may_not = |what: &str, verb: &str| what.replace(&format!("verbs: [{verb}]"), "verbs: [get]");
+    let no_update = RIGHTS.replace(update, &may_not(update, "update"));
+    cluster.apply(&no_update.replace(create, &may_not(create, "create"))).await?;
+    let process = program.start().await?;
+    let view = View::new(&cluster, process.log()).await?;
+    let note = view.told("ClusterOperator", "olm", "StatusCreateFailed").await?;
+    assert!(note.contains("clusteroperators.config.openshift.io is forbidden"), "{note}");
+    cluster.apply(&no_update).await?;
+    let note = view.told("ClusterOperator", "olm", "StatusFailed").await?;
+    assert!(note.contains("clusteroperators.config.openshift.io \"olm\" is forbidden"), "{note}");
+    cluster.apply(RIGHTS).await?;
+    view.upgradeable("True", "All is well").await?;
+    view.told("ClusterOperator", "olm", "OperatorStatusChanged").await?;
     Ok(())
 }
 

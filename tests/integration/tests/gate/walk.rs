@@ -93,6 +93,11 @@ async fn a_blocking_bundle_closes_the_gate_until_it_is_upgraded_or_removed() -> 
     let want_writes: Vec<_> =
         want_writes.map(|(verb, what, code)| (verb.to_owned(), what.to_owned(), code)).into();
     assert_eq!(view.writes()?, want_writes, "one creation, one status");
+    let note = view.told("ClusterOperator", "olm", "OperatorStatusChanged").await?;
+    assert!(note.starts_with("Status for clusteroperator/olm changed: "), "{note}");
+    assert!(note.contains("Upgradeable set to True (\"All is well\")"), "{note}");
+    let note = view.told("ClusterOperator", "olm", "OperatorVersionChanged").await?;
+    assert_eq!(note, "clusteroperator/olm version \"operator\" changed from \"\" to \"4.18.5\"");
 
     // case 6
     want(&extensions, &name, "1.0.0").await?;
