@@ -74,6 +74,40 @@ async fn a_version_that_drops_a_crd_waits_until_its_objects_are_gone() -> Result
     Ok(())
 }
 
+/// All CRDs of a version are judged, whatever their number; one that the cluster does not have passes.
+#[tokio::test]
+async fn every_crd_is_judged_and_one_that_is_new_passes() -> Result<()> {
+    let world = World::new("every").await?;
+    let kind = |n: usize| Crd::new(&format!("Gadget{n}"), &group(&world));
+    // more than are fetched at a time
+    let all = || (0..10).map(kind);
+    let narrow = kind(9).field("size", json!({"type": "integer", "maximum": 5}));
+    let bundles = [
+        ("1.0.0", world.bundle("1.0.0").crds(all())),
+        ("1.1.0", world.bundle("1.1.0").crds(all().take(9).chain([narrow, kind(10)]))),
+        ("1.2.0", world.bundle("1.2.0").crds(all().chain([kind(10)]))),
+    ];
+    let entries =
+        [Entry::new("1.0.0"), Entry::new("1.1.0").replaces("1.0.0"), Entry::new("1.2.0").replaces("1.0.0")];
+    world.serve(bundles, entries).await?;
+    world.want(json!({"version": "1.0.0"})).await?;
+    world.installed("1.0.0").await?;
+
+    world.want(json!({"version": "1.1.0"})).await?;
+    let text = world.progressing("Retrying").await?;
+    assert!(text.contains(&format!("validating upgrade for CRD {:?}: ", kind(9).name())), "{text}");
+    assert_eq!(text.matches("validating upgrade for CRD ").count(), 1, "{text}");
+    assert_eq!(world.revisions().await?.len(), 1, "nothing was written");
+
+    world.want(json!({"version": "1.2.0"})).await?;
+    world.installed("1.2.0").await?;
+    Wait::new(&crd_api(world.stack.cluster.client().await?), &kind(10).name())
+        .within(LIMIT)
+        .to_exist()
+        .await?;
+    Ok(())
+}
+
 #[tokio::test]
 async fn enforcement_none_lets_a_crd_go_with_its_objects() -> Result<()> {
     let world = World::new("drops-none").await?;
