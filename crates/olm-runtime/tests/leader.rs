@@ -135,8 +135,8 @@ fn status(code: StatusCode, message: &str) -> Response<Body> {
     said(code, &value)
 }
 
-fn election() -> Election {
-    Election { name: "l".to_owned(), namespace: "n".to_owned(), identity: "me".to_owned(), timing: TIMING }
+fn election(timing: Timing) -> Election {
+    Election::of("l", "n".to_owned()).with("me", timing)
 }
 
 /// Work that ends when it is told to, and says when it is there and when it is not any more.
@@ -165,7 +165,7 @@ async fn leading(server: &Server) -> Work {
             let _running = Running(flag);
             let _ = ended.await;
         };
-        lead(client, Some(election()), &metrics, &stop, work).await
+        lead(client, Some(election(TIMING)), &metrics, &stop, work).await
     });
     server.until("leads", |server| server.holder() == "me").await;
     let work = Work { running, end: Some(end), led };
@@ -225,7 +225,7 @@ async fn what_another_took_is_neither_kept_nor_given_back() {
 
     // not noticed yet when it ends by itself
     let server = Server::new();
-    let slow = Election { timing: Timing { retry: Duration::from_secs(3), ..TIMING }, ..election() };
+    let slow = election(Timing { retry: Duration::from_secs(3), ..TIMING });
     let leadership = acquire(server.client(), slow, &Metrics::new(), &Shutdown::new()).await.unwrap();
     server.steal();
     leadership.release().await;
