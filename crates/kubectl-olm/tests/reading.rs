@@ -1,7 +1,8 @@
-//! The reading verbs on a directory: every form of every verb, and every command that the documentation shows.
+//! The reading verbs on a directory: every form of every verb. (Commands that the documentation shows run in
+//! tests/integration/tests/docs.)
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// Exit code and both outputs of a command line, run beside the fixtures.
@@ -136,37 +137,4 @@ fn every_verb_has_help_with_examples_and_completion() {
             assert!(olm(&format!("completion {shell}")).1.contains(verb), "{verb} in {shell}");
         }
     }
-}
-
-/// Commands that `docs/kubectl-olm.md` shows in `console` blocks print what stands below them. With `UPDATE_DOCS=1` the page
-/// is written anew.
-#[test]
-fn the_documentation_shows_what_is_printed() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/kubectl-olm.md");
-    let page = std::fs::read_to_string(&path).unwrap();
-    let mut wanted = String::new();
-    let mut commands = 0;
-    let mut lines = page.lines();
-    while let Some(line) = lines.next() {
-        wanted += &format!("{line}\n");
-        if line != "```console" {
-            continue;
-        }
-        for line in lines.by_ref() {
-            if line == "```" {
-                wanted += "```\n";
-                break;
-            }
-            if let Some(command) = line.strip_prefix("$ kubectl olm ") {
-                commands += 1;
-                let (_, out, error) = olm(command);
-                wanted += &format!("{line}\n{out}{error}");
-            }
-        }
-    }
-    assert!(commands >= 10, "{commands}");
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(&path, &wanted).unwrap();
-    }
-    assert_eq!(page, wanted, "run this test with UPDATE_DOCS=1 and read what it changed");
 }

@@ -60,7 +60,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     // programs arrive as files
     ("olm-images", &[]),
     // it writes down the flags of the programs, as they define them
-    ("xtask", &["olm-api", "catalogd", "operator-controller", "cluster-operator"]),
+    ("xtask", &["olm-api", "catalogd", "operator-controller", "cluster-operator", "kubectl-olm"]),
 ];
 
 /// Packages that only test: they may use anything.

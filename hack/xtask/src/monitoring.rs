@@ -32,7 +32,7 @@ const ALERTS: &[Alert] = &[
         holds: "15m",
         severity: "warning",
         summary: "ClusterExtension {{ $labels.name }} is not ready ({{ $labels.reason }})",
-        description: "What is wanted is not installed, not available or not wanted any more by its catalogs. `kubectl describe clusterextension {{ $labels.name }}` says why and what helps; `kubectl olm why {{ $labels.name }}` explains the choice.",
+        description: "What is wanted is not installed, not available or not wanted any more by its catalogs. `kubectl describe clusterextension {{ $labels.name }}` says why and what helps; `kubectl olm explain {{ $labels.name }}` explains the choice.",
     },
     Alert {
         name: "OLMExtensionUnavailable",

@@ -40,20 +40,20 @@ pub(crate) enum Verb {
 
 #[derive(Debug, Args)]
 pub(crate) struct Inspect {
-    #[command(flatten)]
-    source: BundleSource,
     /// Print the permissions as RBAC objects, one YAML document each, instead of everything in words
     #[arg(long)]
     rbac: bool,
+    #[command(flatten)]
+    source: BundleSource,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Lint {
-    #[command(flatten)]
-    source: BundleSource,
     /// How to print
     #[arg(short, long, value_enum, default_value_t)]
     output: Form,
+    #[command(flatten)]
+    source: BundleSource,
 }
 
 /// Who issues webhook certificates.
@@ -71,8 +71,6 @@ enum Certificates {
 
 #[derive(Debug, Args)]
 pub(crate) struct Render {
-    #[command(flatten)]
-    source: BundleSource,
     /// Namespace that the operator is installed in
     #[arg(short, long)]
     namespace: String,
@@ -82,6 +80,8 @@ pub(crate) struct Render {
     /// Who issues webhook certificates
     #[arg(long, value_enum, default_value = "cert-manager")]
     certificates: Certificates,
+    #[command(flatten)]
+    source: BundleSource,
 }
 
 pub(crate) fn run(verb: &Verb) -> Result<Answer, Failure> {

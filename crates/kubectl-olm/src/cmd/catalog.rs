@@ -32,11 +32,11 @@ pub(crate) struct Validate {
     /// Directory of a file-based catalog, or a catalog image with its registry and a tag or digest
     #[arg(value_name = "DIR|IMAGE")]
     source: String,
-    #[command(flatten)]
-    registry: Registry,
     /// How to print
     #[arg(short, long, value_enum, default_value_t)]
     output: Shown,
+    #[command(flatten)]
+    registry: Registry,
 }
 
 /// `-o`.

@@ -1,9 +1,9 @@
 //! `completion`: a script for the shell.
 
-use clap::{Args, CommandFactory as _};
+use clap::Args;
 use clap_complete::Shell;
 
-use crate::{Answer, Cli};
+use crate::Answer;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -14,6 +14,6 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Answer {
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut Cli::command(), "kubectl-olm", &mut script);
+    clap_complete::generate(arguments.shell, &mut crate::definition(), "kubectl-olm", &mut script);
     Answer { text: String::from_utf8_lossy(&script).into_owned(), yes: true }
 }

@@ -46,23 +46,23 @@ enum Document {
 
 #[derive(Debug, Args)]
 pub(crate) struct Schema {
-    #[command(flatten)]
-    source: BundleSource,
     /// How to print
     #[arg(short, long, value_enum, default_value_t)]
     output: Document,
+    #[command(flatten)]
+    source: BundleSource,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Validate {
-    #[command(flatten)]
-    source: BundleSource,
     /// File with what stands in spec.config.inline, JSON or YAML; without it an absent configuration is checked
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Namespace that the operator is installed in
     #[arg(short, long)]
     namespace: String,
+    #[command(flatten)]
+    source: BundleSource,
 }
 
 pub(crate) fn run(verb: &Verb) -> Result<Answer, Failure> {

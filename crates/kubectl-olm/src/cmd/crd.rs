@@ -33,14 +33,14 @@ pub(crate) struct Diff {
     /// The CRD as it shall become, or the bundle that is to be installed
     #[arg(value_name = "FILE|DIR|IMAGE")]
     new: String,
-    #[command(flatten)]
-    access: BundleAccess,
     /// Block everything that the Go reference blocks, harmless changes included
     #[arg(long)]
     parity: bool,
     /// How to print
     #[arg(short, long, value_enum, default_value_t)]
     output: Form,
+    #[command(flatten)]
+    access: BundleAccess,
 }
 
 #[derive(Serialize)]
