@@ -55,6 +55,12 @@ test-hard: ## Run every hard day as often as it asks for, and print the table (O
 	    $(kit) test -p olm-integration --test hard || outcome=$$?; \
 	    printf '\n| case | runs | converged | longest | seed |\n|---|---:|---:|---:|---:|\n'; sort "$$table"; exit $$outcome
 
+.PHONY: soak
+soak: ## Churn on a real control plane, with checks of what must hold after it (MINUTES=30, SEED=n: repeat its choices)
+	@$(call build,$(everything))
+	@$(all_tools); OLM_SOAK_MINUTES=$(or $(MINUTES),30) $(if $(SEED),OLM_SOAK_SEED=$(SEED)) OLM_BIN_DIR=$(abspath $(programs_dir)) \
+	    $(CARGO) test $(if $(CI),--locked) -p olm-integration --test soak -- --nocapture --exact churn_leaves_nothing_behind
+
 .PHONY: demo
 demo: programs ## Show the main job on a cluster of its own (ONESHOT=1: end after the last step)
 	@$(demo_tools); OLM_BIN_DIR=$(abspath $(programs_dir)) exec $(kit) demo $(if $(filter-out 0,$(ONESHOT)),--oneshot)

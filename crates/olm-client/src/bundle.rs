@@ -1,14 +1,17 @@
 //! Fetching a bundle: image reference to parsed registry+v1 content, with a cache on disk by image digest.
 //!
-//! It does not render and does not know who asks. Rule: resolution §7.7.
+//! It does not render and does not know who asks: whose bundles are still needed is told to [`BundleFetcher::collect`].
+//! Rule: resolution §7.7.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use olm_bundle::{ParseError, RegistryV1};
+use olm_core::Digest;
 use olm_oci::store::Seal;
-use olm_oci::{Limits, Puller, Retry, Selection, Store, Verified, parse_reference};
+use olm_oci::{Limits, Puller, Retry, Selection, Store, StoreError, Verified, parse_reference};
 use tokio::sync::Semaphore;
 
 /// Directories of a bundle image that are read; everything else stays in the registry's layers.
@@ -54,26 +57,30 @@ pub struct BundleFetcher {
     puller: Puller,
     store: Store,
     permits: Arc<Mutex<HashMap<String, Arc<Semaphore>>>>,
+    /// Which digest a reference led to, and when. What is neither needed nor recent is dropped when bundles are collected.
+    used: Arc<Mutex<HashMap<String, (Digest, Instant)>>>,
+    began: Instant,
 }
 
 impl BundleFetcher {
     /// Keeps unpacked bundles in `store`.
     #[must_use]
     pub fn new(puller: Puller, store: Store) -> Self {
-        Self { puller, store, permits: Arc::default() }
+        Self { puller, store, permits: Arc::default(), used: Arc::default(), began: Instant::now() }
     }
 
-    /// The bundle behind `reference`. A tag costs one manifest request, a digest that is in the cache none. The signature
+    /// The bundle behind a reference. A tag costs one manifest request, a digest that is in the cache none. The signature
     /// policy is asked about what is in the cache, too.
     ///
     /// # Errors
     /// See [`BundleError`]; [`BundleError::retry`] says what helps.
-    pub async fn fetch(&self, reference: &str) -> Result<RegistryV1, BundleError> {
-        let reference = parse_reference(reference)?;
+    pub async fn fetch(&self, text: &str) -> Result<RegistryV1, BundleError> {
+        let reference = parse_reference(text)?;
         let canonical = self.puller.resolve(&reference).await?;
         let verified = self.puller.verify(&reference, &canonical).await?;
         let lease = match canonical.digest() {
             Some(digest) => {
+                self.note_use(text, digest);
                 self.store
                     .get_or_fill(digest, Seal::Sizes, |directory| self.unpack(&verified, directory))
                     .await?
@@ -85,6 +92,30 @@ impl BundleFetcher {
         };
         let bundle = tokio::task::spawn_blocking(move || RegistryV1::load_dir(lease.path())).await??;
         Ok(bundle)
+    }
+
+    /// Takes bundles away that none of the references `needed` led to and that were not asked for within `spare`. What an
+    /// earlier process left stays for as long: whoever needs it asks for it soon. Returns how many went.
+    ///
+    /// # Errors
+    /// The disk refuses; what was removed before stays removed.
+    pub fn collect(&self, needed: &BTreeSet<String>, spare: Duration) -> Result<usize, StoreError> {
+        if self.began.elapsed() < spare {
+            return Ok(0);
+        }
+        let digests = needed.iter().filter_map(|text| parse_reference(text).ok()?.digest().cloned());
+        let mut kept: BTreeSet<Digest> = digests.collect();
+        {
+            let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+            used.retain(|text, (_, when)| needed.contains(text) || when.elapsed() < spare);
+            kept.extend(used.values().map(|(digest, _)| digest.clone()));
+        }
+        self.store.collect(|digest| kept.contains(digest)).map(|done| done.removed.len())
+    }
+
+    fn note_use(&self, text: &str, digest: &Digest) {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        used.insert(text.to_owned(), (digest.clone(), Instant::now()));
     }
 
     async fn unpack(&self, verified: &Verified, directory: PathBuf) -> Result<(), BundleError> {
@@ -102,5 +133,40 @@ impl BundleFetcher {
         all.retain(|_, permits| Arc::strong_count(permits) > 1);
         let permits = all.entry(registry.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(PARALLEL)));
         Arc::clone(permits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_needed_or_recent_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        let digest =
+            |letter: char| -> Digest { format!("sha256:{}", letter.to_string().repeat(64)).parse().unwrap() };
+        for letter in ['a', 'b', 'c', 'd'] {
+            store.begin(&digest(letter)).unwrap().commit(Seal::Sizes).unwrap();
+        }
+        let mut fetcher = BundleFetcher::new(Puller::new(olm_oci::Config::default()), store.clone());
+        fetcher.note_use("example.com/b:tag", &digest('b'));
+        fetcher.note_use("example.com/c:tag", &digest('c'));
+        let by_digest = format!("example.com/a@{}", digest('a'));
+        let needed = BTreeSet::from([by_digest, "example.com/b:tag".to_owned()]);
+
+        let hour = Duration::from_secs(3600);
+        assert_eq!(fetcher.collect(&needed, hour).unwrap(), 0, "the process is young");
+        let Some(earlier) = Instant::now().checked_sub(hour * 2) else { return };
+        fetcher.began = earlier;
+        assert_eq!(fetcher.collect(&needed, hour).unwrap(), 1);
+        assert_eq!(store.digests().unwrap(), [digest('a'), digest('b'), digest('c')]);
+        for (_, when) in fetcher.used.lock().unwrap().values_mut() {
+            *when = earlier;
+        }
+        assert_eq!(fetcher.collect(&needed, hour).unwrap(), 1, "nobody asked for c lately");
+        assert_eq!(store.digests().unwrap(), [digest('a'), digest('b')]);
+        assert_eq!(fetcher.collect(&BTreeSet::new(), hour).unwrap(), 2);
+        assert!(fetcher.used.lock().unwrap().is_empty());
     }
 }

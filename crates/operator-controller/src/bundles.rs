@@ -2,7 +2,9 @@
 //!
 //! Which certificate issuer serves webhooks is looked up in the cluster here (decision 13).
 
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use kube::Client;
 use olm_bundle::{
@@ -40,6 +42,8 @@ pub struct Bundles {
     preference: Preference,
     issuers: Issuers,
     workers: Arc<Workers>,
+    /// The image that each extension asked for last, by its UID: what is refused again and again is not pulled each time.
+    last: Mutex<HashMap<String, String>>,
 }
 
 impl Bundles {
@@ -55,7 +59,7 @@ impl Bundles {
         issuers: Issuers,
         workers: Arc<Workers>,
     ) -> Self {
-        Self { client, fetcher, secrets, gates, preference, issuers, workers }
+        Self { client, fetcher, secrets, gates, preference, issuers, workers, last: Mutex::default() }
     }
 
     /// Gates and certificate issuer in words, part of what a revision is rendered from.
@@ -81,6 +85,7 @@ impl Bundles {
         settled: Option<CertProvider>,
     ) -> Result<Content, Failure> {
         self.secrets.refresh().await.map_err(|text| Failure::new(Class::Transient, text))?;
+        self.last().insert(wish.uid.clone(), bundle.reference.clone());
         let fetched = self.workers.away(self.fetcher.fetch(&bundle.reference)).await;
         let fetched = fetched.map_err(|stopping| Failure::new(Class::Transient, stopping.to_string()))?;
         let registry = fetched.map_err(|error| not_fetched(&error))?;
@@ -105,6 +110,25 @@ impl Bundles {
             warnings: rendered.warnings,
             issuer: cert_provider.or(settled),
         })
+    }
+
+    /// Takes bundles off the disk that neither an extension among `extensions` (UIDs) asked for last nor a revision names
+    /// (`installed`), unless they were used within `spare`. Reads and writes files.
+    pub fn tidy(&self, extensions: &BTreeSet<String>, mut installed: BTreeSet<String>, spare: Duration) {
+        {
+            let mut last = self.last();
+            last.retain(|uid, _| extensions.contains(uid));
+            installed.extend(last.values().cloned());
+        }
+        match self.fetcher.collect(&installed, spare) {
+            Ok(0) => {}
+            Ok(bundles) => tracing::info!(bundles, "bundles that nobody has any more were removed"),
+            Err(error) => tracing::warn!(%error, "bundles that nobody has any more could not be removed"),
+        }
+    }
+
+    fn last(&self) -> std::sync::MutexGuard<'_, HashMap<String, String>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The issuer for a bundle with webhooks.

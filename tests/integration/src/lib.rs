@@ -2,6 +2,9 @@
 //!
 //! The control plane itself, registries and processes are `olm-kit`'s job.
 
+pub mod extension;
+pub mod inventory;
+
 use anyhow::{Context, Result, bail};
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, PostParams};

@@ -94,6 +94,28 @@ pub struct Memory {
     pub peak: u64,
 }
 
+/// What `/proc` says that a process holds at an instant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holding {
+    /// resident memory, in bytes
+    pub resident: u64,
+    /// open file descriptors
+    pub files: usize,
+    /// threads
+    pub threads: usize,
+}
+
+impl Holding {
+    /// What this process holds now; an error when it has ended.
+    pub fn of(pid: u32) -> Result<Self> {
+        let count = |what: &str| -> Result<usize> {
+            let path = format!("/proc/{pid}/{what}");
+            Ok(std::fs::read_dir(&path).with_context(|| format!("cannot read {path}"))?.count())
+        };
+        Ok(Self { resident: status_bytes(pid, "VmRSS:")?, files: count("fd")?, threads: count("task")? })
+    }
+}
+
 impl Child {
     /// Starts `command`, in its own process group, with standard output and error appended to `log`.
     pub fn spawn(name: &str, command: &mut Command, log: &Path) -> Result<Self> {
@@ -191,15 +213,7 @@ impl Child {
 
     /// Resident memory.
     pub fn memory(&self) -> Result<Memory> {
-        let text = std::fs::read_to_string(format!("/proc/{}/status", self.pid()))
-            .with_context(|| format!("{} does not run", self.name))?;
-        let field = |key: &str| {
-            text.lines()
-                .find_map(|line| line.strip_prefix(key))
-                .and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok())
-                .map(|kib| kib * 1024)
-                .with_context(|| format!("no {key} for {}", self.name))
-        };
+        let field = |key| status_bytes(self.pid(), key).with_context(|| self.name.clone());
         Ok(Memory { resident: field("VmRSS:")?, anonymous: field("RssAnon:")?, peak: field("VmHWM:")? })
     }
 
@@ -317,6 +331,17 @@ pub fn wait_for_exit(pid: u32, limit: Duration) {
     let _ = rustix::event::poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&limit));
 }
 
+/// A size in `/proc/<pid>/status`, in bytes.
+fn status_bytes(pid: u32, key: &str) -> Result<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status"))
+        .with_context(|| format!("no process {pid}"))?;
+    text.lines()
+        .find_map(|line| line.strip_prefix(key))
+        .and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok())
+        .map(|kib| kib * 1024)
+        .with_context(|| format!("no {key} for process {pid}"))
+}
+
 /// The fields of `/proc/<pid>/stat` after the command name; the first is the state (field 3 of proc(5)).
 fn stat_fields(pid: u32) -> Result<Vec<String>> {
     let text =
@@ -425,5 +450,7 @@ mod tests {
         let memory = child.memory().unwrap();
         assert!(memory.resident > 0 && memory.peak >= memory.resident);
         assert!(child.cpu().unwrap() < Duration::from_secs(5));
+        let held = Holding::of(child.pid()).unwrap();
+        assert!(held.files >= 3 && held.threads == 1 && held.resident > 0, "{held:?}");
     }
 }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::control_plane::{ControlPlane, Options};
-use crate::{Tools, Wait, audit, kubeconfig, repository, unique};
+use crate::{SYSTEM_NAMESPACE, Tools, Wait, audit, kubeconfig, repository, unique};
 
 /// A control plane that is ours ([`Cluster::start`]) or somebody else's ([`Cluster::shared`], [`Cluster::attach`]).
 #[derive(Debug)]
@@ -110,6 +110,18 @@ impl Cluster {
         let path = self.dir.join("kubeconfigs").join(unique(name));
         kubeconfig::derive(&self.kubeconfig(), &path, &json!({"token": token}))?;
         Ok(path)
+    }
+
+    /// A kubeconfig with a token of a service account of the system namespace that may do everything: the audit record tells its
+    /// requests from those of others.
+    pub async fn kubeconfig_that_may_all(&self, account: &str) -> Result<PathBuf> {
+        let kubeconfig = self.kubeconfig_for_service_account(SYSTEM_NAMESPACE, account).await?;
+        let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": account},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": SYSTEM_NAMESPACE}]});
+        self.apply(&binding.to_string()).await?;
+        Ok(kubeconfig)
     }
 
     /// Creates a namespace `<prefix>-<random>` and returns its name.

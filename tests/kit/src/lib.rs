@@ -69,7 +69,7 @@ mod tools;
 mod wait;
 
 pub use audit::{AuditTail, Request};
-pub use child::{Child, Memory, Stranger, tail, wait_for_exit};
+pub use child::{Child, Holding, Memory, Stranger, tail, wait_for_exit};
 pub use cluster::Cluster;
 pub use control_plane::{ControlPlane, Options};
 pub use image::{BundleImage, CatalogImage, Crd, Entry, Image, Index, Layer, Package};

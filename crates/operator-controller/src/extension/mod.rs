@@ -11,6 +11,7 @@ pub mod reconcile;
 pub mod shell;
 pub mod status;
 pub mod tell;
+pub mod tidy;
 pub mod uninstall;
 pub mod waiting;
 pub mod writer;
@@ -63,16 +64,19 @@ pub async fn run(shell: Arc<Shell>, feeds: Feeds, stop: impl Future<Output = ()>
     // a pass takes one of as many turns as there are workers
     let config = controller::Config::default().concurrency(0).debounce(DEBOUNCE);
     let store = shell.extensions.reader();
+    let tidying = tidy::run(Arc::clone(&shell));
     let passes = applier(pass, error_policy, shell, store, queue, config);
-    passes
-        .for_each(|result| async {
-            if let Err(controller::Error::QueueError(never) | controller::Error::ReconcilerFailed(never, _)) =
-                result.map_err(only_internal)
-            {
-                match never {}
-            }
-        })
-        .await;
+    let passes = passes.for_each(|result| async {
+        if let Err(controller::Error::QueueError(never) | controller::Error::ReconcilerFailed(never, _)) =
+            result.map_err(only_internal)
+        {
+            match never {}
+        }
+    });
+    tokio::select! {
+        () = passes => {}
+        never = tidying => match never {},
+    }
 }
 
 /// Resolves when all caches have been filled once. A pass that sees half of the revisions would take an installed extension for

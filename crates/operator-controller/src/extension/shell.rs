@@ -1,6 +1,6 @@
 //! What the reconciler works with: caches of the world, clients, and a small memory of what was verified.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kube::Client;
@@ -126,6 +126,13 @@ impl Shell {
         memory.get(&owner.uid).filter(|verified| verified.is_about(set)).cloned()
     }
 
+    /// Drops what is remembered about all but the extensions with these UIDs: an answer to a write may come after its
+    /// extension has gone.
+    pub fn retain(&self, uids: &BTreeSet<String>) {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner).retain(|uid, _| uids.contains(uid));
+        self.written.retain(uids);
+    }
+
     /// Drops what is remembered about an extension that is gone.
     pub fn forget(&self, name: &str, uid: &str) {
         self.accounts.forget(name);
@@ -169,6 +176,11 @@ impl Written {
     pub fn put(&self, extension: ClusterExtension) {
         let uid = extension.metadata.uid.clone().unwrap_or_default();
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(uid, Arc::new(extension));
+    }
+
+    /// Lets go of all but the extensions with these UIDs.
+    pub fn retain(&self, uids: &BTreeSet<String>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|uid, _| uids.contains(uid));
     }
 
     /// Lets go of what the cache shows by now.
@@ -225,6 +237,12 @@ mod tests {
         assert_eq!(newest(&cached("9")), "9", "the cache has it");
         written.put(extension("12"));
         seen("9", true);
+        assert!(written.0.lock().unwrap().is_empty());
+        // an answer that comes after the end
+        written.put(extension("13"));
+        written.retain(&BTreeSet::from(["u".to_owned()]));
+        assert_eq!(written.0.lock().unwrap().len(), 1);
+        written.retain(&BTreeSet::new());
         assert!(written.0.lock().unwrap().is_empty());
     }
 }

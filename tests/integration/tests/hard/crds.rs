@@ -11,9 +11,10 @@ use olm_api::condition;
 use olm_kit::{Crd, Wait, unique};
 use serde_json::json;
 
-use crate::package::{LIMIT, Package, told};
+use crate::package::{LIMIT, Package};
 use crate::runs::Case;
 use crate::site::{Site, is_bookkeeping, lines};
+use olm_integration::extension::told;
 
 #[tokio::test]
 async fn the_second_of_two_that_want_one_crd_waits_without_harm() -> Result<()> {

@@ -9,9 +9,10 @@ use kube::core::{ApiResource, GroupVersionKind};
 use olm_api::condition;
 use serde_json::{Value, json};
 
-use crate::package::{Package, told};
+use crate::package::Package;
 use crate::runs::Case;
 use crate::site::{Site, lines};
+use olm_integration::extension::told;
 
 const HELD: &str = "example.com/hold";
 

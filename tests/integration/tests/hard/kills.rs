@@ -13,10 +13,10 @@ use rand::Rng as _;
 use rand::rngs::StdRng;
 use serde_json::json;
 
-use crate::inventory::Inventory;
 use crate::package::{LIMIT, Package};
 use crate::runs::Case;
 use crate::site::{Site, is_bookkeeping, lines, replica_of};
+use olm_integration::inventory::Inventory;
 
 /// What is done to the extension, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

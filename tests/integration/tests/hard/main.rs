@@ -10,7 +10,6 @@ mod clocks;
 mod control_plane;
 mod crds;
 mod finalizers;
-mod inventory;
 mod kills;
 mod outages;
 mod package;

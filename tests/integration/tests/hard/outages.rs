@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use olm_api::condition;
 
-use crate::package::{LIMIT, Package, current, installed_version, told};
+use crate::package::{LIMIT, Package};
 use crate::runs::Case;
 use crate::site::Site;
+use olm_integration::extension::{current, installed_version, told};
 
 #[tokio::test]
 async fn catalogd_away_stops_only_what_needs_it() -> Result<()> {

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Client};
-use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, Condition, condition};
+use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, condition};
+use olm_integration::extension::{current, installed_version};
 use olm_kit::{BundleImage, CatalogImage, Crd, Entry, Package as Content, Registry, Wait, unique};
 use serde_json::{Value, json};
 
@@ -190,23 +191,6 @@ impl Package {
 /// `data.version`.
 pub(crate) fn version_of(map: &ConfigMap) -> Option<&str> {
     map.data.as_ref()?.get("version").map(String::as_str)
-}
-
-/// The installed version as the status has it.
-pub(crate) fn installed_version(extension: &ClusterExtension) -> Option<&str> {
-    Some(extension.status.as_ref()?.install.as_ref()?.bundle.version.as_str())
-}
-
-/// The condition of this type, if it is about the present generation.
-pub(crate) fn current<'a>(extension: &'a ClusterExtension, type_: &str) -> Option<&'a Condition> {
-    let found = condition::find(&extension.status.as_ref()?.conditions, type_)?;
-    (found.observed_generation == extension.metadata.generation).then_some(found)
-}
-
-/// A condition's status and message.
-pub(crate) fn told(extension: &ClusterExtension, type_: &str) -> Result<(String, String)> {
-    let found = current(extension, type_).with_context(|| format!("no present condition {type_}"))?;
-    Ok((found.status.as_str().to_owned(), found.message.clone()))
 }
 
 /// Data for a merge patch of a ConfigMap.

@@ -12,9 +12,10 @@ use olm_api::condition;
 use olm_kit::{Request, Wait};
 use serde_json::json;
 
-use crate::package::{LIMIT, Package, installed_version, told};
+use crate::package::{LIMIT, Package};
 use crate::runs::Case;
 use crate::site::{Site, lines};
+use olm_integration::extension::{installed_version, told};
 
 /// How long requests are counted.
 const WATCHED: Duration = Duration::from_secs(20);

@@ -3,7 +3,6 @@
 use anyhow::{Context as _, Result};
 use kube::Client;
 use olm_kit::{Cluster, Options, Process, Program, Registry, Request, SYSTEM_NAMESPACE};
-use serde_json::json;
 use tokio::sync::OnceCell;
 
 /// The accounts of operator-controller's replicas.
@@ -56,12 +55,7 @@ impl Site {
 
     async fn program(&self, replica: usize) -> Result<Program> {
         let account = ACCOUNTS.get(replica).context("there is no such replica")?;
-        let kubeconfig = self.cluster.kubeconfig_for_service_account(SYSTEM_NAMESPACE, account).await?;
-        let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-            "metadata": {"name": account},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": SYSTEM_NAMESPACE}]});
-        self.cluster.apply(&binding.to_string()).await?;
+        let kubeconfig = self.cluster.kubeconfig_that_may_all(account).await?;
         Ok(Program::operator_controller(&self.cluster)?.kubeconfig(&kubeconfig))
     }
 

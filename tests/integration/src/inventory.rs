@@ -32,11 +32,14 @@ const KUBERNETES: [&str; 5] =
 
 /// Objects by kind, namespace and name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Inventory(BTreeMap<String, Value>);
+pub struct Inventory(BTreeMap<String, Value>);
 
 impl Inventory {
     /// What is there now.
-    pub(crate) async fn take(client: &Client) -> Result<Self> {
+    ///
+    /// # Errors
+    /// When the apiserver does not answer.
+    pub async fn take(client: &Client) -> Result<Self> {
         let discovery = Discovery::new(client.clone()).run_aggregated().await?;
         let kinds =
             discovery.groups().flat_map(|group| group.recommended_resources()).filter(|(resource, able)| {
@@ -63,15 +66,26 @@ impl Inventory {
     }
 
     /// Waits until the cluster holds exactly this.
-    pub(crate) async fn reached(&self, client: &Client, within: Duration) -> Result<()> {
+    ///
+    /// # Errors
+    /// With the differences when it does not in time.
+    pub async fn reached(&self, client: &Client, within: Duration) -> Result<()> {
         olm_kit::eventually("exactly the objects of an undisturbed run", within, || async {
             self.is(&Self::take(client).await?)
         })
         .await
     }
 
+    /// What is there, as `<apiVersion> <kind> <namespace>/<name>`.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
     /// Whether the other is the same.
-    pub(crate) fn is(&self, found: &Self) -> Result<()> {
+    ///
+    /// # Errors
+    /// With the differences.
+    pub fn is(&self, found: &Self) -> Result<()> {
         let differences = self.differences(found);
         ensure!(differences.is_empty(), "- wanted, + found:\n{}", differences.join("\n"));
         Ok(())

@@ -1,0 +1,375 @@
+//! After churn: waiting until all wishes are fulfilled and nothing is written any more, and what must hold then.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{ListParams, ObjectMeta};
+use kube::{Api, ResourceExt as _};
+use olm_api::cluster_object_set::LifecycleState;
+use olm_api::{ClusterObjectSet, condition, labels};
+use olm_integration::inventory::Inventory;
+use olm_kit::{SYSTEM_NAMESPACE, eventually};
+
+use crate::shelf::{has_webhook, objects, version};
+use crate::wish::Want;
+use crate::world::World;
+
+/// How long convergence may take.
+const LIMIT: Duration = Duration::from_secs(300);
+/// How long nothing must be written to count as rest.
+pub(crate) const REST: Duration = Duration::from_secs(6);
+/// When rest must have come.
+const REST_LIMIT: Duration = Duration::from_secs(120);
+/// For what follows the last write: garbage of Kubernetes itself, copies that are compressed.
+const AFTERMATH: Duration = Duration::from_secs(30);
+/// Archived revisions that an extension keeps (rule: revisions §4.5).
+const KEPT_ARCHIVED: usize = 5;
+/// Bundles that operator-controller may keep beside those that are installed: what was used a moment ago.
+const SPARE_BUNDLES: usize = 24;
+
+/// What is checked against, and how often it was.
+#[derive(Debug, Default)]
+pub(crate) struct Checks {
+    /// What the cluster holds when nothing is wanted.
+    bare: BTreeSet<String>,
+    /// Of each invariant, how often it was found to hold.
+    pub(crate) held: BTreeMap<&'static str, usize>,
+    /// From the last deed until all wishes were fulfilled.
+    pub(crate) converged: Vec<Duration>,
+    /// Bundles in the cache of operator-controller, at each check.
+    pub(crate) bundles: Vec<usize>,
+}
+
+impl Checks {
+    /// Waits for rest in a cluster in which nothing is wanted yet, and notes what it holds.
+    pub(crate) async fn begin(world: &mut World) -> Result<Self> {
+        fulfilled(world).await?;
+        rest(world).await?;
+        let bare = keys(&Inventory::take(&world.client).await?);
+        world.meter.rest();
+        Ok(Self { bare, ..Self::default() })
+    }
+
+    /// Waits for convergence and rest, then checks everything.
+    pub(crate) async fn all(&mut self, world: &mut World) -> Result<()> {
+        let since = Instant::now();
+        fulfilled(world).await?;
+        self.converged.push(since.elapsed());
+        self.hold("conditions are those of the wishes");
+        rest(world).await?;
+        self.hold("nothing is written at rest");
+        world.meter.rest();
+        for process in &mut world.processes {
+            ensure!(process.child().exited().is_none(), "{} ended by itself", process.name());
+        }
+        self.check(world).await
+    }
+
+    async fn check(&mut self, world: &World) -> Result<()> {
+        let expected = expected(&self.bare, world)?;
+        let client = world.client.clone();
+        eventually("the cluster holds what is wanted and nothing else", AFTERMATH, || async {
+            differences(&expected, &keys(&Inventory::take(&client).await?))
+        })
+        .await?;
+        self.hold("the cluster holds what is wanted and nothing else");
+        let sets = world.sets.list(&ListParams::default()).await?.items;
+        revisions(world, &sets)?;
+        self.hold("one active revision each, at most five archived");
+        let secrets: Vec<Secret> =
+            Api::<Secret>::all(world.client.clone()).list(&ListParams::default()).await?.items;
+        content_secrets(&sets, &secrets)?;
+        self.hold("content Secrets are those of revisions");
+        certificates(world, &secrets)?;
+        self.hold("certificates are those of bundles with webhooks");
+        content(world).await?;
+        self.hold("ConfigMaps tell the installed version");
+        eventually("catalogd keeps what is served and nothing else", AFTERMATH, || async { store(world) })
+            .await?;
+        self.hold("catalogd keeps what is served and nothing else");
+        self.bundles.push(caches(world)?);
+        self.hold("operator-controller's caches are tidy and bounded");
+        for log in world.logs() {
+            let text = std::fs::read_to_string(&log)?;
+            let panic = text.lines().find(|line| line.contains("panicked at"));
+            ensure!(panic.is_none(), "{}: {}", log.display(), panic.unwrap_or_default());
+        }
+        self.hold("nobody has panicked or died");
+        let complaints: Vec<String> = world
+            .meter
+            .lives()
+            .iter()
+            .filter(|life| !life.ended)
+            .flat_map(|life| life.complaints())
+            .collect();
+        ensure!(complaints.is_empty(), "{}", complaints.join("\n"));
+        self.hold("memory, files and threads stay");
+        Ok(())
+    }
+
+    /// Everything was taken away: the caches are empty in the end.
+    pub(crate) async fn empty(&mut self, world: &World, within: Duration) -> Result<()> {
+        eventually("operator-controller keeps no bundle that nobody has", within, || async {
+            let left = caches(world)?;
+            ensure!(left == 0, "{left} bundles are kept");
+            Ok(())
+        })
+        .await?;
+        self.hold("no bundle is kept that nobody has");
+        Ok(())
+    }
+
+    fn hold(&mut self, what: &'static str) {
+        *self.held.entry(what).or_default() += 1;
+    }
+}
+
+/// Waits until catalogs are served as they were pushed last and every wish is fulfilled.
+async fn fulfilled(world: &mut World) -> Result<()> {
+    let since = Instant::now();
+    loop {
+        world.news()?;
+        let missing = missing(world).await?;
+        if missing.is_empty() {
+            return Ok(());
+        }
+        if since.elapsed() > LIMIT {
+            bail!("not converged after {} s:\n{}", LIMIT.as_secs(), missing.join("\n"));
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+async fn missing(world: &mut World) -> Result<Vec<String>> {
+    let mut missing = Vec::new();
+    for shelf in &world.shelves {
+        let found = world.catalogs.get_opt(&shelf.name).await?;
+        let status = found.as_ref().and_then(|catalog| catalog.status.as_ref());
+        let served = status.is_some_and(|status| {
+            let image = status.resolved_source.as_ref().map(|source| source.image.reference.as_str());
+            condition::is_true(&status.conditions, condition::SERVING)
+                && image.is_some_and(|image| image.ends_with(&shelf.digest))
+        });
+        if !served {
+            missing.push(format!("{} does not serve {}", shelf.name, shelf.digest));
+        }
+    }
+    let found = world.extensions.list(&ListParams::default()).await?.items;
+    let mut settled = Vec::new();
+    for wish in &world.wishes {
+        let one = found.iter().find(|extension| extension.name_any() == wish.name);
+        match wish.fulfilled(one, world.newest(wish)) {
+            Ok(installed) => settled.push(installed),
+            Err(why) => missing.push(why),
+        }
+    }
+    if missing.is_empty() {
+        for (wish, installed) in world.wishes.iter_mut().zip(settled) {
+            wish.maybe = [installed].into();
+        }
+    }
+    Ok(missing)
+}
+
+/// Waits until our programs have written nothing for a while. Leases and questions about rights do not count.
+async fn rest(world: &mut World) -> Result<()> {
+    let since = Instant::now();
+    let mut quiet = Instant::now();
+    let mut written = Vec::new();
+    while quiet.elapsed() < REST {
+        for (program, request) in world.news()? {
+            let counts = request.resource != "leases" && !request.resource.ends_with("reviews");
+            if request.writes() && counts {
+                quiet = Instant::now();
+                written.push(format!(
+                    "{} {program} {} {} {}/{} -> {}",
+                    request.received,
+                    request.verb,
+                    request.resource,
+                    request.namespace,
+                    request.name,
+                    request.code
+                ));
+            }
+        }
+        if since.elapsed() > REST_LIMIT {
+            let last = written.split_off(written.len().saturating_sub(30));
+            bail!("no rest after {} s; written last:\n{}", REST_LIMIT.as_secs(), last.join("\n"));
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    Ok(())
+}
+
+/// The keys of an inventory without what is looked at more closely, or made by the apiserver for each CRD.
+fn keys(inventory: &Inventory) -> BTreeSet<String> {
+    let closely = |key: &str| {
+        let secret = key.starts_with("v1 Secret ");
+        secret || key.contains(" ClusterObjectSet ") || key.contains(" APIService ")
+    };
+    inventory.keys().filter(|key| !closely(key)).map(str::to_owned).collect()
+}
+
+/// What the cluster should hold now.
+fn expected(bare: &BTreeSet<String>, world: &World) -> Result<BTreeSet<String>> {
+    let mut all = bare.clone();
+    for wish in world.wishes.iter().filter(|wish| wish.want != Want::Nothing) {
+        all.insert(format!("{}/{} ClusterExtension /{}", olm_api::GROUP, olm_api::VERSION, wish.name));
+        let Some(installed) = wish.highest() else { continue };
+        all.extend(objects(&wish.name, installed)?.iter().map(|object| {
+            let namespace = object.namespace().unwrap_or_default();
+            format!("{} {} {namespace}/{}", object.api_version(), object.kind(), object.name())
+        }));
+    }
+    Ok(all)
+}
+
+fn differences(expected: &BTreeSet<String>, found: &BTreeSet<String>) -> Result<()> {
+    let absent = expected.difference(found).map(|key| format!("- {key}"));
+    let extra = found.difference(expected).map(|key| format!("+ {key}"));
+    let all: Vec<String> = absent.chain(extra).collect();
+    ensure!(all.is_empty(), "- wanted, + found:\n{}", all.join("\n"));
+    Ok(())
+}
+
+fn revisions(world: &World, sets: &[ClusterObjectSet]) -> Result<()> {
+    for wish in &world.wishes {
+        let own = sets.iter().filter(|set| set.labels().get(labels::OWNER_NAME) == Some(&wish.name));
+        let (archived, active): (Vec<_>, Vec<_>) =
+            own.partition(|set| set.spec.lifecycle_state == LifecycleState::Archived);
+        let names = || active.iter().map(|set| set.name_any()).collect::<Vec<_>>().join(", ");
+        let wanted = usize::from(wish.highest().is_some());
+        ensure!(active.len() == wanted, "{}: {wanted} active revision wanted, found: {}", wish.name, names());
+        ensure!(archived.len() <= KEPT_ARCHIVED, "{}: {} archived revisions", wish.name, archived.len());
+        ensure!(wanted == 1 || archived.is_empty(), "{}: archived revisions without extension", wish.name);
+    }
+    let known: BTreeSet<&str> = world.wishes.iter().map(|wish| wish.name.as_str()).collect();
+    let stray = sets
+        .iter()
+        .find(|set| set.labels().get(labels::OWNER_NAME).is_none_or(|owner| !known.contains(owner.as_str())));
+    ensure!(
+        stray.is_none(),
+        "revision {} belongs to nobody",
+        stray.map(|set| set.name_any()).unwrap_or_default()
+    );
+    Ok(())
+}
+
+/// Each Secret with content is referred to by the revision that it names, and each that is referred to is there.
+fn content_secrets(sets: &[ClusterObjectSet], secrets: &[Secret]) -> Result<()> {
+    let place = |meta: &ObjectMeta| {
+        (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
+    };
+    let mut wanted = BTreeSet::new();
+    for set in sets {
+        let references =
+            set.spec.phases.iter().flat_map(|phase| &phase.objects).filter_map(|it| it.reference.as_ref());
+        for reference in references {
+            let namespace = reference.namespace.clone().unwrap_or_else(|| SYSTEM_NAMESPACE.to_owned());
+            wanted.insert(((namespace, reference.name.clone()), Some(set.name_any())));
+        }
+    }
+    let found: BTreeSet<_> = secrets
+        .iter()
+        .filter(|secret| {
+            let marks = [labels::OWNER_NAME, labels::REVISION_NAME];
+            let certificate = secret.labels().contains_key(labels::WEBHOOK_CERTIFICATE);
+            !certificate && marks.iter().any(|mark| secret.labels().contains_key(*mark))
+        })
+        .map(|secret| (place(&secret.metadata), secret.labels().get(labels::REVISION_NAME).cloned()))
+        .collect();
+    let orphans: Vec<_> = found.difference(&wanted).collect();
+    let absent: Vec<_> = wanted.difference(&found).collect();
+    ensure!(
+        orphans.is_empty() && absent.is_empty(),
+        "Secrets that no revision has: {orphans:?}; that are not there: {absent:?}"
+    );
+    Ok(())
+}
+
+/// A certificate for each installed bundle with a webhook.
+fn certificates(world: &World, secrets: &[Secret]) -> Result<()> {
+    let found: Vec<String> = secrets
+        .iter()
+        .filter(|secret| secret.labels().contains_key(labels::WEBHOOK_CERTIFICATE))
+        .map(|secret| secret.namespace().unwrap_or_default())
+        .collect();
+    for wish in &world.wishes {
+        let wanted = usize::from(wish.highest().is_some() && has_webhook(&wish.name));
+        let own = found.iter().filter(|namespace| **namespace == wish.name).count();
+        ensure!(own == wanted, "{}: {own} webhook certificates, {wanted} wanted", wish.name);
+    }
+    Ok(())
+}
+
+async fn content(world: &World) -> Result<()> {
+    for wish in &world.wishes {
+        let Some(installed) = wish.highest() else { continue };
+        let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &wish.name);
+        let map = maps.get(&format!("{}-config", wish.name)).await?;
+        let told = map.data.as_ref().and_then(|data| data.get("version")).cloned();
+        ensure!(
+            told == Some(version(installed)),
+            "{}: the ConfigMap says {told:?}, not 1.{installed}.0",
+            wish.name
+        );
+    }
+    Ok(())
+}
+
+/// catalogd's folder.
+fn store(world: &World) -> Result<()> {
+    let cache = world.process("catalogd")?.cache();
+    let served: BTreeSet<String> = world.shelves.iter().map(|shelf| shelf.digest.clone()).collect();
+    let catalogs: BTreeSet<String> = world.shelves.iter().map(|shelf| shelf.name.clone()).collect();
+    same("catalogd's contents", &entries(&cache.join("content"))?, &served)?;
+    same("catalogd's names", &entries(&cache.join("names"))?, &catalogs)?;
+    same("catalogd's staging", &entries(&cache.join("staging"))?, &BTreeSet::new())
+}
+
+/// operator-controller's folder; how many bundles it keeps.
+fn caches(world: &World) -> Result<usize> {
+    let cache = world.process("operator-controller")?.cache();
+    let kept = entries(&cache.join("bundles/content"))?;
+    same("staging of bundles", &entries(&cache.join("bundles/staging"))?, &BTreeSet::new())?;
+    let stray: Vec<_> = entries(&cache.join("bundles/locks"))?.difference(&kept).cloned().collect();
+    ensure!(stray.is_empty(), "locks of bundles that are not there: {stray:?}");
+    let unfinished: Vec<_> =
+        entries(&cache.join("packages"))?.into_iter().filter(|name| name.starts_with('.')).collect();
+    ensure!(unfinished.is_empty(), "unfinished package content: {unfinished:?}");
+    let installed = world.wishes.iter().filter(|wish| wish.highest().is_some()).count();
+    ensure!(
+        kept.len() <= installed + SPARE_BUNDLES,
+        "{} bundles are kept, {installed} are installed",
+        kept.len()
+    );
+    Ok(kept.len())
+}
+
+fn same(what: &str, found: &BTreeSet<String>, wanted: &BTreeSet<String>) -> Result<()> {
+    ensure!(found == wanted, "{what}: {found:?}, wanted {wanted:?}");
+    Ok(())
+}
+
+/// Names in a folder; none when there is no folder.
+fn entries(dir: &Path) -> Result<BTreeSet<String>> {
+    match std::fs::read_dir(dir) {
+        Ok(all) => all
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect::<std::io::Result<_>>()
+            .with_context(|| dir.display().to_string()),
+        Err(problem) if problem.kind() == std::io::ErrorKind::NotFound => Ok(BTreeSet::new()),
+        Err(problem) => Err(problem).with_context(|| dir.display().to_string()),
+    }
+}
+
+#[test]
+fn what_is_too_much_and_what_is_missing_is_told() {
+    let set = |all: &[&str]| all.iter().map(|&one| one.to_owned()).collect::<BTreeSet<String>>();
+    assert!(differences(&set(&["a", "b"]), &set(&["a", "b"])).is_ok());
+    let told = differences(&set(&["a", "b"]), &set(&["b", "c"])).unwrap_err().to_string();
+    assert_eq!(told, "- wanted, + found:\n- a\n+ c");
+}
