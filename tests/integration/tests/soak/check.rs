@@ -25,6 +25,8 @@ pub(crate) const REST: Duration = Duration::from_secs(6);
 const REST_LIMIT: Duration = Duration::from_secs(120);
 /// For what follows the last write: garbage of Kubernetes itself, copies that are compressed.
 const AFTERMATH: Duration = Duration::from_secs(30);
+/// Connections that nobody uses stay open for a minute and a half.
+const LINGERING: Duration = Duration::from_secs(150);
 /// Archived revisions that an extension keeps (rule: revisions §4.5).
 const KEPT_ARCHIVED: usize = 5;
 /// Bundles that operator-controller may keep beside those that are installed: what was used a moment ago.
@@ -61,7 +63,6 @@ impl Checks {
         self.hold("conditions are those of the wishes");
         rest(world).await?;
         self.hold("nothing is written at rest");
-        world.meter.rest();
         for process in &mut world.processes {
             ensure!(process.child().exited().is_none(), "{} ended by itself", process.name());
         }
@@ -98,14 +99,7 @@ impl Checks {
             ensure!(panic.is_none(), "{}: {}", log.display(), panic.unwrap_or_default());
         }
         self.hold("nobody has panicked or died");
-        let complaints: Vec<String> = world
-            .meter
-            .lives()
-            .iter()
-            .filter(|life| !life.ended)
-            .flat_map(|life| life.complaints())
-            .collect();
-        ensure!(complaints.is_empty(), "{}", complaints.join("\n"));
+        eventually("memory, files and threads stay", LINGERING, || async { held(world) }).await?;
         self.hold("memory, files and threads stay");
         Ok(())
     }
@@ -255,6 +249,16 @@ fn revisions(world: &World, sets: &[ClusterObjectSet]) -> Result<()> {
         "revision {} belongs to nobody",
         stray.map(|set| set.name_any()).unwrap_or_default()
     );
+    Ok(())
+}
+
+/// What the programs that live hold.
+fn held(world: &World) -> Result<()> {
+    world.meter.rest();
+    let lives = world.meter.lives();
+    let complaints: Vec<String> =
+        lives.iter().filter(|life| !life.ended).flat_map(crate::meter::Life::complaints).collect();
+    ensure!(complaints.is_empty(), "{}", complaints.join("\n"));
     Ok(())
 }
 

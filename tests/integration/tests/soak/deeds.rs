@@ -45,7 +45,7 @@ const SHARES: [(Deed, u32); 13] = [
     (Deed::CreateUnknownPackage, 3),
     (Deed::Pause, 6),
     (Deed::Resume, 10),
-    (Deed::Delete, 14),
+    (Deed::Delete, 9),
     (Deed::DeleteManagedObject, 20),
     (Deed::ChangeManagedObject, 12),
     (Deed::PushCatalog, 12),
@@ -208,7 +208,7 @@ async fn drift(deed: Deed, world: &World, dice: &mut StdRng) -> Result<bool> {
 pub(crate) struct Kills {
     every: Duration,
     next: Instant,
-    /// From then on only the registry: programs must live long enough for their memory to be judged.
+    /// Then all programs, from then on only the registry: they must live long enough for their memory to be judged.
     spared_from: Instant,
     /// What was killed or ended, and how often.
     pub(crate) done: Vec<String>,
@@ -227,7 +227,15 @@ impl Kills {
         }
         self.next = Instant::now() + self.every.mul_f64(dice.random_range(0.7..1.3));
         let after = Duration::from_secs_f64(dice.random_range(0.0..3.0));
-        let most = if Instant::now() < self.spared_from { PROGRAMS.len() } else { 0 };
+        if Instant::now() >= self.spared_from && !world.full {
+            world.full = true;
+            for at in 0..PROGRAMS.len() {
+                world.restart(at, false, after).await?;
+                self.done.push(format!("{}, KILL", PROGRAMS[at]));
+            }
+            return Ok(Some("all programs, KILL".to_owned()));
+        }
+        let most = if world.full { 0 } else { PROGRAMS.len() };
         let at = dice.random_range(0..=most);
         let what = if at == most {
             world.registry.child().kill();

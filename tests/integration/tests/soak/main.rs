@@ -33,8 +33,10 @@ use crate::world::World;
 
 /// Between two deeds, at most.
 const PAUSE: Duration = Duration::from_millis(2500);
-/// The part of the time in which programs are killed; later only the registry is.
-const KILLING: f64 = 0.6;
+/// After a deed that nothing was fit for.
+const BREATH: Duration = Duration::from_millis(20);
+/// The part of the time in which programs are killed, at its end all of them; later only the registry is.
+const KILLING: f64 = 0.5;
 /// How long operator-controller may keep bundles after the last extension has gone.
 const FORGETTING: Duration = Duration::from_secs(240);
 
@@ -88,14 +90,16 @@ async fn run(world: &mut World, story: &mut Story, total: Duration) -> Result<()
         let until = Instant::now() + churn;
         while Instant::now() < until {
             let deed = Deed::random(&mut dice)?;
-            if deed.done(world, &mut dice).await.with_context(|| format!("{deed:?}"))? {
+            let done = deed.done(world, &mut dice).await.with_context(|| format!("{deed:?}"))?;
+            if done {
                 *story.deeds.entry(deed).or_default() += 1;
             }
             if let Some(what) = kills.strike(world, &mut dice).await? {
                 report::say(&format!("{:>6.1} s: killed: {what}", began.elapsed().as_secs_f64()));
             }
             story.kills.clone_from(&kills.done);
-            tokio::time::sleep(PAUSE.mul_f64(dice.random_range(0.0..1.0))).await;
+            let pause = if done { PAUSE.mul_f64(dice.random_range(0.0..1.0)) } else { BREATH };
+            tokio::time::sleep(pause).await;
             if told.elapsed() > Duration::from_secs(60) {
                 told = Instant::now();
                 report::progress(world, story, began);

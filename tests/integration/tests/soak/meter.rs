@@ -1,14 +1,16 @@
-//! What each process holds while it lives: resident memory, open files, threads, processor time.
+//! What each process holds while it lives: memory, open files, threads, processor time.
 //!
 //! A process that is killed and started again begins a new life. The slope of a life is that of the line with the least
-//! squares through its resident memory, its beginning left out: caches and watches fill then.
+//! squares through the memory that it allocated (resident, without the pages of the program itself, of which more and more are
+//! touched), its beginning left out: caches and watches fill then. While extensions and their
+//! revisions become more, memory does; so only lives that began among all of them are judged by their slope.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use olm_kit::Holding;
 
-/// How often resident memory is looked at.
+/// How often memory is looked at.
 const EVERY: Duration = Duration::from_secs(3);
 /// What a life's slope leaves out at its beginning, unless the life is short: then it is a third.
 const WARM_UP: Duration = Duration::from_secs(120);
@@ -36,6 +38,8 @@ pub(crate) struct Life {
     pid: u32,
     began: Instant,
     pub(crate) ended: bool,
+    /// It began when the cluster was full.
+    pub(crate) late: bool,
     pub(crate) samples: Vec<Sample>,
     /// Those taken when nothing was to be done.
     pub(crate) rests: Vec<Sample>,
@@ -65,12 +69,13 @@ impl Meter {
     }
 
     /// A process began to live.
-    pub(crate) fn born(&self, process: &str, pid: u32) {
+    pub(crate) fn born(&self, process: &str, pid: u32, late: bool) {
         let life = Life {
             process: process.to_owned(),
             pid,
             began: Instant::now(),
             ended: false,
+            late,
             samples: Vec::new(),
             rests: Vec::new(),
             cpu: Duration::ZERO,
@@ -128,7 +133,7 @@ impl Life {
         let points: Vec<(f64, f64)> = self
             .grown_up()
             .iter()
-            .map(|sample| (sample.at.as_secs_f64() / 3600.0, mib(sample.held.resident)))
+            .map(|sample| (sample.at.as_secs_f64() / 3600.0, mib(sample.held.allocated)))
             .collect();
         slope(&points)
     }
@@ -136,7 +141,8 @@ impl Life {
     /// What it holds too much of, in words.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let mut all = Vec::new();
-        if self.length() >= LONG
+        if self.late
+            && self.length() >= LONG
             && let Some(slope) = self.slope().filter(|slope| *slope > STEEPEST)
         {
             all.push(format!("{} grows by {slope:.1} MiB/h, more than {STEEPEST}", self.process));
@@ -176,16 +182,17 @@ fn slope(points: &[(f64, f64)]) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn life(resident: impl Fn(u64) -> u64, files: [usize; 2]) -> Life {
+    fn life(allocated: impl Fn(u64) -> u64, files: [usize; 2]) -> Life {
         let sample = |seconds: u64, files| Sample {
             at: Duration::from_secs(seconds),
-            held: Holding { resident: resident(seconds), files, threads: 4 },
+            held: Holding { resident: 0, allocated: allocated(seconds), files, threads: 4 },
         };
         Life {
             process: "it".to_owned(),
             pid: 0,
             began: Instant::now(),
             ended: true,
+            late: true,
             samples: (0..=200).map(|at| sample(at * 3, 10)).collect(),
             rests: files.map(|files| sample(60, files)).to_vec(),
             cpu: Duration::ZERO,
@@ -204,6 +211,7 @@ mod tests {
         let steep = life(|second| (second << 20) / 60, [20, 20]);
         assert!((steep.slope().unwrap() - 60.0).abs() < 0.1);
         assert_eq!(steep.complaints(), ["it grows by 60.0 MiB/h, more than 40"]);
+        assert_eq!(Life { late: false, ..steep }.complaints(), Vec::<String>::new());
     }
 
     #[test]

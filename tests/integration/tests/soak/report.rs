@@ -24,7 +24,8 @@ pub(crate) fn progress(world: &World, story: &Story, began: Instant) {
         .filter(|life| !life.ended)
         .filter_map(|life| {
             let held = life.samples.last()?.held;
-            Some(format!("{} {:.1} MiB, {} files", life.process, mib(held.resident), held.files))
+            let (resident, allocated) = (mib(held.resident), mib(held.allocated));
+            Some(format!("{} {resident:.1} ({allocated:.1}) MiB, {} files", life.process, held.files))
         })
         .collect();
     println!(
@@ -87,7 +88,7 @@ pub(crate) fn print(world: &World, story: &Story) {
     }
 
     println!(
-        "\n| life | length | RSS first | RSS last | RSS highest | slope | files at rest, first, last | threads at rest, first, last |\n|---|---:|---:|---:|---:|---:|---:|---:|"
+        "\n| life | length | RSS first | RSS last | RSS highest | allocated first | allocated last | slope of it | files at rest, first, last | threads at rest, first, last |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
     );
     for life in &lives {
         life_row(life);
@@ -99,8 +100,8 @@ pub(crate) fn print(world: &World, story: &Story) {
 
 fn life_row(life: &Life) {
     let grown_up = life.grown_up();
-    let resident = |at: Option<&crate::meter::Sample>| {
-        at.map_or_else(String::new, |sample| format!("{:.1} MiB", mib(sample.held.resident)))
+    let memory = |at: Option<&crate::meter::Sample>, of: fn(&olm_kit::Holding) -> u64| {
+        at.map_or_else(String::new, |sample| format!("{:.1} MiB", mib(of(&sample.held))))
     };
     let highest = life.samples.iter().max_by_key(|sample| sample.held.resident);
     let at_rest = |of: fn(&olm_kit::Holding) -> usize| match (life.rests.first(), life.rests.last()) {
@@ -108,12 +109,15 @@ fn life_row(life: &Life) {
         _ => String::new(),
     };
     println!(
-        "| {} | {} | {} | {} | {} | {} | {} | {} |",
+        "| {}{} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
         life.process,
+        if life.late { ", from half-time" } else { "" },
         seconds(life.length()),
-        resident(grown_up.first()),
-        resident(grown_up.last()),
-        resident(highest),
+        memory(grown_up.first(), |held| held.resident),
+        memory(grown_up.last(), |held| held.resident),
+        memory(highest, |held| held.resident),
+        memory(grown_up.first(), |held| held.allocated),
+        memory(grown_up.last(), |held| held.allocated),
         life.slope().map_or_else(String::new, |slope| format!("{slope:+.1} MiB/h")),
         at_rest(|held| held.files),
         at_rest(|held| held.threads),

@@ -33,6 +33,8 @@ pub(crate) struct World {
     pub(crate) client: Client,
     /// Requests of each program: all, those that write.
     pub(crate) requests: BTreeMap<String, (usize, usize)>,
+    /// The cluster holds as much as it will.
+    pub(crate) full: bool,
     record: AuditTail,
     /// In the order of [`PROGRAMS`].
     pub(crate) processes: Vec<Process>,
@@ -58,7 +60,7 @@ impl World {
             };
             let mut process =
                 program.kubeconfig(&cluster.kubeconfig_that_may_all(name).await?).start().await?;
-            meter.born(name, process.child().pid());
+            meter.born(name, process.child().pid(), false);
             processes.push(process);
         }
         let client = cluster.client().await?;
@@ -76,6 +78,7 @@ impl World {
             sets: Api::all(client.clone()),
             client,
             requests: BTreeMap::new(),
+            full: false,
             record: cluster.audit_tail()?,
             processes,
             registry,
@@ -156,7 +159,7 @@ impl World {
         }
         tokio::time::sleep(after).await;
         process.relaunch()?;
-        self.meter.born(PROGRAMS[at], process.child().pid());
+        self.meter.born(PROGRAMS[at], process.child().pid(), self.full);
         Ok(())
     }
 
