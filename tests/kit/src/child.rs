@@ -99,8 +99,8 @@ pub struct Memory {
 pub struct Holding {
     /// resident memory, in bytes
     pub resident: u64,
-    /// the part of it that is no file's: what the process allocated, without the program's own code
-    pub allocated: u64,
+    /// of it what no file backs: heaps and stacks
+    pub anonymous: u64,
     /// open file descriptors
     pub files: usize,
     /// threads
@@ -116,7 +116,7 @@ impl Holding {
         };
         Ok(Self {
             resident: status_bytes(pid, "VmRSS:")?,
-            allocated: status_bytes(pid, "RssAnon:")?,
+            anonymous: status_bytes(pid, "RssAnon:")?,
             files: count("fd")?,
             threads: count("task")?,
         })
@@ -458,6 +458,6 @@ mod tests {
         assert!(memory.resident > 0 && memory.peak >= memory.resident);
         assert!(child.cpu().unwrap() < Duration::from_secs(5));
         let held = Holding::of(child.pid()).unwrap();
-        assert!(held.files >= 3 && held.threads == 1 && held.resident > held.allocated, "{held:?}");
+        assert!(held.files >= 3 && held.threads == 1 && held.resident > held.anonymous, "{held:?}");
     }
 }

@@ -1,5 +1,4 @@
-//! Letting go, now and then, of what caches hold for extensions and catalogs that are gone: bundles on disk, package graphs
-//! and notes in memory.
+//! Letting go, now and then, of what caches hold for extensions that are gone or have moved on: bundles on disk, notes in memory.
 //!
 //! Nothing here is needed for a decision; what is dropped too early is fetched again. Rule: operator-controller §7.7.
 
@@ -9,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::ResourceExt as _;
-use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, annotations};
+use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
 use olm_client::resolution::revision;
 
 use super::shell::Shell;
@@ -34,12 +33,8 @@ pub async fn run(shell: Arc<Shell>) -> Infallible {
 }
 
 fn tidy(shell: &Shell) {
-    let mut used =
-        Used::of(&shell.extensions.state(), &shell.catalogs.state(), &shell.revisions.store.state());
-    used.packages.extend(shell.waiting.packages());
-    shell.packages.retain(|catalog, package| {
-        used.catalogs.contains(catalog.as_str()) && used.packages.contains(package.as_str())
-    });
+    let used = Used::of(&shell.extensions.state(), &shell.revisions.store.state());
+    shell.keep_packages_in_use(None);
     shell.retain(&used.uids);
     shell.bundles.tidy(&used.uids, used.images, SPARE);
 }
@@ -49,30 +44,17 @@ fn tidy(shell: &Shell) {
 struct Used {
     /// Of extensions.
     uids: BTreeSet<String>,
-    packages: BTreeSet<String>,
-    catalogs: BTreeSet<String>,
     /// Of bundles in active revisions.
     images: BTreeSet<String>,
 }
 
 impl Used {
-    fn of(
-        extensions: &[Arc<Stored<ClusterExtension>>],
-        catalogs: &[Arc<Stored<ClusterCatalog>>],
-        revisions: &[Arc<Stored<ClusterObjectSet>>],
-    ) -> Self {
-        let mut used = Self::default();
-        for stored in extensions {
-            used.uids.extend(stored.uid());
-            let source = stored.0.as_ref().ok().and_then(|extension| extension.spec.source.catalog.as_ref());
-            used.packages.extend(source.map(|source| source.package_name.clone()));
-        }
-        used.catalogs.extend(catalogs.iter().map(|stored| stored.name_any()));
+    fn of(extensions: &[Arc<Stored<ClusterExtension>>], revisions: &[Arc<Stored<ClusterObjectSet>>]) -> Self {
         let readable = revisions.iter().filter_map(|stored| stored.0.as_ref().ok());
-        for set in readable.filter(|set| revision::is_active(set)) {
-            used.images.extend(set.annotations().get(annotations::BUNDLE_REFERENCE).cloned());
-        }
-        used
+        let images = readable
+            .filter(|set| revision::is_active(set))
+            .filter_map(|set| set.annotations().get(annotations::BUNDLE_REFERENCE).cloned());
+        Self { uids: extensions.iter().filter_map(|stored| stored.uid()).collect(), images: images.collect() }
     }
 }
 
@@ -86,15 +68,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_is_what_extensions_name_and_active_revisions_hold() {
+    fn bundles_are_used_by_active_revisions() {
         let extension = stored(json!({
             "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
             "metadata": {"name": "a", "uid": "u"},
             "spec": {"namespace": "a", "source": {"sourceType": "Catalog", "catalog": {"packageName": "p"}}},
-        }));
-        let catalog = stored(json!({
-            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog", "metadata": {"name": "c"},
-            "spec": {"source": {"type": "Image", "image": {"ref": "example.com/c:v1"}}},
         }));
         let revision = |number: i64, state: &str| {
             stored(json!({
@@ -104,11 +82,8 @@ mod tests {
                 "spec": {"lifecycleState": state, "revision": number, "collisionProtection": "Prevent", "phases": []},
             }))
         };
-        let used = Used::of(&[extension], &[catalog], &[revision(1, "Archived"), revision(2, "Active")]);
+        let used = Used::of(&[extension], &[revision(1, "Archived"), revision(2, "Active")]);
         let set = |one: &str| BTreeSet::from([one.to_owned()]);
-        assert_eq!(
-            used,
-            Used { uids: set("u"), packages: set("p"), catalogs: set("c"), images: set("example.com/b:v2") }
-        );
+        assert_eq!(used, Used { uids: set("u"), images: set("example.com/b:v2") });
     }
 }

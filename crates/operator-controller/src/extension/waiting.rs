@@ -3,7 +3,7 @@
 //! What appears wakes only those that wait for it. It is a memory of this process; after a restart every extension is looked
 //! at anyway. Rule: decision 25.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use olm_resolver::Needed;
@@ -38,13 +38,6 @@ impl Waiting {
     pub fn for_package(&self, package: &str) -> Vec<String> {
         // a need for an API may ask for it in an installed package of its own
         self.those(|needed| needed.opaque || !needed.apis.is_empty() || needed.packages.contains(package))
-    }
-
-    /// The packages that somebody waits for.
-    #[must_use]
-    pub fn packages(&self) -> BTreeSet<String> {
-        let needs = self.needs.lock().unwrap_or_else(PoisonError::into_inner);
-        needs.values().flat_map(|needed| needed.packages.iter().cloned()).collect()
     }
 
     /// The extension waits for a change of one of these CRDs; for none any more when there are none.

@@ -133,7 +133,7 @@ impl Life {
         let points: Vec<(f64, f64)> = self
             .grown_up()
             .iter()
-            .map(|sample| (sample.at.as_secs_f64() / 3600.0, mib(sample.held.allocated)))
+            .map(|sample| (sample.at.as_secs_f64() / 3600.0, mib(sample.held.anonymous)))
             .collect();
         slope(&points)
     }
@@ -182,10 +182,10 @@ fn slope(points: &[(f64, f64)]) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn life(allocated: impl Fn(u64) -> u64, files: [usize; 2]) -> Life {
+    fn life(anonymous: impl Fn(u64) -> u64, files: [usize; 2]) -> Life {
         let sample = |seconds: u64, files| Sample {
             at: Duration::from_secs(seconds),
-            held: Holding { resident: 0, allocated: allocated(seconds), files, threads: 4 },
+            held: Holding { resident: 0, anonymous: anonymous(seconds), files, threads: 4 },
         };
         Life {
             process: "it".to_owned(),

@@ -24,7 +24,7 @@ pub(crate) fn progress(world: &World, story: &Story, began: Instant) {
         .filter(|life| !life.ended)
         .filter_map(|life| {
             let held = life.samples.last()?.held;
-            let (resident, allocated) = (mib(held.resident), mib(held.allocated));
+            let (resident, allocated) = (mib(held.resident), mib(held.anonymous));
             Some(format!("{} {resident:.1} ({allocated:.1}) MiB, {} files", life.process, held.files))
         })
         .collect();
@@ -116,8 +116,8 @@ fn life_row(life: &Life) {
         memory(grown_up.first(), |held| held.resident),
         memory(grown_up.last(), |held| held.resident),
         memory(highest, |held| held.resident),
-        memory(grown_up.first(), |held| held.allocated),
-        memory(grown_up.last(), |held| held.allocated),
+        memory(grown_up.first(), |held| held.anonymous),
+        memory(grown_up.last(), |held| held.anonymous),
         life.slope().map_or_else(String::new, |slope| format!("{slope:+.1} MiB/h")),
         at_rest(|held| held.files),
         at_rest(|held| held.threads),
