@@ -7,7 +7,6 @@ use olm_api::ClusterCatalog;
 use olm_api::labels;
 use olm_kit::SYSTEM_NAMESPACE;
 use serde_json::json;
-use tokio::net::TcpStream;
 
 use crate::world::World;
 
@@ -21,8 +20,6 @@ pub(crate) enum Harm {
     File,
     /// catalogd's account goes on writing.
     Writes,
-    /// Connections to operator-controller that stay open.
-    Files(Vec<TcpStream>),
 }
 
 impl Harm {
@@ -33,8 +30,7 @@ impl Harm {
             Ok("secret") => Self::Secret,
             Ok("file") => Self::File,
             Ok("writes") => Self::Writes,
-            Ok("files") => Self::Files(Vec::new()),
-            Ok(other) => bail!("OLM_SOAK_BREAK: {other:?} is none of secret, file, writes, files"),
+            Ok(other) => bail!("OLM_SOAK_BREAK: {other:?} is none of secret, file, writes"),
         })
     }
 
@@ -64,12 +60,6 @@ impl Harm {
                     }
                 });
                 *self = Self::None;
-            }
-            Self::Files(open) => {
-                let url = world.process("operator-controller")?.health_url();
-                for _ in 0..40 {
-                    open.push(TcpStream::connect(url.trim_start_matches("http://")).await?);
-                }
             }
         }
         Ok(())

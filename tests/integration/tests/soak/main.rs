@@ -7,7 +7,7 @@
 //!
 //! `OLM_SOAK_MINUTES` says for how long; without it only what judges is tested. `OLM_SOAK_SEED` repeats the choices (not
 //! their instants). `OLM_SOAK_BREAK` does harm once, to see that it is found: `secret` leaves a Secret behind, `file` a
-//! folder in catalogd's store, `writes` keeps a program writing, `files` holds connections open.
+//! folder in catalogd's store, `writes` keeps a program's account writing.
 
 mod check;
 mod deeds;
