@@ -229,9 +229,9 @@ impl Kills {
         let after = Duration::from_secs_f64(dice.random_range(0.0..3.0));
         if Instant::now() >= self.spared_from && !world.full {
             world.full = true;
-            for at in 0..PROGRAMS.len() {
+            for (at, program) in PROGRAMS.iter().enumerate() {
                 world.restart(at, false, after).await?;
-                self.done.push(format!("{}, KILL", PROGRAMS[at]));
+                self.done.push(format!("{program}, KILL"));
             }
             return Ok(Some("all programs, KILL".to_owned()));
         }
