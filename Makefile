@@ -93,6 +93,16 @@ lint: ## Check formatting and lints, warnings denied
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy $(if $(CI),--locked) --workspace --all-targets -- -D warnings
 
+# what the lock file holds, against deny.toml. Without the network: the index must be there, as after any build.
+DENY_VERSION = 0.20.2
+deny_dir = $(target_dir)/cargo-deny-$(DENY_VERSION)
+
+.PHONY: deny
+deny: ## Check licenses, sources and banned crates with cargo-deny (ADVISORIES=1: fetch RustSec's database and check that, too)
+	@test -x $(deny_dir)/bin/cargo-deny || $(CARGO) install --locked --version $(DENY_VERSION) --root $(deny_dir) cargo-deny
+	$(deny_dir)/bin/cargo-deny $(if $(filter-out 0,$(ADVISORIES)),,--offline) --all-features --log-level error check \
+	    bans licenses sources $(if $(filter-out 0,$(ADVISORIES)),advisories)
+
 .PHONY: acceptance
 acceptance: programs ## Run the acceptance lab under the manifests' RBAC (ONLY=regex, JOBS=4, UPDATE=1: write what passes; RBAC=0: all rights)
 	@python=$$(hack/lab-python.sh $(venv)); $(demo_tools); $(kit) acceptance --python "$$python" --programs $(programs_dir) \

@@ -1,98 +1,15 @@
-//! The content server on real sockets: TLS, both HTTP versions, bounds on clients, and the end.
+//! The content server on real sockets: TLS, both HTTP versions, bounds on clients, and the end. Clients that mean harm are in
+//! `hostile.rs`.
 
-use std::sync::Arc;
+mod support;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use catalogd::http::{Catalogs, Endpoints, Metrics, server};
-use catalogd::store::{Served, Store};
+use catalogd::http::server;
 use olm_kit::Ca;
-use olm_runtime::Shutdown;
-use olm_runtime::tls::{self, ServingPair, TlsSettings};
+use support::{LIMIT, World};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
-
-const LIMIT: Duration = Duration::from_secs(20);
-
-struct World {
-    address: std::net::SocketAddr,
-    stop: Shutdown,
-    server: JoinHandle<()>,
-    client: reqwest::Client,
-    body: Vec<u8>,
-    _root: tempfile::TempDir,
-}
-
-impl World {
-    async fn new(limits: server::Limits, bundles: usize) -> Result<Self> {
-        tls::install_provider();
-        let root = tempfile::tempdir()?;
-        let (store, _) = Store::open(root.path())?;
-        let digest = format!("sha256:{}", "a".repeat(64)).parse()?;
-        let staging = store.stage(store.lease(&digest))?;
-        let body: String = (0..bundles)
-            .map(|n| {
-                format!("{{\"name\":\"b{n}\",\"pad\":\"{}\",\"schema\":\"olm.bundle\"}}\n", "x".repeat(1000))
-            })
-            .collect();
-        let mut ingest = olm_fbc::Ingest::new(staging.spool()?, olm_fbc::IngestLimits::default());
-        ingest.file("catalog.json", &mut body.as_bytes())?;
-        let (content, _lease) = staging.commit(ingest.finish()?)?;
-        store.publish("cat", Served { content, reference: String::new(), source: None, last_unpacked: 1 })?;
-        let ca = Ca::shared()?;
-        let identity = ca.server(&olm_kit::unique("server"), &[])?;
-        let pair = ServingPair::load(identity.certificate, identity.key)?;
-        let settings = TlsSettings::parse("intermediate", &[], &[], "TLSv1.2")?;
-        let mut config = (*tls::server_config(pair, &settings)?).clone();
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let address = listener.local_addr()?;
-        let stop = Shutdown::new();
-        let catalogs = Arc::new(Catalogs::new(store, Endpoints { metas: true, graphql: false }));
-        let serving = server::serve(
-            listener,
-            Arc::new(config),
-            catalogs,
-            Metrics::default(),
-            limits,
-            stop.clone().cancelled_owned(),
-        );
-        let client = ca.http_client()?;
-        Ok(Self {
-            address,
-            stop,
-            server: tokio::spawn(serving),
-            client,
-            body: body.into_bytes(),
-            _root: root,
-        })
-    }
-
-    fn url(&self) -> String {
-        format!("https://{}/catalogs/cat/api/v1/all", self.address)
-    }
-
-    /// A TLS connection of our own, to misbehave on.
-    async fn raw(&self) -> Result<tokio_rustls::client::TlsStream<TcpStream>> {
-        let mut roots = tokio_rustls::rustls::RootCertStore::empty();
-        let pem = Ca::shared()?.pem();
-        for certificate in tokio_rustls::rustls::pki_types::pem::PemObject::pem_slice_iter(pem.as_bytes()) {
-            roots.add(certificate?)?;
-        }
-        let config =
-            tokio_rustls::rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-        let socket = TcpStream::connect(self.address).await?;
-        Ok(connector.connect(self.address.ip().into(), socket).await?)
-    }
-
-    async fn end(self) -> Result<()> {
-        self.stop.cancel();
-        tokio::time::timeout(LIMIT, self.server).await.context("the server does not end")??;
-        Ok(())
-    }
-}
 
 #[tokio::test]
 async fn both_http_versions_give_the_whole_file() -> Result<()> {

@@ -66,6 +66,8 @@ pub(super) fn wrong_method(allowed: &'static str) -> Response<Body> {
 /// 307 to the cleaned form of a path.
 #[must_use]
 pub(super) fn redirect(method: &Method, location: &str) -> Response<Body> {
+    // browsers read a backslash as a slash, and `//host` as another server
+    let location = &location.replace('\\', "%5C");
     let Ok(value) = HeaderValue::from_str(location) else { return no_such_page() };
     let mut response = bare(StatusCode::TEMPORARY_REDIRECT);
     response.headers_mut().insert(header::LOCATION, value);

@@ -1,7 +1,11 @@
 //! Puts [`Catalogs`] on the network: TLS, HTTP/1.1 and HTTP/2, bounds on clients, draining at the end.
 //!
-//! Bounds: connections, header time and size, streams a connection, and time without progress when a client does not
-//! take what it asked for. Rule: catalogd §7.1, §7.10; feasibility §5 for the buffer sizes.
+//! Bounds: connections, also those of one client, time to the first request, header time and size, streams a connection, and
+//! time without progress when a client does not take what it asked for. Rule: catalogd §7.1, §7.10; feasibility §5 for the
+//! buffer sizes.
+
+mod opening;
+mod seats;
 
 use std::convert::Infallible;
 use std::io;
@@ -12,6 +16,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::{self, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body::{Frame, SizeHint};
 use hyper::service::service_fn;
@@ -25,6 +30,8 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
+use self::opening::Opening;
+use self::seats::Seats;
 use super::{Body, Catalogs, FRAME, Metrics, respond};
 
 /// What clients may take.
@@ -32,9 +39,11 @@ use super::{Body, Catalogs, FRAME, Metrics, respond};
 pub struct Limits {
     /// Connections at a time; more wait in the kernel's queue.
     pub connections: usize,
+    /// Of these, connections of one address; more are closed at once.
+    pub of_one_client: usize,
     /// From the first byte of a connection to the end of the TLS handshake.
     pub handshake: Duration,
-    /// To send the headers of a request; also how long an idle connection is kept.
+    /// To send the headers of a request, the first one too; also how long an idle connection of HTTP/1.1 is kept.
     pub headers: Duration,
     /// Without any byte taken by the client while we have bytes for it.
     pub stall: Duration,
@@ -52,6 +61,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 1024,
+            of_one_client: 512,
             handshake: Duration::from_secs(10),
             headers: Duration::from_secs(15),
             stall: Duration::from_secs(60),
@@ -81,9 +91,10 @@ pub async fn serve(
 ) {
     let mut stop = std::pin::pin!(stop);
     let places = Arc::new(Semaphore::new(limits.connections));
+    let seats = Seats::new(limits.of_one_client);
     let graceful = GracefulShutdown::new();
     let shared = Arc::new(Shared { catalogs, metrics, limits });
-    let builder = Arc::new(builder(&shared.limits));
+    let builders = Arc::new(Builders::new(&shared.limits));
     loop {
         let accepted = async {
             let place = Arc::clone(&places).acquire_owned().await;
@@ -102,11 +113,15 @@ pub async fn serve(
                 continue;
             }
         };
-        let (tls, shared, builder, watcher) =
-            (Arc::clone(&tls), Arc::clone(&shared), Arc::clone(&builder), graceful.watcher());
+        let Some(seat) = seats.take(peer.ip()) else {
+            tracing::debug!(%peer, "a client has too many connections");
+            continue;
+        };
+        let (tls, shared, builders, watcher) =
+            (Arc::clone(&tls), Arc::clone(&shared), Arc::clone(&builders), graceful.watcher());
         tokio::spawn(async move {
-            let _place = place;
-            if let Err(error) = connection(socket, peer, tls, shared, &builder, watcher).await {
+            let _place = (place, seat);
+            if let Err(error) = connection(socket, peer, tls, shared, &builders, watcher).await {
                 tracing::debug!(%peer, %error, "connection ended");
             }
         });
@@ -117,22 +132,31 @@ pub async fn serve(
     }
 }
 
-fn builder(limits: &Limits) -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.headers)
-        .max_buf_size(usize::try_from(limits.header_bytes).unwrap_or(FRAME).max(16 * 1024));
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(limits.streams)
-        .max_header_list_size(limits.header_bytes)
-        .max_send_buf_size(FRAME)
-        .keep_alive_interval(limits.stall / 2)
-        .keep_alive_timeout(limits.stall / 2);
-    builder
+/// One for each version of HTTP. The library's own guess at the version would wait for a silent client for ever.
+struct Builders {
+    http1: auto::Builder<TokioExecutor>,
+    http2: auto::Builder<TokioExecutor>,
+}
+
+impl Builders {
+    fn new(limits: &Limits) -> Self {
+        let mut http1 = auto::Builder::new(TokioExecutor::new()).http1_only();
+        http1
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.headers)
+            .max_buf_size(usize::try_from(limits.header_bytes).unwrap_or(FRAME).max(16 * 1024));
+        let mut http2 = auto::Builder::new(TokioExecutor::new()).http2_only();
+        http2
+            .http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(limits.streams)
+            .max_header_list_size(limits.header_bytes)
+            .max_send_buf_size(FRAME)
+            .keep_alive_interval(limits.stall / 2)
+            .keep_alive_timeout(limits.stall / 2);
+        Self { http1, http2 }
+    }
 }
 
 async fn connection(
@@ -140,7 +164,7 @@ async fn connection(
     peer: SocketAddr,
     tls: Arc<ServerConfig>,
     shared: Arc<Shared>,
-    builder: &auto::Builder<TokioExecutor>,
+    builders: &Builders,
     watcher: hyper_util::server::graceful::Watcher,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     // Small HTTP/2 answers otherwise wait 40 ms for an acknowledgement.
@@ -148,6 +172,10 @@ async fn connection(
     let stream = Watched { inner: socket, limit: shared.limits.stall, waiting: None };
     let accept = TlsAcceptor::from(tls).accept_with(stream, |session| session.set_buffer_limit(Some(FRAME)));
     let stream = timeout(shared.limits.handshake, accept).await??;
+    // HTTP/2 over TLS is always agreed on (RFC 9113 §3.3)
+    let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let (builder, preface) = if http2 { (&builders.http2, opening::PREFACE) } else { (&builders.http1, 0) };
+    let stream = Opening::new(stream, preface, shared.limits.headers);
     let service = service_fn(move |request| {
         let shared = Arc::clone(&shared);
         async move { Ok::<_, Infallible>(handle(&shared, peer, request).await) }
@@ -172,11 +200,17 @@ where
         status: StatusCode::OK,
         size: 0,
     };
-    let response = if length > shared.limits.uri {
+    let chunked = request.headers().contains_key(header::TRANSFER_ENCODING);
+    let mut response = if length > shared.limits.uri {
         respond::error(StatusCode::URI_TOO_LONG, "URI too long")
     } else {
         shared.catalogs.answer(request).await
     };
+    if chunked {
+        // Whoever forwarded it may have gone by its Content-Length, which the library has dropped: what follows may be part
+        // of this request and is not read as another one (RFC 9112 §6.1).
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     let status = response.status();
     response.map(|body| Observed { body, note: Note { status, ..note } })
 }

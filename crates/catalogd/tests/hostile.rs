@@ -1,0 +1,342 @@
+//! The content server against clients that mean harm, byte by byte over TLS: requests that two readers would split differently,
+//! paths that lead elsewhere, silence, floods. Threats: docs/threat-model.md.
+
+mod support;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use catalogd::http::server::Limits;
+use support::{LIMIT, World};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// What a server says until it closes, as text. Bytes that follow a close may break the connection; that is an end too.
+async fn until_closed(stream: &mut (impl AsyncRead + Unpin)) -> Result<String> {
+    let mut said = Vec::new();
+    let _ = timeout(LIMIT, stream.read_to_end(&mut said)).await.context("the server does not close")?;
+    Ok(String::from_utf8_lossy(&said).into_owned())
+}
+
+/// The status codes of all answers in what a server said.
+fn statuses(said: &str) -> Vec<u16> {
+    let heads = said.split("HTTP/1.1 ").skip(1);
+    heads.filter_map(|head| head.get(..3)?.parse().ok()).collect()
+}
+
+impl World {
+    /// Sends bytes on a connection of its own; gives all that comes back.
+    async fn tell(&self, bytes: &[u8]) -> Result<String> {
+        let mut stream = self.raw().await?;
+        stream.write_all(bytes).await?;
+        until_closed(&mut stream).await
+    }
+}
+
+const GET: &str = "GET /catalogs/cat/api/v1/metas?schema=none HTTP/1.1\r\nHost: x\r\n";
+/// A second request hidden behind the first.
+const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+
+#[tokio::test]
+async fn requests_that_two_readers_would_split_differently_get_one_answer() -> Result<()> {
+    let limits = Limits { headers: Duration::from_secs(2), ..Limits::default() };
+    let world = World::new(limits, 1).await?;
+    for (name, request, want) in [
+        (
+            "length and chunks",
+            format!("{GET}Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{HIDDEN}"),
+            200,
+        ),
+        (
+            "chunks and length",
+            format!("{GET}Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n{HIDDEN}"),
+            200,
+        ),
+        ("chunks alone", format!("{GET}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n{HIDDEN}"), 200),
+        (
+            "chunks with extensions",
+            format!("{GET}Transfer-Encoding: chunked\r\n\r\n0;a=b;c=\"\r\n\r\n{HIDDEN}"),
+            200,
+        ),
+        (
+            "chunks under two names",
+            format!(
+                "{GET}Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n{HIDDEN}"
+            ),
+            400,
+        ),
+        ("an unknown coding", format!("{GET}Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n{HIDDEN}"), 400),
+        ("chunks not last", format!("{GET}Transfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n{HIDDEN}"), 400),
+        ("two lengths", format!("{GET}Content-Length: 0\r\nContent-Length: 44\r\n\r\n{HIDDEN}"), 400),
+        ("a list of lengths", format!("{GET}Content-Length: 0, 44\r\n\r\n{HIDDEN}"), 400),
+        ("a signed length", format!("{GET}Content-Length: +0\r\n\r\n{HIDDEN}"), 400),
+        ("a negative length", format!("{GET}Content-Length: -1\r\n\r\n{HIDDEN}"), 400),
+        ("a hexadecimal length", format!("{GET}Content-Length: 0x0\r\n\r\n{HIDDEN}"), 400),
+        (
+            "a length without end",
+            format!("{GET}Content-Length: 99999999999999999999999\r\n\r\n{HIDDEN}"),
+            400,
+        ),
+        ("a folded header", format!("{GET}X: a\r\n Content-Length: 4\r\n\r\n{HIDDEN}"), 400),
+        ("a space before the colon", format!("{GET}Content-Length : 4\r\n\r\n{HIDDEN}"), 400),
+        ("a header without a name", format!("{GET}: x\r\n\r\n{HIDDEN}"), 400),
+        ("a lone carriage return", format!("{GET}X: a\rContent-Length: 4\r\n\r\n{HIDDEN}"), 400),
+        ("NUL in a value", format!("{GET}X: a\0b\r\n\r\n{HIDDEN}"), 400),
+        (
+            "NUL in the path",
+            format!("GET /catalogs/cat\0/api/v1/all HTTP/1.1\r\nHost: x\r\n\r\n{HIDDEN}"),
+            400,
+        ),
+        (
+            "a space in the path",
+            format!("GET /catalogs/c at/api/v1/all HTTP/1.1\r\nHost: x\r\n\r\n{HIDDEN}"),
+            400,
+        ),
+        ("no such version", format!("GET / HTTP/3.7\r\nHost: x\r\n\r\n{HIDDEN}"), 400),
+        (
+            "an older version with chunks",
+            format!("GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{HIDDEN}"),
+            400,
+        ),
+    ] {
+        let said = world.tell(request.as_bytes()).await.context(name)?;
+        assert_eq!(statuses(&said), [want], "{name}: {said}");
+    }
+    // what cannot be misunderstood may share a connection, also behind a body that nobody asked for
+    let three = format!("{GET}Content-Length: 3\r\n\r\nGET{GET}\r\n{HIDDEN}");
+    let said = world.tell(three.as_bytes()).await?;
+    assert_eq!(statuses(&said), [200, 200, 404], "{said}");
+    world.end().await
+}
+
+#[tokio::test]
+async fn no_path_leads_out_of_the_store() -> Result<()> {
+    let world = World::new(Limits::default(), 1).await?;
+    for (path, want) in [
+        ("/catalogs/../../../../etc/passwd", 307),
+        ("/catalogs/cat/api/v1/../../../../../etc/passwd", 307),
+        ("/catalogs/..%2f..%2f..%2fetc%2fpasswd/api/v1/all", 400),
+        ("/catalogs/%2e%2e/api/v1/all", 400),
+        ("/catalogs/%2e%2e%2fcat/api/v1/all", 400),
+        ("/catalogs/..%5c..%5ccat/api/v1/all", 400),
+        ("/catalogs/%252e%252e/api/v1/all", 400),
+        ("/catalogs/cat%00/api/v1/all", 400),
+        ("/catalogs/cat%0d%0aX:%20y/api/v1/all", 400),
+        ("/catalogs/%c0%ae%c0%ae/api/v1/all", 400),
+        ("/catalogs/cat%2fapi%2fv1%2fall", 404),
+        ("/catalogs/cat/api/v1/all%2f..%2fmetas", 404),
+        ("/catalogs/cat/catalog.jsonl", 404),
+        ("/catalogs/CAT/api/v1/all", 400),
+        ("http://elsewhere.test/catalogs/cat/api/v1/metas?schema=none", 200),
+        ("https://u:p@elsewhere.test/catalogs/..%2f/api/v1/all", 400),
+        ("*", 404),
+    ] {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: elsewhere.test\r\nConnection: close\r\n\r\n");
+        let said = world.tell(request.as_bytes()).await?;
+        assert_eq!(statuses(&said), [want], "{path}: {said}");
+        assert!(!said.contains("root:"), "{path}: {said}");
+        assert!(!said.contains("elsewhere.test"), "{path}: no answer is made of the Host header: {said}");
+    }
+    let connect =
+        world.tell(b"CONNECT elsewhere.test:443 HTTP/1.1\r\nHost: elsewhere.test:443\r\n\r\n").await?;
+    assert!(statuses(&connect).iter().all(|status| (400..500).contains(status)), "{connect}");
+    world.end().await
+}
+
+/// A redirect to the clean form of a path stays with this server, whatever a browser makes of the path, and says nothing else.
+#[tokio::test]
+async fn redirects_stay_here_and_split_nothing() -> Result<()> {
+    let world = World::new(Limits::default(), 1).await?;
+    for (path, location) in [
+        ("//elsewhere.test/x", "/elsewhere.test/x"),
+        ("/\\elsewhere.test//x", "/%5Celsewhere.test/x"),
+        ("/..//\\elsewhere.test", "/%5Celsewhere.test"),
+        ("/.//elsewhere.test/%2e%2e", "/elsewhere.test/%2e%2e"),
+        ("/a//b%0d%0aSet-Cookie:%20x=y", "/a/b%0d%0aSet-Cookie:%20x=y"),
+        ("/a//b?c=//d\\e", "/a/b?c=//d%5Ce"),
+    ] {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let said = world.tell(request.as_bytes()).await?;
+        let (head, body) = said.split_once("\r\n\r\n").context("no head")?;
+        assert_eq!(statuses(&said), [307], "{path}: {said}");
+        let told = head.lines().find_map(|line| line.strip_prefix("location: "));
+        assert_eq!(told, Some(location), "{path}");
+        assert!(!head.to_lowercase().contains("set-cookie:\x20x\r"), "{head}");
+        assert!(!body.contains("<script"), "{body}");
+    }
+    world.end().await
+}
+
+#[tokio::test]
+async fn heads_are_bounded_in_every_direction() -> Result<()> {
+    let world = World::new(Limits::default(), 1).await?;
+    let many = |count: usize| {
+        let headers: String = (0..count).map(|n| format!("X-{n}: y\r\n")).collect();
+        format!("{GET}Connection: close\r\n{headers}\r\n")
+    };
+    let long =
+        |bytes: usize| format!("GET /{} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "a".repeat(bytes));
+    let query = format!(
+        "GET /catalogs/cat/api/v1/metas?schema={} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        "%61".repeat(4000)
+    );
+    for (name, request, want) in [
+        ("a few headers", many(50), 200),
+        ("many headers", many(1000), 431),
+        ("a long path", long(9_000), 414),
+        ("a path beyond all bounds", long(70_000), 414),
+        ("a long query", query, 414),
+        ("a long method", format!("{} / HTTP/1.1\r\nHost: x\r\n\r\n", "G".repeat(1_000_000)), 431),
+        ("one long header", format!("{GET}X: {}\r\n\r\n", "a".repeat(100_000)), 431),
+    ] {
+        let said = world.tell(request.as_bytes()).await.context(name)?;
+        assert_eq!(statuses(&said), [want], "{name}: {said:.200}");
+    }
+    // ranges: many, overlapping, backwards; never more bytes than the file has
+    let size = world.body.len();
+    for ranges in
+        ["0-,".repeat(500), "0-0,".repeat(500), format!("{size}-0"), "-0".to_owned(), "9-1,".repeat(9)]
+    {
+        let request = format!(
+            "GET /catalogs/cat/api/v1/all HTTP/1.1\r\nHost: x\r\nConnection: close\r\nRange: bytes={ranges}\r\n\r\n"
+        );
+        let said = world.tell(request.as_bytes()).await?;
+        assert!(matches!(statuses(&said)[..], [200 | 416]), "{ranges:.20}: {said:.200}");
+        assert!(said.len() < size + 1000, "{ranges:.20}: {} bytes", said.len());
+    }
+    world.end().await
+}
+
+/// Clients that say too little hold no place: not in TLS, not before the first request, not in the middle of one.
+#[tokio::test]
+async fn silence_is_not_waited_for() -> Result<()> {
+    let limits = Limits {
+        connections: 1,
+        handshake: Duration::from_millis(400),
+        headers: Duration::from_millis(400),
+        ..Limits::default()
+    };
+    let world = World::new(limits, 1).await?;
+    let hello = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc]; // the first bytes of a ClientHello
+    for said in [&b""[..], &hello] {
+        let mut stream = TcpStream::connect(world.address).await?;
+        stream.write_all(said).await?;
+        until_closed(&mut stream).await.with_context(|| format!("{said:?} in TLS"))?;
+    }
+    for (protocol, said) in [
+        ("http/1.1", &b""[..]),
+        ("http/1.1", b"G"),
+        ("http/1.1", b"PRI * HTTP/2.0\r\n"),
+        ("http/1.1", b"GET / HTTP/1.1\r\nHost:"),
+        ("h2", b""),
+        ("h2", b"PRI * HTTP/2.0\r\n"),
+    ] {
+        let mut stream = world.raw_as(&[protocol]).await?;
+        stream.write_all(said).await?;
+        let place = format!("{:?} as {protocol}", String::from_utf8_lossy(said));
+        until_closed(&mut stream).await.with_context(|| place.clone())?;
+        // the only place is free again
+        assert_eq!(statuses(&world.tell(HIDDEN.as_bytes()).await.context(place)?), [404]);
+    }
+    // a byte now and then is as good as silence
+    let mut stream = world.raw().await?;
+    let drip = async {
+        for byte in GET.bytes().cycle() {
+            if stream.write_all(&[byte]).await.is_err() || stream.flush().await.is_err() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(LIMIT, drip).await.context("a dripping client is listened to")?;
+    world.end().await
+}
+
+/// One address cannot take all places.
+#[tokio::test]
+async fn one_client_leaves_room_for_others() -> Result<()> {
+    let limits = Limits { connections: 8, of_one_client: 3, ..Limits::default() };
+    let world = World::new(limits, 1).await?;
+    let mut open = Vec::new();
+    for _ in 0..3 {
+        let mut stream = world.raw().await?;
+        stream.write_all(format!("{GET}\r\n").as_bytes()).await?;
+        stream.read_u8().await?;
+        open.push(stream);
+    }
+    ensure!(world.raw().await.is_err(), "a fourth connection of the same address is taken");
+    // another address of this machine is another client
+    let socket = tokio::net::TcpSocket::new_v4()?;
+    socket.bind("127.0.0.2:0".parse()?)?;
+    let other = socket.connect(world.address).await?;
+    let mut other = world.encrypt(other, &[]).await?;
+    other.write_all(HIDDEN.as_bytes()).await?;
+    assert_eq!(statuses(&until_closed(&mut other).await?), [404]);
+    // whoever closes one may open one
+    open.pop();
+    let again = async {
+        while world.raw().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(LIMIT, again).await.context("a place is not given back")?;
+    world.end().await
+}
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const HEADERS: u8 = 1;
+const RESET: u8 = 3;
+const SETTINGS: u8 = 4;
+const CONTINUATION: u8 = 9;
+
+/// A frame of HTTP/2 (RFC 9113 §4.1).
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Sends frames until the server has had enough; whether it had.
+async fn flood(world: &World, frames: impl Iterator<Item = Vec<u8>>) -> Result<bool> {
+    let (mut reader, mut writer) = tokio::io::split(world.raw_as(&["h2"]).await?);
+    let reading = tokio::spawn(async move { until_closed(&mut reader).await });
+    writer.write_all(&[PREFACE, &frame(SETTINGS, 0, 0, b"")].concat()).await?;
+    let sent = send(&mut writer, frames);
+    let refused = timeout(LIMIT, sent).await.context("the server neither reads nor closes")?;
+    let closed = match refused {
+        true => reading.await?.is_ok(),
+        false => timeout(Duration::from_secs(2), reading).await.is_ok(),
+    };
+    Ok(closed)
+}
+
+async fn send(writer: &mut (impl AsyncWrite + Unpin), frames: impl Iterator<Item = Vec<u8>>) -> bool {
+    for frame in frames {
+        if writer.write_all(&frame).await.is_err() || writer.flush().await.is_err() {
+            return true;
+        }
+    }
+    false
+}
+
+/// `GET https://x/`, in as few bytes as HPACK allows.
+const REQUEST: &[u8] = &[0x82, 0x87, 0x84, 0x01, 1, b'x'];
+
+#[tokio::test]
+async fn floods_of_frames_end_the_connection() -> Result<()> {
+    let world = World::new(Limits::default(), 1).await?;
+    let cancelled = (0..20_000_u32).map(|n| {
+        let stream = 2 * n + 1;
+        [frame(HEADERS, 4, stream, REQUEST), frame(RESET, 0, stream, &[0, 0, 0, 8])].concat()
+    });
+    assert!(flood(&world, cancelled).await?, "requests that are cancelled at once");
+    let endless = std::iter::once(frame(HEADERS, 0, 1, REQUEST));
+    let endless = endless.chain((0..20_000).map(|_| frame(CONTINUATION, 0, 1, &[0, 1, b'a', 1, b'b'])));
+    assert!(flood(&world, endless).await?, "a head without end");
+    let empty = std::iter::once(frame(HEADERS, 0, 1, REQUEST));
+    let empty = empty.chain((0..20_000).map(|_| frame(CONTINUATION, 0, 1, b"")));
+    assert!(flood(&world, empty).await?, "a head of empty pieces");
+    // and the others are served
+    assert_eq!(world.client.get(world.url()).send().await?.status(), 200);
+    world.end().await
+}
