@@ -85,9 +85,11 @@ pub enum CatalogError {
     Task(String),
 }
 
-/// Timeouts of one fetch.
+/// Bounds of one fetch: its times, and no redirect. The address in a catalog's status is the one to ask, and a server that
+/// sends the caller elsewhere is not believed.
 pub fn timeouts(builder: reqwest::ClientBuilder) -> reqwest::ClientBuilder {
     builder
+        .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(Duration::from_secs(10))
         .read_timeout(Duration::from_secs(60))
         .timeout(Duration::from_secs(300))

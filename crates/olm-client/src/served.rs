@@ -148,7 +148,8 @@ mod tests {
 
     fn route() -> Route {
         olm_runtime::tls::install_provider();
-        Route::Direct(reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap())
+        let builder = reqwest::Client::builder().no_proxy().tls_certs_only([]);
+        Route::Direct(crate::catalogd::timeouts(builder).build().unwrap())
     }
 
     fn store() -> (tempfile::TempDir, PackageStore) {
@@ -179,6 +180,18 @@ mod tests {
             server.asked(),
             ["get /catalogs/c/api/v1/metas?package=demo", "get /catalogs/c/api/v1/metas?package=a%20b%2fc"]
         );
+    }
+
+    #[tokio::test]
+    async fn a_server_that_sends_us_elsewhere_is_not_followed() {
+        let spy = Server::start(|_| http("200 OK", "", MINE)).await;
+        let to = spy.endpoint("x").base;
+        let moved = http("307 Temporary Redirect", &format!("location: {to}/api/v1/metas\r\n"), "");
+        let server = Server::start(move |_| moved.clone()).await;
+        let endpoint = server.endpoint(&format!("example.com/c@{DIGEST}"));
+        let error = package_lines(&route(), None, &endpoint, &"demo".parse().unwrap()).await.unwrap_err();
+        assert_eq!(error.to_string(), "error: received unexpected response status code 307");
+        assert!(spy.asked().is_empty());
     }
 
     #[tokio::test]

@@ -1,9 +1,11 @@
-//! The tables of `docs/conformance`: every test that they name exists, and no row claims anything without one.
+//! The tables of `docs/conformance` and of `docs/threat-model.md`: every test that they name exists, and no row claims
+//! anything without one.
 //!
-//! A test is named as `` `path/from/the/root.rs::name_of_the_function` ``. A row is a line of a table; its last cell says
-//! `same`, `better` or `missing`, and only `missing` needs no test. Whether the test proves the row is for a reader to judge: who
-//! breaks the code for a few rows and sees the named tests fail learns it, and [`draw`] says which rows, the same for everybody.
-//! [`index`] counts the rows.
+//! A test is named as `` `path/from/the/root.rs::name_of_the_function` ``. A row is a line of a table. In the conformance
+//! tables its last cell says `same`, `better` or `missing`, and only `missing` needs no test; in the threat model every row
+//! of a table with a column `test` needs one, and every file that a row names exists. Whether the test proves the row is for
+//! a reader to judge: who breaks the code for a few rows and sees the named tests fail learns it, and [`draw`] says which rows
+//! of the conformance tables, the same for everybody. [`index`] counts the rows.
 
 pub(crate) mod index;
 
@@ -12,6 +14,8 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+
+const THREATS: &str = "docs/threat-model.md";
 
 /// Fails with one line for each reference that leads nowhere and each claim without a test.
 pub(crate) fn check(root: &Path) -> Result<()> {
@@ -23,9 +27,14 @@ pub(crate) fn check(root: &Path) -> Result<()> {
             .or_insert_with(|| std::fs::read_to_string(root.join(file)).ok())
             .clone()
     };
-    let wrong: Vec<String> = pages.iter().flat_map(|(page, text)| faults(page, text, &mut read)).collect();
+    let mut wrong: Vec<String> =
+        pages.iter().flat_map(|(page, text)| faults(page, text, &mut read)).collect();
+    let threats =
+        std::fs::read_to_string(root.join(THREATS)).with_context(|| format!("cannot read {THREATS}"))?;
+    wrong.extend(faults(THREATS, &threats, &mut read));
+    wrong.extend(unproved(THREATS, &threats, &|file| root.join(file).exists()));
     if !wrong.is_empty() {
-        bail!("conformance tables that the tests do not bear out:\n  {}", wrong.join("\n  "));
+        bail!("tables that the tests do not bear out:\n  {}", wrong.join("\n  "));
     }
     index::check(root)
 }
@@ -100,6 +109,42 @@ fn faults(page: &str, text: &str, read: &mut dyn FnMut(&str) -> Option<String>) 
         }
     }
     found
+}
+
+/// Rows of the threat model without a test, and files that they name and that do not exist.
+fn unproved(page: &str, text: &str, exists: &dyn Fn(&str) -> bool) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut column = None;
+    for (number, line) in text.lines().enumerate() {
+        let Some(row) = line.trim().strip_prefix('|').and_then(|row| row.strip_suffix('|')) else {
+            column = None;
+            continue;
+        };
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let Some(at) = column else {
+            column = Some(cells.iter().position(|cell| *cell == "test"));
+            continue;
+        };
+        let quoted = line.split('`').skip(1).step_by(2);
+        let files = quoted.filter(|text| text.contains('/') && !text.contains("::") && is_file_name(text));
+        found.extend(
+            files
+                .filter(|file| !exists(file))
+                .map(|file| format!("{page}:{}: there is no file {file}", number + 1)),
+        );
+        let separates = cells.iter().all(|cell| cell.starts_with('-'));
+        if let (Some(at), false) = (at, separates)
+            && references(cells.get(at).unwrap_or(&"")).is_empty()
+        {
+            found.push(format!("{page}:{}: names no test", number + 1));
+        }
+    }
+    found
+}
+
+fn is_file_name(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    text.chars().all(plain) && [".rs", ".yaml", ".toml"].iter().any(|end| text.ends_with(end))
 }
 
 /// File and function of every test that a line names.
@@ -210,5 +255,18 @@ mod tests {
         assert_ne!(numbers("p.md", 10, 8), ten);
         assert_ne!(numbers("q.md", 10, 7), ten);
         assert_eq!(numbers("p.md", 100, 7), (3..43).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn every_threat_has_a_test_and_files_that_exist() {
+        let page = "| who | may |\n|---|---|\n| a | b |\n\n\
+                    | threat | done | test | left |\n|---|---|---|---|\n\
+                    | 1 | x (`a/b.rs`) | `a/b.rs::one_thing` | none |\n\
+                    | 2 | x (`a/gone.rs`) | `a/b.rs::one_thing` | none |\n\
+                    | 3 | `a/b.rs::one_thing` | by reading | `a/x` |\n";
+        assert_eq!(
+            unproved("p.md", page, &|file| file == "a/b.rs"),
+            ["p.md:8: there is no file a/gone.rs", "p.md:9: names no test"]
+        );
     }
 }

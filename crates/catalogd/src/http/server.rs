@@ -19,9 +19,9 @@ use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body::{Frame, SizeHint};
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
@@ -132,23 +132,24 @@ pub async fn serve(
     }
 }
 
-/// One for each version of HTTP. The library's own guess at the version would wait for a silent client for ever.
+/// One for each version of HTTP. A builder of both would wait for a silent client for ever, to guess the version.
 struct Builders {
-    http1: auto::Builder<TokioExecutor>,
-    http2: auto::Builder<TokioExecutor>,
+    http1: http1::Builder,
+    http2: http2::Builder<TokioExecutor>,
 }
 
 impl Builders {
     fn new(limits: &Limits) -> Self {
-        let mut http1 = auto::Builder::new(TokioExecutor::new()).http1_only();
+        let head = usize::try_from(limits.header_bytes).unwrap_or(FRAME);
+        let mut http1 = http1::Builder::new();
         http1
-            .http1()
             .timer(TokioTimer::new())
             .header_read_timeout(limits.headers)
-            .max_buf_size(usize::try_from(limits.header_bytes).unwrap_or(FRAME).max(16 * 1024));
-        let mut http2 = auto::Builder::new(TokioExecutor::new()).http2_only();
+            .max_header_size(head)
+            // the head must fit into the buffer, else the buffer's limit is the one that counts
+            .max_buf_size(head.saturating_add(16 * 1024));
+        let mut http2 = http2::Builder::new(TokioExecutor::new());
         http2
-            .http2()
             .timer(TokioTimer::new())
             .max_concurrent_streams(limits.streams)
             .max_header_list_size(limits.header_bytes)
@@ -172,16 +173,20 @@ async fn connection(
     let stream = Watched { inner: socket, limit: shared.limits.stall, waiting: None };
     let accept = TlsAcceptor::from(tls).accept_with(stream, |session| session.set_buffer_limit(Some(FRAME)));
     let stream = timeout(shared.limits.handshake, accept).await??;
+    let headers = shared.limits.headers;
     // HTTP/2 over TLS is always agreed on (RFC 9113 §3.3)
-    let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let (builder, preface) = if http2 { (&builders.http2, opening::PREFACE) } else { (&builders.http1, 0) };
-    let stream = Opening::new(stream, preface, shared.limits.headers);
+    let agreed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let service = service_fn(move |request| {
         let shared = Arc::clone(&shared);
         async move { Ok::<_, Infallible>(handle(&shared, peer, request).await) }
     });
-    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
-    watcher.watch(connection).await
+    if agreed {
+        let stream = TokioIo::new(Opening::new(stream, opening::PREFACE, headers));
+        watcher.watch(builders.http2.serve_connection(stream, service)).await?;
+    } else {
+        watcher.watch(builders.http1.serve_connection(TokioIo::new(stream), service)).await?;
+    }
+    Ok(())
 }
 
 async fn handle<B>(shared: &Shared, peer: SocketAddr, request: Request<B>) -> Response<Observed>

@@ -8,6 +8,7 @@
 //! HTTP/1.1 on purpose: blobs are few and large, and one connection each is what flow control should see.
 
 pub(crate) mod challenge;
+mod guard;
 pub(crate) mod redirect;
 
 use std::collections::HashMap;
@@ -24,6 +25,7 @@ use serde::Deserialize;
 use url::Url;
 
 use self::challenge::Challenge;
+use self::guard::Guard;
 use crate::config::certs::system_roots;
 use crate::config::registries::Location;
 use crate::config::{Config, Credential, Keyring, Proxies};
@@ -81,6 +83,7 @@ pub(crate) struct Transport {
     tokens: Mutex<HashMap<TokenKey, Token>>,
     /// Hosts called insecure that were found to speak plain HTTP.
     plain: Mutex<HashMap<String, bool>>,
+    lookup: guard::Lookup,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -126,6 +129,7 @@ impl Transport {
             clients: Mutex::default(),
             tokens: Mutex::default(),
             plain: Mutex::default(),
+            lookup: guard::system,
         }
     }
 
@@ -416,13 +420,14 @@ impl Transport {
         let material = self.config.certificates.read(place.host())?;
         let insecure = place.location.insecure;
         let print = material.fingerprint();
-        let get = |identify: bool| -> Result<Client, Fault> {
-            let key = format!("{print} {insecure} {identify}");
+        let get = |identify: bool, guard: Option<Guard>| -> Result<Client, Fault> {
+            let beyond = guard.as_ref().map(|guard| guard.registry.as_str()).unwrap_or_default();
+            let key = format!("{print} {insecure} {identify} {beyond}");
             if let Some(client) = self.clients.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
                 return Ok(client.clone());
             }
             let system = self.system.get_or_init(system_roots);
-            let client = self.client(material.client_config(system, identify, insecure)?)?;
+            let client = self.client(material.client_config(system, identify, insecure)?, guard)?;
             let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
             if clients.len() >= 64 {
                 clients.clear(); // certificates that rotate for years leave nothing behind
@@ -431,12 +436,22 @@ impl Transport {
             Ok(client)
         };
         let identify = material.has_client_certificate();
-        let own = get(identify)?;
-        let other = if identify { get(false)? } else { own.clone() };
+        let own = get(identify, None)?;
+        let guard = self.guard(place);
+        let other = if identify || guard.is_some() { get(false, guard)? } else { own.clone() };
         Ok(Pair { own, other })
     }
 
-    fn client(&self, tls: rustls::ClientConfig) -> Result<Client, Fault> {
+    /// What judges the names that the registry of this place sends us to; `None` when it may name anything.
+    fn guard(&self, place: &Place) -> Option<Guard> {
+        let url = Url::parse(&format!("https://{}/", place.host())).ok()?;
+        let registry = url.host_str().filter(|_| !redirect::is_inner(&url))?.to_owned();
+        let proxies = [&self.config.proxies.http, &self.config.proxies.https].into_iter().flatten();
+        let trusted = proxies.filter_map(|proxy| Some(Url::parse(proxy).ok()?.host_str()?.to_owned()));
+        Some(Guard { registry, trusted: trusted.collect(), lookup: self.lookup })
+    }
+
+    fn client(&self, tls: rustls::ClientConfig, guard: Option<Guard>) -> Result<Client, Fault> {
         let Config { timeouts, user_agent, proxies, .. } = &self.config;
         let mut builder = Client::builder()
             .tls_backend_preconfigured(tls)
@@ -447,6 +462,9 @@ impl Transport {
             .http1_only()
             .retry(reqwest::retry::never())
             .no_proxy();
+        if let Some(guard) = guard {
+            builder = builder.dns_resolver(guard);
+        }
         for proxy in proxies.build()? {
             builder = builder.proxy(proxy);
         }
@@ -567,6 +585,53 @@ mod tests {
         assert_eq!(message.unwrap(), "x".repeat(200));
         assert_eq!(explain(b"<html>"), (None, None));
         assert_eq!(explain(br#"{"details":"incorrect username"}"#).1.as_deref(), Some("incorrect username"));
+    }
+
+    /// A name that a registry gives is as good as its address.
+    #[tokio::test]
+    async fn names_of_others_are_judged_by_their_addresses() {
+        fn lookup(name: String) -> guard::Found {
+            let address = if name == "far.test" { [192, 0, 2, 1] } else { [127, 0, 0, 1] };
+            Box::pin(async move { Ok(vec![(address, 0).into()]) })
+        }
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let came = tokio::spawn(async move {
+            loop {
+                let (mut socket, _) = listener.accept().await.unwrap();
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(tokio::io::AsyncReadExt::read_u8(&mut socket).await.unwrap());
+                }
+                let answer = b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";
+                tokio::io::AsyncWriteExt::write_all(&mut socket, answer).await.unwrap();
+            }
+        });
+        let get = async |registry: &str, proxy: Option<&str>| {
+            let config = Config {
+                proxies: Proxies { http: proxy.map(str::to_owned), ..Proxies::default() },
+                ..Config::default()
+            };
+            let mut transport = Transport::new(config);
+            transport.lookup = lookup;
+            let location =
+                Location { reference: format!("{registry}/cat:1").parse().unwrap(), insecure: true };
+            let place = Place { location, credential: None };
+            let pair = transport.clients(&place).unwrap();
+            let sent = pair.other.get(format!("http://spy.test:{port}/")).send().await;
+            sent.map(|answer| answer.status().as_u16()).map_err(|error| chain(&error))
+        };
+        let refused = get("far.test", None).await.unwrap_err();
+        assert!(
+            refused.contains(
+                "spy.test, named by far.test, leads to 127.0.0.1, an address of this machine or link"
+            ),
+            "{refused}"
+        );
+        assert_eq!(get("near.test", None).await, Ok(204), "a registry on this machine may name this machine");
+        let proxy = format!("http://proxy.test:{port}");
+        assert_eq!(get("far.test", Some(&proxy)).await, Ok(204), "a proxy is the administrator's word");
+        came.abort();
     }
 
     #[test]

@@ -172,6 +172,51 @@ fn hostile_layers_are_refused_with_a_sentence() {
     }
 }
 
+/// The same names where the extensions of tar put them, and names that look alike.
+#[test]
+fn extended_headers_carry_no_hostile_names_in() {
+    let record = |key: &str, value: &str| {
+        let body = format!(" {key}={value}\n");
+        let length = (body.len()..).find(|length| length.to_string().len() + body.len() == *length).unwrap();
+        format!("{length}{body}").into_bytes()
+    };
+    let pax = |flag: u8, key: &str, value: &str| TarOf::new().entry(flag, "pax", "", &record(key, value));
+    let gnu = |flag: u8, value: &str| TarOf::new().entry(flag, "././@LongLink", "", value.as_bytes());
+    for (layer, want) in [
+        (pax(b'x', "path", "../x").file("configs/a", ""), r#"entry "../x" leads out of the image"#),
+        (pax(b'x', "path", "/configs/x").file("configs/a", ""), "has an absolute name"),
+        (pax(b'g', "path", "configs/../../x").file("configs/a", ""), "leads out of the image"),
+        (gnu(b'L', "configs/../../x").file("configs/a", ""), "leads out of the image"),
+        (gnu(b'L', "/configs/x\0").file("configs/a", ""), "has an absolute name"),
+        (pax(b'x', "linkpath", "../../etc/passwd").symlink("configs/a", "b"), "leads out of the image"),
+        (gnu(b'K', "/etc/passwd").symlink("configs/a", "b"), "not one of the unpacked files"),
+        (gnu(b'K', "../etc/passwd").hard_link("configs/a", "b"), "leads out of the image"),
+        (pax(b'x', "path", "configs/x\0y").file("configs/a", ""), "NUL in a pax path"),
+        (pax(b'x', "GNU.sparse.realsize", "9999999999").file("configs/a", ""), "is a sparse file"),
+        (pax(b'x', "size", "9999999999").file("configs/a", "short"), "exceeds the limit of 2147483648 bytes"),
+        (pax(b'x', "size", "99999").file("configs/a", "short"), "unexpected EOF"),
+        (pax(b'x', "size", "-1").file("configs/a", ""), "malformed pax size"),
+        (pax(b'x', "size", "18446744073709551615").file("configs/a", ""), "size out of range"),
+    ] {
+        let got = refusal(&[layer.tar()], &Limits::default());
+        assert!(got.contains(want), "want {want:?} in {got:?}");
+    }
+    // alike is not equal: no name is folded, composed, trimmed or read as another system's path
+    let odd = [
+        "configs/A",
+        "configs/a",
+        "configs/e\u{301}",
+        "configs/\u{e9}",
+        "configs/..\\x",
+        "configs/a ",
+        "configs/a.",
+    ];
+    let layer = odd.iter().fold(TarOf::new(), |tar, name| tar.file(name, "1")).file("Configs/a", "2").tar();
+    let mut want: Vec<String> = odd.iter().map(|name| format!("{name}=1")).collect();
+    want.sort();
+    assert_eq!(files(&[layer], &["configs"]), want);
+}
+
 #[test]
 fn what_is_not_wanted_may_be_odd() {
     let layer = TarOf::new()

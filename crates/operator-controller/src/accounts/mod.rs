@@ -134,13 +134,35 @@ impl Accounts {
         if self.mode == Mode::Ignore {
             return own();
         }
-        let Some(extension) = extension else { return own() };
-        // an error means that the process ends
-        let _ = self.extensions.wait_until_ready().await;
-        let found = self.extensions.get(&ObjectRef::new(extension));
-        let Some(account) = found.as_ref().and_then(|found| found.0.as_deref().ok()).and_then(Account::of)
-        else {
-            return own();
+        let account = match extension {
+            None => None,
+            Some(extension) => {
+                // an error means that the process ends
+                let _ = self.extensions.wait_until_ready().await;
+                let found = self.extensions.get(&ObjectRef::new(extension));
+                match (found.as_ref().map(|found| &found.0), purpose) {
+                    (Some(Ok(found)), _) => Account::of(found),
+                    // whom it names is not known, so nobody stands in
+                    (Some(Err(unreadable)), Purpose::Apply) => {
+                        let why = &unreadable.error;
+                        return Err(format!("ClusterExtension {extension} cannot be read: {why}"));
+                    }
+                    (Some(Err(_)), Purpose::Remove) | (None, _) => None,
+                }
+            }
+        };
+        let Some(account) = account else {
+            let who = match extension {
+                Some(extension) => format!("ClusterExtension {extension}"),
+                None => "this revision is of no ClusterExtension and".to_owned(),
+            };
+            return match (self.mode, purpose) {
+                (Mode::Require, Purpose::Apply) => Err(format!(
+                    "{who} names no service account, and this cluster writes nothing without one; name an account in \
+                     spec.serviceAccount.name of the extension"
+                )),
+                (Mode::Require | Mode::Impersonate | Mode::Ignore, _) => own(),
+            };
         };
         let exists = self
             .exists(&account)

@@ -306,6 +306,12 @@ async fn everything_else() -> Result<()> {
         json!({"name": "Installer"}),
         Refused(&[("spec.serviceAccount.name", SUBDOMAIN)]),
     );
+    for elsewhere in
+        ["kube-system/admin", "system:serviceaccount:kube-system:admin", "../admin", "a b", "a\nb"]
+    {
+        let refused = Refused(&[("spec.serviceAccount.name", SUBDOMAIN)]);
+        add(elsewhere, account, json!({"name": elsewhere}), refused);
+    }
     add(
         "a long account",
         account,

@@ -15,13 +15,14 @@ use olm_kit::{
 use serde_json::{Value, json};
 
 use crate::applied::container_args;
+use crate::audit::beyond;
 use crate::manifests::{apply, find, prepare, render};
 use crate::rights::{granted, least, none_refused, of_account};
 use crate::world::{LIMIT, World, current};
 
-const CATALOGD: &str = "catalogd-controller-manager";
-const CONTROLLER: &str = "operator-controller-controller-manager";
-const REPORTER: &str = "cluster-operator-controller-manager";
+pub(crate) const CATALOGD: &str = "catalogd-controller-manager";
+pub(crate) const CONTROLLER: &str = "operator-controller-controller-manager";
+pub(crate) const REPORTER: &str = "cluster-operator-controller-manager";
 
 /// What is different outside of a pod: addresses, and where CAs of registries are.
 const OF_THE_POD: &[&str] =
@@ -166,7 +167,7 @@ async fn remove(world: &World) -> Result<()> {
 }
 
 /// What catalogd may do and does not do here.
-const CATALOGD_UNUSED: &[(&str, &str)] = &[
+pub(crate) const CATALOGD_UNUSED: &[(&str, &str)] = &[
     ("get /serviceaccounts in olmv1-system", "only a process in a pod knows its own account"),
     ("list /serviceaccounts in olmv1-system", "as above"),
     ("watch /serviceaccounts in olmv1-system", "as above"),
@@ -206,8 +207,17 @@ async fn a_cold_install_takes_a_package_from_catalog_to_removal() -> Result<()> 
     none_refused(&requests)?;
     least(&granted(&documents, CATALOGD)?, &requests, CATALOGD_UNUSED)?;
     let requests = of_account(stack.cluster.audit()?, CONTROLLER);
-    none_refused(&requests)
+    none_refused(&requests)?;
+    let restricted = granted(&render("overlays/restricted")?, CONTROLLER)?;
+    let used = beyond(&restricted, &requests);
+    let used: Vec<(&str, &str)> =
+        used.iter().map(|(resource, verbs)| (resource.as_str(), verbs.as_str())).collect();
+    ensure!(used == EXTENSIONS_ONLY, "as cluster-admin it used {used:#?}");
+    Ok(())
 }
+
+/// What operator-controller does as cluster-admin beyond the rights of `restricted`: it writes what the package consists of.
+pub(crate) const EXTENSIONS_ONLY: &[(&str, &str)] = &[];
 
 /// A pull secret without registries, changed by each call with other text.
 async fn pull_secret(cluster: &Cluster, noise: &str) -> Result<()> {
@@ -218,7 +228,7 @@ async fn pull_secret(cluster: &Cluster, noise: &str) -> Result<()> {
 }
 
 /// What operator-controller may do under `restricted` and does not do here.
-const CONTROLLER_UNUSED: &[(&str, &str)] = &[
+pub(crate) const CONTROLLER_UNUSED: &[(&str, &str)] = &[
     (
         "update olm.operatorframework.io/clusterextensions/finalizers",
         "asked for by an admission plugin that OpenShift switches on",
@@ -236,7 +246,7 @@ const CONTROLLER_UNUSED: &[(&str, &str)] = &[
 ];
 
 /// What cluster-operator may do and does not do here.
-const REPORTER_UNUSED: &[(&str, &str)] = &[
+pub(crate) const REPORTER_UNUSED: &[(&str, &str)] = &[
     (
         "list coordination.k8s.io/leases cluster-operator.operatorframework.io in olmv1-system",
         "only a replica that waits for another watches the lease",

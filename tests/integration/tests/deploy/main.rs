@@ -5,6 +5,7 @@
 
 mod applied;
 mod argocd;
+mod audit;
 mod guards;
 mod install;
 mod manifests;

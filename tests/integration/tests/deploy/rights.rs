@@ -20,7 +20,7 @@ pub(crate) struct Right {
 
 impl Right {
     /// Whether the right is what let the request of the account itself through.
-    fn allows(&self, request: &Request) -> bool {
+    pub(crate) fn allows(&self, request: &Request) -> bool {
         let is = |granted: &str, wanted: &str| granted == "*" || granted == wanted;
         is(&self.verb, &request.verb)
             && is(&self.group, &request.group)

@@ -6,6 +6,7 @@ mod accounts;
 mod adoption;
 mod crds;
 mod dependencies;
+mod deputies;
 mod events;
 mod helm;
 mod many;

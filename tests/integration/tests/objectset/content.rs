@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use kube::api::{DeleteParams, PostParams};
-use olm_kit::condition;
+use olm_kit::{Wait, condition};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, secrets};
@@ -102,5 +102,49 @@ async fn a_revision_by_hand_may_leave_namespace_and_labels_out() -> Result<()> {
     let config = bench.config_maps().get("config").await?;
     let labels = config.metadata.labels.unwrap_or_default();
     assert_eq!(labels.get("olm.operatorframework.io/owner-name"), None, "no empty label is stamped");
+    Ok(())
+}
+
+/// A revision may name any Secret. What is in it is applied or not, and never told.
+#[tokio::test]
+async fn a_secret_that_holds_no_manifest_is_named_and_not_shown() -> Result<()> {
+    const MARK: &str = "Mark-of-somebody-elses-password";
+    let bench = Bench::new("peek").await?;
+    for (number, content) in [
+        (1, MARK.to_owned()),
+        (2, format!("\"{MARK}\"")),
+        (3, json!({"password": MARK}).to_string()),
+        (4, json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": [MARK]}}).to_string()),
+        (5, format!("{{\"{MARK}\": tru")),
+    ] {
+        let bench = bench.other(&format!("peek-{number}"));
+        let (_, mut revision) =
+            bench.revision(1).phase("configuration", [bench.config_map("config", json!({}))]).packed()?;
+        let theirs = json!({"apiVersion": "v1", "kind": "Secret", "immutable": true, "stringData": {"key": content},
+            "metadata": {"name": format!("theirs-{number}"), "namespace": bench.namespace}});
+        bench.create(&theirs).await?;
+        for object in revision.spec.phases.iter_mut().flat_map(|phase| &mut phase.objects) {
+            if let Some(reference) = &mut object.reference {
+                reference.namespace = Some(bench.namespace.clone());
+                reference.name = format!("theirs-{number}");
+                reference.key = "key".to_owned();
+            }
+        }
+        bench.revisions().create(&PostParams::default(), &revision).await?;
+        let told = Wait::new(&bench.revisions(), &bench.name(1))
+            .until("says what is wrong", |found| {
+                condition(found, "Progressing").is_some_and(|found| !found.message.is_empty())
+            })
+            .await?;
+        let text = serde_json::to_string(&told.status)?;
+        assert!(!text.contains(MARK), "{number}: {text}");
+        let message = condition(&told, "Progressing").map(|found| found.message).unwrap_or_default();
+        assert!(!message.contains("Succeeded"), "{number}: {message}");
+    }
+    // events of cluster-scoped objects live in this namespace
+    let api: kube::Api<k8s_openapi::api::events::v1::Event> =
+        kube::Api::namespaced(bench.client.clone(), "default");
+    let events = serde_json::to_string(&api.list(&kube::api::ListParams::default()).await?.items)?;
+    assert!(!events.contains(MARK), "{events}");
     Ok(())
 }
