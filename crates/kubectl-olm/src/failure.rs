@@ -63,7 +63,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
 /// A line for the person who waits, beside the answer.
 #[expect(clippy::print_stderr, reason = "where people look for what is not the answer")]
 pub(crate) fn note(text: &str) {
-    eprintln!("{text}");
+    eprintln!("{}", crate::terminal::harmless(text));
 }
 
 /// Runs what waits for a cluster or a registry.

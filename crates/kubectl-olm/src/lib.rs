@@ -17,6 +17,7 @@ mod live;
 mod remedy;
 mod similar;
 mod sources;
+mod terminal;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -148,7 +149,7 @@ pub fn run() -> ExitCode {
     };
     match answer {
         // a reader that has seen enough, like `head`, is no failure
-        Ok(answer) => match std::io::stdout().lock().write_all(answer.text.as_bytes()) {
+        Ok(answer) => match std::io::stdout().lock().write_all(terminal::answer(&answer.text).as_bytes()) {
             Ok(()) if answer.yes => ExitCode::SUCCESS,
             _ => ExitCode::from(1),
         },
@@ -161,12 +162,12 @@ fn told(failure: &Failure) -> ExitCode {
     match failure {
         Failure::Verdict { text, help } => {
             // nobody may be listening any more; the exit code stands
-            let _ = writeln!(std::io::stdout().lock(), "{text}");
+            let _ = writeln!(std::io::stdout().lock(), "{}", terminal::answer(text));
             if let Some(help) = help {
-                eprintln!("{help}");
+                eprintln!("{}", terminal::harmless(help));
             }
         }
-        other => eprintln!("error: {other}"),
+        other => eprintln!("error: {}", terminal::harmless(&other.to_string())),
     }
     ExitCode::from(failure.code())
 }

@@ -199,3 +199,11 @@ fn completion_and_help() {
     assert_eq!(olm(&["--help"], "").0, 0);
     assert_eq!(olm(&["no-such-verb"], "").0, 2);
 }
+
+/// Threat: docs/threat-model.md. What standard output gets is tested in `terminal.rs`: here it is no terminal.
+#[test]
+fn errors_do_not_steer_the_terminal() {
+    let (code, _, err) = olm(&["catalog", "validate", "no\u{1b}[2Jsuch\u{202e}file"], "");
+    assert_eq!(code, 2, "{err:?}");
+    assert!(err.contains("no\u{fffd}[2Jsuch\u{fffd}file") && !err.contains('\u{1b}'), "{err:?}");
+}

@@ -38,10 +38,5 @@ fn counted(count: usize, what: &str) -> String {
 /// A foreign text on one line, without characters that steer a terminal, turn the direction of writing or are not
 /// allowed in XML.
 fn plain(text: &str) -> String {
-    let steers = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}')
-            || matches!(c, '\u{feff}' | '\u{fffe}' | '\u{ffff}')
-    };
-    text.chars().map(|c| if steers(c) { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if crate::terminal::steers(c) { '\u{fffd}' } else { c }).collect()
 }

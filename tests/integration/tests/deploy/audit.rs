@@ -74,7 +74,7 @@ fn rows<'a>(rights: &'a [Right], unused: &'a [(&'a str, &'a str)]) -> Rows<'a> {
         .iter()
         .map(|(title, reason)| {
             if *reason != "as above" {
-                before = reason;
+                before = *reason;
             }
             (*title, before)
         })
