@@ -288,6 +288,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const HEADERS: u8 = 1;
 const RESET: u8 = 3;
 const SETTINGS: u8 = 4;
+const PING: u8 = 6;
 const CONTINUATION: u8 = 9;
 
 /// A frame of HTTP/2 (RFC 9113 §4.1).
@@ -338,5 +339,40 @@ async fn floods_of_frames_end_the_connection() -> Result<()> {
     assert!(flood(&world, empty).await?, "a head of empty pieces");
     // and the others are served
     assert_eq!(world.client.get(world.url()).send().await?.status(), 200);
+    world.end().await
+}
+
+/// A client that is alive, answers pings and opens no window for what it asked for.
+#[tokio::test]
+async fn a_client_that_opens_no_window_is_let_go() -> Result<()> {
+    let limits = Limits { stall: Duration::from_secs(1), ..Limits::default() };
+    let world = World::new(limits, 1).await?;
+    let mut stream = world.raw_as(&["h2"]).await?;
+    let no_window = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    let path = b"/catalogs/cat/api/v1/all";
+    let length = u8::try_from(path.len())?;
+    let request = [&[0x82, 0x87, 0x04, length], path.as_slice(), &[0x01, 1, b'x']].concat();
+    // the head and the end of the request in one frame
+    let ask = frame(HEADERS, 5, 1, &request);
+    stream.write_all(&[PREFACE, &no_window, &ask].concat()).await?;
+    let (mut answered, mut pings) = (false, 0);
+    let alive = async {
+        let mut head = [0; 9];
+        while stream.read_exact(&mut head).await.is_ok() {
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+            let mut payload = vec![0; usize::try_from(length)?];
+            stream.read_exact(&mut payload).await?;
+            answered |= head[3] == HEADERS;
+            if head[3] == PING && head[4] == 0 {
+                pings += 1;
+                stream.write_all(&frame(PING, 1, 0, &payload)).await?;
+            } else if head[3] == SETTINGS && head[4] == 0 {
+                stream.write_all(&frame(SETTINGS, 1, 0, b"")).await?;
+            }
+        }
+        anyhow::Ok(())
+    };
+    let _ = timeout(LIMIT, alive).await.with_context(|| "the client keeps its answer for ever")?;
+    ensure!(answered && pings > 0, "answered: {answered}, pings: {pings}");
     world.end().await
 }

@@ -5,6 +5,7 @@
 //! buffer sizes.
 
 mod opening;
+mod progress;
 mod seats;
 
 use std::convert::Infallible;
@@ -31,6 +32,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
 use self::opening::Opening;
+use self::progress::{Answer, Progress};
 use self::seats::Seats;
 use super::{Body, Catalogs, FRAME, Metrics, respond};
 
@@ -176,20 +178,31 @@ async fn connection(
     let headers = shared.limits.headers;
     // HTTP/2 over TLS is always agreed on (RFC 9113 §3.3)
     let agreed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let (progress, stall) = (Progress::new(), shared.limits.stall);
+    let answers = Arc::clone(&progress);
     let service = service_fn(move |request| {
-        let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(handle(&shared, peer, request).await) }
+        let (shared, answers) = (Arc::clone(&shared), Arc::clone(&answers));
+        async move { Ok::<_, Infallible>(handle(&shared, &answers, peer, request).await) }
     });
     if agreed {
         let stream = TokioIo::new(Opening::new(stream, opening::PREFACE, headers));
-        watcher.watch(builders.http2.serve_connection(stream, service)).await?;
+        let served = watcher.watch(builders.http2.serve_connection(stream, service));
+        tokio::select! {
+            served = served => served?,
+            () = progress.stall(stall) => return Err("the client takes nothing of its answers".into()),
+        }
     } else {
         watcher.watch(builders.http1.serve_connection(TokioIo::new(stream), service)).await?;
     }
     Ok(())
 }
 
-async fn handle<B>(shared: &Shared, peer: SocketAddr, request: Request<B>) -> Response<Observed>
+async fn handle<B>(
+    shared: &Shared,
+    answers: &Arc<Progress>,
+    peer: SocketAddr,
+    request: Request<B>,
+) -> Response<Observed>
 where
     B: http_body::Body,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -217,7 +230,7 @@ where
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     let status = response.status();
-    response.map(|body| Observed { body, note: Note { status, ..note } })
+    response.map(|body| Observed { body, note: Note { status, ..note }, answer: answers.begin() })
 }
 
 /// What is logged and counted when an answer is over.
@@ -236,6 +249,7 @@ struct Note {
 struct Observed {
     body: Body,
     note: Note,
+    answer: Answer,
 }
 
 impl http_body::Body for Observed {
@@ -246,6 +260,7 @@ impl http_body::Body for Observed {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        self.answer.moves();
         let polled = Pin::new(&mut self.body).poll_frame(context);
         match &polled {
             Poll::Ready(Some(Ok(frame))) => {

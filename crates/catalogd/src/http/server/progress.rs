@@ -1,0 +1,93 @@
+//! Whether the answers of one connection move. Over HTTP/2 a client can be alive and take nothing: it opens no window and
+//! answers pings, so that the socket says nothing of it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+/// The answers of one connection that are under way.
+pub(super) struct Progress(Mutex<State>);
+
+struct State {
+    open: usize,
+    moved: Instant,
+}
+
+impl State {
+    /// When patience ends, as things are now.
+    fn ends(&self, limit: Duration, now: Instant) -> Instant {
+        if self.open == 0 { now + limit } else { self.moved + limit }
+    }
+}
+
+/// One answer; over when dropped.
+pub(super) struct Answer(Arc<Progress>);
+
+impl Progress {
+    /// No answer yet.
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(State { open: 0, moved: Instant::now() })))
+    }
+
+    /// An answer begins.
+    pub(super) fn begin(self: &Arc<Self>) -> Answer {
+        self.change(|state| state.open += 1);
+        Answer(Arc::clone(self))
+    }
+
+    /// Ends when answers are under way and none of them has moved for so long.
+    pub(super) async fn stall(&self, limit: Duration) {
+        loop {
+            let now = Instant::now();
+            let until = self.0.lock().unwrap_or_else(PoisonError::into_inner).ends(limit, now);
+            if until <= now {
+                return;
+            }
+            sleep_until(until).await;
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut state);
+        state.moved = Instant::now();
+    }
+}
+
+impl Answer {
+    /// A part of it is wanted.
+    pub(super) fn moves(&self) {
+        self.0.change(|_| ());
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.0.change(|state| state.open = state.open.saturating_sub(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_answers_that_do_not_move_are_a_stall() {
+        let limit = Duration::from_secs(60);
+        let progress = Progress::new();
+        let later = Instant::now() + Duration::from_secs(3600);
+        let stalled = || progress.0.lock().unwrap().ends(limit, later) <= later;
+        assert!(!stalled(), "nothing is under way");
+        let (one, two) = (progress.begin(), progress.begin());
+        assert!(stalled());
+        drop(one);
+        assert!(stalled(), "the other is still there");
+        progress.0.lock().unwrap().moved = later;
+        assert!(!stalled(), "it has moved");
+        two.moves();
+        assert!(stalled(), "that was long ago");
+        drop(two);
+        assert!(!stalled());
+    }
+}
