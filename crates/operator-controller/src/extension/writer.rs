@@ -12,7 +12,8 @@ use kube::core::ObjectMeta;
 use kube::{Api, Client, ResourceExt as _};
 use olm_api::{ClusterObjectSet, annotations, field_managers, labels, secret_types};
 use olm_client::desired::Numbered;
-use olm_rollout::PackedSecret;
+use olm_core::Object;
+use olm_rollout::{PackedSecret, unpack};
 use serde_json::json;
 
 use super::reconcile::FIELD_MANAGER;
@@ -31,6 +32,12 @@ pub enum WriteError {
         name: String,
         /// What the apiserver said.
         source: kube::Error,
+    },
+    /// Somebody else's content lies where ours should be.
+    #[error("creating ref Secret {name:?}: it exists and holds other content; delete it")]
+    Foreign {
+        /// Its name.
+        name: String,
     },
     /// The revision was refused.
     #[error("creating new Revision: {0}")]
@@ -87,10 +94,12 @@ impl Writer {
                 Ok(created) => self.kept.put(&Arc::new(created)),
                 Err(error) if is_conflict(&error) => {
                     all_new = false;
-                    // same name, same content: the name is a hash of it; but it may be about to go
-                    self.renew(&wanted, &set_name)
-                        .await
-                        .map_err(|source| WriteError::Secret { name: secret.name.clone(), source })?;
+                    let renewed = self.renew(&wanted, &set_name).await;
+                    let ours =
+                        renewed.map_err(|source| WriteError::Secret { name: secret.name.clone(), source })?;
+                    if !ours {
+                        return Err(WriteError::Foreign { name: secret.name.clone() });
+                    }
                 }
                 Err(source) => return Err(WriteError::Secret { name: secret.name.clone(), source }),
             }
@@ -107,19 +116,20 @@ impl Writer {
     }
 
     /// A Secret of this name exists. If it belongs to an earlier revision of the same name, the garbage collector will take
-    /// it: it is replaced now.
-    async fn renew(&self, wanted: &Secret, revision: &str) -> Result<(), kube::Error> {
+    /// it: it is replaced now. Whether the Secret is right in the end: its name is a hash of the content, but anybody who
+    /// may write Secrets here could have made it.
+    async fn renew(&self, wanted: &Secret, revision: &str) -> Result<bool, kube::Error> {
         let name = wanted.name_any();
-        if let Some(found) = self.secrets.get_metadata_opt(&name).await? {
+        if let Some(found) = self.secrets.get_opt(&name).await? {
             let owners = found.owner_references();
             let present = self.sets.get_metadata_opt(revision).await?.and_then(|set| set.metadata.uid);
             let stays = owners.is_empty() || owners.iter().any(|owner| Some(&owner.uid) == present.as_ref());
             if stays && found.metadata.deletion_timestamp.is_none() {
-                return Ok(());
+                return Ok(same_content(&found, wanted));
             }
             self.delete_secret(&name, found.metadata.uid).await?;
         }
-        self.secrets.create(&posting(), wanted).await.map(drop)
+        self.secrets.create(&posting(), wanted).await.map(|_| true)
     }
 
     async fn delete_secret(&self, name: &str, uid: Option<String>) -> Result<(), kube::Error> {
@@ -221,6 +231,15 @@ fn ref_secret(secret: &PackedSecret, revision: &str, owner: &str, fingerprint: &
         data: Some(secret.data.iter().map(|(key, value)| (key.clone(), ByteString(value.clone()))).collect()),
         ..Secret::default()
     }
+}
+
+/// Whether two Secrets hold the same objects under the same keys; how they are compressed does not count.
+fn same_content(found: &Secret, wanted: &Secret) -> bool {
+    let objects = |secret: &Secret| -> Option<Vec<(String, Object)>> {
+        let data = secret.data.iter().flatten();
+        data.map(|(key, value)| Some((key.clone(), unpack(&value.0, key, "").ok()?))).collect()
+    };
+    objects(found).is_some_and(|found| objects(wanted).is_some_and(|wanted| found == wanted))
 }
 
 /// Whether the apiserver says that the object is not there.

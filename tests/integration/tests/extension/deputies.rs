@@ -2,12 +2,12 @@
 //! objects for other namespaces, with revisions and extensions that name nobody. Threats: docs/threat-model.md.
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use olm_api::{ClusterObjectSet, condition, labels};
-use olm_kit::{Entry, Options, Stack, Wait};
+use olm_kit::{Entry, Options, SYSTEM_NAMESPACE, Stack, Wait};
 use serde_json::{Value, json};
 
 use crate::world::{LIMIT, World};
@@ -188,5 +188,50 @@ async fn where_accounts_are_required_nobody_stands_in_for_them() -> Result<()> {
     Wait::new(&world.extensions, &world.name).within(LIMIT).to_be_gone().await?;
     let bindings: Api<RoleBinding> = Api::namespaced(client, &world.name);
     ensure!(bindings.list(&of).await?.items.is_empty(), "something is left");
+    Ok(())
+}
+
+/// The names of content Secrets can be foreseen. What lies there is not believed because of its name.
+#[tokio::test]
+async fn content_that_was_laid_in_wait_is_not_taken() -> Result<()> {
+    let world = World::new("await").await?;
+    world.serve([("1.0.0", world.bundle("1.0.0"))], [Entry::new("1.0.0")]).await?;
+    world.want(json!({})).await?;
+    world.installed("1.0.0").await?;
+    let client = world.stack.cluster.client().await?;
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
+    let of = ListParams::default().labels(&format!("{}={}", labels::OWNER_NAME, world.name));
+    let content = secrets.list(&of).await?.items;
+    ensure!(!content.is_empty(), "no content Secret");
+    world.extensions.delete(&world.name, &DeleteParams::default()).await?;
+    Wait::new(&world.extensions, &world.name).within(LIMIT).to_be_gone().await?;
+    let manifest = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "forged", "namespace": world.name}});
+    let mut names = Vec::new();
+    for secret in content {
+        let name = secret.metadata.name.context("no name")?;
+        Wait::new(&secrets, &name).within(LIMIT).to_be_gone().await?;
+        let keys = secret.data.unwrap_or_default().into_keys();
+        let data: serde_json::Map<String, Value> =
+            keys.map(|key| (key, json!(manifest.to_string()))).collect();
+        let forged = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "immutable": true,
+            "type": secret.type_, "stringData": data});
+        secrets.create(&PostParams::default(), &serde_json::from_value(forged)?).await?;
+        names.push(name);
+    }
+
+    world.want(json!({})).await?;
+    let message = world.progressing("Retrying").await?;
+    let words = format!("creating ref Secret {:?}: it exists and holds other content; delete it", names[0]);
+    ensure!(message.contains(&words), "{message}");
+    assert_eq!(world.revisions().await?, []);
+    let maps: Api<ConfigMap> = Api::namespaced(client, &world.name);
+    assert!(maps.get_opt("forged").await?.is_none());
+
+    for name in &names {
+        secrets.delete(name, &DeleteParams::default()).await?;
+    }
+    world.again().await?;
+    world.installed("1.0.0").await?;
     Ok(())
 }
