@@ -210,14 +210,33 @@ async fn a_cold_install_takes_a_package_from_catalog_to_removal() -> Result<()> 
     none_refused(&requests)?;
     let restricted = granted(&render("overlays/restricted")?, CONTROLLER)?;
     let used = beyond(&restricted, &requests);
-    let used: Vec<(&str, &str)> =
-        used.iter().map(|(resource, verbs)| (resource.as_str(), verbs.as_str())).collect();
-    ensure!(used == EXTENSIONS_ONLY, "as cluster-admin it used {used:#?}");
+    eprintln!("used as cluster-admin beyond what `restricted` grants: {used:#?}");
+    ensure!(!used.is_empty(), "as cluster-admin it wrote nothing");
+    let strange: Vec<_> = used
+        .iter()
+        .filter(|(resource, verbs)| {
+            let writes = |verb: &String| ["create", "patch", "delete"].contains(&verb.as_str());
+            !EXTENSIONS_ONLY.contains(&resource.as_str()) || !verbs.iter().all(writes)
+        })
+        .collect();
+    ensure!(strange.is_empty(), "this is no part of a package: {strange:#?}");
     Ok(())
 }
 
-/// What operator-controller does as cluster-admin beyond the rights of `restricted`: it writes what the package consists of.
-pub(crate) const EXTENSIONS_ONLY: &[(&str, &str)] = &[];
+/// What operator-controller writes as cluster-admin beyond the rights of `restricted`: what the package consists of.
+pub(crate) const EXTENSIONS_ONLY: &[&str] = &[
+    "/configmaps",
+    "/serviceaccounts",
+    "/services",
+    "admissionregistration.k8s.io/mutatingwebhookconfigurations",
+    "admissionregistration.k8s.io/validatingwebhookconfigurations",
+    "apiextensions.k8s.io/customresourcedefinitions",
+    "apps/deployments",
+    "rbac.authorization.k8s.io/clusterrolebindings",
+    "rbac.authorization.k8s.io/clusterroles",
+    "rbac.authorization.k8s.io/rolebindings",
+    "rbac.authorization.k8s.io/roles",
+];
 
 /// A pull secret without registries, changed by each call with other text.
 async fn pull_secret(cluster: &Cluster, noise: &str) -> Result<()> {
