@@ -133,7 +133,11 @@ fn text(tree: &Tree, wide: bool) -> String {
     }
     root.below.extend(tree.revisions.iter().map(|revision| revision_node(revision, wide)));
     if tree.archived > 0 {
-        root.below.push(Node::leaf(format!("{} archived revisions without objects", tree.archived)));
+        root.below.push(Node::leaf(format!(
+            "{} archived {} without objects",
+            tree.archived,
+            if tree.archived == 1 { "revision" } else { "revisions" }
+        )));
     }
     let mut text = format!("{}\n", root.line);
     root.write(&mut text, "");

@@ -23,6 +23,8 @@ pub(crate) use waiting::Waiting;
 
 /// Field manager of what is written from here.
 const MANAGER: &str = "kubectl-olm";
+/// How often an edit is tried when the controller writes the status at the same time.
+const TRIES: u32 = 10;
 
 /// How a change is made.
 #[derive(Debug, Args)]
@@ -96,7 +98,6 @@ impl Change {
             let edited = serde_json::from_value(edited).map_err(|error| Failure::Usage(error.to_string()))?;
             return Ok(self.shown(&edited, what));
         }
-        patch["metadata"]["resourceVersion"] = json!(extension.resource_version());
         let api: Api<ClusterExtension> = Api::all(client.clone());
         let params = PatchParams {
             dry_run: self.dry_run == DryRun::Server,
@@ -104,8 +105,24 @@ impl Change {
             ..PatchParams::default()
         };
         let name = extension.name_any();
-        let stored =
-            api.patch(&name, &params, &Patch::Merge(&patch)).await.map_err(|error| refused(&name, &error))?;
+        let mut version = extension.resource_version();
+        let mut tries = 0;
+        let stored = loop {
+            patch["metadata"]["resourceVersion"] = json!(version);
+            let error = match api.patch(&name, &params, &Patch::Merge(&patch)).await {
+                Ok(stored) => break stored,
+                Err(error) => error,
+            };
+            tries += 1;
+            if tries == TRIES || !matches!(&error, kube::Error::Api(status) if status.code == 409) {
+                return Err(refused(&name, &error));
+            }
+            let now = api.get(&name).await.map_err(|error| refused(&name, &error))?;
+            if !same_wish(extension, &now) {
+                return Err(refused(&name, &error));
+            }
+            version = now.resource_version();
+        };
         self.done(client, stored, what).await
     }
 
@@ -131,6 +148,11 @@ impl Change {
         let names = || vec![format!("clusterextension.olm.operatorframework.io/{}", extension.name_any())];
         Answer { text: self.output.print(&manifest, names, people), yes: true }
     }
+}
+
+/// Whether only the status can have changed since: the controller writes it at any moment.
+fn same_wish(read: &ClusterExtension, now: &ClusterExtension) -> bool {
+    read.uid() == now.uid() && read.metadata.generation == now.metadata.generation
 }
 
 /// The extension as one would keep it in git.
@@ -230,6 +252,22 @@ mod tests {
         let want = [("spec.source.catalog.version".to_owned(), "flux".to_owned())];
         assert_eq!(owners(&extension, &version), want);
         assert_eq!(owners(&extension, &json!({"spec": {"source": {"catalog": {"channels": ["a"]}}}})), []);
+    }
+
+    #[test]
+    fn a_new_status_is_no_new_wish() {
+        let read = |uid: &str, generation: i64, version: &str| -> ClusterExtension {
+            serde_json::from_value(json!({
+                "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension",
+                "metadata": {"name": "x", "uid": uid, "generation": generation, "resourceVersion": version},
+                "spec": {"namespace": "x", "source": {"sourceType": "Catalog", "catalog": {"packageName": "x"}}},
+            }))
+            .unwrap()
+        };
+        let first = read("a", 1, "10");
+        assert!(same_wish(&first, &read("a", 1, "11")), "the status was written");
+        assert!(!same_wish(&first, &read("a", 2, "11")), "somebody wants something else");
+        assert!(!same_wish(&first, &read("b", 1, "11")), "it was deleted and made anew");
     }
 
     #[test]
