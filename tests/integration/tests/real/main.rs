@@ -10,8 +10,6 @@
 #![expect(clippy::print_stdout, reason = "helpers of tests that say what they skip")]
 
 mod bundles;
-#[path = "../hard/inventory.rs"]
-mod inventory;
 mod operators;
 mod page;
 mod plan;

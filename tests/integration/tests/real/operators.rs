@@ -17,10 +17,10 @@ use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, condition, lab
 use olm_kit::{BundleImage, CatalogImage, Crd, Entry, Package, Stack, Wait, eventually};
 use serde_json::{Value, json};
 
-use crate::inventory::Inventory;
 use crate::page::{self, cell};
 use crate::plan::{OPERATORS, Operator, RABBITMQ, WATCHED, kinds_of_others, wish};
 use crate::sample;
+use olm_integration::inventory::Inventory;
 
 /// How long one step of one operator may take while all of them are at it.
 const LIMIT: Duration = Duration::from_secs(180);
