@@ -16,6 +16,7 @@
 //! ```
 
 mod documents;
+mod engine;
 mod error;
 mod json;
 mod limits;

@@ -11,12 +11,12 @@ use base64::{
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
 use libyaml_safer::{
-    Encoding, Error as Syntax, ErrorKind, Event, EventData, MappingStyle, Mark, Parser, ScalarStyle,
-    SequenceStyle,
+    Error as Syntax, ErrorKind, Event, EventData, MappingStyle, Mark, ScalarStyle, SequenceStyle,
 };
 
 use crate::{
     GoNumber, Limits, Normaliser, ParseError,
+    engine::{Engine, Refusal},
     members::{Member, sort_members},
     scalar::{Scalar, resolve},
     text::{push_escaped, replace_invalid},
@@ -157,12 +157,9 @@ struct Stop(ParseError);
 impl Sink<'_> {
     fn document(&mut self) -> Result<Converted, ParseError> {
         let mut source = self.input;
-        let mut parser = Parser::new();
-        parser.set_input_string(&mut source);
-        // else the engine takes any 0xEF at the head for a byte order mark
-        parser.set_encoding(Encoding::Utf8);
+        let mut engine = Engine::new(&mut source);
         loop {
-            let event = parser.parse().map_err(|error| syntax(&error, self.input))?;
+            let event = engine.event().map_err(|refusal| refused(&refusal, self.input))?;
             match event.data {
                 EventData::StreamStart { .. } | EventData::DocumentStart { .. } => {}
                 EventData::StreamEnd => {
@@ -178,10 +175,11 @@ impl Sink<'_> {
         if let Some((_, problem)) = self.problem.take() {
             return Err(problem);
         }
-        let ignored_from = match parser.parse() {
+        let ignored_from = match engine.event() {
             Ok(Event { data: EventData::StreamEnd, .. }) => None,
             Ok(event) => Some(event.start_mark.line),
-            Err(error) => Some(error.problem_mark().map_or(0, |mark| mark.line)),
+            Err(Refusal::Syntax(error)) => Some(error.problem_mark().map_or(0, |mark| mark.line)),
+            Err(Refusal::Panicked(mark)) => Some(mark.line),
         };
         Ok(Converted { ignored_from })
     }
@@ -617,6 +615,15 @@ fn converting(problem: &str) -> String {
 /// A problem at a mark; the line counts from 1 within the input, the offset is left to the caller.
 fn at(mark: Mark, message: impl Into<String>) -> ParseError {
     ParseError { offset: mark.index, line: mark.line + 1, message: message.into() }
+}
+
+fn refused(refusal: &Refusal, input: &[u8]) -> ParseError {
+    match refusal {
+        Refusal::Syntax(error) => syntax(error, input),
+        Refusal::Panicked(mark) => {
+            at(*mark, converting(&format!("yaml: line {}: what follows cannot be read", mark.line + 1)))
+        }
+    }
 }
 
 /// A syntax error in Go's words: the line appears only if it is not the first, and for scanner errors it is

@@ -1,0 +1,71 @@
+//! The YAML engine, one event at a time, with its panics turned into errors.
+//!
+//! libyaml-safer gives up with a panic where libyaml goes on: a tag that a comma follows directly (`[!tag,]`), and wherever its
+//! port met a case that it did not expect. Foreign bytes must not decide over a thread, so the panic ends here, as a syntax
+//! error; the engine is not asked again after it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use libyaml_safer::{Encoding, Error, Event, Mark, Parser};
+
+/// The events of one text.
+pub(crate) struct Engine<'r> {
+    parser: Parser<&'r mut &'r [u8]>,
+    /// Where the last event ended.
+    last: Mark,
+}
+
+/// Why there is no event.
+pub(crate) enum Refusal {
+    /// The text is no YAML.
+    Syntax(Error),
+    /// The engine panicked behind this place.
+    Panicked(Mark),
+}
+
+impl<'r> Engine<'r> {
+    /// Reads UTF-8.
+    pub(crate) fn new(source: &'r mut &'r [u8]) -> Self {
+        let mut parser = Parser::new();
+        parser.set_input_string(source);
+        // else the engine takes any 0xEF at the head for a byte order mark
+        parser.set_encoding(Encoding::Utf8);
+        Self { parser, last: Mark::default() }
+    }
+
+    /// The next event. Nothing may be asked after a refusal.
+    pub(crate) fn event(&mut self) -> Result<Event, Refusal> {
+        // unwind safe: what the panic may leave half done is never looked at again
+        match catch_unwind(AssertUnwindSafe(|| self.parser.parse())) {
+            Ok(Ok(event)) => {
+                self.last = event.end_mark;
+                Ok(event)
+            }
+            Ok(Err(error)) => Err(Refusal::Syntax(error)),
+            Err(_) => Err(Refusal::Panicked(self.last)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Limits, yaml_to_json};
+
+    #[test]
+    fn where_the_engine_panics_there_is_a_sentence() {
+        for (input, line) in
+            [("[!a,]\n", 1), ("a: b\nc: [x, !!str,y]\n", 2), ("{!,}\n", 1), ("a: 1\n...\n[!a,]\n", 0)]
+        {
+            let mut out = Vec::new();
+            let read = yaml_to_json(input.as_bytes(), &mut out, &Limits::default());
+            let want = match line {
+                // what stands behind the first document is not read
+                0 => Ok(()),
+                line => Err(format!(
+                    "error converting YAML to JSON: yaml: line {line}: what follows cannot be read"
+                )),
+            };
+            assert_eq!(read.map_err(|error| error.message), want, "{input:?}");
+        }
+    }
+}
