@@ -383,6 +383,20 @@ async fn graphql() {
 }
 
 #[tokio::test]
+async fn graphql_errors_come_in_the_order_of_the_query() {
+    let bench = bench();
+    let spreads: String = (0..8).map(|n| format!("...f{n} ")).collect();
+    let fragments: String = (0..8).map(|n| format!(" fragment f{n} on Query {{ ...nothing{n} }}")).collect();
+    let query = format!("{{ {spreads}}}{fragments}");
+    let first = bench.query("cat", &query).await;
+    let places: Vec<usize> = (0..8).map(|n| first.rfind(&format!("nothing{n}\\\"")).unwrap()).collect();
+    assert!(places.is_sorted(), "{first}");
+    for _ in 0..10 {
+        assert_eq!(bench.query("cat", &query).await, first);
+    }
+}
+
+#[tokio::test]
 async fn odd_schema_names_cost_only_themselves() {
     let bench = bench();
     let odd = [

@@ -15,6 +15,11 @@ const ALIASES: usize = 50;
 /// Fields in all operations; a fragment counts once an operation.
 const FIELDS: usize = 500;
 
+/// Selections of one operation once every spread is replaced by its fragment. The bounds above count a fragment once, as the
+/// reference does, but whoever runs the query walks it at every spread: thirty fragments that each spread the next one twice are
+/// a billion selections, in a kilobyte.
+const EXPANDED: u64 = 10_000;
+
 /// Reads a query and checks its bounds.
 ///
 /// # Errors
@@ -31,6 +36,12 @@ pub(super) fn parse(query: &str) -> Result<ExecutableDocument, String> {
     for (_, operation) in document.operations.iter() {
         let mut walk = Walk { fragments: &document.fragments, seen: Vec::new(), counts: &mut counts };
         walk.set(&operation.node.selection_set, 1)?;
+        let mut expansion = Expansion { fragments: &document.fragments, known: HashMap::new() };
+        if expansion.set(&operation.node.selection_set)? > EXPANDED {
+            return Err(format!(
+                "query exceeds maximum of {EXPANDED} selections with its fragments expanded"
+            ));
+        }
     }
     Ok(document)
 }
@@ -89,6 +100,41 @@ impl<'a> Walk<'a> {
     }
 }
 
+/// How large selections are when they are run.
+struct Expansion<'a> {
+    fragments: &'a HashMap<Name, Positioned<FragmentDefinition>>,
+    /// The size of each fragment seen so far; none while it is being counted.
+    known: HashMap<&'a Name, Option<u64>>,
+}
+
+impl<'a> Expansion<'a> {
+    fn set(&mut self, set: &'a Positioned<SelectionSet>) -> Result<u64, String> {
+        let mut size: u64 = 0;
+        for item in &set.node.items {
+            let within = match &item.node {
+                Selection::Field(field) => self.set(&field.node.selection_set)?,
+                Selection::InlineFragment(fragment) => self.set(&fragment.node.selection_set)?,
+                Selection::FragmentSpread(spread) => self.fragment(&spread.node.fragment_name.node)?,
+            };
+            size = size.saturating_add(within).saturating_add(1);
+        }
+        Ok(size)
+    }
+
+    fn fragment(&mut self, name: &'a Name) -> Result<u64, String> {
+        let Some(fragment) = self.fragments.get(name) else { return Ok(0) };
+        match self.known.get(name) {
+            Some(Some(size)) => return Ok(*size),
+            Some(None) => return Err(format!("Cannot spread fragment \"{name}\" within itself.")),
+            None => {}
+        }
+        self.known.insert(name, None);
+        let size = self.set(&fragment.node.selection_set)?;
+        self.known.insert(name, Some(size));
+        Ok(size)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +145,13 @@ mod tests {
         let aliases =
             |count: usize| format!("{{ {} }}", (0..count).map(|n| format!("a{n}: a ")).collect::<String>());
         let fields = |count: usize| format!("{{ {} }}", "a ".repeat(count));
+        // the last one is spread first, so that none is met deep down
+        let bomb = |count: usize| {
+            let spreads: String = (0..count).rev().map(|n| format!("...f{n} ")).collect();
+            let fragment = |n: usize| format!(" fragment f{n} on Query {{ ...f{} ...f{} }}", n + 1, n + 1);
+            let fragments: String = (0..count - 1).map(fragment).collect();
+            format!("{{ {spreads}}}{fragments} fragment f{} on Query {{ a }}", count - 1)
+        };
         let too_deep = "query exceeds maximum depth of 10";
         for (query, want) in [
             (nested(10), ""),
@@ -107,7 +160,13 @@ mod tests {
             (aliases(51), "query exceeds maximum alias count of 50"),
             (fields(500), ""),
             (fields(501), "query exceeds maximum field count of 500"),
-            ("{ ...f } fragment f on Query { ...f a }".to_owned(), ""),
+            (
+                "{ ...f } fragment f on Query { ...f a }".to_owned(),
+                "Cannot spread fragment \"f\" within itself.",
+            ),
+            (bomb(11), ""),
+            (bomb(12), "query exceeds maximum of 10000 selections with its fragments expanded"),
+            (bomb(2_000), "query exceeds maximum of 10000 selections with its fragments expanded"),
             (
                 format!("query x {} query y {}", fields(300), fields(300)),
                 "query exceeds maximum field count of 500",

@@ -155,7 +155,13 @@ impl Schemas {
                 let data = response.data.into_json().unwrap_or_default();
                 let mut answer = json!({ "data": data });
                 if !response.errors.is_empty() {
-                    answer["errors"] = response.errors.iter().map(told).collect();
+                    let mut errors = response.errors;
+                    // they come in the order of a hash map
+                    errors.sort_by_cached_key(|error| {
+                        let places = error.locations.iter().map(|at| (at.line, at.column));
+                        (places.collect::<Vec<_>>(), error.message.clone())
+                    });
+                    answer["errors"] = errors.iter().map(told).collect();
                 }
                 ok(&answer)
             }
