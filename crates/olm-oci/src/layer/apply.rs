@@ -180,6 +180,12 @@ impl<V: Visitor> Applier<V> {
             return Ok(());
         }
         self.count()?;
+        if path.is_empty() && entry.kind != Kind::Directory {
+            return Err(Fault::Content(format!(
+                "entry {name:?} makes something else than a directory of the image's root"
+            ))
+            .into());
+        }
         if name.starts_with('/') {
             return Err(Fault::Content(format!("entry {name:?} has an absolute name")).into());
         }
@@ -199,7 +205,7 @@ impl<V: Visitor> Applier<V> {
                 let target = self.link_target(&path, &entry.link)?;
                 self.put(&path, Node::Symlink(target)).map(|_| ())
             }
-            Kind::HardLink => self.hard_link(&path, &entry.link),
+            Kind::HardLink => self.hard_link(&path, wanted, &entry.link),
             Kind::CharacterDevice | Kind::BlockDevice => {
                 Err(Fault::Content(format!("entry {path:?} is a device")).into())
             }
@@ -250,7 +256,7 @@ impl<V: Visitor> Applier<V> {
         }
     }
 
-    fn hard_link(&mut self, path: &str, target: &[u8]) -> Result<(), Stop<V::Error>> {
+    fn hard_link(&mut self, path: &str, wanted: bool, target: &[u8]) -> Result<(), Stop<V::Error>> {
         let text = self.link_target(path, target)?;
         let Some(target) = clean(&text) else {
             return Err(Fault::Content(format!("hard link {path:?} leads out of the image")).into());
@@ -262,7 +268,7 @@ impl<V: Visitor> Applier<V> {
         match node {
             Ok(Some(Node::File { given: true, size })) => {
                 let size = *size;
-                if self.put(path, Node::File { given: true, size })? {
+                if self.put(path, Node::File { given: wanted, size })? && wanted {
                     self.charge(size)?;
                     self.visitor.alias(path, &target).map_err(Stop::Visitor)?;
                 }
@@ -346,6 +352,8 @@ impl<V: Visitor> Applier<V> {
         let links: Vec<String> = self.tree.links().map(str::to_owned).collect();
         for path in &links {
             match self.tree.follow(path) {
+                // in place of a directory above what is wanted: then there is nothing of it
+                Lead::File(..) if !self.selection.wants(path) => {}
                 Lead::File(target, size) => {
                     self.charge(size).map_err(|fault| VisitError::Pull(Error::Apply(fault)))?;
                     self.visitor.alias(path, &target).map_err(VisitError::Visitor)?;

@@ -151,6 +151,11 @@ fn hostile_layers_are_refused_with_a_sentence() {
             TarOf::new().file("configs/f", "").file("configs/f/x", "").tar(),
             r#"lies beneath the file "configs/f""#,
         ),
+        (
+            TarOf::new().file("configs/a", "").hard_link(".", "configs/a").tar(),
+            r#"entry "." makes something else than a directory of the image's root"#,
+        ),
+        (TarOf::new().file("configs/a", "").symlink("./", "configs/a").tar(), "of the image's root"),
         (device(b'3'), r#"entry "configs/x" is a device"#),
         (device(b'4'), r#"entry "configs/x" is a device"#),
         (device(b'6'), r#"entry "configs/x" is a named pipe"#),
@@ -228,6 +233,19 @@ fn what_is_not_wanted_may_be_odd() {
         .file("configs/a", "1")
         .tar();
     assert_eq!(files(&[layer], &["configs"]), ["configs/a=1"]);
+}
+
+#[test]
+fn a_link_above_what_is_wanted_is_not_given() {
+    let lower = TarOf::new().file("configs/b/c", "1").tar();
+    for upper in [
+        TarOf::new().file("x", "2").hard_link("configs", "x"),
+        TarOf::new().file("x", "2").symlink("configs", "x"),
+    ] {
+        // it lies where the directory above would be, and leads to something that is wanted
+        let got = files(&[lower.clone(), upper.tar()], &["configs/b", "x"]);
+        assert_eq!(got, ["x=2"]);
+    }
 }
 
 #[test]
