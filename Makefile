@@ -149,6 +149,10 @@ test-images: static ## Make images of static programs, push them to a local regi
 	@$(all_tools); OLM_STATIC=1 OLM_BIN_DIR=$(abspath $(call static_dir,$(firstword $(PLATFORMS)))) \
 	    $(CARGO) test $(if $(CI),--locked) -p olm-integration --test images
 
+.PHONY: fuzz
+fuzz: ## Fuzz every parser of foreign bytes (SECONDS=60 each; ONLY=regex, JOBS=2, SANITIZER=address: see docs/fuzzing.md)
+	@SECONDS_EACH=$(or $(SECONDS),60) ONLY='$(ONLY)' JOBS=$(or $(JOBS),2) SANITIZER=$(SANITIZER) fuzz/run.sh
+
 .PHONY: bench
 bench: ## Run the benchmarks, quick sizes (ARGS="-p catalogd"; OLM_BENCH=full, OLM_SCALE=1,20,100,500: see docs/benchmarks.md)
 	$(CARGO) build $(if $(CI),--locked) --release --workspace --bins

@@ -11,6 +11,8 @@ pub mod bench;
 mod blob;
 mod config;
 mod error;
+#[doc(hidden)]
+pub mod fuzz;
 mod http;
 mod image;
 mod layer;

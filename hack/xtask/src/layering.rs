@@ -64,7 +64,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Packages that only test: they may use anything.
-const TEST_PACKAGES: &[&str] = &["olm-integration"];
+const TEST_PACKAGES: &[&str] = &["olm-fuzz", "olm-integration"];
 
 /// Crates that must build without Kubernetes, an async runtime or a socket, and the packages that would bring these.
 const PURE: &[&str] =
@@ -93,6 +93,7 @@ const KUBE_USERS: &[&str] = &[
     // holds manifests against the types of their kinds
     "xtask",
     "olm-kit",
+    "olm-fuzz",
     "olm-integration",
 ];
 const KUBE_PACKAGES: &[&str] = &["kube", "k8s-openapi"];

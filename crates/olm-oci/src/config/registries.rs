@@ -133,7 +133,7 @@ impl Registries {
         Ok(registries)
     }
 
-    fn add(&mut self, path: &Path, text: &str) -> Result<(), Fault> {
+    pub(crate) fn add(&mut self, path: &Path, text: &str) -> Result<(), Fault> {
         let file: File = toml::from_str(text).map_err(|error| {
             let line =
                 error.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));

@@ -8,6 +8,8 @@
 //! the extension with a sentence; nothing is written then. What a release says is read in [`release`], as values.
 //! Rule: revisions §4.6, decision 1.
 
+#[doc(hidden)]
+pub mod fuzz;
 mod release;
 
 use std::sync::Arc;

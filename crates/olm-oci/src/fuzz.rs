@@ -1,0 +1,174 @@
+//! Entrances for fuzzers: what reads a registry's or an administrator's bytes, without network and without disk.
+//! Not for products.
+//!
+//! Each function is the product's own path from bytes to an answer, and shows as much of the answer as an invariant needs.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use bytes::Bytes;
+use olm_core::{Digest, DigestAlgorithm, ImageRef};
+use url::Url;
+
+use crate::config::Platform;
+use crate::config::registries::Registries;
+use crate::error::{Error, Fault};
+use crate::http::{challenge, redirect};
+use crate::layer::{Applier, Selection, Verified, VisitError, Visitor, hash_of};
+use crate::limits::Limits;
+use crate::manifest::{self, Descriptor, Document};
+use crate::signature::evidence::{Claim, Evidence};
+use crate::signature::policy::{Policy, Requirement};
+use crate::signature::{bundle, find, judge};
+
+/// What a manifest leads to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Manifest {
+    /// An image: its config and its layers.
+    Image(Descriptor, Vec<Descriptor>),
+    /// The manifest of the platform.
+    Index(Descriptor),
+}
+
+/// Reads a manifest or an index. `content_type` is the header of the answer.
+///
+/// # Errors
+/// What is wrong with it, or with one of its layers.
+pub fn manifest(bytes: &[u8], content_type: &str) -> Result<Manifest, Fault> {
+    match manifest::parse(
+        bytes,
+        content_type,
+        &Platform { os: "linux".into(), architecture: "amd64".into() },
+    )? {
+        Document::Image { config, layers } => {
+            layers.iter().try_for_each(manifest::check_layer)?;
+            Ok(Manifest::Image(config, layers))
+        }
+        Document::Index(one) => Ok(Manifest::Index(one)),
+    }
+}
+
+/// Reads the labels of an image's config.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn labels(bytes: &[u8]) -> Result<BTreeMap<String, String>, Fault> {
+    manifest::labels(bytes)
+}
+
+/// Streams layers, the uppermost first, in pieces of `piece` bytes through the whole pipe into a visitor.
+///
+/// # Errors
+/// What the image is refused for, or the visitor's own.
+pub fn layers<V: Visitor>(
+    layers: &[&[u8]],
+    piece: usize,
+    selection: &[&str],
+    limits: &Limits,
+    visitor: V,
+) -> Result<V, VisitError<V::Error>> {
+    let selection = Selection::beneath(selection).map_err(Error::Copy)?;
+    let mut applier = Applier::new(visitor, selection, limits.clone());
+    for (index, layer) in layers.iter().enumerate() {
+        let digest = hash_of(DigestAlgorithm::Sha256, layer).map_err(Error::Copy)?;
+        let pieces: Vec<Bytes> = layer.chunks(piece.max(1)).map(Bytes::copy_from_slice).collect();
+        applier.layer(index, Verified::new(pieces.into_iter(), digest, layer.len() as u64))?;
+    }
+    applier.finish()
+}
+
+/// Reads a registries.conf and says where it sends the client for `reference`, and whether insecurely.
+///
+/// # Errors
+/// What is wrong with the file, or that the image is blocked.
+pub fn locations(conf: &str, reference: &ImageRef) -> Result<Vec<(ImageRef, bool)>, Fault> {
+    let mut registries = Registries::default();
+    registries.add(Path::new("registries.conf"), conf)?;
+    let found = registries.locations(reference)?;
+    Ok(found.into_iter().map(|place| (place.reference, place.insecure)).collect())
+}
+
+/// The token service that the header `WWW-Authenticate` names; `Some(None)` when it asks for a password.
+#[must_use]
+pub fn challenge(header: &str) -> Option<Option<String>> {
+    challenge::choose([header]).map(|challenge| match challenge {
+        challenge::Challenge::Basic => None,
+        challenge::Challenge::Bearer { realm, .. } => Some(realm),
+    })
+}
+
+/// Where an answer of `from` with this `Location` leads.
+///
+/// # Errors
+/// Why it leads nowhere.
+pub fn redirect(from: &Url, location: &str) -> Result<Url, Fault> {
+    redirect::target(from, location, false)
+}
+
+/// A signature policy.
+#[derive(Debug)]
+pub struct Trust(Policy);
+
+impl Trust {
+    /// Reads a policy.json. `read` knows the files that it names.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(bytes: &[u8], read: impl Fn(&str) -> Option<Vec<u8>>) -> Result<Self, Fault> {
+        let mut read = |path: &Path| {
+            read(&path.to_string_lossy())
+                .ok_or_else(|| Fault::Config(format!("{} is missing", path.display())))
+        };
+        Policy::parse(bytes, "policy.json", &mut read).map(Self)
+    }
+
+    /// What it says about an image: where that stands, and the requirements in words.
+    #[must_use]
+    pub fn ruling(&self, image: &ImageRef) -> (String, Vec<String>) {
+        let ruling = self.0.ruling(image);
+        (ruling.to_string(), ruling.requirements.iter().map(|it| format!("{it:?}")).collect())
+    }
+
+    /// Judges one signature of the image `asked` with this digest by each requirement that wants one: the signed bytes and
+    /// the signer for each requirement that is fulfilled.
+    ///
+    /// # Errors
+    /// Why the signature cannot be read.
+    pub fn judge(
+        &self,
+        signature: Signature<'_>,
+        asked: &ImageRef,
+        digest: &Digest,
+        now: i64,
+    ) -> Result<Vec<(Vec<u8>, String)>, String> {
+        let claim = signature.claim()?;
+        let signed = claim.format.signed(&claim.payload);
+        let evidence = [Evidence { place: "here".to_owned(), claim: Ok(claim) }];
+        let requirements =
+            self.0.ruling(asked).requirements.iter().filter_map(|requirement| match requirement {
+                Requirement::Sigstore(wanted) => Some(wanted),
+                _ => None,
+            });
+        let image = judge::Image { asked, digest, now };
+        let accepted = requirements.filter_map(|wanted| judge::judge(wanted, &evidence, image).ok());
+        Ok(accepted.map(|accepted| (signed.clone(), accepted.signer)).collect())
+    }
+}
+
+/// A signature as a registry keeps it.
+#[derive(Debug, Clone, Copy)]
+pub enum Signature<'a> {
+    /// Cosign's: the payload and the annotations of its layer.
+    Simple(&'a [u8], &'a BTreeMap<String, String>),
+    /// A sigstore bundle.
+    Bundle(&'a [u8]),
+}
+
+impl Signature<'_> {
+    fn claim(self) -> Result<Claim, String> {
+        match self {
+            Self::Simple(payload, annotations) => find::simple(payload.to_vec(), annotations),
+            Self::Bundle(bytes) => bundle::read(bytes),
+        }
+    }
+}
