@@ -72,6 +72,18 @@ pub enum PackError {
         /// Its size after compression, bytes.
         size: usize,
     },
+    /// One object is so large that it would not be read back, however well it compresses.
+    #[error(
+        "object in phase {phase} index {index} has {size} bytes; at most {MAX_OBJECT} bytes of one object can be read back"
+    )]
+    TooLong {
+        /// Index of the phase, from 0.
+        phase: usize,
+        /// Index of the object in the phase, from 0.
+        index: usize,
+        /// Its size as JSON, bytes.
+        size: usize,
+    },
     /// The compressor failed.
     #[error("compressing object in phase {phase} index {index}")]
     Compress {
@@ -88,15 +100,19 @@ pub enum PackError {
 /// Packs the phases of the revision `revision` into Secrets.
 ///
 /// # Errors
-/// When an object does not fit into a Secret even compressed.
+/// When an object does not fit into a Secret even compressed, or could not be read back.
 pub fn pack(revision: &str, phases: &[Phase]) -> Result<Packed, PackError> {
     let mut packer = Packer { revision, closed: vec![], open: BTreeMap::new(), size: 0 };
     let mut places: Vec<(String, Vec<(usize, String)>)> = vec![];
     for (phase_index, phase) in phases.iter().enumerate() {
         let mut objects = vec![];
         for (index, object) in phase.objects.iter().enumerate() {
+            let json = go_json(&object.to_value());
+            if json.len() > MAX_OBJECT {
+                return Err(PackError::TooLong { phase: phase_index, index, size: json.len() });
+            }
             let value =
-                encode(object).map_err(|source| PackError::Compress { phase: phase_index, index, source })?;
+                encode(json).map_err(|source| PackError::Compress { phase: phase_index, index, source })?;
             if value.len() > MAX_SECRET {
                 return Err(PackError::TooLarge { phase: phase_index, index, size: value.len() });
             }
@@ -159,8 +175,7 @@ impl Packer<'_> {
     }
 }
 
-fn encode(object: &Object) -> Result<Vec<u8>, std::io::Error> {
-    let json = go_json(&object.to_value());
+fn encode(json: Vec<u8>) -> Result<Vec<u8>, std::io::Error> {
     if json.len() <= MAX_SECRET {
         return Ok(json);
     }
@@ -341,6 +356,12 @@ mod tests {
             refused.to_string().starts_with("object in phase 1 index 1 exceeds maximum Secret data size (")
                 && refused.to_string().ends_with(" bytes > 921600 bytes) even after compression"),
             "{refused}"
+        );
+        let blank = object(json!({"data": " ".repeat(MAX_OBJECT)}));
+        let refused = pack("e-1", &[phase("a", vec![blank])]).unwrap_err();
+        assert!(
+            matches!(refused, PackError::TooLong { phase: 0, index: 0, size } if size > MAX_OBJECT),
+            "it compresses well, but nobody could unpack it: {refused}"
         );
         assert_eq!(pack("e-1", &[]).unwrap(), Packed::default());
     }
