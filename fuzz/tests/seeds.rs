@@ -1,5 +1,7 @@
 //! The committed seeds through the functions that the fuzzer calls: what was found once stays mended, without libFuzzer.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
