@@ -1,6 +1,7 @@
 //! Many extensions at once: rest costs nothing, and a registry that never answers holds up nobody else, not even the end of the
 //! process.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -13,7 +14,9 @@ use olm_kit::{
     SYSTEM_NAMESPACE, Wait, eventually,
 };
 use serde_json::json;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::JoinHandle;
 
 use crate::world::{LIMIT, World, current};
 
@@ -117,19 +120,25 @@ async fn twenty_extensions_at_rest_write_nothing_for_a_minute_and_then_heal_with
     Ok(())
 }
 
+/// Where nothing is ever answered, the connections made to it (they stay open as long as they are held), and the task that accepts.
+async fn silent_registry() -> Result<(SocketAddr, UnboundedReceiver<TcpStream>, JoinHandle<()>)> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let (called, calls) = unbounded_channel();
+    let accepting = tokio::spawn(async move {
+        while let Ok((connection, _)) = listener.accept().await {
+            let _ = called.send(connection);
+        }
+    });
+    Ok((address, calls, accepting))
+}
+
 #[tokio::test]
 async fn a_registry_that_never_answers_holds_up_nobody_else() -> Result<()> {
     // more than there are workers, and than are pulled at the same time
     const STUCK: usize = 40;
     let world = World::new("silent").await?;
-    let silent = TcpListener::bind("127.0.0.1:0").await?;
-    let address = silent.local_addr()?;
-    let (called, mut calls) = tokio::sync::mpsc::unbounded_channel();
-    let accepting = tokio::spawn(async move {
-        while let Ok((connection, _)) = silent.accept().await {
-            let _ = called.send(connection); // kept open, never answered
-        }
-    });
+    let (address, mut calls, accepting) = silent_registry().await?;
     let digest = "0".repeat(64);
     let stuck: Vec<String> = (0..STUCK).map(|n| format!("{}-{n}", world.name)).collect();
     let mut packages: Vec<Package> = stuck
@@ -177,14 +186,7 @@ async fn passes_that_wait_for_a_silent_registry_do_not_hold_up_the_end_of_the_pr
     let _catalogd = Program::catalogd(&cluster)?.start().await?;
     let mut controller = Program::operator_controller(&cluster)?.start().await?;
 
-    let silent = TcpListener::bind("127.0.0.1:0").await?;
-    let address = silent.local_addr()?;
-    let (called, mut calls) = tokio::sync::mpsc::unbounded_channel();
-    let accepting = tokio::spawn(async move {
-        while let Ok((connection, _)) = silent.accept().await {
-            let _ = called.send(connection); // kept open, never answered
-        }
-    });
+    let (address, mut calls, accepting) = silent_registry().await?;
     let digest = "0".repeat(64);
     let names: Vec<String> = (0..STUCK).map(|n| format!("stuck-{n}")).collect();
     let mut image = CatalogImage::new();
