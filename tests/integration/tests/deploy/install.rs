@@ -279,7 +279,7 @@ async fn a_restricted_install_acts_as_the_accounts_of_extensions_only() -> Resul
     let world = package(stack).await?;
     curl_the_catalog(&world).await?;
     world.want(json!({"version": "1.0.0"})).await?;
-    let refused = world.progressing("Retrying").await?;
+    let refused = world.progressing("Retrying", "this cluster installs nothing without one").await?;
     ensure!(refused.contains("this cluster installs nothing without one"), "{refused}");
 
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "installer", "namespace": world.name}});

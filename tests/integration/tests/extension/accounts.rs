@@ -61,7 +61,7 @@ async fn what_an_account_lacks_is_told_as_roles_and_applying_them_installs() -> 
     let world = world("account").await?;
     let name = &world.name;
     world.want_as("installer", "1.0.0").await?;
-    let text = world.progressing("Retrying").await?;
+    let text = world.progressing("Retrying", "does not exist in namespace").await?;
     let absent = format!(
         "service account \"installer\" does not exist in namespace {name:?}; create it, and apply:\n"
     );
@@ -83,7 +83,7 @@ async fn what_an_account_lacks_is_told_as_roles_and_applying_them_installs() -> 
 
     // an upgrade with another Deployment needs one right more
     world.want_as("installer", "2.0.0").await?;
-    let text = world.progressing("Retrying").await?;
+    let text = world.progressing("Retrying", &lacks).await?;
     assert!(text.contains(&lacks) && text.contains(r#""resourceNames":["another"]"#), "{text}");
     assert!(!text.contains("nodes"), "{text}");
     let more = asked(&text)?.replace("-installer\"", "-installer-2\"");
@@ -113,7 +113,7 @@ async fn objects_are_written_as_the_account_and_as_nobody_else() -> Result<()> {
     let (name, client) = (&world.name, world.stack.cluster.client().await?);
     world.account("installer").await?;
     world.want_as("installer", "1.0.0").await?;
-    let text = world.progressing("Retrying").await?;
+    let text = world.progressing("Retrying", "apply:\n").await?;
     let roles = asked(&text)?.to_owned();
     world.stack.cluster.apply(&roles).await?;
     world.installed("1.0.0").await?;
@@ -153,7 +153,7 @@ async fn an_extension_whose_account_is_gone_is_removed_all_the_same() -> Result<
     let (name, client) = (&world.name, world.stack.cluster.client().await?);
     world.account("installer").await?;
     world.want_as("installer", "1.0.0").await?;
-    let text = world.progressing("Retrying").await?;
+    let text = world.progressing("Retrying", "apply:\n").await?;
     world.stack.cluster.apply(asked(&text)?).await?;
     world.installed("1.0.0").await?;
     let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> = Api::namespaced(client.clone(), name);

@@ -57,7 +57,7 @@ async fn a_version_that_drops_a_crd_waits_until_its_objects_are_gone() -> Result
     }
 
     world.want(json!({"version": "1.1.0"})).await?;
-    let text = world.progressing("Retrying").await?;
+    let text = world.progressing("Retrying", "the new version drops it").await?;
     let about = format!("error for resolved bundle \"{}.v1.1.0\" with version \"1.1.0\": ", world.name);
     let why =
         format!("validating upgrade for CRD {name:?}: the new version drops it while 2 objects of it exist");
@@ -94,7 +94,7 @@ async fn every_crd_is_judged_and_one_that_is_new_passes() -> Result<()> {
     world.installed("1.0.0").await?;
 
     world.want(json!({"version": "1.1.0"})).await?;
-    let text = world.progressing("Retrying").await?;
+    let text = world.progressing("Retrying", "validating upgrade for CRD ").await?;
     assert!(text.contains(&format!("validating upgrade for CRD {:?}: ", kind(9).name())), "{text}");
     assert_eq!(text.matches("validating upgrade for CRD ").count(), 1, "{text}");
     assert_eq!(world.revisions().await?.len(), 1, "nothing was written");
@@ -135,7 +135,7 @@ async fn a_version_that_objects_are_stored_in_is_never_dropped() -> Result<()> {
     let client = world.stack.cluster.client().await?;
 
     world.want(json!({"version": "1.1.0"})).await?;
-    let text = world.progressing("Retrying").await?;
+    let text = world.progressing("Retrying", "storedVersionRemoval").await?;
     let why = format!(
         "validating upgrade for CRD {name:?}: storedVersionRemoval: stored versions removed : [v1alpha1]"
     );
@@ -170,7 +170,7 @@ async fn objects_that_the_new_schema_would_break_are_named() -> Result<()> {
     }
 
     world.want(json!({"version": "1.1.0"})).await?;
-    let text = world.progressing("Retrying").await?;
+    let text = world.progressing("Retrying", "validating existing objects of CRD ").await?;
     let broken = format!(
         "validating existing objects of CRD {name:?}: 1 of 2 do not fit the new schema: {}/large: spec.size: value is greater than the maximum of 5",
         world.name
@@ -211,7 +211,7 @@ async fn a_first_install_goes_on_as_soon_as_the_crd_in_its_way_is_gone() -> Resu
     Wait::new(&crds, &name).within(LIMIT).to_exist().await?;
     world.serve([("1.0.0", world.bundle("1.0.0").crds([ours]))], [Entry::new("1.0.0")]).await?;
     world.want(json!({})).await?;
-    let text = world.progressing("Retrying").await?;
+    let text = world.progressing("Retrying", "removed field : v1.^.spec.size").await?;
     assert!(text.contains("removed field : v1.^.spec.size"), "{text}");
 
     // nobody asks again: the change itself is seen

@@ -45,7 +45,7 @@ async fn a_missing_api_is_named_with_its_provider_and_its_coming_is_enough() -> 
     let gadgets = format!("{}-gadgets", world.name);
     serve(&world, &[("olm.gvk.required", api.clone())], vec![provider(&gadgets, &api)]).await?;
     world.want(json!({})).await?;
-    let text = world.progressing("Retrying").await?;
+    let text = world.progressing("Retrying", "has dependencies that are not met").await?;
     let want = format!(
         "validating bundle \"{0}.v1.0.0\": bundle \"{0}.v1.0.0\" has dependencies that are not met: API Gadget ({group}/v1), provided by {gadgets} 2.3.0 of catalog {0}",
         world.name
@@ -83,7 +83,7 @@ async fn a_package_that_gets_installed_meets_the_need_for_it() -> Result<()> {
     ]}});
     serve(&red, &[("olm.constraint", all)], Vec::new()).await?;
     red.want(json!({})).await?;
-    let text = red.progressing("Retrying").await?;
+    let text = red.progressing("Retrying", "and not API Green (x.io/v1)").await?;
     let want = format!(
         "(package {0:?} in range \">=1.1.0\" and not API Green (x.io/v1)), provided by {0} 1.2.0 of catalog {0}",
         blue.name
@@ -107,7 +107,7 @@ async fn needs_that_cannot_be_read_or_are_too_large_are_refused_with_the_reason(
     )
     .await?;
     world.want(json!({})).await?;
-    let text = world.progressing("Retrying").await?;
+    let text = world.progressing("Retrying", "olm.constraint").await?;
     assert!(text.contains("olm.constraint value is greater than max constraint size 131072 bytes"), "{text}");
     assert!(text.contains("parse olm.constraint: constraint is empty"), "{text}");
 

@@ -19,7 +19,7 @@ impl World {
             "metadata": {"name": "installer", "namespace": self.name}});
         self.stack.cluster.apply(&account.to_string()).await?;
         self.want_version(version).await?;
-        let text = self.progressing("Retrying").await?;
+        let text = self.progressing("Retrying", "apply:\n").await?;
         let roles = text.split_once("apply:\n").with_context(|| format!("nothing to apply in {text}"))?.1;
         self.stack.cluster.apply(roles).await?;
         self.installed(version).await?;
@@ -175,7 +175,7 @@ async fn where_accounts_are_required_nobody_stands_in_for_them() -> Result<()> {
     world.serve([("1.0.0", world.bundle("1.0.0"))], [Entry::new("1.0.0")]).await?;
     world.install_as_installer("1.0.0").await?;
     world.want(json!({"version": "1.0.0"})).await?;
-    world.progressing("Retrying").await?;
+    world.progressing("Retrying", "service account").await?;
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &world.name);
     let of = ListParams::default().labels(&format!("{}={}", labels::OWNER_NAME, world.name));
     let map = maps.list(&of).await?.items.pop().and_then(|map| map.metadata.name).context("no ConfigMap")?;
@@ -221,7 +221,7 @@ async fn content_that_was_laid_in_wait_is_not_taken() -> Result<()> {
     }
 
     world.want(json!({})).await?;
-    let message = world.progressing("Retrying").await?;
+    let message = world.progressing("Retrying", "it exists and holds other content").await?;
     let words = format!("creating ref Secret {:?}: it exists and holds other content; delete it", names[0]);
     ensure!(message.contains(&words), "{message}");
     assert_eq!(world.revisions().await?, []);

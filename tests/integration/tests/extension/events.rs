@@ -64,12 +64,12 @@ async fn a_refused_upgrade_that_is_tried_again_and_again_is_told_once() -> Resul
     world.want(json!({"version": "1.0.0"})).await?;
     world.installed("1.0.0").await?;
     world.want(json!({})).await?;
-    world.progressing("Retrying").await?;
+    world.progressing("Retrying", "removed field : v1.^.spec.size").await?;
     for _ in 0..10 {
         world.again().await?;
     }
     world.want(json!({"channels": ["stable"]})).await?;
-    world.progressing("Retrying").await?;
+    world.progressing("Retrying", "removed field : v1.^.spec.size").await?;
     let told = world.events("UpgradeRefused").await?;
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains("removed field : v1.^.spec.size"), "{told:?}");
@@ -84,12 +84,12 @@ async fn a_registry_that_does_not_answer_is_told_once_while_it_is_tried_with_bac
         Package::new(&world.name).channel("stable", [Entry::new("1.0.0")]).bundle("1.0.0", &nowhere);
     world.serve_package(&package).await?;
     world.want(json!({})).await?;
-    world.progressing("Retrying").await?;
+    world.progressing("Retrying", "").await?;
     for _ in 0..10 {
         world.again().await?;
     }
     world.want(json!({"channels": ["stable"]})).await?;
-    world.progressing("Retrying").await?;
+    world.progressing("Retrying", "").await?;
     let told = world.all_events().await?;
     assert!(matches!(told.as_slice(), [(reason, _, 1)] if reason == "Retrying"), "{told:?}");
     Ok(())

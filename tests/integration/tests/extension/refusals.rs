@@ -14,18 +14,18 @@ async fn an_unknown_package_and_a_bad_range_are_named() -> Result<()> {
     let name = &world.name;
 
     world.want(json!({"version": "1.0.0-01"})).await?;
-    let text = world.progressing("Retrying").await?;
+    let text = world.progressing("Retrying", "desired version range \"1.0.0-01\" is invalid: ").await?;
     assert!(text.starts_with("desired version range \"1.0.0-01\" is invalid: "), "{text}");
 
     world.want(json!({"version": "2.x"})).await?;
-    let text = world.progressing("Retrying").await?;
+    let text = world.progressing("Retrying", "matching version \"2.x\"").await?;
     assert!(
         text.starts_with(&format!("no bundles found for package {name:?} matching version \"2.x\"")),
         "{text}"
     );
 
     world.want(json!({"channels": ["fast"]})).await?;
-    let text = world.progressing("Retrying").await?;
+    let text = world.progressing("Retrying", "in channels [fast]").await?;
     assert!(text.starts_with(&format!("no bundles found for package {name:?} in channels [fast]")), "{text}");
 
     world.want(json!({"version": "1.x"})).await?;
@@ -49,7 +49,7 @@ async fn a_bundle_that_cannot_be_pulled_or_read_is_explained() -> Result<()> {
     world.serve_package(&package).await?;
 
     world.want(json!({"version": "1.0.0"})).await?;
-    let text = world.progressing("Retrying").await?;
+    let text = world.progressing("Retrying", "error for resolved bundle ").await?;
     let about = format!("error for resolved bundle \"{}.v1.0.0\" with version \"1.0.0\": ", world.name);
     assert!(
         text.starts_with(&about) && text.contains(nowhere.split('/').next().unwrap_or_default()),
@@ -57,11 +57,11 @@ async fn a_bundle_that_cannot_be_pulled_or_read_is_explained() -> Result<()> {
     );
 
     world.want(json!({"version": "2.0.0"})).await?;
-    let text = world.progressing("Retrying").await?;
+    let text = world.progressing("Retrying", "manifests").await?;
     assert!(text.contains("manifests"), "{text}");
 
     world.want(json!({"version": "3.0.0"})).await?;
-    let text = world.progressing("Blocked").await?;
+    let text = world.progressing("Blocked", "error parsing image reference").await?;
     assert!(text.contains("error parsing image reference \"Not A Reference\""), "{text}");
     assert_eq!(world.revisions().await?, []);
     // what never was installed goes at once

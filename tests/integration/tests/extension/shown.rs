@@ -147,7 +147,7 @@ async fn a_configuration_that_does_not_fit_is_terminal_and_its_mend_is_enough() 
     world.serve([("1.0.0", world.bundle("1.0.0"))], [Entry::new("1.0.0")]).await?;
     let config = |inline: Value| json!({"config": {"configType": "Inline", "inline": inline}});
     world.want_with(config(json!({"colour": "red"})), json!({})).await?;
-    let text = world.progressing("InvalidConfiguration").await?;
+    let text = world.progressing("InvalidConfiguration", "unknown field \"colour\"").await?;
     let want = format!(
         "error for resolved bundle \"{}.v1.0.0\" with version \"1.0.0\": invalid ClusterExtension configuration: invalid \
          configuration: unknown field \"colour\"",
@@ -215,7 +215,7 @@ async fn without_catalogs_what_is_installed_is_kept_inside_the_range() -> Result
     Wait::new(&maps, &map).within(LIMIT).to_exist().await?;
 
     world.want(json!({"version": "2.x"})).await?;
-    world.progressing("Retrying").await?;
+    world.progressing("Retrying", "matching version \"2.x\"").await?;
     let extension = world.extensions.get(&world.name).await?;
     let version = extension.status.and_then(|status| status.install).map(|install| install.bundle.version);
     assert_eq!(version.as_deref(), Some("1.0.0"), "a refusal takes nothing away");
@@ -233,7 +233,7 @@ async fn labels_and_availability_of_a_catalog_are_enough_to_look_again() -> Resu
     };
     let mode = |mode: &str| json!({"spec": {"availabilityMode": mode}});
     world.want(json!({"selector": {"matchLabels": {"late": world.name}}})).await?;
-    world.progressing("Retrying").await?;
+    world.progressing("Retrying", "no bundles found for package").await?;
     change(mode("Unavailable")).await?;
     change(json!({"metadata": {"labels": {"late": world.name}}})).await?;
     Wait::new(&catalogs, &world.name)
@@ -243,7 +243,7 @@ async fn labels_and_availability_of_a_catalog_are_enough_to_look_again() -> Resu
             condition::is_false(conditions.unwrap_or_default(), condition::SERVING)
         })
         .await?;
-    let text = world.progressing("Retrying").await?;
+    let text = world.progressing("Retrying", "no bundles found for package").await?;
     assert!(text.starts_with(&format!("no bundles found for package {:?}", world.name)), "{text}");
     change(mode("Available")).await?;
     world.installed("1.0.0").await?;

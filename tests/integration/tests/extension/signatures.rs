@@ -82,7 +82,7 @@ async fn only_signed_catalogs_are_served_and_only_signed_bundles_installed() -> 
     );
 
     world.want(json!({})).await?;
-    let message = world.progressing("Retrying").await?;
+    let message = world.progressing("Retrying", &refused(&bundle.by_digest())).await?;
     assert!(message.ends_with(&refused(&bundle.by_digest())), "{message}");
     let ready = world.extensions.get(name).await?;
     let ready = crate::world::current(&ready, condition::READY).context("no Ready")?;

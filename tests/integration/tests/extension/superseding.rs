@@ -16,7 +16,7 @@ async fn a_newer_version_supersedes_a_first_install_that_is_stuck() -> Result<()
     let entries = [Entry::new("1.0.0"), Entry::new("1.1.0").replaces("1.0.0")];
     world.serve([("1.0.0", stuck), ("1.1.0", world.bundle("1.1.0"))], entries).await?;
     world.want(json!({"version": "1.0.0"})).await?;
-    world.progressing("RollingOut").await?;
+    world.progressing("RollingOut", "").await?;
 
     world.want(json!({"version": "1.1.0"})).await?;
     world.installed("1.1.0").await?;

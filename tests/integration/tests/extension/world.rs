@@ -172,11 +172,13 @@ impl World {
         .await
     }
 
-    /// Waits until Progressing has this reason for the present generation; gives its message.
-    pub(crate) async fn progressing(&self, reason: &str) -> Result<String> {
+    /// Waits until Progressing has this reason for the present generation and its message says `about`; gives the message.
+    /// (The same reason may be given for something else before: a catalog that is not read yet, an apiserver that is busy.)
+    pub(crate) async fn progressing(&self, reason: &str, about: &str) -> Result<String> {
         let extension = self
-            .until(&format!("Progressing/{reason}"), |extension| {
-                current(extension, condition::PROGRESSING).is_some_and(|found| found.reason == reason)
+            .until(&format!("Progressing/{reason}: …{about}…"), |extension| {
+                current(extension, condition::PROGRESSING)
+                    .is_some_and(|found| found.reason == reason && found.message.contains(about))
             })
             .await?;
         Ok(current(&extension, condition::PROGRESSING).map(|found| found.message.clone()).unwrap_or_default())

@@ -39,7 +39,7 @@ async fn catalogd_is_asked_through_the_proxy_of_the_environment() -> Result<()> 
     world.want(json!({})).await?;
     let line = tokio::time::timeout(LIMIT, lines.recv()).await?.context("the proxy has ended")?;
     assert_eq!(line.trim_end(), "CONNECT catalogd.invalid:443 HTTP/1.1");
-    let text = world.progressing("Retrying").await?;
+    let text = world.progressing("Retrying", "error performing request: ").await?;
     assert!(text.contains("error performing request: "), "{text}");
     // nothing else went there
     let again = json!({"metadata": {"annotations": {"olm.operatorframework.io/requested-at": "once more"}}});

@@ -197,13 +197,14 @@ async fn operator_controller_believes_the_published_ca_alone() -> Result<()> {
     world.serve([("1.0.0", BundleImage::new(&world.name, "1.0.0").crds([]))], [Entry::new("1.0.0")]).await?;
 
     world.want(json!({})).await?;
-    let message = world.progressing("Retrying").await?;
+    let message =
+        world.progressing("Retrying", "ConfigMap olmv1-system/trusted-by-operator-controller").await?;
     assert!(message.contains("ConfigMap olmv1-system/trusted-by-operator-controller"), "{message}");
 
     trust(Ca::shared()?.pem()).await?;
     eventually("catalogd is not believed", LIMIT, || async {
         world.again().await?;
-        let message = world.progressing("Retrying").await?;
+        let message = world.progressing("Retrying", "").await?;
         ensure!(message.contains("invalid peer certificate"), "{message}");
         Ok(())
     })
