@@ -321,7 +321,7 @@ async fn downloads_that_never_work_end_with_a_sentence() {
         (
             "endless",
             Box::new(move |_| Reply::body(Body::Endless(wrong.clone()))),
-            "invalid tar header",
+            "longer than the",
             Retry::Backoff,
         ),
     ];
@@ -329,10 +329,8 @@ async fn downloads_that_never_work_end_with_a_sentence() {
         spoil(&registry, usize::MAX, reply, layer.clone());
         let error = pull(&client.puller(), &registry.reference("cat:1")).await.unwrap_err();
         assert!(error.to_string().contains(want), "{name}: {error}");
-        if name != "endless" {
-            assert!(error.to_string().starts_with("error copying image: "), "{name}: {error}");
-            assert_eq!(error.retry(), retry, "{name}");
-        }
+        assert!(error.to_string().starts_with("error copying image: "), "{name}: {error}");
+        assert_eq!(error.retry(), retry, "{name}");
     }
 }
 

@@ -157,13 +157,25 @@ impl<V: Visitor> Applier<V> {
         let stream = Decompressed::new(blob, &self.limits, budget)?;
         let left = self.limits.entries.saturating_sub(self.entries);
         let mut archive = Archive::new(stream, self.limits.name_bytes, left);
-        while let Some(entry) = archive.next()? {
-            self.entry(&entry, &mut archive)?;
-        }
+        let read = self.entries_of(&mut archive);
         self.entries += archive.entries();
         let stream = archive.into_inner();
         self.unpacked = self.unpacked.saturating_add(stream.produced());
-        stream.into_blob().finish()?;
+        let blob = stream.into_blob();
+        match read {
+            Ok(()) => Ok(blob.finish()?),
+            // what other bytes than the manifest's hold says nothing about the image: the copy is damaged and may come right
+            Err(stop @ (Stop::Fault(Fault::Content(_) | Fault::UnexpectedEof) | Stop::Visitor(_))) => {
+                Err(blob.finish().map_or_else(Stop::Fault, |()| stop))
+            }
+            Err(stop) => Err(stop),
+        }
+    }
+
+    fn entries_of<R: Read>(&mut self, archive: &mut Archive<R>) -> Result<(), Stop<V::Error>> {
+        while let Some(entry) = archive.next()? {
+            self.entry(&entry, archive)?;
+        }
         Ok(())
     }
 

@@ -29,7 +29,9 @@ const AFTERMATH: Duration = Duration::from_secs(30);
 const LINGERING: Duration = Duration::from_secs(150);
 /// Archived revisions that an extension keeps (rule: revisions §4.5).
 const KEPT_ARCHIVED: usize = 5;
-/// Bundles that operator-controller may keep beside those that are installed: what was used a moment ago.
+/// What was used within two minutes stays, and is looked at each minute.
+const SPARED: Duration = Duration::from_secs(200);
+/// Bundles that operator-controller may keep beside those that are installed.
 const SPARE_BUNDLES: usize = 24;
 
 /// What is checked against, and how often it was.
@@ -91,7 +93,9 @@ impl Checks {
         eventually("catalogd keeps what is served and nothing else", AFTERMATH, || async { store(world) })
             .await?;
         self.hold("catalogd keeps what is served and nothing else");
-        self.bundles.push(caches(world)?);
+        self.bundles.push(
+            eventually("operator-controller gives bundles up", SPARED, || async { caches(world) }).await?,
+        );
         self.hold("operator-controller's caches are tidy and bounded");
         for log in world.logs() {
             let text = std::fs::read_to_string(&log)?;

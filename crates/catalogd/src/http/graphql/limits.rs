@@ -15,7 +15,7 @@ const ALIASES: usize = 50;
 /// Fields in all operations; a fragment counts once an operation.
 const FIELDS: usize = 500;
 
-/// Selections of one operation once every spread is replaced by its fragment. The bounds above count a fragment once, as the
+/// Selections of one operation or fragment once every spread is replaced by its fragment. The bounds above count a fragment once, as the
 /// reference does, but whoever runs the query walks it at every spread: thirty fragments that each spread the next one twice are
 /// a billion selections, in a kilobyte.
 const EXPANDED: u64 = 10_000;
@@ -36,14 +36,25 @@ pub(super) fn parse(query: &str) -> Result<ExecutableDocument, String> {
     for (_, operation) in document.operations.iter() {
         let mut walk = Walk { fragments: &document.fragments, seen: Vec::new(), counts: &mut counts };
         walk.set(&operation.node.selection_set, 1)?;
-        let mut expansion = Expansion { fragments: &document.fragments, known: HashMap::new() };
-        if expansion.set(&operation.node.selection_set)? > EXPANDED {
-            return Err(format!(
-                "query exceeds maximum of {EXPANDED} selections with its fragments expanded"
-            ));
-        }
+    }
+    let mut expansion = Expansion { fragments: &document.fragments, known: HashMap::new() };
+    for (_, operation) in document.operations.iter() {
+        bounded(expansion.set(&operation.node.selection_set)?)?;
+    }
+    // whoever validates the query walks also what is never spread; one order, so that one query has one answer
+    let mut unused: Vec<&Name> = document.fragments.keys().collect();
+    unused.sort_unstable();
+    for name in unused {
+        bounded(expansion.fragment(name)?)?;
     }
     Ok(document)
+}
+
+fn bounded(selections: u64) -> Result<(), String> {
+    if selections > EXPANDED {
+        return Err(format!("query exceeds maximum of {EXPANDED} selections with its fragments expanded"));
+    }
+    Ok(())
 }
 
 /// Whether the document leaves open which operation is meant.
@@ -164,9 +175,17 @@ mod tests {
                 "{ ...f } fragment f on Query { ...f a }".to_owned(),
                 "Cannot spread fragment \"f\" within itself.",
             ),
+            (
+                "{ a } fragment g on Query { ...f } fragment f on Query { a ...g }".to_owned(),
+                "Cannot spread fragment \"f\" within itself.",
+            ),
             (bomb(11), ""),
             (bomb(12), "query exceeds maximum of 10000 selections with its fragments expanded"),
             (bomb(2_000), "query exceeds maximum of 10000 selections with its fragments expanded"),
+            (
+                format!("{{ a }} {}", bomb(15).split_once('}').unwrap().1),
+                "query exceeds maximum of 10000 selections with its fragments expanded",
+            ),
             (
                 format!("query x {} query y {}", fields(300), fields(300)),
                 "query exceeds maximum field count of 500",
