@@ -212,22 +212,33 @@ fn keys(inventory: &Inventory) -> BTreeSet<String> {
 }
 
 /// What the cluster should hold now.
-fn expected(bare: &BTreeSet<String>, world: &World) -> Result<BTreeSet<String>> {
-    let mut all = bare.clone();
+struct Expected {
+    all: BTreeSet<String>,
+    /// Of these, what extensions that are paused have made: nobody puts it back before they go on.
+    left_alone: BTreeSet<String>,
+}
+
+fn expected(bare: &BTreeSet<String>, world: &World) -> Result<Expected> {
+    let (mut all, mut left_alone) = (bare.clone(), BTreeSet::new());
     for wish in world.wishes.iter().filter(|wish| wish.want != Want::Nothing) {
         all.insert(format!("{}/{} ClusterExtension /{}", olm_api::GROUP, olm_api::VERSION, wish.name));
         let Some(installed) = wish.highest() else { continue };
-        all.extend(objects(&wish.name, installed)?.iter().map(|object| {
+        for object in objects(&wish.name, installed)? {
             let namespace = object.namespace().unwrap_or_default();
-            format!("{} {} {namespace}/{}", object.api_version(), object.kind(), object.name())
-        }));
+            let key = format!("{} {} {namespace}/{}", object.api_version(), object.kind(), object.name());
+            if wish.paused {
+                left_alone.insert(key.clone());
+            }
+            all.insert(key);
+        }
     }
-    Ok(all)
+    Ok(Expected { all, left_alone })
 }
 
-fn differences(expected: &BTreeSet<String>, found: &BTreeSet<String>) -> Result<()> {
-    let absent = expected.difference(found).map(|key| format!("- {key}"));
-    let extra = found.difference(expected).map(|key| format!("+ {key}"));
+fn differences(expected: &Expected, found: &BTreeSet<String>) -> Result<()> {
+    let absent = expected.all.difference(found).filter(|key| !expected.left_alone.contains(*key));
+    let absent = absent.map(|key| format!("- {key}"));
+    let extra = found.difference(&expected.all).map(|key| format!("+ {key}"));
     let all: Vec<String> = absent.chain(extra).collect();
     ensure!(all.is_empty(), "- wanted, + found:\n{}", all.join("\n"));
     Ok(())
@@ -314,7 +325,8 @@ fn certificates(world: &World, secrets: &[Secret]) -> Result<()> {
 }
 
 async fn content(world: &World) -> Result<()> {
-    for wish in &world.wishes {
+    // while an extension is paused, what somebody changed stays changed
+    for wish in world.wishes.iter().filter(|wish| !wish.paused) {
         let Some(installed) = wish.highest() else { continue };
         let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &wish.name);
         let map = maps.get(&format!("{}-config", wish.name)).await?;
@@ -377,7 +389,10 @@ fn entries(dir: &Path) -> Result<BTreeSet<String>> {
 #[test]
 fn what_is_too_much_and_what_is_missing_is_told() {
     let set = |all: &[&str]| all.iter().map(|&one| one.to_owned()).collect::<BTreeSet<String>>();
-    assert!(differences(&set(&["a", "b"]), &set(&["a", "b"])).is_ok());
-    let told = differences(&set(&["a", "b"]), &set(&["b", "c"])).unwrap_err().to_string();
+    let expected = |paused: &[&str]| Expected { all: set(&["a", "b"]), left_alone: set(paused) };
+    assert!(differences(&expected(&[]), &set(&["a", "b"])).is_ok());
+    assert!(differences(&expected(&["a"]), &set(&["b"])).is_ok());
+    assert!(differences(&expected(&["b"]), &set(&["b"])).is_err());
+    let told = differences(&expected(&["b"]), &set(&["b", "c"])).unwrap_err().to_string();
     assert_eq!(told, "- wanted, + found:\n- a\n+ c");
 }
