@@ -382,6 +382,35 @@ async fn graphql() {
     insta::assert_snapshot!(text);
 }
 
+/// Files are open from the moment they are served, so no permission stands in the way of a request. A disk can.
+/// Rule: catalogd §7.4
+#[tokio::test]
+async fn a_disk_that_fails_is_told_or_ends_the_answer_early() {
+    let bench = bench();
+    let place = |name: &str| bench.catalogs.store.get(name).unwrap().content.dir().join("catalog.jsonl");
+    std::fs::File::options().write(true).open(place("cat")).unwrap().set_len(10).unwrap();
+    let failed = |text: &str| {
+        assert!(text.contains("\n  500 | "), "{text}");
+        assert!(text.contains("content-type: text/plain; charset=utf-8"), "{text}");
+        assert!(text.ends_with("\n    500 Internal Server Error\n"), "{text}");
+    };
+    let compressed = [("accept-encoding", "gzip")];
+    failed(&bench.show("GET", "/catalogs/cat/api/v1/metas?schema=olm.bundle", &compressed).await);
+    failed(&bench.show("GET", "/catalogs/cat/api/v1/packages", &[]).await);
+    let answer = bench.query("cat", "{ summary { totalSchemas } }").await;
+    assert!(answer.contains("500 Internal Server Error"), "{answer}");
+    // the head of what is sent as it lies there has gone by then
+    for path in ["all", "metas"] {
+        let request = Request::get(format!("/catalogs/cat/api/v1/{path}"));
+        let request = request.body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap();
+        let response = bench.catalogs.answer(request).await;
+        assert_eq!(response.status(), 200, "{path}");
+        assert!(response.into_body().collect().await.is_err(), "{path} ends as if it were whole");
+    }
+    let (head, _) = bench.raw("GET", "/catalogs/small/api/v1/packages", &[]).await;
+    assert_eq!(head.status, 200, "the others are served");
+}
+
 #[tokio::test]
 async fn graphql_errors_come_in_the_order_of_the_query() {
     let bench = bench();
