@@ -225,8 +225,10 @@ async fn redirects_within_the_registry_keep_credentials_and_end() {
         Client::new(&[&registry]).auth(&auths(&registry, r#"{"username":"user","password":"password"}"#));
     assert_eq!(pull(&client.puller(), &registry.reference("cat:1")).await.unwrap(), 1);
     registry.hook(|r| Some(Reply::new(302, "").with("Location", r.target.clone())));
+    registry.take_log();
     let error = pull(&client.puller(), &registry.reference("cat:1")).await.unwrap_err().to_string();
     assert!(error.contains("more than 5 redirects"), "{error}");
+    assert_eq!(registry.take_log().len(), 6, "the request and five redirects");
     registry.hook(|_| Some(Reply::new(302, "").with("Location", "ftp://127.0.0.1/x")));
     let error = pull(&client.puller(), &registry.reference("cat:1")).await.unwrap_err().to_string();
     assert!(error.contains("redirect of 127.0.0.1 is refused: scheme \"ftp\""), "{error}");
