@@ -129,6 +129,61 @@ fn scope_and_versions() {
     );
 }
 
+/// Rows 6, 24 and 25: what is not compared. Rows 15, 16, 22, 29 and 30: pairs of versions.
+#[test]
+fn what_is_not_compared_and_further_pairs() {
+    let a = json!({"a": {"type": "string"}});
+    let changed = |versions: Vec<Value>, at: &str, value: Value| {
+        let mut crd = crd("Namespaced", versions, &["v1"], None).into_value();
+        *crd.pointer_mut(at).unwrap() = value;
+        Object::from_value(crd).unwrap()
+    };
+    let with = |mut version: Value, member: &str, value: Value| {
+        version[member] = value;
+        version
+    };
+    let one = || vec![version("v1", true, &a)];
+    let plain = crd("Namespaced", one(), &["v1"], None);
+
+    let stored = |alpha: bool| {
+        let alpha = with(version("v1alpha1", true, &a), "storage", json!(alpha));
+        let v1 = with(version("v1", true, &a), "storage", json!(!alpha["storage"].as_bool().unwrap()));
+        crd("Namespaced", vec![alpha, v1], &["v1alpha1"], None)
+    };
+    check(6, &stored(true), &stored(false), &[]);
+    let subresource = with(version("v1", true, &a), "subresources", json!({"status": {}}));
+    let named = json!({"group": "other", "names": {"kind": "Other", "plural": "others"}, "scope": "Namespaced",
+        "versions": [subresource]});
+    check(24, &plain, &changed(one(), "/spec", named), &[]);
+    let with_status = crd("Namespaced", vec![subresource], &["v1"], None);
+    let deprecated = with(version("v1", true, &a), "deprecated", json!(true));
+    check(25, &with_status, &crd("Namespaced", vec![deprecated], &["v1"], None), &[]);
+
+    let pair = |one: &Value, two: &Value, strategy: Option<&str>| {
+        crd("Namespaced", vec![version("v2", true, two), version("v1", true, one)], &["v1"], strategy)
+    };
+    let odd = json!({"a": {"type": "string", "format": "email", "title": "A"}});
+    check(15, &pair(&a, &odd, None), &pair(&a, &odd, None), &[]);
+    let b = |kind: &str| json!({"a": {"type": "string"}, "b": {"type": kind}});
+    check(
+        16,
+        &pair(&a, &a, None),
+        &pair(&b("string"), &b("integer"), None),
+        &["v1 -> v2: ^.spec.b: type: type changed : \"string\" -> \"integer\""],
+    );
+    check(22, &pair(&a, &a, Some("Webhook")), &pair(&a, &a, Some("None")), &[]);
+    let values = |values: Value| json!({"foobarbaz": {"type": "string", "enum": values}});
+    let (foo, bark) = (values(json!(["foo", "bar", "baz"])), values(json!(["bark", "woof"])));
+    let before = crd("Namespaced", vec![version("v1", true, &foo)], &["v1"], None);
+    check(29, &before, &pair(&foo, &bark, Some("Webhook")), &[]);
+    check(
+        30,
+        &before,
+        &pair(&foo, &bark, None),
+        &["v1 -> v2: ^.spec.foobarbaz: enum: allowed enum values removed : [\"bar\" \"baz\" \"foo\"]"],
+    );
+}
+
 #[test]
 fn a_version_without_schema_is_said_not_crashed_on() {
     let a = json!({"a": {"type": "string"}});

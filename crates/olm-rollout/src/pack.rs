@@ -187,6 +187,16 @@ fn encode(json: Vec<u8>) -> Result<Vec<u8>, std::io::Error> {
 /// Why the content of an object cannot be read. The texts name the key and the Secret (`<namespace>/<name>`).
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
+    /// It begins like a gzip stream and has no whole head.
+    #[error("creating gzip reader for key {key:?} in Secret {secret}: {source}")]
+    NoGzip {
+        /// Key in the Secret's data.
+        key: String,
+        /// Namespace and name of the Secret.
+        secret: String,
+        /// What the decompressor said.
+        source: std::io::Error,
+    },
     /// The gzip stream is broken.
     #[error("decompressing key {key:?} in Secret {secret}: {source}")]
     Decompress {
@@ -225,10 +235,15 @@ pub fn unpack(value: &[u8], key: &str, secret: &str) -> Result<Object, UnpackErr
     let (key, secret) = (|| key.to_owned(), || secret.to_owned());
     let mut inflated = vec![];
     let json = if value.starts_with(&[0x1f, 0x8b]) {
-        GzDecoder::new(value)
-            .take(MAX_OBJECT as u64 + 1)
-            .read_to_end(&mut inflated)
-            .map_err(|source| UnpackError::Decompress { key: key(), secret: secret(), source })?;
+        let mut decoder = GzDecoder::new(value);
+        let read = decoder.by_ref().take(MAX_OBJECT as u64 + 1).read_to_end(&mut inflated);
+        if let Err(source) = read {
+            let (key, secret) = (key(), secret());
+            return Err(match decoder.header() {
+                None => UnpackError::NoGzip { key, secret, source },
+                Some(_) => UnpackError::Decompress { key, secret, source },
+            });
+        }
         inflated.as_slice()
     } else {
         value
@@ -370,12 +385,12 @@ mod tests {
     fn hostile_values_get_sentences() {
         let mut bomb = GzEncoder::new(vec![], Compression::best());
         bomb.write_all(&vec![b' '; MAX_OBJECT + 1]).unwrap();
+        let bomb = bomb.finish().unwrap();
+        let cut = bomb[..bomb.len() / 2].to_vec();
         for (value, want) in [
-            (b"\x1f\x8b".to_vec(), "decompressing key \"k\" in Secret n/s: "),
-            (
-                bomb.finish().unwrap(),
-                "decompressed data for key \"k\" in Secret n/s exceeds maximum size (10485760 bytes)",
-            ),
+            (b"\x1f\x8b".to_vec(), "creating gzip reader for key \"k\" in Secret n/s: "),
+            (cut, "decompressing key \"k\" in Secret n/s: "),
+            (bomb, "decompressed data for key \"k\" in Secret n/s exceeds maximum size (10485760 bytes)"),
             (
                 b"[]".to_vec(),
                 "unmarshaling object from key \"k\" in Secret n/s: a manifest must be a JSON object, not a list",

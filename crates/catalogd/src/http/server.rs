@@ -9,6 +9,7 @@ mod progress;
 mod seats;
 
 use std::convert::Infallible;
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -267,7 +268,7 @@ impl http_body::Body for Observed {
                 self.note.size += frame.data_ref().map_or(0, |data| data.len() as u64)
             }
             Poll::Ready(Some(Err(error))) => {
-                tracing::error!(uri = %self.note.uri, %error, "cannot read catalog content");
+                tracing::error!(uri = %Shown(&self.note.uri), %error, "cannot read catalog content");
             }
             Poll::Ready(None) | Poll::Pending => {}
         }
@@ -292,12 +293,30 @@ impl Drop for Observed {
             host = %note.peer.ip(),
             username = "-",
             method = %note.method,
-            uri = %note.uri,
+            uri = %Shown(&note.uri),
             protocol = ?note.version,
             status = note.status.as_u16(),
             size = note.size,
             "handled request"
         );
+    }
+}
+
+/// A request's target as the log has it: at most [`Shown::BYTES`] of it. A client may send much more.
+struct Shown<'a>(&'a http::Uri);
+
+impl Shown<'_> {
+    /// Longest target that is logged whole.
+    const BYTES: usize = 2048;
+}
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let target = self.0.to_string();
+        match target.get(..target.floor_char_boundary(Self::BYTES)) {
+            Some(begin) if begin.len() < target.len() => write!(f, "{begin}…"),
+            _ => f.write_str(&target),
+        }
     }
 }
 
@@ -361,5 +380,21 @@ impl AsyncWrite for Watched {
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.inner).poll_write_vectored(context, buffers);
         self.judge(polled, context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_targets_are_cut_in_the_log() {
+        for (length, whole) in [(10, true), (Shown::BYTES, true), (Shown::BYTES + 1, false), (60_000, false)]
+        {
+            let target = format!("/{}", "a".repeat(length - 1));
+            let shown = Shown(&target.parse().unwrap()).to_string();
+            let want = if whole { target } else { format!("{}…", &target[..Shown::BYTES]) };
+            assert_eq!(shown, want);
+        }
     }
 }

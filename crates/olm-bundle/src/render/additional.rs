@@ -24,3 +24,47 @@ fn one(context: &Context<'_>, object: &Object) -> Object {
     }
     object
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::fixture::bundle;
+    use crate::options::RenderOptions;
+    use crate::render::render;
+
+    #[test]
+    fn only_namespaced_kinds_move() {
+        let kinds = [
+            ("v1", "ConfigMap", Some("other"), Some("i")),
+            ("v1", "Service", None, Some("i")),
+            ("serving.knative.dev/v1", "Service", Some("other"), Some("i")),
+            ("autoscaling.k8s.io/v1", "VerticalPodAutoscaler", None, Some("i")),
+            ("rbac.authorization.k8s.io/v1", "ClusterRole", Some("stray"), Some("stray")),
+            ("scheduling.k8s.io/v1", "PriorityClass", None, None),
+        ];
+        let manifests: Vec<_> = kinds
+            .iter()
+            .enumerate()
+            .map(|(index, (api_version, kind, namespace, _))| {
+                let mut metadata =
+                    json!({"name": format!("n{index}"), "creationTimestamp": null, "labels": {"a": "b"}});
+                if let Some(namespace) = namespace {
+                    metadata["namespace"] = (*namespace).into();
+                }
+                json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "value": 1})
+            })
+            .collect();
+        let objects = render(&bundle(&json!({}), &manifests).unwrap(), &RenderOptions::new("i")).unwrap();
+        for (index, (api_version, kind, _, want)) in kinds.iter().enumerate() {
+            let name = format!("n{index}");
+            let found = objects.iter().find(|object| object.name() == name).unwrap();
+            let mut metadata = json!({"name": name, "labels": {"a": "b"}});
+            if let Some(namespace) = want {
+                metadata["namespace"] = (*namespace).into();
+            }
+            let want = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "value": 1});
+            assert_eq!(found.to_value(), want);
+        }
+    }
+}

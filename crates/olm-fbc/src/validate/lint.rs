@@ -72,10 +72,25 @@ fn odd_range(range: &str) -> Option<&'static str> {
     if tokens.iter().any(|token| token.len() == 1 && !matches!(*token, "<" | ">" | "=")) {
         return Some("has a token of one character, which is dropped");
     }
-    if tokens.iter().any(|token| token.starts_with('!') && token.contains('x')) {
-        return Some("negates a wildcard, which matches nothing");
+    tokens.iter().find_map(|token| odd_wildcard(token))
+}
+
+/// What a token with an `x` anywhere in it comes to (fbc §12.2, wildcards).
+fn odd_wildcard(token: &str) -> Option<&'static str> {
+    if !token.contains('x') {
+        return None;
     }
-    None
+    let (operator, version) = token.split_at(token.find(|c: char| c.is_numeric())?);
+    let pre_release = version.split_once('-').map_or("", |(_, rest)| rest);
+    match operator {
+        "!" | "!=" => Some("negates a wildcard, which matches nothing"),
+        _ if pre_release.contains(".x") => Some("has a pre-release whose \".x\" is read as \".0\""),
+        "" | "=" | "==" | ">" | "<=" if version.ends_with(".x.x") => {
+            Some("ends in \".x.x\", which speaks of the minor version 0 alone; write one \".x\"")
+        }
+        "" | "=" | "==" | ">" | ">=" | "<" | "<=" => None,
+        _ => Some("has an operator that does not exist beside a wildcard, so it means one version only"),
+    }
 }
 
 #[cfg(test)]
@@ -90,9 +105,37 @@ mod tests {
             ("! 1.0.0", true),
             ("!=1.2.x", true),
             (">=1.0.0 5", true),
+            ("1.x.x", true),
+            ("<=1.x.x", true),
+            (">=1.x.x <2.x.x", false),
+            ("1.x", false),
+            ("~1.x", true),
+            (">>1.2.x", true),
+            (">=1.0.0-rc.x", true),
+            (">=1.0.0-next", false),
             ("", false),
         ] {
             assert_eq!(odd_range(range).is_some(), odd, "{range}");
+        }
+    }
+
+    /// What the warnings say is what the ranges do.
+    #[test]
+    fn odd_ranges_are_as_odd_as_said() {
+        let matches = |range: &str, version: &str| {
+            olm_core::Range::blang(range).unwrap().contains(&version.parse().unwrap())
+        };
+        for (range, version, matched) in [
+            ("1.x.x", "1.0.9", true),
+            ("1.x.x", "1.1.0", false),
+            ("<=1.x.x", "1.1.0", false),
+            (">1.x.x", "1.1.0", true),
+            ("~1.x", "1.0.0", true),
+            ("~1.x", "1.2.0", false),
+            (">=1.0.0-rc.x", "1.0.0-rc.0", true),
+            ("!=1.2.x", "1.1.0", false),
+        ] {
+            assert_eq!(matches(range, version), matched, "{range} {version}");
         }
     }
 }

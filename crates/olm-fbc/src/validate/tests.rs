@@ -29,12 +29,52 @@ image: quay.io/foo/foo:v0.1.0
 properties: [{type: olm.package, value: {packageName: foo, version: 0.1.0}}]
 ";
 
+/// A second bundle with the version of the first.
+const SAME_VERSION: &str = "defaultChannel: stable
+---
+schema: olm.bundle
+package: foo
+name: foo.b
+image: foo
+properties: [{type: olm.package, value: {packageName: foo, version: 0.1.0}}]
+";
+
+/// `kind: ClusterServiceVersion`, before the property that says the version.
+const INLINE_CSV: &str =
+    "[{type: olm.bundle.object, value: {data: a2luZDogQ2x1c3RlclNlcnZpY2VWZXJzaW9uCg==}}, {type: olm.package";
+
 #[test]
 fn outcomes_of_fbc_8_5() {
     assert_eq!(findings(GOOD), []);
     type Case<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str]);
     let cases: &[Case<'_>] = &[
         (&[("defaultChannel: stable\n", "")], &["default channel must be set"]),
+        (
+            &[("defaultChannel: stable\n", ""), ("olm.channel", "other"), ("olm.bundle", "other")],
+            &["default channel must be set", "package must contain at least one channel"],
+        ),
+        (
+            &[(
+                "defaultChannel: stable\n",
+                "defaultChannel: stable\n---\nschema: olm.channel\npackage: foo\nname: alpha\n",
+            )],
+            &["channel must contain at least one bundle"],
+        ),
+        (
+            &[
+                ("[{name: foo.v0.1.0}]", "[{name: foo.v0.1.0}, {name: foo.b, replaces: foo.v0.1.0}]"),
+                ("defaultChannel: stable\n", SAME_VERSION),
+            ],
+            &["duplicate versions found in bundles: [{0.1.0: [foo.b, foo.v0.1.0]}]"],
+        ),
+        (&[("image: quay.io/foo/foo:v0.1.0\n", ""), ("[{type: olm.package", INLINE_CSV)], &[]),
+        (
+            &[(
+                "defaultChannel: stable\n",
+                "defaultChannel: stable\n---\nschema: olm.csv.metadata\npackage: nobody\n",
+            )],
+            &[],
+        ),
         (
             &[("defaultChannel: stable", "defaultChannel: nope")],
             &["channel must contain at least one bundle"],
@@ -93,6 +133,47 @@ fn outcomes_of_fbc_8_5() {
             yaml.replace(from, to)
         });
         assert_eq!(errors(&yaml), *want, "{replacements:?}");
+    }
+}
+
+/// Each rule of phase B by its sentence (fbc §8.2), where §8.5 has no case for it.
+#[test]
+fn sentences_of_fbc_8_2() {
+    let silent = |reference: &str| {
+        format!(
+            "{GOOD}---\nschema: olm.deprecations\npackage: foo\nentries: [{{reference: {{schema: {reference}}}, message: ''}}]\n"
+        )
+    };
+    let but = |from: &str, to: &str| {
+        assert!(GOOD.contains(from), "{from}");
+        GOOD.replace(from, to)
+    };
+    let silence = "invalid deprecation: message must be set";
+    for (catalog, path, sentence) in [
+        (
+            but("{name: foo.v0.1.0}", "{name: foo.v0.1.0, skips: ['']}"),
+            "package channel bundle",
+            "skip[0] is empty",
+        ),
+        (
+            but("version: 0.1.0", "version: 0.1.0+b, release: '1'").replace("foo.v0.1.0", "foo-v0.1.0+b-1"),
+            "package channel bundle",
+            "cannot use build metadata in version with a release version",
+        ),
+        (but("foo.v0.1.0", "''"), "package channel bundle", "name must be set"),
+        (silent("olm.package"), "package", silence),
+        (silent("olm.channel, name: stable"), "package channel", silence),
+        (silent("olm.bundle, name: foo.v0.1.0"), "package channel bundle", silence),
+    ] {
+        let found = findings(&catalog);
+        let levels = |finding: &Finding| {
+            let levels = finding.path.iter().filter_map(|level| level.split(' ').nth(1));
+            levels.collect::<Vec<_>>().join(" ")
+        };
+        assert!(
+            found.iter().any(|finding| finding.message == sentence && levels(finding) == path),
+            "{sentence}: {found:#?}"
+        );
     }
 }
 

@@ -34,6 +34,32 @@ pub fn covers(group: &str, kind: &str) -> bool {
     )
 }
 
+/// Most characters of what a Deployment says about itself.
+const TROUBLE: usize = 200;
+
+/// Why a Deployment is not ready, where it knows itself: its pods are refused, or they make no progress. Why a pod waits for
+/// a node only the pod says.
+pub(super) fn trouble(object: &Object) -> Option<String> {
+    if (object.group(), object.kind()) != ("apps", "Deployment") || status_is_outdated(object) {
+        return None;
+    }
+    let conditions = field(object, &["status", "conditions"])?.as_array()?;
+    let said = |type_: &str, status: &str| {
+        let text = |condition: &Value, member: &str| Some(condition.get(member)?.as_str()?.to_owned());
+        let is = |condition: &&Value| {
+            text(condition, "type").as_deref() == Some(type_)
+                && text(condition, "status").as_deref() == Some(status)
+        };
+        let condition = conditions.iter().find(is)?;
+        Some(format!("{}: {}", text(condition, "reason")?, text(condition, "message")?))
+    };
+    let why = said("ReplicaFailure", "True").or_else(|| said("Progressing", "False"))?;
+    Some(match why.char_indices().nth(TROUBLE) {
+        Some(_) => why.chars().take(TROUBLE - 1).chain(['…']).collect(),
+        None => why,
+    })
+}
+
 fn wanted_replicas(object: &Object) -> i64 {
     field(object, &["spec", "replicas"]).and_then(Value::as_i64).unwrap_or(1)
 }

@@ -128,7 +128,15 @@ pub fn evaluate(probes: &[Probe], author: Author, object: &Object) -> Verdict {
         }
         Verdict::all(probe.assertions.iter().map(|assertion| assertion.check(object)))
     });
-    Verdict::all(written.chain(builtin))
+    let mut verdict = Verdict::all(written.chain(builtin));
+    if author == Author::Extension
+        && !verdict.is_ready()
+        && let Some(why) = builtin::trouble(object)
+        && let Some(last) = verdict.messages.last_mut()
+    {
+        last.push_str(&format!("; {why}"));
+    }
+    verdict
 }
 
 /// Does the status speak of an older generation?
@@ -182,6 +190,46 @@ mod tests {
             "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "generation": 2}, "spec": {"replicas": 1},
             "status": status,
         }))
+    }
+
+    #[test]
+    fn a_deployment_says_itself_why_it_is_not_ready() {
+        let condition = |type_: &str, status: &str, reason: &str, message: &str| json!({"type": type_, "status": status, "reason": reason, "message": message});
+        let available = || condition("Available", "False", "MinimumReplicasUnavailable", "not yet");
+        let refused = || condition("ReplicaFailure", "True", "FailedCreate", "exceeded quota: q");
+        let late = |status: &str| {
+            condition(
+                "Progressing",
+                status,
+                "ProgressDeadlineExceeded",
+                "ReplicaSet \"d-1\" has timed out progressing.",
+            )
+        };
+        let plain = r#".status.condition["Available"] is False"#;
+        for (conditions, help) in [
+            (vec![available()], String::new()),
+            (vec![available(), late("True")], String::new()),
+            (vec![available(), late("False"), refused()], "; FailedCreate: exceeded quota: q".to_owned()),
+            (
+                vec![available(), late("False")],
+                "; ProgressDeadlineExceeded: ReplicaSet \"d-1\" has timed out progressing.".to_owned(),
+            ),
+            (
+                vec![available(), condition("ReplicaFailure", "True", "F", &"é".repeat(300))],
+                format!("; F: {}…", "é".repeat(196)),
+            ),
+        ] {
+            let status = json!({"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "conditions": conditions});
+            let asked = |author| evaluate(&default_probes(), author, &deployment(status.clone())).messages;
+            assert_eq!(asked(Author::Extension), [format!("{plain}{help}")]);
+            assert_eq!(asked(Author::Hand), [plain]);
+        }
+        let stale = json!({"observedGeneration": 1, "conditions": [available(), refused()]});
+        let verdict = evaluate(&default_probes(), Author::Extension, &deployment(stale));
+        assert_eq!(verdict.messages, [".status outdated"]);
+        let well = json!({"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1,
+            "conditions": [condition("Available", "True", "R", "m"), late("False")]});
+        assert!(evaluate(&default_probes(), Author::Extension, &deployment(well)).is_ready());
     }
 
     #[test]
