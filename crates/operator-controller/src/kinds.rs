@@ -66,7 +66,7 @@ impl Kinds {
                 versions.remove(&api_version);
                 return Err(no_match());
             }
-            Err(error) => return Err(KindError::Unreachable(crate::objectset::error_text(&error))),
+            Err(error) => return Err(KindError::Unreachable(olm_runtime::apply::message(&error))),
         };
         let served: HashMap<String, Kind> = list
             .resources

@@ -1,6 +1,7 @@
 //! How failures of the apiserver are told in conditions, and which of them say something about the content.
 
 use kube::core::Status;
+pub(super) use olm_runtime::apply::message as text;
 
 /// Reasons with which the apiserver judges what was sent, rather than failing itself (rule: revisions §7.4).
 const FINDINGS: [&str; 11] = [
@@ -16,24 +17,6 @@ const FINDINGS: [&str; 11] = [
     "NotAcceptable",
     "NotFound",
 ];
-
-/// The message of an error, for people: the apiserver's own words where there are any, else the chain of causes.
-pub(crate) fn text(error: &kube::Error) -> String {
-    if let kube::Error::Api(status) = error {
-        return if status.message.is_empty() { status.reason.clone() } else { status.message.clone() };
-    }
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
-}
 
 /// The apiserver's answer, if it gave one.
 pub(super) fn status(error: &kube::Error) -> Option<&Status> {
@@ -67,6 +50,11 @@ pub(super) fn write_failed(objref: &str, doing: &str, error: &kube::Error) -> St
     } else {
         format!("reconciling {objref}: {doing}: {}", text(error))
     }
+}
+
+/// What an apply over an object of ours is called: with force it takes fields back that others took (rule: revisions §7.3).
+pub(super) fn applying(force: bool) -> &'static str {
+    if force { "patching (conflict)" } else { "patching (modified)" }
 }
 
 #[cfg(test)]
@@ -114,5 +102,24 @@ mod tests {
             assert_eq!(write_failed("/v1, Kind=Pod n/p", "creating resource", &error), want);
         }
         assert!(is_code(&error("x", "y"), 400));
+    }
+
+    #[test]
+    fn an_apply_is_named_after_what_it_does() {
+        let gone = kube::Error::Api(
+            Status {
+                code: 500,
+                reason: "InternalError".into(),
+                message: "etcd is gone".into(),
+                ..Status::default()
+            }
+            .boxed(),
+        );
+        for (force, doing) in [(false, "patching (modified)"), (true, "patching (conflict)")] {
+            assert_eq!(
+                write_failed("/v1, Kind=Pod n/p", applying(force), &gone),
+                format!("reconciling /v1, Kind=Pod n/p: {doing}: etcd is gone")
+            );
+        }
     }
 }

@@ -54,7 +54,6 @@ use crate::kept::Kept;
 use crate::revisions::Revisions;
 use crate::watch::{self, Change, Changes, Running, Watch};
 
-pub(crate) use errors::text as error_text;
 pub use identity::{ControllerIdentity, Identities, Purpose};
 
 /// Field manager of what is written to revisions themselves (finalizer, lifecycle, status).

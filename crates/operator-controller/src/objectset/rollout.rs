@@ -23,7 +23,7 @@ use tracing::{debug, info};
 use super::Shell;
 use super::content::Item;
 use super::convert;
-use super::errors::{is_code, is_namespace_missing, text, write_failed};
+use super::errors::{applying, is_code, is_namespace_missing, text, write_failed};
 use super::identity::Purpose;
 use super::live::Live;
 use super::memory::Memory;
@@ -84,7 +84,9 @@ impl Rollout<'_> {
                             self.shell.await_crd(&self.us.name, &gvk);
                         }
                         self.problems.all.fetch_add(1, Ordering::Relaxed);
-                        failed.get_or_insert_with(|| format!("establish watch: {error}"));
+                        failed.get_or_insert_with(|| {
+                            format!("establish watch: {error}; needed for {}", item.key.objref())
+                        });
                         break;
                     }
                 };
@@ -190,7 +192,8 @@ impl Rollout<'_> {
                 (Step::Nothing, Some(found)) => return Ok(self.settle(memory, watch, key, probes, &found)),
                 (Step::Apply { force: take }, Some(found)) => {
                     let object = enforcing(wish, &self.us, &found);
-                    match self.apply(watch, key, object, &found, take || force, "patching").await? {
+                    let forced = take || force;
+                    match self.apply(watch, key, object, &found, forced, applying(forced)).await? {
                         Some(applied) => return Ok(self.settle(memory, watch, key, probes, &applied)),
                         None => {
                             force = true;
