@@ -5,7 +5,8 @@ use std::sync::Arc;
 use olm_core::{BundleName, CatalogName, ChannelName};
 
 use crate::graph::{DeprecatedScope, PackageGraph};
-use crate::request::{CatalogSource, Installed};
+use crate::installed::Installed;
+use crate::request::CatalogSource;
 
 /// The value of one deprecation condition.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,8 +5,6 @@ use std::fmt;
 
 use olm_core::{BundleName, CatalogName, ChannelName, PackageName, RangeError, Version, go_quote};
 
-use crate::request::CatalogProblem;
-
 /// Longest help in characters that a condition message may carry after the text itself.
 const MAX_HELP: usize = 200;
 
@@ -17,6 +15,35 @@ pub enum Retry {
     OnChange,
     /// Soon, with backoff: something that may pass by itself.
     Backoff,
+}
+
+/// Why the content of a selected catalog is not at hand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CatalogProblem {
+    /// Its `Serving` condition is not True.
+    NotServing,
+    /// It has not been fetched yet.
+    NotCached,
+    /// Fetching it failed.
+    Fetch(String),
+    /// What was fetched cannot be read.
+    Content(String),
+    /// Anything else, told in full.
+    Other(String),
+}
+
+impl CatalogProblem {
+    /// The problem as one sentence (rule: resolution §4.1).
+    pub fn describe(&self, catalog: &CatalogName, package: &PackageName) -> String {
+        let catalog = go_quote(catalog.as_str());
+        match self {
+            Self::NotServing => format!("catalog {catalog} is not being served"),
+            Self::NotCached => format!("cache for catalog {catalog} not found"),
+            Self::Fetch(why) => format!("error retrieving cache for catalog {catalog}: {why}"),
+            Self::Content(why) => format!("error loading package {}: {why}", go_quote(package.as_str())),
+            Self::Other(text) => text.clone(),
+        }
+    }
 }
 
 /// Why there is no bundle to install.

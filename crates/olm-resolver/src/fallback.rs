@@ -4,7 +4,7 @@
 
 use olm_core::Range;
 
-use crate::request::Installed;
+use crate::installed::Installed;
 
 /// The facts that decide.
 #[derive(Debug, Clone, Copy)]

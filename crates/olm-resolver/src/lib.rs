@@ -9,29 +9,34 @@ mod deprecations;
 mod error;
 mod fallback;
 mod graph;
+mod installed;
 mod paths;
 mod report;
 mod request;
 mod resolve;
+mod rules;
 pub mod scenario;
+mod shortest;
 
 pub use dependencies::{
     DependencyFacts, DependencyReport, InstalledPackage, Needed, Provider, Unmet, dependencies, needed,
 };
 pub use deprecations::{DeprecationState, Deprecations, deprecation_source, deprecations};
-pub use error::{Asked, ResolveError, Retry};
+pub use error::{Asked, CatalogProblem, ResolveError, Retry};
 pub use fallback::{Fallback, FallbackFacts, WhyRetry, fallback};
 pub use graph::{
     BundleDraft, BundleIndex, ChannelDraft, ChannelIndex, DeprecatedScope, Edge, EdgeKind, EntryDraft,
     EntryView, Finding, GraphDraft, GvkRef, PackageGraph, Property, ReleaseField,
 };
+pub use installed::Installed;
 pub use paths::{
     ClassicError, ClassicRequest, ClassicStep, End, Hop, NotOffered, Path, PathQuery, RuleSet, Target,
-    classic_step, path, paths, reachable,
+    classic_step, path, paths,
 };
 pub use report::{
     Candidate, CandidateView, CatalogOutcome, CatalogReport, CatalogView, NearMiss, Report, ReportView, Step,
-    Verdict, Via,
 };
-pub use request::{CatalogProblem, CatalogSource, Installed, Policy, Request, parse_range};
+pub use request::{CatalogSource, Policy, Request, parse_range};
 pub use resolve::{Outcome, Resolution, resolve};
+pub use rules::{Verdict, Via};
+pub use shortest::reachable;

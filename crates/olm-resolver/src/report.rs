@@ -5,13 +5,14 @@
 
 use std::sync::Arc;
 
-use olm_core::CatalogName;
+use olm_core::{CatalogName, go_quote};
 use serde::Serialize;
 
+use crate::error::CatalogProblem;
 use crate::graph::{BundleIndex, Edge, EdgeKind, PackageGraph};
-use crate::paths::shortest;
-use crate::request::{CatalogProblem, Request};
-use crate::resolve::{Rules, some_of};
+use crate::request::Request;
+use crate::rules::{Rules, Verdict, Via};
+use crate::shortest::shortest;
 
 /// How a request was answered.
 #[derive(Debug, Clone)]
@@ -46,40 +47,6 @@ pub struct Candidate {
     pub bundle: BundleIndex,
     /// The rule.
     pub verdict: Verdict,
-}
-
-/// The first rule that dropped a bundle, or how it may be installed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// It is the best of its catalog.
-    Kept(Via),
-    /// It is in none of the channels asked for.
-    NotInChannel,
-    /// It has no readable version, and a range was asked for.
-    NoVersion,
-    /// Its version is not in the range.
-    OutOfRange,
-    /// No entry in the channels asked for replaces, skips or covers what is installed.
-    NoEdge,
-    /// A skipRange covers the installed version, which is higher.
-    LowerThanInstalled,
-    /// It is deprecated, another one is not.
-    Deprecated,
-    /// Another one has a higher version or release.
-    LowerVersion,
-}
-
-/// Why a bundle may be installed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Via {
-    /// Nothing is installed yet.
-    FirstInstall,
-    /// It has the installed version and release.
-    Installed,
-    /// The catalog has an edge to it.
-    Edge(Edge),
-    /// The policy asks for no edge.
-    SelfCertified,
 }
 
 /// Why a catalog's best bundle was or was not taken.
@@ -186,7 +153,7 @@ impl Report {
                 installed.version
             );
             let path = shortest(graph, installed, bundle, &|channel| rules.asked(channel));
-            let elsewhere = graph.edge(installed, bundle, |_| true);
+            let elsewhere = graph.edge(&installed.name, &installed.version, bundle, |_| true);
             if let Some(path) = path.filter(|path| path.len() > 1) {
                 text.push_str(&format!("; {} does: go through it, or use SelfCertified", version(path[0].0)));
             } else if let Some(edge) = elsewhere {
@@ -509,4 +476,13 @@ pub struct CandidateView {
     pub rule: &'static str,
     /// The rule as a sentence.
     pub why: String,
+}
+
+/// Names for messages: `a, b and 3 more`.
+pub(crate) fn some_of<'a>(names: impl Iterator<Item = &'a str>, most: usize) -> String {
+    let all: Vec<String> = names.map(go_quote).collect();
+    match all.len().checked_sub(most) {
+        Some(more @ 1..) => format!("{} and {more} more", all[..most].join(", ")),
+        _ => all.join(", "),
+    }
 }

@@ -5,12 +5,13 @@
 
 use std::sync::Arc;
 
-use olm_core::{BundleName, CatalogName, ChannelName, ImageRef, PackageName, VersionRelease, go_quote};
+use olm_core::{BundleName, CatalogName, ChannelName, ImageRef, PackageName, VersionRelease};
 
 use crate::error::{Asked, ResolveError};
-use crate::graph::{BundleIndex, ChannelIndex, Edge, EdgeKind, Leaving, PackageGraph};
-use crate::report::{Candidate, CatalogOutcome, CatalogReport, Report, Verdict, Via};
-use crate::request::{CatalogSource, Policy, Request};
+use crate::graph::{BundleIndex, PackageGraph};
+use crate::report::{Candidate, CatalogOutcome, CatalogReport, Report};
+use crate::request::{CatalogSource, Request};
+use crate::rules::{Rules, Verdict, Via};
 
 /// The bundle to install.
 #[derive(Debug, Clone)]
@@ -124,82 +125,6 @@ fn best(request: &Request, graph: &PackageGraph, candidates: &[Candidate]) -> Op
         .find(|(_, other)| kept(other) && graph.bundle_name(other.bundle) == installed.name.as_str())
         .map(|(at, _)| first + at);
     same_name.or(Some(first))
-}
-
-/// The request in the terms of one graph.
-pub(crate) struct Rules<'a> {
-    request: &'a Request,
-    graph: &'a PackageGraph,
-    /// `None` means all.
-    channels: Option<Vec<ChannelIndex>>,
-    /// Edges that leave the installed bundle.
-    leaving: Option<Leaving<'a>>,
-}
-
-impl<'a> Rules<'a> {
-    pub(crate) fn new(request: &'a Request, graph: &'a PackageGraph) -> Self {
-        let channels: Option<Vec<ChannelIndex>> = (!request.channels.is_empty())
-            .then(|| request.channels.iter().filter_map(|name| graph.find_channel(name.as_str())).collect());
-        let asked = |channel: ChannelIndex| channels.as_ref().is_none_or(|asked| asked.contains(&channel));
-        // build metadata plays no part in ranges, so the version will do without the release folded in
-        let leaving = request.installed.as_ref().map(|installed| {
-            Leaving::new(graph, graph.name_id(installed.name.as_str()), &installed.version.version, asked)
-        });
-        Self { request, graph, channels, leaving }
-    }
-
-    pub(crate) fn asked(&self, channel: ChannelIndex) -> bool {
-        self.channels.as_ref().is_none_or(|asked| asked.contains(&channel))
-    }
-
-    pub(crate) fn in_channels(&self, bundle: BundleIndex) -> bool {
-        self.channels.is_none() || self.graph.places(bundle).any(|(channel, _)| self.asked(channel))
-    }
-
-    pub(crate) fn in_range(&self, bundle: BundleIndex) -> bool {
-        match (&self.request.range, self.graph.version(bundle)) {
-            (None, _) => true,
-            (Some(range), Ok(version)) => range.contains(&version.version),
-            (Some(_), Err(_)) => false,
-        }
-    }
-
-    /// The rule that keeps or drops one bundle.
-    fn judge(&self, bundle: BundleIndex) -> Verdict {
-        if !self.in_channels(bundle) {
-            return Verdict::NotInChannel;
-        }
-        let version = self.graph.version(bundle).ok();
-        if let Some(range) = &self.request.range {
-            match version {
-                None => return Verdict::NoVersion,
-                Some(version) if !range.contains(&version.version) => return Verdict::OutOfRange,
-                Some(_) => {}
-            }
-        }
-        let Some(installed) = &self.request.installed else { return Verdict::Kept(Via::FirstInstall) };
-        if version == Some(&installed.version) {
-            return Verdict::Kept(Via::Installed);
-        }
-        let edge =
-            self.leaving.as_ref().and_then(|leaving| leaving.edge_to(bundle, |channel| self.asked(channel)));
-        match (edge, self.request.policy) {
-            (Some(edge), _) if edge_holds(edge, version, &installed.version) => {
-                Verdict::Kept(Via::Edge(edge))
-            }
-            (Some(_) | None, Policy::SelfCertified) => Verdict::Kept(Via::SelfCertified),
-            (Some(_), Policy::CatalogProvided) => Verdict::LowerThanInstalled,
-            (None, Policy::CatalogProvided) => Verdict::NoEdge,
-        }
-    }
-}
-
-/// A skipRange does not lead down; `replaces` and `skips` are the author's word and may (decision 22).
-pub(crate) fn edge_holds(edge: Edge, version: Option<&VersionRelease>, installed: &VersionRelease) -> bool {
-    match edge.kind {
-        EdgeKind::Replaces | EdgeKind::Skips => true,
-        EdgeKind::SkipRange => version.is_none_or(|version| version >= installed),
-    }
 }
 
 /// Chooses between the catalogs' best bundles, and writes the losers' reasons into the report.
@@ -356,13 +281,4 @@ fn take(report: &Report, at: usize) -> Result<Resolution, ResolveError> {
         graph: graph.clone(),
         index,
     })
-}
-
-/// Names for messages: `a, b and 3 more`.
-pub(crate) fn some_of<'a>(names: impl Iterator<Item = &'a str>, most: usize) -> String {
-    let all: Vec<String> = names.map(go_quote).collect();
-    match all.len().checked_sub(most) {
-        Some(more @ 1..) => format!("{} and {more} more", all[..most].join(", ")),
-        _ => all.join(", "),
-    }
 }

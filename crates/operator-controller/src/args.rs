@@ -14,7 +14,7 @@ use olm_runtime::features::{Gate, Stage};
 use crate::accounts::Mode;
 pub use crate::certificates::provider::{CERT_MANAGER, SERVICE_CA};
 use crate::certificates::provider::{Issuers, Preference, name};
-use crate::extension::dependencies::DependencyCheck;
+use crate::extension::shell::DependencyCheck;
 
 /// Revisions instead of Helm releases; cannot be switched off.
 pub const BOXCUTTER: &str = "BoxcutterRuntime";

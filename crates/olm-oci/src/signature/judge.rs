@@ -115,7 +115,7 @@ fn certified(claim: &Claim) -> Result<(&rustls_pki_types::CertificateDer<'static
 fn logged(wanted: &Sigstore, claim: &Claim, signer: rekor::Signer<'_>) -> Result<i64, String> {
     let entry =
         claim.entry.as_ref().ok_or("it comes without a signed entry timestamp of a transparency log")?;
-    entry.verify(&wanted.rekor, claim, signer)
+    entry.verify(&wanted.rekor, &claim.payload, &claim.signature, signer)
 }
 
 fn by(leaf: &Leaf, signed: &[u8], claim: &Claim) -> Result<(), String> {

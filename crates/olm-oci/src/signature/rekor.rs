@@ -11,7 +11,6 @@ use rustls_pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 use serde::{Deserialize, Deserializer};
 use sha2::Digest as _;
 
-use super::evidence::Claim;
 use super::keys::PublicKey;
 
 /// An entry with the log's promise.
@@ -92,7 +91,8 @@ impl Entry {
     pub(crate) fn verify(
         &self,
         keys: &[PublicKey],
-        claim: &Claim,
+        payload: &[u8],
+        signature: &[u8],
         signer: Signer<'_>,
     ) -> Result<i64, String> {
         let promised = self.promised()?;
@@ -102,7 +102,7 @@ impl Entry {
         let body = STANDARD
             .decode(&self.body)
             .map_err(|error| format!("its transparency log entry is no base64: {error}"))?;
-        about(&body, claim, signer)?;
+        about(&body, payload, signature, signer)?;
         Ok(self.integrated_time)
     }
 }
@@ -167,7 +167,7 @@ impl<'de> Deserialize<'de> for Base64 {
 }
 
 /// Is the entry about this payload, this signature and this signer?
-fn about(body: &[u8], claim: &Claim, signer: Signer<'_>) -> Result<(), String> {
+fn about(body: &[u8], payload: &[u8], signed: &[u8], signer: Signer<'_>) -> Result<(), String> {
     let unreadable = |error| format!("its transparency log entry cannot be read: {error}");
     let body: Body = serde_json::from_slice(body).map_err(unreadable)?;
     let (hash, signature, key) = match (body.kind.as_str(), body.api_version.as_str()) {
@@ -177,7 +177,7 @@ fn about(body: &[u8], claim: &Claim, signer: Signer<'_>) -> Result<(), String> {
         }
         ("dsse", "0.0.1") => {
             let entry: DsseEntry = serde_json::from_value(body.spec).map_err(unreadable)?;
-            let ours = entry.signatures.into_iter().find(|one| one.signature.0 == claim.signature);
+            let ours = entry.signatures.into_iter().find(|one| one.signature.0 == signed);
             let Some(DsseSignature { signature, verifier }) = ours else {
                 return Err("its transparency log entry is of another signature".into());
             };
@@ -189,11 +189,11 @@ fn about(body: &[u8], claim: &Claim, signer: Signer<'_>) -> Result<(), String> {
             ));
         }
     };
-    let signed = sha2::Sha256::digest(&claim.payload);
-    if hash.algorithm != "sha256" || hash.value.to_ascii_lowercase() != hex(&signed) {
+    let digest = sha2::Sha256::digest(payload);
+    if hash.algorithm != "sha256" || hash.value.to_ascii_lowercase() != hex(&digest) {
         return Err("its transparency log entry is of another payload".into());
     }
-    if signature.0 != claim.signature {
+    if signature.0 != signed {
         return Err("its transparency log entry is of another signature".into());
     }
     let same = match signer {

@@ -11,9 +11,7 @@ pub use build::{BundleDraft, ChannelDraft, EntryDraft, GraphDraft, ReleaseField}
 
 use std::cell::Cell;
 
-use olm_core::{Range, Version, VersionRelease};
-
-use crate::request::Installed;
+use olm_core::{BundleName, Range, Version, VersionRelease};
 
 /// Number of a bundle in its graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -323,16 +321,17 @@ impl PackageGraph {
         &self.order
     }
 
-    /// The best edge (by kind, then channel) that leads from the installed bundle to another one in the channels
-    /// asked for.
+    /// The best edge (by kind, then channel) that leads from a bundle of this name and version to another one in the
+    /// channels asked for. The package need not have the first.
     pub fn edge(
         &self,
-        installed: &Installed,
+        name: &BundleName,
+        version: &VersionRelease,
         to: BundleIndex,
         asked: impl Fn(ChannelIndex) -> bool,
     ) -> Option<Edge> {
-        let folded = installed.version.folded();
-        let origin = Origin { name: self.name_id(installed.name.as_str()), version: Some(&folded) };
+        let folded = version.folded();
+        let origin = Origin { name: self.name_id(name.as_str()), version: Some(&folded) };
         self.places(to)
             .filter(|&(channel, _)| asked(channel))
             .filter_map(|(channel, entry)| Some(Edge { kind: self.follows(entry, origin)?, channel }))

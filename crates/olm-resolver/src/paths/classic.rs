@@ -9,7 +9,7 @@ use std::fmt;
 use olm_core::go_quote;
 
 use crate::graph::{BundleIndex, ChannelIndex, Edge, Entry, NameId, Origin, PackageGraph};
-use crate::request::Installed;
+use crate::installed::Installed;
 
 /// A Subscription, as far as one package is concerned.
 #[derive(Debug, Clone, Default)]

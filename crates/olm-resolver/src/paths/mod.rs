@@ -3,10 +3,7 @@
 //! Rules: update graph §2, §3, §11. v1 hops are made by `resolve` itself; nothing is decided a second time here.
 
 mod classic;
-mod shortest;
 mod walk;
 
 pub use classic::{ClassicError, ClassicRequest, ClassicStep, classic_step};
-pub use shortest::reachable;
-pub(crate) use shortest::shortest;
 pub use walk::{End, Hop, NotOffered, Path, PathQuery, RuleSet, Target, path, paths};

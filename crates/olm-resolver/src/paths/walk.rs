@@ -6,11 +6,13 @@ use olm_core::{ChannelName, PackageName, Range, VersionRelease};
 use serde::Serialize;
 
 use super::classic::{ClassicRequest, ClassicStep, classic_step};
-use super::shortest::shortest;
 use crate::graph::{BundleIndex, ChannelIndex, Edge, EdgeKind, PackageGraph};
-use crate::report::{Step, Verdict, describe_edge, step};
-use crate::request::{CatalogSource, Installed, Policy, Request};
-use crate::resolve::{resolve, some_of};
+use crate::installed::Installed;
+use crate::report::{Step, describe_edge, some_of, step};
+use crate::request::{CatalogSource, Policy, Request};
+use crate::resolve::resolve;
+use crate::rules::Verdict;
+use crate::shortest::shortest;
 
 /// Whose rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -266,7 +268,7 @@ impl Walker<'_> {
             .filter(|&bundle| Some(bundle) != chosen)
             .filter_map(|bundle| {
                 let at = at?;
-                let edge = graph.edge(at, bundle, asked)?;
+                let edge = graph.edge(&at.name, &at.version, bundle, asked)?;
                 (graph.bundle_name(bundle) != at.name.as_str()).then(|| NotOffered {
                     bundle: graph.bundle_name(bundle).to_owned(),
                     why: format!(
@@ -360,7 +362,7 @@ impl Walker<'_> {
         if version.version.major() > from.version.version.major() {
             found.push(format!("new major version {}", version.version.major()));
         }
-        if let Some(edge) = graph.edge(from, to, |channel| self.asked(channel))
+        if let Some(edge) = graph.edge(&from.name, &from.version, to, |channel| self.asked(channel))
             && edge.kind == EdgeKind::SkipRange
         {
             let unbound = |(channel, entry): (ChannelIndex, &crate::graph::Entry)| {

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use super::parse::{Expected, Question, Scenario, Who};
+use crate::error::CatalogProblem;
 use crate::graph::{PackageGraph, ReleaseField};
+use crate::installed::Installed;
 use crate::paths::{ClassicRequest, ClassicStep, End, PathQuery, RuleSet, Target, classic_step, path};
 use crate::report::Report;
-use crate::request::{CatalogProblem, CatalogSource, Installed, Request, parse_range};
+use crate::request::{CatalogSource, Request, parse_range};
 use crate::resolve::resolve;
 
 /// Finds the package of `catalog NAME from "TEXT"`: called with the package and the text.

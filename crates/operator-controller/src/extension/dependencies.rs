@@ -8,32 +8,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::ValueEnum;
 use olm_client::dependencies::facts;
 use olm_client::resolution::{BundleFacts, Cause, Class, Failure, RevisionStates, Wish, refused};
 use olm_core::{CatalogName, PackageName};
 use olm_resolver::{Needed, PackageGraph, Resolution, dependencies, needed};
 
 use super::attempt::Note;
-use super::shell::Shell;
-
-/// What a missing dependency leads to: `--dependency-check`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum DependencyCheck {
-    /// The bundle is refused until what it needs is there.
-    #[default]
-    #[value(name = "Enforce")]
-    Enforce,
-    /// An event says what is missing, and the bundle is installed.
-    #[value(name = "Warn")]
-    Warn,
-    /// Nothing is looked at.
-    #[value(name = "Ignore")]
-    Ignore,
-    /// A bundle that declares any dependency is refused, as the reference does.
-    #[value(name = "Refuse")]
-    Refuse,
-}
+use super::shell::{DependencyCheck, Shell};
 
 /// How long catalogs may take to say who provides what is missing.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -8,6 +8,7 @@ pub mod deprecation;
 pub mod details;
 pub mod misfits;
 pub mod reconcile;
+pub mod report;
 pub mod shell;
 pub mod status;
 pub mod tell;
@@ -30,7 +31,8 @@ use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
 use olm_client::resolution::CatalogFacts;
 use olm_runtime::metrics::Outcome;
 
-use self::reconcile::{ReconcileError, reconcile};
+use self::reconcile::reconcile;
+use self::report::ReconcileError;
 use self::shell::Shell;
 use crate::crds::ApiChange;
 use crate::watch::{Change, Changes, Stored, when_changed};

@@ -3,53 +3,30 @@
 //! The story of the controller in one function; every decision in it is made elsewhere. Rule: resolution §3.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams};
+use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
-use kube::{Api, Resource as _, ResourceExt as _};
 use olm_api::{ClusterExtension, ClusterObjectSet, condition, finalizers};
 use olm_bundle::CertProvider;
 use olm_client::resolution::{
     BundleFacts, Class, Failure, Learnt, Wanted, Wish, revision, select, validate, wanted,
 };
 use olm_resolver::Resolution;
-use olm_runtime::events::Happening;
 use olm_runtime::metrics::Outcome;
-use serde_json::json;
 
 use super::adopt::adopt;
 use super::attempt::{Attempt, Note, Progress, Story};
 use super::deliver::{Delivered, deliver};
+use super::report::{ReconcileError, patch_finalizers, report};
 use super::shell::Shell;
-use super::{dependencies, status, tell, uninstall};
+use super::{dependencies, uninstall};
 use crate::certificates::provider;
 use crate::watch::Stored;
 use crate::workers::Stopping;
 
 /// How long to wait for a change that only a user can make, before looking again.
 const SLOW: Duration = Duration::from_secs(600);
-
-/// Field manager of what is not applied: extensions themselves, and the Secrets of revisions.
-pub(super) const FIELD_MANAGER: &str = "operator-controller";
-
-/// An error that leaves no trace in the status because the status could not be written.
-#[derive(Debug, thiserror::Error)]
-pub enum ReconcileError {
-    /// Finalizers could not be changed.
-    #[error("error updating finalizers: {0}")]
-    Finalizers(#[source] kube::Error),
-    /// The status could not be written.
-    #[error(transparent)]
-    Status(#[from] olm_runtime::status::StatusError),
-    /// Revisions could not be deleted.
-    #[error("error deleting revisions: {0}")]
-    Uninstall(#[source] kube::Error),
-    /// The pass was given up.
-    #[error(transparent)]
-    Stopping(#[from] Stopping),
-}
 
 /// One pass.
 ///
@@ -219,58 +196,6 @@ async fn ensure_finalizers(
     extension.metadata.finalizers = Some(all);
     extension.metadata.resource_version = version.or(extension.metadata.resource_version);
     Ok(Arc::new(extension))
-}
-
-/// Replaces the finalizers, unless the object changed meanwhile. Returns the new resourceVersion, `None` when the object is gone.
-pub(super) async fn patch_finalizers(
-    extension: &ClusterExtension,
-    all: &[String],
-    shell: &Shell,
-) -> Result<Option<String>, ReconcileError> {
-    let api: Api<ClusterExtension> = Api::all(shell.client.clone());
-    let patch = json!({"metadata": {"resourceVersion": extension.resource_version(), "finalizers": all}});
-    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    match api.patch_metadata(&extension.name_any(), &params, &Patch::Merge(&patch)).await {
-        Ok(patched) => Ok(patched.metadata.resource_version),
-        Err(error) if super::writer::is_not_found(&error) => Ok(None),
-        Err(error) => Err(ReconcileError::Finalizers(error)),
-    }
-}
-
-/// Writes the status, if it differs, and tells what is new. Gives how long the write is put off, if it can wait ([`details`]).
-pub(super) async fn report(
-    extension: &ClusterExtension,
-    attempt: &Attempt,
-    story: Story,
-    shell: &Shell,
-) -> Result<Option<Duration>, ReconcileError> {
-    let generation = extension.metadata.generation.unwrap_or_default();
-    let derived = status::derive(
-        attempt,
-        extension.status.as_ref(),
-        generation,
-        shell.settings.separate_release,
-        Timestamp::now(),
-    );
-    let uid = extension.uid().unwrap_or_default();
-    if story.notes.is_empty()
-        && let Some(left) = shell.details.hold(&uid, extension.status.as_ref(), &derived, Instant::now())
-    {
-        return Ok(Some(left));
-    }
-    let events = tell::events(extension.status.as_ref(), &derived, attempt, story);
-    let api: Api<ClusterExtension> = Api::all(shell.client.clone());
-    match olm_runtime::write_status(&api, extension, derived, FIELD_MANAGER).await {
-        Err(error) if !error.is_gone() => return Err(ReconcileError::Status(error)),
-        Ok(Some(written)) => shell.written.put(written),
-        Ok(None) | Err(_) => {}
-    }
-    for tell::Event { note, key } in events {
-        let happening =
-            Happening { warning: note.warning, reason: note.reason, action: "Reconcile", note: &note.text };
-        shell.events.publish_once(&extension.object_ref(&()), &key, happening).await;
-    }
-    Ok(None)
 }
 
 /// When to look again without a change, and how the pass counts.

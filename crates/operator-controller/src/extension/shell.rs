@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use clap::ValueEnum;
 use kube::Client;
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
 use olm_client::preflight;
@@ -11,7 +12,6 @@ use olm_runtime::backoff::Backoff;
 use olm_runtime::events::Events;
 use olm_runtime::metrics::ControllerMeter;
 
-use super::dependencies::DependencyCheck;
 use super::details::Details;
 use super::misfits::Misfits;
 use super::waiting::Waiting;
@@ -36,6 +36,24 @@ pub struct Settings {
     pub dependency_check: DependencyCheck,
     /// What CRD upgrade safety looks at.
     pub preflight: preflight::Settings,
+}
+
+/// What a missing dependency leads to: `--dependency-check`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum DependencyCheck {
+    /// The bundle is refused until what it needs is there.
+    #[default]
+    #[value(name = "Enforce")]
+    Enforce,
+    /// An event says what is missing, and the bundle is installed.
+    #[value(name = "Warn")]
+    Warn,
+    /// Nothing is looked at.
+    #[value(name = "Ignore")]
+    Ignore,
+    /// A bundle that declares any dependency is refused, as the reference does.
+    #[value(name = "Refuse")]
+    Refuse,
 }
 
 /// Everything a reconcile needs beside its object.

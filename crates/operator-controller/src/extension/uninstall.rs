@@ -14,7 +14,7 @@ use olm_api::{ClusterExtension, ClusterObjectSet, annotations, condition, finali
 use olm_client::resolution::{Learnt, revision};
 
 use super::attempt::{Attempt, Progress, Story};
-use super::reconcile::{ReconcileError, patch_finalizers, report};
+use super::report::{ReconcileError, patch_finalizers, report};
 use super::shell::Shell;
 use super::writer::{is_conflict, is_not_found};
 use crate::certificates;

@@ -16,7 +16,7 @@ use olm_core::Object;
 use olm_rollout::{PackedSecret, unpack};
 use serde_json::json;
 
-use super::reconcile::FIELD_MANAGER;
+use super::report::FIELD_MANAGER;
 use crate::kept::Kept;
 
 /// Why a revision could not be written.

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use crate::graph::{BundleIndex, ChannelIndex, Edge, Leaving, PackageGraph};
-use crate::request::Installed;
-use crate::resolve::edge_holds;
+use crate::installed::Installed;
+use crate::rules::edge_holds;
 
 /// The shortest way by edges of the channels asked for; of several equally short ones, the one over the best bundles.
 pub(crate) fn shortest(

@@ -1,0 +1,118 @@
+//! The rules inside one catalog: which bundles of a package a request keeps, and why (rules: resolution §4.5, decision 22).
+//!
+//! They judge one bundle by itself; which of those kept is the best is decided in `resolve`.
+
+use olm_core::VersionRelease;
+
+use crate::graph::{BundleIndex, ChannelIndex, Edge, EdgeKind, Leaving, PackageGraph};
+use crate::request::{Policy, Request};
+
+/// The first rule that dropped a bundle, or how it may be installed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is the best of its catalog.
+    Kept(Via),
+    /// It is in none of the channels asked for.
+    NotInChannel,
+    /// It has no readable version, and a range was asked for.
+    NoVersion,
+    /// Its version is not in the range.
+    OutOfRange,
+    /// No entry in the channels asked for replaces, skips or covers what is installed.
+    NoEdge,
+    /// A skipRange covers the installed version, which is higher.
+    LowerThanInstalled,
+    /// It is deprecated, another one is not.
+    Deprecated,
+    /// Another one has a higher version or release.
+    LowerVersion,
+}
+
+/// Why a bundle may be installed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Via {
+    /// Nothing is installed yet.
+    FirstInstall,
+    /// It has the installed version and release.
+    Installed,
+    /// The catalog has an edge to it.
+    Edge(Edge),
+    /// The policy asks for no edge.
+    SelfCertified,
+}
+
+/// The request in the terms of one graph.
+pub(crate) struct Rules<'a> {
+    request: &'a Request,
+    graph: &'a PackageGraph,
+    /// `None` means all.
+    channels: Option<Vec<ChannelIndex>>,
+    /// Edges that leave the installed bundle.
+    leaving: Option<Leaving<'a>>,
+}
+
+impl<'a> Rules<'a> {
+    pub(crate) fn new(request: &'a Request, graph: &'a PackageGraph) -> Self {
+        let channels: Option<Vec<ChannelIndex>> = (!request.channels.is_empty())
+            .then(|| request.channels.iter().filter_map(|name| graph.find_channel(name.as_str())).collect());
+        let asked = |channel: ChannelIndex| channels.as_ref().is_none_or(|asked| asked.contains(&channel));
+        // build metadata plays no part in ranges, so the version will do without the release folded in
+        let leaving = request.installed.as_ref().map(|installed| {
+            Leaving::new(graph, graph.name_id(installed.name.as_str()), &installed.version.version, asked)
+        });
+        Self { request, graph, channels, leaving }
+    }
+
+    pub(crate) fn asked(&self, channel: ChannelIndex) -> bool {
+        self.channels.as_ref().is_none_or(|asked| asked.contains(&channel))
+    }
+
+    pub(crate) fn in_channels(&self, bundle: BundleIndex) -> bool {
+        self.channels.is_none() || self.graph.places(bundle).any(|(channel, _)| self.asked(channel))
+    }
+
+    pub(crate) fn in_range(&self, bundle: BundleIndex) -> bool {
+        match (&self.request.range, self.graph.version(bundle)) {
+            (None, _) => true,
+            (Some(range), Ok(version)) => range.contains(&version.version),
+            (Some(_), Err(_)) => false,
+        }
+    }
+
+    /// The rule that keeps or drops one bundle.
+    pub(crate) fn judge(&self, bundle: BundleIndex) -> Verdict {
+        if !self.in_channels(bundle) {
+            return Verdict::NotInChannel;
+        }
+        let version = self.graph.version(bundle).ok();
+        if let Some(range) = &self.request.range {
+            match version {
+                None => return Verdict::NoVersion,
+                Some(version) if !range.contains(&version.version) => return Verdict::OutOfRange,
+                Some(_) => {}
+            }
+        }
+        let Some(installed) = &self.request.installed else { return Verdict::Kept(Via::FirstInstall) };
+        if version == Some(&installed.version) {
+            return Verdict::Kept(Via::Installed);
+        }
+        let edge =
+            self.leaving.as_ref().and_then(|leaving| leaving.edge_to(bundle, |channel| self.asked(channel)));
+        match (edge, self.request.policy) {
+            (Some(edge), _) if edge_holds(edge, version, &installed.version) => {
+                Verdict::Kept(Via::Edge(edge))
+            }
+            (Some(_) | None, Policy::SelfCertified) => Verdict::Kept(Via::SelfCertified),
+            (Some(_), Policy::CatalogProvided) => Verdict::LowerThanInstalled,
+            (None, Policy::CatalogProvided) => Verdict::NoEdge,
+        }
+    }
+}
+
+/// A skipRange does not lead down; `replaces` and `skips` are the author's word and may (decision 22).
+pub(crate) fn edge_holds(edge: Edge, version: Option<&VersionRelease>, installed: &VersionRelease) -> bool {
+    match edge.kind {
+        EdgeKind::Replaces | EdgeKind::Skips => true,
+        EdgeKind::SkipRange => version.is_none_or(|version| version >= installed),
+    }
+}
