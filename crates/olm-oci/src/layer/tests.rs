@@ -180,14 +180,14 @@ fn hostile_layers_are_refused_with_a_sentence() {
 /// Damaged bytes are damage, whatever they look like: another attempt is worth making soon, and the image is not to blame.
 #[test]
 fn a_damaged_copy_is_told_from_a_broken_layer() {
-    let tar = TarOf::new().file("configs/a", &"1".repeat(5000)).tar();
+    let tar = TarOf::new().file("configs/a", "1".repeat(5000)).tar();
     for (whole, at) in [(tar.clone(), 3), (tar.clone(), 2000), (gzip(&tar), 30), (zstd(&tar), 12)] {
         let mut damaged = whole.clone();
         damaged[at] ^= 0xff;
         let source = vec![bytes::Bytes::from(damaged)].into_iter();
         let want = super::hash_of(olm_core::DigestAlgorithm::Sha256, &whole).unwrap();
         let blob = super::Verified::new(source, want, whole.len() as u64);
-        let mut applier = Applier::new(Ones, Selection::beneath(&["configs"]).unwrap(), Limits::default());
+        let mut applier = Applier::new(Ones, Selection::beneath(["configs"]).unwrap(), Limits::default());
         let super::VisitError::Pull(error) = applier.layer(0, blob).unwrap_err() else {
             panic!("byte {at}: the visitor was believed");
         };

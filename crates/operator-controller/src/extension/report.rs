@@ -11,11 +11,9 @@ use serde_json::json;
 
 use super::attempt::{Attempt, Story};
 use super::shell::Shell;
+use super::writer::{FIELD_MANAGER, is_not_found};
 use super::{status, tell};
 use crate::workers::Stopping;
-
-/// Field manager of what is not applied: extensions themselves, and the Secrets of revisions.
-pub(super) const FIELD_MANAGER: &str = "operator-controller";
 
 /// An error that leaves no trace in the status because the status could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +43,7 @@ pub(super) async fn patch_finalizers(
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     match api.patch_metadata(&extension.name_any(), &params, &Patch::Merge(&patch)).await {
         Ok(patched) => Ok(patched.metadata.resource_version),
-        Err(error) if super::writer::is_not_found(&error) => Ok(None),
+        Err(error) if is_not_found(&error) => Ok(None),
         Err(error) => Err(ReconcileError::Finalizers(error)),
     }
 }

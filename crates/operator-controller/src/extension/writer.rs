@@ -16,8 +16,10 @@ use olm_core::Object;
 use olm_rollout::{PackedSecret, unpack};
 use serde_json::json;
 
-use super::report::FIELD_MANAGER;
 use crate::kept::Kept;
+
+/// Field manager of what is not applied: extensions themselves, and the Secrets of revisions.
+pub(super) const FIELD_MANAGER: &str = "operator-controller";
 
 /// Why a revision could not be written.
 #[derive(Debug, thiserror::Error)]
