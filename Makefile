@@ -153,10 +153,20 @@ test-images: static ## Make images of static programs, push them to a local regi
 fuzz: ## Fuzz every parser of foreign bytes (SECONDS=60 each; ONLY=regex, JOBS=2, SANITIZER=address: see docs/fuzzing.md)
 	@SECONDS_EACH=$(or $(SECONDS),60) ONLY='$(ONLY)' JOBS=$(or $(JOBS),2) SANITIZER=$(SANITIZER) fuzz/run.sh
 
+# what xtask reads: lines `figure:`, and the samples that criterion keeps (of shorter measurements than its own)
+bench_results = $(abspath $(target_dir))/bench.txt $(abspath $(target_dir))/criterion
+bench_short = --warm-up-time 1 --measurement-time 2
+
 .PHONY: bench
-bench: ## Run the benchmarks, quick sizes (ARGS="-p catalogd"; OLM_BENCH=full, OLM_SCALE=1,20,100,500: see docs/benchmarks.md)
-	$(CARGO) build $(if $(CI),--locked) --release --workspace --bins
-	@$(all_tools); OLM_BIN_DIR=$(abspath $(target_dir)/release) $(CARGO) bench $(if $(CI),--locked) $(or $(ARGS),--workspace) --benches
+bench: ## Run the benchmarks; fail if a ratio has grown (WRITE=1: write ratios down; ARGS="-p catalogd": some, unchecked)
+	@$(call build,-p xtask)
+	$(CARGO) build $(if $(CI),--locked) --release --workspace --bin catalogd --bin operator-controller
+	@rm -rf $(bench_results)
+	@$(all_tools); OLM_BIN_DIR=$(abspath $(target_dir)/release) \
+	    $(CARGO) bench $(if $(CI),--locked) $(or $(ARGS),--workspace) --bench '*' -- $(bench_short) | tee $(firstword $(bench_results))
+ifndef ARGS
+	@$(programs_dir)/xtask benchmarks $(if $(WRITE),--write) $(bench_results)
+endif
 
 .PHONY: clean
 clean: ## Stop what runs here and remove what was built (not the tools, which other checkouts share)

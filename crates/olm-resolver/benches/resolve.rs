@@ -69,6 +69,8 @@ fn resident() -> usize {
 
 struct Sample {
     title: String,
+    /// whether `make bench` looks at its figures
+    checked: bool,
     /// The package as a catalog serves it, one object a line.
     lines: Vec<Vec<u8>>,
     name: String,
@@ -121,6 +123,7 @@ fn made(bundles: usize, channels: usize) -> Sample {
     lines.extend((0..bundles).map(bundle));
     Sample {
         title: format!("made: {bundles} bundles, {channels} channels"),
+        checked: bundles == 160,
         lines: lines.iter().map(|line| line.to_string().into_bytes()).collect(),
         name: "example-operator".to_owned(),
     }
@@ -142,7 +145,7 @@ fn published(loudly: bool) -> Vec<Sample> {
         .into_iter()
         .map(|package| {
             let lines = catalog.package_lines(package).map(<[u8]>::to_vec).collect();
-            Sample { title: package.to_owned(), lines, name: package.to_owned() }
+            Sample { title: package.to_owned(), checked: false, lines, name: package.to_owned() }
         })
         .collect()
 }
@@ -165,9 +168,13 @@ fn told(time: Duration) -> String {
     }
 }
 
-fn row(what: &str, time: Duration, parse: Duration) {
+type Figures = Vec<(String, f64)>;
+
+/// A row of the table, and its figure.
+fn row(figures: &mut Figures, what: &str, time: Duration, parse: Duration) {
     let ratio = time.as_secs_f64() / parse.as_secs_f64();
     println!("| {what} | {} | {ratio:.4} |", told(time));
+    figures.push((what.to_owned(), ratio));
 }
 
 fn figures(sample: &Sample) {
@@ -176,12 +183,13 @@ fn figures(sample: &Sample) {
     println!("### {} ({:.1} MB of JSON)\n", sample.title, bytes as f64 / 1e6);
     println!("| | processor time | in parses |\n|---|---|---|");
     let parse = measure(|| sample.parse());
-    row("one `serde_json` parse into values", parse, parse);
+    println!("| one `serde_json` parse into values | {} | 1 |", told(parse));
+    let mut figures = Figures::new();
     let decode = measure(|| PackageContents::from_lines(&sample.name, &sample.lines));
-    row("decode the package", decode, parse);
+    row(&mut figures, "decode the package", decode, parse);
     let (contents, findings) = PackageContents::from_lines(&sample.name, &sample.lines);
     let build = measure(|| PackageGraph::new(&contents, &findings, ReleaseField::Counts));
-    row("build the graph", build, parse);
+    row(&mut figures, "build the graph", build, parse);
 
     let source = |catalog: &str, priority| CatalogSource {
         name: catalog.parse().unwrap(),
@@ -207,7 +215,7 @@ fn figures(sample: &Sample) {
         assert_eq!(resolve(asked, sources).result.is_ok(), found, "{what}");
         let time = measure(|| resolve(asked, sources));
         slowest = slowest.max(time);
-        row(what, time, parse);
+        row(&mut figures, what, time, parse);
     };
     ask("resolve: first install, channel and range", &request(">=1.0.0", &[&default], None), &one, true);
     ask("resolve: from the middle, all channels", &request("", &[], Some(&middle)), &one, true);
@@ -222,9 +230,10 @@ fn figures(sample: &Sample) {
         range: None,
         policy: Policy::CatalogProvided,
     };
-    row("`paths` to the head, v1", measure(|| path(&query, RuleSet::V1)), parse);
+    row(&mut figures, "`paths` to the head, v1", measure(|| path(&query, RuleSet::V1)), parse);
 
     let each = resident_each(sample);
+    figures.push(("one graph, resident".to_owned(), each as f64 / bytes as f64));
     println!(
         "\nResolutions a second on one core, the slowest of these questions: {:.0}. One graph: {:.2} MB by its own count, \
          {:.2} MB resident ({:.3} of the package's bytes).\n",
@@ -233,6 +242,9 @@ fn figures(sample: &Sample) {
         each as f64 / 1e6,
         each as f64 / bytes as f64
     );
+    if sample.checked {
+        figures.iter().for_each(|(what, ratio)| println!("figure: {ratio:.6} {what}"));
+    }
 }
 
 /// Resident bytes of one graph, found by a process of its own: what was freed before would be used again.

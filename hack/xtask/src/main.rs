@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! cargo run -p xtask -- generate    write manifests/crds and docs/reference from the API types and the flags; pages of metrics
-//!                                   and events, dashboard and alerts from their tables; the index of docs/conformance
+//!                                   and events, dashboard and alerts from their tables; the index of docs/conformance; the
+//!                                   ratios of docs/benchmarks.md and their pictures
 //! cargo run -p xtask -- verify      fail if a generated file is not current, an arrow between crates is not allowed, or a
 //!                                   conformance table names a test that does not exist, or a link leads nowhere
 //! cargo run -p xtask -- layering    only the arrows
@@ -10,8 +11,10 @@
 //! cargo run -p xtask -- conformance --draw N --seed S   print N rows of each table, to break the code behind them
 //! cargo run -p xtask -- manifests   render manifests/ and the chart, and compare and check the objects (needs OLM_TOOLS)
 //! cargo run -p xtask -- links       only the links
+//! cargo run -p xtask -- benchmarks  compare ratios of a run of the benches with what is written down, or take them over
 //! ```
 
+mod benchmarks;
 mod conformance;
 mod crdgen;
 mod flags;
@@ -21,6 +24,7 @@ mod manifests;
 mod monitoring;
 mod promql;
 mod reference;
+mod section;
 mod yaml;
 
 use std::path::{Path, PathBuf};
@@ -28,7 +32,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-const USAGE: &str = "usage: cargo run -p xtask -- generate | verify | layering | conformance [--draw N --seed S] | links | manifests";
+const USAGE: &str = "usage: cargo run -p xtask -- generate | verify | layering | conformance [--draw N --seed S] | links | manifests | benchmarks [--write] OUTPUT CRITERION";
 
 fn main() -> ExitCode {
     match run() {
@@ -56,6 +60,11 @@ fn run() -> Result<()> {
         ),
         ["manifests"] => manifests::check(&root),
         ["links"] => links::check(&root),
+        ["benchmarks", output, criterion] => benchmarks::check(&root, output.as_ref(), criterion.as_ref()),
+        ["benchmarks", "--write", output, criterion] => {
+            benchmarks::write(&root, output.as_ref(), criterion.as_ref())?;
+            generate(&root)
+        }
         _ => bail!(USAGE),
     }
 }
@@ -67,6 +76,7 @@ fn generated(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     files.extend(monitoring::files()?);
     files.extend(flags::files());
     files.extend(conformance::index::files(root)?);
+    files.extend(benchmarks::files(root)?);
     Ok(files)
 }
 

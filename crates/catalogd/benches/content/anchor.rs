@@ -1,4 +1,4 @@
-//! The server that catalogd is compared with: nginx from PATH, else a Go `net/http` file server, over TLS.
+//! The server that catalogd is compared with over TLS: a Go `net/http` file server, or nginx if it is wanted and in PATH.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -18,13 +18,13 @@ pub(crate) struct Anchor {
 
 impl Anchor {
     /// Serves the files of `dir`. `scratch` takes settings, log and program.
-    pub(crate) fn start(dir: &Path, scratch: &Path, identity: &Identity) -> Result<Self> {
+    pub(crate) fn start(want_nginx: bool, dir: &Path, scratch: &Path, identity: &Identity) -> Result<Self> {
         let address = SocketAddr::from(([127, 0, 0, 1], olm_kit::free_port()?));
-        let (name, mut command) = match version("nginx", "-v") {
+        let (name, mut command) = match version("nginx", "-v").filter(|_| want_nginx) {
             Some(version) => (version, nginx(dir, scratch, identity, address)?),
             None => {
-                let version = version("go", "version").context("neither nginx nor go is in PATH")?;
-                let name = format!("a Go net/http file server ({version}; nginx is not in PATH)");
+                let version = version("go", "version").context("go is not in PATH")?;
+                let name = format!("a Go net/http file server ({version})");
                 (name, go(dir, scratch, identity, address)?)
             }
         };

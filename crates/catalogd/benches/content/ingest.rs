@@ -68,6 +68,9 @@ pub(crate) fn measure(plan: &Plan, table: &mut Table) -> Result<()> {
     for (name, catalog, goal, parsers) in cases {
         let Figures { cpu, parse, gzip, copies, above, largest } = rounds(plan, &catalog, &parsers)?;
         let name = format!("{:.1} MB {name}", catalog.bytes as f64 / MB as f64);
+        if goal.is_some() {
+            println!("figure: {:.4} ingest of {name}", cpu / parse);
+        }
         rows.push(vec![
             name.clone(),
             format!("{} MiB", mib(std::fs::metadata(&catalog.layer)?.len())),

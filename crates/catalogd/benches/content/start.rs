@@ -131,6 +131,7 @@ pub(crate) async fn measure_polls(plan: &Plan, table: &mut Table) -> Result<()> 
     }
     let used = (cpu(process.pid())? - before).as_secs_f64() * 1e3 / f64::from(polls);
     log.extend(registry.take_log());
+    println!("figure: {:.4} requests of a poll", log.len() as f64 / f64::from(polls));
     let only_manifests = log.iter().all(|line| line == "HEAD /v2/cat/manifests/1");
     let measured = format!(
         "{used:.1} CPU ms, {} requests for {polls} polls, all `HEAD` of the manifest: {only_manifests}",

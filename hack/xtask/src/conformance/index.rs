@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use super::{last_cell, pages};
+use crate::section;
 
 const FILE: &str = "docs/conformance/README.md";
 const BEGIN: &str = "<!-- index: written by `make generate` -->";
@@ -16,10 +17,7 @@ const RESULTS: [&str; 3] = ["same", "better", "missing"];
 
 /// The README with the index that the pages come to.
 pub(crate) fn files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
-    let text = std::fs::read_to_string(root.join(FILE)).with_context(|| format!("cannot read {FILE}"))?;
-    let index = index(&pages(root)?);
-    let text = replaced(&text, &index).with_context(|| format!("{FILE} lacks `{BEGIN}` or `{END}`"))?;
-    Ok(vec![(PathBuf::from(FILE), text)])
+    Ok(vec![section::written(root, FILE, [BEGIN, END], &index(&pages(root)?))?])
 }
 
 /// Fails when the index is not what the pages say.
@@ -30,12 +28,6 @@ pub(super) fn check(root: &Path) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn replaced(text: &str, index: &str) -> Option<String> {
-    let (before, rest) = text.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n\n{index}\n{END}{after}"))
 }
 
 fn index(pages: &BTreeMap<String, String>) -> String {
@@ -73,10 +65,5 @@ mod tests {
             index.lines().skip(2).collect::<Vec<_>>(),
             ["| [A page](p.md) | 2 | 1 | 1 | 4 |", "| all | 2 | 1 | 1 | 4 |"]
         );
-        let text = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
-        let new = replaced(&text, &index).unwrap();
-        assert_eq!(new, format!("before\n{BEGIN}\n\n{index}\n{END}\nafter\n"));
-        assert_eq!(replaced(&new, &index), Some(new.clone()), "twice is the same");
-        assert_eq!(replaced("no marks", &index), None);
     }
 }

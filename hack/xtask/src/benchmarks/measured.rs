@@ -1,0 +1,142 @@
+//! What a run of the benches left behind.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+/// Figures by name; by criterion's id the time of an iteration in nanoseconds, least of the samples: other work on the machine can
+/// only add to it.
+#[derive(Debug, Default)]
+pub(super) struct Measured {
+    figures: BTreeMap<String, f64>,
+    times: BTreeMap<String, f64>,
+}
+
+impl Measured {
+    /// From the benches' output and criterion's folder.
+    ///
+    /// # Errors
+    /// When one of them cannot be read.
+    pub(super) fn read(output: &Path, criterion: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(output)
+            .with_context(|| format!("cannot read {}; run make bench", output.display()))?;
+        let mut times = BTreeMap::new();
+        walk(criterion, &mut times)?;
+        Ok(Self { figures: figures(&text)?, times })
+    }
+
+    #[cfg(test)]
+    pub(super) fn of(output: &str, times: &[(&str, f64)]) -> Self {
+        let times = times.iter().map(|(id, time)| ((*id).to_owned(), *time)).collect();
+        Self { figures: figures(output).unwrap(), times }
+    }
+
+    /// A figure that a bench printed.
+    pub(super) fn figure(&self, name: &str) -> Result<f64> {
+        self.figures.get(name).copied().with_context(|| format!("no bench printed the figure {name:?}"))
+    }
+
+    /// The names of all of those.
+    pub(super) fn figures(&self) -> impl Iterator<Item = &String> {
+        self.figures.keys()
+    }
+
+    /// The time of the one benchmark whose id begins so.
+    pub(super) fn time(&self, id: &str) -> Result<f64> {
+        let found: Vec<(&String, &f64)> =
+            self.times.range(id.to_owned()..).take_while(|(name, _)| name.starts_with(id)).collect();
+        match found[..] {
+            [] => bail!("criterion measured nothing that begins with {id:?}"),
+            [(_, time)] => Ok(*time),
+            [(first, _), (second, _), ..] => bail!("two benchmarks begin with {id:?}: {first}, {second}"),
+        }
+    }
+}
+
+fn figures(text: &str) -> Result<BTreeMap<String, f64>> {
+    let mut figures = BTreeMap::new();
+    for line in text.lines().filter_map(|line| line.strip_prefix("figure: ")) {
+        let (value, name) =
+            line.split_once(' ').with_context(|| format!("a figure without a name: {line}"))?;
+        let value: f64 =
+            value.parse().with_context(|| format!("the figure {name:?} is no number: {value}"))?;
+        ensure!(figures.insert(name.to_owned(), value).is_none(), "two figures are named {name:?}");
+    }
+    Ok(figures)
+}
+
+/// Criterion keeps each benchmark in a folder `new` with its id and its samples.
+fn walk(folder: &Path, times: &mut BTreeMap<String, f64>) -> Result<()> {
+    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    for entry in entries {
+        let path = entry?.path();
+        if path.ends_with("new") {
+            let about: About = read(&path.join("benchmark.json"))?;
+            let samples: Samples = read(&path.join("sample.json"))?;
+            let least = samples.least().with_context(|| format!("no samples of {}", about.full_id))?;
+            times.insert(about.full_id, least);
+        } else if path.is_dir() {
+            walk(&path, times)?;
+        }
+    }
+    Ok(())
+}
+
+#[derive(Deserialize)]
+struct About {
+    full_id: String,
+}
+
+/// How often each sample repeated the work, and how long that took.
+#[derive(Deserialize)]
+struct Samples {
+    iters: Vec<f64>,
+    times: Vec<f64>,
+}
+
+impl Samples {
+    fn least(&self) -> Option<f64> {
+        self.times.iter().zip(&self.iters).map(|(time, count)| time / count).reduce(f64::min)
+    }
+}
+
+fn read<T: DeserializeOwned>(file: &Path) -> Result<T> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("cannot read {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_numbers_and_have_names_of_their_own() {
+        let found = figures("figure: 1.5 a, b\nnoise\n figure: 2 c\nfigure: 0 d\n").unwrap();
+        assert_eq!(found, BTreeMap::from([("a, b".to_owned(), 1.5), ("d".to_owned(), 0.0)]));
+        for (text, want) in [
+            ("figure: 1 a\nfigure: 2 a", "two figures are named \"a\""),
+            ("figure: fast a", "the figure \"a\" is no number: fast"),
+            ("figure: 1", "a figure without a name: 1"),
+        ] {
+            assert_eq!(figures(text).unwrap_err().to_string(), want);
+        }
+    }
+
+    #[test]
+    fn of_criterions_samples_the_least_counts() {
+        let samples: Samples =
+            serde_json::from_str(r#"{"iters": [1.0, 2.0, 3.0], "times": [9.0, 8.0, 27.0]}"#).unwrap();
+        assert_eq!(samples.least(), Some(4.0));
+        assert_eq!(Samples { iters: vec![], times: vec![] }.least(), None);
+    }
+
+    #[test]
+    fn a_name_that_fits_two_benchmarks_is_refused() {
+        let measured = Measured::of("", &[("x/one", 30.0), ("x/two", 10.0)]);
+        let error = measured.time("x/").unwrap_err().to_string();
+        assert_eq!(error, "two benchmarks begin with \"x/\": x/one, x/two");
+    }
+}
