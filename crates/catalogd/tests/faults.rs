@@ -265,6 +265,12 @@ async fn no_fault_of_a_registry_takes_anything_away() -> Result<()> {
             "{name}"
         );
         assert_eq!(status.last_unpacked, date, "{name}");
+        eventually("what failed leaves nothing", LIMIT, || async {
+            let now = world.on_disk()?;
+            ensure!(now == disk, "{name}: {now:?}");
+            Ok(())
+        })
+        .await?;
     }
     // The registry recovers, and what it has now is served; what failed has left nothing.
     registry.hook(|_| None);
@@ -279,6 +285,12 @@ async fn no_fault_of_a_registry_takes_anything_away() -> Result<()> {
         Ok(())
     })
     .await?;
+    // under another name it is there already: the tag is looked up, nothing is pulled
+    registry.take_log();
+    world.create("twin", json!({ "ref": registry.reference("cat:1").to_string() })).await?;
+    world.resolved("twin", &last).await?;
+    let asked = registry.take_log();
+    assert!(!asked.is_empty() && !asked.iter().any(|asked| asked.contains("/blobs/")), "{asked:?}");
     world.end().await
 }
 
