@@ -78,7 +78,7 @@ async fn a_steady_certificate_costs_nothing() -> Result<()> {
         site.api(target).await?.patch(name(target), &PatchParams::default(), &label).await?;
     }
     tokio::time::sleep(Duration::from_secs(5)).await; // the time that is measured, not a wait for something
-    assert_eq!(site.writes(before)?, Vec::<String>::new());
+    assert_eq!(site.requests(before)?, Vec::<String>::new());
     assert_eq!(site.stored().await?.0.labels()["mine"], "yes");
     Ok(())
 }

@@ -7,7 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use olm_bundle::CaTarget;
-use olm_kit::{BundleImage, Crd, Entry, Options, Stack, Wait};
+use olm_kit::{BundleImage, Cluster, Crd, Entry, Options, Program, Registry, Stack, Wait};
 use operator_controller::certificates::caller::{Caller, Kind};
 use operator_controller::certificates::material::{Authority, Generation, authorities, bundle};
 use operator_controller::certificates::{plan, secret};
@@ -16,11 +16,25 @@ use tokio::sync::OnceCell;
 
 use crate::world::{LIMIT, World};
 
+/// The account of operator-controller; its requests are told from others by it.
+const ACCOUNT: &str = "certificates-under-test";
+
 /// A stack that records requests, for all tests whose cluster has no other provider.
 async fn stack() -> Result<&'static Stack> {
     static SHARED: OnceCell<Stack> = OnceCell::const_new();
     let options = Options { audit: true, ..Options::default() };
-    SHARED.get_or_try_init(|| Stack::start_with(&options, |program| program)).await
+    SHARED
+        .get_or_try_init(|| async {
+            let (cluster, registry) = tokio::try_join!(Cluster::start_with(&options), Registry::start())?;
+            cluster.install_olm().await?;
+            let kubeconfig = cluster.kubeconfig_that_may_all(ACCOUNT).await?;
+            let (catalogd, operator_controller) = tokio::try_join!(
+                Program::catalogd(&cluster)?.start(),
+                Program::operator_controller(&cluster)?.kubeconfig(&kubeconfig).start(),
+            )?;
+            Ok(Stack { catalogd, operator_controller, cluster_operator: None, registry, cluster })
+        })
+        .await
 }
 
 /// See the top of this file.
@@ -185,12 +199,14 @@ impl Site {
         Ok(())
     }
 
-    /// Requests of our controllers about this extension's certificates since the record had `from` lines: those that write.
-    pub(crate) fn writes(&self, from: usize) -> Result<Vec<String>> {
+    /// Requests of our controllers about this extension's certificates since the record had `from` lines: those that write,
+    /// and those that read the Secret.
+    pub(crate) fn requests(&self, from: usize) -> Result<Vec<String>> {
         let all = self.world.stack.cluster.audit()?;
+        let secret = self.secret();
         let ours = all.iter().skip(from).filter(|request| {
-            request.agent.contains("operator-controller")
-                && request.writes()
+            request.user.ends_with(&format!(":{ACCOUNT}"))
+                && (request.writes() || (request.verb == "get" && request.name == secret))
                 && (request.namespace == self.world.name || request.name.contains(&self.world.name))
         });
         Ok(ours.map(|r| format!("{} {} {} -> {}", r.verb, r.resource, r.name, r.code)).collect())
