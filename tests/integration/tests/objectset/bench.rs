@@ -14,6 +14,8 @@ use operator_controller::objectset;
 use serde_json::{Map, Value, json};
 use tokio::sync::OnceCell;
 
+use crate::meetings::holding;
+
 /// The namespace of content Secrets.
 pub(crate) const SYSTEM: &str = "olmv1-system";
 /// The account of the controller under test; requests are counted by it.
@@ -39,7 +41,7 @@ async fn cluster() -> Result<&'static Cluster> {
             std::thread::spawn(move || {
                 let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
                 runtime.expect("a runtime").block_on(async {
-                    let client = Cluster::client_from(&kubeconfig).await.expect("a client");
+                    let client = holding(Cluster::client_from(&kubeconfig).await.expect("a client"));
                     let mut context = objectset::Context::new(client, SYSTEM);
                     context.custom_resource_wait = Duration::from_secs(4);
                     objectset::run(context, std::future::pending()).await;

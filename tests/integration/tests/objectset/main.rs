@@ -4,6 +4,7 @@
 
 mod bench;
 mod content;
+mod meetings;
 mod ownership;
 mod quiet;
 mod removal;
