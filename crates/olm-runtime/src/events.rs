@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -84,7 +85,7 @@ impl Events {
     pub async fn publish_once(&self, about: &ObjectReference, key: &str, happening: Happening<'_>) {
         let due = {
             let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
-            sent.due(key_about(about, key), Instant::now())
+            sent.due(&key_about(about, key), Instant::now())
         };
         if !due {
             return;
@@ -155,22 +156,27 @@ fn cut(note: &str) -> &str {
     &note[..note.floor_char_boundary(MAX_NOTE)]
 }
 
+/// When what was sent last, by a hash of it: the words themselves would be most of what the process remembers.
 #[derive(Debug, Default)]
-struct Sent(HashMap<String, Instant>);
+struct Sent {
+    hasher: RandomState,
+    last: HashMap<u64, Instant>,
+}
 
 impl Sent {
     /// Whether the event may be sent now; if so it is remembered.
-    fn due(&mut self, key: String, now: Instant) -> bool {
-        if self.0.get(&key).is_some_and(|at| now.duration_since(*at) < QUIET) {
+    fn due(&mut self, key: &str, now: Instant) -> bool {
+        let key = self.hasher.hash_one(key);
+        if self.last.get(&key).is_some_and(|at| now.duration_since(*at) < QUIET) {
             return false;
         }
-        if self.0.len() >= REMEMBERED {
-            self.0.retain(|_, at| now.duration_since(*at) < QUIET);
-            if self.0.len() >= REMEMBERED {
-                self.0.clear();
+        if self.last.len() >= REMEMBERED {
+            self.last.retain(|_, at| now.duration_since(*at) < QUIET);
+            if self.last.len() >= REMEMBERED {
+                self.last.clear();
             }
         }
-        self.0.insert(key, now);
+        self.last.insert(key, now);
         true
     }
 }
@@ -192,7 +198,7 @@ mod tests {
             (601, "a", false),
         ] {
             let about = ObjectReference { name: Some(name.to_owned()), ..ObjectReference::default() };
-            let due = sent.due(key_about(&about, "Installed"), start + Duration::from_secs(seconds));
+            let due = sent.due(&key_about(&about, "Installed"), start + Duration::from_secs(seconds));
             assert_eq!(due, want, "{name} after {seconds} s");
         }
     }
@@ -202,8 +208,8 @@ mod tests {
         let mut sent = Sent::default();
         let now = Instant::now();
         for n in 0..10_000 {
-            assert!(sent.due(n.to_string(), now));
-            assert!(sent.0.len() <= REMEMBERED);
+            assert!(sent.due(&n.to_string(), now));
+            assert!(sent.last.len() <= REMEMBERED);
         }
     }
 
