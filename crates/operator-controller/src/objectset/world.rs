@@ -206,16 +206,20 @@ impl World {
         gvk: &GroupVersionKind,
         user: &str,
     ) -> Result<Arc<KindWatch>, WatchError> {
-        let known = lock(&self.watches).get(gvk).cloned();
+        // its use is noted before anybody else can let go of it as the last one
+        let used = |watch: &Arc<KindWatch>| {
+            lock(&watch.users).insert(user.to_owned());
+            Arc::clone(watch)
+        };
+        let known = lock(&self.watches).get(gvk).map(used);
         let watch = match known {
             Some(watch) => watch,
             None => {
                 let kind = self.kinds.find(gvk).await?;
                 let mut watches = lock(&self.watches);
-                Arc::clone(watches.entry(gvk.clone()).or_insert_with(|| Arc::new(self.start(gvk, kind))))
+                used(watches.entry(gvk.clone()).or_insert_with(|| Arc::new(self.start(gvk, kind))))
             }
         };
-        lock(&watch.users).insert(user.to_owned());
         let mut synced = watch.synced.clone();
         let state = tokio::time::timeout(PATIENCE, async {
             loop {
