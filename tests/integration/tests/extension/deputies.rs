@@ -175,7 +175,7 @@ async fn where_accounts_are_required_nobody_stands_in_for_them() -> Result<()> {
     world.serve([("1.0.0", world.bundle("1.0.0"))], [Entry::new("1.0.0")]).await?;
     world.install_as_installer("1.0.0").await?;
     world.want(json!({"version": "1.0.0"})).await?;
-    world.progressing("Retrying", "service account").await?;
+    world.progressing("Retrying", "this cluster installs nothing without one").await?;
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &world.name);
     let of = ListParams::default().labels(&format!("{}={}", labels::OWNER_NAME, world.name));
     let map = maps.list(&of).await?.items.pop().and_then(|map| map.metadata.name).context("no ConfigMap")?;
