@@ -87,16 +87,19 @@ fn patches(bench: &Bench, name: &str) -> Result<Vec<u64>> {
     Ok(found.into_iter().map(|request| request.code).collect())
 }
 
+/// A revision of one ConfigMap, which is there.
+async fn rolled_out(name: &str) -> Result<Bench> {
+    let bench = Bench::new(name).await?;
+    let map = bench.config_map("config", json!({"a": "1"}));
+    bench.revision(1).phase("configuration", [map]).create().await?;
+    bench.succeeded(1).await?;
+    Ok(bench)
+}
+
 /// rule: revisions §7.3
 #[tokio::test]
 async fn a_write_that_comes_between_is_judged_in_the_same_pass() -> Result<()> {
-    let bench = Bench::new("between").await?;
-    bench
-        .revision(1)
-        .phase("configuration", [bench.config_map("config", json!({"a": "1"}))])
-        .create()
-        .await?;
-    bench.succeeded(1).await?;
+    let bench = rolled_out("between").await?;
     let held = hold(&bench, Method::PATCH, "config");
     // what is missing conflicts with nobody, so nothing but the resourceVersion is in the way
     bench.patch(&bench.config_maps(), "config", json!({"data": {"a": null}})).await?;
@@ -119,13 +122,7 @@ async fn a_write_that_comes_between_is_judged_in_the_same_pass() -> Result<()> {
 /// rule: revisions §7.3
 #[tokio::test]
 async fn an_object_that_was_exchanged_is_not_written_to() -> Result<()> {
-    let bench = Bench::new("exchanged").await?;
-    bench
-        .revision(1)
-        .phase("configuration", [bench.config_map("config", json!({"a": "1"}))])
-        .create()
-        .await?;
-    bench.succeeded(1).await?;
+    let bench = rolled_out("exchanged").await?;
     let held = hold(&bench, Method::PATCH, "config");
     bench.patch(&bench.config_maps(), "config", json!({"data": {"a": null}})).await?;
     let held = held.await?;

@@ -15,9 +15,9 @@ const ALIASES: usize = 50;
 /// Fields in all operations; a fragment counts once an operation.
 const FIELDS: usize = 500;
 
-/// Selections of one operation or fragment once every spread is replaced by its fragment. The bounds above count a fragment once, as the
-/// reference does, but whoever runs the query walks it at every spread: thirty fragments that each spread the next one twice are
-/// a billion selections, in a kilobyte.
+/// Selections of one operation or fragment once every spread is replaced by its fragment. The bounds above count a fragment
+/// once, as the reference does, but whoever runs the query walks it at every spread: thirty fragments that each spread the
+/// next one twice are a billion selections, in a kilobyte.
 const EXPANDED: u64 = 10_000;
 
 /// Reads a query and checks its bounds.
@@ -42,9 +42,9 @@ pub(super) fn parse(query: &str) -> Result<ExecutableDocument, String> {
         bounded(expansion.set(&operation.node.selection_set)?)?;
     }
     // whoever validates the query walks also what is never spread; one order, so that one query has one answer
-    let mut unused: Vec<&Name> = document.fragments.keys().collect();
-    unused.sort_unstable();
-    for name in unused {
+    let mut all: Vec<&Name> = document.fragments.keys().collect();
+    all.sort_unstable();
+    for name in all {
         bounded(expansion.fragment(name)?)?;
     }
     Ok(document)
