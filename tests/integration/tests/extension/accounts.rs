@@ -2,9 +2,10 @@
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use olm_api::{ClusterExtension, ClusterObjectSet, condition};
 use olm_kit::{Cluster, Crd, Entry, Options, Stack, Wait, eventually, unique};
@@ -121,12 +122,23 @@ async fn objects_are_written_as_the_account_and_as_nobody_else() -> Result<()> {
     // without its rights, a deleted object stays away and the revision says why; the controller does not step in
     let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), name);
     bindings.delete(&format!("{name}-installer"), &DeleteParams::default()).await?;
+    let user = format!("system:serviceaccount:{name}:installer");
+    // the authorizer learns through a watch that the right is gone
+    let review = json!({"spec": {"user": user, "resourceAttributes": {
+        "namespace": name, "resource": "configmaps", "verb": "create"}}});
+    let review: SubjectAccessReview = serde_json::from_value(review)?;
+    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
+    eventually("the account may make no ConfigMaps", LIMIT, || async {
+        let answer = reviews.create(&PostParams::default(), &review).await?;
+        anyhow::ensure!(answer.status.is_some_and(|status| !status.allowed), "it still may");
+        Ok(())
+    })
+    .await?;
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), name);
     let owned = ListParams::default().labels(&format!("olm.operatorframework.io/owner-name={name}"));
     let map = maps.list(&owned).await?.items.pop().context("no ConfigMap")?;
     let map = map.metadata.name.context("no name")?;
     maps.delete(&map, &DeleteParams::default()).await?;
-    let user = format!("system:serviceaccount:{name}:installer");
     let set = format!("{name}-1");
     Wait::new(&world.sets, &set)
         .within(LIMIT)
