@@ -292,6 +292,9 @@ async fn the_policy_lets_only_who_may_impersonate_name_an_account() -> Result<()
             refused.contains("you may not act as service account default/installer"),
             "{refused}"
         );
+        // the authorizer learns of the roles through a watch
+        let refused = dry_run(&trusted, spec(Some("installer"), "1.x")).await?;
+        anyhow::ensure!(refused.is_none(), "{refused:?}");
         Ok(())
     })
     .await?;
