@@ -198,7 +198,7 @@ async fn a_cold_install_takes_a_package_from_catalog_to_removal() -> Result<()> 
     .await?;
     // a reference that cannot be read is told as an event
     world.catalog("localhost:1/nothing:v1").await?;
-    world.catalog_progressing("Retrying").await?;
+    world.catalog_progressing("Retrying", "").await?;
     pull_secret(&stack.cluster, "e30K").await?;
     remove(&world).await?;
 

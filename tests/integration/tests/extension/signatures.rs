@@ -47,26 +47,27 @@ async fn only_signed_catalogs_are_served_and_only_signed_bundles_installed() -> 
              {image} as the default of {policy} demands, or change the policy"
         )
     };
-    let told = world.catalog_progressing("Retrying").await?;
+    let told = world.catalog_progressing("Retrying", "Source image rejected").await?;
     assert_eq!(told.message, format!("source catalog content: {}", refused(&catalog.by_digest())));
     let client = stack.cluster.client().await?;
     let catalogs: Api<ClusterCatalog> = Api::all(client.clone());
     let events: Api<Event> = Api::all(client);
-    let event = async |reason: &str| -> Result<String> {
-        eventually(&format!("event {reason}"), LIMIT, || async {
+    let event = async |reason: &str, words: &str| -> Result<String> {
+        eventually(&format!("event {reason}: …{words}…"), LIMIT, || async {
             let all = events.list(&ListParams::default()).await?;
             all.items
                 .into_iter()
                 .find(|event| {
                     event.reason.as_deref() == Some(reason)
                         && event.regarding.as_ref().is_some_and(|about| about.name.as_ref() == Some(name))
+                        && event.note.as_ref().is_some_and(|note| note.contains(words))
                 })
                 .and_then(|event| event.note)
                 .context("not told yet")
         })
         .await
     };
-    assert_eq!(event("Retrying").await?, told.message);
+    assert_eq!(event("Retrying", &told.message).await?, told.message);
 
     registry.sign(&catalog, signer).await?;
     let now = Patch::Merge(json!({"metadata": {"annotations": {annotations::REQUESTED_AT: "now"}}}));
@@ -76,10 +77,8 @@ async fn only_signed_catalogs_are_served_and_only_signed_bundles_installed() -> 
         condition::is_true(&status.conditions, condition::SERVING)
     };
     Wait::new(&catalogs, name).within(LIMIT).until("is served", served).await?;
-    assert_eq!(
-        event("SignatureVerified").await?,
-        format!("{} is signed by key keyData", catalog.by_digest())
-    );
+    let verified = format!("{} is signed by key keyData", catalog.by_digest());
+    assert_eq!(event("SignatureVerified", &verified).await?, verified);
 
     world.want(json!({})).await?;
     let message = world.progressing("Retrying", &refused(&bundle.by_digest())).await?;
@@ -87,7 +86,7 @@ async fn only_signed_catalogs_are_served_and_only_signed_bundles_installed() -> 
     let ready = world.extensions.get(name).await?;
     let ready = crate::world::current(&ready, condition::READY).context("no Ready")?;
     assert_eq!(ready.status.as_str(), "False");
-    assert!(event("SignatureRefused").await?.contains(&bundle.by_digest()));
+    event("SignatureRefused", &bundle.by_digest()).await?;
     assert!(world.revisions().await?.is_empty(), "nothing is made of it");
 
     registry.sign(&bundle, signer).await?;

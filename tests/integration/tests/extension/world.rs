@@ -111,14 +111,15 @@ impl World {
         Ok(())
     }
 
-    /// Waits until the catalog's Progressing has this reason; gives the condition.
-    pub(crate) async fn catalog_progressing(&self, reason: &str) -> Result<Condition> {
+    /// Waits until the catalog's Progressing has this reason and its message says `about`; gives the condition. (The same reason
+    /// may be given for something else before: a registry that is busy.)
+    pub(crate) async fn catalog_progressing(&self, reason: &str, about: &str) -> Result<Condition> {
         let catalog = Wait::new(&self.catalogs, &self.name)
             .within(LIMIT)
-            .until(&format!("Progressing/{reason}"), |catalog: &ClusterCatalog| {
+            .until(&format!("Progressing/{reason}: …{about}…"), |catalog: &ClusterCatalog| {
                 let conditions = catalog.status.as_ref().map(|status| status.conditions.as_slice());
                 condition::find(conditions.unwrap_or_default(), condition::PROGRESSING)
-                    .is_some_and(|found| found.reason == reason)
+                    .is_some_and(|found| found.reason == reason && found.message.contains(about))
             })
             .await?;
         let conditions = catalog.status.unwrap_or_default().conditions;
