@@ -38,6 +38,8 @@ async fn a_helm_release_is_adopted_and_its_objects_keep_their_identity() -> Resu
     let two = world.bundle("1.1.0").deployments([deployment(name, json!([{"name": "KEPT", "value": "1"}]))]);
     let entries = [Entry::new("1.0.0"), Entry::new("1.1.0").replaces("1.0.0")];
     world.serve([("1.0.0", one.clone()), ("1.1.0", two)], entries).await?;
+    // or what is adopted might be kept as it is
+    world.catalog_is_known().await?;
 
     world.pause(true).await?;
     let helm = Helm::new(&world).await?;

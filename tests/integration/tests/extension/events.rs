@@ -12,6 +12,8 @@ async fn an_upgrade_and_its_way_back_are_told_and_a_steady_state_is_silent() -> 
     let world = World::new("told").await?;
     let entries = [Entry::new("1.0.0"), Entry::new("1.1.0").replaces("1.0.0")];
     world.serve([("1.0.0", world.bundle("1.0.0")), ("1.1.0", world.bundle("1.1.0"))], entries).await?;
+    // or that there is no such package might be told first
+    world.catalog_is_known().await?;
     let name = &world.name;
     world.want(json!({"version": "1.0.0"})).await?;
     world.installed("1.0.0").await?;
@@ -79,17 +81,20 @@ async fn a_refused_upgrade_that_is_tried_again_and_again_is_told_once() -> Resul
 #[tokio::test]
 async fn a_registry_that_does_not_answer_is_told_once_while_it_is_tried_with_backoff() -> Result<()> {
     let world = World::new("no-answer").await?;
-    let nowhere = format!("127.0.0.1:{}/bundle:v1", olm_kit::free_port()?);
+    let address = format!("127.0.0.1:{}", olm_kit::free_port()?);
+    let nowhere = format!("{address}/bundle:v1");
     let package =
         Package::new(&world.name).channel("stable", [Entry::new("1.0.0")]).bundle("1.0.0", &nowhere);
     world.serve_package(&package).await?;
+    // or that there is no such package might be told first
+    world.catalog_is_known().await?;
     world.want(json!({})).await?;
-    world.progressing("Retrying", "").await?;
+    world.progressing("Retrying", &address).await?;
     for _ in 0..10 {
         world.again().await?;
     }
     world.want(json!({"channels": ["stable"]})).await?;
-    world.progressing("Retrying", "").await?;
+    world.progressing("Retrying", &address).await?;
     let told = world.all_events().await?;
     assert!(matches!(told.as_slice(), [(reason, _, 1)] if reason == "Retrying"), "{told:?}");
     Ok(())

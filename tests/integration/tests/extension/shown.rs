@@ -145,17 +145,23 @@ async fn a_deadline_changes_in_place_and_a_configuration_makes_a_revision() -> R
 async fn a_configuration_that_does_not_fit_is_terminal_and_its_mend_is_enough() -> Result<()> {
     let world = World::new("misfit").await?;
     world.serve([("1.0.0", world.bundle("1.0.0"))], [Entry::new("1.0.0")]).await?;
+    // a pass that gets less far says something of Installed
+    world.catalog_is_known().await?;
     let config = |inline: Value| json!({"config": {"configType": "Inline", "inline": inline}});
     world.want_with(config(json!({"colour": "red"})), json!({})).await?;
-    let text = world.progressing("InvalidConfiguration", "unknown field \"colour\"").await?;
+    let extension = world
+        .until("is refused for its configuration", |extension| {
+            current(extension, condition::PROGRESSING)
+                .is_some_and(|found| found.reason == "InvalidConfiguration")
+        })
+        .await?;
+    let found = current(&extension, condition::PROGRESSING).context("no condition")?;
     let want = format!(
         "error for resolved bundle \"{}.v1.0.0\" with version \"1.0.0\": invalid ClusterExtension configuration: invalid \
          configuration: unknown field \"colour\"",
         world.name
     );
-    assert!(text.starts_with(&want), "{text}");
-    let extension = world.extensions.get(&world.name).await?;
-    let found = current(&extension, condition::PROGRESSING).context("no condition")?;
+    assert!(found.message.starts_with(&want), "{}", found.message);
     assert_eq!(found.status.as_str(), "False");
     assert!(current(&extension, condition::INSTALLED).is_none(), "the reference says nothing either");
     assert_eq!(world.revisions().await?, []);

@@ -126,6 +126,33 @@ impl World {
         condition::find(&conditions, condition::PROGRESSING).cloned().context("no condition")
     }
 
+    /// Waits until operator-controller has read the catalog: it learns of catalogs by another watch than of extensions, and
+    /// reads them over the network. Another extension shows it, with a configuration that fits no bundle, so that nothing is
+    /// written for it.
+    pub(crate) async fn catalog_is_known(&self) -> Result<()> {
+        let name = format!("{}-scout", self.name);
+        let scout = json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": name},
+            "spec": {
+                "namespace": self.name,
+                "config": {"configType": "Inline", "inline": {"noSuchField": true}},
+                "source": {"sourceType": "Catalog", "catalog": {
+                    "packageName": self.name, "selector": {"matchLabels": {"test": self.name}}}},
+            },
+        });
+        let params = PatchParams::apply("test").force();
+        self.extensions.patch(&name, &params, &Patch::Apply(&scout)).await?;
+        Wait::new(&self.extensions, &name)
+            .within(LIMIT)
+            .log(self.stack.operator_controller.log())
+            .until("a bundle is chosen and refused", |extension: &ClusterExtension| {
+                current(extension, condition::PROGRESSING)
+                    .is_some_and(|found| found.message.contains("error for resolved bundle"))
+            })
+            .await?;
+        Ok(())
+    }
+
     /// Creates the extension, or replaces its catalog part. `catalog` is merged over the package's name and selector.
     pub(crate) async fn want(&self, catalog: Value) -> Result<()> {
         self.want_with(json!({}), catalog).await
