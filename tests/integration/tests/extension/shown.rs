@@ -209,7 +209,17 @@ async fn without_catalogs_what_is_installed_is_kept_inside_the_range() -> Result
     // another edit than that of the version counts, and drift is corrected
     let enforcement = json!({"install": {"preflight": {"crdUpgradeSafety": {"enforcement": "None"}}}});
     world.want_with(enforcement, json!({"version": ">=1.0.0 <2.0.0"})).await?;
-    let extension = world.installed("1.0.0").await?;
+    // that the catalog is gone is learnt by another watch than the edit
+    let extension = world
+        .until("1.0.0 is Ready, and nothing is known of deprecations", |extension| {
+            let is = |type_: &str, status: &str| {
+                current(extension, type_).is_some_and(|found| found.status.as_str() == status)
+            };
+            is(condition::READY, "True") && is(condition::DEPRECATED, "Unknown")
+        })
+        .await?;
+    let kept = extension.status.as_ref().and_then(|status| status.install.as_ref());
+    assert_eq!(kept.map(|install| install.bundle.version.as_str()), Some("1.0.0"));
     let told = conditions(&extension);
     assert!(told.iter().any(|said| said.starts_with("Progressing=True/Succeeded: ")), "{told:?}");
     let unknown =
