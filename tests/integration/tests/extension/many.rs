@@ -11,7 +11,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use olm_api::{ClusterCatalog, ClusterExtension, condition};
 use olm_kit::{
     BundleImage, CatalogImage, Cluster, Entry, Options, Package, Program, Registry, Request,
-    SYSTEM_NAMESPACE, Wait, eventually,
+    SYSTEM_NAMESPACE, Wait, eventually, soon,
 };
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
@@ -113,10 +113,12 @@ async fn twenty_extensions_at_rest_write_nothing_for_a_minute_and_then_heal_with
     let lost =
         lost.iter().filter_map(|map| map.metadata.name.as_deref()).find(|name| name.starts_with("rest-7-"));
     let lost = lost.expect("a ConfigMap of the bundle");
-    let deleted = Instant::now();
-    maps.delete(lost, &DeleteParams::default()).await?;
-    Wait::new(&maps, lost).within(Duration::from_secs(2)).to_exist().await?;
-    assert!(deleted.elapsed() < Duration::from_secs(2), "healed after {:?}", deleted.elapsed());
+    soon("a deleted object is there again", Duration::from_secs(2), async || {
+        maps.delete(lost, &DeleteParams::default()).await?;
+        Wait::new(&maps, lost).to_exist().await?;
+        Ok(())
+    })
+    .await?;
     Ok(())
 }
 
@@ -225,11 +227,15 @@ async fn passes_that_wait_for_a_silent_registry_do_not_hold_up_the_end_of_the_pr
     let took = asked.elapsed();
     println!("ended after {took:?}");
     ensure!(took < Duration::from_secs(5), "it took {took:?}");
-    // what was given up is no failure of the extension
+    // what was given up is no failure of the extension; only one whose wait had ended by itself just then may say so
     for extension in extensions.list(&ListParams::default()).await?.items {
-        let status = |one: &ClusterExtension| serde_json::to_string(&one.status).unwrap_or_default();
-        let was = before.iter().find(|one| one.metadata.name == extension.metadata.name).map(status);
-        ensure!(was == Some(status(&extension)), "{was:?} became {}", status(&extension));
+        let was = before.iter().find(|one| one.metadata.name == extension.metadata.name);
+        let was = was.and_then(|one| one.status.as_ref());
+        let became = extension.status.as_ref();
+        let waited_to_the_end = became
+            .and_then(|status| condition::find(&status.conditions, condition::PROGRESSING))
+            .is_some_and(|found| found.message.ends_with("operation timed out"));
+        ensure!(was == became || waited_to_the_end, "{was:?} became {became:?}");
     }
     accepting.abort();
     Ok(())
