@@ -3,12 +3,13 @@
 //!
 //! Proxies: `proxy-url` of the kubeconfig and `HTTPS_PROXY`/`NO_PROXY`, as kubectl has them.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
 use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -72,11 +73,23 @@ pub fn client(mut config: Config, metrics: &Metrics) -> Result<Client, ClientErr
     // the client's own policy goes on for minutes after a 429 or 503, holds a worker up and hides what is wrong; whoever asks
     // tries again with a backoff of its own
     config.default_retry = false;
+    config.headers.push((http::header::USER_AGENT, agent(std::env::args_os().next().as_deref())));
     let url = config.cluster_url.to_string();
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
     let builder = ClientBuilder::try_from(config)
         .map_err(|source| ClientError::Build { url, source: Box::new(source) })?;
     Ok(builder.with_layer(&Counting { metrics: metrics.clone(), host, limit: ANSWER }).build())
+}
+
+/// How the process started as `argv0` calls itself to the apiserver, which writes it into its audit record, as Go's client does:
+/// `catalogd/0.1.0 (linux/x86_64)`.
+fn agent(argv0: Option<&OsStr>) -> HeaderValue {
+    let program =
+        argv0.map(Path::new).and_then(Path::file_name).unwrap_or(OsStr::new("olm-rs")).to_string_lossy();
+    let (version, os, arch) = (env!("CARGO_PKG_VERSION"), std::env::consts::OS, std::env::consts::ARCH);
+    let named = HeaderValue::from_str(&format!("{program}/{version} ({os}/{arch})"));
+    // a file may be called anything
+    named.unwrap_or(HeaderValue::from_static(concat!("olm-rs/", env!("CARGO_PKG_VERSION"))))
 }
 
 /// [`config`] and [`client`] in one.
@@ -92,7 +105,7 @@ pub async fn connect(kubeconfig: Option<&Path>, metrics: &Metrics) -> Result<Cli
 pub fn impersonating(client: &Client, user: &str) -> Client {
     let (client, namespace) = (client.clone(), client.default_namespace().to_owned());
     // a name that is no header value is no user either: the apiserver says so
-    let user = http::HeaderValue::from_str(user).unwrap_or(http::HeaderValue::from_static("invalid"));
+    let user = HeaderValue::from_str(user).unwrap_or(HeaderValue::from_static("invalid"));
     let service = tower::service_fn(move |mut request: Request<Body>| {
         let client = client.clone();
         request.headers_mut().insert("impersonate-user", user.clone());
@@ -187,6 +200,19 @@ mod tests {
             );
             assert!(text.contains(&series), "{series} in {text}");
         }
+    }
+
+    #[test]
+    fn a_process_calls_itself_by_its_file() {
+        let platform = format!("({}/{})", std::env::consts::OS, std::env::consts::ARCH);
+        let version = env!("CARGO_PKG_VERSION");
+        for (argv0, program) in
+            [(Some("/usr/bin/catalogd"), "catalogd"), (Some("kubectl-olm"), "kubectl-olm"), (None, "olm-rs")]
+        {
+            let want = format!("{program}/{version} {platform}");
+            assert_eq!(agent(argv0.map(OsStr::new)), want.as_str());
+        }
+        assert_eq!(agent(Some(OsStr::new("a\nb"))), format!("olm-rs/{version}").as_str());
     }
 
     #[tokio::test]

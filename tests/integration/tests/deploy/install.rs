@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::applied::container_args;
 use crate::audit::beyond;
 use crate::manifests::{apply, find, prepare, render};
-use crate::rights::{granted, least, none_refused, of_account};
+use crate::rights::{granted, least, named, none_refused, of_account};
 use crate::world::{LIMIT, World, current};
 
 pub(crate) const CATALOGD: &str = "catalogd-controller-manager";
@@ -204,9 +204,11 @@ async fn a_cold_install_takes_a_package_from_catalog_to_removal() -> Result<()> 
 
     let documents = render("overlays/kubernetes")?;
     let requests = of_account(stack.cluster.audit()?, CATALOGD);
+    named(&requests, "catalogd")?;
     none_refused(&requests)?;
     least(&granted(&documents, CATALOGD)?, &requests, CATALOGD_UNUSED)?;
     let requests = of_account(stack.cluster.audit()?, CONTROLLER);
+    named(&requests, "operator-controller")?;
     none_refused(&requests)?;
     let restricted = granted(&render("overlays/restricted")?, CONTROLLER)?;
     let used = beyond(&restricted, &requests);
@@ -313,6 +315,7 @@ async fn a_restricted_install_acts_as_the_accounts_of_extensions_only() -> Resul
     remove(&world).await?;
 
     let requests = of_account(stack.cluster.audit()?, CONTROLLER);
+    named(&requests, "operator-controller")?;
     none_refused(&requests)?;
     least(&granted(&render("overlays/restricted")?, CONTROLLER)?, &requests, CONTROLLER_UNUSED)?;
     // whatever an extension consists of was written by its account
@@ -362,6 +365,7 @@ async fn cluster_operator_reports_with_the_rights_of_its_manifests() -> Result<(
     read_metrics(&cluster, "default", "cluster-operator", &process.metrics_url()).await?;
     ensure!(process.stop(), "it did not end by itself");
     let requests = of_account(cluster.audit()?, REPORTER);
+    named(&requests, "cluster-operator")?;
     none_refused(&requests)?;
     least(&granted(&documents, REPORTER)?, &requests, REPORTER_UNUSED)
 }

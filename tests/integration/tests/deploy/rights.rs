@@ -1,5 +1,7 @@
 //! Rights that manifests grant, compared with requests that were made.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context as _, Result, ensure};
 use olm_kit::Request;
 use serde_json::Value;
@@ -94,6 +96,15 @@ pub(crate) fn granted(documents: &[Value], account: &str) -> Result<Vec<Right>> 
 pub(crate) fn of_account(requests: Vec<Request>, account: &str) -> Vec<Request> {
     let user = format!("system:serviceaccount:{}:{account}", olm_kit::SYSTEM_NAMESPACE);
     requests.into_iter().filter(|request| request.user == user).collect()
+}
+
+/// Fails unless every request names the program that made it.
+pub(crate) fn named(requests: &[Request], program: &str) -> Result<()> {
+    ensure!(!requests.is_empty(), "{program} asked for nothing");
+    let prefix = format!("{program}/");
+    let others: BTreeSet<_> = requests.iter().map(|request| &request.agent).collect();
+    ensure!(others.iter().all(|agent| agent.starts_with(&prefix)), "{program} calls itself {others:?}");
+    Ok(())
 }
 
 /// Fails unless every right is used or has its reason in `unused` (title, reason), and every reason is about a right that is not used.
