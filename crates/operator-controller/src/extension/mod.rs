@@ -156,7 +156,7 @@ async fn metered(
             Ok(Action::await_change())
         }
         Err(error) => {
-            running.finish(Outcome::Error);
+            running.finish(if error.is_conflict() { Outcome::Requeue } else { Outcome::Error });
             Err(error)
         }
     }
@@ -169,7 +169,12 @@ fn error_policy(
     error: &ReconcileError,
     shell: Arc<Shell>,
 ) -> Action {
-    tracing::warn!(extension = extension.name_any(), %error, "pass failed");
+    let name = extension.name_any();
+    if error.is_conflict() {
+        tracing::debug!(extension = name, %error, "the object has changed meanwhile");
+    } else {
+        tracing::warn!(extension = name, %error, "pass failed");
+    }
     Action::requeue(shell.backoff.failed(extension.uid().unwrap_or_default()))
 }
 

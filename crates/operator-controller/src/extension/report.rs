@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::attempt::{Attempt, Story};
 use super::shell::Shell;
-use super::writer::{FIELD_MANAGER, is_not_found};
+use super::writer::{FIELD_MANAGER, is_conflict, is_not_found};
 use super::{status, tell};
 use crate::workers::Stopping;
 
@@ -30,6 +30,17 @@ pub enum ReconcileError {
     /// The pass was given up.
     #[error(transparent)]
     Stopping(#[from] Stopping),
+}
+
+impl ReconcileError {
+    /// Whether somebody else has changed the object meanwhile; the next pass looks at it as it is then.
+    pub(super) fn is_conflict(&self) -> bool {
+        match self {
+            Self::Status(error) => error.is_conflict(),
+            Self::Finalizers(error) | Self::Uninstall(error) => is_conflict(error),
+            Self::Stopping(_) => false,
+        }
+    }
 }
 
 /// Replaces the finalizers, unless the object changed meanwhile. Returns the new resourceVersion, `None` when the object is gone.
