@@ -1,13 +1,13 @@
-//! Bars for a few ratios, as SVG that reads on light and dark pages. One measure, so one colour; the number stands at each bar, and
-//! a thin line where the ratio's bound is.
+//! Bars for a few ratios, as SVG that reads on light and dark pages. One measure, so one colour; a thin line where the ratio's bound
+//! is, and both numbers beside it.
 
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 900.0;
 /// Where the bars begin; the names stand left of it.
 const LEFT: f64 = 360.0;
-/// Room for the number right of the longest bar.
-const RIGHT: f64 = 70.0;
+/// Room for the numbers right of the longest line.
+const RIGHT: f64 = 140.0;
 const TOP: f64 = 42.0;
 const STEP: f64 = 26.0;
 const BAR: f64 = 16.0;
@@ -40,13 +40,14 @@ pub(super) fn bars<'a>(title: &str, bars: impl Iterator<Item = Bar<'a>>) -> Stri
             "<text x=\"{:.1}\" y=\"{text:.1}\" text-anchor=\"end\" fill=\"#1f2933\">{}</text>\n\
              <rect x=\"{LEFT:.1}\" y=\"{y:.1}\" width=\"{end:.1}\" height=\"{BAR:.1}\" fill=\"#2b6cb0\"/>\n\
              <path d=\"M{bound:.1} {:.1}v{:.1}\" stroke=\"#c05621\" stroke-width=\"2\"/>\n\
-             <text x=\"{:.1}\" y=\"{text:.1}\" fill=\"#52606d\">{}</text>\n",
+             <text x=\"{:.1}\" y=\"{text:.1}\" fill=\"#52606d\">{} (at most {})</text>\n",
             LEFT - 8.0,
             escaped(bar.name),
             y - 3.0,
             BAR + 6.0,
             bound + 6.0,
-            super::number(bar.value)
+            super::number(bar.value),
+            super::number(bar.bound)
         );
     }
     out.push_str("</svg>\n");
@@ -71,13 +72,13 @@ mod tests {
         <rect width="100%" height="100%" fill="#ffffff"/>
         <text x="12" y="24" font-size="15" font-weight="bold" fill="#1f2933">Reading</text>
         <text x="352.0" y="54.5" text-anchor="end" fill="#1f2933">twice</text>
-        <rect x="360.0" y="42.0" width="376.0" height="16.0" fill="#2b6cb0"/>
-        <path d="M830.0 39.0v22.0" stroke="#c05621" stroke-width="2"/>
-        <text x="836.0" y="54.5" fill="#52606d">2.00</text>
+        <rect x="360.0" y="42.0" width="320.0" height="16.0" fill="#2b6cb0"/>
+        <path d="M760.0 39.0v22.0" stroke="#c05621" stroke-width="2"/>
+        <text x="766.0" y="54.5" fill="#52606d">2.00 (at most 2.50)</text>
         <text x="352.0" y="80.5" text-anchor="end" fill="#1f2933">none &amp; &lt;none&gt;</text>
         <rect x="360.0" y="68.0" width="1.0" height="16.0" fill="#2b6cb0"/>
         <path d="M361.0 65.0v22.0" stroke="#c05621" stroke-width="2"/>
-        <text x="367.0" y="80.5" fill="#52606d">0</text>
+        <text x="367.0" y="80.5" fill="#52606d">0 (at most 0)</text>
         </svg>
         "##);
     }
