@@ -68,6 +68,23 @@ impl PackageCache {
         futures::future::join_all(asked).await
     }
 
+    /// Whether one of `catalogs` is served and could not be read when it was asked last, so that its older content stood in for it, or
+    /// nothing. No watch tells when it can be read again: its status is what it was.
+    pub async fn unread(&self, catalogs: &[CatalogFacts], package: &PackageName) -> bool {
+        for endpoint in catalogs.iter().filter_map(|facts| facts.endpoint.as_ref().ok()) {
+            let slot = self.slot(&endpoint.catalog, package);
+            let slot = slot.lock().await;
+            // bytes that make no sense do not change; the next digest may
+            let away = |(resolved, _, problem): &(String, Instant, CatalogProblem)| {
+                *resolved == endpoint.resolved && matches!(problem, CatalogProblem::Fetch(_))
+            };
+            if slot.failed.as_ref().is_some_and(away) {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Names of the packages that provide one of `apis`, as the catalog's summary has it; none where there is no summary.
     ///
     /// # Errors

@@ -35,6 +35,9 @@ pub struct Attempt {
     pub deprecations: Learnt,
     /// How far it got.
     pub progress: Progress,
+    /// Whether a catalog that is served could not be read, so that its older content stood in for it, or nothing. Its status will not
+    /// change when it can be read again.
+    pub unread: bool,
 }
 
 /// What events need beside the status.

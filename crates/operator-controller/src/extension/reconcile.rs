@@ -13,6 +13,7 @@ use olm_client::resolution::{
     BundleFacts, Class, Failure, Learnt, Wanted, Wish, revision, select, validate, wanted,
 };
 use olm_resolver::Resolution;
+use olm_runtime::backoff::Backoff;
 use olm_runtime::metrics::Outcome;
 
 use super::adopt::adopt;
@@ -27,6 +28,8 @@ use crate::workers::Stopping;
 
 /// How long to wait for a change that only a user can make, before looking again.
 const SLOW: Duration = Duration::from_secs(600);
+/// The longest wait before a catalog that could not be read is asked again.
+const UNREAD: Duration = Duration::from_secs(60);
 
 /// One pass.
 ///
@@ -58,15 +61,13 @@ pub async fn reconcile(
             revisions: revision::states(revisions.iter().map(AsRef::as_ref)),
             deprecations: Learnt::Nothing,
             progress: Progress::Invalid(failure),
+            unread: false,
         },
     };
     let held = report(extension, &attempt, story, &shell).await?;
-    let (action, outcome) = next(&attempt, &uid, &shell);
-    let action = match held {
-        Some(left) if action == Action::await_change() => Action::requeue(left),
-        _ => action,
-    };
-    Ok((action, outcome))
+    let (wait, outcome) = next(&attempt, &uid, &shell.backoff);
+    let wait = wait.into_iter().chain(held).min();
+    Ok((wait.map_or_else(Action::await_change, Action::requeue), outcome))
 }
 
 /// Resolve and deliver: how far did we get?
@@ -80,13 +81,13 @@ async fn attempt(
     let states = revision::states(revisions.iter().map(AsRef::as_ref));
     if wish.paused {
         let progress = Progress::Paused;
-        return Ok(Attempt { revisions: states, deprecations: Learnt::Nothing, progress });
+        return Ok(Attempt { revisions: states, deprecations: Learnt::Nothing, progress, unread: false });
     }
     let adopted = match adopt(shell, wish, revisions).await {
         Ok(adopted) => adopted,
         Err(failure) => {
             let progress = Progress::Failed(failure);
-            return Ok(Attempt { revisions: states, deprecations: Learnt::Nothing, progress });
+            return Ok(Attempt { revisions: states, deprecations: Learnt::Nothing, progress, unread: false });
         }
     };
     let taken_over: Vec<Arc<ClusterObjectSet>>;
@@ -102,6 +103,7 @@ async fn attempt(
     let selected = select(catalogs.iter().map(AsRef::as_ref), &wish.selector);
     let sources = shell.packages.sources(&selected, &wish.package, states.newest().is_some());
     let sources = shell.workers.away(sources).await?;
+    let unread = shell.packages.unread(&selected, &wish.package).await;
     let resolved = wanted(wish, &states, &sources, shell.settings.separate_release);
     let (states, progress) = match resolved.wanted {
         Err(failure) => (states, Progress::Failed(failure)),
@@ -128,7 +130,7 @@ async fn attempt(
             }
         }
     };
-    Ok(Attempt { revisions: states, deprecations: resolved.learnt, progress })
+    Ok(Attempt { revisions: states, deprecations: resolved.learnt, progress, unread })
 }
 
 /// Dependencies first, then delivery.
@@ -198,19 +200,60 @@ async fn ensure_finalizers(
     Ok(Arc::new(extension))
 }
 
-/// When to look again without a change, and how the pass counts.
-fn next(attempt: &Attempt, uid: &str, shell: &Shell) -> (Action, Outcome) {
+/// After which time to look again without a change, if at all, and how the pass counts.
+fn next(attempt: &Attempt, uid: &str, backoff: &Backoff<String>) -> (Option<Duration>, Outcome) {
     let class = match &attempt.progress {
-        Progress::Invalid(Failure { class, .. }) | Progress::Failed(Failure { class, .. }) => *class,
-        Progress::Applied { .. } | Progress::Paused | Progress::Uninstalling { .. } => {
-            shell.backoff.forget(&uid.to_owned());
-            return (Action::await_change(), Outcome::Success);
+        Progress::Invalid(Failure { class, .. }) | Progress::Failed(Failure { class, .. }) => Some(*class),
+        Progress::Applied { .. } | Progress::Paused | Progress::Uninstalling { .. } => None,
+    };
+    let outcome = match class {
+        None if attempt.unread => Outcome::RequeueAfter,
+        None => Outcome::Success,
+        Some(Class::Transient) => Outcome::Error,
+        Some(Class::NeedsChange | Class::Blocked | Class::InvalidConfiguration) => Outcome::TerminalError,
+    };
+    let wait = match outcome {
+        // what was decided was decided without the catalog's present content
+        _ if attempt.unread => Some(backoff.failed(uid.to_owned()).min(UNREAD)),
+        Outcome::Error => Some(backoff.failed(uid.to_owned())),
+        Outcome::TerminalError => Some(SLOW),
+        _ => {
+            backoff.forget(&uid.to_owned());
+            None
         }
     };
-    match class {
-        Class::Transient => (Action::requeue(shell.backoff.failed(uid.to_owned())), Outcome::Error),
-        Class::NeedsChange | Class::Blocked | Class::InvalidConfiguration => {
-            (Action::requeue(SLOW), Outcome::TerminalError)
+    (wait, outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use olm_client::resolution::RevisionStates;
+
+    /// An extension that goes on with older content of a catalog learns of the new content by asking only.
+    #[test]
+    fn a_catalog_that_could_not_be_read_is_asked_again() {
+        let attempt = |progress, unread| Attempt {
+            revisions: RevisionStates::split(Vec::new()),
+            deprecations: Learnt::Nothing,
+            progress,
+            unread,
+        };
+        let applied = || Progress::Applied { wanted: BundleFacts::default(), issuer: None };
+        let backoff = Backoff::new();
+        let next = |attempt: &Attempt| next(attempt, "uid", &backoff);
+        let first = (Some(Duration::from_millis(5)), Outcome::RequeueAfter);
+        assert_eq!(next(&attempt(applied(), true)), first);
+        let second = (Some(Duration::from_millis(10)), Outcome::RequeueAfter);
+        assert_eq!(next(&attempt(applied(), true)), second);
+        // nothing in the older content fits: the new content may
+        let failed = Progress::Failed(Failure::new(Class::NeedsChange, "no bundles found"));
+        for _ in 0..20 {
+            next(&attempt(failed.clone(), true));
         }
+        assert_eq!(next(&attempt(failed.clone(), true)), (Some(UNREAD), Outcome::TerminalError));
+        assert_eq!(next(&attempt(failed, false)), (Some(SLOW), Outcome::TerminalError));
+        assert_eq!(next(&attempt(applied(), false)), (None, Outcome::Success));
+        assert_eq!(next(&attempt(applied(), true)), first, "a success is a new beginning");
     }
 }

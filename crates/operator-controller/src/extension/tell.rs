@@ -193,7 +193,12 @@ mod tests {
     }
 
     fn attempt(revisions: Vec<RevisionFacts>, progress: Progress) -> Attempt {
-        Attempt { revisions: RevisionStates::split(revisions), deprecations: Learnt::Nothing, progress }
+        Attempt {
+            revisions: RevisionStates::split(revisions),
+            deprecations: Learnt::Nothing,
+            progress,
+            unread: false,
+        }
     }
 
     fn applied(version: &str) -> Progress {

@@ -45,6 +45,7 @@ pub async fn uninstall(
             revisions: revision::states(revisions.iter().map(AsRef::as_ref)),
             deprecations: Learnt::Nothing,
             progress: Progress::Uninstalling { message: waiting(revisions) },
+            unread: false,
         };
         report(extension, &attempt, Story::default(), shell).await?;
         return Ok(Action::requeue(CHECK));

@@ -7,6 +7,7 @@ mod proxy;
 mod secrets;
 mod serving;
 mod traces;
+mod unread;
 #[path = "../extension/world.rs"]
 #[expect(dead_code, reason = "shared with the tests of extensions")]
 mod world;

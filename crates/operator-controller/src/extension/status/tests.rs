@@ -64,8 +64,12 @@ fn derived(
     progress: Progress,
     before: Option<&ClusterExtensionStatus>,
 ) -> ClusterExtensionStatus {
-    let attempt =
-        Attempt { revisions: RevisionStates::split(revisions), deprecations: Learnt::Gone, progress };
+    let attempt = Attempt {
+        revisions: RevisionStates::split(revisions),
+        deprecations: Learnt::Gone,
+        progress,
+        unread: false,
+    };
     derive(&attempt, before, 7, true, at(100))
 }
 
@@ -183,6 +187,7 @@ fn the_bundle_that_is_reported_is_the_installed_one() {
         revisions: RevisionStates::split(vec![done(1, "1.0.0"), running(2, "1.1.0")]),
         deprecations: Learnt::Gone,
         progress: applied("1.1.0"),
+        unread: false,
     };
     for (separate, release) in [(true, Some("2".to_owned())), (false, None)] {
         let found = derive(&attempt, None, 1, separate, at(0)).install.unwrap().bundle;
