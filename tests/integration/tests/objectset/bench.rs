@@ -50,7 +50,8 @@ async fn cluster() -> Result<&'static Cluster> {
                     let client = holding(Cluster::client_from(&kubeconfig).await.expect("a client"));
                     let mut context = objectset::Context::new(client, SYSTEM);
                     EXTENSIONS.get_or_init(|| context.extensions().clone());
-                    context.custom_resource_wait = Duration::from_secs(4);
+                    // long enough that a busy machine sees what is said meanwhile
+                    context.custom_resource_wait = Duration::from_secs(20);
                     objectset::run(context, std::future::pending()).await;
                 });
             });
