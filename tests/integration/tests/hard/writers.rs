@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -31,7 +31,9 @@ fn opponent(
     Opponent(tokio::spawn(async move {
         let mut blows = 0;
         let mut events = watcher(maps.clone(), config).default_backoff().applied_objects().boxed();
-        while let Ok(Some(map)) = events.try_next().await {
+        while let Some(event) = events.next().await {
+            // the watcher recovers by itself
+            let Ok(map) = event else { continue };
             if map.metadata.deletion_timestamp.is_none() && react(maps.clone(), map).await {
                 blows += 1;
             }
