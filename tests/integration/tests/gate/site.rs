@@ -296,6 +296,18 @@ async fn writes_that_are_refused_are_told() -> Result<()> {
     let may_not = |what: &str, verb: &str| what.replace(&format!("verbs: [{verb}]"), "verbs: [get]");
     let no_update = RIGHTS.replace(update, &may_not(update, "update"));
     cluster.apply(&no_update.replace(create, &may_not(create, "create"))).await?;
+    // the apiserver takes the changed rights up a little later
+    let account = Cluster::client_from(&cluster.kubeconfig_as(ACCOUNT, &[])?).await?;
+    let operators: Api<ClusterOperator> = Api::all(account);
+    let object = json!({"apiVersion": "config.openshift.io/v1", "kind": "ClusterOperator", "metadata": {"name": "olm"}, "spec": {}});
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    eventually("it must not create", LIMIT, || async {
+        let answer = operators.create(&dry, &serde_json::from_value(object.clone())?).await;
+        let refused = matches!(&answer, Err(kube::Error::Api(status)) if status.code == 403);
+        anyhow::ensure!(refused, "{answer:?}");
+        Ok(())
+    })
+    .await?;
     let process = program.start().await?;
     let view = View::new(&cluster, process.log()).await?;
     let note = view.told("ClusterOperator", "olm", "StatusCreateFailed").await?;
