@@ -34,6 +34,7 @@ async fn cluster() -> Result<&'static Cluster> {
         .get_or_try_init(|| async {
             let cluster = Cluster::start_with(&Options { audit: true, ..Options::default() }).await?;
             cluster.install_crds().await?;
+            lower_deadline(&cluster).await?;
             cluster
                 .apply(&format!(
                     "{{apiVersion: v1, kind: Namespace, metadata: {{name: {SYSTEM}}}}}\n---\n\
@@ -58,6 +59,32 @@ async fn cluster() -> Result<&'static Cluster> {
             Ok(cluster)
         })
         .await
+}
+
+/// Lets a revision have a deadline of a minute, as the reference's tests do. A changed CRD interrupts all that is asked about its
+/// resources, so this is done before there is any test.
+async fn lower_deadline(cluster: &Cluster) -> Result<()> {
+    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let client = cluster.client().await?;
+    let crds: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
+    let name = "clusterobjectsets.olm.operatorframework.io";
+    let mut crd = crds.get(name).await?;
+    let minimum =
+        "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/progressDeadlineMinutes/minimum";
+    *crd.data.pointer_mut(minimum).context("no minimum")? = json!(1);
+    crds.replace(name, &PostParams::default(), &crd).await?;
+    // the apiserver takes the changed schema up a little later
+    let revisions: Api<ClusterObjectSet> = Api::all(client);
+    let offered: ClusterObjectSet = serde_json::from_value(json!({
+        "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet", "metadata": {"name": "offered-1"},
+        "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent", "progressDeadlineMinutes": 1},
+    }))?;
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    eventually("a deadline of a minute is admitted", Duration::from_secs(60), || async {
+        revisions.create(&dry, &offered).await?;
+        Ok(())
+    })
+    .await
 }
 
 /// A test's own corner of the cluster.
