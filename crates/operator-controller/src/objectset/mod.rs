@@ -127,6 +127,12 @@ impl Context {
             _running: Vec::new(),
         }
     }
+
+    /// All extensions, as the controller has seen them.
+    #[must_use]
+    pub fn extensions(&self) -> &watch::Cache<ClusterExtension> {
+        &self.feeds.extensions
+    }
 }
 
 type Stored = watch::Stored<ClusterObjectSet>;

@@ -1,11 +1,11 @@
 //! The whole way with every process of ours: install what blocks, upgrade it, remove it.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use olm_api::openshift::ClusterOperator;
 use olm_api::{ClusterExtension, condition};
-use olm_kit::{BundleImage, CatalogImage, Entry, Options, Package, Stack, Wait, unique};
+use olm_kit::{BundleImage, CatalogImage, Entry, Options, Package, Stack, Wait, eventually, unique};
 use serde_json::json;
 
 use crate::view::{LIMIT, View};
@@ -92,7 +92,13 @@ async fn a_blocking_bundle_closes_the_gate_until_it_is_upgraded_or_removed() -> 
     let want_writes = [("create", "clusteroperators", 201), ("update", "clusteroperators/status", 200)];
     let want_writes: Vec<_> =
         want_writes.map(|(verb, what, code)| (verb.to_owned(), what.to_owned(), code)).into();
-    assert_eq!(view.writes()?, want_writes, "one creation, one status");
+    // the status may be seen before the record of it is written
+    eventually("one creation, one status", LIMIT, || async {
+        let writes = view.writes()?;
+        ensure!(writes == want_writes, "{writes:?}");
+        Ok(())
+    })
+    .await?;
     let note = view.told("ClusterOperator", "olm", "OperatorStatusChanged").await?;
     assert!(note.starts_with("Status for clusteroperator/olm changed: "), "{note}");
     assert!(note.contains("Upgradeable set to True (\"All is well\")"), "{note}");

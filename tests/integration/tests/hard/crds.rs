@@ -8,7 +8,7 @@ use kube::api::{DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, ResourceExt as _};
 use olm_api::condition;
-use olm_kit::{Crd, Wait, unique};
+use olm_kit::{Crd, Wait, eventually, unique};
 use serde_json::json;
 
 use crate::package::{LIMIT, Package};
@@ -86,7 +86,12 @@ async fn a_crd_and_its_resource_come_and_go_in_one_bundle() -> Result<()> {
         package.delete().await?;
         package.gone().await?;
         Wait::new(&crds, &crd.name()).within(LIMIT).to_be_gone().await?;
-        ensure!(rules.list(&ListParams::default()).await.is_err(), "the API is gone, too");
+        // what serves the API may hear of the end later than this test
+        eventually("the API is gone, too", LIMIT, || async {
+            ensure!(rules.list(&ListParams::default()).await.is_err(), "it is served");
+            Ok(())
+        })
+        .await?;
     }
     case.converged(since);
     Ok(())

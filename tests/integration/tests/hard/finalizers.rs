@@ -73,7 +73,8 @@ async fn a_custom_resource_that_is_held_is_counted_and_waited_for() -> Result<()
     let deployments: Api<k8s_openapi::api::apps::v1::Deployment> =
         Api::namespaced(package.client.clone(), &package.name);
     ensure!(deployments.get_opt(&format!("{}-ctrl", package.name)).await?.is_some());
-    rests(site, &package, 16).await?;
+    // eight looks or nine, each of which asks for the CRD and for its resources, and what is recorded late
+    rests(site, &package, 9 * 2 + 3).await?;
     let kind = GroupVersionKind::gvk(&group, "v1", "Widget");
     let widgets: Api<DynamicObject> = Api::namespaced_with(
         package.client.clone(),

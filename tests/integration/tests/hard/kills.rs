@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use kube::Client;
-use olm_kit::{BundleImage, Crd, Request};
+use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
+use kube::{Api, Client};
+use olm_kit::{BundleImage, Crd, Request, Wait};
 use rand::Rng as _;
 use rand::rngs::StdRng;
 use serde_json::json;
@@ -95,6 +96,7 @@ pub(crate) async fn make_widget(site: &Site, package: &Package) -> Result<()> {
 /// One round in which nothing happens.
 pub(crate) async fn undisturbed(site: &Site, package: &Package, client: &Client) -> Result<Vec<Undisturbed>> {
     let mut all = Vec::new();
+    furnished(package).await?;
     let before = settled(client).await?;
     for deed in Deed::ALL {
         let mut tail = site.cluster.audit_tail()?;
@@ -115,6 +117,17 @@ pub(crate) async fn undisturbed(site: &Site, package: &Package, client: &Client)
         }
     }
     Ok(all)
+}
+
+/// Waits for what Kubernetes itself puts into a namespace, some time after it was made.
+async fn furnished(package: &Package) -> Result<()> {
+    for namespace in [package.name.as_str(), olm_kit::SYSTEM_NAMESPACE] {
+        let accounts: Api<ServiceAccount> = Api::namespaced(package.client.clone(), namespace);
+        Wait::new(&accounts, "default").within(LIMIT).to_exist().await?;
+        let maps: Api<ConfigMap> = Api::namespaced(package.client.clone(), namespace);
+        Wait::new(&maps, "kube-root-ca.crt").within(LIMIT).to_exist().await?;
+    }
+    Ok(())
 }
 
 /// What the cluster holds once that has stopped to change.

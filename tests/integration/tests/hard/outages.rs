@@ -34,9 +34,12 @@ async fn catalogd_away_stops_only_what_needs_it() -> Result<()> {
     old.installed("1.1.0").await?;
     // what was never read cannot be installed, and the condition names the catalog
     new.want("1.1.0").await?;
-    let waiting = new.says(&new.name).await?;
+    let named = |(_, message): (String, String)| message.contains("catalog") && message.contains(&new.name);
+    let waiting = new
+        .until("Progressing names the catalog", |found| told(found, condition::PROGRESSING).is_ok_and(named))
+        .await?;
     let (status, message) = told(&waiting, condition::PROGRESSING)?;
-    ensure!(status == "True" && message.contains("catalog"), "{status}: {message}");
+    ensure!(status == "True", "{status}: {message}");
     ensure!(
         told(&waiting, condition::INSTALLED)?.0 == "False" && told(&waiting, condition::READY)?.0 == "False"
     );

@@ -4,15 +4,16 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
+use olm_kit::eventually;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use crate::package::{Package, version_of};
+use crate::package::{LIMIT, Package, version_of};
 use crate::runs::Case;
 use crate::site::{Site, lines};
 
@@ -31,7 +32,9 @@ fn opponent(
     Opponent(tokio::spawn(async move {
         let mut blows = 0;
         let mut events = watcher(maps.clone(), config).default_backoff().applied_objects().boxed();
-        while let Ok(Some(map)) = events.try_next().await {
+        while let Some(event) = events.next().await {
+            // the watcher recovers by itself
+            let Ok(map) = event else { continue };
             if map.metadata.deletion_timestamp.is_none() && react(maps.clone(), map).await {
                 blows += 1;
             }
@@ -145,11 +148,14 @@ async fn a_manager_that_forces_the_same_values_is_no_opponent() -> Result<()> {
     ensure!(map.data.unwrap_or_default().get("theirs").map(String::as_str) == Some("yes"));
     package.installed("1.0.0").await?;
     package.heals("1.0.0").await?;
-    let writes: Vec<_> = site
-        .about(&package.name, mark)?
-        .into_iter()
-        .filter(|r| r.writes() && r.resource == "configmaps")
-        .collect();
+    // what is made anew may be seen before the record of it is written
+    let writes = eventually("the record has a write", LIMIT, || async {
+        let mut writes = site.about(&package.name, mark)?;
+        writes.retain(|r| r.writes() && r.resource == "configmaps");
+        ensure!(!writes.is_empty(), "none");
+        Ok(writes)
+    })
+    .await?;
     ensure!(writes.len() == 1, "only what was deleted is written:\n{}", lines(&writes));
     case.converged(since);
     Ok(())

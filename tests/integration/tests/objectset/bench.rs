@@ -1,16 +1,19 @@
 //! The control plane, the controller and builders of revisions.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, GroupVersionKind};
-use kube::{Client, ResourceExt};
-use olm_api::ClusterObjectSet;
+use kube::core::{ApiResource, GroupVersionKind, ObjectMeta};
+use kube::runtime::reflector::ObjectRef;
+use kube::{Client, Resource as _, ResourceExt};
+use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_core::Object;
-use olm_kit::{Cluster, Options, Wait, unique};
+use olm_kit::{Cluster, Options, Wait, eventually, unique};
 use olm_rollout::{Phase, pack};
 use operator_controller::objectset;
+use operator_controller::watch::Cache;
 use serde_json::{Map, Value, json};
 use tokio::sync::OnceCell;
 
@@ -21,6 +24,9 @@ pub(crate) const SYSTEM: &str = "olmv1-system";
 /// The account of the controller under test; requests are counted by it.
 pub(crate) const ACCOUNT: &str = "objectset-under-test";
 
+/// The extensions as the controller under test has seen them.
+static EXTENSIONS: OnceLock<Cache<ClusterExtension>> = OnceLock::new();
+
 /// The cluster with a running controller.
 async fn cluster() -> Result<&'static Cluster> {
     static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
@@ -28,6 +34,7 @@ async fn cluster() -> Result<&'static Cluster> {
         .get_or_try_init(|| async {
             let cluster = Cluster::start_with(&Options { audit: true, ..Options::default() }).await?;
             cluster.install_crds().await?;
+            lower_deadline(&cluster).await?;
             cluster
                 .apply(&format!(
                     "{{apiVersion: v1, kind: Namespace, metadata: {{name: {SYSTEM}}}}}\n---\n\
@@ -43,13 +50,41 @@ async fn cluster() -> Result<&'static Cluster> {
                 runtime.expect("a runtime").block_on(async {
                     let client = holding(Cluster::client_from(&kubeconfig).await.expect("a client"));
                     let mut context = objectset::Context::new(client, SYSTEM);
-                    context.custom_resource_wait = Duration::from_secs(4);
+                    EXTENSIONS.get_or_init(|| context.extensions().clone());
+                    // long enough that a busy machine sees what is said meanwhile
+                    context.custom_resource_wait = Duration::from_secs(20);
                     objectset::run(context, std::future::pending()).await;
                 });
             });
             Ok(cluster)
         })
         .await
+}
+
+/// Lets a revision have a deadline of a minute, as the reference's tests do. A changed CRD interrupts all that is asked about its
+/// resources, so this is done before there is any test.
+async fn lower_deadline(cluster: &Cluster) -> Result<()> {
+    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let client = cluster.client().await?;
+    let crds: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
+    let name = "clusterobjectsets.olm.operatorframework.io";
+    let mut crd = crds.get(name).await?;
+    let minimum =
+        "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/progressDeadlineMinutes/minimum";
+    *crd.data.pointer_mut(minimum).context("no minimum")? = json!(1);
+    crds.replace(name, &PostParams::default(), &crd).await?;
+    // the apiserver takes the changed schema up a little later
+    let revisions: Api<ClusterObjectSet> = Api::all(client);
+    let offered: ClusterObjectSet = serde_json::from_value(json!({
+        "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet", "metadata": {"name": "offered-1"},
+        "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent", "progressDeadlineMinutes": 1},
+    }))?;
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    eventually("a deadline of a minute is admitted", Duration::from_secs(60), || async {
+        revisions.create(&dry, &offered).await?;
+        Ok(())
+    })
+    .await
 }
 
 /// A test's own corner of the cluster.
@@ -221,14 +256,28 @@ impl Bench {
             .await
     }
 
-    /// An extension of the test's name, for its annotations; nothing installs it.
+    /// An extension of the test's name, for its annotations; nothing installs it. The controller has seen it then.
     pub(crate) async fn extension(&self, annotations: Value) -> Result<()> {
         let extension = json!({
             "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension",
             "metadata": {"name": self.extension, "annotations": annotations},
             "spec": {"namespace": self.namespace, "source": {"sourceType": "Catalog", "catalog": {"packageName": "none"}}},
         });
-        self.cluster.apply(&extension.to_string()).await.map(drop)
+        let applied = self.cluster.apply(&extension.to_string()).await?;
+        let version = applied.first().and_then(ResourceExt::resource_version);
+        self.seen("as applied", |metadata| metadata.resource_version == version).await
+    }
+
+    /// Waits until the controller has seen the extension like this. Extensions, revisions and objects come to it by watches of
+    /// their own, each in its own time.
+    pub(crate) async fn seen(&self, what: &str, like: impl Fn(&ObjectMeta) -> bool) -> Result<()> {
+        eventually(&format!("the extension is seen {what}"), Duration::from_secs(60), || async {
+            let extensions = EXTENSIONS.get().context("the controller has not started")?;
+            let found = extensions.get(&ObjectRef::new(&self.extension)).context("no extension")?;
+            ensure!(like(found.meta()), "{:?}", found.meta());
+            Ok(())
+        })
+        .await
     }
 }
 

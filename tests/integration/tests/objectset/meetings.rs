@@ -110,7 +110,7 @@ async fn a_write_that_comes_between_is_judged_in_the_same_pass() -> Result<()> {
         .until("healed", |found| found.data["data"]["a"] == "1")
         .await?;
     assert_eq!(found.data["data"]["b"], "theirs");
-    olm_kit::eventually("the record is written", Duration::from_secs(10), || async {
+    olm_kit::eventually("the record is written", Duration::from_secs(60), || async {
         // before the first apply comes what prepares it
         let patches = patches(&bench, "config")?;
         anyhow::ensure!(patches == [200, 409, 200], "patches: {patches:?}");

@@ -205,6 +205,7 @@ async fn two_revisions_of_an_extension_go_the_latest_first() -> Result<()> {
     revision(2).phase("first", [gate("no")]).create().await?;
     bench.reason(2, "Available", "False", "ProbeFailure").await?;
     extensions.delete(&bench.extension, &DeleteParams::default()).await?;
+    bench.seen("being deleted", |metadata| metadata.deletion_timestamp.is_some()).await?;
     bench.revisions().delete(&bench.name(1), &DeleteParams::default()).await?;
     bench
         .message(1, "Progressing", &format!("; waiting for revision {} to be removed", bench.name(2)))
