@@ -343,13 +343,17 @@ fn asked(log: &[String], repository: &str) -> Vec<String> {
 #[tokio::test]
 async fn a_poll_notices_a_moved_tag_and_asks_for_nothing_else() -> Result<()> {
     let registry = Registry::start().await;
-    let client = Client::new(&[&registry]);
+    let mut client = Client::new(&[&registry]);
+    // requests are counted: none is to be repeated because the machine is slow
+    client.config.timeouts.stall = LIMIT;
+    client.config.timeouts.slow = LIMIT;
     let world = World::new(&client).await?;
     let one = registry.push("moving", Some("1"), &catalog("one")).to_string();
     let pushed = |name: &str| registry.push(name, Some("1"), &catalog(name)).to_string();
     let (still, pinned, unpolled) = (pushed("still"), pushed("pinned"), pushed("unpolled"));
     let by_tag = |name: &str| registry.reference(&format!("{name}:1")).to_string();
     let by_digest = registry.reference(&format!("pinned@{pinned}")).to_string();
+    let began = Instant::now();
     world.create("moving", json!({ "ref": by_tag("moving"), "pollIntervalMinutes": 1 })).await?;
     world.create("still", json!({ "ref": by_tag("still"), "pollIntervalMinutes": 1 })).await?;
     world.create("pinned", json!({ "ref": by_digest })).await?;
@@ -358,7 +362,6 @@ async fn a_poll_notices_a_moved_tag_and_asks_for_nothing_else() -> Result<()> {
     {
         world.resolved(name, digest).await?;
     }
-    let settled = Instant::now();
     let log = registry.take_log();
     assert!(
         !asked(&log, "pinned").iter().any(|line| line.starts_with("HEAD")),
@@ -387,8 +390,8 @@ async fn a_poll_notices_a_moved_tag_and_asks_for_nothing_else() -> Result<()> {
         Ok(())
     })
     .await?;
-    // The minute began with each catalog's own pull, at most a few seconds before all were settled.
-    assert!(settled.elapsed() > Duration::from_secs(45), "{:?}", settled.elapsed());
+    // The minute began with the catalog's own pull, after its creation.
+    assert!(began.elapsed() >= Duration::from_secs(60), "{:?}", began.elapsed());
     world.resolved("moving", &two).await?;
     let mut log = registry.take_log();
     eventually("the other tag is polled", LIMIT, || {

@@ -99,8 +99,12 @@ async fn probes_and_metrics_tell_what_users_know() -> Result<()> {
     let content = format!("{}/catalogs/measured/api/v1/all", catalogd.content_url());
     assert_eq!(http.get(&content).send().await?.status(), 200);
     let handled = "catalogd-http-server: handled request host=127.0.0.1 username=\"-\" method=GET uri=";
-    let log = catalogd.log_text();
-    let line = log.lines().find(|line| line.contains(handled)).context("no access log")?;
+    // written when the answer has ended, which the client may see first
+    let line = eventually("the request is logged", LIMIT, || async {
+        let log = catalogd.log_text();
+        log.lines().find(|line| line.contains(handled)).map(str::to_owned).context("no access log")
+    })
+    .await?;
     assert!(line.contains(&content) && line.contains("protocol=HTTP/2.0 status=200 size="), "{line}");
     for (path, code) in [
         ("/healthz", 200),

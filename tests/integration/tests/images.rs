@@ -4,7 +4,6 @@
 //! (`make test-images`) they must start in an image that has none.
 
 use std::collections::BTreeSet;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -110,9 +109,12 @@ async fn an_image_that_was_pushed_and_pulled_holds_the_program() -> Result<()> {
         let ours = root.join(program);
         let original = built(program)?;
         assert!(std::fs::read(&ours)? == std::fs::read(&original)?, "{program} arrived changed");
-        // our puller writes content, not permissions; the image's own are a unit test's matter
-        std::fs::set_permissions(&ours, std::fs::Permissions::from_mode(0o755))?;
-        assert_eq!(says(&ours)?, says(&original)?);
+        // our puller writes content, not permissions; the image's own are a unit test's matter. Another process makes what is run:
+        // what this one has open for writing, a child that another test starts may have open, too, and nobody can run it then.
+        let run = dir.path().join(program);
+        let copied = Command::new("install").args(["-m", "755"]).args([&ours, &run]).status()?;
+        ensure!(copied.success(), "install: {copied}");
+        assert_eq!(says(&run)?, says(&original)?);
         assert!(root.join("etc/ssl/certs/ca-certificates.crt").is_file());
         let bill: Value =
             serde_json::from_slice(&std::fs::read(root.join(format!("usr/share/sbom/{program}.cdx.json")))?)?;

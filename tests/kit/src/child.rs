@@ -454,6 +454,10 @@ mod tests {
     fn memory_and_cpu_are_read() {
         let dir = tempfile::tempdir().unwrap();
         let child = sleeper(dir.path());
+        // until it sleeps it may not have touched any of its memory
+        while stat_fields(child.pid()).unwrap().first().is_none_or(|state| state != "S") {
+            std::thread::yield_now();
+        }
         let memory = child.memory().unwrap();
         assert!(memory.resident > 0 && memory.peak >= memory.resident);
         assert!(child.cpu().unwrap() < Duration::from_secs(5));

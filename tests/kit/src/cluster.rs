@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::{DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use kube::discovery::{ApiCapabilities, ApiResource, Scope};
@@ -14,7 +17,10 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::control_plane::{ControlPlane, Options};
-use crate::{SYSTEM_NAMESPACE, Tools, Wait, audit, kubeconfig, repository, unique};
+use crate::{SYSTEM_NAMESPACE, Tools, Wait, audit, eventually, kubeconfig, repository, unique};
+
+/// How long the apiserver may take until what it has stored counts.
+const COUNTS: Duration = Duration::from_secs(60);
 
 /// A control plane that is ours ([`Cluster::start`]) or somebody else's ([`Cluster::shared`], [`Cluster::attach`]).
 #[derive(Debug)]
@@ -121,7 +127,33 @@ impl Cluster {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
             "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": SYSTEM_NAMESPACE}]});
         self.apply(&binding.to_string()).await?;
+        self.until_may_get(&format!("system:serviceaccount:{SYSTEM_NAMESPACE}:{account}"), "/metrics")
+            .await?;
         Ok(kubeconfig)
+    }
+
+    /// Waits until the user may get the path: the authorizer learns of new roles and bindings through a watch.
+    pub async fn until_may_get(&self, user: &str, path: &str) -> Result<()> {
+        let reviews: Api<SubjectAccessReview> = Api::all(self.client().await?);
+        let review = SubjectAccessReview {
+            spec: SubjectAccessReviewSpec {
+                user: Some(user.to_owned()),
+                non_resource_attributes: Some(NonResourceAttributes {
+                    path: Some(path.to_owned()),
+                    verb: Some("get".to_owned()),
+                }),
+                ..Default::default()
+            },
+            ..Default::default()
+        };
+        eventually(&format!("{user} may get {path}"), COUNTS, || async {
+            let answer = reviews.create(&PostParams::default(), &review).await?;
+            match answer.status {
+                Some(status) if status.allowed => Ok(()),
+                status => bail!("{status:?}"),
+            }
+        })
+        .await
     }
 
     /// Creates a namespace `<prefix>-<random>` and returns its name.
@@ -133,8 +165,8 @@ impl Cluster {
         Ok(name)
     }
 
-    /// Applies (server-side, field manager `olm-kit`, forced) every document of a YAML or JSON text, in order. Waits for
-    /// CustomResourceDefinitions to be established.
+    /// Applies (server-side, field manager `olm-kit`, forced) every document of a YAML or JSON text, in order. Waits until
+    /// the kinds of CustomResourceDefinitions are served.
     pub async fn apply(&self, yaml: &str) -> Result<Vec<DynamicObject>> {
         let client = self.client().await?;
         let mut applied = Vec::new();
@@ -250,7 +282,27 @@ async fn apply_one(client: &Client, document: &Value) -> Result<DynamicObject> {
     let api = api_for(client, document).await?;
     let applied = api.patch(name, &PatchParams::apply("olm-kit").force(), &Patch::Apply(document)).await?;
     if document["kind"] == "CustomResourceDefinition" {
-        Wait::new(&api, name).within(Duration::from_secs(30)).for_condition("Established", "True").await?;
+        Wait::new(&api, name).within(COUNTS).for_condition("Established", "True").await?;
+        // the condition is written first; what answers requests, and what lists kinds, hears of it through a watch
+        for kind in served(document) {
+            eventually(&format!("{kind:?} is served"), COUNTS, || async {
+                Ok(kube::discovery::pinned_kind(client, &kind).await.map(drop)?)
+            })
+            .await?;
+        }
     }
     Ok(applied)
+}
+
+/// The kinds, by version, that a CustomResourceDefinition brings.
+fn served(crd: &Value) -> Vec<GroupVersionKind> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let versions = crd["spec"]["versions"].as_array().into_iter().flatten();
+    versions
+        .filter(|version| version["served"] == true)
+        .map(|version| {
+            let (group, kind) = (&crd["spec"]["group"], &crd["spec"]["names"]["kind"]);
+            GroupVersionKind::gvk(&text(group), &text(&version["name"]), &text(kind))
+        })
+        .collect()
 }

@@ -1,12 +1,15 @@
 //! What kubectl shows of the API: columns and explanations.
 
-use anyhow::Result;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use olm_kit::eventually;
 
 use crate::cluster;
 
 fn kubectl(cluster: &olm_kit::Cluster, arguments: &[&str]) -> Result<String> {
     let output = cluster.kubectl()?.args(arguments).output()?;
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8(output.stdout)?)
 }
 
@@ -57,8 +60,13 @@ async fn explanations() -> Result<()> {
         ("clusterobjectset.spec.phases.objects.ref.key", "1 to 253 characters"),
         ("clusterextension.status.conditions.reason", "CamelCase"),
     ] {
-        let text = kubectl(cluster, &["explain", path])?;
-        assert!(text.contains(want), "{path}:\n{text}");
+        // the apiserver publishes explanations a while after it serves a kind
+        eventually(path, Duration::from_secs(60), || async {
+            let text = kubectl(cluster, &["explain", path])?;
+            ensure!(text.contains(want), "{path}:\n{text}");
+            Ok(())
+        })
+        .await?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
-use kube::api::DeleteParams;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams};
 use olm_api::openshift::{CLUSTER_OPERATOR, ClusterOperator};
 use olm_api::{ClusterCatalog, condition, labels};
 use olm_kit::{
@@ -338,9 +338,26 @@ fn asked(extension: &olm_api::ClusterExtension) -> Option<String> {
     Some(told.split_once("apply:\n")?.1.to_owned())
 }
 
+/// Made, and told to all who call webhooks: the next version has none.
 async fn webhook_certificates_are_made(world: &World) -> Result<()> {
-    let secrets: Api<Secret> = Api::namespaced(world.stack.cluster.client().await?, &world.name);
+    let client = world.stack.cluster.client().await?;
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), &world.name);
     Wait::new(&secrets, &format!("{}-ctrl-service-cert", world.name)).within(LIMIT).to_exist().await?;
+    let of = ListParams::default().labels(&format!("{}={}", labels::OWNER_NAME, world.name));
+    for (group, kind) in [
+        ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"),
+        ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"),
+        ("apiextensions.k8s.io", "CustomResourceDefinition"),
+    ] {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        eventually(&format!("{kind} has a caBundle"), LIMIT, || async {
+            let found = serde_json::to_string(&api.list(&of).await?.items)?;
+            ensure!(found.contains("\"caBundle\""), "{found}");
+            Ok(())
+        })
+        .await?;
+    }
     Ok(())
 }
 

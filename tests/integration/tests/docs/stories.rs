@@ -78,6 +78,9 @@ const STORIES: &[Story] = &[
             kubectl olm install sample --namespace sample-system --version 1.0.0 --wait
             kubectl olm upgrade sample --version 1.1.0 --wait
             kubectl wait --for=condition=Ready --timeout=2m clusterextension --all",
+            // what an upgrade leaves behind goes a moment later: the former revision, and the pod of the former Deployment
+            "kubectl wait --for=jsonpath='{.spec.lifecycleState}'=Archived --timeout=2m clusterobjectset/sample-1
+            until [ \"$(kubectl -n sample-system get pods -o name | wc -l)\" = 4 ]; do sleep 0.2; done",
         ],
         openshift: Some("4.18.7"),
         fixtures: true,
@@ -89,7 +92,8 @@ const STORIES: &[Story] = &[
         before: &[
             GREETER,
             "kubectl olm install greeter --namespace greeter --create-namespace --version 1.0.0 --wait
-            kubectl wait --for=condition=Upgradeable=false --timeout=1m clusteroperator/olm",
+            # false may be what the page before left
+            until kubectl get clusteroperator olm -o yaml | grep greeter.v1.0.0 >/dev/null; do sleep 0.2; done",
         ],
         openshift: Some("4.18.5"),
         ..PLAIN

@@ -34,6 +34,7 @@ async fn metrics_are_for_those_whom_the_apiserver_allows() -> Result<()> {
     ] {
         stack.cluster.apply(&object.to_string()).await?;
     }
+    stack.cluster.until_may_get(&format!("system:serviceaccount:{namespace}:scraper"), "/metrics").await?;
     let accounts: Api<ServiceAccount> = Api::namespaced(stack.cluster.client().await?, &namespace);
     let token = |name: &'static str| {
         let accounts = accounts.clone();

@@ -63,15 +63,7 @@ fn pull_secret(registry: &Registry, password: &str) -> Value {
 
 /// An account with a token, for the process to be.
 async fn account(cluster: &Cluster, name: &str) -> Result<(std::path::PathBuf, String)> {
-    for object in [
-        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": SYSTEM_NAMESPACE}}),
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": SYSTEM_NAMESPACE}]}),
-    ] {
-        cluster.apply(&object.to_string()).await?;
-    }
-    let kubeconfig = cluster.kubeconfig_for_service_account(SYSTEM_NAMESPACE, name).await?;
+    let kubeconfig = cluster.kubeconfig_that_may_all(name).await?;
     let text = std::fs::read_to_string(&kubeconfig)?;
     let token = text.split("token").nth(1).context("a token in the kubeconfig")?;
     let token = token

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use futures::future::{join_all, try_join_all};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
@@ -136,11 +136,16 @@ impl Lab {
         }
         let (namespaces, maps) =
             (Api::<Namespace>::all(self.client.clone()), Api::<ConfigMap>::all(self.client.clone()));
+        let accounts = Api::<ServiceAccount>::all(self.client.clone());
         eventually("every namespace is furnished", LIMIT, || async {
             let count = namespaces.list(&ListParams::default()).await?.items.len();
             let of = ListParams::default().fields("metadata.name=kube-root-ca.crt");
             let furnished = maps.list(&of).await?.items.len();
             ensure!(count == furnished, "{furnished} of {count}");
+            // another controller makes these
+            let of = ListParams::default().fields("metadata.name=default");
+            let accounts = accounts.list(&of).await?.items.len();
+            ensure!(count == accounts, "{accounts} accounts of {count}");
             Ok(())
         })
         .await
@@ -207,8 +212,13 @@ impl Lab {
         message(&extension).context("no message")
     }
 
-    /// Images of the operator's Deployments, all of which are available.
+    /// Images of the operator's Deployments, once all are available. (They were when they were rolled out. A node that is slow to say
+    /// that it lives takes that back for a while.)
     async fn images(&self, package: &str) -> Result<Vec<String>> {
+        eventually("the Deployments are available", LIMIT, || self.images_now(package)).await
+    }
+
+    async fn images_now(&self, package: &str) -> Result<Vec<String>> {
         let api: Api<Deployment> = Api::namespaced(self.client.clone(), package);
         let of = ListParams::default().labels(&format!("{}={package}", labels::OWNER_NAME));
         let mut images = Vec::new();
