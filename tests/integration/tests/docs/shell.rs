@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use olm_kit::RunDir;
+use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
 
 /// How long a block may take.
@@ -65,13 +66,19 @@ impl Shell {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .kill_on_drop(true);
-        let output = command.output();
-        let Ok(output) = tokio::time::timeout(LIMIT, output).await else {
-            bail!("no end after {} s:\n{script}", LIMIT.as_secs());
+        let mut child = command.spawn().context("cannot run bash")?;
+        let mut stdout = child.stdout.take().context("no output")?;
+        let mut output = Vec::new();
+        let ended = async {
+            stdout.read_to_end(&mut output).await?;
+            child.wait().await
         };
-        let output = output.context("cannot run bash")?;
-        let code = output.status.code().context("killed")?;
-        Ok((code, self.as_written(&String::from_utf8_lossy(&output.stdout))))
+        let ended = tokio::time::timeout(LIMIT, ended).await;
+        let printed = self.as_written(&String::from_utf8_lossy(&output));
+        let Ok(status) = ended else {
+            bail!("no end after {} s:\n{script}--- until then it printed\n{printed}", LIMIT.as_secs());
+        };
+        Ok((status?.code().context("killed")?, printed))
     }
 
     /// Runs a script that has to succeed.
