@@ -1,11 +1,16 @@
 //! The control plane itself fails: the apiserver is killed and comes back, history is compacted, watches expire.
 
+use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use kube::api::{DeleteParams, Patch, PatchParams};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
 use olm_kit::Request;
 use rand::Rng as _;
+use serde_json::{Value, json};
 
 use crate::kills::{Deed, Moment, make_widget, serve, undisturbed};
 use crate::package::{LIMIT, Package, version_data};
@@ -40,7 +45,11 @@ async fn an_apiserver_that_dies_and_comes_back_changes_nothing() -> Result<()> {
             usual.deed.done(&package).await?;
             usual.left.reached(&client, LIMIT).await
         };
-        if let Err(error) = ended.await {
+        let ended = tokio::select! {
+            ended = ended => ended,
+            never = establish(&case, &client) => match never {},
+        };
+        if let Err(error) = ended {
             seen.extend(tail.more()?);
             seen.retain(Request::writes);
             return Err(site.explain(error.context(lines(&seen)))).with_context(about);
@@ -52,6 +61,39 @@ async fn an_apiserver_that_dies_and_comes_back_changes_nothing() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Changes each CRD that hangs, until dropped. An apiserver that was killed after it had accepted
+/// the names of a new CRD, and before it said that the CRD is established, says so only when it sees the CRD changed, by anybody,
+/// or after five minutes.
+async fn establish(case: &Case, client: &Client) -> Infallible {
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let hangs = |crd: &CustomResourceDefinition| {
+        let conditions = crd.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let said = |type_: &str, status: &str| {
+            conditions.clone().any(|condition| condition.type_ == type_ && condition.status == status)
+        };
+        said("NamesAccepted", "True") && said("Established", "False")
+    };
+    let mut before = BTreeSet::new();
+    loop {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        // an apiserver that comes back may refuse for a moment
+        let Ok(all) = crds.list(&ListParams::default()).await else { continue };
+        let hanging = all.items.iter().filter(|crd| hangs(crd)).map(ResourceExt::name_any);
+        let hanging: BTreeSet<String> = hanging.collect();
+        for name in hanging.intersection(&before) {
+            case.say(&format!("the apiserver does not go on with the CRD {name}: it is changed"));
+            for value in [json!("now"), Value::Null] {
+                let patch = json!({"metadata": {"annotations": {"go-on": value}}});
+                let changed = crds.patch_metadata(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+                if let Err(error) = changed {
+                    case.say(&format!("the CRD {name} cannot be changed now: {error}"));
+                }
+            }
+        }
+        before = hanging;
+    }
 }
 
 /// The controller is frozen while objects are changed, history is compacted and the apiserver, which remembers some of it,
