@@ -10,7 +10,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use olm_kit::Request;
 use rand::Rng as _;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::kills::{Deed, Moment, make_widget, serve, undisturbed};
 use crate::package::{LIMIT, Package, version_data};
@@ -84,10 +84,12 @@ async fn establish(case: &Case, client: &Client) -> Infallible {
         let hanging: BTreeSet<String> = hanging.collect();
         for name in hanging.intersection(&before) {
             case.say(&format!("the apiserver does not go on with the CRD {name}: it is changed"));
-            for value in [json!("now"), Value::Null] {
-                let patch = json!({"metadata": {"annotations": {"go-on": value}}});
-                let changed = crds.patch_metadata(name, &PatchParams::default(), &Patch::Merge(patch)).await;
-                if let Err(error) = changed {
+            // applied with it and then without: nothing of it is left, not even the manager
+            for metadata in [json!({"name": name, "annotations": {"go-on": "now"}}), json!({"name": name})] {
+                let wish = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                    "metadata": metadata});
+                if let Err(error) = crds.patch(name, &PatchParams::apply("go-on"), &Patch::Apply(&wish)).await
+                {
                     case.say(&format!("the CRD {name} cannot be changed now: {error}"));
                 }
             }
