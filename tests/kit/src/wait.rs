@@ -161,6 +161,33 @@ where
     }
 }
 
+/// Waits until `count` has given the same number for as long as `rest`, and gives it.
+pub async fn still(
+    what: &str,
+    limit: Duration,
+    rest: Duration,
+    mut count: impl FnMut() -> Result<usize>,
+) -> Result<usize> {
+    let (mut last, mut since) = (count()?, Instant::now());
+    eventually(what, limit, || {
+        let now = count();
+        if let Ok(now) = now
+            && now != last
+        {
+            (last, since) = (now, Instant::now());
+        }
+        let quiet = since.elapsed();
+        async move {
+            let now = now?;
+            if quiet <= rest {
+                bail!("{now}, {quiet:.1?} ago the last");
+            }
+            Ok(now)
+        }
+    })
+    .await
+}
+
 /// Does `deed` up to five times, until it once takes no longer than `limit`: on a machine that is busy with other things one try
 /// says little, but what has become slow is slow each time. Fails with all durations, or with the first failure of a deed.
 pub async fn soon(

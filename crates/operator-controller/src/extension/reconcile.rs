@@ -101,9 +101,11 @@ async fn attempt(
     };
     let catalogs = shell.all_catalogs();
     let selected = select(catalogs.iter().map(AsRef::as_ref), &wish.selector);
-    let sources = shell.packages.sources(&selected, &wish.package, states.newest().is_some());
-    let sources = shell.workers.away(sources).await?;
-    let unread = shell.packages.unread(&selected, &wish.package).await;
+    let read = async {
+        let sources = shell.packages.sources(&selected, &wish.package, states.newest().is_some()).await;
+        (sources, shell.packages.unread(&selected, &wish.package).await)
+    };
+    let (sources, unread) = shell.workers.away(read).await?;
     let resolved = wanted(wish, &states, &sources, shell.settings.separate_release);
     let (states, progress) = match resolved.wanted {
         Err(failure) => (states, Progress::Failed(failure)),

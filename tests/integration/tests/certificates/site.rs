@@ -1,15 +1,15 @@
 //! One extension with webhooks of every kind: a validating and a mutating one, and the conversion of its CRD.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use olm_bundle::CaTarget;
-use olm_kit::{BundleImage, Cluster, Crd, Entry, Options, Program, Registry, Stack, Wait, eventually};
+use olm_kit::{BundleImage, Cluster, Crd, Entry, Options, Program, Registry, Stack, Wait, still};
 use operator_controller::certificates::caller::{Caller, Kind};
 use operator_controller::certificates::material::{Authority, Generation, authorities, bundle};
 use operator_controller::certificates::{plan, secret};
@@ -196,21 +196,8 @@ impl Site {
     pub(crate) async fn at_rest(&self) -> Result<usize> {
         self.world.until_event("CertificateIssued").await?;
         self.world.until_event("Installed").await?;
-        let (mut count, mut since) = (0, Instant::now());
-        eventually("the requests to end", LIMIT, || {
-            let now = self.requests(0).map(|requests| requests.len());
-            if let Ok(now) = now
-                && now != count
-            {
-                (count, since) = (now, Instant::now());
-            }
-            let quiet = since.elapsed();
-            async move {
-                ensure!(quiet > Duration::from_secs(3), "{now:?} requests");
-                Ok(())
-            }
-        })
-        .await?;
+        let count = || self.requests(0).map(|requests| requests.len());
+        still("the requests end", LIMIT, Duration::from_secs(3), count).await?;
         Ok(self.world.stack.cluster.audit()?.len())
     }
 

@@ -11,7 +11,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use olm_api::{ClusterCatalog, ClusterExtension, condition};
 use olm_kit::{
     BundleImage, CatalogImage, Cluster, Entry, Options, Package, Program, Registry, Request,
-    SYSTEM_NAMESPACE, Wait, eventually, soon,
+    SYSTEM_NAMESPACE, Wait, soon, still,
 };
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
@@ -85,21 +85,8 @@ async fn twenty_extensions_at_rest_write_nothing_for_a_minute_and_then_heal_with
         Wait::new(&extensions, name).within(LIMIT).until("is Ready", is_ready).await?;
     }
     // what follows an install has come to its end when nothing was written for some seconds
-    let (mut count, mut since) = (writes(&cluster)?.len(), Instant::now());
-    eventually("the writes to end", LIMIT, || {
-        let now = writes(&cluster).map(|writes| writes.len());
-        if let Ok(now) = now
-            && now != count
-        {
-            (count, since) = (now, Instant::now());
-        }
-        let quiet = since.elapsed();
-        async move {
-            ensure!(quiet > Duration::from_secs(5), "{now:?} writes");
-            Ok(())
-        }
-    })
-    .await?;
+    let count = || writes(&cluster).map(|writes| writes.len());
+    still("the writes end", LIMIT, Duration::from_secs(5), count).await?;
 
     let before = writes(&cluster)?.len();
     tokio::time::sleep(Duration::from_secs(60)).await; // the time that is measured, not a wait for something

@@ -63,9 +63,8 @@ async fn an_apiserver_that_dies_and_comes_back_changes_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Changes each CRD that hangs, until dropped. An apiserver that was killed after it had accepted
-/// the names of a new CRD, and before it said that the CRD is established, says so only when it sees the CRD changed, by anybody,
-/// or after five minutes.
+/// Changes each CRD that hangs, until dropped. An apiserver that was killed after it had accepted the names of a new CRD, and before
+/// it said that the CRD is established, says so only when it sees the CRD changed, by anybody, or at its own resync.
 async fn establish(case: &Case, client: &Client) -> Infallible {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     let hangs = |crd: &CustomResourceDefinition| {

@@ -57,7 +57,7 @@ impl Gate {
     }
 }
 
-/// rule: operator-controller §4.1 (a catalog that cannot be read), decision 5
+/// rule: operator-controller §3.6, decision 5: better, as the older content must not stand in for good
 #[tokio::test(flavor = "multi_thread")]
 async fn new_content_that_could_not_be_read_at_first_is_read_in_the_end() -> Result<()> {
     let (tell, to) = watch::channel(None);
