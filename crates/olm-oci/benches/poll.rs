@@ -5,7 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a bench may panic")]
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/registry/support/mod.rs"]
 mod support;
 
 use criterion::{Criterion, criterion_group, criterion_main};

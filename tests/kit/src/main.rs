@@ -29,11 +29,10 @@ enum Command {
     },
     /// End a running demo
     DemoDown,
-    /// Run cargo's tests with one control plane for all of them, and sum up
+    /// Build and run the tests of a tier, with one control plane for all of them, and sum up
     Test {
-        /// what follows `cargo test`; default: --workspace --no-fail-fast
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
+        /// which tests
+        tier: cli::test::Tier,
     },
     /// Run the acceptance lab and compare with what passed before
     Acceptance(cli::acceptance::Arguments),
@@ -45,7 +44,7 @@ async fn main() -> ExitCode {
         Command::Cluster { action } => cli::cluster::run(action).await,
         Command::Demo { oneshot } => cli::demo::run(oneshot).await,
         Command::DemoDown => cli::demo::down(),
-        Command::Test { arguments } => cli::test::run(arguments).await,
+        Command::Test { tier } => cli::test::run(tier).await,
         Command::Acceptance(arguments) => cli::acceptance::run(&arguments).await,
     };
     match outcome {

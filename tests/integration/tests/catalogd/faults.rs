@@ -4,7 +4,7 @@
 //! The controller's own parts run in this process, with less patience than a deployment has; everything else is as it is.
 
 #[expect(clippy::unwrap_used, reason = "part of a test, and a test may panic")]
-#[path = "../../olm-oci/tests/support/mod.rs"]
+#[path = "../../../../crates/olm-oci/tests/registry/support/mod.rs"]
 mod support;
 
 use std::collections::HashMap;

@@ -1,17 +1,16 @@
 //! Fresh answers of the Go libraries about generated pairs. No disagreement is tolerated.
 //!
-//! `OLM_ORACLE_SEED` repeats a run, `OLM_ORACLE_PAIRS` changes the number of pairs for each dialect. Without `go` the
-//! test says so and ends; with it, a program that cannot be built is a failure.
+//! `OLM_ORACLE_SEED` repeats a run, `OLM_ORACLE_PAIRS` changes the number of pairs for each dialect.
 #![expect(clippy::disallowed_methods, reason = "settings of a test run")]
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::generate::{Dice, question};
-use crate::{Question, answer};
+use super::generate::{Dice, question};
+use super::{Question, answer};
+use olm_kit::Tools;
 
 /// Pairs for each dialect unless told otherwise.
 const PAIRS: usize = 20_000;
@@ -20,41 +19,6 @@ fn setting(name: &str) -> Option<u64> {
     std::env::var(name)
         .ok()
         .map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
-}
-
-/// Builds the oracle into the tool cache, keyed by its sources. `None` if there is no `go`.
-fn oracle() -> Option<PathBuf> {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hack/oracles/semver");
-    let mut key = DefaultHasher::new();
-    for file in ["main.go", "go.mod", "go.sum"] {
-        std::fs::read(sources.join(file)).unwrap().hash(&mut key);
-    }
-    let cache = std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")))
-        .unwrap_or_else(std::env::temp_dir);
-    let program =
-        cache.join("olm-rs/tools").join(format!("semver-oracle-{:016x}", key.finish())).join("semver-oracle");
-    if program.exists() {
-        return Some(program);
-    }
-    if Command::new("go").arg("version").stdout(Stdio::null()).status().is_err() {
-        return None;
-    }
-    std::fs::create_dir_all(program.parent().unwrap()).unwrap();
-    // two runs at once must not see half a program
-    let fresh = program.with_extension(std::process::id().to_string());
-    let built = Command::new("go")
-        .args(["build", "-trimpath", "-mod=readonly", "-o"])
-        .arg(&fresh)
-        .arg(".")
-        .env("CGO_ENABLED", "0")
-        .current_dir(&sources)
-        .output()
-        .unwrap();
-    assert!(built.status.success(), "go build failed: {}", String::from_utf8_lossy(&built.stderr));
-    std::fs::rename(&fresh, &program).unwrap();
-    Some(program)
 }
 
 /// Asks the oracle all questions.
@@ -91,12 +55,7 @@ struct Count {
 
 #[test]
 fn generated_pairs_agree_with_the_libraries() {
-    let Some(program) = oracle() else {
-        println!(
-            "SKIPPED: generated_pairs_agree_with_the_libraries: there is no `go` to build hack/oracles/semver"
-        );
-        return;
-    };
+    let program = Tools::locate().unwrap().program("oracle-semver").unwrap();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let seed = setting("OLM_ORACLE_SEED").unwrap_or(now.as_secs() ^ u64::from(now.subsec_nanos()));
     let pairs = setting("OLM_ORACLE_PAIRS").map_or(PAIRS, |pairs| usize::try_from(pairs).unwrap());

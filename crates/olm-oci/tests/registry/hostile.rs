@@ -1,16 +1,13 @@
 //! Registries that mean harm: where they would like the puller to go, and what they would like it to read. Threats:
 //! docs/threat-model.md. (Faults of honest registries are in `pull.rs`, trust in `trust.rs`.)
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use std::time::{Duration, Instant};
 
+use crate::support;
+use crate::support::pki::Authority;
+use crate::support::{Body, Client, Pushed, Registry, Reply, layer};
 use olm_core::ImageRef;
 use olm_oci::{Error, Limits, Puller, Selection};
-use support::pki::Authority;
-use support::{Body, Client, Pushed, Registry, Reply, layer};
 
 fn image() -> Pushed {
     Pushed::of([layer(&[("configs/a", "1")])])

@@ -1,13 +1,11 @@
 //! The content server against clients that mean harm, byte by byte over TLS: requests that two readers would split differently,
 //! paths that lead elsewhere, silence, floods. Threats: docs/threat-model.md.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{LIMIT, World};
 use anyhow::{Context, Result, ensure};
 use catalogd::http::server::Limits;
-use support::{LIMIT, World};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;

@@ -82,7 +82,7 @@ fn a_kill_at_any_instant_leaves_whole_content() -> Result<()> {
     let (mut seen, mut without_copies) = (1, 0);
     for round in 0..KILLS {
         let mut writer = Command::new(std::env::current_exe()?)
-            .args(["--exact", "writer"])
+            .args(["--exact", "kill::writer"])
             .env(STORE, root.path())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

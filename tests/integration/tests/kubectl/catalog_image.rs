@@ -1,14 +1,12 @@
 //! `catalog validate IMAGE` against a real registry: what a user sees, and the exit codes.
 
-mod support;
-
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use olm_kit::image::{Compression, Fault};
 use olm_kit::{BundleImage, Ca, CatalogImage, Entry, Package, Registry, RunDir};
 
-use support::olm;
+use crate::support::olm;
 
 /// `catalog validate` with these arguments.
 fn validate(home: &Path, arguments: &[&str]) -> Result<(i32, String, String)> {

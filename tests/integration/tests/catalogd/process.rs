@@ -80,7 +80,7 @@ async fn settings_that_cannot_be_used_end_with_a_sentence() -> Result<()> {
         let (ended, code, log) = wait.await?;
         assert!(ended && code == Some(1) && log.contains(words), "{name}: {code:?} {log}");
     }
-    let output = Command::new(env!("CARGO_BIN_EXE_catalogd")).arg("version").output()?;
+    let output = Command::new(olm_kit::built("catalogd")?).arg("version").output()?;
     let text = String::from_utf8(output.stdout)?;
     let inner: String = serde_json::from_str(text.trim())?;
     assert!(output.status.success() && inner.starts_with("version: "), "{text}");

@@ -1,14 +1,12 @@
 //! The content server on real sockets: TLS, both HTTP versions, bounds on clients, and the end. Clients that mean harm are in
 //! `hostile.rs`.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{LIMIT, World};
 use anyhow::{Context, Result, ensure};
 use catalogd::http::server;
 use olm_kit::Ca;
-use support::{LIMIT, World};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 /// Exit code and both outputs.
 fn check(kubeconfig: &str, arguments: &[&str]) -> Result<(i32, String, String)> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-olm"));
+    let mut command = Command::new(olm_kit::built("kubectl-olm")?);
     command.arg("upgrade-check").args(arguments).args(["--kubeconfig", kubeconfig]);
     let output = command.output()?;
     let code = output.status.code().context("killed")?;

@@ -1,15 +1,12 @@
 //! Pulling from a registry that behaves, and from one that does not.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use std::io::Read;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use crate::support;
+use crate::support::{Body, Client, Pushed, Registry, Reply, Request, digest, layer, noise};
 use olm_oci::{Error, Fault, Image, Limits, Puller, Retry, Selection, Visitor};
-use support::{Body, Client, Pushed, Registry, Reply, Request, digest, layer, noise};
 
 const LABEL: &str = "operators.operatorframework.io.index.configs.v1";
 

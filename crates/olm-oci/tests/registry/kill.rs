@@ -3,8 +3,6 @@
 //! The child is this test binary again, told by an environment variable. It writes a byte before each step; the parent
 //! kills it after reading so many of them, so the moments are spread over all steps without any clock.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -59,7 +57,7 @@ fn a_killed_process_leaves_whole_contents_or_nothing() {
     let mut seen = 0;
     for round in 0..60_usize {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["child", "--exact", "--nocapture"])
+            .args(["kill::child", "--exact", "--nocapture"])
             .env(CHILD, directory.path())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

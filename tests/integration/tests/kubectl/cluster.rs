@@ -36,7 +36,7 @@ impl User {
 
     /// Exit code and both outputs. `status` reads no catalogs and knows no flags about them.
     fn run(&self, arguments: &[&str]) -> Result<(i32, String, String)> {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-olm"));
+        let mut command = Command::new(olm_kit::built("kubectl-olm")?);
         command
             .args(arguments)
             .args(["--kubeconfig", &self.kubeconfig])

@@ -1,18 +1,14 @@
 //! Who is trusted with what: credentials, certificates, redirects, mirrors, proxies, policy.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::pki::Authority;
+use crate::support::{Client, Pushed, Registry, Reply, Request, layer};
 use olm_oci::{
     CertificateDirs, Error, Fault, Keyring, Limits, Proxies, Puller, Retry, Selection, SharedKeyring,
 };
 use rcgen::ExtendedKeyUsagePurpose;
-use support::pki::Authority;
-use support::{Client, Pushed, Registry, Reply, Request, layer};
 
 fn image() -> Pushed {
     Pushed::of([layer(&[("configs/a", "1")])])

@@ -1,6 +1,6 @@
 //! Pairs of range and version: written by grammar, or real ones with something changed.
 
-use crate::Question;
+use super::Question;
 
 /// A small pseudo-random generator (splitmix64); good enough to choose test cases, and the same everywhere.
 pub(crate) struct Dice(u64);

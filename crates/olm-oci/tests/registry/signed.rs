@@ -1,10 +1,7 @@
 //! The signature policy on a registry: what is looked for where, what is remembered, what is read after it.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
-#[path = "../src/signature/testing.rs"]
+#[path = "../../src/signature/testing.rs"]
 mod signing;
-mod support;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,8 +9,8 @@ use olm_core::{Digest, ImageRef};
 use olm_oci::{Error, Puller, Retry};
 use serde_json::{Value, json};
 
+use crate::support::{Client, INDEX, MANIFEST, Pushed, Registry, Reply, layer};
 use signing::{BEGIN, EMAIL, Fulcio, ISSUER, Key, Rekor};
-use support::{Client, INDEX, MANIFEST, Pushed, Registry, Reply, layer};
 
 const SIMPLE: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
 const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";

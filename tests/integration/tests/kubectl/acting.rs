@@ -15,7 +15,7 @@ struct Shell<'a>(&'a Stack);
 
 impl Shell<'_> {
     async fn run(&self, arguments: &[&str]) -> Result<Output> {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-olm"));
+        let mut command = Command::new(olm_kit::built("kubectl-olm")?);
         command.env("KUBECONFIG", self.0.cluster.kubeconfig()).env("NO_COLOR", "1").args(arguments);
         // the stack's own tasks go on meanwhile
         tokio::task::spawn_blocking(move || command.output()).await?.context("kubectl-olm does not start")

@@ -1,7 +1,5 @@
 //! `plan` and `diff` against everything real: what they say is what then happens, and saying it changes nothing.
 
-mod support;
-
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
@@ -16,7 +14,7 @@ use olm_core::Object;
 use olm_kit::{BundleImage, Ca, CatalogImage, Entry, Options, Package, RunDir, Stack, Wait, eventually};
 use serde_json::{Value, json};
 
-use support::olm;
+use crate::support::olm;
 
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
 

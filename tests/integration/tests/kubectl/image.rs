@@ -13,7 +13,7 @@ async fn the_policy_is_asked_as_the_controllers_ask_it() -> Result<()> {
     let policy = home.path().join("policy.json");
     let ca = Ca::shared()?.certificate();
     let verify = |image: &str| -> Result<(i32, String, String)> {
-        let output = Command::new(env!("CARGO_BIN_EXE_kubectl-olm"))
+        let output = Command::new(olm_kit::built("kubectl-olm")?)
             .args(["image", "verify", image, "--signature-policy"])
             .arg(&policy)
             .arg("--ca-file")

@@ -1,0 +1,18 @@
+//! Running the program as a user would, without anything of this machine.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+/// Exit code, standard output and standard error; the home is `home`, and credentials, certificates and caches of this machine
+/// do not count.
+pub(crate) fn olm(home: &Path, arguments: &[&str]) -> Result<(i32, String, String)> {
+    let mut command = Command::new(olm_kit::built("kubectl-olm")?);
+    for name in ["XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "REGISTRY_AUTH_FILE", "DOCKER_CONFIG", "KUBECONFIG"] {
+        command.env_remove(name);
+    }
+    let output = command.env("HOME", home).args(arguments).output()?;
+    let code = output.status.code().context("killed")?;
+    Ok((code, String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?))
+}

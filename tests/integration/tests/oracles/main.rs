@@ -1,0 +1,5 @@
+//! Our answers beside those of the programs that users know, built from pinned Go modules: `opm`, and the semver libraries.
+
+mod opm;
+mod semver;
+mod signatures;

@@ -1,0 +1,19 @@
+//! Versions and ranges against fresh answers of the Go libraries that OLM uses, by the program in `hack/oracles/semver`.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+#[path = "../../../../../crates/olm-core/tests/recorded/answer.rs"]
+mod answer;
+mod differential;
+mod generate;
+
+use answer::answer;
+
+/// A question to the libraries and to us.
+#[derive(Debug, Clone)]
+struct Question {
+    /// `masterminds` (both sides by that library), `blang` (likewise), or `olm` (range by Masterminds, version by
+    /// blang, as operator-controller does).
+    dialect: &'static str,
+    range: String,
+    version: String,
+}
