@@ -81,7 +81,7 @@ pub use run_dir::RunDir;
 pub use signing::Signer;
 pub use stack::{LogsOnFailure, Stack};
 pub use tools::{Tools, repository, shared_material};
-pub use wait::{Condition, Wait, condition, eventually, soon, still, wait_for};
+pub use wait::{Condition, Wait, condition, eventually, still, wait_for};
 
 /// Chooses the TLS provider of this process, once.
 pub(crate) fn install_crypto() {

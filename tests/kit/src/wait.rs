@@ -188,26 +188,6 @@ pub async fn still(
     .await
 }
 
-/// Does `deed` up to five times, until it once takes no longer than `limit`: on a machine that is busy with other things one try
-/// says little, but what has become slow is slow each time. Fails with all durations, or with the first failure of a deed.
-pub async fn soon(
-    what: &str,
-    limit: Duration,
-    mut deed: impl AsyncFnMut() -> Result<()>,
-) -> Result<Duration> {
-    let mut taken = Vec::new();
-    for _ in 0..5 {
-        let started = Instant::now();
-        deed().await?;
-        let took = started.elapsed();
-        if took <= limit {
-            return Ok(took);
-        }
-        taken.push(took);
-    }
-    bail!("{what}: never within {limit:.0?} but {taken:.1?}")
-}
-
 /// One condition of `status.conditions`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {

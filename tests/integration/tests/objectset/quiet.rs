@@ -5,10 +5,13 @@ use std::time::Duration;
 use anyhow::Result;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use olm_kit::{Request, Wait, soon};
+use olm_kit::{Request, Wait};
 use serde_json::json;
 
 use crate::bench::{ACCOUNT, Bench, secrets};
+
+/// Until a deleted object is there again on a busy machine. How fast it is on an idle one is measured by `make bench`.
+const HEALED: Duration = Duration::from_secs(20);
 
 /// Finished requests of the controller under test about one extension's things.
 fn requests(bench: &Bench) -> Result<Vec<Request>> {
@@ -23,7 +26,7 @@ fn requests(bench: &Bench) -> Result<Vec<Request>> {
 }
 
 #[tokio::test]
-async fn a_steady_revision_costs_nothing_and_heals_within_two_seconds() -> Result<()> {
+async fn rest_steady_revision_costs_nothing_and_heals() -> Result<()> {
     let bench = Bench::new("steady").await?;
     let objects = (0..6).map(|n| bench.config_map(&format!("config-{n}"), json!({"a": "1"})));
     let (contents, revision) = bench
@@ -40,13 +43,9 @@ async fn a_steady_revision_costs_nothing_and_heals_within_two_seconds() -> Resul
         rollout.iter().map(|r| format!("{} {} {}", r.verb, r.resource, r.name)).collect();
     assert!(rollout.len() <= 8 + 8, "8 objects took {} requests: {listed:#?}", rollout.len());
 
-    // drift is corrected fast
-    soon("a deleted object is there again", Duration::from_secs(2), async || {
-        bench.config_maps().delete("config-3", &DeleteParams::default()).await?;
-        Wait::new(&bench.config_maps(), "config-3").to_exist().await?;
-        Ok(())
-    })
-    .await?;
+    // drift is corrected because the change is watched: the next periodic pass is hours away
+    bench.config_maps().delete("config-3", &DeleteParams::default()).await?;
+    Wait::new(&bench.config_maps(), "config-3").within(HEALED).to_exist().await?;
     bench.patch(&bench.config_maps(), "config-4", json!({"data": {"a": "2"}})).await?;
     Wait::new(&bench.config_maps(), "config-4")
         .until("healed", |found| found.data["data"]["a"] == "1")
