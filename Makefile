@@ -36,8 +36,8 @@ tools: ## Build the control plane, kwok, registry and opm; the last line is thei
 	@hack/tools/build.sh
 
 .PHONY: build
-build: ## Build every program (PROFILE=release: optimised)
-	$(call build,--workspace --bins)
+build: ## Build the four programs (PROFILE=release: optimised)
+	$(call build,$(addprefix -p ,$(PROGRAMS)))
 
 # only what a target runs
 .PHONY: programs kit
