@@ -102,6 +102,11 @@ verify: ## Fail if generated files are not current, a crate uses what it may not
 	$(programs_dir)/xtask verify
 	@$(manifest_tools); $(programs_dir)/xtask manifests
 
+.PHONY: figures
+figures: ## Print sizes, watches, stores, words, citations, test programs and times of the last runs (CHECKOUT=DIR; FORMAT=json)
+	@$(call build,-p xtask)
+	@$(programs_dir)/xtask figures $(if $(CHECKOUT),--checkout $(CHECKOUT)) $(if $(FORMAT),-o $(FORMAT))
+
 .PHONY: lint
 lint: ## Check formatting and lints, warnings denied
 	$(CARGO) fmt --all --check

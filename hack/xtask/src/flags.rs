@@ -96,7 +96,7 @@ fn verbs(out: &mut String, command: &Command, shared: &mut Shared) {
     }
 }
 
-fn programs() -> [Command; 3] {
+pub(crate) fn programs() -> [Command; 3] {
     [
         catalogd::args::Cli::command(),
         operator_controller::args::Cli::command(),

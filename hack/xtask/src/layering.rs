@@ -4,10 +4,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
+
+use crate::source;
 
 const LIBRARIES: &[&str] = &[
     "olm-api",
@@ -120,15 +121,8 @@ struct Dependency {
 
 /// Fails with one line for each arrow that is not allowed.
 pub(crate) fn check(root: &Path) -> Result<()> {
-    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
-        .current_dir(root)
-        .output()
-        .context("cannot run cargo metadata")?;
-    if !output.status.success() {
-        bail!("cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr));
-    }
-    let metadata: Metadata = serde_json::from_slice(&output.stdout).context("cannot read cargo metadata")?;
+    let metadata: Metadata =
+        serde_json::from_value(source::metadata(root)?).context("cannot read cargo metadata")?;
     let lock = std::fs::read_to_string(root.join("Cargo.lock")).context("cannot read Cargo.lock")?;
     let mut violations = violations(&metadata.packages);
     violations.extend(banned(&lock));

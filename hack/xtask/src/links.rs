@@ -5,37 +5,24 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
+
+use crate::source;
 
 /// Fails with one line for each link that leads nowhere.
 pub(crate) fn check(root: &Path) -> Result<()> {
+    let mut paths = Vec::new();
+    source::collect(root, Path::new(""), "md", &mut paths)?;
     let mut pages = BTreeMap::new();
-    collect(root, Path::new(""), &mut pages)?;
+    for path in paths {
+        let text = std::fs::read_to_string(root.join(&path))?;
+        pages.insert(path, text);
+    }
     let exists = |path: &Path| root.join(path).exists();
     let broken: Vec<String> =
         pages.iter().flat_map(|(page, text)| faults(page, text, &pages, &exists)).collect();
     if !broken.is_empty() {
         bail!("links that lead nowhere:\n  {}", broken.join("\n  "));
-    }
-    Ok(())
-}
-
-/// All Markdown pages below `folder`, by their path from the root; what is built or hidden is left out.
-fn collect(root: &Path, folder: &Path, pages: &mut BTreeMap<PathBuf, String>) -> Result<()> {
-    let here = root.join(folder);
-    for entry in std::fs::read_dir(&here).with_context(|| format!("cannot read {}", here.display()))? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let path = folder.join(&name);
-        let kind = entry.file_type()?;
-        if kind.is_dir() {
-            let hidden = name.to_string_lossy().starts_with('.');
-            if !hidden && name != "target" && name != "node_modules" {
-                collect(root, &path, pages)?;
-            }
-        } else if kind.is_file() && path.extension().is_some_and(|extension| extension == "md") {
-            pages.insert(path.clone(), std::fs::read_to_string(root.join(&path))?);
-        }
     }
     Ok(())
 }
@@ -75,7 +62,7 @@ fn faults(
 }
 
 /// Every `](target)` outside of code, with the number of its line.
-fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(crate) fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
     prose(text).flat_map(|(number, line)| {
         let mut targets = Vec::new();
         let mut code = false;

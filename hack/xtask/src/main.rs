@@ -11,12 +11,15 @@
 //! cargo run -p xtask -- conformance --draw N --seed S   print N rows of each table, to break the code behind them
 //! cargo run -p xtask -- manifests   render manifests/ and the chart, and compare and check the objects (needs OLM_TOOLS)
 //! cargo run -p xtask -- links       only the links
+//! cargo run -p xtask -- wire        print what leaves a process or is stored; `generate` writes it to hack/wire.txt
+//! cargo run -p xtask -- figures [--checkout DIR] [-o json]   print sizes, watches, stores, words, citations, times of the last runs
 //! cargo run -p xtask -- benchmarks  compare ratios of a run of the benches with what is written down, or take them over
 //! ```
 
 mod benchmarks;
 mod conformance;
 mod crdgen;
+mod figures;
 mod flags;
 mod layering;
 mod links;
@@ -25,6 +28,8 @@ mod monitoring;
 mod promql;
 mod reference;
 mod section;
+mod source;
+mod wire;
 mod yaml;
 
 use std::path::{Path, PathBuf};
@@ -32,7 +37,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-const USAGE: &str = "usage: cargo run -p xtask -- generate | verify | layering | conformance [--draw N --seed S] | links | manifests | benchmarks [--write] OUTPUT CRITERION";
+const USAGE: &str = "usage: cargo run -p xtask -- generate | verify | layering | conformance [--draw N --seed S] | links | manifests | wire | figures [--checkout DIR] [-o json] | benchmarks [--write] OUTPUT CRITERION";
 
 fn main() -> ExitCode {
     match run() {
@@ -60,6 +65,11 @@ fn run() -> Result<()> {
         ),
         ["manifests"] => manifests::check(&root),
         ["links"] => links::check(&root),
+        ["figures", ref rest @ ..] => figures::print(&root, rest),
+        ["wire"] => {
+            let text = wire::files(&root)?.into_iter().map(|(_, text)| text).collect::<String>();
+            Ok(std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes())?)
+        }
         ["benchmarks", output, criterion] => benchmarks::check(&root, output.as_ref(), criterion.as_ref()),
         ["benchmarks", "--write", output, criterion] => {
             benchmarks::write(&root, output.as_ref(), criterion.as_ref())?;
@@ -77,6 +87,7 @@ fn generated(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     files.extend(flags::files());
     files.extend(conformance::index::files(root)?);
     files.extend(benchmarks::files(root)?);
+    files.extend(wire::files(root)?);
     Ok(files)
 }
 
