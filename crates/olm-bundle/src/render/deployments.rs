@@ -26,8 +26,9 @@ fn one(context: &Context<'_>, deployment: &CsvDeployment, warnings: &mut Vec<Str
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": metadata,
-        "spec": spec,
     }));
+    // moved, not copied
+    object.0.insert("spec".to_owned(), Value::Object(spec));
     overrides::apply(&context.config.deployment, &mut object);
     let pod = member(member(member(&mut object.0, "spec"), "template"), "spec");
     warnings.extend(unique_entries::tidy(&deployment.name, pod));

@@ -1,7 +1,7 @@
 //! Lists of a pod that server-side apply takes for maps must not repeat a key, though pods may: published bundles repeat
 //! environment variables and ports. What would be refused is told once, meaning what the kubelet would make of it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -19,14 +19,8 @@ pub(super) fn tidy(deployment: &str, pod: &mut Map<String, Value>) -> Vec<String
                 }));
             }
             if let Some(Value::Array(ports)) = container.get_mut("ports") {
-                let mut seen: Vec<Value> = Vec::new();
-                ports.retain(|port| {
-                    let new = !seen.contains(port);
-                    if new {
-                        seen.push(port.clone());
-                    }
-                    new
-                });
+                let mut seen = HashSet::new();
+                ports.retain(|port| seen.insert(port.clone()));
             }
         }
     }
@@ -38,12 +32,13 @@ fn last_wins(entries: &mut Vec<Value>) -> Vec<String> {
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut kept: Vec<Value> = Vec::with_capacity(entries.len());
     let mut repeated: Vec<String> = Vec::new();
+    let mut listed: HashSet<String> = HashSet::new();
     for entry in entries.drain(..) {
         let name = entry.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
         match places.get(&name) {
             Some(&place) => {
                 kept[place] = entry;
-                if !repeated.contains(&name) {
+                if listed.insert(name.clone()) {
                     repeated.push(name);
                 }
             }
