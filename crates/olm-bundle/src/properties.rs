@@ -40,11 +40,7 @@ struct Property<'a> {
 }
 
 /// Checks the annotation and appends the properties of the file to it.
-pub(crate) fn merge(
-    mut csv: Csv,
-    file: Option<&[u8]>,
-    budget: &mut NodeBudget,
-) -> Result<Csv, ParseError> {
+pub(crate) fn merge(mut csv: Csv, file: Option<&[u8]>, budget: &mut NodeBudget) -> Result<Csv, ParseError> {
     let mut written = Vec::new();
     if let Some(text) = csv.annotations.get(PROPERTIES_ANNOTATION) {
         // each property begins with a bracket, and three bytes of text become a hundred in memory

@@ -232,7 +232,10 @@ mod tests {
         // a bundle of another registry waits; who no longer waits takes no permit
         let mut waiting = Box::pin(last.read());
         let short = Duration::from_millis(20);
-        assert!(tokio::time::timeout(short, &mut waiting).await.is_err(), "more than {PARALLEL_READS} are read");
+        assert!(
+            tokio::time::timeout(short, &mut waiting).await.is_err(),
+            "more than {PARALLEL_READS} are read"
+        );
 
         // a rendering that was given up keeps its permit until its thread ends
         let (end, ended) = std::sync::mpsc::channel::<()>();

@@ -381,7 +381,9 @@ impl<R: Read> Documents<R> {
     fn too_many_nodes(&self) -> String {
         let limit = self.limits.stream_nodes;
         if limit.saturating_sub(self.nodes) < self.limits.document_nodes {
-            format!("the file has more than the limit of {limit} nodes (values and keys); split it into smaller files")
+            format!(
+                "the file has more than the limit of {limit} nodes (values and keys); split it into smaller files"
+            )
         } else {
             self.limits.too_many_nodes()
         }
@@ -641,7 +643,8 @@ mod tests {
         let yaml = "a: [0, 0, 0]\n";
         let aliases = "a: &x [0]\nb: *x\n";
         let document = "the document has more than the limit of 5 nodes (values and keys); split it into smaller documents";
-        let stream = "the file has more than the limit of 7 nodes (values and keys); split it into smaller files";
+        let stream =
+            "the file has more than the limit of 7 nodes (values and keys); split it into smaller files";
         for (input, limits, want) in [
             (json.to_owned(), (6, 7), None),
             (json.to_owned(), (5, 7), Some(format!("line 1 (byte 10): {document}"))),

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use olm_core::Object;
 use serde_json::Value;
 
-use crate::csv::{Csv, undeclared};
+use crate::csv::{Csv, short, undeclared, warn};
 use crate::documents::{BUNDLE_BYTES, BUNDLE_NODES, DocumentError, NodeBudget};
 use crate::kinds;
 use crate::kube::{ShapeError, component, conform};
@@ -285,7 +285,8 @@ fn manifests<B: AsRef<[u8]>>(
             Ok(found) => read.extend(found.into_iter().map(|object| Manifest { path: path.clone(), object })),
             Err(message) if is_manifest_name(name) => failures.push((path.clone(), message)),
             Err(_) => {
-                warnings.push(format!("{path} holds no manifest and has no manifest's name; it is left out"))
+                let text = format!("{path} holds no manifest and has no manifest's name; it is left out");
+                warn(warnings, [text]);
             }
         }
     }
@@ -359,8 +360,8 @@ fn classify(manifests: Vec<Manifest>, warnings: &mut Vec<String>) -> Result<Clas
         if object.api_version().is_empty()
             && let Some(usual) = kinds::usual_api_version(object.kind())
         {
-            let (kind, name) = (object.kind(), object.name());
-            warnings.push(format!("{path}: {kind} {name:?} has no apiVersion; {usual} is taken"));
+            let (kind, name) = (object.kind(), short(object.name()));
+            warn(warnings, [format!("{path}: {kind} {name:?} has no apiVersion; {usual} is taken")]);
             object.0.insert("apiVersion".to_owned(), usual.into());
         }
         let wrong = |error: ShapeError| ParseError::Objects {
@@ -372,22 +373,22 @@ fn classify(manifests: Vec<Manifest>, warnings: &mut Vec<String>) -> Result<Clas
             "ClusterServiceVersion" => classified.csvs.push(Csv::read(object, warnings).map_err(wrong)?),
             "CustomResourceDefinition" => {
                 if v1beta1::upgrade(&mut object) {
-                    let name = object.name();
-                    warnings.push(format!(
+                    let name = short(object.name());
+                    let text = format!(
                         "{path}: CustomResourceDefinition {name:?} is apiextensions.k8s.io/v1beta1, which clusters no \
                          longer serve; it is rendered as v1"
-                    ));
+                    );
+                    warn(warnings, [text]);
                 }
                 let mut value = object.into_value();
                 let conformed = conform(&mut value, component::CRD, "").map_err(wrong)?;
                 let mut crd = Object::from_value(value).unwrap_or_default();
                 crd.0.remove("status");
-                let name = crd.name().to_owned();
-                warnings.extend(
-                    conformed
-                        .dropped
-                        .iter()
-                        .map(|at| undeclared(&format!("CustomResourceDefinition {name:?}: {at}"))),
+                let name = short(crd.name());
+                let dropped = conformed.dropped.iter();
+                warn(
+                    warnings,
+                    dropped.map(|at| undeclared(&format!("CustomResourceDefinition {name:?}: {at}"))),
                 );
                 classified.crds.push(crd);
             }

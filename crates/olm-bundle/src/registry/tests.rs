@@ -266,8 +266,15 @@ fn nodes_are_limited_over_all_files() {
         assert_eq!(parsed.map_err(|error| error.to_string()), want.map_err(str::to_owned), "{more} more");
     }
     let list = "[0, 0, 0, 0, 0, 0, 0, 0, 0]";
-    let aliases = format!("a: &a [{}]\nb: &b [{}]\nc: [{}]\n", [list; 9].join(","), ["*a"; 99].join(","), ["*b"; 99].join(","));
-    for path in ["manifests/x.yaml", "manifests/README", "metadata/annotations.yaml", "metadata/properties.yaml"] {
+    let aliases = format!(
+        "a: &a [{}]\nb: &b [{}]\nc: [{}]\n",
+        [list; 9].join(","),
+        ["*a"; 99].join(","),
+        ["*b"; 99].join(",")
+    );
+    for path in
+        ["manifests/x.yaml", "manifests/README", "metadata/annotations.yaml", "metadata/properties.yaml"]
+    {
         let error = with(&[(path, &aliases)]).unwrap_err();
         assert!(matches!(&error, ParseError::TooManyNodes { path: at } if at == path), "{path}: {error}");
     }

@@ -5,16 +5,19 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
+use crate::csv::{short, warn};
+
 /// Tells repeated variables and ports of every container once; says which.
 pub(super) fn tidy(deployment: &str, pod: &mut Map<String, Value>) -> Vec<String> {
     let mut told = Vec::new();
     for list in ["containers", "initContainers"] {
         let Some(Value::Array(containers)) = pod.get_mut(list) else { continue };
         for container in containers.iter_mut().filter_map(Value::as_object_mut) {
-            let name = container.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+            let name = short(container.get("name").and_then(Value::as_str).unwrap_or_default()).to_owned();
             let place = format!("deployment {deployment:?}, container {name:?}");
             if let Some(Value::Array(env)) = container.get_mut("env") {
-                told.extend(last_wins(env).into_iter().map(|variable| {
+                let repeated = last_wins(env);
+                warn(&mut told, repeated.iter().map(|variable| {
                     format!("{place}: environment variable {variable:?} is given more than once; the last one counts")
                 }));
             }
