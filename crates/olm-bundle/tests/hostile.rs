@@ -1,11 +1,6 @@
 //! Hostile bundles, a few kilobytes when compressed, that would fill the memory of the process. A test program of its own,
 //! so that its peak memory is that of these bundles.
-#![expect(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    clippy::print_stdout,
-    reason = "a test, also in its helpers"
-)]
+#![expect(clippy::disallowed_methods, clippy::print_stdout, reason = "a test, also in its helpers")]
 
 use std::time::Instant;
 
