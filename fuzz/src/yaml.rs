@@ -8,7 +8,7 @@ use olm_yaml::{Documents, Limits, normalise_json, yaml_to_json};
 const PIECE: usize = 7;
 
 fn limits() -> Limits {
-    Limits { document_bytes: 1 << 20, alias_bytes: 1 << 18, ..Limits::default() }
+    Limits { document_bytes: 1 << 20, alias_bytes: 1 << 18, document_nodes: 1 << 14, ..Limits::default() }
 }
 
 /// What comes out is normalised and bounded; a stream gives the same documents whole and in pieces.

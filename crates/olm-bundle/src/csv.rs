@@ -209,7 +209,7 @@ fn install_modes(spec: &Reader<'_>) -> Result<InstallModes, ShapeError> {
 fn deployment(entry: &Reader<'_>, warnings: &mut Vec<String>) -> Result<CsvDeployment, ShapeError> {
     let mut spec = entry.value("spec").cloned().unwrap_or_else(|| Value::Object(Map::new()));
     let conformed = conform(&mut spec, component::DEPLOYMENT_SPEC, &entry.at("spec"))?;
-    warnings.extend(conformed.dropped.into_iter().map(|path| undeclared(&path)));
+    warn(warnings, conformed.dropped.iter().map(|path| undeclared(path)));
     Ok(CsvDeployment {
         name: entry.text("name")?,
         labels: entry.texts_by_name("label")?,
@@ -248,7 +248,7 @@ fn policy_rule(rule: &Reader<'_>) -> Result<PolicyRule, ShapeError> {
 fn webhook(entry: &Reader<'_>, warnings: &mut Vec<String>) -> Result<Webhook, ShapeError> {
     let mut conformed = |mut value: Value, shape: &str, path: &str| -> Result<Value, ShapeError> {
         let done = conform(&mut value, shape, path)?;
-        warnings.extend(done.dropped.into_iter().map(|path| undeclared(&path)));
+        warn(warnings, done.dropped.iter().map(|path| undeclared(path)));
         Ok(value)
     };
     let mut rules = Vec::new();
@@ -283,6 +283,20 @@ fn webhook(entry: &Reader<'_>, warnings: &mut Vec<String>) -> Result<Webhook, Sh
         admission,
         reinvocation_policy: entry.optional_text("reinvocationPolicy")?,
     })
+}
+
+/// Warnings of one bundle; further ones are left out.
+const MAX_WARNINGS: usize = 1_000;
+
+/// Adds warnings as far as there is room.
+pub(crate) fn warn(warnings: &mut Vec<String>, more: impl IntoIterator<Item = String>) {
+    let room = MAX_WARNINGS.saturating_sub(warnings.len());
+    warnings.extend(more.into_iter().take(room));
+}
+
+/// A name as warnings show it.
+pub(crate) fn short(name: &str) -> &str {
+    &name[..name.floor_char_boundary(253)]
 }
 
 /// The sentence about a member that no Kubernetes API declares.

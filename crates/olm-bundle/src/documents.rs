@@ -3,24 +3,73 @@
 use olm_yaml::{Documents, Limits, ReadError};
 use serde_json::Value;
 
-/// Bytes that all files of one bundle may have together. The largest published bundle has 7 MB.
-pub(crate) const BUNDLE_BYTES: u64 = 64 << 20;
+/// Bytes that all files of one bundle may have together: 16 MiB. The largest published bundle has 7 MB.
+pub(crate) const BUNDLE_BYTES: u64 = 16 << 20;
+/// Nodes (values and keys, aliases expanded) that all files of one bundle may have together. Real bundles have one for
+/// about 22 bytes or more; as a tree, one takes up to 350 bytes.
+pub(crate) const BUNDLE_NODES: u64 = 500_000;
 
-/// Bounds on one file: a bundle's own bound, little nesting.
-pub(crate) fn limits() -> Limits {
-    Limits { stream_bytes: BUNDLE_BYTES, documents: 10_000, depth: 120, ..Limits::default() }
+/// Nodes that further files of one bundle may have.
+pub(crate) struct NodeBudget {
+    left: u64,
 }
 
-/// The first document of a file; an empty file is null.
-pub(crate) fn single_document(bytes: &[u8]) -> Result<Value, String> {
-    match Documents::from_bytes(bytes, limits()).next() {
-        None => Ok(Value::Null),
-        Some(Ok(json)) => serde_json::from_slice(&json).map_err(|error| error.to_string()),
-        Some(Err(error)) => Err(sentence(&error)),
+/// Why a file gives no documents.
+pub(crate) enum DocumentError {
+    /// The bundle has more than [`BUNDLE_NODES`].
+    Nodes,
+    /// The file cannot be read; in the words of the reference's parser.
+    Invalid(String),
+}
+
+impl NodeBudget {
+    pub(crate) fn new() -> Self {
+        Self { left: BUNDLE_NODES }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// The documents of a file.
+    pub(crate) fn documents(&mut self, bytes: &[u8]) -> Result<Vec<Value>, DocumentError> {
+        self.take(bytes, usize::MAX)
+    }
+
+    /// The first document of a file; an empty file is null.
+    pub(crate) fn single_document(&mut self, bytes: &[u8]) -> Result<Value, DocumentError> {
+        Ok(self.take(bytes, 1)?.pop().unwrap_or_default())
+    }
+
+    fn take(&mut self, bytes: &[u8], most: usize) -> Result<Vec<Value>, DocumentError> {
+        let limits = Limits {
+            document_bytes: BUNDLE_BYTES as usize,
+            stream_bytes: BUNDLE_BYTES,
+            documents: 10_000,
+            depth: 120,
+            document_nodes: self.left,
+            stream_nodes: self.left,
+            ..Limits::default()
+        };
+        let mut documents = Documents::from_bytes(bytes, limits);
+        let mut values = Vec::new();
+        while values.len() < most
+            && let Some(document) = documents.next()
+        {
+            let json = document.map_err(|error| match documents.nodes() > self.left {
+                true => DocumentError::Nodes,
+                false => DocumentError::Invalid(message(&error)),
+            })?;
+            let value = serde_json::from_slice(&json);
+            values.push(value.map_err(|error| DocumentError::Invalid(error.to_string()))?);
+        }
+        self.left -= documents.nodes();
+        Ok(values)
     }
 }
 
 /// What is wrong, in the words of the reference's parser.
-pub(crate) fn sentence(error: &ReadError) -> String {
+fn message(error: &ReadError) -> String {
     error.as_parse().map_or_else(|| error.to_string(), |parse| parse.message.clone())
 }

@@ -8,7 +8,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::csv::Csv;
-use crate::documents::single_document;
+use crate::documents::{BUNDLE_NODES, DocumentError, NodeBudget};
+use crate::registry::{PROPERTIES, ParseError};
 
 /// The annotation of the CSV that holds properties.
 pub const PROPERTIES_ANNOTATION: &str = "olm.properties";
@@ -39,9 +40,14 @@ struct Property<'a> {
 }
 
 /// Checks the annotation and appends the properties of the file to it.
-pub(crate) fn merge(mut csv: Csv, file: Option<&[u8]>) -> Result<Csv, PropertiesError> {
+pub(crate) fn merge(mut csv: Csv, file: Option<&[u8]>, budget: &mut NodeBudget) -> Result<Csv, ParseError> {
     let mut written = Vec::new();
     if let Some(text) = csv.annotations.get(PROPERTIES_ANNOTATION) {
+        // each property begins with a bracket, and three bytes of text become a hundred in memory
+        if text.bytes().filter(|byte| matches!(byte, b'{' | b'[')).count() as u64 > BUNDLE_NODES {
+            let message = format!("more than {BUNDLE_NODES} objects and lists; remove properties");
+            return Err(PropertiesError::Annotation { message }.into());
+        }
         let properties: Option<Vec<Property<'_>>> = serde_json::from_str(text)
             .map_err(|error| PropertiesError::Annotation { message: error.to_string() })?;
         for property in properties.into_iter().flatten() {
@@ -50,8 +56,11 @@ pub(crate) fn merge(mut csv: Csv, file: Option<&[u8]>) -> Result<Csv, Properties
         }
     }
     let Some(file) = file.filter(|file| !file.is_empty()) else { return Ok(csv) };
-    let wrong = |message: String| PropertiesError::File { message };
-    let document = single_document(file).map_err(wrong)?;
+    let wrong = |message: String| ParseError::from(PropertiesError::File { message });
+    let document = budget.single_document(file).map_err(|error| match error {
+        DocumentError::Nodes => ParseError::TooManyNodes { path: PROPERTIES.to_owned() },
+        DocumentError::Invalid(message) => wrong(message),
+    })?;
     let listed = match document.get("properties") {
         None | Some(Value::Null) if document.is_object() || document.is_null() => return Ok(csv),
         Some(Value::Array(items)) => items,

@@ -20,7 +20,7 @@ pub mod route;
 pub mod served;
 
 pub use access::{AccessError, ClusterAccess};
-pub use bundle::{BundleError, BundleFetcher};
+pub use bundle::{BundleError, BundleFetcher, PulledBundle, ReadBundle};
 pub use image_store::{CatalogImage, CatalogImages, ImageError};
 pub use package_store::PackageStore;
 pub use reader::{CatalogReader, Fetching, PackageContent, ReadError};

@@ -87,6 +87,7 @@ pub struct Documents<R> {
     line: u64,
     read: u64,
     decoded: u64,
+    nodes: u64,
     normaliser: Normaliser,
     out: Vec<u8>,
     origin: Origin,
@@ -124,6 +125,7 @@ impl<R: Read> Documents<R> {
             line: 1,
             read: 0,
             decoded: 0,
+            nodes: 0,
             normaliser: Normaliser::new(),
             out: Vec::new(),
             origin: Origin::default(),
@@ -157,6 +159,11 @@ impl<R: Read> Documents<R> {
         &self.out
     }
 
+    /// Nodes of all documents read so far (see [`Limits::document_nodes`]), up to where reading stopped in one that failed.
+    pub fn nodes(&self) -> u64 {
+        self.nodes
+    }
+
     /// Reads the next document and asks `check` whether it will do; the answer is returned, the document is
     /// then [`Self::document`]. A refusal is a failure of the document: in JSON mode it may lead to the YAML
     /// attempt of fbc §3.1.
@@ -168,6 +175,7 @@ impl<R: Read> Documents<R> {
         mut check: impl FnMut(&Document<'_>) -> Result<T, String>,
     ) -> Result<Option<T>, ReadError> {
         let result = self.advance(&mut check);
+        self.nodes += std::mem::take(&mut self.normaliser.nodes);
         match &result {
             Ok(Some(_)) => {
                 self.decoded += 1;
@@ -247,7 +255,8 @@ impl<R: Read> Documents<R> {
             }
             self.out.clear();
             let last = self.ended;
-            let read = self.normaliser.partial(&pending[space..], last, &mut self.out, &self.limits);
+            let limits = self.document_limits();
+            let read = self.normaliser.partial(&pending[space..], last, &mut self.out, &limits);
             match read {
                 Ok(used) => {
                     let newlines = memchr::memchr_iter(b'\n', &pending[..space]).count() as u64;
@@ -271,7 +280,8 @@ impl<R: Read> Documents<R> {
                     let number =
                         matches!(&failure, Failure::Bad { message, .. } if message.starts_with("json: "));
                     let ended = failure == Failure::End;
-                    let inner = failure.in_input(&pending[space..]);
+                    let too_many = matches!(failure, Failure::Nodes { .. });
+                    let inner = failure.in_input(&pending[space..], &limits);
                     let newlines = memchr::memchr_iter(b'\n', &pending[..space]).count() as u64;
                     let offset = self.offset + space as u64 + inner.offset;
                     let message = if ended || number {
@@ -279,11 +289,13 @@ impl<R: Read> Documents<R> {
                     } else {
                         format!("json: offset {}: {}", offset + 1, inner.message)
                     };
-                    return Ok(Err(ParseError {
-                        offset,
-                        line: self.line + newlines + inner.line - 1,
-                        message,
-                    }));
+                    let line = self.line + newlines + inner.line - 1;
+                    if too_many {
+                        // as YAML it would have as many
+                        let message = self.too_many_nodes();
+                        return Err(ParseError { offset, line, message }.into());
+                    }
+                    return Ok(Err(ParseError { offset, line, message }));
                 }
             }
         }
@@ -326,14 +338,17 @@ impl<R: Read> Documents<R> {
                 Cut::Chunk { length, used } => {
                     self.out.clear();
                     let chunk = with_line_ends(&pending[..length]);
-                    let converted = convert(&chunk, &mut self.out, &mut self.normaliser, &self.limits);
+                    let limits = self.document_limits();
+                    let converted = convert(&chunk, &mut self.out, &mut self.normaliser, &limits);
                     drop(chunk);
+                    let too_many = self.normaliser.nodes > limits.document_nodes;
                     let converted = converted.map_err(|error| {
                         // line ends that were changed moved what is behind them
                         let moved = memchr::memmem::find(&pending[..length], b"\r\n").is_some();
                         let offset = if moved { line_start(pending, error.line) } else { error.offset };
                         let line = self.line + error.line.saturating_sub(1);
-                        ParseError { offset: self.offset + offset, line, message: error.message }
+                        let message = if too_many { self.too_many_nodes() } else { error.message };
+                        ParseError { offset: self.offset + offset, line, message }
                     })?;
                     if self.out == b"null" {
                         self.out.clear();
@@ -354,6 +369,23 @@ impl<R: Read> Documents<R> {
                     return Ok(Some(found));
                 }
             }
+        }
+    }
+
+    /// The limits with what the stream's nodes leave for the next document.
+    fn document_limits(&self) -> Limits {
+        let left = self.limits.stream_nodes.saturating_sub(self.nodes);
+        Limits { document_nodes: self.limits.document_nodes.min(left), ..self.limits }
+    }
+
+    fn too_many_nodes(&self) -> String {
+        let limit = self.limits.stream_nodes;
+        if limit.saturating_sub(self.nodes) < self.limits.document_nodes {
+            format!(
+                "the file has more than the limit of {limit} nodes (values and keys); split it into smaller files"
+            )
+        } else {
+            self.limits.too_many_nodes()
         }
     }
 
@@ -575,5 +607,72 @@ mod tests {
         assert!(last_error(b"{}{}{}").unwrap().contains("more documents than the limit of 2"));
         let spaces = " ".repeat(300_000);
         assert!(last_error(spaces.as_bytes()).is_some());
+    }
+
+    fn nodes_of(input: &str, limits: Limits) -> (u64, Option<String>) {
+        let mut documents = Documents::from_bytes(input.as_bytes(), limits);
+        let error = documents.by_ref().find_map(Result::err).map(|error| error.to_string());
+        (documents.nodes(), error)
+    }
+
+    #[test]
+    fn nodes_are_values_keys_and_expanded_aliases() {
+        for (input, want) in [
+            ("", 0),
+            ("{}", 1),
+            (r#"{"a":[1,{"b":null},"x"]}"#, 8),
+            (r#"{"a":1,"a":2}"#, 5),
+            ("{\"a\":\"\u{ff}\"}{\"a\":1} {}", 7),
+            ("- a\n- [b, {c: d}]\n", 7),
+            ("a: 1\n---\n# nothing\n---\nb: 2\n", 6),
+            ("a: &x [1, 2]\nb: *x\nc: {d: *x}\n", 15),
+            ("a: &x 1\n? *x\n: *x\n", 5),
+            ("a: &x {b: &y [1, 2]}\nc: *y\nd: *x\n", 17),
+            ("a: &x {b: 1}\nc:\n  <<: *x\n", 11),
+            // read as JSON first, counted once
+            ("{\"a\":1,}", 3),
+        ] {
+            let limits = Limits { stream_nodes: want, ..Limits::default() };
+            assert_eq!(nodes_of(input, limits), (want, None), "{input:?}");
+        }
+    }
+
+    #[test]
+    fn nodes_are_limited_by_document_and_stream() {
+        let json = r#"{"a":[0,0,0]}"#;
+        let yaml = "a: [0, 0, 0]\n";
+        let aliases = "a: &x [0]\nb: *x\n";
+        let document = "the document has more than the limit of 5 nodes (values and keys); split it into smaller documents";
+        let stream =
+            "the file has more than the limit of 7 nodes (values and keys); split it into smaller files";
+        for (input, limits, want) in [
+            (json.to_owned(), (6, 7), None),
+            (json.to_owned(), (5, 7), Some(format!("line 1 (byte 10): {document}"))),
+            (yaml.to_owned(), (6, 7), None),
+            (yaml.to_owned(), (5, 7), Some(format!("line 1 (byte 10): {document}"))),
+            (aliases.to_owned(), (7, 7), None),
+            (aliases.to_owned(), (5, 7), Some(format!("line 2 (byte 13): {document}"))),
+            (format!("{json}{json}"), (6, 12), None),
+            (format!("{json}\n{json}"), (6, 7), Some(format!("line 2 (byte 15): {stream}"))),
+            (format!("{yaml}---\n{yaml}"), (6, 12), None),
+            (format!("{yaml}---\n{yaml}"), (6, 7), Some(format!("line 3 (byte 17): {stream}"))),
+        ] {
+            let (document_nodes, stream_nodes) = limits;
+            let limits = Limits { document_nodes, stream_nodes, ..Limits::default() };
+            let (_, error) = nodes_of(&input, limits);
+            assert_eq!(error, want, "{input:?} within {document_nodes} and {stream_nodes}");
+        }
+    }
+
+    /// A file that is refused as JSON is not read once more as YAML.
+    #[test]
+    fn nodes_end_a_json_file_without_a_yaml_attempt() {
+        let bomb = format!("{{\"items\":[{}0]}}", "{\"a\":0},".repeat(200_000));
+        let limits = Limits { document_nodes: 1_000, ..Limits::default() };
+        let mut documents = Documents::from_bytes(bomb.as_bytes(), limits);
+        let error = documents.next().unwrap().unwrap_err().to_string();
+        assert!(error.contains("more than the limit of 1000 nodes"), "{error}");
+        assert_eq!(documents.nodes(), 1_001);
+        assert!(documents.window.len() <= FIRST_WINDOW, "{} bytes were read", documents.window.len());
     }
 }

@@ -15,6 +15,8 @@ use crate::{
 pub(crate) enum Failure {
     /// The bytes end inside the value (or before it).
     End,
+    /// More nodes than [`Limits::document_nodes`], at this offset.
+    Nodes { at: usize },
     /// Something else, at this offset.
     Bad { at: usize, message: String },
 }
@@ -72,6 +74,8 @@ pub struct Normaliser {
     pub(crate) members: Vec<Member>,
     pub(crate) scratch: Vec<u8>,
     lossless: Vec<u8>,
+    /// Nodes of the value read last, also when that failed.
+    pub(crate) nodes: u64,
 }
 
 impl Normaliser {
@@ -102,7 +106,7 @@ impl Normaliser {
     /// # Errors
     /// [`ParseError`] with Go's sentence; input that ends too early is `unexpected EOF`.
     pub fn value(&mut self, input: &[u8], out: &mut Vec<u8>, limits: &Limits) -> Result<usize, ParseError> {
-        self.partial(input, true, out, limits).map_err(|failure| failure.in_input(input))
+        self.partial(input, true, out, limits).map_err(|failure| failure.in_input(input, limits))
     }
 
     /// As [`Self::value`], for a window: without `last`, a value that could go on after the end of `input`
@@ -138,9 +142,13 @@ impl Normaliser {
     fn run(&mut self, input: &[u8], last: bool, out: &mut Vec<u8>, limits: &Limits) -> Step<usize> {
         self.frames.clear();
         self.members.clear();
+        self.nodes = 0;
         let mut at = 0;
         loop {
             at = skip_space(input, at);
+            if at < input.len() {
+                self.count(at, limits)?;
+            }
             match input.get(at) {
                 Some(b'{') => {
                     self.open(at, true, out, limits)?;
@@ -150,7 +158,7 @@ impl Normaliser {
                         self.close(out);
                         out.push(b'}');
                     } else {
-                        at = self.key(input, at, out)?;
+                        at = self.key(input, at, out, limits)?;
                         continue;
                     }
                 }
@@ -183,7 +191,7 @@ impl Normaliser {
                     match input.get(at) {
                         Some(b',') => {
                             out.push(b',');
-                            at = self.key(input, skip_space(input, at + 1), out)?;
+                            at = self.key(input, skip_space(input, at + 1), out, limits)?;
                             break;
                         }
                         Some(b'}') => {
@@ -212,6 +220,12 @@ impl Normaliser {
         }
     }
 
+    /// Counts a value or a key.
+    fn count(&mut self, at: usize, limits: &Limits) -> Step<()> {
+        self.nodes += 1;
+        if self.nodes > limits.document_nodes { Err(Failure::Nodes { at }) } else { Ok(()) }
+    }
+
     fn open(&mut self, at: usize, object: bool, out: &mut Vec<u8>, limits: &Limits) -> Step<()> {
         if self.frames.len() >= limits.depth {
             return bad(at, "exceeded max depth");
@@ -223,10 +237,11 @@ impl Normaliser {
     }
 
     /// Reads `"key":`, notes the member and whether keys still ascend.
-    fn key(&mut self, input: &[u8], at: usize, out: &mut Vec<u8>) -> Step<usize> {
+    fn key(&mut self, input: &[u8], at: usize, out: &mut Vec<u8>, limits: &Limits) -> Step<usize> {
         if input.get(at) != Some(&b'"') {
             return unexpected(input, at, "looking for beginning of object key string");
         }
+        self.count(at, limits)?;
         let start = out.len();
         let (at, escaped) = string(input, at + 1, out)?;
         let at = skip_space(input, at);
@@ -259,9 +274,10 @@ impl Normaliser {
 }
 
 impl Failure {
-    pub(crate) fn in_input(self, input: &[u8]) -> ParseError {
+    pub(crate) fn in_input(self, input: &[u8], limits: &Limits) -> ParseError {
         let (at, message) = match self {
             Self::End => (input.len(), "unexpected EOF".to_owned()),
+            Self::Nodes { at } => (at, limits.too_many_nodes()),
             Self::Bad { at, message } => (at, message),
         };
         let newlines = memchr::memchr_iter(b'\n', input.get(..at).unwrap_or(input)).count();

@@ -13,10 +13,16 @@ pub struct Limits {
     pub alias_bytes: usize,
     /// Nesting of objects and arrays; Go's own limit is 10,000.
     pub depth: usize,
+    /// Nodes of one document: objects, arrays, scalars and keys; an alias counts for what it expands to. Bounds the memory
+    /// of a tree of the document: eight bytes of text can become 700 bytes of tree.
+    pub document_nodes: u64,
+    /// Nodes of all documents of the stream together, for callers that keep all of them.
+    pub stream_nodes: u64,
 }
 
 impl Default for Limits {
-    /// 64 MiB a document (16 MiB of it by aliases), 2 GiB a stream, 10 million documents, depth 10,000.
+    /// 64 MiB a document (16 MiB of it by aliases), 2 GiB a stream, 10 million documents, depth 10,000; 500,000 nodes a
+    /// document, any number in a stream.
     fn default() -> Self {
         Self {
             document_bytes: 64 << 20,
@@ -24,6 +30,17 @@ impl Default for Limits {
             stream_bytes: 2 << 30,
             documents: 10_000_000,
             depth: 10_000,
+            document_nodes: 500_000,
+            stream_nodes: u64::MAX,
         }
+    }
+}
+
+impl Limits {
+    pub(crate) fn too_many_nodes(&self) -> String {
+        format!(
+            "the document has more than the limit of {} nodes (values and keys); split it into smaller documents",
+            self.document_nodes
+        )
     }
 }

@@ -66,6 +66,7 @@ pub(crate) fn convert(
     let start = out.len();
     buffers.members.clear();
     let mut sink = Sink {
+        nodes: 0,
         input,
         out,
         start,
@@ -81,6 +82,8 @@ pub(crate) fn convert(
         slashes: memchr::memmem::find(input, b"\\/").is_some(),
     };
     let result = sink.document();
+    let nodes = sink.nodes;
+    buffers.nodes = nodes;
     if result.is_err() {
         out.truncate(start);
         buffers.members.clear();
@@ -101,6 +104,7 @@ enum Anchor {
     Done {
         json: Vec<u8>,
         key: Key,
+        nodes: u64,
     },
 }
 
@@ -130,6 +134,8 @@ struct Frame {
     /// Written with brackets.
     flow: bool,
     anchor: Option<String>,
+    /// Nodes before it.
+    nodes: u64,
 }
 
 struct Sink<'a> {
@@ -145,6 +151,8 @@ struct Sink<'a> {
     /// How many `[` and `{` are open, and the sum of that over all events.
     flow_depth: u64,
     flow_work: u64,
+    /// Nodes so far, those of aliases included.
+    nodes: u64,
     limits: &'a Limits,
     problem: Option<(Phase, ParseError)>,
     /// Whether the input holds `\/` somewhere.
@@ -195,6 +203,18 @@ impl Sink<'_> {
         if self.out.len() - self.start > self.limits.document_bytes {
             let limit = self.limits.document_bytes;
             return Err(Stop(at(mark, format!("the document is larger than the limit of {limit} bytes"))));
+        }
+        let nodes = match &event.data {
+            EventData::Scalar { .. } | EventData::SequenceStart { .. } | EventData::MappingStart { .. } => 1,
+            EventData::Alias { anchor } => match self.anchors.get(anchor) {
+                Some(Anchor::Done { nodes, .. }) => *nodes,
+                Some(Anchor::Open) | None => 1,
+            },
+            _ => 0,
+        };
+        self.nodes = self.nodes.saturating_add(nodes);
+        if self.nodes > self.limits.document_nodes {
+            return Err(Stop(at(mark, self.limits.too_many_nodes())));
         }
         // the engine looks at every open `[` and `{` for each token
         self.flow_work += self.flow_depth;
@@ -274,7 +294,9 @@ impl Sink<'_> {
         self.out.push(if mapping { b'{' } else { b'[' });
         let first_member = self.members.len();
         self.flow_depth += u64::from(flow);
-        self.frames.push(Frame { mapping, start, first_member, ascending: true, place, flow, anchor });
+        // it has been counted itself
+        let nodes = self.nodes.saturating_sub(1);
+        self.frames.push(Frame { mapping, start, first_member, ascending: true, place, flow, anchor, nodes });
         Ok(())
     }
 
@@ -295,7 +317,8 @@ impl Sink<'_> {
         if let Some(name) = frame.anchor {
             self.spend(mark, self.out.len() - frame.start)?;
             let json = self.out[frame.start..].to_vec();
-            self.anchors.insert(name, Anchor::Done { json, key: Key::Collection });
+            let nodes = self.nodes - frame.nodes;
+            self.anchors.insert(name, Anchor::Done { json, key: Key::Collection, nodes });
         }
         self.finish(mark, frame.start)
     }
@@ -313,7 +336,7 @@ impl Sink<'_> {
                 );
                 (0, Key::Text(b"?".to_vec()))
             }
-            Some(Anchor::Done { json, key }) => (json.len(), key.clone()),
+            Some(Anchor::Done { json, key, .. }) => (json.len(), key.clone()),
         };
         self.spend(mark, length)?;
         if self.arrive() {
@@ -401,7 +424,8 @@ impl Sink<'_> {
     ) -> Result<(), Stop> {
         push_scalar(scalar, json);
         self.spend(mark, json.len())?;
-        self.anchors.insert(name, Anchor::Done { json: std::mem::take(json), key: key_of(scalar) });
+        let done = Anchor::Done { json: std::mem::take(json), key: key_of(scalar), nodes: 1 };
+        self.anchors.insert(name, done);
         Ok(())
     }
 

@@ -86,23 +86,28 @@ impl Bundles {
     ) -> Result<Content, Failure> {
         self.secrets.refresh().await.map_err(|text| Failure::new(Class::Transient, text))?;
         self.last().insert(wish.uid.clone(), bundle.reference.clone());
-        let fetched = self.workers.away(self.fetcher.fetch(&bundle.reference)).await;
-        let fetched = fetched.map_err(|stopping| Failure::new(Class::Transient, stopping.to_string()))?;
-        let registry = fetched.map_err(|error| not_fetched(&error))?;
+        let pulled = self.workers.away(self.fetcher.pull(&bundle.reference)).await;
+        let pulled = pulled.map_err(|stopping| Failure::new(Class::Transient, stopping.to_string()))?;
+        let pulled = pulled.map_err(|error| not_fetched(&error))?;
+        // with a turn: so no more rendered bundles are in memory than passes work at the same time
+        let read = pulled.read().await.map_err(|error| not_fetched(&error))?;
         let cert_provider =
-            if registry.csv.webhooks.is_empty() { None } else { Some(self.issuer(settled).await?) };
+            if read.bundle.csv.webhooks.is_empty() { None } else { Some(self.issuer(settled).await?) };
         let options = RenderOptions {
             install_namespace: wish.namespace.clone(),
             config: wish.config.clone().map(Value::Object),
             cert_provider,
             gates: self.gates,
         };
-        let rendered = tokio::task::spawn_blocking(move || {
-            let properties = registry.csv.annotations.get(PROPERTIES_ANNOTATION).cloned();
-            render_with_report(&registry, &options).map(|rendered| (rendered, properties))
-        })
-        .await
-        .map_err(|error| Failure::new(Class::Transient, format!("rendering did not end: {error}")))?;
+        let rendered = read
+            .render(move |mut registry| {
+                // not rendered, and as large as the rest of the bundle
+                registry.csv.raw = Object::default();
+                let properties = registry.csv.annotations.get(PROPERTIES_ANNOTATION).cloned();
+                render_with_report(&registry, &options).map(|rendered| (rendered, properties))
+            })
+            .await
+            .map_err(|error| Failure::new(Class::Transient, format!("rendering did not end: {error}")))?;
         let (rendered, properties) = rendered.map_err(|error| not_rendered(&error))?;
         Ok(Content {
             objects: rendered.objects,

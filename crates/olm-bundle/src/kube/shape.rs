@@ -27,10 +27,14 @@ impl ShapeError {
     }
 }
 
+/// Paths in [`Conformed`], and bytes of one: a long key above many undeclared ones would be repeated for each.
+const MAX_DROPPED: usize = 1_000;
+const MAX_PATH: usize = 1_000;
+
 /// What conforming a value did.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Conformed {
-    /// Paths of members that Kubernetes does not declare, now gone.
+    /// Paths of members that Kubernetes does not declare, now gone; the first [`MAX_DROPPED`].
     pub(crate) dropped: Vec<String>,
 }
 
@@ -201,9 +205,11 @@ impl Walk {
                         return true;
                     }
                     let Some(field) = fields.get(name) else {
-                        self.path.push(Step::Name(name.clone()));
-                        self.dropped.push(self.to_string());
-                        self.path.pop();
+                        if self.dropped.len() < MAX_DROPPED {
+                            self.path.push(Step::Name(name.clone()));
+                            self.dropped.push(self.short_path());
+                            self.path.pop();
+                        }
                         return false;
                     };
                     if member.is_null() {
@@ -250,6 +256,11 @@ impl Walk {
             (Shape::SchemaOr(_), schema @ Value::Object(_)) => self.visit(schema, SHAPES.root(SCHEMA)),
             (shape, found) => Err(ShapeError::wrong_type(self.to_string(), found, shape.describe())),
         }
+    }
+
+    fn short_path(&self) -> String {
+        let long = self.path.iter().any(|step| matches!(step, Step::Name(name) if name.len() > MAX_PATH));
+        if long { "a field below a name that is too long to show".to_owned() } else { self.to_string() }
     }
 
     /// A value in a map or list, where null is Go's zero value.

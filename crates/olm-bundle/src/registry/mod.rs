@@ -10,18 +10,17 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use olm_core::Object;
-use olm_yaml::Documents;
 use serde_json::Value;
 
-use crate::csv::{Csv, undeclared};
-use crate::documents::{BUNDLE_BYTES, limits, sentence, single_document};
+use crate::csv::{Csv, short, undeclared, warn};
+use crate::documents::{BUNDLE_BYTES, BUNDLE_NODES, DocumentError, NodeBudget};
 use crate::kinds;
 use crate::kube::{ShapeError, component, conform};
 use crate::properties;
 use crate::v1beta1;
 
 const ANNOTATIONS: &str = "metadata/annotations.yaml";
-const PROPERTIES: &str = "metadata/properties.yaml";
+pub(crate) const PROPERTIES: &str = "metadata/properties.yaml";
 const MANIFESTS: &str = "manifests";
 const PACKAGE_KEY: &str = "operators.operatorframework.io.bundle.package.v1";
 
@@ -91,12 +90,24 @@ pub enum ParseError {
     #[error(transparent)]
     Properties(#[from] properties::PropertiesError),
     /// The bundle is larger than any bundle is.
-    #[error("the bundle has more than {limit} {what} below manifests/ and metadata/")]
+    #[error(
+        "the bundle has more than {limit} {what} below manifests/ and metadata/; remove what the operator does not need, or \
+         split the bundle"
+    )]
     TooLarge {
         /// How many are allowed.
         limit: u64,
         /// Of what.
         what: &'static str,
+    },
+    /// The files have more values and keys than any bundle has.
+    #[error(
+        "the bundle has more than {BUNDLE_NODES} nodes (values and keys) in its files, counted up to {path:?}; remove what \
+         the operator does not need, or split the bundle"
+    )]
+    TooManyNodes {
+        /// The file in which the limit was reached.
+        path: String,
     },
     /// A file could not be read.
     #[error("cannot read {path}")]
@@ -144,16 +155,17 @@ impl RegistryV1 {
             }
         }
         if bytes > BUNDLE_BYTES {
-            return Err(ParseError::TooLarge { limit: BUNDLE_BYTES, what: "bytes" });
+            return Err(ParseError::TooLarge { limit: BUNDLE_BYTES, what: "bytes (16 MiB)" });
         }
         if by_path.len() > BUNDLE_FILES {
             return Err(ParseError::TooLarge { limit: BUNDLE_FILES as u64, what: "files" });
         }
 
         let annotations = by_path.get(ANNOTATIONS).ok_or(ParseError::NoAnnotations)?;
-        let package_name = package_name(annotations.as_ref())?;
+        let mut budget = NodeBudget::new();
+        let package_name = package_name(annotations.as_ref(), &mut budget)?;
         let mut warnings = Vec::new();
-        let manifests = manifests(&by_path, &mut warnings)?;
+        let manifests = manifests(&by_path, &mut budget, &mut warnings)?;
         let mut classified = classify(manifests, &mut warnings)?;
         let csv = match classified.csvs.len() {
             0 => return Err(ParseError::NoCsv),
@@ -164,7 +176,7 @@ impl RegistryV1 {
                 });
             }
         };
-        let csv = properties::merge(csv, by_path.get(PROPERTIES).map(AsRef::as_ref))?;
+        let csv = properties::merge(csv, by_path.get(PROPERTIES).map(AsRef::as_ref), &mut budget)?;
         Ok(Self { package_name, csv, crds: classified.crds, others: classified.others, warnings })
     }
 
@@ -220,14 +232,17 @@ impl Folder {
         file.take(self.left + 1).read_to_end(&mut content).map_err(failed)?;
         match self.left.checked_sub(content.len() as u64) {
             Some(left) => self.left = left,
-            None => return Err(ParseError::TooLarge { limit: BUNDLE_BYTES, what: "bytes" }),
+            None => return Err(ParseError::TooLarge { limit: BUNDLE_BYTES, what: "bytes (16 MiB)" }),
         }
         Ok(Some((path.to_owned(), content)))
     }
 }
 
-fn package_name(annotations: &[u8]) -> Result<String, ParseError> {
-    let value = single_document(annotations).map_err(|message| ParseError::Annotations { message })?;
+fn package_name(annotations: &[u8], budget: &mut NodeBudget) -> Result<String, ParseError> {
+    let value = budget.single_document(annotations).map_err(|error| match error {
+        DocumentError::Nodes => ParseError::TooManyNodes { path: ANNOTATIONS.to_owned() },
+        DocumentError::Invalid(message) => ParseError::Annotations { message },
+    })?;
     let package = value.get("annotations").and_then(|annotations| annotations.get(PACKAGE_KEY));
     match package {
         None | Some(Value::Null) => Ok(String::new()),
@@ -246,6 +261,7 @@ struct Manifest {
 
 fn manifests<B: AsRef<[u8]>>(
     files: &BTreeMap<String, B>,
+    budget: &mut NodeBudget,
     warnings: &mut Vec<String>,
 ) -> Result<Vec<Manifest>, ParseError> {
     let mut read = Vec::new();
@@ -260,11 +276,17 @@ fn manifests<B: AsRef<[u8]>>(
             }
             return Err(ParseError::SubDirectory { path: format!("{MANIFESTS}/{folder}") });
         }
-        match objects(path, content.as_ref()) {
+        let documents = match budget.documents(content.as_ref()) {
+            Ok(documents) => Ok(documents),
+            Err(DocumentError::Invalid(message)) => Err(format!("error parsing {path}: {message}")),
+            Err(DocumentError::Nodes) => return Err(ParseError::TooManyNodes { path: path.clone() }),
+        };
+        match documents.and_then(|documents| objects(path, documents)) {
             Ok(found) => read.extend(found.into_iter().map(|object| Manifest { path: path.clone(), object })),
             Err(message) if is_manifest_name(name) => failures.push((path.clone(), message)),
             Err(_) => {
-                warnings.push(format!("{path} holds no manifest and has no manifest's name; it is left out"))
+                let text = format!("{path} holds no manifest and has no manifest's name; it is left out");
+                warn(warnings, [text]);
             }
         }
     }
@@ -285,12 +307,9 @@ fn is_manifest_name(name: &str) -> bool {
     [".yaml", ".yml", ".json"].iter().any(|extension| lower.ends_with(extension))
 }
 
-fn objects(path: &str, content: &[u8]) -> Result<Vec<Object>, String> {
+fn objects(path: &str, documents: Vec<Value>) -> Result<Vec<Object>, String> {
     let mut found = Vec::new();
-    for document in Documents::from_bytes(content, limits()) {
-        let json = document.map_err(|error| format!("error parsing {path}: {}", sentence(&error)))?;
-        let value: Value =
-            serde_json::from_slice(&json).map_err(|error| format!("error parsing {path}: {error}"))?;
+    for value in documents {
         if !value.is_null() {
             flatten(path, value, LIST_DEPTH, &mut found)?;
         }
@@ -341,8 +360,8 @@ fn classify(manifests: Vec<Manifest>, warnings: &mut Vec<String>) -> Result<Clas
         if object.api_version().is_empty()
             && let Some(usual) = kinds::usual_api_version(object.kind())
         {
-            let (kind, name) = (object.kind(), object.name());
-            warnings.push(format!("{path}: {kind} {name:?} has no apiVersion; {usual} is taken"));
+            let (kind, name) = (object.kind(), short(object.name()));
+            warn(warnings, [format!("{path}: {kind} {name:?} has no apiVersion; {usual} is taken")]);
             object.0.insert("apiVersion".to_owned(), usual.into());
         }
         let wrong = |error: ShapeError| ParseError::Objects {
@@ -354,22 +373,22 @@ fn classify(manifests: Vec<Manifest>, warnings: &mut Vec<String>) -> Result<Clas
             "ClusterServiceVersion" => classified.csvs.push(Csv::read(object, warnings).map_err(wrong)?),
             "CustomResourceDefinition" => {
                 if v1beta1::upgrade(&mut object) {
-                    let name = object.name();
-                    warnings.push(format!(
+                    let name = short(object.name());
+                    let text = format!(
                         "{path}: CustomResourceDefinition {name:?} is apiextensions.k8s.io/v1beta1, which clusters no \
                          longer serve; it is rendered as v1"
-                    ));
+                    );
+                    warn(warnings, [text]);
                 }
                 let mut value = object.into_value();
                 let conformed = conform(&mut value, component::CRD, "").map_err(wrong)?;
                 let mut crd = Object::from_value(value).unwrap_or_default();
                 crd.0.remove("status");
-                let name = crd.name().to_owned();
-                warnings.extend(
-                    conformed
-                        .dropped
-                        .iter()
-                        .map(|at| undeclared(&format!("CustomResourceDefinition {name:?}: {at}"))),
+                let name = short(crd.name());
+                let dropped = conformed.dropped.iter();
+                warn(
+                    warnings,
+                    dropped.map(|at| undeclared(&format!("CustomResourceDefinition {name:?}: {at}"))),
                 );
                 classified.crds.push(crd);
             }

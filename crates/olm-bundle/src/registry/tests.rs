@@ -200,16 +200,94 @@ fn properties_of_the_file_follow_those_of_the_csv() {
 
 #[test]
 fn what_is_too_large_is_refused() {
-    let mut files = fixture::files(&none(), &[]);
-    files.push(("manifests/big.yaml".to_owned(), vec![b'#'; 65 << 20]));
-    let text = RegistryV1::from_files(files).unwrap_err().to_string();
-    assert_eq!(text, "the bundle has more than 67108864 bytes below manifests/ and metadata/");
+    let too_large =
+        "below manifests/ and metadata/; remove what the operator does not need, or split the bundle";
+    let directory = tempfile::tempdir().unwrap();
+    for folder in ["manifests", "metadata"] {
+        fs::create_dir(directory.path().join(folder)).unwrap();
+    }
+    for more in [0, 1] {
+        let mut files = fixture::files(&none(), &[]);
+        let used: usize = files.iter().map(|(_, content)| content.len()).sum();
+        let room = (16 << 20) - used;
+        files.push(("manifests/comment.yaml".to_owned(), vec![b'#'; room + more]));
+        for (path, content) in &files {
+            fs::write(directory.path().join(path), content).unwrap();
+        }
+        for parsed in [RegistryV1::from_files(files), RegistryV1::load_dir(directory.path())] {
+            let want = match more {
+                0 => None,
+                _ => Some(format!("the bundle has more than 16777216 bytes (16 MiB) {too_large}")),
+            };
+            assert_eq!(parsed.err().map(|error| error.to_string()), want, "16 MiB and {more}");
+        }
+    }
 
     let mut files = fixture::files(&none(), &[]);
     files.extend((files.len()..=BUNDLE_FILES).map(|n| (format!("manifests/{n}.txt"), Vec::new())));
     assert_eq!(
         RegistryV1::from_files(files).unwrap_err().to_string(),
-        "the bundle has more than 10000 files below manifests/ and metadata/"
+        format!("the bundle has more than 10000 files {too_large}")
+    );
+}
+
+/// Counted over all files, in the order of their paths, and with what aliases expand to.
+#[test]
+fn nodes_are_limited_over_all_files() {
+    let nodes_left = |files: &[(String, Vec<u8>)]| {
+        let mut budget = NodeBudget::new();
+        for (_, content) in files {
+            assert!(budget.documents(content).is_ok());
+        }
+        budget.left()
+    };
+    let base = fixture::files(&none(), &[]);
+    let config = |name: &str, data: &str| {
+        let text = format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}}}, data: [{data}]}}");
+        (format!("manifests/{name}.yaml"), text.into_bytes())
+    };
+    let empty = nodes_left(&base) - nodes_left(&[base.clone(), vec![config("x", "")]].concat());
+    let fitting = nodes_left(&base) - 2 * empty;
+    let half = fitting / 2;
+    for more in [0, 1] {
+        let files = [
+            base.clone(),
+            vec![
+                config("y", &"0,".repeat(half as usize)),
+                config("z", &"0,".repeat((fitting - half + more) as usize)),
+            ],
+        ];
+        let parsed = RegistryV1::from_files(files.concat()).map(|bundle| bundle.others.len());
+        let want = match more {
+            0 => Ok(2),
+            _ => Err("the bundle has more than 500000 nodes (values and keys) in its files, counted up to \
+                      \"manifests/z.yaml\"; remove what the operator does not need, or split the bundle"),
+        };
+        assert_eq!(parsed.map_err(|error| error.to_string()), want.map_err(str::to_owned), "{more} more");
+    }
+    let list = "[0, 0, 0, 0, 0, 0, 0, 0, 0]";
+    let aliases = format!(
+        "a: &a [{}]\nb: &b [{}]\nc: [{}]\n",
+        [list; 9].join(","),
+        ["*a"; 99].join(","),
+        ["*b"; 99].join(",")
+    );
+    for path in
+        ["manifests/x.yaml", "manifests/README", "metadata/annotations.yaml", "metadata/properties.yaml"]
+    {
+        let error = with(&[(path, &aliases)]).unwrap_err();
+        assert!(matches!(&error, ParseError::TooManyNodes { path: at } if at == path), "{path}: {error}");
+    }
+}
+
+#[test]
+fn properties_annotation_is_limited() {
+    let properties = format!("[{}{{}}]", "{},".repeat(500_000));
+    let csv = json!({"metadata": {"annotations": {"olm.properties": properties}}});
+    let text = fixture::bundle(&csv, &[]).unwrap_err().to_string();
+    assert_eq!(
+        text,
+        "failed to unmarshal csv.metadata.annotations['olm.properties']: more than 500000 objects and lists; remove properties"
     );
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::member::member;
 use super::{Context, cert_volumes, certificates, overrides, unique_entries};
-use crate::csv::CsvDeployment;
+use crate::csv::{CsvDeployment, warn};
 
 pub(super) fn deployments(context: &Context<'_>, warnings: &mut Vec<String>) -> Vec<Object> {
     context.bundle.csv.deployments.iter().map(|deployment| one(context, deployment, warnings)).collect()
@@ -26,11 +26,12 @@ fn one(context: &Context<'_>, deployment: &CsvDeployment, warnings: &mut Vec<Str
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": metadata,
-        "spec": spec,
     }));
+    // moved, not copied
+    object.0.insert("spec".to_owned(), Value::Object(spec));
     overrides::apply(&context.config.deployment, &mut object);
     let pod = member(member(member(&mut object.0, "spec"), "template"), "spec");
-    warnings.extend(unique_entries::tidy(&deployment.name, pod));
+    warn(warnings, unique_entries::tidy(&deployment.name, pod));
     object
 }
 

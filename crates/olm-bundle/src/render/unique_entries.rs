@@ -1,9 +1,11 @@
 //! Lists of a pod that server-side apply takes for maps must not repeat a key, though pods may: published bundles repeat
 //! environment variables and ports. What would be refused is told once, meaning what the kubelet would make of it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
+
+use crate::csv::{short, warn};
 
 /// Tells repeated variables and ports of every container once; says which.
 pub(super) fn tidy(deployment: &str, pod: &mut Map<String, Value>) -> Vec<String> {
@@ -11,22 +13,17 @@ pub(super) fn tidy(deployment: &str, pod: &mut Map<String, Value>) -> Vec<String
     for list in ["containers", "initContainers"] {
         let Some(Value::Array(containers)) = pod.get_mut(list) else { continue };
         for container in containers.iter_mut().filter_map(Value::as_object_mut) {
-            let name = container.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+            let name = short(container.get("name").and_then(Value::as_str).unwrap_or_default()).to_owned();
             let place = format!("deployment {deployment:?}, container {name:?}");
             if let Some(Value::Array(env)) = container.get_mut("env") {
-                told.extend(last_wins(env).into_iter().map(|variable| {
+                let repeated = last_wins(env);
+                warn(&mut told, repeated.iter().map(|variable| {
                     format!("{place}: environment variable {variable:?} is given more than once; the last one counts")
                 }));
             }
             if let Some(Value::Array(ports)) = container.get_mut("ports") {
-                let mut seen: Vec<Value> = Vec::new();
-                ports.retain(|port| {
-                    let new = !seen.contains(port);
-                    if new {
-                        seen.push(port.clone());
-                    }
-                    new
-                });
+                let mut seen = HashSet::new();
+                ports.retain(|port| seen.insert(port.clone()));
             }
         }
     }
@@ -38,12 +35,13 @@ fn last_wins(entries: &mut Vec<Value>) -> Vec<String> {
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut kept: Vec<Value> = Vec::with_capacity(entries.len());
     let mut repeated: Vec<String> = Vec::new();
+    let mut listed: HashSet<String> = HashSet::new();
     for entry in entries.drain(..) {
         let name = entry.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
         match places.get(&name) {
             Some(&place) => {
                 kept[place] = entry;
-                if !repeated.contains(&name) {
+                if listed.insert(name.clone()) {
                     repeated.push(name);
                 }
             }

@@ -34,12 +34,28 @@ pub fn validate(bundle: &RegistryV1) -> Vec<String> {
         webhook_ports_agree,
         webhook_services_are_distinct,
     ];
+    // findings repeat these names, for each rule and each CRD
+    let webhook_names =
+        bundle.csv.webhooks.iter().flat_map(|webhook| [&webhook.generate_name, &webhook.deployment]);
+    if let Some(name) = webhook_names.into_iter().find(|name| name.len() > MAX_NAME) {
+        let start = &name[..name.floor_char_boundary(50)];
+        return vec![format!(
+            "a webhook or its deployment has a name of {} bytes: {start:?}…; names have at most 253",
+            name.len()
+        )];
+    }
     let mut findings = Vec::new();
     for check in checks {
         check(bundle, &mut findings);
+        findings.truncate(MAX_FINDINGS);
     }
     findings
 }
+
+/// Bytes of a name above which nothing else is checked.
+const MAX_NAME: usize = 1_000;
+/// Findings that are listed.
+const MAX_FINDINGS: usize = 1_000;
 
 /// Names that occur more than once, sorted.
 fn repeated<'a>(names: impl IntoIterator<Item = &'a str>) -> BTreeSet<&'a str> {

@@ -15,8 +15,11 @@ use super::to_io;
 use crate::error::Fault;
 use crate::limits::Limits;
 
-/// Largest zstd window: 128 MiB, what `--long` of the zstd tool makes.
-const ZSTD_WINDOW_LOG: u32 = 27;
+/// Largest zstd window, in powers of two: 8 MiB, what RFC 8878 (3.1.1.1.2) recommends decoders to support. The decoder
+/// allocates what the frame asks for. `--long` and `--ultra` of the zstd tool make larger ones.
+const ZSTD_WINDOW_LOG: u32 = 23;
+/// What zstd says of a frame with a larger window.
+const ZSTD_WINDOW_ERROR: &str = "Frame requires too much memory for decoding";
 
 enum Inner<S: ChunkSource> {
     Plain(Box<Verified<S>>),
@@ -89,6 +92,17 @@ impl<S: ChunkSource> Decompressed<S> {
     }
 }
 
+/// Names the limit where zstd only says that there is one.
+fn window_error(error: io::Error) -> io::Error {
+    if !error.to_string().contains(ZSTD_WINDOW_ERROR) {
+        return error;
+    }
+    to_io(Fault::Unsupported(format!(
+        "a zstd window of more than {} bytes (8 MiB) is not supported: compress the layer without --long and at level 19 or below",
+        1_u32 << ZSTD_WINDOW_LOG
+    )))
+}
+
 fn refused(name: &str) -> Fault {
     Fault::Unsupported(format!("compression {name} is not supported: use gzip, zstd or none"))
 }
@@ -98,7 +112,7 @@ impl<S: ChunkSource> Read for Decompressed<S> {
         let n = match &mut self.inner {
             Inner::Plain(blob) => blob.read(out),
             Inner::Gzip(decoder) => decoder.read(out),
-            Inner::Zstd(decoder) => decoder.read(out),
+            Inner::Zstd(decoder) => decoder.read(out).map_err(window_error),
         }?;
         self.produced = self.produced.saturating_add(n as u64);
         self.check().map_err(to_io)?;

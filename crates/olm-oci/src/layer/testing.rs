@@ -86,6 +86,14 @@ pub(crate) fn zstd(bytes: &[u8]) -> Vec<u8> {
     zstd::encode_all(bytes, 1).unwrap()
 }
 
+/// A frame whose head asks for a window of 2^`log` bytes.
+pub(crate) fn zstd_with_window(bytes: &[u8], log: u32) -> Vec<u8> {
+    let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+    encoder.window_log(log).unwrap();
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
 /// A blob with the right digest, in chunks of `chunk` bytes.
 pub(crate) fn blob(bytes: &[u8], chunk: usize) -> Verified<std::vec::IntoIter<Bytes>> {
     let digest = hash_of(DigestAlgorithm::Sha256, bytes).unwrap();

@@ -5,7 +5,7 @@ use std::io::Read;
 
 use proptest::prelude::*;
 
-use super::testing::{TarOf, blob, gzip, unpacked, visit, zstd};
+use super::testing::{TarOf, blob, gzip, unpacked, visit, zstd, zstd_with_window};
 use super::{Applier, Selection, Visitor};
 use crate::error::{Error, Retry};
 use crate::limits::Limits;
@@ -371,6 +371,45 @@ fn every_limit_ends_with_its_number() {
         let got = got.map(|files| files.len()).map_err(|error| error.to_string());
         assert!(got.as_ref().is_err_and(|text| text.contains(want)), "{name}: want {want:?} in {got:?}");
     }
+}
+
+/// The window is what the frame's head asks for, however little content there is.
+#[test]
+fn zstd_window_is_limited() {
+    let tar = TarOf::new().file("configs/a", vec![b'x'; 1_000]).file("manifests/a", "1").tar();
+    for (window_log, wanted) in [(20, true), (23, true), (24, false), (27, false)] {
+        let frame = zstd_with_window(&tar, window_log);
+        // a frame behind another one counts as well
+        for layer in [frame.clone(), [zstd(b""), frame].concat()] {
+            for (limits, selection) in [(Limits::default(), "configs"), (Limits::bundle(), "manifests")] {
+                let got = unpacked(std::slice::from_ref(&layer), &[selection], &limits);
+                let got = got.map(|files| files.len()).map_err(|error| error.to_string());
+                let want = match wanted {
+                    true => Ok(1),
+                    false => Err("error applying image: error reading layer[0]: a zstd window of more than 8388608 bytes \
+                                  (8 MiB) is not supported: compress the layer without --long and at level 19 or below"
+                        .to_owned()),
+                };
+                assert_eq!(got, want, "window of 2^{window_log}");
+            }
+        }
+    }
+}
+
+#[test]
+fn bundle_bytes_are_limited_to_16_mib() {
+    let half = vec![b'#'; 8 << 20];
+    let layer = |last: usize| {
+        TarOf::new()
+            .file("manifests/a", &half)
+            .file("manifests/b", vec![b'#'; (8 << 20) - 10])
+            .file("metadata/c", vec![b'#'; last])
+            .tar()
+    };
+    let content = ["manifests", "metadata"];
+    assert_eq!(unpacked(&[layer(10)], &content, &Limits::bundle()).unwrap().len(), 3);
+    let error = unpacked(&[layer(11)], &content, &Limits::bundle()).unwrap_err().to_string();
+    assert!(error.ends_with("wanted content of the image exceeds the limit of 16777216 bytes"), "{error}");
 }
 
 #[test]
