@@ -64,10 +64,11 @@ pub async fn uninstall(
     if annotations::keeps_objects(extension.annotations()) {
         // its pods go on to serve with them
         certificates::leave_behind(&shell.client, &name, &uid).await.map_err(ReconcileError::Uninstall)?;
-    } else if !orphaning && has_certificates(extension) {
-        if let Err(error) = certificates::take_away(&shell.client, &name, &uid).await {
-            tracing::warn!(extension = name, %error, "certificates are left to the garbage collector");
-        }
+    } else if !orphaning
+        && has_certificates(extension)
+        && let Err(error) = certificates::take_away(&shell.client, &name, &uid).await
+    {
+        tracing::warn!(extension = name, %error, "certificates are left to the garbage collector");
     }
     if !orphaning {
         others.extend(shell.revisions.store.state().iter().filter_map(|set| set.uid()));
