@@ -26,9 +26,18 @@ pub const HELM_RELEASE_NAME: &str = "meta.helm.sh/release-name";
 pub const HELM_RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
 
 /// On a ClusterExtension or one managed object's manifest: value `keep` leaves objects in place on uninstall (decision 11).
+///
+/// On a revision: a copy of the ClusterExtension's, made when the revision is created and when the ClusterExtension's changes. It
+/// counts only while the ClusterExtension is absent. A revision of an older version may lack it.
 pub const DELETION_POLICY: &str = "olm.operatorframework.io/deletion-policy";
 /// Value of [`DELETION_POLICY`].
 pub const DELETION_POLICY_KEEP: &str = "keep";
+
+/// Whether these annotations say [`DELETION_POLICY_KEEP`].
+#[must_use]
+pub fn keeps_objects(annotations: &std::collections::BTreeMap<String, String>) -> bool {
+    annotations.get(DELETION_POLICY).map(String::as_str) == Some(DELETION_POLICY_KEEP)
+}
 /// On a ClusterExtension: value `true` refuses an uninstall that would delete custom resources (decision 11).
 pub const PROTECT_CUSTOM_RESOURCES: &str = "olm.operatorframework.io/protect-custom-resources";
 /// On a ClusterExtension or ClusterCatalog: any new value asks for an immediate retry (decision 31).

@@ -476,7 +476,7 @@ pub const EVENTS: &[Event] = &[
         EXTENSION,
         "CertificateRefused",
         true,
-        "The certificate cannot be kept, because its Secret is somebody else's.",
+        "The certificate cannot be written, because a Secret of its name holds something else or has another controller.",
     ),
     event(
         EXTENSION,

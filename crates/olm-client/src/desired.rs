@@ -77,9 +77,14 @@ impl Desired {
     ) -> Result<Self, DesiredError> {
         let stamp = Stamp { extension: &wish.name, package: &bundle.package, version: &bundle.version };
         let content = objects.into_iter().map(|object| olm_rollout::sanitise(object, stamp).0).collect();
+        let mut annotations = revision_annotations(bundle, properties);
+        if wish.keep_objects {
+            let keep = annotations::DELETION_POLICY_KEEP.to_owned();
+            annotations.insert(annotations::DELETION_POLICY.to_owned(), keep);
+        }
         Ok(Self {
             phases: olm_rollout::phases(content)?,
-            annotations: revision_annotations(bundle, properties),
+            annotations,
             progress_deadline_minutes: wish.progress_deadline_minutes,
             owner: owner(&wish.name, &wish.uid),
             extension: wish.name.clone(),
@@ -177,11 +182,17 @@ pub fn same_content(stored: &ClusterObjectSet, wanted: &ClusterObjectSet) -> boo
 }
 
 /// Whether what may change in place (annotations, probes, deadline) already is as wanted.
+///
+/// The deletion policy does not count: it is written when a revision is created and when the policy changes, so that a revision of
+/// an older version is not written for it.
 #[must_use]
 pub fn same_settings(stored: &ClusterObjectSet, wanted: &ClusterObjectSet) -> bool {
     let ours = wanted.metadata.annotations.as_ref();
     let theirs = stored.metadata.annotations.as_ref();
-    ours.into_iter().flatten().all(|(key, value)| theirs.and_then(|all| all.get(key)) == Some(value))
+    ours.into_iter()
+        .flatten()
+        .filter(|(key, _)| *key != annotations::DELETION_POLICY)
+        .all(|(key, value)| theirs.and_then(|all| all.get(key)) == Some(value))
         && stored.spec.progress_deadline_minutes == wanted.spec.progress_deadline_minutes
         && stored.spec.progression_probes == wanted.spec.progression_probes
 }
@@ -330,8 +341,13 @@ mod tests {
     use serde_json::json;
 
     fn desired(data: usize) -> Desired {
+        desired_with(json!({}), data)
+    }
+
+    fn desired_with(annotations: Value, data: usize) -> Desired {
         let extension = serde_json::from_value(json!({
-            "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": {"name": "demo", "uid": "u1"},
+            "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension",
+            "metadata": {"name": "demo", "uid": "u1", "annotations": annotations},
             "spec": {"namespace": "demo", "progressDeadlineMinutes": 30, "source": {"sourceType": "Catalog", "catalog": {"packageName": "demo"}}},
         }))
         .unwrap();
@@ -464,6 +480,18 @@ mod tests {
         let mut archived = stored.clone();
         archived.spec.lifecycle_state = LifecycleState::Archived;
         assert!(!same_content(&archived, &stored), "one that was archived by hand is followed by another");
+    }
+
+    #[test]
+    fn deletion_policy_is_stamped_at_creation_only() {
+        let keep = json!({"olm.operatorframework.io/deletion-policy": "keep"});
+        let stamped = desired_with(keep, 1).numbered(1, "olmv1-system").unwrap().set;
+        let plain = desired(1).numbered(1, "olmv1-system").unwrap().set;
+        let stamp =
+            |set: &ClusterObjectSet| annotations::keeps_objects(set.metadata.annotations.as_ref().unwrap());
+        assert_eq!((stamp(&stamped), stamp(&plain)), (true, false));
+        // a revision of an older version is not written for it
+        assert!(same_settings(&plain, &stamped) && same_settings(&stamped, &plain));
     }
 
     #[test]

@@ -216,6 +216,7 @@ async fn controllers(
             crds,
             details: extension::details::Details::default(),
             misfits: extension::misfits::Misfits::default(),
+            policies: extension::policy::Policies::default(),
             written: extension::shell::Written::default(),
             client: client.clone(),
         });

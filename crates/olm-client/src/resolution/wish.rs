@@ -46,6 +46,8 @@ pub struct Wish {
     pub progress_deadline_minutes: Option<i32>,
     /// Whether the user paused the extension.
     pub paused: bool,
+    /// Whether objects stay when the extension is deleted.
+    pub keep_objects: bool,
 }
 
 /// Reads the spec.
@@ -97,6 +99,7 @@ pub fn validate(extension: &ClusterExtension) -> Result<Wish, Failure> {
         config: spec.config.as_ref().and_then(|config| config.inline.clone()),
         progress_deadline_minutes: spec.progress_deadline_minutes.filter(|minutes| *minutes > 0),
         paused: annotation(annotations::PAUSED) == Some("true"),
+        keep_objects: extension.metadata.annotations.as_ref().is_some_and(annotations::keeps_objects),
     })
 }
 

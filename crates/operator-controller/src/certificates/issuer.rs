@@ -158,7 +158,7 @@ impl Issuer {
         };
         // what is as it should be costs no request
         if let Some(cached) = self.cluster.secret(place)
-            && secret::standing(&cached, owner) == Standing::Ours
+            && secret::standing(&cached, owner, certificate) == Standing::Ours
         {
             let stored = secret::read(&cached);
             let plan = decide(Some(&stored), Timestamp::now());
@@ -171,7 +171,7 @@ impl Issuer {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &place.0);
         let mut live = api.get_opt(&place.1).await.map_err(|error| failed("reading", place, &error))?;
         for _ in 0..WRITES {
-            let standing = live.as_ref().map(|live| secret::standing(live, owner));
+            let standing = live.as_ref().map(|live| secret::standing(live, owner, certificate));
             match &standing {
                 Some(Standing::Foreign(sentence)) => return Err(Trouble::Refused(sentence.clone())),
                 Some(Standing::Frozen) => {

@@ -7,6 +7,7 @@ pub mod dependencies;
 pub mod deprecation;
 pub mod details;
 pub mod misfits;
+pub mod policy;
 pub mod reconcile;
 pub mod report;
 pub mod shell;

@@ -53,6 +53,7 @@ pub async fn reconcile(
         return Ok((action, Outcome::RequeueAfter));
     }
     let extension = &*ensure_finalizers(&extension, &shell).await?;
+    shell.policies.copy(extension, &revisions, &shell.writer).await.map_err(ReconcileError::Policy)?;
 
     let mut story = Story { notes: Vec::new(), previous: previous(&revisions) };
     let attempt = match validate(extension) {

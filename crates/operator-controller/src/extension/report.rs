@@ -24,6 +24,9 @@ pub enum ReconcileError {
     /// The status could not be written.
     #[error(transparent)]
     Status(#[from] olm_runtime::status::StatusError),
+    /// The deletion policy could not be written on a revision.
+    #[error("error writing the deletion policy on a revision: {0}")]
+    Policy(#[source] kube::Error),
     /// Revisions could not be deleted.
     #[error("error deleting revisions: {0}")]
     Uninstall(#[source] kube::Error),
@@ -37,7 +40,7 @@ impl ReconcileError {
     pub(super) fn is_conflict(&self) -> bool {
         match self {
             Self::Status(error) => error.is_conflict(),
-            Self::Finalizers(error) | Self::Uninstall(error) => is_conflict(error),
+            Self::Finalizers(error) | Self::Policy(error) | Self::Uninstall(error) => is_conflict(error),
             Self::Stopping(_) => false,
         }
     }

@@ -14,6 +14,7 @@ use olm_runtime::metrics::ControllerMeter;
 
 use super::details::Details;
 use super::misfits::Misfits;
+use super::policy::Policies;
 use super::waiting::Waiting;
 use super::writer::Writer;
 use crate::accounts::Accounts;
@@ -88,6 +89,8 @@ pub struct Shell {
     pub details: Details,
     /// Bundles that do not fit into a revision.
     pub misfits: Misfits,
+    /// Deletion policies as copied to revisions.
+    pub policies: Policies,
     /// Extensions as our own writes left them, until the cache shows it.
     pub written: Written,
     /// Tells users what was decided.
@@ -149,6 +152,7 @@ impl Shell {
     pub fn retain(&self, uids: &BTreeSet<String>) {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).retain(|uid, _| uids.contains(uid));
         self.written.retain(uids);
+        self.policies.retain(uids);
     }
 
     /// Drops what is remembered about an extension that is gone.

@@ -2,15 +2,19 @@
 //!
 //! The teardown itself is the revisions' finalizer (decision 11). With `kubectl delete --cascade=orphan` nothing is
 //! deleted: the garbage collector takes our owner reference off the revisions, and they are no longer ours.
+//!
+//! The watches of extensions and of revisions have no common order. So the cache decides neither what is deleted nor that nothing
+//! is left: both come from a live list.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::api::{DeleteParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, Preconditions};
 use kube::runtime::controller::Action;
-use kube::{Api, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _};
 use olm_api::cluster_extension::WebhookCertificateProvider;
-use olm_api::{ClusterExtension, ClusterObjectSet, annotations, condition, finalizers};
+use olm_api::{ClusterExtension, ClusterObjectSet, annotations, condition, finalizers, labels};
 use olm_client::resolution::{Learnt, revision};
 
 use super::attempt::{Attempt, Progress, Story};
@@ -38,37 +42,38 @@ pub async fn uninstall(
     if !present.iter().any(|found| ours.contains(&found.as_str())) {
         return Ok(Action::await_change());
     }
+    let (name, uid) = (extension.name_any(), extension.uid().unwrap_or_default());
     let orphaning = present.iter().any(|found| found == ORPHAN);
-    if !orphaning && !revisions.is_empty() {
-        delete_revisions(revisions, shell).await?;
-        let attempt = Attempt {
-            revisions: revision::states(revisions.iter().map(AsRef::as_ref)),
-            deprecations: Learnt::Nothing,
-            progress: Progress::Uninstalling { message: waiting(revisions) },
-            unread: false,
-        };
-        report(extension, &attempt, Story::default(), shell).await?;
-        return Ok(Action::requeue(CHECK));
-    }
-    if let Some(uid) = extension.uid() {
-        shell.forget(&extension.name_any(), &uid);
-    }
-    if keeps_objects(extension) {
-        // its pods go on to serve with them
-        let uid = extension.uid().unwrap_or_default();
-        certificates::leave_behind(&shell.client, &extension.name_any(), &uid)
-            .await
-            .map_err(ReconcileError::Uninstall)?;
-    } else if !orphaning && has_certificates(extension) {
-        let (name, uid) = (extension.name_any(), extension.uid().unwrap_or_default());
-        if let Err(error) = certificates::take_away(&shell.client, &name, &uid).await {
-            tracing::warn!(extension = name, %error, "certificates are left to the garbage collector");
+    let mut others = HashSet::new();
+    if !orphaning {
+        let left = delete_revisions(&shell.client, &name, &uid, revisions).await;
+        let left = left.map_err(ReconcileError::Uninstall)?;
+        if !left.owned.is_empty() {
+            let attempt = Attempt {
+                revisions: revision::states(revisions.iter().map(AsRef::as_ref)),
+                deprecations: Learnt::Nothing,
+                progress: Progress::Uninstalling { message: waiting(left.owned, revisions) },
+                unread: false,
+            };
+            report(extension, &attempt, Story::default(), shell).await?;
+            return Ok(Action::requeue(CHECK));
         }
+        others = left.others;
+    }
+    shell.forget(&name, &uid);
+    if annotations::keeps_objects(extension.annotations()) {
+        // its pods go on to serve with them
+        certificates::leave_behind(&shell.client, &name, &uid).await.map_err(ReconcileError::Uninstall)?;
+    } else if !orphaning
+        && has_certificates(extension)
+        && let Err(error) = certificates::take_away(&shell.client, &name, &uid).await
+    {
+        tracing::warn!(extension = name, %error, "certificates are left to the garbage collector");
     }
     if !orphaning {
-        let uids = shell.revisions.store.state().iter().filter_map(|set| set.uid()).collect();
-        if let Err(error) = shell.writer.sweep(&extension.name_any(), &uids).await {
-            tracing::warn!(extension = extension.name_any(), %error, "Secrets are left to the garbage collector");
+        others.extend(shell.revisions.store.state().iter().filter_map(|set| set.uid()));
+        if let Err(error) = shell.writer.sweep(&name, &others).await {
+            tracing::warn!(extension = name, %error, "Secrets are left to the garbage collector");
         }
     }
     let rest: Vec<String> = present.iter().filter(|found| !ours.contains(&found.as_str())).cloned().collect();
@@ -81,28 +86,65 @@ fn has_certificates(extension: &ClusterExtension) -> bool {
     chosen.is_some_and(|chosen| chosen.provider == WebhookCertificateProvider::BuiltIn)
 }
 
-fn keeps_objects(extension: &ClusterExtension) -> bool {
-    extension.annotations().get(annotations::DELETION_POLICY).map(String::as_str)
-        == Some(annotations::DELETION_POLICY_KEEP)
+/// The revisions that bear the name of an extension, as the apiserver has them.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Remaining {
+    /// Names of those that the extension owns: they are torn down first.
+    owned: Vec<String>,
+    /// UIDs of the others, orphaned ones for example: they stay, with their Secrets.
+    others: HashSet<String>,
 }
 
-async fn delete_revisions(revisions: &[Arc<ClusterObjectSet>], shell: &Shell) -> Result<(), ReconcileError> {
-    let api: Api<ClusterObjectSet> = Api::all(shell.client.clone());
-    for set in revisions.iter().filter(|set| set.metadata.deletion_timestamp.is_none()) {
-        let same = Preconditions { uid: set.uid(), resource_version: None };
-        match api.delete(&set.name_any(), &DeleteParams::background().preconditions(same)).await {
-            Err(error) if !is_not_found(&error) && !is_conflict(&error) => {
-                return Err(ReconcileError::Uninstall(error));
-            }
-            _ => {}
-        }
+/// Deletes the revisions that the extension owns now, and returns what remains. If `cached` shows that all are being deleted
+/// already, nothing is asked.
+///
+/// The list is live: the cache may lack a revision that was just created, and may show an owner that the garbage collector took off
+/// since. The resourceVersion is a precondition, so that a revision that changes after the list is judged again.
+///
+/// # Errors
+/// When the apiserver refuses, a conflict included: the next pass lists again.
+async fn delete_revisions(
+    client: &Client,
+    extension: &str,
+    uid: &str,
+    cached: &[Arc<ClusterObjectSet>],
+) -> Result<Remaining, kube::Error> {
+    if !cached.is_empty() && cached.iter().all(|set| set.metadata.deletion_timestamp.is_some()) {
+        let owned = cached.iter().map(|set| set.name_any()).collect();
+        return Ok(Remaining { owned, others: HashSet::new() });
     }
-    Ok(())
+    let api: Api<ClusterObjectSet> = Api::all(client.clone());
+    let labelled = ListParams::default().labels(&format!("{}={extension}", labels::OWNER_NAME));
+    let live = match api.list_metadata(&labelled).await {
+        Ok(live) => live.items,
+        // the CRD is gone, and all revisions with it
+        Err(error) if is_not_found(&error) => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    let mut remaining = Remaining::default();
+    let mut conflict = None;
+    for set in live {
+        if !set.owner_references().iter().any(|owner| owner.uid == uid) {
+            remaining.others.extend(set.uid());
+            continue;
+        }
+        if set.metadata.deletion_timestamp.is_none() {
+            let same = Preconditions { uid: set.uid(), resource_version: set.resource_version() };
+            match api.delete(&set.name_any(), &DeleteParams::background().preconditions(same)).await {
+                Err(error) if is_conflict(&error) => conflict = Some(error),
+                Err(error) if !is_not_found(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        remaining.owned.push(set.name_any());
+    }
+    conflict.map_or(Ok(remaining), Err)
 }
 
 /// Which revisions are still there, with what the newest of them says.
-fn waiting(revisions: &[Arc<ClusterObjectSet>]) -> String {
-    let names: Vec<String> = revisions.iter().map(|set| set.name_any()).collect();
+fn waiting(mut names: Vec<String>, revisions: &[Arc<ClusterObjectSet>]) -> String {
+    // by number, whichever list they come from
+    names.sort_by_key(|name| (name.len(), name.clone()));
     let said = revisions
         .iter()
         .rev()
@@ -110,4 +152,102 @@ fn waiting(revisions: &[Arc<ClusterObjectSet>]) -> String {
         .map(|found| format!(": {}", found.message))
         .unwrap_or_default();
     format!("uninstalling: waiting for revisions {} to be torn down{said}", names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::testing::Apiserver;
+
+    const URI: &str = "/apis/olm.operatorframework.io/v1/clusterobjectsets";
+
+    /// Revision `demo-1`, changed by `metadata`.
+    fn set(metadata: Value) -> Value {
+        let mut set = json!({
+            "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet",
+            "metadata": {"name": "demo-1", "uid": "r1", "resourceVersion": "7", "ownerReferences": [
+                {"apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "name": "demo", "uid": "u1", "controller": true}]},
+            "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent"},
+        });
+        set["metadata"].as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
+        set
+    }
+
+    /// What `delete_revisions` comes to, and the requests that change something.
+    async fn deleted(cached: &[Value], live: &[Value], code: u16) -> (Result<Remaining, u16>, Vec<String>) {
+        let list = json!({"kind": "PartialObjectMetadataList", "metadata": {}, "items": live});
+        let apiserver = Apiserver::new(move |method, uri| {
+            if method == "GET" && uri.starts_with(&format!("{URI}?")) {
+                (200, list.clone())
+            } else {
+                (code, json!({"kind": "Status", "status": "Failure", "reason": "Test", "code": code}))
+            }
+        });
+        let cached: Vec<_> =
+            cached.iter().map(|set| Arc::new(serde_json::from_value(set.clone()).unwrap())).collect();
+        let found = delete_revisions(&apiserver.client(), "demo", "u1", &cached).await;
+        let found = found.map_err(|error| match error {
+            kube::Error::Api(status) => status.code,
+            other => panic!("{other}"),
+        });
+        (found, apiserver.requests().into_iter().filter(|request| !request.starts_with("GET ")).collect())
+    }
+
+    fn owned(names: &[&str]) -> Result<Remaining, u16> {
+        let owned = names.iter().map(|name| (*name).to_owned()).collect();
+        Ok(Remaining { owned, others: HashSet::new() })
+    }
+
+    #[tokio::test]
+    async fn uninstall_leaves_orphaned_revision_alone() {
+        let orphaned = set(json!({"ownerReferences": [], "resourceVersion": "8"}));
+        let (found, writes) = deleted(&[set(json!({}))], &[orphaned], 200).await;
+        assert_eq!(writes, Vec::<String>::new(), "the cache still shows the owner, the apiserver does not");
+        assert_eq!(found, Ok(Remaining { owned: vec![], others: HashSet::from(["r1".to_owned()]) }));
+    }
+
+    #[tokio::test]
+    async fn uninstall_finds_revision_that_cache_lacks() {
+        let (found, writes) = deleted(&[], &[set(json!({}))], 200).await;
+        assert_eq!(found, owned(&["demo-1"]), "the extension must not go before it");
+        assert_eq!(writes.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn uninstall_deletes_exactly_what_was_listed() {
+        let (found, writes) = deleted(&[set(json!({}))], &[set(json!({}))], 200).await;
+        assert_eq!(found, owned(&["demo-1"]));
+        let [delete] = &writes[..] else { panic!("{writes:?}") };
+        assert!(delete.starts_with(&format!("DELETE {URI}/demo-1")), "{delete}");
+        assert!(delete.contains(r#""preconditions":{"resourceVersion":"7","uid":"r1"}"#), "{delete}");
+        // changed since: the next pass judges it again
+        assert_eq!(deleted(&[set(json!({}))], &[set(json!({}))], 409).await.0, Err(409));
+        assert!(
+            ReconcileError::Uninstall(kube::Error::Api(Box::new(kube::core::Status {
+                code: 409,
+                ..Default::default()
+            })))
+            .is_conflict()
+        );
+        // gone since
+        assert_eq!(deleted(&[set(json!({}))], &[set(json!({}))], 404).await.0, owned(&["demo-1"]));
+    }
+
+    #[tokio::test]
+    async fn uninstall_waits_without_requests_for_teardown() {
+        let terminating = set(json!({"deletionTimestamp": "2030-01-01T00:00:00Z"}));
+        let (found, writes) = deleted(&[terminating], &[], 500).await;
+        assert_eq!((found, writes), (owned(&["demo-1"]), vec![]));
+    }
+
+    #[test]
+    fn uninstall_message_names_revisions_by_number() {
+        let names = ["demo-10", "demo-2"].map(str::to_owned).to_vec();
+        assert_eq!(
+            waiting(names, &[]),
+            "uninstalling: waiting for revisions demo-2, demo-10 to be torn down"
+        );
+    }
 }

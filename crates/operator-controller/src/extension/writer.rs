@@ -168,6 +168,21 @@ impl Writer {
         self.apply(&name, set).await.map_err(|source| WriteError::Update { name, source })
     }
 
+    /// Writes the deletion policy of the extension on a revision.
+    ///
+    /// # Errors
+    /// When the apiserver refuses.
+    pub async fn stamp_policy(&self, set: &ClusterObjectSet, keep: bool) -> Result<(), kube::Error> {
+        let policy = keep.then_some(annotations::DELETION_POLICY_KEEP);
+        let patch =
+            json!({"metadata": {"uid": set.uid(), "annotations": {(annotations::DELETION_POLICY): policy}}});
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        match self.sets.patch_metadata(&set.name_any(), &params, &Patch::Merge(&patch)).await {
+            Err(error) if !is_not_found(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Gives Secrets of the revision that have no owner yet to it, and says which fingerprint they carry.
     ///
     /// One LIST when called; nothing is written when all have their owner.

@@ -37,6 +37,17 @@ pub(super) fn author(revision: &ClusterObjectSet) -> Author {
     }
 }
 
+/// Name of the extension that a revision belongs to, with its UID if the revision names it as owner.
+pub(super) fn parent_extension(revision: &ClusterObjectSet) -> Option<(&str, Option<&str>)> {
+    let owners = revision.metadata.owner_references.iter().flatten();
+    let owner = owners.into_iter().find(|owner| {
+        owner.kind == labels::OWNER_KIND_CLUSTER_EXTENSION && owner.api_version == olm_api::API_VERSION
+    });
+    owner
+        .map(|owner| (owner.name.as_str(), Some(owner.uid.as_str())))
+        .or_else(|| extension(revision).map(|name| (name, None)))
+}
+
 /// UID of the controlling owner.
 fn parent(revision: &ClusterObjectSet) -> Option<&str> {
     let owners = revision.metadata.owner_references.as_deref().unwrap_or_default();

@@ -5,11 +5,14 @@
 use std::collections::HashMap;
 
 use futures::{Stream, StreamExt};
+use kube::core::ObjectMeta;
 use kube::runtime::reflector::ObjectRef;
-use kube::{Resource, ResourceExt};
-use olm_api::{ClusterExtension, annotations};
+use kube::{Api, Client, Resource, ResourceExt};
+use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
+use olm_rollout::teardown::Reason;
 
-use crate::watch::{Cache, Change, Changes, Stored};
+use super::convert;
+use crate::watch::{Cache, Change, Changes};
 
 /// What counts of an extension.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -30,7 +33,36 @@ pub(super) struct Extensions(pub(super) Cache<ClusterExtension>);
 impl Extensions {
     /// The facts of an extension; all off when there is no such extension (any more).
     pub(super) fn facts(&self, name: &str) -> Facts {
-        self.0.get(&ObjectRef::new(name)).map(|extension| digest(&extension)).unwrap_or_default()
+        self.0.get(&ObjectRef::new(name)).map(|extension| digest(extension.meta())).unwrap_or_default()
+    }
+
+    /// What the cache shows of the extension of a revision.
+    fn cached(&self, (name, uid): (&str, Option<&str>)) -> Option<Observed> {
+        let extension = self.0.get(&ObjectRef::new(name))?;
+        Observed::new(extension.meta(), uid)
+    }
+
+    /// What the teardown of a revision goes by, kept in `before` from pass to pass; `None` when the extension is absent.
+    ///
+    /// The apiserver is asked first: that the cache lacks the extension, or an annotation of it, proves nothing. Later the cache
+    /// counts where it is not behind that answer. An extension that goes meanwhile leaves the policy that it had.
+    ///
+    /// # Errors
+    /// When the apiserver does not answer whether the extension exists.
+    pub(super) async fn for_teardown(
+        &self,
+        client: &Client,
+        revision: &ClusterObjectSet,
+        before: &mut Option<Option<Observed>>,
+    ) -> Result<Option<Facts>, kube::Error> {
+        let Some(extension) = convert::parent_extension(revision) else { return Ok(None) };
+        let observed = match before.take() {
+            None => live(client, extension).await?,
+            Some(before) => newest(before, self.cached(extension)),
+        };
+        let facts = observed.as_ref().map(|observed| observed.facts.clone());
+        *before = Some(observed);
+        Ok(facts)
     }
 
     /// Waits for the first listing.
@@ -38,6 +70,58 @@ impl Extensions {
         // an error means that the process ends
         let _ = self.0.wait_until_ready().await;
     }
+}
+
+/// An extension at one of its resourceVersions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Observed {
+    version: Option<u64>,
+    facts: Facts,
+}
+
+impl Observed {
+    /// `None` when it is another one than the extension with that UID.
+    fn new(metadata: &ObjectMeta, uid: Option<&str>) -> Option<Self> {
+        let version = metadata.resource_version.as_ref().and_then(|version| version.parse().ok());
+        (uid.is_none() || metadata.uid.as_deref() == uid).then(|| Self { version, facts: digest(metadata) })
+    }
+}
+
+async fn live(client: &Client, (name, uid): (&str, Option<&str>)) -> Result<Option<Observed>, kube::Error> {
+    let api: Api<ClusterExtension> = Api::all(client.clone());
+    Ok(api.get_metadata_opt(name).await?.and_then(|found| Observed::new(&found.metadata, uid)))
+}
+
+/// The newer of what was observed before and what the cache shows now.
+fn newest(before: Option<Observed>, cached: Option<Observed>) -> Option<Observed> {
+    match (before, cached) {
+        (Some(before), Some(cached)) if cached.version < before.version => Some(before),
+        (_, Some(cached)) => Some(cached),
+        (Some(Observed { version, facts }), None) => {
+            Some(Observed { version, facts: Facts { stays: false, ..facts } })
+        }
+        (None, None) => None,
+    }
+}
+
+/// Whether the objects of a revision that is being deleted go or stay.
+///
+/// The extension's annotation decides. Without the extension the copy of it on the revision does; and an extension that is gone
+/// although the revision still names it as owner did not wait for the revision (its finalizers were removed by hand, for example),
+/// so nothing proves that its objects should go, and they stay. A revision without an owner was deleted by a user: its objects go.
+pub(super) fn reason(revision: &ClusterObjectSet, extension: Option<&Facts>) -> Reason {
+    let orphaned =
+        revision.finalizers().iter().any(|finalizer| finalizer == olm_rollout::keys::ORPHAN_FINALIZER);
+    let keep = match extension {
+        Some(facts) => facts.keep,
+        None => is_owned_by_extension(revision) || annotations::keeps_objects(revision.annotations()),
+    };
+    if orphaned || keep { Reason::Keep } else { Reason::Delete }
+}
+
+/// Whether the revision names a ClusterExtension as its owner.
+pub(super) fn is_owned_by_extension(revision: &ClusterObjectSet) -> bool {
+    convert::parent_extension(revision).is_some_and(|(_, uid)| uid.is_some())
 }
 
 /// Names of extensions whose facts changed since they were first seen, or that are gone.
@@ -49,26 +133,27 @@ pub(super) fn changed(changes: Changes<ClusterExtension>) -> impl Stream<Item = 
             known.remove(&name);
             true
         } else {
-            let now = digest(&object);
+            let now = digest(object.meta());
             known.insert(name.clone(), now.clone()).is_some_and(|before| before != now)
         };
         std::future::ready(changed.then_some(name))
     })
 }
 
-fn digest(extension: &Stored<ClusterExtension>) -> Facts {
-    let annotation = |key: &str| extension.annotations().get(key).map(String::as_str);
+fn digest(metadata: &ObjectMeta) -> Facts {
+    let annotation = |key: &str| metadata.annotations.as_ref()?.get(key).map(String::as_str);
     Facts {
         paused: annotation(annotations::PAUSED) == Some("true"),
-        keep: annotation(annotations::DELETION_POLICY) == Some(annotations::DELETION_POLICY_KEEP),
+        keep: metadata.annotations.as_ref().is_some_and(annotations::keeps_objects),
         protect: annotation(annotations::PROTECT_CUSTOM_RESOURCES) == Some("true"),
-        stays: extension.meta().deletion_timestamp.is_none(),
+        stays: metadata.deletion_timestamp.is_none(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::Apiserver;
     use serde_json::json;
 
     #[tokio::test]
@@ -92,5 +177,106 @@ mod tests {
         ];
         let told: Vec<String> = changed(futures::stream::iter(all).boxed()).collect().await;
         assert_eq!(told, ["a", "b"]);
+    }
+
+    fn revision(metadata: serde_json::Value) -> ClusterObjectSet {
+        serde_json::from_value(json!({
+            "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet", "metadata": metadata,
+            "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent"},
+        }))
+        .unwrap()
+    }
+
+    fn owned(annotations: serde_json::Value) -> ClusterObjectSet {
+        revision(json!({"name": "demo-1", "annotations": annotations, "ownerReferences": [{
+            "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "name": "demo", "uid": "u1", "controller": true}]}))
+    }
+
+    fn keep() -> serde_json::Value {
+        json!({(annotations::DELETION_POLICY): annotations::DELETION_POLICY_KEEP})
+    }
+
+    #[test]
+    fn teardown_reason_without_extension_is_keep() {
+        let foreign = revision(json!({"name": "x", "ownerReferences": [
+            {"apiVersion": "example.com/v1", "kind": "Fleet", "name": "f", "uid": "u9", "controller": true}]}));
+        let orphan = revision(json!({"name": "x", "finalizers": ["orphan"]}));
+        let present = |keep| Some(Facts { keep, ..Facts::default() });
+        for (case, revision, extension, want) in [
+            ("present", owned(json!({})), present(false), Reason::Delete),
+            ("present, keep", owned(json!({})), present(true), Reason::Keep),
+            ("present, keep was taken back", owned(keep()), present(false), Reason::Delete),
+            ("absent, made by an older version", owned(json!({})), None, Reason::Keep),
+            ("absent, keep", owned(keep()), None, Reason::Keep),
+            ("orphaned, then deleted", revision(json!({"name": "x"})), None, Reason::Delete),
+            (
+                "orphaned with keep, then deleted",
+                revision(json!({"name": "x", "annotations": keep()})),
+                None,
+                Reason::Keep,
+            ),
+            ("deleted with its objects orphaned", orphan, present(false), Reason::Keep),
+            ("owned by another kind", foreign, None, Reason::Delete),
+        ] {
+            assert_eq!(reason(&revision, extension.as_ref()), want, "{case}");
+        }
+    }
+
+    #[tokio::test]
+    async fn teardown_asks_apiserver_for_the_extension() {
+        let answer = |annotations: serde_json::Value, uid: &'static str| {
+            move |_: &str, _: &str| {
+                (
+                    200,
+                    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+                    "metadata": {"name": "demo", "uid": uid, "resourceVersion": "5", "annotations": annotations}}),
+                )
+            }
+        };
+        let missing = |_: &str, _: &str| {
+            (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}))
+        };
+        let failing = |_: &str, _: &str| {
+            (500, json!({"kind": "Status", "status": "Failure", "reason": "InternalError", "code": 500}))
+        };
+        let ask = async |apiserver: Apiserver| {
+            // its cache is empty
+            let watch = crate::watch::Watch::<ClusterExtension>::new(&apiserver.client());
+            let extensions = Extensions(watch.store.clone());
+            let mut before = None;
+            let first = extensions.for_teardown(&apiserver.client(), &owned(json!({})), &mut before).await;
+            let again = extensions.for_teardown(&apiserver.client(), &owned(json!({})), &mut before).await;
+            let keeps =
+                |facts: Result<Option<Facts>, kube::Error>| facts.map(|facts| facts.map(|facts| facts.keep));
+            (keeps(first).map_err(|_| "no answer"), keeps(again).ok(), apiserver.requests().len())
+        };
+        let kept = ask(Apiserver::new(answer(keep(), "u1"))).await;
+        assert_eq!(kept, (Ok(Some(true)), Some(Some(true)), 1));
+        assert_eq!(
+            ask(Apiserver::new(answer(json!({}), "u1"))).await,
+            (Ok(Some(false)), Some(Some(false)), 1)
+        );
+        // another extension has the name by now
+        assert_eq!(ask(Apiserver::new(answer(json!({}), "u2"))).await, (Ok(None), Some(None), 1));
+        assert_eq!(ask(Apiserver::new(missing)).await, (Ok(None), Some(None), 1));
+        assert_eq!(ask(Apiserver::new(failing)).await, (Err("no answer"), None, 2));
+    }
+
+    #[test]
+    fn teardown_ignores_a_cache_that_is_behind() {
+        let observed = |version, keep| {
+            Some(Observed { version: Some(version), facts: Facts { keep, stays: true, ..Facts::default() } })
+        };
+        for (before, cached, want) in [
+            (observed(5, true), observed(4, false), Some((true, true))),
+            (observed(5, true), observed(6, false), Some((false, true))),
+            (observed(5, true), None, Some((true, false))),
+            (None, observed(6, true), Some((true, true))),
+            (None, None, None),
+        ] {
+            let got = newest(before.clone(), cached.clone());
+            let got = got.map(|observed| (observed.facts.keep, observed.facts.stays));
+            assert_eq!(got, want, "{before:?} {cached:?}");
+        }
     }
 }

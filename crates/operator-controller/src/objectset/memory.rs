@@ -15,6 +15,7 @@ use olm_rollout::probe::Probe;
 
 use super::Stored;
 use super::content::{Content, Inventory};
+use super::extensions::Observed;
 use super::live::Place;
 use super::secrets::{Edition, Secrets};
 use super::world::lock;
@@ -38,6 +39,10 @@ pub(super) struct Memory {
     pub(super) written: Option<Arc<ClusterObjectSet>>,
     /// Since when a detail of its status is held back.
     pub(super) held: Option<Instant>,
+    /// The extension as the teardown last observed it, once it has asked.
+    pub(super) extension: Option<Option<Observed>>,
+    /// Objects that a search found because the content could not be read.
+    pub(super) searched: Option<Arc<Inventory>>,
 }
 
 /// Corrections of one object within [`SPELL`] before it is left alone until the spell is over.

@@ -12,10 +12,10 @@ use kube::runtime::controller::Action;
 use olm_api::cluster_object_set::{LifecycleState, ObservedPhase};
 use olm_api::condition::{self, Condition, ConditionStatus};
 use olm_api::{ClusterObjectSet, ClusterObjectSetStatus, annotations, finalizers, reason};
+use olm_rollout::outdated_by;
 use olm_rollout::schedule::{self, Deadline};
 use olm_rollout::status::{Facts, Outcome, Statement, Truth, statements};
 use olm_rollout::teardown::Reason;
-use olm_rollout::{keys, outdated_by};
 use olm_runtime::metrics::Outcome as Ended;
 use serde_json::json;
 use tracing::{debug, info, warn};
@@ -25,7 +25,7 @@ use super::errors::{is_code, text};
 use super::memory::Memory;
 use super::removal::{Removed, Removing};
 use super::rollout::{Problems, Rollout};
-use super::{FIELD_MANAGER, Shell, convert, details};
+use super::{FIELD_MANAGER, Shell, convert, details, extensions};
 
 /// How long the deletion of one revision may come after that of another of the same extension.
 const LATE: Duration = Duration::from_secs(30);
@@ -289,32 +289,10 @@ async fn delete(
         return Ok(None);
     }
     let now = Timestamp::now();
-    let us = convert::us(revision);
-    let facts =
-        us.extension.as_deref().map(|extension| shell.extensions.facts(extension)).unwrap_or_default();
-    let orphan = revision.finalizers().iter().any(|finalizer| finalizer == keys::ORPHAN_FINALIZER);
-    let reason = if orphan || facts.keep { Reason::Keep } else { Reason::Delete };
-    let since = elapsed(revision.metadata.deletion_timestamp.as_ref().map(|time| time.0), now);
-    let removing = Removing { shell, revision, us, reason, successors: vec![] };
-    let found = if let Some(later) = later_sibling(revision, shell, &facts, since) {
-        let detail = Some(format!("waiting for revision {later} to be removed"));
-        Ok(Removed::Waiting { detail, after: schedule::TEARDOWN })
-    } else {
-        let first = match reason {
-            Reason::Delete => {
-                removing.custom_resources(memory, &facts, since, shell.custom_resource_wait).await.transpose()
-            }
-            Reason::Keep | Reason::Archive => None,
-        };
-        match first {
-            Some(waiting) => waiting,
-            None => removing.run(memory).await,
-        }
-    };
-    let (outcome, retry) = match found {
+    let (outcome, retry) = match tear_down(revision, shell, memory, now).await {
         Ok(Removed::All) => {
             set_finalizer(revision, shell, memory, false).await?;
-            info!(revision = %removing.us.name, "removed");
+            info!(revision = %revision.name_any(), "removed");
             return Ok(None);
         }
         Ok(Removed::Waiting { detail, after }) => (Outcome::Removing(detail), after),
@@ -328,6 +306,44 @@ async fn delete(
         memory.written = Some(write_status(revision, shell, status).await?);
     }
     Ok(Some(Action::requeue(retry)))
+}
+
+/// Custom resources first, then the objects; or all objects are released.
+async fn tear_down(
+    revision: &Arc<ClusterObjectSet>,
+    shell: &Shell,
+    memory: &mut Memory,
+    now: Timestamp,
+) -> Result<Removed, String> {
+    let extension = shell
+        .extensions
+        .for_teardown(&shell.client, revision, &mut memory.extension)
+        .await
+        .map_err(|error| format!("reading its ClusterExtension: {}", text(&error)))?;
+    let reason = extensions::reason(revision, extension.as_ref());
+    let deserted = extension.is_none() && extensions::is_owned_by_extension(revision);
+    let facts = extension.unwrap_or_default();
+    let since = elapsed(revision.metadata.deletion_timestamp.as_ref().map(|time| time.0), now);
+    if let Some(later) = later_sibling(revision, shell, &facts, since) {
+        let detail = Some(format!("waiting for revision {later} to be removed"));
+        return Ok(Removed::Waiting { detail, after: schedule::TEARDOWN });
+    }
+    let removing = Removing { shell, revision, us: convert::us(revision), reason, successors: vec![] };
+    if reason == Reason::Delete
+        && let Some(waiting) =
+            removing.custom_resources(memory, &facts, since, shell.custom_resource_wait).await?
+    {
+        return Ok(waiting);
+    }
+    let removed = removing.run(memory).await?;
+    if deserted && matches!(removed, Removed::All) {
+        warn!(
+            revision = %revision.name_any(),
+            "its ClusterExtension was gone before it, so its objects are kept; those that are not needed have the label \
+             olm.operatorframework.io/owner-name and can be deleted by it"
+        );
+    }
+    Ok(removed)
 }
 
 /// Revisions of one extension that are all being deleted go one by one, the latest first: it may hold the CRDs while an

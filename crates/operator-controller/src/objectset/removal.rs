@@ -3,6 +3,7 @@
 //! The same work serves archiving, deletion and orphaning; the pure engine says what to do with each object. On deletion
 //! the custom resources of the revision's CRDs go first, while the operator still runs. Rule: revisions §12, decision 11.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kube::ResourceExt;
@@ -13,7 +14,7 @@ use olm_core::{Object, ObjectKey};
 use olm_rollout::teardown::{Reason, Removal, remove, standing};
 use olm_rollout::{Us, keys, release_patch};
 use serde_json::Value;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::Shell;
 use super::content::Inventory;
@@ -60,13 +61,7 @@ impl Removing<'_> {
     /// One pass; idempotent.
     pub(super) async fn run(&self, memory: &mut Memory) -> Result<Removed, String> {
         self.shell.world.wait_anew(&self.us.name);
-        let inventory = match self.shell.inventory(self.revision, memory).await {
-            Ok(inventory) => inventory,
-            // the content is lost: what carries our reference is found in the cluster instead
-            Err(problem) => {
-                self.shell.search(&self.us).await.map_err(|error| format!("{problem}; {error}"))?
-            }
-        };
+        let inventory = self.inventory(memory).await?;
         for (index, (_, items)) in inventory.phases.iter().enumerate().rev() {
             let mut waiting = vec![];
             for item in items {
@@ -81,6 +76,21 @@ impl Removing<'_> {
             }
         }
         Ok(Removed::All)
+    }
+
+    /// What the revision consists of. If its content cannot be read, what carries our owner reference is searched in the cluster.
+    async fn inventory(&self, memory: &mut Memory) -> Result<Arc<Inventory>, String> {
+        let problem = match self.shell.inventory(self.revision, memory).await {
+            Ok(inventory) => return Ok(inventory),
+            Err(problem) => problem,
+        };
+        if let Some(found) = &memory.searched {
+            return Ok(Arc::clone(found));
+        }
+        warn!(revision = %self.us.name, problem, "content cannot be read; objects are searched by owner reference");
+        let found = self.shell.search(&self.us).await.map_err(|error| format!("{problem}; {error}"))?;
+        memory.searched = Some(Arc::clone(&found));
+        Ok(found)
     }
 
     /// What keeps objects from going, as far as that can be told; the first one by name.
@@ -226,7 +236,7 @@ impl Removing<'_> {
         since: Duration,
         patience: Duration,
     ) -> Result<Option<Removed>, String> {
-        let Ok(inventory) = self.shell.inventory(self.revision, memory).await else { return Ok(None) };
+        let inventory = self.inventory(memory).await?;
         let mut remaining = vec![];
         for key in crds(&inventory) {
             let Some(resource) = self.controlled_crd(key).await? else { continue };

@@ -35,7 +35,14 @@ pub(super) async fn search(client: &Client, us: &Us) -> Result<Arc<Inventory>, S
             let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &resource);
             let params =
                 ListParams::default().labels(&format!("{}={extension}", olm_api::labels::OWNER_NAME));
-            let Ok(list) = api.list(&params).await else { continue };
+            let list = match api.list(&params).await {
+                Ok(list) => list,
+                // without its CRDs, custom resources would not be deleted before the operator
+                Err(error) if resource.kind == "CustomResourceDefinition" => {
+                    return Err(format!("listing {}: {}", resource.plural, text(&error)));
+                }
+                Err(_) => continue,
+            };
             for item in list.items {
                 if !item.owner_references().iter().any(|owner| owner.uid == us.uid) {
                     continue;

@@ -6,11 +6,11 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use olm_api::cluster_extension::WebhookCertificateProvider;
 use olm_bundle::CaTarget;
-use olm_kit::Wait;
+use olm_kit::{Entry, Wait};
 use operator_controller::certificates::caller::name;
 use operator_controller::certificates::material::{self, Keys, authorities};
 use serde_json::{Value, json};
@@ -141,6 +141,24 @@ fn stranger() -> Result<String> {
         Keys::generate()?,
     )?
     .authority)
+}
+
+#[tokio::test]
+async fn certificate_never_overwrites_foreign_secret() -> Result<()> {
+    let site = Site::empty("foreign").await?;
+    let password =
+        json!({"metadata": {"name": site.secret()}, "stringData": {"password": "of another program"}});
+    let before = site.secrets.create(&PostParams::default(), &serde_json::from_value(password)?).await?;
+    site.world.serve([("1.0.0", site.bundle("1.0.0"))], [Entry::new("1.0.0")]).await?;
+    site.world.want(json!({})).await?;
+    site.world.until_event("CertificateRefused").await?;
+    let after = site.secrets.get(&site.secret()).await?;
+    assert_eq!((after.resource_version(), after.data), (before.resource_version(), before.data));
+    let messages = site.world.events("CertificateRefused").await?;
+    let secret = format!("Secret {}/{} ", site.world.name, site.secret());
+    let named = |message: &String| message.starts_with(&secret) && message.contains("delete or rename it");
+    assert!(messages.iter().all(named), "{messages:?}");
+    Ok(())
 }
 
 #[tokio::test]

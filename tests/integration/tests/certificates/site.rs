@@ -48,7 +48,7 @@ pub(crate) struct Site {
 impl Site {
     /// Version 1.0.0, installed; 1.1.0 has no webhooks any more.
     pub(crate) async fn installed(prefix: &str) -> Result<Self> {
-        let site = Self::on(stack().await?, prefix).await?;
+        let site = Self::empty(prefix).await?;
         let plain = site.world.bundle("1.1.0").crds([site.crd()]);
         let entries = [Entry::new("1.0.0"), Entry::new("1.1.0").replaces("1.0.0")];
         site.world.serve([("1.0.0", site.bundle("1.0.0")), ("1.1.0", plain)], entries).await?;
@@ -56,6 +56,11 @@ impl Site {
         site.world.installed("1.0.0").await?;
         site.settled().await?;
         Ok(site)
+    }
+
+    /// Nothing yet but a namespace, on the shared stack.
+    pub(crate) async fn empty(prefix: &str) -> Result<Self> {
+        Self::on(stack().await?, prefix).await
     }
 
     /// Nothing yet but a namespace.

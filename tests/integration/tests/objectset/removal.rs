@@ -187,6 +187,62 @@ async fn lost_content_does_not_hold_a_removal_up() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test]
+async fn lost_content_removes_custom_resources_first() -> Result<()> {
+    let bench = Bench::new("lostcr").await?;
+    let (contents, revision) = bench
+        .revision(1)
+        .default_probes()
+        .phase("crds", [bench.crd("Widget")])
+        .phase("deploy", [bench.deployment("operator", "i:1")])
+        .packed()?;
+    for content in &contents {
+        secrets(&bench).create(&PostParams::default(), &serde_json::from_value(content.clone())?).await?;
+    }
+    bench.revisions().create(&PostParams::default(), &revision).await?;
+    bench.succeeded(1).await?;
+    let mut widget = bench.custom_resource("Widget", "w");
+    widget["metadata"]["finalizers"] = json!(["test/operator"]);
+    bench.create(&widget).await?;
+    for content in &contents {
+        let name = content["metadata"]["name"].as_str().unwrap_or_default();
+        secrets(&bench).delete(name, &DeleteParams::default()).await?;
+    }
+    bench.message(1, "Progressing", "resolving ref in phase").await?;
+    bench.revisions().delete(&bench.name(1), &DeleteParams::default()).await?;
+    let text = format!("; waiting for custom resources to go: 1 widgets.{}", bench.group());
+    bench.message(1, "Progressing", &text).await?;
+    let operator = bench.api("apps/v1", "Deployment").get("operator").await?;
+    assert!(operator.metadata.deletion_timestamp.is_none(), "the operator still runs");
+    let widgets = bench.api(&format!("{}/v1", bench.group()), "Widget");
+    bench.patch(&widgets, "w", json!({"metadata": {"finalizers": null}})).await?;
+    Wait::new(&bench.revisions(), &bench.name(1)).to_be_gone().await?;
+    assert!(bench.api("apps/v1", "Deployment").get_opt("operator").await?.is_none());
+    Ok(())
+}
+
+/// The garbage collector deletes a revision whose extension did not wait for it; nothing says that its objects should go.
+#[tokio::test]
+async fn objects_stay_if_the_extension_went_first() -> Result<()> {
+    let bench = Bench::new("deserted").await?;
+    bench.extension(json!({})).await?;
+    let extensions: Api<ClusterExtension> = Api::all(bench.client.clone());
+    let uid = extensions.get(&bench.extension).await?.uid().unwrap_or_default();
+    bench
+        .revision(1)
+        .owned_by(&uid)
+        .phase("configuration", [bench.config_map("config", json!({"a": "1"}))])
+        .create()
+        .await?;
+    bench.succeeded(1).await?;
+    // no finalizer holds it
+    extensions.delete(&bench.extension, &DeleteParams::default()).await?;
+    Wait::new(&bench.revisions(), &bench.name(1)).to_be_gone().await?;
+    let kept = bench.config_maps().get("config").await?;
+    assert_eq!((owners(&kept), kept.metadata.deletion_timestamp), (vec![], None));
+    Ok(())
+}
+
 /// The extension goes with two revisions in force; the older one is deleted first and waits for the newer one all the same.
 #[tokio::test]
 async fn two_revisions_of_an_extension_go_the_latest_first() -> Result<()> {
