@@ -6,7 +6,7 @@
 use std::io::Read;
 use std::sync::Arc;
 
-use olm_fbc::IngestLimits;
+use olm_fbc::{Cancellation, IngestLimits};
 use olm_oci::Visitor;
 
 use crate::store::{Content, Lease, Spool, Staging, StoreError};
@@ -52,8 +52,22 @@ impl Ingest {
     /// # Errors
     /// When the disk refuses it.
     pub fn new(staging: Staging) -> Result<Self, IngestError> {
-        let inner = olm_fbc::Ingest::new(staging.spool()?, IngestLimits::default());
+        Self::with_limits(staging, IngestLimits::default())
+    }
+
+    /// As [`Ingest::new`], with other bounds.
+    ///
+    /// # Errors
+    /// When the disk refuses it.
+    pub fn with_limits(staging: Staging, limits: IngestLimits) -> Result<Self, IngestError> {
+        let inner = olm_fbc::Ingest::new(staging.spool()?, limits);
         Ok(Self { inner, staging })
+    }
+
+    /// Stops this, also in [`Ingest::commit`], from another thread.
+    #[must_use]
+    pub fn cancellation(&self) -> &Cancellation {
+        self.inner.cancellation()
     }
 
     /// Puts the finished content in place. Slow (disk); not for an async thread. The compressed copies of a large catalog

@@ -3,18 +3,31 @@
 //! Close to gitignore, but not the same: lines are trimmed on both sides, `\#` is no escape, a directory is
 //! never pruned (so `!` works inside an excluded one) and only files are asked about.
 
+use std::str::Chars;
+
+use crate::Cancellation;
+
 /// The name of such a file.
 pub const FILE_NAME: &str = ".indexignore";
 
 /// The patterns of all `.indexignore` files of a tree. Later ones win.
 #[derive(Debug, Clone, Default)]
 pub struct IndexIgnore {
+    files: Vec<IgnoreFile>,
+    patterns: usize,
+}
+
+/// One file: its patterns share the directory that they apply to.
+#[derive(Debug, Clone)]
+struct IgnoreFile {
+    /// Components joined by `/`; empty for the root.
+    scope: String,
+    depth: usize,
     patterns: Vec<Pattern>,
 }
 
 #[derive(Debug, Clone)]
 struct Pattern {
-    scope: Vec<String>,
     include: bool,
     directory_only: bool,
     shape: Shape,
@@ -23,46 +36,129 @@ struct Pattern {
 #[derive(Debug, Clone)]
 enum Shape {
     /// Any component below the scope.
-    Name(String),
+    Name(Box<str>),
     /// Components from the scope on.
-    Anchored(Vec<String>),
+    Anchored(Box<[Part]>),
+}
+
+#[derive(Debug, Clone)]
+enum Part {
+    /// Nothing between two slashes.
+    Empty,
+    /// `**`.
+    AnyDepth,
+    /// `**` beside other characters: matches nothing.
+    Invalid,
+    Glob(Box<str>),
+}
+
+impl Part {
+    fn new(text: &str) -> Self {
+        match text {
+            "" => Self::Empty,
+            "**" => Self::AnyDepth,
+            text if text.contains("**") => Self::Invalid,
+            text => Self::Glob(text.into()),
+        }
+    }
+}
+
+/// How much work matching may still do. A step is one pattern component or character that is compared.
+#[derive(Debug)]
+pub struct MatchBudget<'a> {
+    left: u64,
+    cancellation: Option<&'a Cancellation>,
+}
+
+impl<'a> MatchBudget<'a> {
+    /// `steps` in total, until `cancellation`.
+    pub fn new(steps: u64, cancellation: &'a Cancellation) -> Self {
+        Self { left: steps, cancellation: Some(cancellation) }
+    }
+
+    fn unlimited() -> Self {
+        Self { left: u64::MAX, cancellation: None }
+    }
+
+    fn step(&mut self) -> Result<(), MatchError> {
+        self.left = self.left.checked_sub(1).ok_or(MatchError::Steps)?;
+        let check = self.left.is_multiple_of(STEPS_PER_CHECK);
+        if check && self.cancellation.is_some_and(Cancellation::is_cancelled) {
+            return Err(MatchError::Cancelled);
+        }
+        Ok(())
+    }
+}
+
+/// How often the cancellation is read.
+const STEPS_PER_CHECK: u64 = 1 << 16;
+
+/// Why matching ended early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MatchError {
+    /// The budget is spent.
+    Steps,
+    /// The work was cancelled.
+    Cancelled,
+}
+
+/// The lines of a file that are patterns.
+fn patterns(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
+}
+
+/// How many patterns a file has.
+pub fn count_patterns(text: &[u8]) -> usize {
+    patterns(&String::from_utf8_lossy(text)).count()
 }
 
 impl IndexIgnore {
     /// Adds the patterns of one file that lies in `directory` (relative to the root, `""` for the root).
     /// Files are to be added in walk order.
     pub fn add(&mut self, directory: &str, text: &[u8]) {
-        let scope: Vec<String> = components(directory).map(str::to_owned).collect();
-        for line in String::from_utf8_lossy(text).lines() {
-            let line = line.trim();
-            if line.is_empty() || line.starts_with('#') {
-                continue;
-            }
-            let (include, pattern) = match line.strip_prefix('!') {
-                Some(rest) => (true, rest),
-                None => (false, line),
-            };
-            let (directory_only, pattern) = match pattern.strip_suffix('/') {
-                Some(rest) => (true, rest),
-                None => (false, pattern),
-            };
-            let shape = if pattern.contains('/') {
-                Shape::Anchored(pattern.split('/').map(str::to_owned).collect())
-            } else {
-                Shape::Name(pattern.to_owned())
-            };
-            self.patterns.push(Pattern { scope: scope.clone(), include, directory_only, shape });
+        let patterns: Vec<Pattern> = patterns(&String::from_utf8_lossy(text)).map(Pattern::new).collect();
+        if patterns.is_empty() {
+            return;
         }
+        self.patterns += patterns.len();
+        let scope: Vec<&str> = components(directory).collect();
+        self.files.push(IgnoreFile { depth: scope.len(), scope: scope.join("/"), patterns });
     }
 
-    /// Whether the file at `path` (relative to the root, `/` between components) is left out.
+    /// How many patterns all files have.
+    pub fn len(&self) -> usize {
+        self.patterns
+    }
+
+    /// Whether there are no patterns.
+    pub fn is_empty(&self) -> bool {
+        self.patterns == 0
+    }
+
+    /// Whether the file at `path` (relative to the root, `/` between components) is left out. Work is not bounded: for
+    /// trusted patterns and tests.
     pub fn ignores(&self, path: &str) -> bool {
-        if self.patterns.is_empty() {
-            return false;
+        self.ignores_within(path, &mut MatchBudget::unlimited()).unwrap_or(false)
+    }
+
+    /// As [`Self::ignores`], within a budget that may be shared by many paths.
+    ///
+    /// # Errors
+    /// The budget is spent, or the work was cancelled.
+    pub fn ignores_within(&self, path: &str, budget: &mut MatchBudget<'_>) -> Result<bool, MatchError> {
+        if self.files.is_empty() {
+            return Ok(false);
         }
         let path: Vec<&str> = components(path).collect();
-        let decisive = self.patterns.iter().rev().find(|pattern| pattern.matches(&path));
-        decisive.is_some_and(|pattern| !pattern.include)
+        for file in self.files.iter().rev() {
+            let Some(below) = file.below(&path, budget)? else { continue };
+            for pattern in file.patterns.iter().rev() {
+                if pattern.matches(below, budget)? {
+                    return Ok(!pattern.include);
+                }
+            }
+        }
+        Ok(false)
     }
 }
 
@@ -70,123 +166,185 @@ fn components(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|component| !component.is_empty() && *component != ".")
 }
 
-impl Pattern {
-    fn matches(&self, path: &[&str]) -> bool {
-        let below = path.len() > self.scope.len() && self.scope.iter().zip(path).all(|(a, b)| a == b);
-        if !below {
-            return false;
+impl IgnoreFile {
+    /// The part of `path` below the file's directory, if it lies there.
+    fn below<'p>(
+        &self,
+        path: &'p [&'p str],
+        budget: &mut MatchBudget<'_>,
+    ) -> Result<Option<&'p [&'p str]>, MatchError> {
+        budget.step()?;
+        if path.len() <= self.depth {
+            return Ok(None);
         }
-        let path = &path[self.scope.len()..];
+        let (above, below) = path.split_at(self.depth);
+        for (scope, component) in self.scope.split('/').zip(above) {
+            budget.step()?;
+            if scope != *component {
+                return Ok(None);
+            }
+        }
+        Ok(Some(below))
+    }
+}
+
+impl Pattern {
+    fn new(line: &str) -> Self {
+        let (include, pattern) = match line.strip_prefix('!') {
+            Some(rest) => (true, rest),
+            None => (false, line),
+        };
+        let (directory_only, pattern) = match pattern.strip_suffix('/') {
+            Some(rest) => (true, rest),
+            None => (false, pattern),
+        };
+        let shape = if pattern.contains('/') {
+            Shape::Anchored(pattern.split('/').map(Part::new).collect())
+        } else {
+            Shape::Name(pattern.into())
+        };
+        Self { include, directory_only, shape }
+    }
+
+    /// `path` is not empty.
+    fn matches(&self, path: &[&str], budget: &mut MatchBudget<'_>) -> Result<bool, MatchError> {
         match &self.shape {
             Shape::Name(name) => {
-                let asked = if self.directory_only { &path[..path.len() - 1] } else { path };
-                asked.iter().any(|component| glob(name, component))
+                let names = if self.directory_only { &path[..path.len() - 1] } else { path };
+                for component in names {
+                    if glob(name, component, budget)? {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
             }
-            Shape::Anchored(parts) => match anchored(parts, path) {
+            Shape::Anchored(parts) => Ok(match anchored(parts, path, budget)? {
                 Some(rest) => !(self.directory_only && rest == 0),
                 None => false,
-            },
+            }),
         }
     }
 }
 
 /// Matches components from the front; `Some` is how many of the path are left over.
-fn anchored(parts: &[String], path: &[&str]) -> Option<usize> {
+fn anchored(
+    parts: &[Part],
+    path: &[&str],
+    budget: &mut MatchBudget<'_>,
+) -> Result<Option<usize>, MatchError> {
     let mut at = 0;
     let mut matched = false;
     let mut anywhere = false;
     for (index, part) in parts.iter().enumerate() {
-        match part.as_str() {
-            "" => anywhere = false,
-            "**" if index + 1 == parts.len() => break,
-            "**" => anywhere = true,
-            part if part.contains("**") => return None,
-            part => {
+        budget.step()?;
+        match part {
+            Part::Empty => anywhere = false,
+            Part::AnyDepth if index + 1 == parts.len() => break,
+            Part::AnyDepth => anywhere = true,
+            Part::Invalid => return Ok(None),
+            Part::Glob(part) => {
                 let reach = if anywhere { path.len() } else { (at + 1).min(path.len()) };
-                let found = (at..reach).find(|&candidate| glob(part, path[candidate]))?;
+                let mut found = None;
+                for candidate in at..reach {
+                    if glob(part, path[candidate], budget)? {
+                        found = Some(candidate);
+                        break;
+                    }
+                }
+                let Some(found) = found else { return Ok(None) };
                 anywhere = false;
                 matched = true;
                 at = found + 1;
             }
         }
     }
-    matched.then(|| path.len() - at)
+    Ok(matched.then(|| path.len() - at))
 }
 
 /// Shell globbing within one component: `*`, `?`, `[a-z]`, `[^a-z]`, `\` escapes. A malformed pattern matches
 /// nothing.
-fn glob(pattern: &str, name: &str) -> bool {
-    let pattern: Vec<char> = pattern.chars().collect();
-    let name: Vec<char> = name.chars().collect();
-    let (mut p, mut n) = (0, 0);
-    // where to go on if the last `*` has to take one more character
-    let mut retry: Option<(usize, usize)> = None;
+fn glob(pattern: &str, name: &str, budget: &mut MatchBudget<'_>) -> Result<bool, MatchError> {
+    let (mut pattern, mut name) = (pattern, name);
+    // where to continue if the last `*` has to take one more character
+    let mut retry: Option<(&str, &str)> = None;
     loop {
-        if pattern.get(p) == Some(&'*') {
-            p += 1;
-            retry = Some((p, n));
+        budget.step()?;
+        if let Some(rest) = pattern.strip_prefix('*') {
+            pattern = rest;
+            retry = Some((rest, name));
             continue;
         }
-        if n == name.len() && p == pattern.len() {
-            return true;
+        let mut after = name.chars();
+        let next = after.next();
+        if next.is_none() && pattern.is_empty() {
+            return Ok(true);
         }
-        let step = name.get(n).and_then(|&c| one(&pattern[p..], c));
-        match (step, retry) {
-            (Some(used), _) => {
-                p += used;
-                n += 1;
-            }
-            (None, Some((after, taken))) if taken < name.len() => {
-                retry = Some((after, taken + 1));
-                p = after;
-                n = taken + 1;
-            }
-            _ => return false,
+        let rest = match next {
+            Some(c) => match_character(pattern, c, budget)?,
+            None => None,
+        };
+        if let Some(rest) = rest {
+            (pattern, name) = (rest, after.as_str());
+            continue;
         }
+        let Some((start, taken)) = retry else { return Ok(false) };
+        let mut taken = taken.chars();
+        if taken.next().is_none() {
+            return Ok(false);
+        }
+        (pattern, name) = (start, taken.as_str());
+        retry = Some((pattern, name));
     }
 }
 
-/// Matches one character against the head of a pattern; `Some` is how much of the pattern that took.
-fn one(pattern: &[char], c: char) -> Option<usize> {
-    match *pattern.first()? {
-        '?' => Some(1),
-        '\\' => (*pattern.get(1)? == c).then_some(2),
-        '[' => {
-            let mut at = 1;
-            let negated = pattern.get(at) == Some(&'^');
-            at += usize::from(negated);
-            let mut found = false;
-            let mut count = 0;
-            loop {
-                if count > 0 && pattern.get(at) == Some(&']') {
-                    return (found != negated).then_some(at + 1);
-                }
-                let low = class_character(pattern, &mut at)?;
-                let high = if pattern.get(at) == Some(&'-') {
-                    at += 1;
-                    class_character(pattern, &mut at)?
-                } else {
-                    low
-                };
-                found |= (low..=high).contains(&c);
-                count += 1;
-            }
+/// Matches one character against the head of a pattern; `Some` is the rest of the pattern.
+fn match_character<'p>(
+    pattern: &'p str,
+    c: char,
+    budget: &mut MatchBudget<'_>,
+) -> Result<Option<&'p str>, MatchError> {
+    let mut rest = pattern.chars();
+    let matched = match rest.next() {
+        None => false,
+        Some('?') => true,
+        Some('\\') => rest.next() == Some(c),
+        Some('[') => match_class(&mut rest, c, budget)?,
+        Some(literal) => literal == c,
+    };
+    Ok(matched.then(|| rest.as_str()))
+}
+
+/// Matches one character against a class whose `[` has been read, and reads its `]`.
+fn match_class(rest: &mut Chars<'_>, c: char, budget: &mut MatchBudget<'_>) -> Result<bool, MatchError> {
+    let skip = |rest: &mut Chars<'_>, wanted: char| {
+        let found = rest.as_str().starts_with(wanted);
+        if found {
+            rest.next();
         }
-        literal => (literal == c).then_some(1),
+        found
+    };
+    let negated = skip(rest, '^');
+    let mut found = false;
+    let mut first = true;
+    loop {
+        budget.step()?;
+        if !first && skip(rest, ']') {
+            return Ok(found != negated);
+        }
+        let Some(low) = class_character(rest) else { return Ok(false) };
+        let high = if skip(rest, '-') { class_character(rest) } else { Some(low) };
+        let Some(high) = high else { return Ok(false) };
+        found |= (low..=high).contains(&c);
+        first = false;
     }
 }
 
-fn class_character(pattern: &[char], at: &mut usize) -> Option<char> {
-    let mut c = *pattern.get(*at)?;
-    if c == '-' || c == ']' {
-        return None;
+fn class_character(rest: &mut Chars<'_>) -> Option<char> {
+    match rest.next()? {
+        '-' | ']' => None,
+        '\\' => rest.next(),
+        c => Some(c),
     }
-    if c == '\\' {
-        *at += 1;
-        c = *pattern.get(*at)?;
-    }
-    *at += 1;
-    Some(c)
 }
 
 #[cfg(test)]

@@ -34,19 +34,24 @@ use std::{
     fmt,
     io::{self, Read, Seek, SeekFrom, Write},
     ops::Range,
+    sync::Arc,
 };
 
 use olm_yaml::{Documents, ParseError, ReadError};
 use thiserror::Error;
 
 use crate::{
-    Head, Index,
+    Cancellation, Head, Index,
     index::IndexBuilder,
-    indexignore::{FILE_NAME, IndexIgnore},
+    indexignore::{FILE_NAME, IndexIgnore, MatchBudget, MatchError, count_patterns},
     meta::head,
 };
 
-/// Bounds on one catalog.
+/// Bounds on one catalog. Links count as often as they name a file.
+///
+/// Memory for a million objects (the default limit): 32 bytes each in the index and 4 for the line, and as much again while
+/// they are put into walk order, 72 MiB; besides, [`Self::text_memory`] and the largest object. The largest public catalogs
+/// have about 15,000 objects and a handful of patterns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IngestLimits {
     /// Bounds on each file and each object.
@@ -57,12 +62,22 @@ pub struct IngestLimits {
     pub bytes: u64,
     /// Bytes of one path.
     pub path_bytes: usize,
-    /// Bytes of one `.indexignore`.
+    /// Bytes of all `.indexignore` files.
     pub ignore_bytes: u64,
+    /// Patterns in all `.indexignore` files.
+    pub ignore_patterns: usize,
+    /// Steps to match all files with all patterns; a step is one pattern component or character that is compared, and takes
+    /// a few nanoseconds.
+    pub match_steps: u64,
+    /// Objects in the catalog.
+    pub objects: usize,
+    /// Bytes of memory for the distinct schemas, packages and names of all objects: for each, twice its length and 128.
+    pub text_memory: u64,
 }
 
 impl Default for IngestLimits {
-    /// 200,000 files, 4 GiB written, 4,096 bytes a path, 1 MiB an `.indexignore`.
+    /// 200,000 files, 4 GiB written, 4,096 bytes a path; 1 MiB, 10,000 patterns and 10^9 steps for `.indexignore` files;
+    /// 1,000,000 objects, 32 MiB for their names.
     fn default() -> Self {
         Self {
             file: olm_yaml::Limits::default(),
@@ -70,6 +85,10 @@ impl Default for IngestLimits {
             bytes: u64::from(u32::MAX),
             path_bytes: 4096,
             ignore_bytes: 1 << 20,
+            ignore_patterns: 10_000,
+            match_steps: 1_000_000_000,
+            objects: 1_000_000,
+            text_memory: 32 << 20,
         }
     }
 }
@@ -103,20 +122,35 @@ pub enum IngestError {
     #[error("cannot write the catalog's content")]
     Write(#[source] io::Error),
     /// A bound of [`IngestLimits`].
-    #[error("the catalog has more than {limit} {what}")]
+    #[error("the catalog has more than {limit} {what}; in file {path:?}")]
     TooLarge {
         /// What there is too much of.
         what: &'static str,
         /// The bound.
         limit: u64,
+        /// The file with which the bound was exceeded.
+        path: String,
     },
     /// A path that no file of a catalog can have.
     #[error("the path {0:?} is not a path inside the catalog")]
     Path(String),
+    /// [`Cancellation::cancel`] was called.
+    #[error("reading the catalog was cancelled")]
+    Cancelled,
 }
 
 fn more(count: usize) -> String {
     if count > 1 { format!(" (and {} more files)", count - 1) } else { String::new() }
+}
+
+/// The error for a bound that `path` exceeds.
+fn too_large(what: &'static str, limit: u64, path: &str) -> IngestError {
+    IngestError::TooLarge { what, limit, path: shown(path) }
+}
+
+/// A path as an error shows it.
+fn shown(path: &str) -> String {
+    path.chars().take(200).collect()
 }
 
 impl IngestError {
@@ -171,8 +205,13 @@ const LINK_HOPS: usize = 40;
 
 #[derive(Debug, Clone)]
 enum Content {
-    Lines { spooled: Range<u64>, objects: Range<usize>, problem: Option<ParseError> },
-    Ignore(Vec<u8>),
+    Lines {
+        spooled: Range<u64>,
+        objects: Range<usize>,
+        problem: Option<ParseError>,
+    },
+    /// Shared by hard links.
+    Ignore(Arc<[u8]>),
     Link(String),
 }
 
@@ -194,6 +233,9 @@ pub struct Ingest<W> {
     entries: BTreeMap<WalkKey, Entry>,
     builder: IndexBuilder,
     lines: Vec<u32>,
+    /// Bytes of the `.indexignore` files so far.
+    ignore_bytes: u64,
+    cancellation: Cancellation,
     documents: Option<Documents<io::Empty>>,
     warnings: Vec<FileWarning>,
 }
@@ -216,9 +258,16 @@ impl<W: Write> Ingest<W> {
             entries: BTreeMap::new(),
             builder: IndexBuilder::new(),
             lines: Vec::new(),
+            ignore_bytes: 0,
+            cancellation: Cancellation::default(),
             documents: None,
             warnings: Vec::new(),
         }
+    }
+
+    /// Ends every call, also [`Self::finish`], with [`IngestError::Cancelled`] once this is cancelled.
+    pub fn cancellation(&self) -> &Cancellation {
+        &self.cancellation
     }
 
     /// What follows belongs to the next layer of the image.
@@ -263,6 +312,9 @@ impl<W: Write> Ingest<W> {
     pub fn hard_link(&mut self, path: &str, target: &str) -> Result<(), IngestError> {
         let source = self.entries.get(&walk_key(target)?).cloned();
         let source = source.ok_or_else(|| IngestError::Path(target.to_owned()))?;
+        if let Content::Ignore(text) = &source.content {
+            self.count_ignore_bytes(path, text.len() as u64)?;
+        }
         let key = self.arrive(path)?;
         self.entries.insert(key, Entry { layer: self.layer, ..source });
         Ok(())
@@ -317,14 +369,12 @@ impl<W: Write> Ingest<W> {
 
     /// A file or link is about to take its place: what cannot be beside it goes.
     fn arrive(&mut self, path: &str) -> Result<WalkKey, IngestError> {
+        self.check_cancelled()?;
         if path.len() > self.limits.path_bytes {
-            return Err(IngestError::TooLarge {
-                what: "bytes in a path",
-                limit: self.limits.path_bytes as u64,
-            });
+            return Err(too_large("bytes in a path", self.limits.path_bytes as u64, path));
         }
         if self.entries.len() >= self.limits.files {
-            return Err(IngestError::TooLarge { what: "files", limit: self.limits.files as u64 });
+            return Err(too_large("files", self.limits.files as u64, path));
         }
         let key = walk_key(path)?;
         for (at, _) in key.match_indices('\0') {
@@ -337,15 +387,26 @@ impl<W: Write> Ingest<W> {
         Ok(key)
     }
 
+    fn check_cancelled(&self) -> Result<(), IngestError> {
+        if self.cancellation.is_cancelled() { Err(IngestError::Cancelled) } else { Ok(()) }
+    }
+
     fn ignore_file(&mut self, path: &str, reader: &mut dyn Read) -> Result<Content, IngestError> {
-        let limit = self.limits.ignore_bytes;
+        let left = self.limits.ignore_bytes.saturating_sub(self.ignore_bytes);
         let mut text = Vec::new();
-        let read = reader.take(limit + 1).read_to_end(&mut text);
+        let read = reader.take(left.saturating_add(1)).read_to_end(&mut text);
         let read = read.map_err(|source| IngestError::Read { path: path.to_owned(), source })?;
-        if read as u64 > limit {
-            return Err(IngestError::TooLarge { what: "bytes in one .indexignore file", limit });
+        self.count_ignore_bytes(path, read as u64)?;
+        Ok(Content::Ignore(text.into()))
+    }
+
+    fn count_ignore_bytes(&mut self, path: &str, bytes: u64) -> Result<(), IngestError> {
+        self.ignore_bytes = self.ignore_bytes.saturating_add(bytes);
+        let limit = self.limits.ignore_bytes;
+        if self.ignore_bytes > limit {
+            return Err(too_large("bytes in .indexignore files", limit, path));
         }
-        Ok(Content::Ignore(text))
+        Ok(())
     }
 
     fn lines(&mut self, path: &str, reader: &mut dyn Read) -> Result<Content, IngestError> {
@@ -357,6 +418,7 @@ impl<W: Write> Ingest<W> {
         let problem = loop {
             match documents.next_with(head) {
                 Ok(Some(head)) => {
+                    self.check_cancelled()?;
                     let origin = documents.document().origin;
                     if let Some(line) = origin.ignored_from {
                         self.warn(path, line, WarningKind::NeverRead);
@@ -374,11 +436,18 @@ impl<W: Write> Ingest<W> {
                     }
                     self.spooled += line.len() as u64;
                     if self.spooled > self.limits.bytes {
-                        return Err(IngestError::TooLarge { what: "bytes", limit: self.limits.bytes });
+                        return Err(too_large("bytes", self.limits.bytes, path));
+                    }
+                    if self.builder.len() >= self.limits.objects {
+                        return Err(too_large("objects", self.limits.objects as u64, path));
                     }
                     self.spool.write_all(line).map_err(IngestError::Write)?;
                     let Head { schema, package, name } = &head;
                     self.builder.push(schema, package, name, line.len() as u64);
+                    if self.builder.text_memory() > self.limits.text_memory {
+                        let what = "bytes of memory for the schemas, packages and names of its objects";
+                        return Err(too_large(what, self.limits.text_memory, path));
+                    }
                     self.lines.push(u32::try_from(origin.line).unwrap_or(u32::MAX));
                 }
                 Ok(None) => break None,
@@ -410,27 +479,31 @@ impl<W: Write> Ingest<W> {
     /// As [`Self::finish`], but what was read before a file's error counts, and the errors come beside it.
     ///
     /// # Errors
-    /// The spool cannot be flushed.
+    /// The spool cannot be flushed, a limit is reached, or the work was cancelled.
     pub fn finish_all(mut self) -> Result<(Ingested<W>, Vec<FileError>), IngestError> {
         self.spool.flush().map_err(IngestError::Write)?;
-        let mut ignore = IndexIgnore::default();
-        for (key, entry) in &self.entries {
-            if let Content::Ignore(text) = &entry.content {
-                let directory = key.strip_suffix(FILE_NAME).unwrap_or_default();
-                ignore.add(&directory.replace('\0', "/"), text);
-            }
-        }
+        let ignore = self.ignore_patterns()?;
+        let mut budget = MatchBudget::new(self.limits.match_steps, &self.cancellation);
+        let (mut objects_left, mut bytes_left) = (self.limits.objects, self.limits.bytes);
         let mut problems = Vec::new();
         let mut segments: Vec<Range<u64>> = Vec::new();
         let mut order: Vec<Range<usize>> = Vec::new();
         let mut files = Vec::new();
         let mut summary = Summary::default();
         for (key, entry) in &self.entries {
+            self.check_cancelled()?;
             if matches!(entry.content, Content::Ignore(_)) {
                 continue;
             }
             let path = key.replace('\0', "/");
-            if ignore.ignores(&path) {
+            let ignored = ignore.ignores_within(&path, &mut budget).map_err(|error| match error {
+                MatchError::Steps => {
+                    let what = "steps of matching files with the patterns of .indexignore files";
+                    too_large(what, self.limits.match_steps, &path)
+                }
+                MatchError::Cancelled => IngestError::Cancelled,
+            })?;
+            if ignored {
                 summary.ignored += 1;
                 continue;
             }
@@ -441,6 +514,13 @@ impl<W: Write> Ingest<W> {
                         problems.push(FileError { path: path.clone(), error: error.clone() });
                     }
                     if !objects.is_empty() {
+                        // links may name the same objects many times
+                        objects_left = objects_left
+                            .checked_sub(objects.len())
+                            .ok_or_else(|| too_large("objects", self.limits.objects as u64, &path))?;
+                        bytes_left = bytes_left
+                            .checked_sub(spooled.end - spooled.start)
+                            .ok_or_else(|| too_large("bytes", self.limits.bytes, &path))?;
                         match segments.last_mut() {
                             Some(last) if last.end == spooled.start => last.end = spooled.end,
                             _ => segments.push(spooled),
@@ -463,9 +543,35 @@ impl<W: Write> Ingest<W> {
         let in_order = segments == whole.into_iter().collect::<Vec<_>>();
         let warnings = self.warnings;
         Ok((
-            Ingested { spool: self.spool, index, summary, warnings, segments, in_order, files, lines },
+            Ingested {
+                spool: self.spool,
+                index,
+                summary,
+                warnings,
+                segments,
+                in_order,
+                files,
+                lines,
+                cancellation: self.cancellation,
+            },
             problems,
         ))
+    }
+
+    /// The patterns of all `.indexignore` files.
+    fn ignore_patterns(&self) -> Result<IndexIgnore, IngestError> {
+        let mut ignore = IndexIgnore::default();
+        for (key, entry) in &self.entries {
+            let Content::Ignore(text) = &entry.content else { continue };
+            self.check_cancelled()?;
+            if ignore.len() + count_patterns(text) > self.limits.ignore_patterns {
+                let limit = self.limits.ignore_patterns as u64;
+                return Err(too_large("patterns in .indexignore files", limit, &key.replace('\0', "/")));
+            }
+            let directory = key.strip_suffix(FILE_NAME).unwrap_or_default();
+            ignore.add(&directory.replace('\0', "/"), text);
+        }
+        Ok(ignore)
     }
 
     /// The lines that reading `key` gives, through links.
@@ -523,7 +629,7 @@ fn follow(base: &[String], target: &str, rest: Vec<String>) -> Vec<String> {
 
 /// A path as its key; leading `/` and `./` do not count.
 fn walk_key(path: &str) -> Result<WalkKey, IngestError> {
-    let refuse = || IngestError::Path(path.chars().take(200).collect());
+    let refuse = || IngestError::Path(shown(path));
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
     if parts.is_empty() || path.contains('\0') || parts.contains(&"..") {
         return Err(refuse());
@@ -558,9 +664,15 @@ pub struct Ingested<W> {
     in_order: bool,
     files: Vec<(String, usize)>,
     lines: Vec<u32>,
+    cancellation: Cancellation,
 }
 
 impl<W> Ingested<W> {
+    /// As [`Ingest::cancellation`]: for what is done with the content next.
+    pub fn cancellation(&self) -> &Cancellation {
+        &self.cancellation
+    }
+
     /// Whether the spool already is `catalog.jsonl`, byte for byte.
     pub fn in_order(&self) -> bool {
         self.in_order
@@ -605,6 +717,8 @@ impl<W> Ingested<W> {
     }
 }
 
+#[cfg(test)]
+mod hostile;
 #[cfg(test)]
 mod tests {
     use std::io::Cursor;
@@ -723,19 +837,20 @@ mod tests {
         assert!(matches!(ingest.file("../x", &mut io::empty()), Err(IngestError::Path(_))));
         ingest.file("a", &mut &b"a: 1"[..]).unwrap();
         let error = ingest.file("b", &mut &b"a: 123456789012345678901234567890"[..]).unwrap_err();
-        assert_eq!(error.to_string(), "the catalog has more than 30 bytes");
+        assert_eq!(error.to_string(), "the catalog has more than 30 bytes; in file \"b\"");
         ingest.file("b", &mut io::empty()).unwrap();
         let error = ingest.file("c", &mut io::empty()).unwrap_err();
-        assert_eq!(error.to_string(), "the catalog has more than 2 files");
+        assert_eq!(error.to_string(), "the catalog has more than 2 files; in file \"c\"");
 
         let limits = IngestLimits { path_bytes: 16, ignore_bytes: 8, ..IngestLimits::default() };
         let mut ingest = Ingest::new(Vec::new(), limits);
         ingest.file(".indexignore", &mut &b"12345678"[..]).unwrap();
-        let error = ingest.file("x/.indexignore", &mut &b"123456789"[..]).unwrap_err();
-        assert_eq!(error.to_string(), "the catalog has more than 8 bytes in one .indexignore file");
+        let error = ingest.file("x/.indexignore", &mut &b"9"[..]).unwrap_err();
+        let want = "the catalog has more than 8 bytes in .indexignore files; in file \"x/.indexignore\"";
+        assert_eq!(error.to_string(), want);
         let long = "a".repeat(17);
         let error = ingest.file(&long, &mut io::empty()).unwrap_err();
-        assert_eq!(error.to_string(), "the catalog has more than 16 bytes in a path");
+        assert!(error.to_string().starts_with("the catalog has more than 16 bytes in a path; in file \"aaa"));
         assert!(matches!(ingest.link("l", &long), Err(IngestError::Path(_))));
     }
 

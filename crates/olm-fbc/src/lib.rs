@@ -3,6 +3,7 @@
 //! Pure: bytes come in, values go out. Only [`load_dir`] opens files. The crate does not know what is installed,
 //! nor HTTP, nor registries. Rules: `fbc` §2–§8, `catalogd` §6.
 
+mod cancellation;
 mod catalog;
 mod decode;
 mod finding;
@@ -19,6 +20,7 @@ pub mod testing;
 mod validate;
 pub mod wire;
 
+pub use cancellation::{CancelOnDrop, Cancellation};
 pub use catalog::{Catalog, load_dir, load_dir_leniently, load_files, load_files_leniently};
 pub use decode::{Base64, Json};
 pub use finding::{Finding, Severity, Subject};

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use olm_api::annotations;
 use olm_core::{Digest, ImageRef};
 use olm_oci::{Image, Limits, Puller, Selection, Verified, VisitError, parse_reference};
 use tokio::sync::Semaphore;
@@ -20,11 +21,13 @@ use crate::store::{Content, Lease, Store};
 /// The label that says where in the image the catalog is.
 const LABEL: &str = "operators.operatorframework.io.index.configs.v1";
 /// Pulls at a time.
-const PULLS: usize = 8;
+const PULLS: u32 = 8;
 /// Pulls from one registry at a time.
 const PULLS_OF_ONE: usize = 2;
 /// How long one pull may take; stalls end it much earlier.
 const PULL_LIMIT: Duration = Duration::from_secs(30 * 60);
+/// Attempts to read an image that may end with the process before it is refused.
+const ATTEMPTS: u32 = 2;
 /// How long finding out a digest may take.
 const RESOLVE_LIMIT: Duration = Duration::from_secs(120);
 
@@ -78,18 +81,26 @@ impl Fetch {
             puller,
             credentials,
             store,
-            places: Semaphore::new(PULLS),
+            places: Semaphore::new(PULLS as usize),
             registries: Mutex::default(),
             refused: Mutex::default(),
         }
     }
 
     /// The content that a reference leads to now. If it is stored already, only the digest is asked for, and signatures if
-    /// the policy wants to see them. `source` is the user's reference, where `text` is what it was resolved to.
+    /// the policy wants to see them. `source` is the user's reference, where `text` is what it was resolved to. `requested`:
+    /// the user asks for an attempt, even if earlier ones have ended the process.
+    ///
+    /// When the future is dropped, the threads that read and store the image stop at their next check.
     ///
     /// # Errors
     /// The sentence for the condition, and when to try again.
-    pub async fn by_reference(&self, text: &str, source: Option<&str>) -> Result<Fetched, Problem> {
+    pub async fn by_reference(
+        &self,
+        text: &str,
+        source: Option<&str>,
+        requested: bool,
+    ) -> Result<Fetched, Problem> {
         let reference = parse_reference(text).map_err(|error| pulling(&error))?;
         let asked = match source {
             Some(source) => parse_reference(source).map_err(|error| pulling(&error))?,
@@ -124,13 +135,16 @@ impl Fetch {
         if let Some(known) = self.refused.lock().unwrap_or_else(PoisonError::into_inner).get(&digest) {
             return Err(known.clone());
         }
+        self.check_attempts(&digest, requested)?;
         if reference.digest().is_some() {
             self.refresh().await?;
         }
         let registry = self.registry(canonical.registry());
         // The place at the registry comes first: waiting for a slow registry takes no place from others.
         let _one = registry.acquire().await.ok();
-        let _all = self.places.acquire().await.ok();
+        // An image that may have ended the process is read alone, so that a second death is not counted for others.
+        let alone = self.store.unfinished_attempts(&digest) > 0;
+        let _all = self.places.acquire_many(if alone { PULLS } else { 1 }).await.ok();
         let by_tag = reference.digest().is_none();
         let pulling = self.pull(&verified, by_tag, &store, lease);
         let (content, lease) = match tokio::time::timeout(PULL_LIMIT, pulling).await {
@@ -138,6 +152,24 @@ impl Fetch {
             Err(_) => return Err(slow("the pull", PULL_LIMIT)),
         };
         Ok(Fetched { reference: canonical.to_string(), content, signer, lease })
+    }
+
+    /// Refuses an image that has ended the process before.
+    fn check_attempts(&self, digest: &Digest, requested: bool) -> Result<(), Problem> {
+        if requested {
+            return self.store.clear_attempts(digest).map_err(|error| storing(&error.into()));
+        }
+        let attempts = self.store.unfinished_attempts(digest);
+        if attempts < ATTEMPTS {
+            return Ok(());
+        }
+        let message = format!(
+            "error storing fbc: catalogd ended {attempts} times without a shutdown while it read the image {digest} \
+             (memory limit, kill or crash), so the image is not read again; publish another image, or raise the memory \
+             limit of catalogd and change the annotation {} to try again",
+            annotations::REQUESTED_AT
+        );
+        Err(Problem::new(message, Retry::Slow))
     }
 
     /// Asks the signature policy, before anything of the image is looked at. `refreshed`: the credentials are those of now.
@@ -174,15 +206,22 @@ impl Fetch {
         let image = self.puller.open_verified(verified).await.map_err(|error| pulling(&error))?;
         let selection = selection(&image, by_tag)?;
         let digest = lease.digest().clone();
+        let attempt = store.attempt(&digest).map_err(|error| storing(&error.into()))?;
         let staged = store.stage(lease).map_err(IngestError::Store).and_then(Ingest::new);
         let ingest = staged.map_err(|error| storing(&error))?;
+        // threads cannot be dropped: they look at this
+        let _cancel = ingest.cancellation().drop_guard();
         let ingest = match image.visit(selection, &Limits::default(), ingest).await {
             Ok(ingest) => ingest,
             Err(VisitError::Pull(error)) => return Err(pulling(&error)),
-            Err(VisitError::Visitor(error)) => return Err(self.refuse(&digest, &error)),
+            Err(VisitError::Visitor(error)) => {
+                attempt.finish();
+                return Err(self.refuse(&digest, &error));
+            }
         };
         let committed = tokio::task::spawn_blocking(move || ingest.commit()).await;
         let committed = committed.map_err(|error| Problem::new(error.to_string(), Retry::Backoff))?;
+        attempt.finish();
         committed.map_err(|error| self.refuse(&digest, &error))
     }
 

@@ -153,7 +153,7 @@ pub fn plan(seen: &Seen<'_>) -> Plan {
     };
     let reference = image.reference.clone();
     let interval = interval(catalog);
-    if requested(seen) {
+    if requested(catalog, seen.memory) {
         return Plan::Pull { reference, why: Why::Requested };
     }
     if let Some(failure) = seen.memory.failure.as_ref().filter(|failure| failure.reference == reference) {
@@ -201,9 +201,10 @@ fn follow(seen: &Seen<'_>) -> Plan {
 }
 
 /// Whether the user has asked for an attempt since the last look.
-fn requested(seen: &Seen<'_>) -> bool {
-    let asked = seen.catalog.annotations().get(annotations::REQUESTED_AT);
-    match &seen.memory.requested {
+#[must_use]
+pub fn requested(catalog: &ClusterCatalog, memory: &Memory) -> bool {
+    let asked = catalog.annotations().get(annotations::REQUESTED_AT);
+    match &memory.requested {
         Some(known) => asked.is_some() && known.as_ref() != asked,
         None => false,
     }

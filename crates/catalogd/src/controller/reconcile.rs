@@ -231,13 +231,15 @@ impl Shell {
             Plan::Pull { reference, why } => {
                 self.adopt(catalog).await?;
                 tracing::info!(catalog = name, reference, ?why, "resolving");
-                let fetched = self.fetch.by_reference(&reference, None).await;
+                let requested = plan::requested(catalog, &remembered.plan);
+                let fetched = self.fetch.by_reference(&reference, None, requested).await;
                 self.settle(name, catalog, &reference, true, fetched, remembered).await
             }
             Plan::Follow { reference } => {
                 tracing::info!(catalog = name, reference, "fetching what the leader has published");
                 let source = plan::source_of_status(catalog);
-                let fetched = self.fetch.by_reference(&reference, source.as_deref()).await;
+                let requested = plan::requested(catalog, &remembered.plan);
+                let fetched = self.fetch.by_reference(&reference, source.as_deref(), requested).await;
                 self.settle(name, catalog, &reference, false, fetched, remembered).await
             }
         }

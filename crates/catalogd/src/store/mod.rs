@@ -6,12 +6,14 @@
 //! <root>/content/sha256:<hex>/copies  its compressed copies, which may come later (see `copies`)
 //! <root>/names/<catalog>              which digest is served under a name, since when
 //! <root>/staging/…                    private to running writers; emptied at start
+//! <root>/attempts/sha256:<hex>        how many attempts to read an image ended with the process (see `attempts`)
 //! ```
 //! Every change is one rename of something already durable, so that a kill at any instant leaves the old or the new
 //! state. Readers never take a lock: they load one snapshot of the name map and keep the content alive by holding it.
 //! Garbage collection cannot race with a writer: whoever writes or is about to publish holds a [`Lease`].
 //! It does not know HTTP, the API server or registries. Rules: catalogd §6 and §12 rows 2, 7, 8, 23, 24; decision 15.
 
+mod attempts;
 mod content;
 mod copies;
 mod files;
@@ -29,6 +31,7 @@ use arc_swap::ArcSwap;
 use olm_core::Digest;
 use tokio::sync::Notify;
 
+use attempts::{ATTEMPTS, Running};
 pub use content::{Content, Section};
 pub use files::{Blob, ContentError};
 use staging::Private;
@@ -128,6 +131,41 @@ struct State {
     leases: HashMap<Digest, usize>,
     /// Staging directories of running writers.
     writers: BTreeSet<PathBuf>,
+    attempts: HashMap<Digest, attempts::Running>,
+}
+
+/// An attempt to read an image. If the process ends before this is finished or dropped, [`Store::unfinished_attempts`] counts it.
+#[derive(Debug)]
+pub struct Attempt {
+    store: Store,
+    digest: Digest,
+    finished: bool,
+}
+
+impl Attempt {
+    /// The image was read or rejected: earlier attempts do not count any more.
+    pub fn finish(mut self) {
+        self.finished = true;
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        let mut state = self.store.0.lock();
+        let Some(running) = state.attempts.get_mut(&self.digest) else { return };
+        running.count -= 1;
+        if self.finished {
+            running.before = 0;
+        }
+        let Running { count, before } = *running;
+        if count > 0 {
+            return;
+        }
+        state.attempts.remove(&self.digest);
+        if let Err(error) = attempts::write(&self.store.0.attempt_file(&self.digest), before) {
+            tracing::warn!(digest = %self.digest, %error, "cannot remove the record of an attempt");
+        }
+    }
 }
 
 /// Keeps the content of one digest from being collected.
@@ -203,9 +241,10 @@ impl Store {
         if staging.exists() {
             std::fs::remove_dir_all(&staging).map_err(prepare)?;
         }
-        for dir in ["content", "names", "staging"] {
+        for dir in ["content", "names", "staging", ATTEMPTS] {
             make_dir(&root.join(dir)).map_err(prepare)?;
         }
+        attempts::trim(&root.join(ATTEMPTS)).map_err(prepare)?;
         let shared = Shared {
             root: root.to_owned(),
             serving: ArcSwap::default(),
@@ -242,6 +281,46 @@ impl Store {
     #[must_use]
     pub fn stored(&self, lease: &Lease) -> Option<Arc<Content>> {
         self.opened(&lease.digest).ok()
+    }
+
+    /// How many attempts to read an image have ended with the process, since the last one that came to an end.
+    #[must_use]
+    pub fn unfinished_attempts(&self, digest: &Digest) -> u32 {
+        match self.0.lock().attempts.get(digest) {
+            Some(running) => running.before,
+            None => attempts::read(&self.0.attempt_file(digest)),
+        }
+    }
+
+    /// Evicts what is recorded about earlier attempts to read an image.
+    ///
+    /// # Errors
+    /// When the disk refuses it.
+    pub fn clear_attempts(&self, digest: &Digest) -> Result<(), StoreError> {
+        let mut state = self.0.lock();
+        match state.attempts.get_mut(digest) {
+            Some(running) => running.before = 0,
+            None => attempts::write(&self.0.attempt_file(digest), 0)?,
+        }
+        Ok(())
+    }
+
+    /// Records that an image is about to be read.
+    ///
+    /// # Errors
+    /// When the disk refuses it.
+    pub fn attempt(&self, digest: &Digest) -> Result<Attempt, StoreError> {
+        let mut state = self.0.lock();
+        match state.attempts.get_mut(digest) {
+            Some(running) => running.count += 1,
+            None => {
+                let file = self.0.attempt_file(digest);
+                let before = attempts::read(&file);
+                attempts::write(&file, before.saturating_add(1))?;
+                state.attempts.insert(digest.clone(), Running { count: 1, before });
+            }
+        }
+        Ok(Attempt { store: self.clone(), digest: digest.clone(), finished: false })
     }
 
     /// Begins to write the content of a digest.
@@ -451,6 +530,10 @@ impl Shared {
 
     fn place(&self, digest: &Digest) -> PathBuf {
         self.root.join("content").join(digest.to_string())
+    }
+
+    fn attempt_file(&self, digest: &Digest) -> PathBuf {
+        self.root.join(ATTEMPTS).join(digest.to_string())
     }
 
     /// Renames something out of sight; the caller removes it.

@@ -77,11 +77,14 @@ impl Staging {
     /// If another writer was first with the same digest, that content is used and this one dropped.
     ///
     /// # Errors
-    /// When the disk refuses it; what was stored before is untouched.
+    /// When the disk refuses it, or with [`io::ErrorKind::Interrupted`] when the ingest is cancelled; what was stored before is
+    /// untouched.
     pub fn commit(self, mut ingested: Ingested<Spool>) -> Result<(Arc<Content>, Lease), StoreError> {
         let Self { private, lease } = self;
         let dir = private.0.as_path();
         let index = std::mem::take(&mut ingested.index);
+        let cancellation = ingested.cancellation().clone();
+        let stop = || cancellation.is_cancelled();
         let (in_order, segments) = (ingested.in_order(), ingested.segments().to_vec());
         let counted =
             ingested.into_spool().into_inner().map_err(|error| StoreError::Write(error.into_error()))?;
@@ -91,7 +94,7 @@ impl Staging {
             facts
         } else {
             let sorted =
-                write(dir, CATALOG, |out| arrange(dir, &segments, out)).map_err(StoreError::Write)?;
+                write(dir, CATALOG, |out| arrange(dir, &segments, out, &stop)).map_err(StoreError::Write)?;
             std::fs::remove_file(dir.join(SPOOL)).map_err(StoreError::Write)?;
             sorted
         };
@@ -99,7 +102,7 @@ impl Staging {
         if (COMPRESS_FROM..=COMPRESS_AT_ONCE).contains(&size) {
             let plain = File::open(dir.join(CATALOG)).map_err(StoreError::Write)?;
             let into = dir.join(copies::COPIES);
-            copies::write(&plain, &into, lease.digest(), &|| false).map_err(StoreError::Write)?;
+            copies::write(&plain, &into, lease.digest(), &stop).map_err(StoreError::Write)?;
         }
         let index = write(dir, INDEX, |out| out.write_all(&index.to_bytes())).map_err(StoreError::Write)?;
         finish(dir, &Manifest::new(lease.digest(), vec![catalog, index])).map_err(StoreError::Write)?;
@@ -108,14 +111,22 @@ impl Staging {
     }
 }
 
-/// Copies the parts of the spool in their final order.
-fn arrange(dir: &Path, segments: &[Range<u64>], out: &mut Counted<File>) -> io::Result<()> {
+/// Copies the parts of the spool in their final order. Stops with an error when `stop` says so.
+fn arrange(
+    dir: &Path,
+    segments: &[Range<u64>],
+    out: &mut Counted<File>,
+    stop: &dyn Fn() -> bool,
+) -> io::Result<()> {
     let spool = File::open(dir.join(SPOOL))?;
     let mut out = BufWriter::with_capacity(BUFFER, out);
     let mut buffer = vec![0; BUFFER];
     for segment in segments {
         let mut at = segment.start;
         while at < segment.end {
+            if stop() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
             let count = usize::try_from(segment.end - at).unwrap_or(BUFFER).min(BUFFER);
             let chunk = buffer.get_mut(..count).unwrap_or_default();
             spool.read_exact_at(chunk, at)?;

@@ -396,3 +396,42 @@ fn a_full_disk_takes_nothing_away_and_leaves_nothing_behind() {
         content.verify().unwrap();
     }
 }
+
+#[test]
+fn attempts_count_what_ends_the_process() {
+    let root = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(root.path()).unwrap();
+    let digest = digest('a');
+    let die = |store: &Store| std::mem::forget(store.attempt(&digest).unwrap());
+    // a process that dies leaves its attempts; the next one reads what is on disk
+    let restarted = |store: Store| {
+        store.0._lock.unlock().unwrap();
+        Store::open(root.path()).unwrap().0
+    };
+    die(&store);
+    die(&store);
+    assert_eq!(store.unfinished_attempts(&digest), 0, "they still run");
+    let store = restarted(store);
+    assert_eq!(store.unfinished_attempts(&digest), 1, "two attempts in one process are one death");
+    drop(store.attempt(&digest).unwrap());
+    assert_eq!(store.unfinished_attempts(&digest), 1, "given up");
+    die(&store);
+    let store = restarted(store);
+    assert_eq!(store.unfinished_attempts(&digest), 2);
+    let (first, second) = (store.attempt(&digest).unwrap(), store.attempt(&digest).unwrap());
+    first.finish();
+    drop(second);
+    assert_eq!(store.unfinished_attempts(&digest), 0);
+    assert!(entries(root.path(), "attempts").is_empty());
+    die(&store);
+    let store = restarted(store);
+    store.clear_attempts(&digest).unwrap();
+    assert_eq!(store.unfinished_attempts(&digest), 0);
+
+    // torn or foreign files count as none, and there are never many
+    for n in 0..300 {
+        std::fs::write(root.path().join(format!("attempts/{n}")), "x").unwrap();
+    }
+    let _store = restarted(store);
+    assert_eq!(entries(root.path(), "attempts").len(), 256);
+}

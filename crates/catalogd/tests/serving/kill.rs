@@ -1,15 +1,25 @@
 //! A writer that is killed at any instant: what a restart serves is whole, and it is one of the versions written.
 //!
 //! The test starts itself again as the writer (`STORE_OF_A_WRITER_TO_BE_KILLED`), kills it after a while that differs each
-//! time, and looks at what is on disk.
+//! time, and looks at what is on disk. In the same way a process is killed while it reads an image from a registry: the
+//! second time is the last.
+
+#[expect(clippy::unwrap_used, reason = "part of a test, and a test may panic")]
+#[path = "../../olm-oci/tests/support/mod.rs"]
+mod support;
 
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use catalogd::controller::credentials::Credentials;
+use catalogd::controller::fetch::Fetch;
 use catalogd::store::{COMPRESS_AT_ONCE, Content, Served, Store};
+use olm_oci::{Config, Puller, RegistriesFiles, SharedKeyring};
+use support::{Body, Client, Pushed, Registry, Reply};
 
 const STORE: &str = "STORE_OF_A_WRITER_TO_BE_KILLED";
 const KILLS: u32 = 50;
@@ -136,4 +146,163 @@ fn unzipped(content: &Content) -> Result<Vec<u8>> {
     let mut plain = Vec::new();
     flate2::read::GzDecoder::new(packed.as_slice()).read_to_end(&mut plain)?;
     Ok(plain)
+}
+
+const READ: &str = "STORE_OF_A_READER_TO_BE_KILLED";
+const REGISTRIES: &str = "REGISTRIES_OF_A_READER";
+const REFERENCE: &str = "REFERENCE_OF_A_READER";
+const LABEL: &str = "operators.operatorframework.io.index.configs.v1";
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What pulls into `root`, as catalogd does.
+fn fetch(root: &Path, registries: &Path) -> Result<Fetch> {
+    olm_runtime::tls::install_provider();
+    let (store, _) = Store::open(root)?;
+    // without pull secrets the API server is not asked
+    let client = kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse()?))?;
+    let credentials = Credentials::new(client, None, None, SharedKeyring::default());
+    let registries = RegistriesFiles { file: Some(registries.to_owned()), ..RegistriesFiles::default() };
+    let puller = Puller::new(Config { registries, ..Config::default() });
+    Ok(Fetch::new(puller, credentials, store))
+}
+
+/// Not a test of its own: the process that reads an image, when the test below starts it.
+#[tokio::test]
+async fn reader() -> Result<()> {
+    let Some(root) = std::env::var_os(READ) else { return Ok(()) };
+    let registries = std::env::var_os(REGISTRIES).context("no registries")?;
+    let fetch = fetch(Path::new(&root), Path::new(&registries))?;
+    let fetched = fetch.by_reference(&std::env::var(REFERENCE)?, None, false).await;
+    fetched.map(drop).map_err(|problem| anyhow::anyhow!(problem.message))
+}
+
+fn count(root: &Path, folder: &str) -> usize {
+    std::fs::read_dir(root.join(folder)).map_or(0, Iterator::count)
+}
+
+async fn until(what: &str, limit: Duration, holds: impl Fn() -> bool) -> Result<()> {
+    let waiting = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(limit, waiting).await.with_context(|| format!("not within {limit:?}: {what}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reader_killed_twice_by_one_image_refuses_it() -> Result<()> {
+    let registry = Registry::start().await;
+    let client = Client::new(&[&registry]);
+    let push = |name: &str| {
+        let layer = support::layer(&[("configs/c.json", &format!("{{\"name\":\"{name}\"}}"))]);
+        let digest = registry.push("cat", Some("1"), &Pushed::of([layer.clone()]).label(LABEL, "/configs"));
+        (digest.to_string(), layer)
+    };
+    let (digest, layer) = push("one");
+    let blob = support::digest(&layer).to_string();
+    registry.hook(move |request| {
+        let stall = || Reply::body(Body::Stall { bytes: layer[..9].to_vec(), declared: layer.len() });
+        request.target.ends_with(&blob).then(stall)
+    });
+    let reference = registry.reference("cat:1").to_string();
+    let root = tempfile::tempdir()?;
+    for round in 0..2 {
+        let mut reader = Command::new(std::env::current_exe()?)
+            .args(["--exact", "reader"])
+            .env(READ, root.path())
+            .env(REGISTRIES, client.path("registries.conf"))
+            .env(REFERENCE, &reference)
+            .stdout(Stdio::null())
+            .spawn()?;
+        let reads = until("an image is read", LIMIT, || count(root.path(), "staging") > 0).await;
+        reader.kill()?;
+        reader.wait()?;
+        reads.with_context(|| format!("round {round}"))?;
+        // what the next start does; the test has to see the next reader's directory
+        std::fs::remove_dir_all(root.path().join("staging"))?;
+    }
+
+    registry.hook(|_| None);
+    registry.take_log();
+    let fetch = fetch(root.path(), &client.path("registries.conf"))?;
+    let problem = fetch.by_reference(&reference, None, false).await.map(drop).unwrap_err();
+    let want = format!(
+        "error storing fbc: catalogd ended 2 times without a shutdown while it read the image {digest} (memory limit, kill \
+         or crash), so the image is not read again; publish another image, or raise the memory limit of catalogd and change \
+         the annotation olm.operatorframework.io/requested-at to try again"
+    );
+    assert_eq!(problem.message, want);
+    let asked = registry.take_log();
+    ensure!(!asked.iter().any(|asked| asked.contains("/blobs/")), "{asked:?}");
+    // another image is read, and so is this one when the user asks for it
+    let (other, _) = push("two");
+    let fetched = fetch
+        .by_reference(&reference, None, false)
+        .await
+        .map_err(|problem| anyhow::anyhow!(problem.message))?;
+    ensure!(fetched.reference.ends_with(&other), "{}", fetched.reference);
+    push("one");
+    let fetched = fetch
+        .by_reference(&reference, None, true)
+        .await
+        .map_err(|problem| anyhow::anyhow!(problem.message))?;
+    ensure!(fetched.reference.ends_with(&digest), "{}", fetched.reference);
+    ensure!(count(root.path(), "attempts") == 0, "a record is left");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn image_that_ended_the_process_is_read_alone() -> Result<()> {
+    let registry = Registry::start().await;
+    let client = Client::new(&[&registry]);
+    let push = |name: &str| {
+        let layer = support::layer(&[("configs/c.json", &format!("{{\"name\":\"{name}\"}}"))]);
+        let image = Pushed::of([layer.clone()]).label(LABEL, "/configs");
+        let digest = registry.push(name, Some("1"), &image).to_string();
+        (registry.reference(&format!("{name}:1")).to_string(), digest, support::digest(&layer).to_string())
+    };
+    let ((slow, _, blob), (suspect, digest, _)) = (push("slow"), push("suspect"));
+    registry.hook(move |request| {
+        let stall = || Reply::body(Body::Stall { bytes: vec![0x1f], declared: 100 });
+        request.target.ends_with(&blob).then(stall)
+    });
+    let root = tempfile::tempdir()?;
+    let fetch = Arc::new(fetch(root.path(), &client.path("registries.conf"))?);
+    std::fs::write(root.path().join("attempts").join(digest), "1")?;
+    let reading = tokio::spawn({
+        let fetch = Arc::clone(&fetch);
+        async move { fetch.by_reference(&slow, None, false).await.map(drop) }
+    });
+    until("an image is read", LIMIT, || count(root.path(), "staging") == 1).await?;
+    let beside = fetch.by_reference(&suspect, None, false);
+    ensure!(tokio::time::timeout(Duration::from_millis(500), beside).await.is_err(), "read beside another");
+    reading.abort();
+    let alone = fetch.by_reference(&suspect, None, false).await;
+    alone.map(drop).map_err(|problem| anyhow::anyhow!(problem.message))
+}
+
+/// Patterns and names that keep the matcher busy up to its limit, which takes seconds.
+#[tokio::test(flavor = "multi_thread")]
+async fn abandoned_ingest_stops() -> Result<()> {
+    let registry = Registry::start().await;
+    let client = Client::new(&[&registry]);
+    let names: Vec<String> = (100..120).map(|n| format!("configs/{}{n}", "a".repeat(80))).collect();
+    let patterns = format!("{}b\n", "*a".repeat(40)).repeat(10_000);
+    let mut files = vec![("configs/.indexignore", patterns.as_str())];
+    files.extend(names.iter().map(|name| (name.as_str(), "")));
+    let layer = support::layer(&files);
+    registry.push("cat", Some("1"), &Pushed::of([layer.clone()]).label(LABEL, "/configs"));
+    let reference = registry.reference("cat:1").to_string();
+    let root = tempfile::tempdir()?;
+    let fetch = fetch(root.path(), &client.path("registries.conf"))?;
+    let busy = tokio::spawn(async move { fetch.by_reference(&reference, None, false).await.map(drop) });
+    until("an image is read", LIMIT, || count(root.path(), "staging") > 0).await?;
+    // the layer is here within milliseconds
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    ensure!(count(root.path(), "attempts") == 1, "no record of the attempt");
+    ensure!(!busy.is_finished(), "the image is read too fast: {:?}", busy.await?);
+    busy.abort();
+    until("the threads have ended", Duration::from_secs(2), || count(root.path(), "staging") == 0).await?;
+    ensure!(count(root.path(), "attempts") == 0, "an attempt that was given up counts");
+    Ok(())
 }
