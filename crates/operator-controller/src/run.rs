@@ -20,7 +20,7 @@ use olm_runtime::metrics::{self, Metrics};
 use olm_runtime::pull_secrets::Place;
 use olm_runtime::tls::issue::PublishedCa;
 use olm_runtime::tls::{self, TlsSettings};
-use olm_runtime::{FeatureGates, Shutdown, client, listen, serve, shutdown};
+use olm_runtime::{FeatureGates, Shutdown, client, listen, serve, shutdown, task};
 
 use crate::accounts::{Accounts, Rights};
 use crate::args::{CERT_MANAGER, DEPLOYMENT_CONFIG, RELEASE, SERVICE_CA, SINGLE_OWN, ServeArgs};
@@ -90,7 +90,8 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     }
     let published = args.catalogd_ca_config_map().map(|name| PublishedCa::new(&namespace, name));
     if let Some(published) = &published {
-        parts.spawn(Arc::clone(published).watch(client.clone(), stop.clone()));
+        let watched = Arc::clone(published).watch(client.clone(), stop.clone());
+        parts.spawn(task::supervised("watch of the CA of catalogd", watched));
     }
 
     let election = args.run.leader_elect.then(|| Election::of(LEASE, namespace));

@@ -19,6 +19,7 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::reflector::{self, ObjectRef, Store, store::Writer};
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt as _};
+use olm_runtime::task;
 use serde::de::{DeserializeOwned, Deserializer, Error as _};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -229,7 +230,8 @@ where
 
     /// Fills the cache and tells what changes, until the result is dropped.
     pub fn start(self) -> Running {
-        Running(tokio::spawn(self.run()).abort_handle())
+        let task = format!("watch of {}", K::plural(&()));
+        Running(tokio::spawn(async move { task::supervised(&task, self.run()).await }).abort_handle())
     }
 
     async fn run(mut self) {

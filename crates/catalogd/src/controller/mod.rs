@@ -20,16 +20,18 @@ pub mod report;
 pub mod status;
 
 use std::collections::{BTreeSet, HashMap};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::TryStreamExt;
+use futures::{FutureExt, TryStreamExt};
 use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, ResourceExt};
 use olm_api::cluster_catalog::{AvailabilityMode, ClusterCatalog};
 use olm_api::condition;
+use olm_runtime::backoff::Backoff;
 use olm_runtime::metrics::Outcome;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -54,6 +56,8 @@ struct Controller {
     tasks: JoinSet<Done>,
     /// Ends the running look of a catalog whose spec has changed or which is gone.
     running: HashMap<String, Running>,
+    /// Looks in a row that panicked.
+    panics: Backoff<String>,
 }
 
 struct Running {
@@ -68,6 +72,7 @@ struct Done {
     next: Option<Instant>,
     /// `None` when it was ended early.
     catalog: Option<ClusterCatalog>,
+    panicked: bool,
 }
 
 /// Runs until `stop`. `gc` wakes the collection of what no catalog needs; `damaged` names catalogs whose content was
@@ -96,6 +101,7 @@ pub async fn run(
         queue: Queue::default(),
         tasks: JoinSet::new(),
         running: HashMap::new(),
+        panics: Backoff::new(),
     };
     loop {
         this.start();
@@ -190,6 +196,7 @@ impl Controller {
     async fn gone(&mut self, name: &str) {
         self.objects.remove(name);
         self.queue.forget(name);
+        self.panics.forget(&name.to_owned());
         if let Some(running) = self.running.get(name) {
             running.stop.cancel();
         }
@@ -216,26 +223,43 @@ impl Controller {
             self.running.insert(name.clone(), running);
             let (shell, mut catalog) = (Arc::clone(&self.shell), ClusterCatalog::clone(catalog));
             let span = tracing::info_span!("catalog", name);
+            let looked = name.clone();
             let look = async move {
                 let meter = shell.meter.start();
                 tokio::select! {
                     (next, outcome) = shell.look(&mut catalog) => {
                         meter.finish(outcome);
-                        Done { name, next, catalog: Some(catalog) }
+                        Done { name, next, catalog: Some(catalog), panicked: false }
                     }
                     () = stop.cancelled() => {
                         meter.finish(Outcome::Requeue);
-                        Done { name, next: Some(Instant::now()), catalog: None }
+                        Done { name, next: Some(Instant::now()), catalog: None, panicked: false }
                     }
                 }
             };
+            // one that panics has ended too, or its catalog would never be looked at again
+            let look = AssertUnwindSafe(look)
+                .catch_unwind()
+                .map(|done| done.unwrap_or(Done { name: looked, next: None, catalog: None, panicked: true }));
             self.tasks.spawn(tracing::Instrument::instrument(look, span));
         }
     }
 
     fn finished(&mut self, done: Done) {
-        let Done { name, next, catalog } = done;
+        let Done { name, next, catalog, panicked } = done;
         self.running.remove(&name);
+        let next = if panicked {
+            let wait = self.panics.panicked(name.clone());
+            tracing::error!(
+                catalog = name,
+                seconds = wait.as_secs(),
+                "reconciliation panicked; trying again"
+            );
+            Some(Instant::now() + wait)
+        } else {
+            self.panics.forget(&name);
+            next
+        };
         if let Some(catalog) = catalog
             && let Some(known) = self.objects.get_mut(&name)
             && known.uid() == catalog.uid()

@@ -14,6 +14,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBind
 use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource};
+use olm_runtime::task;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -57,7 +58,8 @@ impl Rights {
     pub(super) fn watch(&self) {
         let mut waiting = lock(&self.waiting);
         if waiting.watching.is_none() && !waiting.extensions.is_empty() {
-            waiting.watching = Some(tokio::spawn(self.clone().follow()).abort_handle());
+            let follows = task::supervised("watch of accounts and roles", self.clone().follow());
+            waiting.watching = Some(tokio::spawn(follows).abort_handle());
         }
     }
 

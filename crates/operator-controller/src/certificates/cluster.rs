@@ -13,6 +13,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, Resource, ResourceExt as _};
 use olm_api::labels;
 use olm_bundle::CaTarget;
+use olm_runtime::task;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -97,18 +98,12 @@ impl Cluster {
         let (state, synced) = watch::channel(false);
         let (cache, waker) = (Arc::clone(&secrets), wake.clone());
         let key = |secret: &Secret| place_key(&place(secret));
-        tasks.spawn(follow(
-            Api::<Secret>::all(client.clone()),
-            marked,
-            cache,
-            state,
-            waker,
-            key,
-            |mut secret| {
-                secret.metadata.managed_fields = None;
-                secret
-            },
-        ));
+        let api = Api::<Secret>::all(client.clone());
+        let follows = follow(api, marked, cache, state, waker, key, |mut secret| {
+            secret.metadata.managed_fields = None;
+            secret
+        });
+        tasks.spawn(task::supervised("watch of webhook certificates", follows));
         let callers: Arc<Cache<Caller>> = Cache::new();
         let mut kinds = vec![synced];
         for kind in Kind::ALL {
@@ -122,8 +117,9 @@ impl Cluster {
             ));
             let (cache, waker) = (Arc::clone(&callers), wake.clone());
             let key = move |object: &DynamicObject| target_key(&kind.target(object.name_any()));
-            tasks
-                .spawn(follow(api, owned, cache, state, waker, key, move |object| Caller::of(kind, &object)));
+            let follows =
+                follow(api, owned, cache, state, waker, key, move |object| Caller::of(kind, &object));
+            tasks.spawn(task::supervised("watch of webhook callers", follows));
         }
         Self { secrets, callers, kinds }
     }

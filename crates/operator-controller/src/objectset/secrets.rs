@@ -12,6 +12,7 @@ use kube::api::Api;
 use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
+use olm_runtime::task;
 use tokio::sync::watch;
 use tracing::warn;
 
@@ -35,7 +36,8 @@ impl Secrets {
     pub(super) fn start(client: Client, wake: Wake, tasks: &mut tokio::task::JoinSet<()>) -> Self {
         let editions = Arc::new(RwLock::new(HashMap::new()));
         let (state, synced) = watch::channel(false);
-        tasks.spawn(follow(client, wake, Arc::clone(&editions), state));
+        let follows = follow(client, wake, Arc::clone(&editions), state);
+        tasks.spawn(task::supervised("watch of content Secrets", follows));
         Self { editions, synced }
     }
 

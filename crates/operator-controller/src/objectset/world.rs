@@ -14,6 +14,7 @@ use kube::core::{GroupVersionKind, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use olm_core::{Object, ObjectKey};
+use olm_runtime::task;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tracing::{debug, warn};
@@ -346,7 +347,7 @@ impl World {
         let tells = Arc::clone(&told);
         let (wake, revision, version) = (self.wake.clone(), revision.to_owned(), version.to_owned());
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let task = tokio::spawn(async move {
+        let waits = async move {
             let mut events = watcher(api, config).backoff(olm_runtime::backoff::of_watch()).boxed();
             let unjudged = version.is_empty();
             let mut seen = unjudged;
@@ -372,7 +373,8 @@ impl World {
                     return;
                 }
             }
-        });
+        };
+        let task = tokio::spawn(task::supervised("watch of an awaited object", waits));
         all.push(Awaited { what, told, unasked: false, task: task.abort_handle() });
     }
 
@@ -392,7 +394,9 @@ impl World {
             state,
         };
         let objects: Arc<RwLock<Objects>> = Arc::default();
-        let task = tokio::spawn(follower.run(api, config, Arc::clone(&objects)));
+        let (name, follows) =
+            (format!("watch of {}", kind.resource.plural), follower.run(api, config, Arc::clone(&objects)));
+        let task = tokio::spawn(async move { task::supervised(&name, follows).await });
         KindWatch { kind, objects, synced, users: Mutex::default(), task: task.abort_handle() }
     }
 }
