@@ -19,6 +19,8 @@ mod kinds;
 pub mod objectset;
 pub mod revisions;
 pub mod run;
+#[cfg(test)]
+mod testing;
 pub mod watch;
 pub mod workers;
 

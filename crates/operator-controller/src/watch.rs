@@ -302,6 +302,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{assert_panic_exits, panics_at};
     use olm_api::ClusterObjectSet;
     use serde_json::json;
 
@@ -316,6 +317,15 @@ mod tests {
 
     fn watch() -> Watch<ClusterObjectSet> {
         Watch::of(futures::stream::empty().boxed())
+    }
+
+    #[test]
+    fn watch_panic_exits() {
+        let task = "watch of clusterobjectsets";
+        assert_panic_exits(module_path!(), "watch_panic_exits", task, async || {
+            let running = Watch::<ClusterObjectSet>::new(&panics_at("/clusterobjectsets")).start();
+            std::mem::forget(running);
+        });
     }
 
     #[test]

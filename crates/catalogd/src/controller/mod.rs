@@ -316,3 +316,90 @@ fn older(a: &ClusterCatalog, b: &ClusterCatalog) -> bool {
         |catalog: &ClusterCatalog| catalog.resource_version().and_then(|text| text.parse::<u64>().ok());
     matches!((version(a), version(b)), (Some(a), Some(b)) if a < b)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Mutex;
+
+    use http::{Method, Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use olm_oci::{Config, Puller, SharedKeyring};
+    use olm_runtime::events::Events;
+    use olm_runtime::metrics::Metrics;
+    use serde_json::json;
+    use tokio::sync::watch;
+
+    use super::credentials::Credentials;
+    use super::fetch::Fetch;
+    use super::*;
+    use crate::store::Store;
+
+    /// An apiserver with one catalog; whoever writes panics, and is noted.
+    fn apiserver(writes: mpsc::UnboundedSender<Instant>) -> Client {
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let writes = writes.clone();
+            async move {
+                if request.method() != Method::GET {
+                    writes.send(Instant::now()).unwrap();
+                    panic!("a defect");
+                }
+                if request.uri().query().is_some_and(|query| query.contains("watch=true")) {
+                    std::future::pending::<()>().await;
+                }
+                let catalog = json!({
+                    "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
+                    "metadata": {"name": "c", "uid": "u", "resourceVersion": "1", "generation": 1},
+                    "spec": {"source": {"type": "Image", "image": {"ref": "registry.example.com/c:1"}}},
+                });
+                let list = json!({"metadata": {"resourceVersion": "9"}, "items": [catalog]});
+                Ok::<_, Infallible>(Response::new(Body::from(list.to_string().into_bytes())))
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn look_that_panics_is_retried_and_counted() {
+        olm_runtime::tls::install_provider();
+        let (writes, mut written) = mpsc::unbounded_channel();
+        let client = apiserver(writes);
+        let root = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(root.path()).unwrap();
+        let (metrics, (_lead, leader)) = (Metrics::new(), watch::channel(true));
+        let ((_damage, damaged), (_changed, secrets)) = (mpsc::channel(1), mpsc::channel(1));
+        let credentials = Credentials::new(client.clone(), None, None, SharedKeyring::default());
+        let shell = Arc::new(Shell {
+            client: client.clone(),
+            store: store.clone(),
+            fetch: Fetch::new(Puller::new(Config::default()), credentials, store),
+            leader,
+            events: Events::new(client, "test", None),
+            meter: metrics.controller("test", 0),
+            base: "https://catalogd.example.com".to_owned(),
+            memory: Mutex::default(),
+            epoch: std::sync::atomic::AtomicU64::new(0),
+        });
+        let readiness = Arc::new(Readiness::new(Instant::now()));
+        let stop = CancellationToken::new();
+        let controller = run(shell, readiness, FAR, damaged, secrets, stop);
+        let two = async { (written.recv().await.unwrap(), written.recv().await.unwrap()) };
+        tokio::select! {
+            () = controller => panic!("the controller has ended"),
+            written = tokio::time::timeout(Duration::from_secs(20), two) => {
+                let (first, second) = written.expect("the catalog is never looked at again");
+                assert!(second - first >= Duration::from_secs(1));
+            }
+        }
+        let metrics = metrics.classic();
+        assert!(
+            metrics.contains("controller_runtime_reconcile_panics_total{controller=\"test\"} "),
+            "{metrics}"
+        );
+        assert!(
+            !metrics.contains("controller_runtime_reconcile_panics_total{controller=\"test\"} 0"),
+            "{metrics}"
+        );
+    }
+}

@@ -126,6 +126,17 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{assert_panic_exits, panics_at};
+
+    #[test]
+    fn account_watch_panic_exits() {
+        let task = "watch of accounts and roles";
+        assert_panic_exits(module_path!(), "account_watch_panic_exits", task, async || {
+            let (rights, _woken) = Rights::new(panics_at("/clusterroles"));
+            rights.wait("a");
+            rights.watch();
+        });
+    }
 
     #[tokio::test]
     async fn the_watches_end_with_the_last_that_waits() {

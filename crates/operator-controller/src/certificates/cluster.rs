@@ -244,3 +244,23 @@ async fn follow<K, V>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_panic_exits, panics_at};
+
+    #[test]
+    fn certificate_watch_panic_exits() {
+        for (task, path) in [
+            ("watch of webhook certificates", "/secrets"),
+            ("watch of webhook callers", "/customresourcedefinitions"),
+        ] {
+            assert_panic_exits(module_path!(), "certificate_watch_panic_exits", task, async || {
+                let mut tasks = JoinSet::new();
+                Cluster::start(&panics_at(path), &Wake::default(), &mut tasks);
+                tasks.detach_all();
+            });
+        }
+    }
+}

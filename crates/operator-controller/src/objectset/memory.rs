@@ -246,15 +246,18 @@ impl Memories {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_fight_over_an_object_has_an_end() {
-        let key = |name: &str| ObjectKey {
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey {
             group: String::new(),
             version: "v1".into(),
             kind: "ConfigMap".into(),
             namespace: None,
             name: name.into(),
-        };
+        }
+    }
+
+    #[test]
+    fn a_fight_over_an_object_has_an_end() {
         let mut memory = Memory::default();
         let start = Instant::now();
         for _ in 0..PATIENCE {
@@ -274,7 +277,7 @@ mod tests {
             let pass = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 let mut memory = memories.take("u");
                 memory.waits.get_or_insert((1, begun));
-                memory.verified.insert(ObjectKey::default(), 7);
+                memory.verified.insert(key("a"), 7);
                 panic!("a defect");
             }));
             pass.unwrap_err();

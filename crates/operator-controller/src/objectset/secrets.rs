@@ -112,3 +112,19 @@ fn digest(secret: &PartialObjectMeta<Secret>) -> (Place, (Edition, String)) {
     let revision = secret.labels().get(olm_api::labels::REVISION_NAME).cloned().unwrap_or_default();
     (place, (edition, revision))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_panic_exits, panics_at};
+
+    #[test]
+    fn secret_watch_panic_exits() {
+        let task = "watch of content Secrets";
+        assert_panic_exits(module_path!(), "secret_watch_panic_exits", task, async || {
+            let mut tasks = tokio::task::JoinSet::new();
+            Secrets::start(panics_at("/secrets"), Wake::channel().0, &mut tasks);
+            tasks.detach_all();
+        });
+    }
+}

@@ -536,6 +536,7 @@ pub(super) fn write<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{assert_panic_exits, panics_at};
     use serde_json::json;
 
     /// Watches of a client that reaches nothing: they try for ever.
@@ -580,6 +581,23 @@ mod tests {
         assert_eq!(tasks().len(), AWAITED);
         world.stop_waiting("e-1");
         assert!(tasks().is_empty());
+    }
+
+    #[test]
+    fn object_watch_panic_exits() {
+        let world = |path| World::new(panics_at(path), Wake::channel().0);
+        let (module, test) = (module_path!(), "object_watch_panic_exits");
+        assert_panic_exits(module, test, "watch of an awaited object", async || {
+            let world = world("/namespaces");
+            let namespaces = kube::core::ApiResource::erase::<k8s_openapi::api::core::v1::Namespace>(&());
+            world.wait_for_named("e-1", &namespaces, "a");
+            std::mem::forget(world);
+        });
+        assert_panic_exits(module, test, "watch of configmaps", async || {
+            let resource = kube::core::ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&());
+            let kind = Kind { resource, namespaced: true };
+            std::mem::forget(world("/configmaps").start(&GroupVersionKind::gvk("", "v1", "ConfigMap"), kind));
+        });
     }
 
     fn live(version: u64) -> Live {
