@@ -347,9 +347,9 @@ mod tests {
     {
         tls::install_provider();
         let cache = tempfile::tempdir().unwrap();
-        let args = ["operator-controller", "--system-namespace=olm", "--cache-path"];
-        let args =
-            Cli::try_parse_from(args.into_iter().map(Into::into).chain([cache.path().into()])).unwrap().serve;
+        let cache_path = cache.path().to_str().unwrap();
+        let args = ["operator-controller", "--system-namespace=olm", "--cache-path", cache_path];
+        let args = Cli::try_parse_from(args).unwrap().serve;
         let (gates, settings) = (args.gates().unwrap(), args.run.tls.settings().unwrap());
         let client = apiserver(OBJECTS, written);
         let stop = Shutdown::new();
