@@ -14,7 +14,7 @@ use olm_runtime::leader::{self, Election};
 use olm_runtime::metrics::{KubeReviews, Metrics};
 use olm_runtime::pull_secrets::{self, Place};
 use olm_runtime::tls;
-use olm_runtime::{Shutdown, client, listen, serve, shutdown};
+use olm_runtime::{Shutdown, client, listen, serve, shutdown, task};
 use tokio::sync::{mpsc, watch};
 
 use crate::args::{GATES, GRAPHQL, METAS, ServeArgs};
@@ -78,7 +78,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
         ));
     }
     let Some((pair, keeping)) = certificate.pair(&stop).await? else { return Ok(()) };
-    parts.spawn(keeping);
+    parts.spawn(task::supervised("serving certificate", keeping));
     metrics.watch_pair(Arc::clone(&pair));
     let tls = tls::server_config(pair, &tls_settings)?;
     let endpoints = Endpoints { metas: gates.enabled(METAS), graphql: gates.enabled(GRAPHQL) };
@@ -94,7 +94,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
         server::Limits::default(),
         stop.clone().cancelled_owned(),
     );
-    let content_server = tokio::spawn(serving);
+    let content_server = tokio::spawn(task::supervised("content server", serving));
     readiness.listening();
 
     if let Some(address) = metrics_address {
@@ -105,7 +105,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
             serve::https(listener, router, tls, serve::Limits::default(), stop.clone()),
         ));
     }
-    parts.spawn(crate::compress::run(store.clone(), stop.clone()));
+    parts.spawn(task::supervised("compression", crate::compress::run(store.clone(), stop.clone())));
     let (damage, damaged) = mpsc::channel(16);
     tokio::task::spawn_blocking({
         let (store, stop) = (store.clone(), stop.clone());
@@ -115,7 +115,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let (changed, secrets) = mpsc::channel(1);
     let watching = credentials::watch(client.clone(), pull_secret.clone(), account.clone(), changed);
     let credentials = Credentials::new(client.clone(), pull_secret, account, keyring);
-    let watching = tokio::spawn(watching);
+    let watching = tokio::spawn(task::supervised("watch of pull secrets", watching));
     let (lead, leader) = watch::channel(!args.run.leader_elect);
     let election = args.run.leader_elect.then(|| Election::of(LEASE, args.run.system_namespace()));
     let writing = election.as_ref().map_or_else(|| client.clone(), |election| election.client(&client));

@@ -1,5 +1,5 @@
-//! How long to wait before an object is tried again: 5 ms, doubled for each failure in a row, at most 1,000 s; and before a watch
-//! is begun again: half a second, doubled, at most five seconds.
+//! How long to wait before an object is tried again: 5 ms, doubled for each failure in a row, at most 1,000 s; after a pass that
+//! panicked: 1 s, doubled, at most 10 s; and before a watch is begun again: half a second, doubled, at most five seconds.
 //!
 //! Rule for objects: operator-controller §3.1. For watches the client's own default goes up to 30 s and stays there for two minutes:
 //! an apiserver that comes back refuses for some seconds (rights are not loaded, caches are not filled), and the controller would be
@@ -23,6 +23,16 @@ pub fn delay(earlier_failures: u32) -> Duration {
     BASE.saturating_mul(1 << earlier_failures.min(18)).min(CAP)
 }
 
+/// The wait after the first panic.
+const PANIC_BASE: Duration = Duration::from_secs(1);
+/// The longest wait after a panic.
+const PANIC_CAP: Duration = Duration::from_secs(10);
+
+/// The wait after a pass that panicked, and this many earlier failures.
+pub fn after_panic(earlier_failures: u32) -> Duration {
+    PANIC_BASE.saturating_mul(1 << earlier_failures.min(4)).min(PANIC_CAP)
+}
+
 /// Counts failures in a row for each object. One entry for an object that fails, none for the others: memory is bounded by the
 /// objects there are, if [`Backoff::forget`] is called on success and when the object is gone.
 #[derive(Debug, Default)]
@@ -38,11 +48,21 @@ impl<K: Eq + Hash> Backoff<K> {
 
     /// Notes a failure and says how long to wait.
     pub fn failed(&self, key: K) -> Duration {
+        delay(self.count(key))
+    }
+
+    /// Notes a panic, which counts as a failure, and says how long to wait.
+    pub fn panicked(&self, key: K) -> Duration {
+        after_panic(self.count(key))
+    }
+
+    /// Counts a failure; gives the number of earlier ones.
+    fn count(&self, key: K) -> u32 {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let count = failures.entry(key).or_insert(0);
-        let wait = delay(*count);
+        let earlier = *count;
         *count = count.saturating_add(1);
-        wait
+        earlier
     }
 
     /// Notes a success, or that the object is gone.
@@ -100,6 +120,16 @@ mod tests {
         backoff.forget(&"a");
         assert_eq!(backoff.failed("a").as_millis(), 5);
         assert_eq!(delay(u32::MAX), CAP);
+    }
+
+    #[test]
+    fn backoff_after_panics_is_seconds() {
+        let backoff = Backoff::new();
+        let waits: Vec<u64> = (0..6).map(|_| backoff.panicked("a").as_secs()).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 10, 10]);
+        backoff.forget(&"a");
+        assert_eq!(backoff.panicked("a").as_secs(), 1);
+        assert_eq!(after_panic(u32::MAX), PANIC_CAP);
     }
 
     #[test]

@@ -2,8 +2,16 @@
 //!
 //! A process that was frozen goes on where it stopped, in the middle of its work, before anything can tell it that another one
 //! leads by now. So each write asks the clock, not a signal. Reading is free to all.
+//!
+//! One clock is not enough. The monotonic clock stands still while the machine is suspended; `CLOCK_BOOTTIME` counts that time. Both
+//! stand still in a virtual machine that its host stops or restores from a snapshot; the wall clock is then the first to be set
+//! right. So a write must be in time by all three. A wall clock that is set forward closes the fence, and one that is set back behind
+//! the last renewal closes it too, because it no longer says how long ago that was; neither ever extends the time, and the next
+//! renewal (after two seconds) opens the fence again. What no clock shows is a stop of the whole machine after which its clocks are
+//! not set: only the next renewal finds out then.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use http::{Method, Request};
 use kube::Client;
@@ -11,27 +19,117 @@ use kube::client::Body;
 use tokio::time::Instant;
 use tower::BoxError;
 
+/// A moment, by each clock of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Stands still while the machine is suspended.
+    pub monotonic: Instant,
+    /// Since the machine was booted, the time in which it was suspended included.
+    pub boot: Duration,
+    /// Can be set.
+    pub wall: SystemTime,
+}
+
+impl Moment {
+    /// The present.
+    pub fn now() -> Self {
+        Self { monotonic: Instant::now(), boot: since_boot(), wall: SystemTime::now() }
+    }
+
+    /// Whether less than `limit` has passed since `earlier`, by all clocks. A clock that was set back does not say.
+    fn is_within(self, earlier: Self, limit: Duration) -> bool {
+        let passed = [
+            self.monotonic.checked_duration_since(earlier.monotonic),
+            self.boot.checked_sub(earlier.boot),
+            self.wall.duration_since(earlier.wall).ok(),
+        ];
+        passed.into_iter().all(|passed| passed.is_some_and(|passed| passed < limit))
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn since_boot() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::try_from(now).unwrap_or_default()
+}
+
+/// Elsewhere only the command line runs, which leads nothing.
+#[cfg(not(target_os = "linux"))]
+fn since_boot() -> Duration {
+    Duration::ZERO
+}
+
+/// Reads the clocks; a test plays them.
+#[derive(Clone)]
+pub(crate) struct Clock(Arc<dyn Fn() -> Moment + Send + Sync>);
+
+impl Clock {
+    pub(crate) fn new(read: impl Fn() -> Moment + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+}
+
+impl std::fmt::Debug for Clock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Clock")
+    }
+}
+
 /// Until when this process may write; it may not at all as long as nothing was said.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Fence(Arc<Mutex<Option<Instant>>>);
+#[derive(Clone, Debug)]
+pub(crate) struct Fence {
+    open: Arc<Mutex<Option<Open>>>,
+    clock: Clock,
+}
+
+/// Writes are allowed for `limit` since the lease was renewed.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    renewed: Moment,
+    limit: Duration,
+}
 
 /// A write that came too late, or too early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("nothing is written: this process does not lead, or could not renew its lease in time")]
 struct NotLeader;
 
+impl Default for Fence {
+    fn default() -> Self {
+        Self::with_clock(Clock::new(Moment::now))
+    }
+}
+
 impl Fence {
-    /// Writes are allowed until then.
-    pub(crate) fn open_until(&self, end: Instant) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
+    pub(crate) fn with_clock(clock: Clock) -> Self {
+        Self { open: Arc::default(), clock }
     }
 
-    fn check(&self, method: &Method, now: Instant) -> Result<(), NotLeader> {
-        if matches!(*method, Method::GET | Method::HEAD) {
-            return Ok(());
-        }
-        let end = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if end.is_some_and(|end| now < end) { Ok(()) } else { Err(NotLeader) }
+    /// The present, by the clocks that writes are checked against.
+    pub(crate) fn now(&self) -> Moment {
+        (self.clock.0)()
+    }
+
+    /// Writes are allowed for `limit` since the lease was renewed.
+    pub(crate) fn open(&self, renewed: Moment, limit: Duration) {
+        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(Open { renewed, limit });
+    }
+
+    /// Writes are refused from now on.
+    pub(crate) fn close(&self) {
+        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Whether writes are allowed now.
+    pub(crate) fn is_open(&self) -> bool {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        // the clock is read under the lock: never before a renewal that it is compared with
+        open.is_some_and(|open| self.now().is_within(open.renewed, open.limit))
+    }
+
+    fn check(&self, method: &Method) -> Result<(), NotLeader> {
+        let allowed = matches!(*method, Method::GET | Method::HEAD) || self.is_open();
+        if allowed { Ok(()) } else { Err(NotLeader) }
     }
 
     /// The same connections, for the leader's work.
@@ -41,7 +139,7 @@ impl Fence {
         let service = tower::service_fn(move |request: Request<Body>| {
             let (fence, client) = (fence.clone(), client.clone());
             async move {
-                fence.check(request.method(), Instant::now())?;
+                fence.check(request.method())?;
                 Ok::<_, BoxError>(client.send(request).await?)
             }
         });
@@ -51,26 +149,82 @@ impl Fence {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    /// A fence, and the clocks that it reads: seconds since `start`.
+    fn fence() -> (Fence, Moment, Arc<Mutex<Moment>>) {
+        let start = Moment {
+            monotonic: Instant::now(),
+            boot: Duration::from_secs(1_000),
+            wall: SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000),
+        };
+        let played = Arc::new(Mutex::new(start));
+        let read = Arc::clone(&played);
+        (Fence::with_clock(Clock::new(move || *read.lock().unwrap())), start, played)
+    }
+
+    fn later(start: Moment, seconds: u64) -> Moment {
+        let passed = Duration::from_secs(seconds);
+        Moment { monotonic: start.monotonic + passed, boot: start.boot + passed, wall: start.wall + passed }
+    }
 
     #[test]
     fn writes_are_refused_before_and_after_the_time_and_reads_never() {
         let writes = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
-        let start = Instant::now();
-        let at = |seconds| start + Duration::from_secs(seconds);
-        let fence = Fence::default();
-        let all = |now| writes.clone().map(|method| fence.check(&method, now));
-        assert_eq!(all(at(0)), [Err(NotLeader); 4], "before the lease is ours");
-        fence.open_until(at(10));
-        assert_eq!(all(at(9)), [Ok(()); 4]);
-        assert_eq!(all(at(10)), [Err(NotLeader); 4], "not renewed in time");
-        fence.open_until(at(12));
-        assert_eq!(all(at(11)), [Ok(()); 4], "renewed");
+        let (fence, start, now) = fence();
+        let all = |seconds| {
+            *now.lock().unwrap() = later(start, seconds);
+            writes.clone().map(|method| fence.check(&method))
+        };
+        assert_eq!(all(0), [Err(NotLeader); 4], "before the lease is ours");
+        fence.open(start, LIMIT);
+        assert_eq!(all(9), [Ok(()); 4]);
+        assert_eq!(all(10), [Err(NotLeader); 4], "not renewed in time");
+        fence.open(later(start, 2), LIMIT);
+        assert_eq!(all(11), [Ok(()); 4], "renewed");
+        fence.close();
+        assert_eq!(all(11), [Err(NotLeader); 4], "lost");
         for method in [Method::GET, Method::HEAD] {
-            assert_eq!(fence.check(&method, at(100)), Ok(()));
+            assert_eq!(fence.check(&method), Ok(()));
         }
+    }
+
+    #[test]
+    fn fence_counts_by_every_clock() {
+        let (fence, start, now) = fence();
+        fence.open(start, LIMIT);
+        let hour = Duration::from_secs(3_600);
+        let at = later(start, 5);
+        for (moment, open, case) in [
+            (at, true, "all clocks agree"),
+            (Moment { monotonic: at.monotonic + LIMIT, ..at }, false, "late by the monotonic clock"),
+            (Moment { boot: at.boot + hour, ..at }, false, "the machine was suspended"),
+            (
+                Moment { boot: at.boot + hour, wall: at.wall - hour, ..at },
+                false,
+                "and its wall clock set back",
+            ),
+            (Moment { wall: at.wall + hour, ..at }, false, "the host stopped the machine and set its clock"),
+            (Moment { wall: start.wall - hour, ..at }, false, "the wall clock was set back"),
+            (Moment { wall: start.wall - hour, ..later(start, 11) }, false, "that extends nothing"),
+            (Moment { wall: at.wall - Duration::from_secs(4), ..at }, true, "not behind the renewal"),
+        ] {
+            *now.lock().unwrap() = moment;
+            assert_eq!(fence.is_open(), open, "{case}");
+        }
+        *now.lock().unwrap() = Moment { wall: at.wall - hour, ..at };
+        fence.open(fence.now(), LIMIT);
+        assert!(fence.is_open(), "the next renewal counts from the clocks as they are");
+    }
+
+    #[test]
+    fn fence_reads_clocks_that_run() {
+        let before = Moment::now();
+        let after = Moment::now();
+        assert!(before.boot > Duration::ZERO && after.boot >= before.boot);
+        assert!(after.is_within(before, LIMIT));
     }
 
     #[tokio::test]
@@ -87,7 +241,7 @@ mod tests {
         let refused = client.send(post()?).await.err().map(|error| crate::error_text::chain(&error));
         assert!(refused.is_some_and(|text| text.contains("does not lead")));
         client.send(Request::get("/x").body(Body::empty()).map_err(kube::Error::HttpError)?).await?;
-        fence.open_until(Instant::now() + Duration::from_secs(60));
+        fence.open(fence.now(), Duration::from_secs(60));
         client.send(post()?).await?;
         assert_eq!(*asked.lock().unwrap_or_else(PoisonError::into_inner), [Method::GET, Method::POST]);
         Ok(())

@@ -2,7 +2,8 @@
 //!
 //! Times do not come from the lease but from our own clock since we last saw it change, so clocks need not agree. A process that
 //! cannot renew in time gives up *before* another may take over. On a clean stop the lease is released, and the next process,
-//! which watches it, starts at once.
+//! which watches it, starts at once. A lease that was deleted is not released: its holder may still write, so a process that has
+//! seen it waits for a lease duration before it creates another.
 //!
 //! Rule: operator-controller §7.2, decision 29 (15/10/2 s).
 
@@ -20,8 +21,11 @@ use tokio::time::Instant;
 
 use crate::Shutdown;
 use crate::apply::{Refusal, classify, message};
-use crate::fence::Fence;
+use crate::fence::{Clock, Fence};
 use crate::metrics::Metrics;
+use crate::task;
+
+pub use crate::fence::Moment;
 
 /// How long things take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +69,12 @@ impl Election {
     #[must_use]
     pub fn with(self, identity: &str, timing: Timing) -> Self {
         Self { identity: identity.to_owned(), timing, ..self }
+    }
+
+    /// Writes are in time by these clocks, not by those of the machine.
+    #[must_use]
+    pub fn with_clock(self, read: impl Fn() -> Moment + Send + Sync + 'static) -> Self {
+        Self { fence: Fence::with_clock(Clock::new(read)), ..self }
     }
 
     /// The same client for the leader's work: its writes fail before the lease is ours and when it was not renewed in time, however
@@ -145,12 +155,12 @@ pub async fn acquire(
     let api = LeaseApi(Api::namespaced(client, &election.namespace));
     let mut seen = Seen::default();
     // who waits is told at once when the lease is given back; that it runs out nobody tells
-    let released = watcher::watch_object(api.0.clone(), &election.name).backoff(crate::backoff::of_watch());
-    let mut released = std::pin::pin!(released.filter_map(|lease| std::future::ready(free(lease))));
+    let watched = watcher::watch_object(api.0.clone(), &election.name).backoff(crate::backoff::of_watch());
+    let mut watched = std::pin::pin!(watched);
     metrics.leads(&election.name, false);
     tracing::info!(lease = election.name, identity = election.identity, "waiting to become leader");
     let renewed = loop {
-        let begun = Instant::now();
+        let begun = election.fence.now();
         let attempt = tokio::select! {
             () = shutdown.cancelled() => return None,
             attempt = attempt(&api, &election, &mut seen) => attempt,
@@ -160,25 +170,23 @@ pub async fn acquire(
         }
         // spread out, so that processes started together do not ask together
         let wait = election.timing.retry.mul_f64(1.0 + rand::random::<f64>());
-        tokio::select! {
-            () = shutdown.cancelled() => return None,
-            () = tokio::time::sleep(wait) => {}
-            Some(()) = released.next() => {}
+        let mut wait = std::pin::pin!(tokio::time::sleep(wait));
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return None,
+                () = &mut wait => break,
+                Some(lease) = watched.next() => if seen.is_released(lease, Instant::now()) { break },
+            }
         }
     };
-    election.fence.open_until(renewed + election.timing.renew);
+    election.fence.open(renewed, election.timing.renew);
     metrics.leads(&election.name, true);
     tracing::info!(lease = election.name, identity = election.identity, "became leader");
     let (stop, lost) = (Shutdown::new(), Shutdown::new());
     let keeping = (renewed, metrics.clone(), stop.clone(), lost.clone());
-    let renewing = tokio::spawn(renew(api.clone(), election.clone(), seen, keeping));
+    let renewing = renew(api.clone(), election.clone(), seen, keeping);
+    let renewing = tokio::spawn(task::supervised("lease renewal", renewing));
     Some(Leadership { election, api, metrics: metrics.clone(), stop, lost, renewing })
-}
-
-/// Whether the lease, as it is watched, has no holder. Trouble with the watch is none with the election: it asks again anyway.
-fn free(watched: watcher::Result<Option<Lease>>) -> Option<()> {
-    let lease = watched.inspect_err(|error| tracing::debug!(%error, "cannot watch the lease")).ok()??;
-    lease.spec.unwrap_or_default().holder_identity.unwrap_or_default().is_empty().then_some(())
 }
 
 impl Leadership {
@@ -187,12 +195,14 @@ impl Leadership {
         &self.lost
     }
 
-    /// Gives the lease back, so that another process need not wait. Failures are logged; the lease then runs out by itself.
+    /// Gives the lease back, so that another process need not wait; nothing can be written from then on. Failures are logged; the
+    /// lease then runs out by itself.
     pub async fn release(self) {
         self.stop.cancel();
         if let Err(error) = self.renewing.await {
             tracing::warn!(error = %error, "renewing the lease ended badly");
         }
+        self.election.fence.close();
         self.metrics.leads(&self.election.name, false);
         if self.lost.is_cancelled() {
             return;
@@ -211,15 +221,15 @@ async fn renew(
     api: LeaseApi,
     election: Election,
     mut seen: Seen,
-    (mut renewed, metrics, stop, lost): (Instant, Metrics, Shutdown, Shutdown),
+    (mut renewed, metrics, stop, lost): (Moment, Metrics, Shutdown, Shutdown),
 ) {
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(election.timing.retry) => {}
         }
-        let deadline = renewed + election.timing.renew;
-        let begun = Instant::now();
+        let deadline = renewed.monotonic + election.timing.renew;
+        let begun = election.fence.now();
         let outcome = tokio::select! {
             () = stop.cancelled() => return,
             outcome = tokio::time::timeout_at(deadline, attempt(&api, &election, &mut seen)) => outcome,
@@ -228,10 +238,10 @@ async fn renew(
             // counted from before the request: the others count from when they see its effect, which is later
             Ok(Attempt::Leader) => {
                 renewed = begun;
-                election.fence.open_until(renewed + election.timing.renew);
+                election.fence.open(renewed, election.timing.renew);
             }
             Ok(Attempt::Other) => {
-                tracing::error!(lease = election.name, "another process took the lease");
+                tracing::error!(lease = election.name, "another process took the lease, or it was deleted");
                 break;
             }
             Ok(Attempt::Failed) if Instant::now() < deadline => {}
@@ -241,6 +251,8 @@ async fn renew(
             }
         }
     }
+    // before anything else: another process may lead already, and passes run until they are aborted
+    election.fence.close();
     metrics.leads(&election.name, false);
     lost.cancel();
 }
@@ -278,12 +290,7 @@ async fn attempt(api: &LeaseApi, election: &Election, seen: &mut Seen) -> Attemp
 async fn try_once(api: &LeaseApi, election: &Election, seen: &mut Seen) -> kube::Result<bool> {
     let stored = api.0.get_opt(&election.name).await?;
     let spec = stored.as_ref().and_then(|lease| lease.spec.clone());
-    let step = seen.decide(
-        stored.as_ref().map(|_| spec.as_ref()),
-        &election.identity,
-        election.timing.lease,
-        Instant::now(),
-    );
+    let step = seen.decide(stored.as_ref().map(|_| spec.as_ref()), election, Instant::now());
     let params = PostParams { field_manager: Some(election.identity.clone()), ..PostParams::default() };
     let mut lease = stored.unwrap_or_else(|| Lease {
         metadata: ObjectMeta {
@@ -336,13 +343,13 @@ fn written(stored: Option<LeaseSpec>, election: &Election, ours: bool, now: Time
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// There is no lease.
+    /// There is no lease, and nobody can hold one that was deleted.
     Create,
     /// The lease is free or has run out.
     Take,
     /// The lease is ours.
     Renew,
-    /// The lease is another's.
+    /// The lease is another's, or was until it was deleted.
     Wait,
 }
 
@@ -350,39 +357,67 @@ enum Step {
 #[derive(Debug, Default)]
 struct Seen {
     spec: Option<LeaseSpec>,
+    /// `None` until there was a lease.
     at: Option<Instant>,
+    /// Since when the lease that was seen is gone.
+    deleted: Option<Instant>,
 }
 
 impl Seen {
     fn note(&mut self, spec: Option<&LeaseSpec>, now: Instant) {
+        self.deleted = None;
         if self.at.is_none() || self.spec.as_ref() != spec {
             self.spec = spec.cloned();
             self.at = Some(now);
         }
     }
 
+    /// Whether the lease, as it is watched, has no holder. Trouble with the watch is none with the election: it asks again anyway.
+    fn is_released(&mut self, watched: watcher::Result<Option<Lease>>, now: Instant) -> bool {
+        let Ok(lease) = watched.inspect_err(|error| tracing::debug!(%error, "cannot watch the lease")) else {
+            return false;
+        };
+        let Some(lease) = lease else {
+            self.note_deleted(now);
+            return false;
+        };
+        self.deleted = None;
+        if self.at.is_none() {
+            self.note(lease.spec.as_ref(), now);
+        }
+        lease.spec.unwrap_or_default().holder_identity.unwrap_or_default().is_empty()
+    }
+
+    /// The lease is not there. Says since when, if it ever was.
+    fn note_deleted(&mut self, now: Instant) -> Option<Instant> {
+        self.at?;
+        Some(*self.deleted.get_or_insert(now))
+    }
+
     /// `stored`: outer `None` if there is no lease, inner if it has no spec.
     #[expect(clippy::option_option, reason = "no lease and an empty lease lead to different requests")]
-    fn decide(
-        &mut self,
-        stored: Option<Option<&LeaseSpec>>,
-        me: &str,
-        lasts: Duration,
-        now: Instant,
-    ) -> Step {
-        let Some(spec) = stored else { return Step::Create };
+    fn decide(&mut self, stored: Option<Option<&LeaseSpec>>, election: &Election, now: Instant) -> Step {
+        let Some(spec) = stored else {
+            // its holder may still write, and holds it on; a process that does not lead waits until that has run out
+            let lasts = self.lasts(election).max(election.timing.lease);
+            let waited = self.note_deleted(now).is_none_or(|since| now.duration_since(since) >= lasts);
+            return if waited || election.fence.is_open() { Step::Create } else { Step::Wait };
+        };
         self.note(spec, now);
         let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
-        if holder == me {
+        if holder == election.identity {
             return Step::Renew;
         }
-        // the holder's own promise counts, it may have been configured differently
-        let lasts = spec
-            .and_then(|spec| spec.lease_duration_seconds)
-            .and_then(|seconds| u64::try_from(seconds).ok())
-            .map_or(lasts, Duration::from_secs);
         let since = self.at.map_or(Duration::ZERO, |at| now.duration_since(at));
-        if holder.is_empty() || since >= lasts { Step::Take } else { Step::Wait }
+        if holder.is_empty() || since >= self.lasts(election) { Step::Take } else { Step::Wait }
+    }
+
+    /// How long the lease lasts: the holder's own promise counts, it may have been configured differently.
+    fn lasts(&self, election: &Election) -> Duration {
+        let seconds = self.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+        seconds
+            .and_then(|seconds| u64::try_from(seconds).ok())
+            .map_or(election.timing.lease, Duration::from_secs)
     }
 }
 
@@ -410,7 +445,7 @@ mod tests {
     fn decides_by_what_it_saw_change() {
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
-        let lasts = Duration::from_secs(15);
+        let election = Election::of("l", "n".to_owned()).with("me", Timing::default());
         let mut seen = Seen::default();
         for (second, stored, want, case) in [
             (0, None, Step::Create, "no lease"),
@@ -427,8 +462,41 @@ mod tests {
             (177, Some(Some(spec("other", 137, 40))), Step::Take, "run out"),
         ] {
             let stored = stored.as_ref().map(Option::as_ref);
-            assert_eq!(seen.decide(stored, "me", lasts, at(second)), want, "{case}");
+            assert_eq!(seen.decide(stored, &election, at(second)), want, "{case}");
         }
+    }
+
+    #[test]
+    fn deleted_lease_is_waited_for() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let election = Election::of("l", "n".to_owned()).with("me", Timing::default());
+        let held = spec("other", 15, 1);
+        let mut seen = Seen::default();
+        for (second, stored, want, case) in [
+            (0, Some(Some(&held)), Step::Wait, "held"),
+            (60, None, Step::Wait, "deleted after its holder renewed it unseen"),
+            (74, None, Step::Wait, "14 s later"),
+            (74, Some(Some(&held)), Step::Take, "it is there again, and was not renewed for long"),
+            (75, None, Step::Wait, "deleted again"),
+            (90, None, Step::Create, "15 s later"),
+        ] {
+            assert_eq!(seen.decide(stored, &election, at(second)), want, "{case}");
+        }
+        // only the watch has seen it
+        let mut seen = Seen::default();
+        let lease = |spec: LeaseSpec| Ok(Some(Lease { spec: Some(spec), ..Lease::default() }));
+        assert!(!seen.is_released(Ok(None), at(0)), "no lease yet");
+        assert_eq!(seen.decide(None, &election, at(0)), Step::Create);
+        assert!(!seen.is_released(lease(held.clone()), at(0)));
+        assert!(!seen.is_released(Ok(None), at(3)), "deleted");
+        assert_eq!(seen.decide(None, &election, at(17)), Step::Wait);
+        assert_eq!(seen.decide(None, &election, at(18)), Step::Create);
+        assert!(seen.is_released(lease(spec("", 1, 20)), at(20)));
+        // its own: others that saw it wait
+        let renewed = election.fence.now();
+        election.fence.open(renewed, election.timing.renew);
+        assert_eq!(seen.decide(None, &election, at(21)), Step::Create);
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub mod pull_secrets;
 pub mod serve;
 pub mod shutdown;
 pub mod status;
+pub mod task;
 pub mod telemetry;
 pub mod tls;
 

@@ -4,16 +4,16 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test, also in its helpers")]
 
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
 use olm_runtime::Shutdown;
-use olm_runtime::leader::{Election, Lost, Timing, acquire, lead};
+use olm_runtime::leader::{Election, Lost, Moment, Timing, acquire, lead};
 use olm_runtime::metrics::Metrics;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -72,6 +72,9 @@ impl Server {
         if mood == Mood::Refuses {
             return status(StatusCode::INTERNAL_SERVER_ERROR, "etcdserver: leader changed");
         }
+        if request.uri().path() == "/write" {
+            return said(StatusCode::OK, &json!({}));
+        }
         let method = request.method().clone();
         let body = request.into_body().collect().await.unwrap().to_bytes();
         let mut state = self.state();
@@ -96,6 +99,12 @@ impl Server {
     fn holder(&self) -> String {
         let lease = self.state().lease.clone().unwrap_or_default();
         lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Whether a write of the leader's work reaches the apiserver.
+    async fn takes_write(client: &Client) -> bool {
+        let write = Request::post("/write").body(Body::empty()).unwrap();
+        client.send(write).await.is_ok()
     }
 
     /// Somebody writes the lease behind the leader's back.
@@ -232,4 +241,91 @@ async fn what_another_took_is_neither_kept_nor_given_back() {
     server.steal();
     leadership.release().await;
     assert_eq!(server.holder(), "thief");
+}
+
+/// The clocks of this machine, which was suspended for some seconds that the monotonic clock did not count.
+fn clock(suspended: &Arc<AtomicU64>) -> impl Fn() -> Moment + Send + Sync + 'static {
+    let (suspended, booted) = (Arc::clone(suspended), Instant::now());
+    move || {
+        let monotonic = Instant::now();
+        let boot = (monotonic - booted) + Duration::from_secs(suspended.load(Ordering::SeqCst));
+        Moment { monotonic, boot, wall: SystemTime::UNIX_EPOCH + boot }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn leader_writes_nothing_after_losing_the_lease() {
+    let server = Server::new();
+    let election = election(TIMING);
+    let client = election.client(&server.client());
+    assert!(!Server::takes_write(&client).await, "it does not lead yet");
+    let leadership = acquire(server.client(), election, &Metrics::new(), &Shutdown::new()).await.unwrap();
+    assert!(Server::takes_write(&client).await);
+    server.steal();
+    let since = Instant::now();
+    leadership.lost().cancelled().await;
+    assert!(since.elapsed() < TIMING.renew / 2, "its last renewal would allow writes for longer");
+    assert!(!Server::takes_write(&client).await, "another may lead already");
+}
+
+#[tokio::test(start_paused = true)]
+async fn leader_writes_nothing_after_the_release() {
+    let server = Server::new();
+    let election = election(TIMING);
+    let client = election.client(&server.client());
+    let leadership = acquire(server.client(), election, &Metrics::new(), &Shutdown::new()).await.unwrap();
+    leadership.release().await;
+    assert_eq!(server.holder(), "");
+    assert!(!Server::takes_write(&client).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn leader_writes_nothing_after_a_suspend() {
+    let server = Server::new();
+    let suspended = Arc::new(AtomicU64::new(0));
+    let election = election(TIMING).with_clock(clock(&suspended));
+    let client = election.client(&server.client());
+    let leadership = acquire(server.client(), election, &Metrics::new(), &Shutdown::new()).await.unwrap();
+    assert!(Server::takes_write(&client).await);
+    suspended.fetch_add(300, Ordering::SeqCst);
+    assert!(!Server::takes_write(&client).await, "another may have led for minutes");
+    let before = server.state().writes;
+    server.until("renews", |server| server.state().writes > before).await;
+    tokio::time::sleep(TIMING.retry / 2).await; // until it has the answer
+    assert!(Server::takes_write(&client).await, "nobody took the lease");
+    suspended.fetch_add(300, Ordering::SeqCst);
+    server.state().lease = None;
+    leadership.lost().cancelled().await;
+    assert!(server.state().lease.is_none(), "another may have led, and its lease was deleted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn leader_keeps_a_lease_that_was_deleted() {
+    let server = Server::new();
+    let mut work = leading(&server).await;
+    server.state().lease = None;
+    server.until("creates it again", |server| server.holder() == "me").await;
+    assert!(work.running.load(Ordering::SeqCst));
+    work.end.take().unwrap().send(()).unwrap();
+    assert_eq!(tokio::time::timeout(PATIENCE, work.led).await.unwrap().unwrap(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn standby_waits_after_the_lease_was_deleted() {
+    let server = Server::new();
+    let spec = json!({"holderIdentity": "other", "leaseDurationSeconds": TIMING.lease.as_secs()});
+    server.state().lease = Some(json!({"metadata": {"name": "l", "resourceVersion": "1"}, "spec": spec}));
+    let client = server.client();
+    let standby = election(TIMING).with("standby", TIMING);
+    let acquired =
+        tokio::spawn(
+            async move { acquire(client, standby, &Metrics::new(), &Shutdown::new()).await.map(drop) },
+        );
+    tokio::time::sleep(TIMING.lease / 2).await; // it sees the lease
+    server.state().lease = None;
+    let since = Instant::now();
+    acquired.await.unwrap().unwrap();
+    let took = since.elapsed();
+    assert!(took >= TIMING.lease, "{took:?}: the holder may still write");
+    assert!(took < TIMING.lease + TIMING.retry * 5, "{took:?}");
 }

@@ -20,7 +20,7 @@ use olm_runtime::metrics::{self, Metrics};
 use olm_runtime::pull_secrets::Place;
 use olm_runtime::tls::issue::PublishedCa;
 use olm_runtime::tls::{self, TlsSettings};
-use olm_runtime::{FeatureGates, Shutdown, client, listen, serve, shutdown};
+use olm_runtime::{FeatureGates, Shutdown, client, listen, serve, shutdown, task};
 
 use crate::accounts::{Accounts, Rights};
 use crate::args::{CERT_MANAGER, DEPLOYMENT_CONFIG, RELEASE, SERVICE_CA, SINGLE_OWN, ServeArgs};
@@ -90,7 +90,8 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     }
     let published = args.catalogd_ca_config_map().map(|name| PublishedCa::new(&namespace, name));
     if let Some(published) = &published {
-        parts.spawn(Arc::clone(published).watch(client.clone(), stop.clone()));
+        let watched = Arc::clone(published).watch(client.clone(), stop.clone());
+        parts.spawn(task::supervised("watch of the CA of catalogd", watched));
     }
 
     let election = args.run.leader_elect.then(|| Election::of(LEASE, namespace));
@@ -273,4 +274,130 @@ fn registry_config(args: &ServeArgs, keyring: SharedKeyring) -> Config {
     let credentials = Credentials { shared: Some(keyring), ..from_env.credentials.clone() };
     let verdicts = Some(args.cache_path.join("verified-signatures"));
     Config { certificates, credentials, signature_policy, verdicts, ..from_env }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::sync::Mutex;
+
+    use clap::Parser as _;
+    use olm_api::labels;
+    use serde_json::{Value, json};
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::args::Cli;
+    use crate::testing::apiserver;
+
+    fn extension() -> Value {
+        json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+            "metadata": {"name": "e", "uid": "u1", "resourceVersion": "1", "generation": 1},
+            "spec": {"namespace": "n", "source": {"sourceType": "Catalog", "catalog": {"packageName": "p"}}},
+        })
+    }
+
+    fn owners() -> Value {
+        json!([{
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "name": "e", "uid": "u1", "controller": true,
+        }])
+    }
+
+    fn revision() -> Value {
+        json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
+            "metadata": {
+                "name": "e-1", "uid": "u2", "resourceVersion": "2", "generation": 1, "ownerReferences": owners(),
+                "labels": {(labels::OWNER_NAME): "e"},
+            },
+            "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent"},
+        })
+    }
+
+    /// Of a webhook that the revision does not have any more.
+    fn certificate() -> Value {
+        let labels = json!({
+            (labels::OWNER_NAME): "e", (labels::WEBHOOK_CERTIFICATE): labels::WEBHOOK_CERTIFICATE_BUILT_IN,
+        });
+        json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {
+                "name": "c", "namespace": "n", "uid": "u3", "resourceVersion": "3", "ownerReferences": owners(),
+                "labels": labels,
+            },
+        })
+    }
+
+    const OBJECTS: &[(&str, fn() -> Value)] =
+        &[("clusterextensions", extension), ("clusterobjectsets", revision), ("secrets", certificate)];
+    /// What each controller writes first.
+    const WRITES: [(&str, &str); 3] = [
+        (extension::NAME, "/apis/olm.operatorframework.io/v1/clusterextensions/e"),
+        (objectset::NAME, "/apis/olm.operatorframework.io/v1/clusterobjectsets/e-1"),
+        (certificates::NAME, "/api/v1/namespaces/n/secrets/c"),
+    ];
+
+    /// All controllers, in a cluster in which each has something to write.
+    async fn all<F>(
+        metrics: &Metrics,
+        written: impl Fn(String) -> F + Clone + Send + Sync + 'static,
+    ) -> impl Future<Output = ()>
+    where
+        F: Future<Output = Value> + Send + 'static,
+    {
+        tls::install_provider();
+        let cache = tempfile::tempdir().unwrap();
+        let cache_path = cache.path().to_str().unwrap();
+        let args = ["operator-controller", "--system-namespace=olm", "--cache-path", cache_path];
+        let args = Cli::try_parse_from(args).unwrap().serve;
+        let (gates, settings) = (args.gates().unwrap(), args.run.tls.settings().unwrap());
+        let client = apiserver(OBJECTS, written);
+        let stop = Shutdown::new();
+        let running =
+            controllers(&args, &gates, (settings, None), None, client, metrics, stop).await.unwrap();
+        async move {
+            running.await;
+            drop(cache);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pass_that_panics_is_retried_within_seconds() {
+        let writes: Arc<Mutex<HashMap<String, Vec<Instant>>>> = Arc::default();
+        let (metrics, record) = (Metrics::new(), Arc::clone(&writes));
+        let running = all(&metrics, move |path| {
+            record.lock().unwrap().entry(path).or_default().push(Instant::now());
+            async { panic!("a defect") }
+        });
+        let _ = tokio::time::timeout(Duration::from_secs(40), running.await).await;
+        let (writes, metrics) = (writes.lock().unwrap(), metrics.classic());
+        for (controller, path) in WRITES {
+            let waits: Vec<u64> = writes[path].windows(2).map(|pair| (pair[1] - pair[0]).as_secs()).collect();
+            assert_eq!(waits, [1, 2, 4, 8, 10, 10], "{controller}");
+            let counted =
+                format!("controller_runtime_reconcile_panics_total{{controller=\"{controller}\"}} 7\n");
+            assert!(metrics.contains(&counted), "{counted} in\n{metrics}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn passes_are_aborted_when_the_lease_is_lost() {
+        let (metrics, held) = (Metrics::new(), Arc::new(Mutex::new(Vec::new())));
+        let hold = Arc::clone(&held);
+        let running = all(&metrics, move |path| {
+            let held = Arc::clone(&hold);
+            async move {
+                held.lock().unwrap().push(path);
+                std::future::pending().await
+            }
+        });
+        // the lease is lost while each of them waits for an answer
+        assert!(tokio::time::timeout(Duration::from_secs(10), running.await).await.is_err());
+        for (controller, path) in WRITES {
+            assert!(held.lock().unwrap().iter().any(|held| held == path), "{controller}");
+        }
+        tokio::task::yield_now().await;
+        assert_eq!(Arc::strong_count(&held), 1, "a pass still runs");
+    }
 }

@@ -19,6 +19,7 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::reflector::{self, ObjectRef, Store, store::Writer};
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt as _};
+use olm_runtime::task;
 use serde::de::{DeserializeOwned, Deserializer, Error as _};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -229,7 +230,8 @@ where
 
     /// Fills the cache and tells what changes, until the result is dropped.
     pub fn start(self) -> Running {
-        Running(tokio::spawn(self.run()).abort_handle())
+        let task = format!("watch of {}", K::plural(&()));
+        Running(tokio::spawn(async move { task::supervised(&task, self.run()).await }).abort_handle())
     }
 
     async fn run(mut self) {
@@ -300,6 +302,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{assert_panic_exits, panics_at};
     use olm_api::ClusterObjectSet;
     use serde_json::json;
 
@@ -314,6 +317,15 @@ mod tests {
 
     fn watch() -> Watch<ClusterObjectSet> {
         Watch::of(futures::stream::empty().boxed())
+    }
+
+    #[test]
+    fn watch_panic_exits() {
+        let task = "watch of clusterobjectsets";
+        assert_panic_exits(module_path!(), "watch_panic_exits", task, async || {
+            let running = Watch::<ClusterObjectSet>::new(&panics_at("/clusterobjectsets")).start();
+            std::mem::forget(running);
+        });
     }
 
     #[test]

@@ -20,16 +20,18 @@ pub mod report;
 pub mod status;
 
 use std::collections::{BTreeSet, HashMap};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::TryStreamExt;
+use futures::{FutureExt, TryStreamExt};
 use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, ResourceExt};
 use olm_api::cluster_catalog::{AvailabilityMode, ClusterCatalog};
 use olm_api::condition;
+use olm_runtime::backoff::Backoff;
 use olm_runtime::metrics::Outcome;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -54,6 +56,8 @@ struct Controller {
     tasks: JoinSet<Done>,
     /// Ends the running look of a catalog whose spec has changed or which is gone.
     running: HashMap<String, Running>,
+    /// Looks in a row that panicked.
+    panics: Backoff<String>,
 }
 
 struct Running {
@@ -68,6 +72,7 @@ struct Done {
     next: Option<Instant>,
     /// `None` when it was ended early.
     catalog: Option<ClusterCatalog>,
+    panicked: bool,
 }
 
 /// Runs until `stop`. `gc` wakes the collection of what no catalog needs; `damaged` names catalogs whose content was
@@ -96,6 +101,7 @@ pub async fn run(
         queue: Queue::default(),
         tasks: JoinSet::new(),
         running: HashMap::new(),
+        panics: Backoff::new(),
     };
     loop {
         this.start();
@@ -190,6 +196,7 @@ impl Controller {
     async fn gone(&mut self, name: &str) {
         self.objects.remove(name);
         self.queue.forget(name);
+        self.panics.forget(&name.to_owned());
         if let Some(running) = self.running.get(name) {
             running.stop.cancel();
         }
@@ -216,26 +223,43 @@ impl Controller {
             self.running.insert(name.clone(), running);
             let (shell, mut catalog) = (Arc::clone(&self.shell), ClusterCatalog::clone(catalog));
             let span = tracing::info_span!("catalog", name);
+            let looked = name.clone();
             let look = async move {
                 let meter = shell.meter.start();
                 tokio::select! {
                     (next, outcome) = shell.look(&mut catalog) => {
                         meter.finish(outcome);
-                        Done { name, next, catalog: Some(catalog) }
+                        Done { name, next, catalog: Some(catalog), panicked: false }
                     }
                     () = stop.cancelled() => {
                         meter.finish(Outcome::Requeue);
-                        Done { name, next: Some(Instant::now()), catalog: None }
+                        Done { name, next: Some(Instant::now()), catalog: None, panicked: false }
                     }
                 }
             };
+            // one that panics has ended too, or its catalog would never be looked at again
+            let look = AssertUnwindSafe(look)
+                .catch_unwind()
+                .map(|done| done.unwrap_or(Done { name: looked, next: None, catalog: None, panicked: true }));
             self.tasks.spawn(tracing::Instrument::instrument(look, span));
         }
     }
 
     fn finished(&mut self, done: Done) {
-        let Done { name, next, catalog } = done;
+        let Done { name, next, catalog, panicked } = done;
         self.running.remove(&name);
+        let next = if panicked {
+            let wait = self.panics.panicked(name.clone());
+            tracing::error!(
+                catalog = name,
+                seconds = wait.as_secs(),
+                "reconciliation panicked; trying again"
+            );
+            Some(Instant::now() + wait)
+        } else {
+            self.panics.forget(&name);
+            next
+        };
         if let Some(catalog) = catalog
             && let Some(known) = self.objects.get_mut(&name)
             && known.uid() == catalog.uid()
@@ -291,4 +315,91 @@ fn older(a: &ClusterCatalog, b: &ClusterCatalog) -> bool {
     let version =
         |catalog: &ClusterCatalog| catalog.resource_version().and_then(|text| text.parse::<u64>().ok());
     matches!((version(a), version(b)), (Some(a), Some(b)) if a < b)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Mutex;
+
+    use http::{Method, Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use olm_oci::{Config, Puller, SharedKeyring};
+    use olm_runtime::events::Events;
+    use olm_runtime::metrics::Metrics;
+    use serde_json::json;
+    use tokio::sync::watch;
+
+    use super::credentials::Credentials;
+    use super::fetch::Fetch;
+    use super::*;
+    use crate::store::Store;
+
+    /// An apiserver with one catalog; whoever writes panics, and is noted.
+    fn apiserver(writes: mpsc::UnboundedSender<Instant>) -> Client {
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let writes = writes.clone();
+            async move {
+                if request.method() != Method::GET {
+                    writes.send(Instant::now()).unwrap();
+                    panic!("a defect");
+                }
+                if request.uri().query().is_some_and(|query| query.contains("watch=true")) {
+                    std::future::pending::<()>().await;
+                }
+                let catalog = json!({
+                    "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
+                    "metadata": {"name": "c", "uid": "u", "resourceVersion": "1", "generation": 1},
+                    "spec": {"source": {"type": "Image", "image": {"ref": "registry.example.com/c:1"}}},
+                });
+                let list = json!({"metadata": {"resourceVersion": "9"}, "items": [catalog]});
+                Ok::<_, Infallible>(Response::new(Body::from(list.to_string().into_bytes())))
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn look_that_panics_is_retried_and_counted() {
+        olm_runtime::tls::install_provider();
+        let (writes, mut written) = mpsc::unbounded_channel();
+        let client = apiserver(writes);
+        let root = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(root.path()).unwrap();
+        let (metrics, (_lead, leader)) = (Metrics::new(), watch::channel(true));
+        let ((_damage, damaged), (_changed, secrets)) = (mpsc::channel(1), mpsc::channel(1));
+        let credentials = Credentials::new(client.clone(), None, None, SharedKeyring::default());
+        let shell = Arc::new(Shell {
+            client: client.clone(),
+            store: store.clone(),
+            fetch: Fetch::new(Puller::new(Config::default()), credentials, store),
+            leader,
+            events: Events::new(client, "test", None),
+            meter: metrics.controller("test", 0),
+            base: "https://catalogd.example.com".to_owned(),
+            memory: Mutex::default(),
+            epoch: std::sync::atomic::AtomicU64::new(0),
+        });
+        let readiness = Arc::new(Readiness::new(Instant::now()));
+        let stop = CancellationToken::new();
+        let controller = run(shell, readiness, FAR, damaged, secrets, stop);
+        let two = async { (written.recv().await.unwrap(), written.recv().await.unwrap()) };
+        tokio::select! {
+            () = controller => panic!("the controller has ended"),
+            written = tokio::time::timeout(Duration::from_secs(20), two) => {
+                let (first, second) = written.expect("the catalog is never looked at again");
+                assert!(second - first >= Duration::from_secs(1));
+            }
+        }
+        let metrics = metrics.classic();
+        assert!(
+            metrics.contains("controller_runtime_reconcile_panics_total{controller=\"test\"} "),
+            "{metrics}"
+        );
+        assert!(
+            !metrics.contains("controller_runtime_reconcile_panics_total{controller=\"test\"} 0"),
+            "{metrics}"
+        );
+    }
 }

@@ -14,6 +14,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBind
 use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource};
+use olm_runtime::task;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -57,7 +58,8 @@ impl Rights {
     pub(super) fn watch(&self) {
         let mut waiting = lock(&self.waiting);
         if waiting.watching.is_none() && !waiting.extensions.is_empty() {
-            waiting.watching = Some(tokio::spawn(self.clone().follow()).abort_handle());
+            let follows = task::supervised("watch of accounts and roles", self.clone().follow());
+            waiting.watching = Some(tokio::spawn(follows).abort_handle());
         }
     }
 
@@ -124,6 +126,17 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{assert_panic_exits, panics_at};
+
+    #[test]
+    fn account_watch_panic_exits() {
+        let task = "watch of accounts and roles";
+        assert_panic_exits(module_path!(), "account_watch_panic_exits", task, async || {
+            let (rights, _woken) = Rights::new(panics_at("/clusterroles"));
+            rights.wait("a");
+            rights.watch();
+        });
+    }
 
     #[tokio::test]
     async fn the_watches_end_with_the_last_that_waits() {

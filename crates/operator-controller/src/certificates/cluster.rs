@@ -13,6 +13,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, Resource, ResourceExt as _};
 use olm_api::labels;
 use olm_bundle::CaTarget;
+use olm_runtime::task;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -97,18 +98,12 @@ impl Cluster {
         let (state, synced) = watch::channel(false);
         let (cache, waker) = (Arc::clone(&secrets), wake.clone());
         let key = |secret: &Secret| place_key(&place(secret));
-        tasks.spawn(follow(
-            Api::<Secret>::all(client.clone()),
-            marked,
-            cache,
-            state,
-            waker,
-            key,
-            |mut secret| {
-                secret.metadata.managed_fields = None;
-                secret
-            },
-        ));
+        let api = Api::<Secret>::all(client.clone());
+        let follows = follow(api, marked, cache, state, waker, key, |mut secret| {
+            secret.metadata.managed_fields = None;
+            secret
+        });
+        tasks.spawn(task::supervised("watch of webhook certificates", follows));
         let callers: Arc<Cache<Caller>> = Cache::new();
         let mut kinds = vec![synced];
         for kind in Kind::ALL {
@@ -122,8 +117,9 @@ impl Cluster {
             ));
             let (cache, waker) = (Arc::clone(&callers), wake.clone());
             let key = move |object: &DynamicObject| target_key(&kind.target(object.name_any()));
-            tasks
-                .spawn(follow(api, owned, cache, state, waker, key, move |object| Caller::of(kind, &object)));
+            let follows =
+                follow(api, owned, cache, state, waker, key, move |object| Caller::of(kind, &object));
+            tasks.spawn(task::supervised("watch of webhook callers", follows));
         }
         Self { secrets, callers, kinds }
     }
@@ -245,6 +241,26 @@ async fn follow<K, V>(
                 mine.remove(&key);
             }
             Err(error) => tracing::warn!(%error, "watch of webhook certificates failed"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_panic_exits, panics_at};
+
+    #[test]
+    fn certificate_watch_panic_exits() {
+        for (task, path) in [
+            ("watch of webhook certificates", "/secrets"),
+            ("watch of webhook callers", "/customresourcedefinitions"),
+        ] {
+            assert_panic_exits(module_path!(), "certificate_watch_panic_exits", task, async || {
+                let mut tasks = JoinSet::new();
+                Cluster::start(&panics_at(path), &Wake::default(), &mut tasks);
+                tasks.detach_all();
+            });
         }
     }
 }

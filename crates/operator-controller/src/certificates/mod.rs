@@ -39,6 +39,7 @@ use olm_client::resolution::revision;
 use olm_runtime::backoff::Backoff;
 use olm_runtime::events::{Events, Happening};
 use olm_runtime::metrics::{ControllerMeter, Outcome};
+use olm_runtime::task;
 
 pub use olm_runtime::tls::issue::{material, plan};
 
@@ -148,12 +149,13 @@ pub async fn run(context: Context, stop: impl Future<Output = ()> + Send + Sync 
 
 /// A pass on its own task: one that panics takes nothing with it.
 async fn spawn(extension: Arc<Stored>, shell: Arc<Shell>) -> Action {
-    let span = tracing::info_span!("certificates", extension = extension.name_any());
-    let pass =
-        tokio::spawn(tracing::Instrument::instrument(async move { shell.metered(&extension).await }, span));
-    pass.await.unwrap_or_else(|error| {
-        tracing::error!(%error, "pass ended unexpectedly");
-        Action::requeue(SLOW)
+    let (name, uid) = (extension.name_any(), extension.uid().unwrap_or_default());
+    let span = tracing::info_span!("certificates", extension = name);
+    let passes = Arc::clone(&shell);
+    let pass = async move { passes.metered(&extension).await };
+    task::pass(tracing::Instrument::instrument(pass, span)).await.unwrap_or_else(|error| {
+        tracing::error!(extension = name, %error, "pass panicked");
+        Action::requeue(shell.backoff.panicked(uid))
     })
 }
 

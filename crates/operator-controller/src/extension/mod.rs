@@ -31,6 +31,7 @@ use kube::runtime::reflector::ObjectRef;
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
 use olm_client::resolution::CatalogFacts;
 use olm_runtime::metrics::Outcome;
+use olm_runtime::task;
 
 use self::reconcile::reconcile;
 use self::report::ReconcileError;
@@ -128,13 +129,13 @@ fn pass(
     extension: Arc<Stored<ClusterExtension>>,
     shell: Arc<Shell>,
 ) -> BoxFuture<Result<Action, ReconcileError>> {
-    let name = extension.name_any();
+    let (name, uid) = (extension.name_any(), extension.uid().unwrap_or_default());
     Box::pin(async move {
         let span = tracing::info_span!("extension", name);
-        let task = tokio::spawn(tracing::Instrument::instrument(metered(extension, shell), span));
-        task.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "pass did not end");
-            Ok(Action::requeue(Duration::from_secs(10)))
+        let pass = metered(extension, Arc::clone(&shell));
+        task::pass(tracing::Instrument::instrument(pass, span)).await.unwrap_or_else(|error| {
+            tracing::error!(extension = name, %error, "pass panicked");
+            Ok(Action::requeue(shell.backoff.panicked(uid)))
         })
     })
 }

@@ -1,9 +1,11 @@
 //! What the controller remembers of a revision between passes, so that a pass over an unchanged cluster asks nothing.
 //!
-//! Everything here can be lost at any time; the next pass then reads and compares again.
+//! What was read can be lost at any time; the next pass then reads and compares again. What was counted stays also when a pass
+//! panics.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -67,6 +69,12 @@ impl Memory {
 }
 
 impl Memory {
+    /// What is left after a pass that panicked: what it counted, and nothing that it read.
+    fn after_panic(&mut self) -> Self {
+        let failures = self.failures.saturating_add(1);
+        Self { known: None, verified: HashMap::new(), failures, ..std::mem::take(self) }
+    }
+
     /// How long the removal has waited for objects of this phase by now.
     pub(super) fn waits_for(&mut self, phase: usize, now: Instant) -> Duration {
         let since = match self.waits {
@@ -129,6 +137,42 @@ fn touch(revision: &ClusterObjectSet) -> u64 {
     hasher.finish()
 }
 
+/// The memory of a revision while a pass has it.
+pub(super) struct Taken<'a> {
+    memories: &'a Memories,
+    uid: String,
+    memory: Memory,
+}
+
+impl Taken<'_> {
+    /// Puts it back.
+    pub(super) fn put(mut self) {
+        self.memories.put(&self.uid, std::mem::take(&mut self.memory));
+    }
+}
+
+impl Deref for Taken<'_> {
+    type Target = Memory;
+
+    fn deref(&self) -> &Memory {
+        &self.memory
+    }
+}
+
+impl DerefMut for Taken<'_> {
+    fn deref_mut(&mut self) -> &mut Memory {
+        &mut self.memory
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.memories.put(&self.uid, self.memory.after_panic());
+        }
+    }
+}
+
 /// The memories of all revisions, by UID.
 #[derive(Default)]
 pub(super) struct Memories {
@@ -140,12 +184,17 @@ pub(super) struct Memories {
 
 impl Memories {
     /// Takes the memory of a revision out for a pass. Passes over one revision never overlap.
-    pub(super) fn take(&self, uid: &str) -> Memory {
-        lock(&self.all).remove(uid).unwrap_or_default()
+    pub(super) fn take(&self, uid: &str) -> Taken<'_> {
+        let memory = lock(&self.all).remove(uid).unwrap_or_default();
+        Taken { memories: self, uid: uid.to_owned(), memory }
     }
 
-    /// Puts it back.
-    pub(super) fn put(&self, uid: &str, memory: Memory) {
+    /// Failed passes in a row, of which the last has ended.
+    pub(super) fn failures(&self, uid: &str) -> u32 {
+        lock(&self.all).get(uid).map_or(0, |memory| memory.failures)
+    }
+
+    fn put(&self, uid: &str, memory: Memory) {
         if let Some(version) = memory.written.as_ref().and_then(|written| written.resource_version()) {
             lock(&self.written).insert(uid.to_owned(), version);
         }
@@ -202,15 +251,18 @@ impl Memories {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_fight_over_an_object_has_an_end() {
-        let key = |name: &str| ObjectKey {
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey {
             group: String::new(),
             version: "v1".into(),
             kind: "ConfigMap".into(),
             namespace: None,
             name: name.into(),
-        };
+        }
+    }
+
+    #[test]
+    fn a_fight_over_an_object_has_an_end() {
         let mut memory = Memory::default();
         let start = Instant::now();
         for _ in 0..PATIENCE {
@@ -220,6 +272,28 @@ mod tests {
         assert_eq!(memory.may_correct(&key("a"), later), Err(Duration::from_secs(50)));
         assert_eq!(memory.may_correct(&key("b"), later), Ok(()));
         assert_eq!(memory.may_correct(&key("a"), start + SPELL + Duration::from_secs(1)), Ok(()));
+    }
+
+    #[test]
+    fn memory_keeps_its_counts_when_a_pass_panics() {
+        let memories = Memories::default();
+        let begun = Instant::now().checked_sub(Duration::from_secs(200)).unwrap();
+        for _ in 0..3 {
+            let pass = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                let mut memory = memories.take("u");
+                memory.waits.get_or_insert((1, begun));
+                memory.verified.insert(key("a"), 7);
+                panic!("a defect");
+            }));
+            pass.unwrap_err();
+        }
+        assert_eq!(memories.failures("u"), 3);
+        let mut memory = memories.take("u");
+        assert!(
+            memory.waits_for(1, Instant::now()) >= Duration::from_secs(200),
+            "it does not wait from the start"
+        );
+        assert!(memory.verified.is_empty() && memory.known.is_none(), "what was read is read again");
     }
 
     #[test]
@@ -237,12 +311,12 @@ mod tests {
         let mut memory = memories.take("u");
         memory.written = stored("2").0.ok();
         assert!(!memories.is_echo(&stored("2")), "the pass still runs");
-        memories.put("u", memory);
+        memory.put();
         assert!(!memories.is_echo(&stored("1")) && !memories.is_echo(&stored("3")));
         assert!(memories.is_echo(&stored("2")));
         let memory = memories.take("u");
         assert!(memory.written.is_none(), "the cache has it");
-        memories.put("u", memory);
+        memory.put();
         assert!(memories.is_echo(&stored("2")), "told once more by a new listing");
         memories.forget("u");
         assert!(!memories.is_echo(&stored("2")));

@@ -42,6 +42,7 @@ use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_rollout::Us;
 use olm_runtime::events::{Events, Happening};
 use olm_runtime::metrics::{ControllerMeter, Outcome};
+use olm_runtime::task;
 use tracing::{Instrument, error, info_span, warn};
 
 use content::{Content, ContentError, Inventory};
@@ -240,12 +241,12 @@ pub async fn run(context: Context, shutdown: impl Future<Output = ()> + Send + S
 
 /// A pass on its own task: passes run in parallel, and one that panics takes nothing with it.
 async fn spawn(revision: Arc<Stored>, shell: Arc<Shell>) -> Action {
-    let name = revision.name_any();
-    let pass =
-        tokio::spawn(async move { shell.metered(revision).await }.instrument(info_span!("revision", %name)));
-    pass.await.unwrap_or_else(|error| {
-        error!(%error, "pass ended unexpectedly");
-        Action::requeue(olm_rollout::schedule::SLOWEST)
+    let (name, uid) = (revision.name_any(), revision.uid().unwrap_or_default());
+    let passes = Arc::clone(&shell);
+    let pass = async move { passes.metered(revision).await }.instrument(info_span!("revision", %name));
+    task::pass(pass).await.unwrap_or_else(|error| {
+        error!(revision = name, %error, "pass panicked");
+        Action::requeue(olm_runtime::backoff::after_panic(shell.memories.failures(&uid).saturating_sub(1)))
     })
 }
 

@@ -61,7 +61,7 @@ pub(super) async fn reconcile(stored: Arc<ClusterObjectSet>, shell: &Shell) -> (
                 0 => Ended::RequeueAfter,
                 _ => Ended::Error,
             };
-            shell.memories.put(&uid, memory);
+            memory.put();
             (action, ended)
         }
         // it is gone, or will be with the next event
@@ -82,7 +82,7 @@ pub(super) async fn reconcile(stored: Arc<ClusterObjectSet>, shell: &Shell) -> (
             memory.failures = memory.failures.saturating_add(1);
             memory.written = None;
             let delay = schedule::backoff(memory.failures);
-            shell.memories.put(&uid, memory);
+            memory.put();
             (Action::requeue(delay), Ended::Error)
         }
     }

@@ -12,6 +12,7 @@ use kube::api::Api;
 use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
+use olm_runtime::task;
 use tokio::sync::watch;
 use tracing::warn;
 
@@ -35,7 +36,8 @@ impl Secrets {
     pub(super) fn start(client: Client, wake: Wake, tasks: &mut tokio::task::JoinSet<()>) -> Self {
         let editions = Arc::new(RwLock::new(HashMap::new()));
         let (state, synced) = watch::channel(false);
-        tasks.spawn(follow(client, wake, Arc::clone(&editions), state));
+        let follows = follow(client, wake, Arc::clone(&editions), state);
+        tasks.spawn(task::supervised("watch of content Secrets", follows));
         Self { editions, synced }
     }
 
@@ -109,4 +111,20 @@ fn digest(secret: &PartialObjectMeta<Secret>) -> (Place, (Edition, String)) {
     let edition = secret.uid().unwrap_or_default();
     let revision = secret.labels().get(olm_api::labels::REVISION_NAME).cloned().unwrap_or_default();
     (place, (edition, revision))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_panic_exits, panics_at};
+
+    #[test]
+    fn secret_watch_panic_exits() {
+        let task = "watch of content Secrets";
+        assert_panic_exits(module_path!(), "secret_watch_panic_exits", task, async || {
+            let mut tasks = tokio::task::JoinSet::new();
+            Secrets::start(panics_at("/secrets"), Wake::channel().0, &mut tasks);
+            tasks.detach_all();
+        });
+    }
 }

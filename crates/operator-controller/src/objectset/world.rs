@@ -14,6 +14,7 @@ use kube::core::{GroupVersionKind, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use olm_core::{Object, ObjectKey};
+use olm_runtime::task;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tracing::{debug, warn};
@@ -346,7 +347,7 @@ impl World {
         let tells = Arc::clone(&told);
         let (wake, revision, version) = (self.wake.clone(), revision.to_owned(), version.to_owned());
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let task = tokio::spawn(async move {
+        let waits = async move {
             let mut events = watcher(api, config).backoff(olm_runtime::backoff::of_watch()).boxed();
             let unjudged = version.is_empty();
             let mut seen = unjudged;
@@ -372,7 +373,8 @@ impl World {
                     return;
                 }
             }
-        });
+        };
+        let task = tokio::spawn(task::supervised("watch of an awaited object", waits));
         all.push(Awaited { what, told, unasked: false, task: task.abort_handle() });
     }
 
@@ -392,7 +394,9 @@ impl World {
             state,
         };
         let objects: Arc<RwLock<Objects>> = Arc::default();
-        let task = tokio::spawn(follower.run(api, config, Arc::clone(&objects)));
+        let (name, follows) =
+            (format!("watch of {}", kind.resource.plural), follower.run(api, config, Arc::clone(&objects)));
+        let task = tokio::spawn(async move { task::supervised(&name, follows).await });
         KindWatch { kind, objects, synced, users: Mutex::default(), task: task.abort_handle() }
     }
 }
@@ -532,6 +536,7 @@ pub(super) fn write<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{assert_panic_exits, panics_at};
     use serde_json::json;
 
     /// Watches of a client that reaches nothing: they try for ever.
@@ -576,6 +581,23 @@ mod tests {
         assert_eq!(tasks().len(), AWAITED);
         world.stop_waiting("e-1");
         assert!(tasks().is_empty());
+    }
+
+    #[test]
+    fn object_watch_panic_exits() {
+        let world = |path| World::new(panics_at(path), Wake::channel().0);
+        let (module, test) = (module_path!(), "object_watch_panic_exits");
+        assert_panic_exits(module, test, "watch of an awaited object", async || {
+            let world = world("/namespaces");
+            let namespaces = kube::core::ApiResource::erase::<k8s_openapi::api::core::v1::Namespace>(&());
+            world.wait_for_named("e-1", &namespaces, "a");
+            std::mem::forget(world);
+        });
+        assert_panic_exits(module, test, "watch of configmaps", async || {
+            let resource = kube::core::ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&());
+            let kind = Kind { resource, namespaced: true };
+            std::mem::forget(world("/configmaps").start(&GroupVersionKind::gvk("", "v1", "ConfigMap"), kind));
+        });
     }
 
     fn live(version: u64) -> Live {
