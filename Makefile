@@ -127,8 +127,10 @@ static_dir = $(target_dir)/static/$(subst linux/,,$(1))/$(profile_dir)
 stamp = OLM_COMMIT=$$(git rev-parse HEAD) OLM_COMMIT_DATE=$$(git log -1 --format=%cI) \
     OLM_TREE_STATE=$$(if [ -z "$$(git status --porcelain)" ]; then echo clean; else echo dirty; fi)
 
-# A build server has what the tests share built already: the features that `--test` brings in. A release has none of them.
-static_programs = $(if $(and $(CI),$(filter dev,$(PROFILE))),--workspace --test go_vectors $(addprefix --bin ,$(RELEASE_PROGRAMS)),$(addprefix -p ,$(RELEASE_PROGRAMS)))
+# A build server has built already what the tests share: dependencies with the features that the smallest test brings in.
+# What users get, the release profile, has none of them.
+of_tests = --workspace --test go_vectors $(addprefix --bin ,$(1))
+static_programs = $(if $(and $(CI),$(filter dev,$(PROFILE))),$(call of_tests,$(RELEASE_PROGRAMS)),$(addprefix -p ,$(RELEASE_PROGRAMS)))
 
 # for one platform; the next `cargo build` links those that tests use into cargo's own folder again
 define static_platform
@@ -149,7 +151,7 @@ olm_images = $(target_dir)/debug/olm-images
 .PHONY: images
 images: PROFILE = release
 images: static ## Make the OCI images in target/images (PLATFORMS, VERSION; PUSH=registry/path: push them; CA_FILE, PLAIN_HTTP=1; PROFILE=dev)
-	@$(CARGO) build $(if $(CI),--locked $(everything),-p olm-images)
+	@$(CARGO) build $(if $(CI),--locked $(call of_tests,olm-images),-p olm-images)
 	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(olm_images) \
 	    $(addprefix --program ,$(IMAGE_PROGRAMS)) --output $(target_dir)/images --revision "$$(git rev-parse HEAD)" \
 	    $(foreach platform,$(PLATFORMS),--platform $(platform)=$(call static_dir,$(platform))) \
@@ -165,8 +167,8 @@ release: images ## Put archives of the programs, bills of materials and checksum
 
 .PHONY: test-images
 test-images: static ## Run `make images` and `make release`, and start what comes back from a local registry (PROFILE=release: as users get it)
-	@$(all_tools); OLM_STATIC=$(PROFILE) OLM_BIN_DIR=$(abspath $(call static_dir,$(this_platform))) \
-	    $(CARGO) test $(if $(CI),--locked --workspace,-p olm-integration) --test images
+	@$(all_tools); OLM_IMAGES_PROFILE=$(PROFILE) $(CARGO) test $(if $(CI),--locked --workspace,-p olm-integration) --test images -- \
+	    --exact images_and_release_of_make_start_programs
 
 .PHONY: fuzz
 fuzz: ## Fuzz every parser of foreign bytes (SECONDS=60 each; ONLY=regex, JOBS=2, SANITIZER=address: see docs/fuzzing.md)
@@ -186,6 +188,15 @@ bench: ## Run the benchmarks; fail if a ratio has grown (WRITE=1: write ratios d
 ifndef ARGS
 	@$(programs_dir)/xtask benchmarks $(if $(WRITE),--write) $(bench_results)
 endif
+
+# each as typed; all of them run, also after one failed
+NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-hard soak fuzz bench deny acceptance-exact generate demo-down
+
+.PHONY: nightly
+nightly: ## Run what does not fit into .ci/run (hours), and name what failed
+	@failed=; for target in $(NIGHTLY); do \
+	    echo "=== make $$target"; $(MAKE) $$target || failed+="; make $$target"; \
+	done; [ -z "$$failed" ] || { echo "FAILED: $${failed#; }"; exit 1; }
 
 .PHONY: clean
 clean: ## Stop what runs here and remove what was built (not the tools, which other checkouts share)

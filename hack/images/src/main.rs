@@ -105,7 +105,13 @@ mod tests {
     /// The command line that `make images SETTINGS…` gives to this program. `printf` in its place prints it.
     fn from_make(settings: &[&str]) -> Vec<String> {
         let output = Command::new("make")
-            .args(["--silent", "--old-file=static", "images", "CARGO=true", r"olm_images=printf '%s\n' olm-images"])
+            .args([
+                "--silent",
+                "--old-file=static",
+                "images",
+                "CARGO=true",
+                r"olm_images=printf '%s\n' olm-images",
+            ])
             .args(settings)
             .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
             // of the make and the shell that run this test
@@ -126,7 +132,8 @@ mod tests {
     fn arguments_of_make_images_are_accepted() {
         let images = |settings: &[&str]| {
             let words = from_make(settings);
-            Arguments::try_parse_from(&words).unwrap_or_else(|error| panic!("{settings:?}: {words:?}: {error}"))
+            Arguments::try_parse_from(&words)
+                .unwrap_or_else(|error| panic!("{settings:?}: {words:?}: {error}"))
         };
         let plain = images(&["PLATFORMS=linux/amd64"]);
         assert_eq!(plain.programs, ["catalogd", "operator-controller", "cluster-operator"]);
@@ -150,7 +157,11 @@ mod tests {
         assert!(pushed.plain_http);
         let platforms: Vec<Platform> = pushed.platforms.iter().map(|(platform, _)| *platform).collect();
         assert_eq!(platforms, [Platform::Amd64, Platform::Arm64]);
-        assert!(pushed.platforms.iter().all(|(_, folder)| folder.ends_with("debug")), "{:?}", pushed.platforms);
+        assert!(
+            pushed.platforms.iter().all(|(_, folder)| folder.ends_with("debug")),
+            "{:?}",
+            pushed.platforms
+        );
     }
 
     #[test]

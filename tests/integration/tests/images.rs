@@ -1,7 +1,7 @@
 //! Release images: made from the built programs, pushed to a real registry, pulled again by our own puller and started.
 //!
 //! `make test` uses the programs that all tests use, which need the libraries of this machine, and the library of `olm-images`.
-//! `make test-images` runs `make images` and `make release` as a user types them (`OLM_STATIC` is the profile), and starts the
+//! `make test-images` runs `make images` and `make release` as a user types them, in the profile `OLM_IMAGES_PROFILE`, and starts the
 //! programs from the layers that the registry gives back, in a root that holds nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,11 +23,6 @@ fn here() -> Platform {
     if cfg!(target_arch = "aarch64") { Platform::Arm64 } else { Platform::Amd64 }
 }
 
-/// The profile of static programs, under `make test-images`.
-fn static_profile() -> Option<String> {
-    std::env::var("OLM_STATIC").ok().filter(|profile| !profile.is_empty())
-}
-
 fn order(output: &Path) -> Result<Order> {
     let folder = built(PROGRAMS[0])?.parent().context("no folder")?.to_owned();
     for program in PROGRAMS {
@@ -45,7 +40,7 @@ fn order(output: &Path) -> Result<Order> {
             licenses: "Apache-2.0".to_owned(),
         },
         output: output.to_owned(),
-        dynamic: static_profile().is_none(),
+        dynamic: true,
     })
 }
 
@@ -206,7 +201,7 @@ async fn an_image_that_was_pushed_and_pulled_holds_the_program() -> Result<()> {
 /// `make release`: the same images again, and files that fit their checksums and work.
 #[tokio::test]
 async fn images_and_release_of_make_start_programs() -> Result<()> {
-    let Some(profile) = static_profile() else {
+    let Ok(profile) = std::env::var("OLM_IMAGES_PROFILE") else {
         println!("SKIPPED: static programs take minutes to build; run it by `make test-images`");
         return Ok(());
     };
@@ -217,6 +212,8 @@ async fn images_and_release_of_make_start_programs() -> Result<()> {
     must(Command::new("chmod").args(["755"]).arg(dir.path()))?;
     let way = way(dir.path(), &registry)?;
     let settings = [format!("PROFILE={profile}"), format!("VERSION={VERSION}")];
+    let built_dir = if profile == "dev" { "debug" } else { &profile };
+    let built_dir = target_dir().join("static").join(here().architecture()).join(built_dir);
     let push = [
         format!("PUSH={}/olm", registry.address()),
         format!("CA_FILE={}", Ca::shared()?.certificate().display()),
@@ -229,8 +226,11 @@ async fn images_and_release_of_make_start_programs() -> Result<()> {
         let reference = format!("{}/olm/{program}:{VERSION}", registry.address());
         let pulled = dir.path().join("pulled").join(program);
         unpack(&reference, &way, &pulled).await?;
-        let original = built(program)?;
-        assert!(std::fs::read(pulled.join(program))? == std::fs::read(&original)?, "{program} arrived changed");
+        let original = built_dir.join(program);
+        assert!(
+            std::fs::read(pulled.join(program))? == std::fs::read(&original)?,
+            "{program} arrived changed"
+        );
 
         let root_dir = dir.path().join("root").join(program);
         let config = root(&registry, &format!("olm/{program}"), digest, &root_dir).await?;
@@ -241,7 +241,10 @@ async fn images_and_release_of_make_start_programs() -> Result<()> {
         assert_eq!(printed, says(&original)?);
         // it starts, reads its flags and asks for a cluster
         let mut command = within(&root_dir, "65532:65532")?;
-        let output = command.arg(entry).arg("--kubeconfig=/nonexistent/kubeconfig").output()?;
+        let output = command
+            .arg(entry)
+            .args(["--tls-self-issued=x", "--kubeconfig=/nonexistent/kubeconfig"])
+            .output()?;
         let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         assert!(!output.status.success() && text.contains("/nonexistent/kubeconfig"), "{program}: {text}");
     }
@@ -294,11 +297,13 @@ fn release_files(files: &Path, version: &str) -> Result<()> {
         let printed = must(Command::new(folder.join(program)).args(arguments))?;
         ensure!(!printed.trim().is_empty(), "{program} says nothing");
     }
-    let rendered = must(Tools::locate()?.command("helm")?.args(["template", "olm-rs", &chart]).current_dir(files))?;
+    let rendered =
+        must(Tools::locate()?.command("helm")?.args(["template", "olm-rs", &chart]).current_dir(files))?;
     ensure!(rendered.contains("kind: Deployment"), "{rendered}");
     for name in names.iter().filter(|name| name.starts_with("install-")) {
         let text = std::fs::read_to_string(files.join(name))?;
-        let documents: Vec<Value> = serde_saphyr::from_multiple(&text).map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
+        let documents: Vec<Value> =
+            serde_saphyr::from_multiple(&text).map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
         let deployments = documents.iter().filter(|it| it["kind"] == "Deployment").count();
         if deployments < 2 {
             bail!("{name} has {deployments} Deployments");
@@ -322,11 +327,9 @@ async fn what_cannot_be_made_is_said() -> Result<()> {
     let problem = release::make(&order, None).await.err().context("there is no such package")?;
     assert_eq!(problem.to_string(), "the workspace has no package nothing");
 
-    if static_profile().is_none() {
-        let order = Order { dynamic: false, ..good.clone() };
-        let problem = release::make(&order, None).await.err().context("it is linked dynamically")?;
-        assert!(problem.to_string().contains("crt-static"), "{problem:#}");
-    }
+    let order = Order { dynamic: false, ..good.clone() };
+    let problem = release::make(&order, None).await.err().context("it is linked dynamically")?;
+    assert!(problem.to_string().contains("crt-static"), "{problem:#}");
 
     let wrong = dir.path().join("wrong.json");
     // kit:wrong
