@@ -136,37 +136,58 @@ acceptance-exact: ## Run the lab whole and sort what differs from the reference 
 # what an image may hold: programs that need no other file. Another architecture needs its C compiler and
 # `rustup target add`: PLATFORMS="linux/amd64 linux/arm64".
 IMAGE_PROGRAMS = catalogd operator-controller cluster-operator
-PLATFORMS ?= linux/$(subst aarch64,arm64,$(subst x86_64,amd64,$(shell uname -m)))
-targets = $(subst linux/arm64,aarch64-unknown-linux-gnu,$(subst linux/amd64,x86_64-unknown-linux-gnu,$(PLATFORMS)))
-static_dir = $(target_dir)/$(subst linux/arm64,aarch64-unknown-linux-gnu,$(subst linux/amd64,x86_64-unknown-linux-gnu,$(1)))/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
+RELEASE_PROGRAMS = $(IMAGE_PROGRAMS) kubectl-olm
+this_platform := linux/$(subst aarch64,arm64,$(subst x86_64,amd64,$(shell uname -m)))
+PLATFORMS ?= $(this_platform)
+rust_target = $(if $(filter-out $(this_platform),$(1)),$(subst linux/arm64,aarch64-unknown-linux-gnu,$(subst linux/amd64,x86_64-unknown-linux-gnu,$(1))))
+profile_dir = $(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
+static_dir = $(target_dir)/static/$(subst linux/,,$(1))/$(profile_dir)
 # what `version` says
 stamp = OLM_COMMIT=$$(git rev-parse HEAD) OLM_COMMIT_DATE=$$(git log -1 --format=%cI) \
     OLM_TREE_STATE=$$(if [ -z "$$(git status --porcelain)" ]; then echo clean; else echo dirty; fi)
-static = $(stamp) RUSTFLAGS="$(RUSTFLAGS) -C target-feature=+crt-static" $(CARGO) build $(if $(CI),--locked) --profile $(PROFILE)
+
+# A build server has built already what the tests share: dependencies with the features that the smallest test brings in.
+# What users get, the release profile, has none of them.
+of_tests = --workspace --test go_vectors $(addprefix --bin ,$(1))
+static_programs = $(if $(and $(CI),$(filter dev,$(PROFILE))),$(call of_tests,$(RELEASE_PROGRAMS)),$(addprefix -p ,$(RELEASE_PROGRAMS)))
+
+# for one platform; the next `cargo build` links those that tests use into cargo's own folder again
+define static_platform
+$(stamp) RUSTC_WORKSPACE_WRAPPER=$(abspath hack/images/rustc-static.sh) $(CARGO) build $(if $(CI),--locked) --profile $(PROFILE) \
+    $(addprefix --target ,$(call rust_target,$(1))) $(static_programs)
+@mkdir -p $(call static_dir,$(1)); ln -f $(foreach program,$(RELEASE_PROGRAMS),\
+    $(target_dir)/$(addsuffix /,$(call rust_target,$(1)))$(profile_dir)/$(program)) $(call static_dir,$(1))/
+
+endef
 
 .PHONY: static
 static:
-	$(static) $(addprefix --target ,$(targets)) $(addprefix -p ,$(IMAGE_PROGRAMS) kubectl-olm)
+	$(foreach platform,$(PLATFORMS),$(call static_platform,$(platform)))
+
+# makes images of built programs, and pushes them; of the profile that tests use, whatever the programs are built with
+olm_images = $(target_dir)/debug/olm-images
 
 .PHONY: images
 images: PROFILE = release
-images: static ## Make the OCI images in target/images (PLATFORMS, VERSION; PUSH=registry/path: push them too)
-	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(CARGO) run --quiet -p olm-images -- \
+images: static ## Make the OCI images in target/images (PLATFORMS, VERSION; PUSH=registry/path: push them; CA_FILE, PLAIN_HTTP=1; PROFILE=dev)
+	@$(CARGO) build $(if $(CI),--locked $(call of_tests,olm-images),-p olm-images)
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(olm_images) \
 	    $(addprefix --program ,$(IMAGE_PROGRAMS)) --output $(target_dir)/images --revision "$$(git rev-parse HEAD)" \
 	    $(foreach platform,$(PLATFORMS),--platform $(platform)=$(call static_dir,$(platform))) \
-	    $(if $(VERSION),--version $(VERSION)) $(if $(PUSH),--push $(PUSH))
+	    $(if $(VERSION),--version '$(VERSION)') $(if $(PUSH),--push '$(PUSH)') \
+	    $(if $(CA_FILE),--ca-file '$(CA_FILE)') $(if $(filter-out 0,$(PLAIN_HTTP)),--plain-http)
 
 .PHONY: release
 release: PROFILE = release
-release: images ## Put archives of the programs, bills of materials and checksums into target/release-files
-	@$(manifest_tools); SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) RELEASE_PROGRAMS="$(IMAGE_PROGRAMS) kubectl-olm" hack/release.sh \
+release: images ## Put archives of the programs, bills of materials and checksums into target/release-files (the variables of images)
+	@$(manifest_tools); SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) RELEASE_PROGRAMS="$(RELEASE_PROGRAMS)" hack/release.sh \
 	    $(target_dir)/release-files $(or $(VERSION),$(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)) \
 	    $(foreach platform,$(PLATFORMS),$(platform)=$(call static_dir,$(platform)))
 
 .PHONY: test-images
-test-images: static ## Make images of static programs, push them to a local registry and start what comes back
-	@$(all_tools); OLM_STATIC=1 OLM_BIN_DIR=$(abspath $(call static_dir,$(firstword $(PLATFORMS)))) \
-	    $(CARGO) test $(if $(CI),--locked) -p olm-integration --test images
+test-images: static ## Run `make images` and `make release`, and start what comes back from a local registry (PROFILE=release: as users get it)
+	@$(all_tools); OLM_IMAGES_PROFILE=$(PROFILE) $(CARGO) test $(if $(CI),--locked --workspace,-p olm-integration) --test images -- \
+	    --exact images_and_release_of_make_start_programs
 
 .PHONY: fuzz
 fuzz: ## Fuzz every parser of foreign bytes (SECONDS=60 each; ONLY=regex, JOBS=2, SANITIZER=address: see docs/fuzzing.md)
@@ -186,6 +207,15 @@ bench: ## Run the benchmarks; fail if a ratio has grown (WRITE=1: write ratios d
 ifndef ARGS
 	@$(programs_dir)/xtask benchmarks $(if $(WRITE),--write) $(bench_results)
 endif
+
+# each as typed; all of them run, also after one failed
+NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-hard soak fuzz bench deny acceptance-exact generate demo-down
+
+.PHONY: nightly
+nightly: ## Run what does not fit into .ci/run (hours), and name what failed
+	@failed=; for target in $(NIGHTLY); do \
+	    echo "=== make $$target"; $(MAKE) $$target || failed+="; make $$target"; \
+	done; [ -z "$$failed" ] || { echo "FAILED: $${failed#; }"; exit 1; }
 
 .PHONY: clean
 clean: ## Stop what runs here and remove what was built (not the tools, which other checkouts share)

@@ -171,3 +171,11 @@ fn told(failure: &Failure) -> ExitCode {
     }
     ExitCode::from(failure.code())
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn arguments_are_consistent() {
+        super::definition().debug_assert();
+    }
+}

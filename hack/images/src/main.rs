@@ -12,7 +12,8 @@ use olm_images::release::{self, Made, Order, Target};
 
 /// Makes OCI images of built programs, without a container daemon, and pushes them.
 #[derive(Debug, Parser)]
-#[command(name = "olm-images", version)]
+// no `version` here: `--version` is that of the images
+#[command(name = "olm-images")]
 struct Arguments {
     /// a program to make an image of (repeatable)
     #[arg(long = "program", required = true, value_name = "NAME")]
@@ -91,4 +92,88 @@ async fn run(arguments: Arguments) -> Result<Vec<Made>> {
     let way = Way { plain_http: arguments.plain_http, ca_file: arguments.ca_file, docker_config: None };
     let target = arguments.push.map(|to| Target { to, way });
     release::make(&order, target.as_ref()).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    /// The command line that `make images SETTINGS…` gives to this program. `printf` in its place prints it.
+    fn from_make(settings: &[&str]) -> Vec<String> {
+        let output = Command::new("make")
+            .args([
+                "--silent",
+                "--old-file=static",
+                "images",
+                "CARGO=true",
+                r"olm_images=printf '%s\n' olm-images",
+            ])
+            .args(settings)
+            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+            // of the make and the shell that run this test
+            .env_clear()
+            .envs(["PATH", "HOME"].into_iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn arguments_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn arguments_of_make_images_are_accepted() {
+        let images = |settings: &[&str]| {
+            let words = from_make(settings);
+            Arguments::try_parse_from(&words)
+                .unwrap_or_else(|error| panic!("{settings:?}: {words:?}: {error}"))
+        };
+        let plain = images(&["PLATFORMS=linux/amd64"]);
+        assert_eq!(plain.programs, ["catalogd", "operator-controller", "cluster-operator"]);
+        assert_eq!(plain.version, env!("CARGO_PKG_VERSION"));
+        assert_eq!(plain.output, PathBuf::from("target/images"));
+        assert!(plain.push.is_none() && plain.ca_file.is_none() && !plain.plain_http);
+        let [(Platform::Amd64, folder)] = &plain.platforms[..] else { panic!("{:?}", plain.platforms) };
+        assert!(folder.ends_with("release"), "{}", folder.display());
+
+        let pushed = images(&[
+            "PLATFORMS=linux/amd64 linux/arm64",
+            "PROFILE=dev",
+            "VERSION=1.2.3",
+            "PUSH=registry.example.com/olm",
+            "CA_FILE=a folder/ca.pem",
+            "PLAIN_HTTP=1",
+        ]);
+        assert_eq!(pushed.version, "1.2.3");
+        assert_eq!(pushed.push.as_deref(), Some("registry.example.com/olm"));
+        assert_eq!(pushed.ca_file, Some(PathBuf::from("a folder/ca.pem")));
+        assert!(pushed.plain_http);
+        let platforms: Vec<Platform> = pushed.platforms.iter().map(|(platform, _)| *platform).collect();
+        assert_eq!(platforms, [Platform::Amd64, Platform::Arm64]);
+        assert!(
+            pushed.platforms.iter().all(|(_, folder)| folder.ends_with("debug")),
+            "{:?}",
+            pushed.platforms
+        );
+    }
+
+    #[test]
+    fn arguments_that_are_wrong_name_the_flag() {
+        for (words, flag) in [
+            (&["--platform=linux/amd64=x"][..], "--program"),
+            (&["--program=catalogd"], "--platform"),
+            (&["--program=catalogd", "--platform=linux/amd64"], "linux/amd64=FOLDER"),
+            (&["--program=catalogd", "--platform=linux/amd64=x", "--plain-http"], "--push"),
+        ] {
+            let error = Arguments::try_parse_from(["olm-images"].iter().chain(words)).unwrap_err();
+            assert!(error.to_string().contains(flag), "{words:?}: {error}");
+        }
+    }
 }

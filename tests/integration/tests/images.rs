@@ -1,18 +1,19 @@
 //! Release images: made from the built programs, pushed to a real registry, pulled again by our own puller and started.
 //!
-//! `make test` uses the programs that all tests use, which need the libraries of this machine; with `OLM_STATIC=1`
-//! (`make test-images`) they must start in an image that has none.
+//! `make test` uses the programs that all tests use, which need the libraries of this machine, and the library of `olm-images`.
+//! `make test-images` runs `make images` and `make release` as a user types them, in the profile `OLM_IMAGES_PROFILE`, and starts the
+//! programs from the layers that the registry gives back, in a root that holds nothing else.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use olm_images::image::{About, INDEX, MANIFEST, SBOM};
 use olm_images::platform::Platform;
 use olm_images::push::Way;
 use olm_images::release::{self, Made, Order, Target};
-use olm_kit::{Ca, PASSWORD, Registry, USER, built, repository};
+use olm_kit::{Ca, PASSWORD, Registry, Tools, USER, built, repository};
 use olm_oci::{CertificateDirs, Config, Credentials, Limits, Puller, Selection};
 use serde_json::Value;
 
@@ -20,10 +21,6 @@ const PROGRAMS: &[&str] = &["catalogd", "operator-controller", "cluster-operator
 
 fn here() -> Platform {
     if cfg!(target_arch = "aarch64") { Platform::Arm64 } else { Platform::Amd64 }
-}
-
-fn only_static() -> bool {
-    std::env::var_os("OLM_STATIC").is_some_and(|value| value == "1")
 }
 
 fn order(output: &Path) -> Result<Order> {
@@ -43,7 +40,7 @@ fn order(output: &Path) -> Result<Order> {
             licenses: "Apache-2.0".to_owned(),
         },
         output: output.to_owned(),
-        dynamic: !only_static(),
+        dynamic: true,
     })
 }
 
@@ -80,6 +77,10 @@ fn says(program: &Path) -> Result<String> {
 }
 
 async fn get(registry: &Registry, path: &str) -> Result<Value> {
+    Ok(serde_json::from_slice(&get_bytes(registry, path).await?)?)
+}
+
+async fn get_bytes(registry: &Registry, path: &str) -> Result<Vec<u8>> {
     let url = format!("https://{}/v2/{path}", registry.address());
     let answer = Ca::shared()?
         .http_client()?
@@ -88,7 +89,58 @@ async fn get(registry: &Registry, path: &str) -> Result<Value> {
         .header("accept", format!("{MANIFEST}, {INDEX}"))
         .send()
         .await?;
-    Ok(serde_json::from_slice(&answer.error_for_status()?.bytes().await?)?)
+    Ok(answer.error_for_status()?.bytes().await?.to_vec())
+}
+
+/// Runs a command that has to succeed and gives its standard output.
+fn must(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
+    let (out, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success(), "{command:?} ended with {}\n{errors}{out}", output.status);
+    Ok(out.into_owned())
+}
+
+/// `make …`, as a user types it.
+fn make(target: &str, settings: &[String]) -> Command {
+    let mut command = Command::new("make");
+    command.current_dir(repository()).arg(target).args(settings);
+    // of the make that runs this test
+    for name in ["MAKEFLAGS", "MFLAGS", "MAKELEVEL"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// What an image says about how it runs, and its root as a container runtime unpacks it, from what the registry holds.
+async fn root(registry: &Registry, name: &str, tag: &str, into: &Path) -> Result<Value> {
+    let index = get(registry, &format!("{name}/manifests/{tag}")).await?;
+    let image = index["manifests"][0]["digest"].as_str().context("no digest")?.to_owned();
+    let manifest = get(registry, &format!("{name}/manifests/{image}")).await?;
+    std::fs::create_dir_all(into)?;
+    for layer in manifest["layers"].as_array().context("no layers")? {
+        let digest = layer["digest"].as_str().context("no digest")?;
+        let archive = into.with_extension("layer");
+        std::fs::write(&archive, get_bytes(registry, &format!("{name}/blobs/{digest}")).await?)?;
+        must(Command::new("tar").arg("-xzpf").arg(&archive).arg("-C").arg(into))?;
+        std::fs::remove_file(&archive)?;
+    }
+    let config = manifest["config"]["digest"].as_str().context("no digest")?;
+    get(registry, &format!("{name}/blobs/{config}")).await.map(|mut config| config["config"].take())
+}
+
+/// A command whose root is `root`, as the image's user. Root changes to it; another user asks the kernel for a namespace
+/// in which it is that user.
+fn within(root: &Path, user: &str) -> Result<Command> {
+    let (uid, gid) = user.split_once(':').unwrap_or((user, user));
+    if must(Command::new("id").arg("-u"))?.trim() == "0" {
+        let mut command = Command::new("chroot");
+        command.arg(format!("--userspec={uid}:{gid}")).arg(root);
+        return Ok(command);
+    }
+    let mut command = Command::new("unshare");
+    command.arg(format!("--map-user={uid}")).arg(format!("--map-group={gid}"));
+    command.arg(format!("--root={}", root.display()));
+    Ok(command)
 }
 
 #[tokio::test]
@@ -145,6 +197,121 @@ async fn an_image_that_was_pushed_and_pulled_holds_the_program() -> Result<()> {
     Ok(())
 }
 
+/// `make images PUSH=…`: what the registry gives back starts, as the user and with the entry point that the image names.
+/// `make release`: the same images again, and files that fit their checksums and work.
+#[tokio::test]
+async fn images_and_release_of_make_start_programs() -> Result<()> {
+    let Ok(profile) = std::env::var("OLM_IMAGES_PROFILE") else {
+        println!("SKIPPED: static programs take minutes to build; run it by `make test-images`");
+        return Ok(());
+    };
+    const VERSION: &str = "0.0.1-test";
+    let registry = Registry::start_with_auth().await?;
+    let dir = tempfile::tempdir()?;
+    // the image's user must reach its root
+    must(Command::new("chmod").args(["755"]).arg(dir.path()))?;
+    let way = way(dir.path(), &registry)?;
+    let settings = [format!("PROFILE={profile}"), format!("VERSION={VERSION}")];
+    let built_dir = if profile == "dev" { "debug" } else { &profile };
+    let built_dir = target_dir().join("static").join(here().architecture()).join(built_dir);
+    let push = [
+        format!("PUSH={}/olm", registry.address()),
+        format!("CA_FILE={}", Ca::shared()?.certificate().display()),
+    ];
+    let login = ("DOCKER_CONFIG", dir.path());
+
+    let first = made(&must(make("images", &[&settings[..], &push].concat()).env(login.0, login.1))?);
+    assert_eq!(first.keys().map(String::as_str).collect::<BTreeSet<_>>(), PROGRAMS.iter().copied().collect());
+    for (program, digest) in &first {
+        let reference = format!("{}/olm/{program}:{VERSION}", registry.address());
+        let pulled = dir.path().join("pulled").join(program);
+        unpack(&reference, &way, &pulled).await?;
+        let original = built_dir.join(program);
+        assert!(
+            std::fs::read(pulled.join(program))? == std::fs::read(&original)?,
+            "{program} arrived changed"
+        );
+
+        let root_dir = dir.path().join("root").join(program);
+        let config = root(&registry, &format!("olm/{program}"), digest, &root_dir).await?;
+        assert_eq!(config["User"], "65532:65532");
+        let entry = config["Entrypoint"][0].as_str().context("no entry point")?;
+        let mut command = within(&root_dir, config["User"].as_str().context("no user")?)?;
+        let printed = must(command.arg(entry).arg("version"))?;
+        assert_eq!(printed, says(&original)?);
+        // it starts, reads its flags and asks for a cluster
+        let mut command = within(&root_dir, "65532:65532")?;
+        let output = command
+            .arg(entry)
+            .args(["--tls-self-issued=x", "--kubeconfig=/nonexistent/kubeconfig"])
+            .output()?;
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(!output.status.success() && text.contains("/nonexistent/kubeconfig"), "{program}: {text}");
+    }
+
+    let again = made(&must(&mut make("release", &settings))?);
+    assert_eq!(first, again, "the same commit gives the same images");
+    let files = dir.path().join("files");
+    let made_files = target_dir().join("release-files");
+    must(Command::new("cp").arg("-r").arg(&made_files).arg(&files))?;
+    release_files(&files, VERSION)
+}
+
+/// The digests by program that `olm-images` printed, among what make printed.
+fn made(printed: &str) -> BTreeMap<String, String> {
+    let lines = printed.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    lines
+        .filter_map(|words| match words[..] {
+            [program, _, "MiB", digest, ..] => Some((program.to_owned(), digest.to_owned())),
+            _ => None,
+        })
+        .collect()
+}
+
+fn target_dir() -> PathBuf {
+    repository().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
+}
+
+/// Checks the files of a release: none is missing, none is changed, programs run, the chart renders, overlays hold objects.
+fn release_files(files: &Path, version: &str) -> Result<()> {
+    must(Command::new("sha256sum").args(["--check", "--strict", "SHA256SUMS"]).current_dir(files))?;
+    let mut names = BTreeSet::new();
+    for entry in std::fs::read_dir(files)? {
+        names.insert(entry?.file_name().to_string_lossy().into_owned());
+    }
+    let architecture = here().architecture();
+    let archive = format!("olm-rs-{version}-linux-{architecture}.tar.gz");
+    let chart = format!("olm-rs-chart-{version}.tgz");
+    let mut wanted: BTreeSet<String> =
+        [archive.clone(), chart.clone(), "SHA256SUMS".to_owned()].into_iter().collect();
+    wanted.extend(PROGRAMS.iter().map(|program| format!("{program}-{architecture}.cdx.json")));
+    for entry in std::fs::read_dir(repository().join("manifests/overlays"))? {
+        wanted.insert(format!("install-{}.yaml", entry?.file_name().to_string_lossy()));
+    }
+    assert_eq!(names, wanted);
+
+    must(Command::new("tar").arg("-xzf").arg(&archive).current_dir(files))?;
+    let folder = files.join(archive.trim_end_matches(".tar.gz"));
+    for program in PROGRAMS.iter().chain(&["kubectl-olm"]) {
+        let arguments: &[&str] = if *program == "kubectl-olm" { &["--version"] } else { &["version"] };
+        let printed = must(Command::new(folder.join(program)).args(arguments))?;
+        ensure!(!printed.trim().is_empty(), "{program} says nothing");
+    }
+    let rendered =
+        must(Tools::locate()?.command("helm")?.args(["template", "olm-rs", &chart]).current_dir(files))?;
+    ensure!(rendered.contains("kind: Deployment"), "{rendered}");
+    for name in names.iter().filter(|name| name.starts_with("install-")) {
+        let text = std::fs::read_to_string(files.join(name))?;
+        let documents: Vec<Value> =
+            serde_saphyr::from_multiple(&text).map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
+        let deployments = documents.iter().filter(|it| it["kind"] == "Deployment").count();
+        if deployments < 2 {
+            bail!("{name} has {deployments} Deployments");
+        }
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn what_cannot_be_made_is_said() -> Result<()> {
     let registry = Registry::start_with_auth().await?;
@@ -160,11 +327,9 @@ async fn what_cannot_be_made_is_said() -> Result<()> {
     let problem = release::make(&order, None).await.err().context("there is no such package")?;
     assert_eq!(problem.to_string(), "the workspace has no package nothing");
 
-    if !only_static() {
-        let order = Order { dynamic: false, ..good.clone() };
-        let problem = release::make(&order, None).await.err().context("it is linked dynamically")?;
-        assert!(problem.to_string().contains("crt-static"), "{problem:#}");
-    }
+    let order = Order { dynamic: false, ..good.clone() };
+    let problem = release::make(&order, None).await.err().context("it is linked dynamically")?;
+    assert!(problem.to_string().contains("crt-static"), "{problem:#}");
 
     let wrong = dir.path().join("wrong.json");
     // kit:wrong

@@ -55,3 +55,35 @@ async fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn arguments_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn arguments_of_the_makefile_are_accepted() {
+        for line in [
+            "cluster up",
+            "cluster down",
+            "demo",
+            "demo --oneshot",
+            "demo-down",
+            "test",
+            "test -p olm-integration --test real bundles",
+            "acceptance --python python3 --programs target/debug --rbac",
+            "acceptance --python python3 --programs target/debug --only t01 --jobs 4 --update --save target/lab --rbac",
+        ] {
+            let words = ["olm-kit"].into_iter().chain(line.split(' '));
+            if let Err(error) = Arguments::try_parse_from(words) {
+                panic!("{line}: {error}");
+            }
+        }
+    }
+}

@@ -5,12 +5,14 @@
 //! `console` block stands what it prints (`…` stands for anything); `yaml` that is whole objects is offered to the apiserver as a
 //! dry run, unknown fields refused, and lies in the folder under the name that the line above gives it, as does `json`.
 //!
-//! Below `<!-- on another cluster -->` a block runs on a second empty cluster. What cannot run here says so in the page, in the line above its block: `<!-- not run: reason -->`, or
-//! `<!-- run by CI step NAME -->`, which is looked up in `.ci/run`. Commands within sentences and blocks that do not run are
+//! Below `<!-- on another cluster -->` a block runs on a second empty cluster. What cannot run here says so in the page, in the line above its block:
+//! `<!-- not run: REASON; covered by make TARGET -->` (see `coverage`), or `<!-- run by CI step NAME -->`, which is looked up in
+//! `.ci/run`. Commands within sentences and blocks that do not run are
 //! read: what they name (verbs, flags, targets, packages, tests, files) must exist.
 //!
 //! `UPDATE_DOCS=1` writes what commands print into the pages; `OLM_DOCS=how-to` runs README.md and pages with such a name only.
 
+mod coverage;
 mod named;
 mod page;
 mod shell;

@@ -1,15 +1,16 @@
 //! What commands name exists: also in sentences, tables and blocks that do not run.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use olm_kit::{built, repository};
 
+use super::coverage::Targets;
 use super::page;
 
 /// Commands of a page with their places: lines of blocks, and code within sentences.
-fn commands(name: &str, text: &str) -> Result<Vec<String>> {
+pub(crate) fn commands(name: &str, text: &str) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for block in page::blocks(name, text)? {
         match block.language.as_str() {
@@ -41,7 +42,7 @@ fn commands(name: &str, text: &str) -> Result<Vec<String>> {
 }
 
 /// The simple commands of a line, each as words; quotes and comments are taken off.
-fn simple(line: &str) -> Vec<Vec<String>> {
+pub(crate) fn simple(line: &str) -> Vec<Vec<String>> {
     let line = line.split(" #").next().unwrap_or_default();
     let mut all = vec![Vec::new()];
     let mut word = String::new();
@@ -76,18 +77,13 @@ fn simple(line: &str) -> Vec<Vec<String>> {
 
 /// What there is to name.
 struct Known {
-    targets: BTreeSet<String>,
+    targets: Targets,
     packages: BTreeMap<String, std::path::PathBuf>,
     helps: BTreeMap<Vec<String>, Option<String>>,
 }
 
 impl Known {
     fn new() -> Result<Self> {
-        let makefile = std::fs::read_to_string(repository().join("Makefile"))?;
-        let targets = makefile
-            .lines()
-            .filter_map(|line| line.split_once(": ").or(line.split_once(":")))
-            .map(|(name, _)| name.to_owned());
         let mut packages = BTreeMap::new();
         for folder in ["api", "crates", "tests", "hack"] {
             let folder = repository().join(folder);
@@ -99,7 +95,7 @@ impl Known {
                 packages.insert(name.context("no name")?.to_owned(), path);
             }
         }
-        Ok(Self { targets: targets.collect(), packages, helps: BTreeMap::new() })
+        Ok(Self { targets: Targets::of_makefile()?, packages, helps: BTreeMap::new() })
     }
 
     /// `--help` of a verb, if there is such a verb.
@@ -122,7 +118,7 @@ impl Known {
             ["make", ..] => text[1..]
                 .iter()
                 .filter(|word| !word.contains('=') && is_word(word))
-                .find(|word| !self.targets.contains(**word))
+                .find(|word| !self.targets.contains(word))
                 .map(|word| format!("the Makefile has no target {word}")),
             ["cargo", "run" | "test" | "bench" | "build", ..] => self.cargo(&text),
             _ => None,
@@ -170,7 +166,7 @@ impl Known {
 }
 
 /// Nothing that stands for something else, as `NAME`, `…` and `$URL` do.
-fn is_word(word: &str) -> bool {
+pub(crate) fn is_word(word: &str) -> bool {
     word.chars().all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-')
         && !word.starts_with('-')
 }

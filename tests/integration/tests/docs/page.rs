@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail, ensure};
 use olm_kit::repository;
 
+/// How a line begins that a reader would type.
+const COMMANDS: &[&str] = &["$ ", "make ", "cargo ", "kubectl ", "helm ", "curl ", "docker ", "git "];
+
 /// What a comment above a block says about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Mark {
@@ -45,7 +48,7 @@ impl Block {
     }
 }
 
-/// README.md and all of docs, by name.
+/// The pages of the root and all of docs, by name.
 pub(crate) fn pages() -> Result<Vec<PathBuf>> {
     fn walk(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
         for entry in std::fs::read_dir(folder)? {
@@ -59,7 +62,7 @@ pub(crate) fn pages() -> Result<Vec<PathBuf>> {
         Ok(())
     }
     let root = repository();
-    let mut found = vec![root.join("README.md"), root.join("CONTRIBUTING.md")];
+    let mut found = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"].map(|name| root.join(name)).to_vec();
     walk(&root.join("docs"), &mut found)?;
     found.sort();
     Ok(found)
@@ -112,9 +115,10 @@ pub(crate) fn blocks(page: &str, text: &str) -> Result<Vec<Block>> {
         match language {
             "sh" | "console" | "yaml" | "json" => {}
             "text" => {
+                let command = |line: &str| COMMANDS.iter().any(|start| line.starts_with(start));
                 ensure!(
-                    !block.text.contains("\n$ ") && !block.text.starts_with("$ "),
-                    "{}: commands are `console`",
+                    !block.text.lines().any(command),
+                    "{}: commands are `sh` or `console`",
                     block.place()
                 );
             }
@@ -211,6 +215,7 @@ fn a_page_is_read() -> Result<()> {
         ("```\nx\n```\n", "not \"\""),
         ("```sh\nx\n", "no end"),
         ("```text\n$ ls\n```\n", "console"),
+        ("```text\nwords\nmake demo\n```\n", "`sh`"),
         (" ```sh\n", "begin"),
     ] {
         let told = super::page::blocks("p.md", text).map_err(|error| error.to_string());
