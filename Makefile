@@ -75,6 +75,13 @@ soak: ## Churn on a real control plane, with checks of what must hold after it (
 	@$(all_tools); OLM_SOAK_MINUTES=$(or $(MINUTES),30) $(if $(SEED),OLM_SOAK_SEED=$(SEED)) $(with_programs) \
 	    $(CARGO) test $(locked) --workspace --test soak -- --nocapture --exact churn_leaves_nothing_behind
 
+.PHONY: test-upgrade
+test-upgrade: programs ## Replace another commit's programs by today's on a live system, and go back (FROM=191c6fd, SECONDS=60 side by side)
+	@$(demo_tools); from="$$(hack/old-programs.sh $(or $(FROM),191c6fd))"; \
+	    OLM_UPGRADE_FROM="$$from" OLM_UPGRADE_SECONDS=$(or $(SECONDS),60) OLM_BIN_DIR=$(abspath $(programs_dir)) \
+	    $(CARGO) test $(if $(CI),--locked) -p olm-integration --test operations -- --nocapture --exact \
+	    upgrade::upgrade_and_rollback_write_nothing
+
 .PHONY: demo
 demo: programs ## Show the main job on a cluster of its own (ONESHOT=1: end after the last step)
 	@$(demo_tools); OLM_BIN_DIR=$(abspath $(programs_dir)) exec $(kit) demo $(if $(filter-out 0,$(ONESHOT)),--oneshot)

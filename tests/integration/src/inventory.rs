@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _};
-use kube::api::{Api, DynamicObject, ListParams};
+use kube::api::{Api, DynamicObject, ListParams, TypeMeta};
 use kube::discovery::{Discovery, verbs};
 use kube::{Client, ResourceExt as _};
 use olm_api::labels;
@@ -27,8 +27,39 @@ const PASSING: [&str; 9] = [
     "ComponentStatus",
 ];
 /// Field managers of Kubernetes itself.
-const KUBERNETES: [&str; 5] =
+pub const KUBERNETES: [&str; 5] =
     ["kube-controller-manager", "kube-apiserver", "kube-scheduler", "kwok", "kwok-controller"];
+
+/// Every object of the cluster by `<apiVersion> <kind> <namespace>/<name>`, kinds that come and go without us left out.
+///
+/// # Errors
+/// When the apiserver does not answer.
+pub async fn objects(client: &Client) -> Result<BTreeMap<String, DynamicObject>> {
+    let discovery = Discovery::new(client.clone()).run_aggregated().await?;
+    let kinds =
+        discovery.groups().flat_map(|group| group.recommended_resources()).filter(|(resource, able)| {
+            able.supports_operation(verbs::LIST) && !PASSING.contains(&resource.kind.as_str())
+        });
+    let lists = futures::stream::iter(kinds).map(|(resource, _)| async move {
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        let found = match api.list(&ListParams::default()).await {
+            Ok(found) => found.items,
+            // a CRD that has just gone
+            Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+            Err(problem) => return Err(problem),
+        };
+        Ok(found.into_iter().map(move |mut object| {
+            object.types.get_or_insert_with(|| TypeMeta {
+                api_version: resource.api_version.clone(),
+                kind: resource.kind.clone(),
+            });
+            let place = format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any());
+            (format!("{} {} {place}", resource.api_version, resource.kind), object)
+        }))
+    });
+    let all: Vec<_> = lists.buffer_unordered(8).try_collect().await?;
+    Ok(all.into_iter().flatten().collect())
+}
 
 /// Objects by kind, namespace and name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -40,29 +71,15 @@ impl Inventory {
     /// # Errors
     /// When the apiserver does not answer.
     pub async fn take(client: &Client) -> Result<Self> {
-        let discovery = Discovery::new(client.clone()).run_aggregated().await?;
-        let kinds =
-            discovery.groups().flat_map(|group| group.recommended_resources()).filter(|(resource, able)| {
-                able.supports_operation(verbs::LIST) && !PASSING.contains(&resource.kind.as_str())
-            });
-        let lists = futures::stream::iter(kinds).map(|(resource, _)| async move {
-            let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-            let found = match api.list(&ListParams::default()).await {
-                Ok(found) => found.items,
-                // a CRD that has just gone
-                Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
-                Err(problem) => return Err(problem),
-            };
-            Ok(found.into_iter().map(move |object| {
-                let place = format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any());
-                let ours = resource.group == olm_api::GROUP && resource.kind != "ClusterCatalog";
-                let compared = ours || object.labels().contains_key(labels::OWNER_NAME);
-                let content = if compared { normal(&object, ours) } else { Value::Null };
-                (format!("{} {} {place}", resource.api_version, resource.kind), content)
-            }))
+        let all = objects(client).await?.into_iter().map(|(key, object)| {
+            let types = object.types.clone().unwrap_or_default();
+            let group = types.api_version.split_once('/').map_or("", |(group, _)| group);
+            let ours = group == olm_api::GROUP && types.kind != "ClusterCatalog";
+            let compared = ours || object.labels().contains_key(labels::OWNER_NAME);
+            let content = if compared { normal(&object, ours) } else { Value::Null };
+            (key, content)
         });
-        let all: Vec<_> = lists.buffer_unordered(8).try_collect().await?;
-        Ok(Self(all.into_iter().flatten().collect()))
+        Ok(Self(all.collect()))
     }
 
     /// Waits until the cluster holds exactly this.
@@ -104,7 +121,8 @@ impl Inventory {
     }
 }
 
-fn compare(at: &str, wanted: &Value, found: &Value, all: &mut Vec<String>) {
+/// Adds a line for each value that differs, with its path below `at`.
+pub fn compare(at: &str, wanted: &Value, found: &Value, all: &mut Vec<String>) {
     if wanted == found {
         return;
     }

@@ -117,6 +117,15 @@ impl Program {
         &self.name
     }
 
+    /// Runs the program of this name in `folder`, which another build made.
+    pub fn from_folder(mut self, folder: &Path) -> Result<Self> {
+        self.binary = folder.join(&self.name);
+        if !self.binary.is_file() {
+            bail!("{} has no program {}", folder.display(), self.name);
+        }
+        Ok(self)
+    }
+
     /// Sets a flag; an earlier value is replaced.
     #[must_use]
     pub fn flag(mut self, name: &str, value: &str) -> Self {

@@ -8,6 +8,7 @@ mod secrets;
 mod serving;
 mod traces;
 mod unread;
+mod upgrade;
 #[path = "../extension/world.rs"]
 #[expect(dead_code, reason = "shared with the tests of extensions")]
 mod world;
