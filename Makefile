@@ -15,10 +15,11 @@ export CARGO_TERM_COLOR ?= auto
 
 locked = $(if $(CI),--locked)
 # Which packages are built together decides the features of what they share, and so how often that is compiled. Tests, and
-# everything on a build server, use what the whole workspace and its tests ask for (`--test api` brings in the dependencies of
-# tests); a single program built by hand needs less.
+# everything on a build server, use what the whole workspace and its tests ask for (the smallest test brings in the
+# dependencies of tests); a single program built by hand needs less.
 build = $(CARGO) build $(locked) --profile $(PROFILE) $(if $(CI),$(everything),$(1))
-everything = --workspace --test api $(addprefix --bin ,$(PROGRAMS) olm-kit xtask olm-images)
+of_tests = --workspace --test go_vectors $(addprefix --bin ,$(1))
+everything = $(call of_tests,$(PROGRAMS) olm-kit xtask olm-images)
 PROGRAMS = catalogd operator-controller cluster-operator kubectl-olm
 with_programs = OLM_BIN_DIR=$(abspath $(programs_dir))
 
@@ -60,6 +61,7 @@ endif
 test-all: ## Run all other tests: faults, failover, real content, documentation, deployment, oracles, images
 	@$(call build,$(everything))
 	@$(all_tools); $(with_programs) $(kit) test rest
+	@$(MAKE) test-images
 
 .PHONY: test-hard
 test-hard: ## Run every hard day as often as it asks for, and print the table (OLM_HARD_SEED=n repeats random choices)
@@ -76,10 +78,11 @@ soak: ## Churn on a real control plane, with checks of what must hold after it (
 	    $(CARGO) test $(locked) --workspace --test soak -- --nocapture --exact churn_leaves_nothing_behind
 
 .PHONY: test-upgrade
-test-upgrade: programs ## Replace another commit's programs by today's on a live system, and go back (FROM=191c6fd, SECONDS=60 side by side)
+test-upgrade: ## Replace another commit's programs by today's on a live system, and go back (FROM=191c6fd, SECONDS=60 side by side)
+	@$(call build,$(everything))
 	@$(demo_tools); from="$$(hack/old-programs.sh $(or $(FROM),191c6fd))"; \
-	    OLM_UPGRADE_FROM="$$from" OLM_UPGRADE_SECONDS=$(or $(SECONDS),60) OLM_BIN_DIR=$(abspath $(programs_dir)) \
-	    $(CARGO) test $(if $(CI),--locked) -p olm-integration --test operations -- --nocapture --exact \
+	    OLM_UPGRADE_FROM="$$from" OLM_UPGRADE_SECONDS=$(or $(SECONDS),60) $(with_programs) \
+	    $(CARGO) test $(locked) --workspace --test operations -- --nocapture --exact \
 	    upgrade::upgrade_and_rollback_write_nothing
 
 .PHONY: demo
@@ -153,9 +156,7 @@ static_dir = $(target_dir)/static/$(subst linux/,,$(1))/$(profile_dir)
 stamp = OLM_COMMIT=$$(git rev-parse HEAD) OLM_COMMIT_DATE=$$(git log -1 --format=%cI) \
     OLM_TREE_STATE=$$(if [ -z "$$(git status --porcelain)" ]; then echo clean; else echo dirty; fi)
 
-# A build server has built already what the tests share: dependencies with the features that the smallest test brings in.
-# What users get, the release profile, has none of them.
-of_tests = --workspace --test go_vectors $(addprefix --bin ,$(1))
+# A build server has built already what the tests share. What users get, the release profile, has none of it.
 static_programs = $(if $(and $(CI),$(filter dev,$(PROFILE))),$(call of_tests,$(RELEASE_PROGRAMS)),$(addprefix -p ,$(RELEASE_PROGRAMS)))
 
 # for one platform; the next `cargo build` links those that tests use into cargo's own folder again
@@ -216,7 +217,8 @@ ifndef ARGS
 endif
 
 # each as typed; all of them run, also after one failed
-NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-hard soak fuzz bench deny acceptance-exact generate demo-down
+NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-hard test-upgrade soak fuzz bench deny acceptance-exact generate \
+    demo-down
 
 .PHONY: nightly
 nightly: ## Run what does not fit into .ci/run (hours), and name what failed

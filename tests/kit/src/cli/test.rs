@@ -32,7 +32,11 @@ const CORE: [&str; 5] = ["api", "certificates", "extension", "gate", "objectset"
 /// Packages whose tests need a control plane or a registry.
 const ON_A_CLUSTER: [&str; 2] = ["olm-integration", "olm-kit"];
 /// Tests that a command of their own runs, with settings: (test program, test, command).
-const ELSEWHERE: [(&str, &str, &str); 1] = [("soak", "churn_leaves_nothing_behind", "make soak")];
+const ELSEWHERE: [(&str, &str, &str); 3] = [
+    ("images", "images_and_release_of_make_start_programs", "make test-images"),
+    ("operations", "upgrade::upgrade_and_rollback_write_nothing", "make test-upgrade"),
+    ("soak", "churn_leaves_nothing_behind", "make soak"),
+];
 /// Test programs that run beside each other. Most of their time is waiting.
 const BESIDE: usize = 2;
 /// How many of the slowest tests are named.
