@@ -267,6 +267,29 @@ mod tests {
     }
 
     #[test]
+    fn package_store_keeps_names_that_are_paths_in_its_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = PackageStore::new(&dir.path().join("store"), DEFAULT_BYTES);
+        let names =
+            ["../out", "/out", "a/b", "a\\b", "..", ".", "", "a\0b", Key::SUMMARY, &"x".repeat(5_000)];
+        for name in names {
+            for key in [key(name), Key { origin: name.to_owned(), part: "a".to_owned() }] {
+                store.put(&key, &kept(name)).unwrap();
+                assert_eq!(store.get(&key), Some(kept(name)), "{name:?}");
+            }
+        }
+        let list = |path: &Path| -> Vec<String> {
+            let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap());
+            entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
+        };
+        assert_eq!(list(dir.path()), ["store"], "nothing is written outside of the folder");
+        let files = list(store.root());
+        assert_eq!(files.len(), 2 * names.len());
+        let is_hash = |name: &String| name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+        assert!(files.iter().all(is_hash), "{files:?}");
+    }
+
+    #[test]
     fn damage_anywhere_is_noticed_and_mended_by_the_next_write() {
         let dir = tempfile::tempdir().unwrap();
         let store = PackageStore::new(dir.path(), DEFAULT_BYTES);

@@ -371,6 +371,26 @@ mod tests {
     }
 
     #[test]
+    fn base64_is_read_as_go_reads_it() {
+        for (text, want) in [
+            ("aGVsbG8=", Ok("hello")),
+            ("aGVs\nbG8=\n", Ok("hello")),
+            ("aG\r\nVsbG\r\n8=\r\n", Ok("hello")),
+            ("", Ok("")),
+            ("aGVsbG8", Err(4)),
+            ("aGVs bG8=", Err(4)),
+            ("aGVs-G8=", Err(4)),
+        ] {
+            let json = serde_json::json!({"entries": [{"base64data": text}]}).to_string();
+            let got = read::<Outer>(json.as_bytes(), "C").map(|outer| outer.entries[0].data.0.clone());
+            let want = want
+                .map(|bytes| bytes.as_bytes().to_vec())
+                .map_err(|at: usize| format!("illegal base64 data at input byte {at}"));
+            assert_eq!(got, want, "{text:?}");
+        }
+    }
+
+    #[test]
     fn sentences_are_those_of_go() {
         for (input, want) in [
             (r#"{"name":5}"#, "json: cannot unmarshal number into Go struct field C.name of type string"),

@@ -3,6 +3,8 @@
 //! Hands out documents, not meanings: whoever pulls images knows what a docker configuration says. A secret that does not exist is
 //! none. Rule: catalogd §5.2, operator-controller §7.8.
 
+use std::path::Path;
+
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::{Api, Client};
 
@@ -100,7 +102,11 @@ fn document(secret: Secret) -> Option<Document> {
 
 /// The account that the process runs as, if it runs in a pod.
 pub fn own_account() -> Option<Place> {
-    let token = std::fs::read_to_string(TOKEN).ok()?;
+    account_of_file(Path::new(TOKEN))
+}
+
+fn account_of_file(token: &Path) -> Option<Place> {
+    let token = std::fs::read_to_string(token).ok()?;
     match account_of_token(&token) {
         Ok(account) => Some(account),
         Err(error) => {
@@ -138,12 +144,28 @@ mod tests {
     use super::*;
     use base64::Engine as _;
 
+    fn token(subject: &str) -> String {
+        let claims = serde_json::json!({ "sub": subject }).to_string();
+        format!("x.{}.y\n", base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(claims))
+    }
+
+    #[test]
+    fn account_of_file_is_none_outside_of_a_pod() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        assert_eq!(account_of_file(&file), None, "there is no token");
+        for (content, want) in [
+            (token("system:serviceaccount:ns:name"), Some("ns/name")),
+            (token("user"), None),
+            ("x".into(), None),
+        ] {
+            std::fs::write(&file, &content).unwrap();
+            assert_eq!(account_of_file(&file).map(|place| place.to_string()).as_deref(), want, "{content}");
+        }
+    }
+
     #[test]
     fn the_subject_names_the_account() {
-        let token = |subject: &str| {
-            let claims = serde_json::json!({ "sub": subject }).to_string();
-            format!("x.{}.y\n", base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(claims))
-        };
         let place = account_of_token(&token("system:serviceaccount:olmv1-system:catalogd")).unwrap();
         assert_eq!(place.to_string(), "olmv1-system/catalogd");
         for subject in

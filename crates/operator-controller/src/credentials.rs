@@ -45,3 +45,61 @@ impl PullSecrets {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::client::Body;
+    use std::sync::{Arc, Mutex};
+
+    /// An apiserver whose only Secret holds credentials for `registry`, or that has none.
+    fn apiserver(registry: &Arc<Mutex<Option<&'static str>>>) -> Client {
+        let registry = Arc::clone(registry);
+        let server = tower::service_fn(move |request: http::Request<Body>| {
+            assert_eq!(request.uri().path(), "/api/v1/namespaces/ns/secrets/name");
+            let (code, body) = match *registry.lock().unwrap() {
+                Some(host) => {
+                    let login = serde_json::json!({"auths": {host: {"username": "u", "password": "p"}}});
+                    let secret = k8s_openapi::api::core::v1::Secret {
+                        data: Some(
+                            [(
+                                ".dockerconfigjson".to_owned(),
+                                k8s_openapi::ByteString(login.to_string().into_bytes()),
+                            )]
+                            .into(),
+                        ),
+                        ..Default::default()
+                    };
+                    (200, serde_json::to_vec(&secret).unwrap())
+                }
+                None => {
+                    let gone = serde_json::json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+                        "code": 404, "reason": "NotFound", "message": "not found"});
+                    (404, serde_json::to_vec(&gone).unwrap())
+                }
+            };
+            async move {
+                let answer = http::Response::builder().status(code).body(Body::from(body));
+                Ok::<_, tower::BoxError>(answer.unwrap())
+            }
+        });
+        Client::new(server, "default")
+    }
+
+    #[tokio::test]
+    async fn pull_secrets_refresh_follows_the_secret() {
+        let registry = Arc::new(Mutex::new(None));
+        let keyring = SharedKeyring::default();
+        let place = Place { namespace: "ns".to_owned(), name: "name".to_owned() };
+        let secrets = PullSecrets::new(apiserver(&registry), Some(place), None, keyring.clone());
+        for host in [Some("a.test"), Some("b.test"), None, Some("a.test")] {
+            *registry.lock().unwrap() = host;
+            secrets.refresh().await.unwrap();
+            // it prints registries and no credentials
+            let held = format!("{keyring:?}");
+            for other in ["a.test", "b.test"] {
+                assert_eq!(held.contains(other), host == Some(other), "{host:?}: {held}");
+            }
+        }
+    }
+}

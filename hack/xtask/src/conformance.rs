@@ -1,19 +1,22 @@
 //! The tables of `docs/conformance` and of `docs/threat-model.md`: every test that they name exists, and no row claims
 //! anything without one.
 //!
-//! A test is named as `` `path/from/the/root.rs::name_of_the_function` ``. A row is a line of a table. In the conformance
-//! tables its last cell says `same`, `better` or `missing`, and only `missing` needs no test; in the threat model every row
-//! of a table with a column `test` needs one, and every file that a row names exists. Whether the test proves the row is for
-//! a reader to judge: who breaks the code for a few rows and sees the named tests fail learns it, and [`draw`] says which rows
-//! of the conformance tables, the same for everybody. [`index`] counts the rows.
+//! A test is named as `` `path/from/the/root.rs::name_of_the_function` ``. A row is a line of a table. A conformance table is
+//! one whose last column is called `verdict`; [`verdict`] lists what may stand there and what each verdict needs. In the
+//! threat model every row of a table with a column `test` needs one, and every file that a row names exists. Whether the test
+//! proves the row is for a reader to judge: break the code for a few rows and see whether the named tests fail. [`draw`]
+//! chooses the rows, the same for an equal seed. [`index`] counts the rows.
 
 pub(crate) mod index;
+mod verdict;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+
+use self::verdict::Verdict;
 
 const THREATS: &str = "docs/threat-model.md";
 
@@ -67,8 +70,10 @@ fn pages(root: &Path) -> Result<BTreeMap<String, String>> {
 
 /// Numbers and texts of the drawn lines, in the page's order.
 fn drawn<'a>(page: &str, text: &'a str, count: usize, seed: u64) -> Vec<(usize, &'a str)> {
-    let claims =
-        text.lines().enumerate().filter(|(_, line)| verdict(line).is_some() && !references(line).is_empty());
+    let claims = verdict::cells(text)
+        .filter(|(_, cell)| Verdict::parse(cell).is_ok_and(Verdict::needs_test))
+        .filter_map(|(at, _)| Some((at, text.lines().nth(at)?)))
+        .filter(|(_, line)| !references(line).is_empty());
     let mut rows: Vec<(usize, &str)> = claims.map(|(at, line)| (at + 1, line)).collect();
     let mut state = page.bytes().fold(seed, |state, byte| mixed(state ^ u64::from(byte)));
     // the last of what is left changes places with one of them
@@ -102,11 +107,15 @@ fn faults(page: &str, text: &str, read: &mut dyn FnMut(&str) -> Option<String>) 
                 Some(_) => {}
             }
         }
-        if let Some(verdict) = verdict(line)
-            && named.is_empty()
-        {
-            fault(format!("says `{verdict}` and names no test"));
-        }
+    }
+    for (number, cell) in verdict::cells(text) {
+        let named = text.lines().nth(number).is_some_and(|line| !references(line).is_empty());
+        let fault = match Verdict::parse(cell) {
+            Err(fault) => fault,
+            Ok(verdict) if verdict.needs_test() && !named => format!("says `{verdict}` and names no test"),
+            Ok(_) => continue,
+        };
+        found.push(format!("{page}:{}: {fault}", number + 1));
     }
     found
 }
@@ -157,17 +166,6 @@ fn references(line: &str) -> Vec<(&str, &str)> {
             Some((&path[..end], name))
         })
         .collect()
-}
-
-/// What the last cell of a row claims, if it is a claim that needs a test.
-fn verdict(line: &str) -> Option<&'static str> {
-    last_cell(line).and_then(|last| ["same", "better"].into_iter().find(|word| last.starts_with(word)))
-}
-
-/// The last cell of a row of a table, without what makes it bold.
-fn last_cell(line: &str) -> Option<&str> {
-    let row = line.trim().strip_prefix('|')?.strip_suffix('|')?;
-    Some(row.rsplit(" | ").next()?.trim().trim_start_matches('*'))
 }
 
 /// Is there a function of this name that an attribute calls a test?
@@ -224,10 +222,12 @@ mod tests {
     fn each_sort_of_fault_is_named() {
         let page = "| § | what | test | verdict |\n|---|---|---|---|\n\
                     | 1 | a | `a/b.rs::one_thing`, `a/b.rs::tests::two_things` | same |\n\
-                    | 2 | b `x` | none | missing: no time |\n\
-                    | 3 | c | `a/b.rs::helper` | **same** |\n\
+                    | 2 | b `x` | none | gap: you see no x |\n\
+                    | 3 | c | `a/b.rs::helper` | same |\n\
                     | 4 | d | `gone.rs::x` | better (decision 3) |\n\
                     | 5 | e `a::b` \\| f | by reading | better: x |\n\
+                    | 6 | g | `a/b.rs::one_thing` | missing: no time |\n\
+                    | 7 | h | `a/b.rs::one_thing` | gap: no time |\n\
                     The same in prose, and `a/b.rs`.";
         let mut read = |file: &str| (file == "a/b.rs").then(|| SOURCE.to_owned());
         assert_eq!(
@@ -236,6 +236,9 @@ mod tests {
                 "p.md:5: a/b.rs has no test helper",
                 "p.md:6: there is no file gone.rs",
                 "p.md:7: says `better` and names no test",
+                "p.md:8: the verdict `missing: no time` begins with none of: same, better, gap, out of scope, \
+                 not applicable",
+                "p.md:9: `gap: no time` does not begin with `gap: you see `, followed by what a user would notice",
             ]
         );
     }
@@ -243,8 +246,9 @@ mod tests {
     #[test]
     fn what_is_drawn_claims_something_and_is_the_same_for_everybody() {
         let rows: String = (0..40).map(|i| format!("| {i} | x | `a/b.rs::one_thing` | same |\n")).collect();
-        let page =
-            format!("| § | what | test | verdict |\n|---|---|---|---|\n{rows}| 41 | y | none | missing |\n");
+        let page = format!(
+            "| § | what | test | verdict |\n|---|---|---|---|\n{rows}| 41 | y | `a/b.rs::one_thing` | gap: you see x |\n"
+        );
         let numbers = |page_name, count, seed| -> Vec<usize> {
             drawn(page_name, &page, count, seed).into_iter().map(|(number, _)| number).collect()
         };

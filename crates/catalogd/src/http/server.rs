@@ -388,6 +388,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn drain_ends_within_the_grace_period_of_the_pod() {
+        let deployment = include_str!("../../../../manifests/base/catalogd/deployment.yaml");
+        let grace =
+            deployment.lines().find_map(|line| line.trim().strip_prefix("terminationGracePeriodSeconds: "));
+        let grace = Duration::from_secs(grace.unwrap().parse().unwrap());
+        assert_eq!(grace, Duration::from_secs(45));
+        let drain = Limits::default().drain;
+        assert!(drain + Duration::from_secs(10) <= grace, "{drain:?} of {grace:?}");
+    }
+
+    #[test]
     fn long_targets_are_cut_in_the_log() {
         for (length, whole) in [(10, true), (Shown::BYTES, true), (Shown::BYTES + 1, false), (60_000, false)]
         {

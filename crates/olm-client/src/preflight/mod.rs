@@ -148,6 +148,24 @@ fn resource(crd: &Object, version: &str) -> ApiResource {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kube::client::Body;
+
+    #[tokio::test]
+    async fn crd_that_cannot_be_read_is_retried() {
+        let server = tower::service_fn(|_: http::Request<Body>| async {
+            let status = serde_json::json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500,
+                "reason": "InternalError", "message": "etcd is away"});
+            let answer =
+                http::Response::builder().status(500).body(Body::from(status.to_string().into_bytes()));
+            Ok::<_, tower::BoxError>(answer.unwrap())
+        });
+        let api = crds(&Client::new(server, "default"));
+        let failure = live(&api, "gadgets.example.com").await.err().unwrap();
+        assert_eq!(failure.class, Class::Transient, "{}", failure.message);
+        let want = "getting existing resource for CRD \"gadgets.example.com\": ";
+        assert!(failure.message.starts_with(want), "{}", failure.message);
+        assert!(failure.message.contains("etcd is away"), "{}", failure.message);
+    }
 
     #[test]
     fn enforcement_decides_between_refusal_and_warnings() {

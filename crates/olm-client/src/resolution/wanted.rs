@@ -3,6 +3,7 @@
 //! Rules: resolution §4, decisions 5, 6 and 7.
 
 use olm_api::cluster_extension::UpgradeConstraintPolicy;
+use olm_core::VersionRelease;
 use olm_resolver::{
     CatalogSource, Deprecations, Fallback, FallbackFacts, Installed, Outcome, Policy, Report, Request,
     Resolution, ResolveError, Retry, deprecation_source, deprecations, fallback, resolve,
@@ -124,18 +125,22 @@ pub fn refused(error: &ResolveError) -> Failure {
 }
 
 fn facts(resolution: &Resolution, separate_release: bool) -> BundleFacts {
-    let found = &resolution.version;
-    let (version, release) = if separate_release {
-        (found.version.to_string(), found.release.as_ref().map(ToString::to_string))
-    } else {
-        (found.folded().to_string(), None)
-    };
+    let (version, release) = reported(&resolution.version, separate_release);
     BundleFacts {
         name: resolution.bundle.to_string(),
         package: resolution.package.to_string(),
         version,
         release,
         reference: resolution.image.clone(),
+    }
+}
+
+/// Version and release as revisions and status hold them: with the gate apart, without it as build metadata of the version.
+fn reported(found: &VersionRelease, separate_release: bool) -> (String, Option<String>) {
+    if separate_release {
+        (found.version.to_string(), found.release.as_ref().map(ToString::to_string))
+    } else {
+        (found.folded().to_string(), None)
     }
 }
 
@@ -150,5 +155,31 @@ fn learnt(
         Some(graph) => Learnt::Known(deprecations(Some(graph), &wish.channels, name)),
         None if sources.iter().any(|source| source.content.is_err()) => Learnt::Nothing,
         None => Learnt::Gone,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// rule: operator-controller §4.11, case 52
+    #[test]
+    fn reported_version_with_and_without_the_gate() {
+        for (version, release, apart, together) in [
+            ("1.0.0", Some("2"), ("1.0.0", Some("2")), "1.0.0+2"),
+            ("1.0.0-rc.1", Some("a.1"), ("1.0.0-rc.1", Some("a.1")), "1.0.0-rc.1+a.1"),
+            ("1.0.0+build", None, ("1.0.0", Some("build")), "1.0.0+build"),
+            ("1.0.0+001", None, ("1.0.0+001", None), "1.0.0+001"),
+            ("1.0.0", None, ("1.0.0", None), "1.0.0"),
+        ] {
+            let found = VersionRelease::parse(version, release).unwrap();
+            let apart = (apart.0.to_owned(), apart.1.map(str::to_owned));
+            assert_eq!(reported(&found, true), apart, "{version} {release:?}, gate on");
+            assert_eq!(
+                reported(&found, false),
+                (together.to_owned(), None),
+                "{version} {release:?}, gate off"
+            );
+        }
     }
 }

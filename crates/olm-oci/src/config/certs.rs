@@ -258,6 +258,8 @@ mod tests {
         std::fs::write(directory.path().join("ca.crt"), "x").unwrap();
         std::fs::write(directory.path().join("README"), "x").unwrap();
         assert_eq!(dirs.read("a.test").unwrap().roots.len(), 1);
+        std::fs::write(directory.path().join("more.pem"), "x").unwrap();
+        assert_eq!(dirs.read("a.test").unwrap().roots.len(), 2);
         std::fs::write(directory.path().join("me.key"), "x").unwrap();
         let text = dirs.read("a.test").unwrap_err().to_string();
         assert!(

@@ -116,10 +116,14 @@ impl Proxies {
     /// `HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY`, upper case before lower case.
     #[must_use]
     pub fn from_env() -> Self {
+        Self::from_variables(|name| std::env::var(name).ok())
+    }
+
+    fn from_variables(get: impl Fn(&str) -> Option<String>) -> Self {
         let var = |upper: &str| {
             [upper.to_owned(), upper.to_lowercase()]
                 .into_iter()
-                .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+                .find_map(|name| get(&name).filter(|value| !value.is_empty()))
         };
         Self {
             http: var("HTTP_PROXY"),
@@ -265,6 +269,40 @@ impl Config {
             registries: RegistriesFiles::from_env(),
             proxies: Proxies::from_env(),
             ..Self::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proxies_from_variables() {
+        let proxies = |http: Option<&str>, https: Option<&str>, no_proxy: &str| Proxies {
+            http: http.map(str::to_owned),
+            https: https.map(str::to_owned),
+            no_proxy: no_proxy.to_owned(),
+        };
+        for (variables, want) in [
+            (&[][..], proxies(None, None, "")),
+            (&[("HTTP_PROXY", "a")], proxies(Some("a"), None, "")),
+            (
+                &[("https_proxy", "b"), ("no_proxy", "x,.svc"), ("http_proxy", "a")],
+                proxies(Some("a"), Some("b"), "x,.svc"),
+            ),
+            (
+                &[("HTTPS_PROXY", "upper"), ("https_proxy", "lower"), ("NO_PROXY", "*"), ("no_proxy", "x")],
+                proxies(None, Some("upper"), "*"),
+            ),
+            (&[("HTTPS_PROXY", ""), ("https_proxy", "lower")], proxies(None, Some("lower"), "")),
+            (&[("ALL_PROXY", "c"), ("Http_Proxy", "d")], proxies(None, None, "")),
+        ] {
+            let get = |name: &str| {
+                let found = variables.iter().find(|(variable, _)| *variable == name);
+                found.map(|(_, value)| (*value).to_owned())
+            };
+            assert_eq!(Proxies::from_variables(get), want, "{variables:?}");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::support::pki::Authority;
-use crate::support::{Client, Pushed, Registry, Reply, Request, layer};
+use crate::support::{Body, Client, Pushed, Registry, Reply, Request, layer};
 use olm_oci::{
     CertificateDirs, Error, Fault, Keyring, Limits, Proxies, Puller, Retry, Selection, SharedKeyring,
 };
@@ -141,6 +141,31 @@ async fn tokens_are_fetched_once_per_repository() {
     let client = Client::new(&[&registry]).auth(&auths(&registry, r#"{"username":"user","password":"no"}"#));
     let error = pull(&client.puller(), &registry.reference("cat:1")).await.unwrap_err().to_string();
     assert!(error.contains("requesting a token: unauthorized: incorrect username or password"), "{error}");
+}
+
+#[tokio::test]
+async fn pull_bounds_token_answers_and_error_bodies() {
+    let registry = Registry::start().await;
+    let address = registry.address;
+    let client = Client::new(&[&registry]);
+    registry.hook(move |r: &Request| {
+        Some(match r.target.starts_with("/token") {
+            true => Reply::body(Body::Endless(vec![b' '; 65536])),
+            false => demand(&format!(r#"Bearer realm="http://{address}/token",service="registry.test""#)),
+        })
+    });
+    let error = pull(&client.puller(), &registry.reference("cat:1")).await.unwrap_err().to_string();
+    assert!(error.contains("exceeds the limit of 1048576 bytes"), "{error}");
+
+    for (size, shown) in [(100, true), (64 << 10, false)] {
+        registry.hook(move |_| {
+            let filler = " ".repeat(size);
+            Some(Reply::new(404, format!(r#"{{"errors":[{{"code":"ODD_CODE"}}]{filler}}}"#)))
+        });
+        let error = pull(&client.puller(), &registry.reference("cat:1")).await.unwrap_err();
+        assert_eq!(error.fault().and_then(Fault::status), Some(404), "{size}");
+        assert_eq!(format!("{error:?}").contains("ODD_CODE"), shown, "{size}: {error:?}");
+    }
 }
 
 #[tokio::test]

@@ -185,30 +185,12 @@ fn wakes(
     shell: &Arc<Shell>,
     feeds: Feeds,
 ) -> impl Stream<Item = Result<ObjectRef<Stored<ClusterExtension>>, Infallible>> + Send + 'static {
-    // what a user, GitOps or the garbage collector changes; not the status that we write ourselves
     let seen = Arc::clone(shell);
     let extensions = feeds.extensions.inspect(move |change| seen.written.seen(change));
-    let own = when_changed(extensions, |extension| {
-        (
-            kube::Resource::meta(extension).generation,
-            extension.annotations().clone(),
-            extension.labels().clone(),
-            extension.finalizers().to_vec(),
-        )
-    })
-    .map(|change| ObjectRef::from_obj(&change.object));
+    let own = own_changes(extensions);
 
     let waiting = Arc::clone(shell);
-    let mut succeeded = HashSet::new();
-    let revisions = when_changed(feeds.revisions, mirrored).flat_map(move |Change { object: set, gone }| {
-        let owners = set.owner_references().iter().filter(|owner| owner.kind == "ClusterExtension");
-        let mut names: Vec<String> = owners.map(|owner| owner.name.clone()).collect();
-        // a package is installed from now on
-        if let Some(package) = newly_succeeded(&set, gone, &mut succeeded) {
-            names.extend(waiting.waiting.for_package(&package));
-        }
-        futures::stream::iter(names).map(|name| ObjectRef::new(&name))
-    });
+    let revisions = revision_changes(feeds.revisions, move |package| waiting.waiting.for_package(package));
 
     let waiting = Arc::clone(shell);
     let apis = feeds
@@ -221,22 +203,60 @@ fn wakes(
         .map(|name| ObjectRef::new(&name));
 
     let shell = Arc::clone(shell);
-    let catalogs = when_changed(feeds.catalogs, |catalog| {
-        catalog.0.as_ref().ok().map(|catalog| (CatalogFacts::of(catalog), requested(catalog)))
-    })
-    .flat_map(move |change| {
-        if change.gone {
+    let catalogs = catalog_changes(feeds.catalogs, move |gone| {
+        if gone {
             shell.keep_packages_in_use(None);
         }
-        let all: Vec<_> =
-            shell.extensions.state().iter().map(|extension| ObjectRef::from_obj(&**extension)).collect();
-        futures::stream::iter(all)
+        shell.extensions.state().iter().map(|extension| ObjectRef::from_obj(&**extension)).collect()
     });
 
     let rights = feeds.rights.map(|name| ObjectRef::new(&name));
 
     let all = [own.boxed(), revisions.boxed(), catalogs.boxed(), rights.boxed(), apis.boxed()];
     futures::stream::select_all(all).map(Ok)
+}
+
+/// Extensions whose spec or metadata changed: what users, GitOps and the garbage collector write, not our own status.
+fn own_changes(
+    changes: impl Stream<Item = Change<ClusterExtension>> + Send + 'static,
+) -> impl Stream<Item = ObjectRef<Stored<ClusterExtension>>> + Send + 'static {
+    when_changed(changes, |extension| {
+        (
+            kube::Resource::meta(extension).generation,
+            extension.annotations().clone(),
+            extension.labels().clone(),
+            extension.finalizers().to_vec(),
+        )
+    })
+    .map(|change| ObjectRef::from_obj(&change.object))
+}
+
+/// Owners of revisions that changed, and the extensions that wait for the package of a revision that has succeeded.
+fn revision_changes(
+    changes: impl Stream<Item = Change<ClusterObjectSet>> + Send + 'static,
+    waiting_for: impl Fn(&str) -> Vec<String> + Send + 'static,
+) -> impl Stream<Item = ObjectRef<Stored<ClusterExtension>>> + Send + 'static {
+    let mut succeeded = HashSet::new();
+    when_changed(changes, mirrored).flat_map(move |Change { object: set, gone }| {
+        let owners = set.owner_references().iter().filter(|owner| owner.kind == "ClusterExtension");
+        let mut names: Vec<String> = owners.map(|owner| owner.name.clone()).collect();
+        // a package is installed from now on
+        if let Some(package) = newly_succeeded(&set, gone, &mut succeeded) {
+            names.extend(waiting_for(&package));
+        }
+        futures::stream::iter(names).map(|name| ObjectRef::new(&name))
+    })
+}
+
+/// All extensions, for each catalog whose content, selection or availability changed or that is gone. `all` lists them.
+fn catalog_changes(
+    changes: impl Stream<Item = Change<ClusterCatalog>> + Send + 'static,
+    all: impl Fn(bool) -> Vec<ObjectRef<Stored<ClusterExtension>>> + Send + 'static,
+) -> impl Stream<Item = ObjectRef<Stored<ClusterExtension>>> + Send + 'static {
+    when_changed(changes, |catalog| {
+        catalog.0.as_ref().ok().map(|catalog| (CatalogFacts::of(catalog), requested(catalog)))
+    })
+    .flat_map(move |change| futures::stream::iter(all(change.gone)))
 }
 
 /// The package of a revision that is seen to have succeeded for the first time. `known` holds UIDs of such revisions.
@@ -282,6 +302,116 @@ fn mirrored(set: &Stored<ClusterObjectSet>) -> impl std::hash::Hash + use<> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::{Value, json};
+
+    const API: &str = "olm.operatorframework.io/v1";
+
+    /// A change of `object`, whose status and metadata are replaced by members of `with`.
+    fn change<K: kube::Resource + serde::de::DeserializeOwned>(mut object: Value, with: Value) -> Change<K> {
+        for (key, value) in with.as_object().unwrap() {
+            match object.pointer_mut(key) {
+                Some(found) => *found = value.clone(),
+                None => {
+                    let (parent, name) = key.rsplit_once('/').unwrap();
+                    object.pointer_mut(parent).unwrap()[name] = value.clone();
+                }
+            }
+        }
+        Change { object: serde_json::from_value(object).unwrap(), gone: false }
+    }
+
+    async fn names(wakes: impl Stream<Item = ObjectRef<Stored<ClusterExtension>>>) -> Vec<String> {
+        wakes.map(|extension| extension.name).collect().await
+    }
+
+    #[tokio::test]
+    async fn wakes_own_changes() {
+        let extension = json!({"apiVersion": API, "kind": "ClusterExtension",
+            "metadata": {"name": "a", "uid": "a", "generation": 1, "resourceVersion": "1"},
+            "spec": {"namespace": "x", "source": {"sourceType": "Catalog", "catalog": {"packageName": "p"}}}});
+        let asked =
+            |when: &str| json!({"/metadata/annotations": {"olm.operatorframework.io/requested-at": when}});
+        for (case, with, wakes) in [
+            ("nothing but resourceVersion", json!({"/metadata/resourceVersion": "2"}), false),
+            ("status", json!({"/status": {"conditions": []}}), false),
+            ("spec", json!({"/metadata/generation": 2}), true),
+            ("requested-at", asked("now"), true),
+            ("label", json!({"/metadata/labels": {"a": "b"}}), true),
+            ("finalizer", json!({"/metadata/finalizers": ["x/y"]}), true),
+            ("deletion", json!({"/metadata/deletionTimestamp": "2026-01-01T00:00:00Z"}), true),
+        ] {
+            let changes = [change(extension.clone(), json!({})), change(extension.clone(), with)];
+            let woken = names(own_changes(futures::stream::iter(changes))).await;
+            assert_eq!(woken.len(), 1 + usize::from(wakes), "{case}");
+        }
+        let twice = ["1", "1", "2"].map(|when| change(extension.clone(), asked(when)));
+        assert_eq!(
+            names(own_changes(futures::stream::iter(twice))).await,
+            ["a", "a"],
+            "another value asks again"
+        );
+    }
+
+    #[tokio::test]
+    async fn wakes_catalog_changes() {
+        let catalog = json!({"apiVersion": API, "kind": "ClusterCatalog",
+            "metadata": {"name": "c", "uid": "c", "generation": 1, "resourceVersion": "1", "labels": {"a": "b"}},
+            "spec": {"priority": 0, "source": {"type": "Image", "image": {"ref": "example.com/c:v1"}}},
+            "status": {
+                "conditions": [{"type": "Serving", "status": "True", "reason": "Available", "message": "",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+                "urls": {"base": "https://example.com/c"},
+                "resolvedSource": {"type": "Image", "image": {"ref": "example.com/c@sha256:1"}},
+                "lastUnpacked": "2026-01-01T00:00:00Z"}});
+        for (case, with, wakes) in [
+            ("nothing but resourceVersion", json!({"/metadata/resourceVersion": "2"}), false),
+            ("content", json!({"/status/resolvedSource/image/ref": "example.com/c@sha256:2"}), true),
+            ("availability", json!({"/status/conditions/0/status": "False"}), true),
+            ("priority", json!({"/spec/priority": 1}), true),
+            ("labels", json!({"/metadata/labels": {"a": "c"}}), true),
+            (
+                "requested-at",
+                json!({"/metadata/annotations": {"olm.operatorframework.io/requested-at": "now"}}),
+                true,
+            ),
+        ] {
+            let changes = [change(catalog.clone(), json!({})), change(catalog.clone(), with)];
+            let all = |_| ["a", "b"].map(ObjectRef::new).to_vec();
+            let woken = names(catalog_changes(futures::stream::iter(changes), all)).await;
+            let want: &[&str] = if wakes { &["a", "b", "a", "b"] } else { &["a", "b"] };
+            assert_eq!(woken, want, "{case}");
+        }
+        let gone = Change { gone: true, ..change(catalog.clone(), json!({})) };
+        let changes = futures::stream::iter([gone]);
+        let woken =
+            names(catalog_changes(changes, |gone| if gone { vec![ObjectRef::new("a")] } else { vec![] }))
+                .await;
+        assert_eq!(woken, ["a"], "a catalog that is gone");
+    }
+
+    #[tokio::test]
+    async fn wakes_revision_changes() {
+        let succeeded = json!([{"type": "Succeeded", "status": "True", "reason": "Succeeded", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+        let set = json!({"apiVersion": API, "kind": "ClusterObjectSet",
+            "metadata": {"name": "a-1", "uid": "a-1", "generation": 1, "resourceVersion": "1",
+                "annotations": {"olm.operatorframework.io/package-name": "p"},
+                "ownerReferences": [
+                    {"apiVersion": API, "kind": "ClusterExtension", "name": "a", "uid": "a"},
+                    {"apiVersion": "v1", "kind": "ConfigMap", "name": "no", "uid": "no"}]},
+            "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent"}});
+        let waiting = |package: &str| if package == "p" { vec!["b".to_owned()] } else { vec![] };
+        for (case, with, want) in [
+            ("nothing but resourceVersion", json!({"/metadata/resourceVersion": "2"}), &["a"][..]),
+            ("finalizers", json!({"/metadata/finalizers": ["x/y"]}), &["a"]),
+            ("spec", json!({"/metadata/generation": 2}), &["a", "a"]),
+            ("a condition", json!({"/status": {"conditions": succeeded}}), &["a", "a", "b"]),
+        ] {
+            let changes = [change(set.clone(), json!({})), change(set.clone(), with)];
+            let woken = names(revision_changes(futures::stream::iter(changes), waiting)).await;
+            assert_eq!(woken, want, "{case}");
+        }
+    }
 
     #[tokio::test]
     async fn nothing_is_looked_at_before_the_caches_are_complete_and_nothing_is_lost() {

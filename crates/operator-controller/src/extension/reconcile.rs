@@ -233,6 +233,27 @@ mod tests {
     use super::*;
     use olm_client::resolution::RevisionStates;
 
+    #[test]
+    fn requeue_after_each_class_of_failure() {
+        let ten_minutes = Some(Duration::from_secs(10 * 60));
+        for (class, want) in [
+            (Class::NeedsChange, (ten_minutes, Outcome::TerminalError)),
+            (Class::Blocked, (ten_minutes, Outcome::TerminalError)),
+            (Class::InvalidConfiguration, (ten_minutes, Outcome::TerminalError)),
+            (Class::Transient, (Some(Duration::from_millis(5)), Outcome::Error)),
+        ] {
+            for progress in [Progress::Invalid, Progress::Failed] {
+                let attempt = Attempt {
+                    revisions: RevisionStates::split(Vec::new()),
+                    deprecations: Learnt::Nothing,
+                    progress: progress(Failure::new(class, "x")),
+                    unread: false,
+                };
+                assert_eq!(next(&attempt, "uid", &Backoff::new()), want, "{:?}", attempt.progress);
+            }
+        }
+    }
+
     /// An extension that goes on with older content of a catalog learns of the new content by asking only.
     #[test]
     fn a_catalog_that_could_not_be_read_is_asked_again() {

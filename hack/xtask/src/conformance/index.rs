@@ -1,4 +1,4 @@
-//! The index of the conformance pages: how many rows of each say `same`, `better` or `missing`. `generate` writes it into the
+//! The index of the conformance pages: how many rows of each have which verdict. `generate` writes it into the
 //! folder's README between two marks, `verify` fails when it is not current.
 
 use std::collections::BTreeMap;
@@ -6,14 +6,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use super::{last_cell, pages};
+use super::pages;
+use super::verdict::{self, Verdict};
 use crate::section;
 
 const FILE: &str = "docs/conformance/README.md";
 const BEGIN: &str = "<!-- index: written by `make generate` -->";
 const END: &str = "<!-- end of the index -->";
-/// What the last cell of a row begins with.
-const RESULTS: [&str; 3] = ["same", "better", "missing"];
 
 /// The README with the index that the pages come to.
 pub(crate) fn files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
@@ -31,11 +30,14 @@ pub(super) fn check(root: &Path) -> Result<()> {
 }
 
 fn index(pages: &BTreeMap<String, String>) -> String {
-    let mut table = "| page | same | better | missing | rows |\n|---|---:|---:|---:|---:|\n".to_owned();
-    let mut totals = [0; RESULTS.len()];
+    let verdicts = Verdict::ALL.map(|verdict| verdict.to_string()).join(" | ");
+    let mut table =
+        format!("| page | {verdicts} | rows |\n|---|{}---:|\n", "---:|".repeat(Verdict::ALL.len()));
+    let mut totals = [0; Verdict::ALL.len()];
     for (path, text) in pages {
-        let says = |line: &str, word: &str| last_cell(line).is_some_and(|last| last.starts_with(word));
-        let counts = RESULTS.map(|word| text.lines().filter(|line| says(line, word)).count());
+        let found: Vec<Verdict> =
+            verdict::cells(text).filter_map(|(_, cell)| Verdict::parse(cell).ok()).collect();
+        let counts = Verdict::ALL.map(|verdict| found.iter().filter(|found| **found == verdict).count());
         let name = path.rsplit('/').next().unwrap_or(path);
         let title = text.lines().find_map(|line| line.strip_prefix("# ")).unwrap_or(name);
         table.push_str(&row(&format!("[{title}]({name})"), counts));
@@ -46,9 +48,9 @@ fn index(pages: &BTreeMap<String, String>) -> String {
     table + &row("all", totals)
 }
 
-fn row(name: &str, counts: [usize; 3]) -> String {
-    let [same, better, missing] = counts;
-    format!("| {name} | {same} | {better} | {missing} | {} |\n", same + better + missing)
+fn row(name: &str, counts: [usize; Verdict::ALL.len()]) -> String {
+    let columns = counts.map(|count| count.to_string()).join(" | ");
+    format!("| {name} | {columns} | {} |\n", counts.iter().sum::<usize>())
 }
 
 #[cfg(test)]
@@ -57,13 +59,20 @@ mod tests {
 
     #[test]
     fn the_rows_of_each_page_are_counted() {
-        let rows = "# A page\n| § | test | result |\n|---|---|---|\n| 1 | a | same |\n| 2 | b | same; c |\n\
-                    | 3 | d | **better** (decision 1) |\n| 4 | | missing: x |\n| 5 | e | yes |\nmissing | same |\n";
+        let rows = "# A page\n| § | test | verdict |\n|---|---|---|\n| 1 | a | same |\n| 2 | b | same; c |\n\
+                    | 3 | d | better (decision 1) |\n| 4 | | gap: you see x |\n| 5 | e | yes |\n\
+                    | 6 | | out of scope: x |\n| 7 | | not applicable: x |\n| 8 | | not applicable: y |\n\n\
+                    | row | failed |\n|---|---|\n| 1 | same |\n";
         let pages = BTreeMap::from([("docs/conformance/p.md".to_owned(), rows.to_owned())]);
         let index = index(&pages);
         assert_eq!(
-            index.lines().skip(2).collect::<Vec<_>>(),
-            ["| [A page](p.md) | 2 | 1 | 1 | 4 |", "| all | 2 | 1 | 1 | 4 |"]
+            index.lines().collect::<Vec<_>>(),
+            [
+                "| page | same | better | gap | out of scope | not applicable | rows |",
+                "|---|---:|---:|---:|---:|---:|---:|",
+                "| [A page](p.md) | 2 | 1 | 1 | 1 | 2 | 7 |",
+                "| all | 2 | 1 | 1 | 1 | 2 | 7 |",
+            ]
         );
     }
 }

@@ -12,7 +12,7 @@ use olm_kit::Request;
 use rand::Rng as _;
 use serde_json::json;
 
-use crate::kills::{Deed, Moment, make_widget, serve, undisturbed};
+use crate::kills::{Deed, Moment, check_creations, make_widget, serve, undisturbed};
 use crate::package::{LIMIT, Package, version_data};
 use crate::runs::Case;
 use crate::site::{Site, lines};
@@ -45,16 +45,21 @@ async fn an_apiserver_that_dies_and_comes_back_changes_nothing() -> Result<()> {
             usual.deed.done(&package).await?;
             usual.left.reached(&client, LIMIT).await
         };
+        let mut helped = false;
         let ended = tokio::select! {
             ended = ended => ended,
-            never = establish(&case, &client) => match never {},
+            never = establish(&case, &client, &mut helped) => match never {},
         };
+        seen.extend(tail.more()?);
         if let Err(error) = ended {
-            seen.extend(tail.more()?);
             seen.retain(Request::writes);
             return Err(site.explain(error.context(lines(&seen)))).with_context(about);
         }
+        check_creations(&seen, &package).with_context(about)?;
         case.converged(since);
+        if helped {
+            case.helped();
+        }
         ensure!(site.controller()?.child().exited().is_none(), "{}: the controller ended", about());
         if usual.deed == Deed::Install {
             make_widget(&site, &package).await?;
@@ -65,7 +70,7 @@ async fn an_apiserver_that_dies_and_comes_back_changes_nothing() -> Result<()> {
 
 /// Changes each CRD that hangs, until dropped. An apiserver that was killed after it had accepted the names of a new CRD, and before
 /// it said that the CRD is established, says so only when it sees the CRD changed, by anybody, or at its own resync.
-async fn establish(case: &Case, client: &Client) -> Infallible {
+async fn establish(case: &Case, client: &Client, helped: &mut bool) -> Infallible {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     let hangs = |crd: &CustomResourceDefinition| {
         let conditions = crd.status.iter().flat_map(|status| status.conditions.iter().flatten());
@@ -82,6 +87,7 @@ async fn establish(case: &Case, client: &Client) -> Infallible {
         let hanging = all.items.iter().filter(|crd| hangs(crd)).map(ResourceExt::name_any);
         let hanging: BTreeSet<String> = hanging.collect();
         for name in hanging.intersection(&before) {
+            *helped = true;
             case.say(&format!("the apiserver does not go on with the CRD {name}: it is changed"));
             // applied with it and then without: nothing of it is left, not even the manager
             for metadata in [json!({"name": name, "annotations": {"go-on": "now"}}), json!({"name": name})] {
@@ -146,6 +152,7 @@ async fn a_store_that_is_away_for_a_while_is_waited_for() -> Result<()> {
         .await?;
     package.want("1.0.0").await?;
     package.installed("1.0.0").await?;
+    let mut tail = site.cluster.audit_tail()?;
     package.want("1.1.0").await?;
     let plane = site.cluster.plane().context("the control plane is not ours")?;
     plane.kill9("etcd")?;
@@ -156,6 +163,7 @@ async fn a_store_that_is_away_for_a_while_is_waited_for() -> Result<()> {
     let edited = Patch::Merge(version_data("edited"));
     package.maps().patch(&package.config(), &PatchParams::default(), &edited).await?;
     package.config_says("1.1.0", LIMIT).await?;
+    check_creations(&tail.more()?, &package)?;
     case.converged(since);
     Ok(())
 }

@@ -15,6 +15,7 @@ pub(crate) struct Case {
     runs: u32,
     seed: u64,
     converged: u32,
+    helped: u32,
     longest: Duration,
     started: Instant,
 }
@@ -38,6 +39,7 @@ impl Case {
             runs: wanted.clamp(1, all),
             seed: seed.unwrap_or_else(|| u64::from(rand::random::<u32>())),
             converged: 0,
+            helped: 0,
             longest: Duration::ZERO,
             started: Instant::now(),
         };
@@ -64,6 +66,11 @@ impl Case {
         self.longest = self.longest.max(took);
     }
 
+    /// One run needed help from outside of the product; it counts as converged, too.
+    pub(crate) fn helped(&mut self) {
+        self.helped += 1;
+    }
+
     /// Tells what happens; shown when the test fails.
     #[expect(clippy::print_stdout, reason = "what a test tells when it fails")]
     pub(crate) fn say(&self, what: &str) {
@@ -73,11 +80,15 @@ impl Case {
 
 impl Drop for Case {
     fn drop(&mut self) {
+        let converged = match self.helped {
+            0 => self.converged.to_string(),
+            helped => format!("{} ({helped} with help)", self.converged),
+        };
         let row = format!(
             "| {} | {} | {} | {:.1} s | {} |\n",
             self.name,
             self.runs,
-            self.converged,
+            converged,
             self.longest.as_secs_f64(),
             self.seed
         );

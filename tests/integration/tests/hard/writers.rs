@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use olm_kit::eventually;
+use olm_kit::{Wait, eventually};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
@@ -51,9 +51,14 @@ impl Drop for Opponent {
     }
 }
 
+/// A ConfigMap of every bundle here that nobody fights for; it comes after the other one in its phase.
+const BYSTANDER: &str = "zz-bystander";
+
 async fn installed(site: &Site, prefix: &str) -> Result<Package> {
     let package = Package::new(site, prefix).await?;
-    package.serve(&site.registry, [("1.0.0", package.bundle("1.0.0"))]).await?;
+    let bystander =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": BYSTANDER}, "data": {"a": "b"}});
+    package.serve(&site.registry, [("1.0.0", package.bundle("1.0.0").extra(bystander))]).await?;
     package.want("1.0.0").await?;
     package.installed("1.0.0").await?;
     Ok(package)
@@ -94,8 +99,13 @@ async fn a_controller_that_insists_on_our_field_meets_patience_not_a_hot_loop() 
     ensure!((2..=25).contains(&writes), "{writes} corrections");
     package.says("somebody changes it again and again").await?;
     // the rest of the extension is kept meanwhile
-    let set = package.sets.get(&format!("{}-1", package.name)).await?;
-    ensure!(set.spec.revision == 1);
+    let maps = package.maps();
+    let uid = maps.get(BYSTANDER).await?.metadata.uid;
+    maps.delete(BYSTANDER, &DeleteParams::default()).await?;
+    let restored = |map: &ConfigMap| map.metadata.uid != uid && map.data.is_some();
+    Wait::new(&maps, BYSTANDER).within(FIGHT).until("is restored during the fight", restored).await?;
+    let fought_for = maps.get(&package.config()).await?;
+    ensure!(version_of(&fought_for) == Some("theirs"), "the fight ended before: {fought_for:?}");
 
     drop(rival);
     let since = Instant::now();
