@@ -5,7 +5,7 @@
 //! second time is the last.
 
 #[expect(clippy::unwrap_used, reason = "part of a test, and a test may panic")]
-#[path = "../../olm-oci/tests/support/mod.rs"]
+#[path = "../../../olm-oci/tests/registry/support/mod.rs"]
 mod support;
 
 use std::io::Read;
@@ -208,7 +208,7 @@ async fn reader_killed_twice_by_one_image_refuses_it() -> Result<()> {
     let root = tempfile::tempdir()?;
     for round in 0..2 {
         let mut reader = Command::new(std::env::current_exe()?)
-            .args(["--exact", "reader"])
+            .args(["--exact", "kill::reader"])
             .env(READ, root.path())
             .env(REGISTRIES, client.path("registries.conf"))
             .env(REFERENCE, &reference)
