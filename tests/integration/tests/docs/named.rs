@@ -85,7 +85,7 @@ struct Known {
 impl Known {
     fn new() -> Result<Self> {
         let mut packages = BTreeMap::new();
-        for folder in ["api", "crates", "tests", "hack"] {
+        for folder in ["api", "crates", "fuzz", "tests", "hack"] {
             let folder = repository().join(folder);
             let below = std::fs::read_dir(&folder)?.filter_map(|entry| entry.ok().map(|entry| entry.path()));
             for path in below.chain([folder]) {
