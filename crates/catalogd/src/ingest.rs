@@ -52,15 +52,7 @@ impl Ingest {
     /// # Errors
     /// When the disk refuses it.
     pub fn new(staging: Staging) -> Result<Self, IngestError> {
-        Self::with_limits(staging, IngestLimits::default())
-    }
-
-    /// As [`Ingest::new`], with other bounds.
-    ///
-    /// # Errors
-    /// When the disk refuses it.
-    pub fn with_limits(staging: Staging, limits: IngestLimits) -> Result<Self, IngestError> {
-        let inner = olm_fbc::Ingest::new(staging.spool()?, limits);
+        let inner = olm_fbc::Ingest::new(staging.spool()?, IngestLimits::default());
         Ok(Self { inner, staging })
     }
 

@@ -245,8 +245,8 @@ fn anchored(
             Part::Glob(part) => {
                 let reach = if anywhere { path.len() } else { (at + 1).min(path.len()) };
                 let mut found = None;
-                for candidate in at..reach {
-                    if glob(part, path[candidate], budget)? {
+                for (candidate, component) in path.iter().enumerate().take(reach).skip(at) {
+                    if glob(part, component, budget)? {
                         found = Some(candidate);
                         break;
                     }
@@ -311,7 +311,7 @@ fn match_character<'p>(
         Some('[') => match_class(&mut rest, c, budget)?,
         Some(literal) => literal == c,
     };
-    Ok(matched.then(|| rest.as_str()))
+    Ok(matched.then_some(rest.as_str()))
 }
 
 /// Matches one character against a class whose `[` has been read, and reads its `]`.

@@ -181,6 +181,7 @@ fn ingest_stops_when_cancelled() {
 
 /// Not a test of its own: the process whose memory the test below measures.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "how a test reaches the process that it starts")]
 fn ingest_memory_child() {
     let Ok(catalog) = std::env::var(CATALOG) else { return };
     let read = match catalog.as_str() {
