@@ -329,8 +329,6 @@ mod tests {
         })
     }
 
-    const OBJECTS: &[(&str, fn() -> Value)] =
-        &[("clusterextensions", extension), ("clusterobjectsets", revision), ("secrets", certificate)];
     /// What each controller writes first.
     const WRITES: [(&str, &str); 3] = [
         (extension::NAME, "/apis/olm.operatorframework.io/v1/clusterextensions/e"),
@@ -352,7 +350,12 @@ mod tests {
         let args = ["operator-controller", "--system-namespace=olm", "--cache-path", cache_path];
         let args = Cli::try_parse_from(args).unwrap().serve;
         let (gates, settings) = (args.gates().unwrap(), args.run.tls.settings().unwrap());
-        let client = apiserver(OBJECTS, written);
+        let objects = vec![
+            ("clusterextensions", extension()),
+            ("clusterobjectsets", revision()),
+            ("secrets", certificate()),
+        ];
+        let client = apiserver(objects, written);
         let stop = Shutdown::new();
         let running =
             controllers(&args, &gates, (settings, None), None, client, metrics, stop).await.unwrap();

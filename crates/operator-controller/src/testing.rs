@@ -18,14 +18,15 @@ const CHILD: &str = "OLM_TEST_PANICS";
 /// An apiserver that lists these objects, by the plural of their kind, and has no others. Nothing changes. What comes of writes is the
 /// test's: `written` is given the path.
 pub(crate) fn apiserver<F>(
-    objects: &'static [(&str, fn() -> Value)],
+    objects: Vec<(&'static str, Value)>,
     written: impl Fn(String) -> F + Clone + Send + Sync + 'static,
 ) -> Client
 where
     F: Future<Output = Value> + Send + 'static,
 {
+    let objects = Arc::new(objects);
     let service = tower::service_fn(move |request: Request<Body>| {
-        let written = written.clone();
+        let (objects, written) = (Arc::clone(&objects), written.clone());
         async move {
             let (path, query) = (request.uri().path().to_owned(), request.uri().query().unwrap_or_default());
             let (code, answer) = if request.method() != Method::GET {
@@ -36,7 +37,7 @@ where
                 let items: Vec<Value> = objects
                     .iter()
                     .filter(|(plural, _)| path.ends_with(&format!("/{plural}")))
-                    .map(|(_, object)| object())
+                    .map(|(_, object)| object.clone())
                     .collect();
                 (StatusCode::OK, json!({"metadata": {"resourceVersion": "9"}, "items": items}))
             } else {

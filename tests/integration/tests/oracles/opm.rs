@@ -15,7 +15,6 @@ use std::{
 use olm_fbc::{Finding, IngestLimits, Severity, load_dir_leniently, validate};
 use serde_json::{Value, json};
 
-#[expect(clippy::disallowed_methods, reason = "where the tools are is a matter of the environment")]
 fn setting(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).map(PathBuf::from)
 }

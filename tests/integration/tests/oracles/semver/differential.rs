@@ -1,7 +1,6 @@
 //! Fresh answers of the Go libraries about generated pairs. No disagreement is tolerated.
 //!
 //! `OLM_ORACLE_SEED` repeats a run, `OLM_ORACLE_PAIRS` changes the number of pairs for each dialect.
-#![expect(clippy::disallowed_methods, reason = "settings of a test run")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
