@@ -286,16 +286,14 @@ fn is_leaf(fields: &Map<String, Value>) -> bool {
     fields.is_empty()
 }
 
-/// Equal values; a wish's nulls are absent, numbers compare by value.
+/// Equal values; a wish's nulls are absent, numbers compare by value. The live value may have members that the wish lacks:
+/// defaults of the apiserver within what is owned as a whole (`scope` of a webhook's rule, `apiVersion` of a `fieldRef`). When
+/// somebody else adds one, the whole is no longer ours; and we shrink a wish only with the next revision, which is applied.
 fn same(wish: &Value, live: &Value) -> bool {
     match (wish, live) {
-        (Value::Object(wish), Value::Object(live)) => {
-            let wanted = wish.iter().filter(|(_, value)| !value.is_null()).count();
-            wanted == live.len()
-                && wish.iter().all(|(key, value)| {
-                    value.is_null() || live.get(key).is_some_and(|live| same(value, live))
-                })
-        }
+        (Value::Object(wish), Value::Object(live)) => wish
+            .iter()
+            .all(|(key, value)| value.is_null() || live.get(key).is_some_and(|live| same(value, live))),
         (Value::Array(wish), Value::Array(live)) => {
             wish.len() == live.len() && wish.iter().zip(live).all(|(wish, live)| same(wish, live))
         }
@@ -400,6 +398,25 @@ mod tests {
             ),
         ] {
             assert_eq!(drift(&object(wish()), &object(live)), Drift::None, "{case}");
+        }
+    }
+
+    #[test]
+    fn drift_ignores_defaults_within_an_atomic_value() {
+        let rule = json!({"apiGroups": ["g"], "operations": ["CREATE"]});
+        let configuration = |rule: Value| {
+            json!({"kind": "ValidatingWebhookConfiguration", "metadata": {
+            "name": "c", "managedFields": [{"manager": "olm.operatorframework.io", "operation": "Apply", "fieldsV1": {
+                "f:webhooks": {"k:{\"name\":\"w\"}": {".": {}, "f:name": {}, "f:rules": {}}}}}]},
+            "webhooks": [{"name": "w", "rules": [rule]}]})
+        };
+        let wish = object(configuration(rule.clone()));
+        for (case, live, want) in [
+            ("scope is defaulted", with(rule.clone(), "/scope", json!("*")), Drift::None),
+            ("a value", with(rule.clone(), "/operations", json!(["DELETE"])), Drift::Changed),
+            ("a member is gone", with(rule, "/apiGroups", Value::Null), Drift::Changed),
+        ] {
+            assert_eq!(drift(&wish, &object(configuration(live))), want, "{case}");
         }
     }
 
@@ -536,7 +553,7 @@ mod tests {
     #[test]
     fn nulls_and_number_forms_do_not_count() {
         assert!(same(&json!({"a": null, "b": 1.0}), &json!({"b": 1})));
-        assert!(!same(&json!({"b": 1}), &json!({"b": 1, "c": 2})));
+        assert!(!same(&json!({"b": 1, "c": 2}), &json!({"b": 1})));
         assert!(!same(&json!([1]), &json!([1, 2])));
     }
 }
