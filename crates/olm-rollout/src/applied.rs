@@ -288,7 +288,7 @@ fn is_leaf(fields: &Map<String, Value>) -> bool {
 
 /// Equal values; a wish's nulls are absent, numbers compare by value. The live value may have members that the wish lacks:
 /// defaults of the apiserver within what is owned as a whole (`scope` of a webhook's rule, `apiVersion` of a `fieldRef`). When
-/// somebody else adds one, the whole is no longer ours; and we shrink a wish only with the next revision, which is applied.
+/// another manager adds one, the whole is no longer ours; and we shrink a wish only with the next revision, which is applied.
 fn same(wish: &Value, live: &Value) -> bool {
     match (wish, live) {
         (Value::Object(wish), Value::Object(live)) => wish
