@@ -75,8 +75,8 @@ mod tests {
             "demo",
             "demo --oneshot",
             "demo-down",
-            "test",
-            "test -p olm-integration --test real bundles",
+            "test core",
+            "test rest",
             "acceptance --python python3 --programs target/debug --rbac",
             "acceptance --python python3 --programs target/debug --only t01 --jobs 4 --update --save target/lab --rbac",
         ] {
