@@ -33,8 +33,8 @@ fi
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/olm-old-programs-XXXXXX")
 cleanup() {
-    git -C "$root" worktree remove --force "$work/source" 2>/dev/null || true
     rm -rf "$work"
+    git -C "$root" worktree prune
 }
 trap cleanup EXIT
 trap 'exit 130' INT TERM
