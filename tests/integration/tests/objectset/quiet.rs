@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::bench::{ACCOUNT, Bench, secrets};
 
-/// Until a deleted object is there again on a busy machine. How fast it is on an idle one is measured by `make bench`.
+/// Until a deleted object is there again on a busy machine.
 const HEALED: Duration = Duration::from_secs(20);
 
 /// Finished requests of the controller under test about one extension's things.
