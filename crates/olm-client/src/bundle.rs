@@ -165,7 +165,7 @@ impl PulledBundle {
     /// When they are no registry+v1 bundle.
     pub async fn read(self) -> Result<ReadBundle, BundleError> {
         let permit = READS.acquire().await.ok();
-        // the thread keeps the permit even if nobody waits for its answer any more
+        // the thread keeps the permit even if the waiting future was dropped
         let (bundle, permit) =
             tokio::task::spawn_blocking(move || (RegistryV1::load_dir(self.files.path()), permit)).await?;
         Ok(ReadBundle { bundle: bundle?, permit })
@@ -229,7 +229,7 @@ mod tests {
         }
         assert_eq!(READS.available_permits(), 0);
 
-        // a bundle of another registry waits; who no longer waits takes no permit
+        // a bundle of another registry waits; a dropped wait takes no permit
         let mut waiting = Box::pin(last.read());
         let short = Duration::from_millis(20);
         assert!(

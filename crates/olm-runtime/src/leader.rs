@@ -2,7 +2,7 @@
 //!
 //! Times do not come from the lease but from our own clock since we last saw it change, so clocks need not agree. A process that
 //! cannot renew in time gives up *before* another may take over. On a clean stop the lease is released, and the next process,
-//! which watches it, starts at once. A lease that was deleted is not released: its holder may still write, so a process that has
+//! which watches it, starts immediately. A lease that was deleted is not released: its holder may still write, so a process that has
 //! seen it waits for a lease duration before it creates another.
 //!
 //! Rule: operator-controller §7.2, decision 29 (15/10/2 s).
@@ -343,7 +343,7 @@ fn written(stored: Option<LeaseSpec>, election: &Election, ours: bool, now: Time
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// There is no lease, and nobody can hold one that was deleted.
+    /// There is no lease, and no process can hold one that was deleted.
     Create,
     /// The lease is free or has run out.
     Take,

@@ -336,7 +336,7 @@ mod tests {
     use super::*;
     use crate::store::Store;
 
-    /// An apiserver with one catalog; whoever writes panics, and is noted.
+    /// An apiserver with one catalog; a write panics and is counted.
     fn apiserver(writes: mpsc::UnboundedSender<Instant>) -> Client {
         let service = tower::service_fn(move |request: Request<Body>| {
             let writes = writes.clone();

@@ -51,7 +51,7 @@ impl Drop for Opponent {
     }
 }
 
-/// A ConfigMap of every bundle here that nobody fights for; it comes after the other one in its phase.
+/// A ConfigMap of every bundle here that no rival changes; it comes after the other one in its phase.
 const BYSTANDER: &str = "zz-bystander";
 
 async fn installed(site: &Site, prefix: &str) -> Result<Package> {
