@@ -66,7 +66,7 @@ test-all: ## Run all other tests: faults, failover, real content, documentation,
 .PHONY: test-hard
 test-hard: ## Run every hard day as often as it asks for, and print the table (OLM_HARD_SEED=n repeats random choices)
 	@$(call build,$(everything))
-	@$(all_tools); table=$(abspath $(target_dir))/hard-days.md; rm -f "$$table"; outcome=0; \
+	@$(all_tools); table=$(abspath $(target_dir))/fault-injection.md; rm -f "$$table"; outcome=0; \
 	    OLM_HARD=all OLM_HARD_TABLE="$$table" $(with_programs) \
 	    $(CARGO) test $(locked) --workspace --test hard || outcome=$$?; \
 	    printf '\n| case | runs | converged | longest | seed |\n|---|---:|---:|---:|---:|\n'; sort "$$table"; exit $$outcome
@@ -198,7 +198,7 @@ test-images: static ## Run `make images` and `make release`, and start what come
 	    --exact images_and_release_of_make_start_programs
 
 .PHONY: fuzz
-fuzz: ## Fuzz every parser of foreign bytes (SECONDS=60 each; ONLY=regex, JOBS=2, SANITIZER=address: see docs/fuzzing.md)
+fuzz: ## Fuzz every parser of foreign bytes (SECONDS=60 each; ONLY=regex, JOBS=2, SANITIZER=address: see docs/internals/fuzzing.md)
 	@SECONDS_EACH=$(or $(SECONDS),60) ONLY='$(ONLY)' JOBS=$(or $(JOBS),2) SANITIZER=$(SANITIZER) fuzz/run.sh
 
 # what xtask reads: lines `figure:`, and the samples that criterion keeps (of shorter measurements than its own)

@@ -3,7 +3,7 @@
 
 usage: lab-exact.py <folder that `make acceptance SAVE=<folder>` wrote>
 
-Exits with 1 when there is a difference of no class. The classes are explained in docs/conformance/README.md.
+Exits with 1 when there is a difference of no class. The classes are explained in docs/internals/conformance/README.md.
 """
 import glob
 import os

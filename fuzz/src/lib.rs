@@ -2,7 +2,7 @@
 //!
 //! The functions are what libFuzzer calls (`targets/`, `make fuzz`) and what an ordinary test feeds the committed seeds
 //! (`tests/seeds.rs`, `make test`). They panic when an invariant is broken, and for nothing else: a refusal is an answer.
-//! Table of targets and invariants: docs/fuzzing.md.
+//! Table of targets and invariants: docs/internals/fuzzing.md.
 //!
 //! Inputs with several parts are texts whose parts are separated by the line `%%%`, so that seeds can be read and written by
 //! hand; a part that is missing is empty.

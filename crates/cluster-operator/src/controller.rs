@@ -1,6 +1,6 @@
 //! The loop: waits until something changed, derives the status, and writes it if it differs.
 //!
-//! Rule: cluster-operator §9, §16.2 (at most one write a second), §16.3 (no retry later than a minute).
+//! Rule: cluster-operator §9, §16 step 2 (at most one write a second), §16 step 3 (no retry later than a minute).
 
 use std::collections::BTreeMap;
 use std::time::Duration;

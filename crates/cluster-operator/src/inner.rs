@@ -3,7 +3,7 @@
 //! OpenShift keeps them in another object; here they live in memory. What the published summary tells of earlier times is taken
 //! over at the start ([`Memory::recall`]), so that nothing flaps when the process restarts.
 //!
-//! Rule: cluster-operator §1, §16.6.
+//! Rule: cluster-operator §1, §16 step 6.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! The whole status of the ClusterOperator `olm`, derived once from what was seen.
 //!
-//! Rule: cluster-operator §3, §4, §11.5, §16.8.
+//! Rule: cluster-operator §3, §4, §11 step 5, §16 step 8.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Which version of OpenShift the cluster has. Rule: cluster-operator §5.3, §11.4.
+//! Which version of OpenShift the cluster has. Rule: cluster-operator §5.3, §11 step 4.
 
 use olm_core::openshift::Stream;
 

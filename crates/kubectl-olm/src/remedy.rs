@@ -3,7 +3,7 @@
 //! A hint, no promise: catalogs repeat what bundles declare, and whether an upgrade edge leads there is for `kubectl olm paths` to
 //! say. The gate itself never asks a catalog.
 //!
-//! Rule: cluster-operator §16.7.
+//! Rule: cluster-operator §16 step 7.
 
 use olm_core::VersionRelease;
 use olm_core::openshift::{Bundle, Stream, judge};

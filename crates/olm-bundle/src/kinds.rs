@@ -14,7 +14,7 @@ pub(crate) fn scope(kind: &str) -> Option<Scope> {
     match kind {
         "Service" | "ServiceAccount" | "Role" | "RoleBinding" | "Secret" | "ConfigMap" | "PodDisruptionBudget"
         | "NetworkPolicy" | "PrometheusRule" | "ServiceMonitor" | "PodMonitor"
-        // the reference takes it for cluster-scoped, which leaves it without a namespace (defect 10 of §16)
+        // the reference takes it for cluster-scoped, which leaves it without a namespace (bundle-rendering §16 row 10)
         | "VerticalPodAutoscaler" => Some(Scope::Namespaced),
         "ClusterRole" | "ClusterRoleBinding" | "PriorityClass" | "ConsoleYAMLSample" | "ConsoleQuickStart"
         | "ConsoleCLIDownload" | "ConsoleLink" | "ConsolePlugin" => Some(Scope::Cluster),

@@ -1,7 +1,8 @@
 //! Generated names and the hash inside them, byte for byte as the reference makes them: they are what survives when a
 //! cluster managed by it is taken over. Rule: bundle-rendering §8.
 //!
-//! Only Service names differ, in the one case where the reference's name is too long for a Service (defect 6 of §16).
+//! Only Service names differ, in the one case where the reference's name is too long for a Service
+//! (bundle-rendering §16 row 6).
 
 use sha2::{Digest as _, Sha224};
 

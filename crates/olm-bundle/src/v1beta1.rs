@@ -1,5 +1,5 @@
 //! CustomResourceDefinitions of `apiextensions.k8s.io/v1beta1`, told again as `v1`: clusters no longer serve v1beta1, and
-//! the reference emits v1 content under the old name, which nothing accepts (defect 32 of §16).
+//! the reference emits v1 content under the old name, which nothing accepts (bundle-rendering §16 row 32).
 //!
 //! Only what v1 says elsewhere is moved: one version, schema, subresources and columns for all versions, the conversion
 //! webhook. Unknown members of custom resources stay kept where v1beta1 kept them.

@@ -1,7 +1,7 @@
 //! Fetching a bundle: image reference to parsed registry+v1 content, with a cache on disk by image digest.
 //!
 //! It does not render and does not know who asks: whose bundles are still needed is told to [`BundleFetcher::collect`].
-//! Rule: resolution §7.7.
+//! Rule: operator-controller §7.7.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;

@@ -3,7 +3,7 @@
 //! `metas?package=…` answers with the lines of one package. Where that route is off (the reference's default), `all` is
 //! filtered while it streams, so that memory follows the package and not the catalog (decision 30). Answers name the
 //! image digest they are about; an answer about another digest is refused, because a replica may lag behind
-//! (decision 15). Rule: resolution §7.6.
+//! (decision 15). Rule: operator-controller §7.6.
 
 use std::time::Duration;
 

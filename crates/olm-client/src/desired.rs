@@ -1,6 +1,6 @@
 //! The revision that a rendered bundle amounts to: phases, annotations, probes. Pure.
 //!
-//! Rule: revisions §3, §4.1; resolution §6.3 step 3.
+//! Rule: revisions §3, §4.1; operator-controller §6.3 step 3.
 
 use std::collections::BTreeMap;
 
@@ -373,7 +373,7 @@ mod tests {
         Desired::new(&wish, &bundle, Some("[]"), objects).unwrap()
     }
 
-    /// rule: resolution §6.3 step 3, Appendix A; revisions §3, §4.1, §8.4
+    /// rule: operator-controller §6.3 step 3, §A; revisions §3, §4.1, §8.4
     #[test]
     fn a_revision_is_what_clients_know() {
         let Numbered { set, packed } = desired(1).numbered(3, "olmv1-system").unwrap();

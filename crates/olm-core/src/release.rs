@@ -1,6 +1,6 @@
 //! Releases of a version: which of several builds of one version is newer.
 //!
-//! Rules: resolution §4.3, fbc §7. A release is written in its own field of the `olm.package` property, or, by the
+//! Rules: operator-controller §4.3, fbc §7. A release is written in its own field of the `olm.package` property, or, by the
 //! older convention, as build metadata of the version.
 
 use std::cmp::Ordering;

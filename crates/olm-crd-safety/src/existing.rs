@@ -4,7 +4,7 @@
 //! is not the change's fault and is told apart. CEL rules are not evaluated, and conversion webhooks are not called: objects are
 //! judged in the version in which the apiserver gives them, and in the new storage version where no webhook converts.
 //!
-//! Rule: CRD upgrade safety §10 row 23.
+//! Rule: crd-upgrade-safety §10 row 23.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! A schema as a flat map from path to node. Rule: CRD upgrade safety §3.1.
+//! A schema as a flat map from path to node. Rule: crd-upgrade-safety §3.1.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! Served versions of one CRD must agree with each other, lower to higher, unless a conversion webhook translates.
 //!
-//! What was already inconsistent stays allowed as long as it does not get worse. Rule: CRD upgrade safety §6.
+//! What was already inconsistent stays allowed as long as it does not get worse. Rule: crd-upgrade-safety §6.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! What a file-based catalog says: its objects, their order, their meaning, and what is wrong with them.
 //!
 //! Pure: bytes come in, values go out. Only [`load_dir`] opens files. The crate does not know what is installed,
-//! nor HTTP, nor registries. Rules: `fbc` §2–§8, `catalogd` §6.
+//! nor HTTP, nor registries. Rules: fbc §2 to §8, catalogd §6.
 
 mod cancellation;
 mod catalog;

@@ -3,7 +3,7 @@
 //! Times are processor time of this thread (Linux), the median of many rounds, so that a busy machine does not blur them;
 //! each is also given as a ratio to one `serde_json` parse of the same package's bytes in the same run. Packages: one that
 //! is large in every way (160 bundles, twelve channels, long skips, skipRanges), one of 1,000 bundles, and the two largest
-//! of the published sample if it is there (`OLM_SHARED`). The answers are Markdown, for docs/benchmarks.md.
+//! of the published sample if it is there (`OLM_SHARED`). The answers are Markdown, for docs/internals/benchmarks.md.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,

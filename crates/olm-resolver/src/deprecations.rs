@@ -1,4 +1,4 @@
-//! Values of the four deprecation conditions (rule: resolution §5.2, with decision 7 about where they come from).
+//! Values of the four deprecation conditions (rule: operator-controller §5.2, with decision 7 about where they come from).
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Refusals of the resolver. The text is the one that conditions carry (rule: resolution §4.1, §4.3, §4.9, §4.10);
+//! Refusals of the resolver. The text is the one that conditions carry (rule: operator-controller §4.1, §4.3, §4.9, §4.10);
 //! what helps a person beyond it is the hint.
 
 use std::fmt;
@@ -33,7 +33,7 @@ pub enum CatalogProblem {
 }
 
 impl CatalogProblem {
-    /// The problem as one sentence (rule: resolution §4.1).
+    /// The problem as one sentence (rule: operator-controller §4.1).
     pub fn describe(&self, catalog: &CatalogName, package: &PackageName) -> String {
         let catalog = go_quote(catalog.as_str());
         match self {
@@ -116,7 +116,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// The message grammar of resolution §4.10.
+    /// The message grammar of operator-controller §4.10.
     fn message(&self, catalogs: &[CatalogName]) -> String {
         let mut text = String::new();
         if let Some(installed) = &self.installed {

@@ -1,6 +1,6 @@
 //! Whether an extension may go on with what is installed although nothing could be resolved.
 //!
-//! Rule: resolution §3.4 (ResolveBundle, step 5) with the range evaluated and unavailable catalogs counted as absent.
+//! Rule: operator-controller §3.4 (ResolveBundle, step 5) with the range evaluated and unavailable catalogs counted as absent.
 
 use olm_core::Range;
 

@@ -15,7 +15,7 @@ pub struct Installed {
 }
 
 impl Installed {
-    /// Reads what was recorded about an installed bundle (rule: resolution §4.3).
+    /// Reads what was recorded about an installed bundle (rule: operator-controller §4.3).
     ///
     /// # Errors
     /// When the name is empty, or the version or release cannot be parsed.

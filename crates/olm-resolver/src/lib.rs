@@ -2,7 +2,7 @@
 //!
 //! `resolve` takes a request, what is installed and the packages that the selected catalogs hold, and answers with one
 //! bundle or a typed refusal, always with a `Report` that says of every bundle which rule kept or dropped it.
-//! Nothing here knows where a catalog came from, reads a clock, or talks to anything (rules: resolution §4).
+//! Nothing here knows where a catalog came from, reads a clock, or talks to anything (rules: operator-controller §4).
 
 mod dependencies;
 mod deprecations;

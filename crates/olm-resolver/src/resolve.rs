@@ -1,4 +1,4 @@
-//! From request and catalogs to one bundle (rules: resolution §4.5 to §4.8, decisions 5, 22, 23).
+//! From request and catalogs to one bundle (rules: operator-controller §4.5 to §4.8, decisions 5, 22, 23).
 //!
 //! Each catalog puts forward its best bundle; between catalogs an undeprecated one beats a deprecated one, then the
 //! higher priority wins. Catalogs are visited in the order of their names, so that equal input gives equal output.

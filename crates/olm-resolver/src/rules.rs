@@ -1,4 +1,4 @@
-//! The rules inside one catalog: which bundles of a package a request keeps, and why (rules: resolution §4.5, decision 22).
+//! The rules inside one catalog: which bundles of a package a request keeps, and why (rules: operator-controller §4.5, decision 22).
 //!
 //! They judge one bundle by itself; which of those kept is the best is decided in `resolve`.
 

@@ -1,6 +1,6 @@
 //! Has the content of a revision changed since it was first seen? Phases are compared by digest.
 //!
-//! Rule: revisions §5.3.
+//! Rule: revisions §5 step 3.
 
 use olm_core::{Object, go_json};
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! Which object goes into which phase, and in which order.
 //!
 //! Phases of more than [`MAX_OBJECTS`] objects are split into numbered ones (`crds`, `crds-2`, …), because the API
-//! takes no more in one phase (decision 10). Rule: rendering §14, revisions §14.
+//! takes no more in one phase (decision 10). Rule: bundle-rendering §14, revisions §14.
 
 use olm_core::Object;
 

@@ -1,7 +1,7 @@
 //! From a rendered manifest to the content of a revision: what is kept, what is stamped.
 //!
 //! The revision number, the managed-by label and the owner reference are *not* content; they are put on by
-//! [`crate::desired`] when the object is applied. Rule: rendering §14, revisions §3.
+//! [`crate::desired`] when the object is applied. Rule: bundle-rendering §14, revisions §3.
 
 use olm_core::Object;
 use serde_json::{Map, Value};

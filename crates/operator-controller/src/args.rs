@@ -1,6 +1,6 @@
 //! The command line, flag for flag as users of the reference know it.
 //!
-//! Rules: resolution §2 (gates), §7.1 (flags); decision 2: all gates are on by default, `BoxcutterRuntime=false` ends with a
+//! Rules: operator-controller §2 (gates), §7.1 (flags); decision 2: all gates are on by default, `BoxcutterRuntime=false` ends with a
 //! sentence.
 
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The process: what is started in which order, and how it ends. Rule: resolution §7.
+//! The process: what is started in which order, and how it ends. Rule: operator-controller §7.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The tables of `docs/conformance` and of `docs/threat-model.md`: every test that they name exists, and no row claims
+//! The tables of `docs/internals/conformance` and of `docs/threat-model.md`: every test that they name exists, and no row claims
 //! anything without one.
 //!
 //! A test is named as `` `path/from/the/root.rs::name_of_the_function` ``. A row is a line of a table. A conformance table is
@@ -56,7 +56,7 @@ pub(crate) fn draw(root: &Path, count: usize, seed: u64) -> Result<()> {
 }
 
 fn pages(root: &Path) -> Result<BTreeMap<String, String>> {
-    let folder = root.join("docs/conformance");
+    let folder = root.join("docs/internals/conformance");
     let mut pages = BTreeMap::new();
     for entry in std::fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
         let path = entry?.path();

@@ -127,7 +127,10 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     let mut violations = violations(&metadata.packages);
     violations.extend(banned(&lock));
     if !violations.is_empty() {
-        bail!("arrows that style §2 does not have:\n  {}", violations.join("\n  "));
+        bail!(
+            "dependencies between crates that the table in hack/xtask/src/layering.rs does not have:\n  {}",
+            violations.join("\n  ")
+        );
     }
     Ok(())
 }

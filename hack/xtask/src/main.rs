@@ -2,23 +2,27 @@
 //!
 //! ```text
 //! cargo run -p xtask -- generate    write manifests/crds and docs/reference from the API types and the flags; pages of metrics
-//!                                   and events, dashboard and alerts from their tables; the index of docs/conformance; the
-//!                                   ratios of docs/benchmarks.md and their pictures
+//!                                   and events, dashboard and alerts from their tables; the indexes of docs/internals/conformance
+//!                                   and of docs/decisions; the
+//!                                   ratios of docs/internals/benchmarks.md and their pictures
 //! cargo run -p xtask -- verify      fail if a generated file is not current, an arrow between crates is not allowed, or a
-//!                                   conformance table names a test that does not exist, or a link leads nowhere
+//!                                   conformance table names a test that does not exist, a link leads nowhere, or a citation names nothing
 //! cargo run -p xtask -- layering    only the arrows
 //! cargo run -p xtask -- conformance only the tables
 //! cargo run -p xtask -- conformance --draw N --seed S   print N rows of each table, to break the code behind them
 //! cargo run -p xtask -- manifests   render manifests/ and the chart, and compare and check the objects (needs OLM_TOOLS)
 //! cargo run -p xtask -- links       only the links
+//! cargo run -p xtask -- citations   only the citations
 //! cargo run -p xtask -- wire        print what leaves a process or is stored; `generate` writes it to hack/wire.txt
 //! cargo run -p xtask -- figures [--checkout DIR] [-o json]   print sizes, watches, stores, words, citations, times of the last runs
 //! cargo run -p xtask -- benchmarks  compare ratios of a run of the benches with what is written down, or take them over
 //! ```
 
 mod benchmarks;
+mod citations;
 mod conformance;
 mod crdgen;
+mod decisions;
 mod figures;
 mod flags;
 mod layering;
@@ -37,7 +41,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-const USAGE: &str = "usage: cargo run -p xtask -- generate | verify | layering | conformance [--draw N --seed S] | links | manifests | wire | figures [--checkout DIR] [-o json] | benchmarks [--write] OUTPUT CRITERION";
+const USAGE: &str = "usage: cargo run -p xtask -- generate | verify | layering | conformance [--draw N --seed S] | links | citations | manifests | wire | figures [--checkout DIR] [-o json] | benchmarks [--write] OUTPUT CRITERION";
 
 fn main() -> ExitCode {
     match run() {
@@ -65,6 +69,7 @@ fn run() -> Result<()> {
         ),
         ["manifests"] => manifests::check(&root),
         ["links"] => links::check(&root),
+        ["citations"] => citations::check(&root),
         ["figures", ref rest @ ..] => figures::print(&root, rest),
         ["wire"] => {
             let text = wire::files(&root)?.into_iter().map(|(_, text)| text).collect::<String>();
@@ -87,6 +92,7 @@ fn generated(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     files.extend(flags::files());
     files.extend(conformance::index::files(root)?);
     files.extend(benchmarks::files(root)?);
+    files.extend(decisions::files(root)?);
     files.extend(wire::files(root)?);
     Ok(files)
 }
@@ -124,6 +130,7 @@ fn verify(root: &Path) -> Result<()> {
     }
     layering::check(root)?;
     conformance::check(root)?;
+    citations::check(root)?;
     links::check(root)
 }
 

@@ -4,7 +4,7 @@
 //! A kind is watched only while its CustomResourceDefinition is established; the definitions themselves are watched by name. So
 //! nothing is asked for again and again where an API is absent, and work begins by itself when it appears.
 //!
-//! Rule: cluster-operator §11.5, §13.1 (nothing is decided before every table is complete), §16.2.
+//! Rule: cluster-operator §11 step 5, §13 step 1 (nothing is decided before every table is complete), §16 step 2.
 
 mod facts;
 mod table;

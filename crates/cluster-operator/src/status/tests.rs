@@ -290,7 +290,7 @@ fn case_48_another_version_of_the_cluster() {
     let (status, _, message, since) = summary(&derived.status, "Upgradeable");
     assert_eq!((status.as_str(), since), ("False", 10));
     assert!(message.contains("version 4.19:"), "{message}");
-    // §3: one write says that the update is in progress, and records the version
+    // cluster-operator §3: one write says that the update is in progress, and records the version
     let progressing = summary(&derived.status, "Progressing");
     let want = ("True", "UpgradeInProgress", "Progressing towards operator version 4.18.0");
     assert_eq!((progressing.0.as_str(), progressing.1.as_str(), progressing.2.as_str()), want);

@@ -3,7 +3,7 @@
 //! Pure: from a `PackageGraph` to a `String`, in four forms (text tree, Mermaid, Graphviz DOT, SVG) and as JSON. The
 //! edges come from the resolver's graph and what can be reached from the resolver itself; nothing is decided here.
 //! Foreign texts are escaped by each drawer, in one function of it. What a page cannot hold is left out, and the
-//! picture says so (rule: update graph §11).
+//! picture says so (rule: update-graph §11).
 
 mod dot;
 mod links;

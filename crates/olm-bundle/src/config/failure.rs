@@ -1,6 +1,6 @@
 //! What a refused configuration says. Rule: bundle-rendering §5.5, with the texts made from the flat list of failures as
 //! the reference's library flattens them: a failure behind one `$ref` that has one cause is only `validation failed`
-//! there, so its cause is told after `; ` (defects 16, 17 and 19 of §16).
+//! there, so its cause is told after `; ` (bundle-rendering §16 rows 16, 17 and 19).
 
 use super::validate::{Failure, Kind};
 use crate::kube::ShapeError;

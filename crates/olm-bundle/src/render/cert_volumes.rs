@@ -1,7 +1,7 @@
 //! The serving certificate's Secret in the pods that serve webhooks. Rule: bundle-rendering §9.6, certificate volumes.
 //!
 //! Two volumes, where the operator's frameworks look for them. What the bundle has under the same names or at the same
-//! paths gives way, in init containers too where their volume is gone (defect 24 of §16).
+//! paths gives way, in init containers too where their volume is gone (bundle-rendering §16 row 24).
 
 use std::collections::BTreeSet;
 

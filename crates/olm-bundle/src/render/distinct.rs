@@ -2,7 +2,7 @@
 //!
 //! Equal objects collapse. Where one only adds members to the other (a shipped ServiceAccount with labels and the bare
 //! one made for its permissions), the richer one stays. Anything else is a contradiction that the caller hears of
-//! (defects 13 and 14 of §16).
+//! (bundle-rendering §16 rows 13 and 14).
 
 use std::collections::HashMap;
 

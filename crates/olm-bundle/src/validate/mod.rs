@@ -1,7 +1,7 @@
 //! The checks of a bundle's own consistency: all run, findings are listed in this order. Rule: bundle-rendering §7.
 //!
 //! The first thirteen and their messages are the reference's. The rest refuse what no API server would accept or what
-//! the reference silently ignores (§16: 5, 7, 9, 15, 31).
+//! the reference silently ignores (bundle-rendering §16 rows 5, 7, 9, 15 and 31).
 
 use std::collections::{BTreeMap, BTreeSet};
 

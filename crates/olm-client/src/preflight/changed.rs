@@ -1,6 +1,6 @@
 //! Each rendered CRD against the live one: the comparison is `olm-crd-safety`'s, this room fetches the live side.
 //!
-//! Rule: CRD upgrade safety §1 (live GET by name, an absent CRD passes).
+//! Rule: crd-upgrade-safety §1 (live GET by name, an absent CRD passes).
 
 use crate::resolution::Failure;
 use kube::api::DynamicObject;

@@ -1,7 +1,7 @@
 //! Do the custom resources that exist fit a changed schema? Read page by page, never more than a bounded number.
 //!
 //! Objects that the change would break stop an upgrade. That they cannot be read does not: the conversion webhook that an
-//! upgrade is to repair may be what fails. Rule: CRD upgrade safety §10 row 23; OLM Classic asked this before every upgrade.
+//! upgrade is to repair may be what fails. Rule: crd-upgrade-safety §10 row 23; OLM Classic asked this before every upgrade.
 
 use std::sync::Arc;
 use std::time::Duration;

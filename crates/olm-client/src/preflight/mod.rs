@@ -2,7 +2,7 @@
 //!
 //! Three questions, one room each: is a changed schema safe in itself ([`changed`]), do the objects that exist fit it
 //! ([`existing`]), and does the new version drop a CRD that has objects ([`dropped`]). This module asks them and makes of
-//! the answers a refusal or warnings, as `enforcement` says. Rule: CRD upgrade safety §1; decisions 12 and 28.
+//! the answers a refusal or warnings, as `enforcement` says. Rule: crd-upgrade-safety §1; decisions 12 and 28.
 
 mod changed;
 mod dropped;

@@ -2,7 +2,7 @@
 //! wanted bundle.
 //!
 //! Plain functions, shared by operator-controller, which acts on the answer, and kubectl-olm, which explains it: there is no
-//! second way to resolve. They read no cluster and write no status. Rules: resolution §3.4, §4.
+//! second way to resolve. They read no cluster and write no status. Rules: operator-controller §3.4, §4.
 
 mod catalog;
 mod failure;

@@ -59,7 +59,7 @@ pub struct RevisionStates {
 }
 
 impl RevisionStates {
-    /// Splits revisions (any order). Rule: resolution §3.4, the highest-numbered succeeded one is installed.
+    /// Splits revisions (any order). Rule: operator-controller §3.4, the highest-numbered succeeded one is installed.
     #[must_use]
     pub fn split(mut revisions: Vec<RevisionFacts>) -> Self {
         revisions.sort_by_key(|revision| revision.number);

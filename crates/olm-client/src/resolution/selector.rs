@@ -1,7 +1,7 @@
 //! Label selectors as Kubernetes reads them: checked once, matched often.
 //!
 //! The texts are those of the Kubernetes libraries, because users see them in the `Progressing` condition.
-//! Rule: resolution §4.1. It does not know which objects are selected.
+//! Rule: operator-controller §4.1. It does not know which objects are selected.
 
 use std::collections::BTreeMap;
 

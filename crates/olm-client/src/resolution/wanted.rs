@@ -1,6 +1,6 @@
 //! From wish and catalogs to the wanted bundle: the resolver's answer, or the bundle that is there already. Pure.
 //!
-//! Rules: resolution §4, decisions 5, 6 and 7.
+//! Rules: operator-controller §4, decisions 5, 6 and 7.
 
 use olm_api::cluster_extension::UpgradeConstraintPolicy;
 use olm_core::VersionRelease;

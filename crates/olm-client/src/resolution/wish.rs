@@ -1,7 +1,7 @@
 //! The wish: a ClusterExtension's spec with meaning. Strings become names, ranges and selectors here, once.
 //!
 //! What admission already guarantees is not asked again, except where an object stored under an older schema could lack
-//! it. Rule: resolution §4.1 (selector errors win over range errors).
+//! it. Rule: operator-controller §4.1 (selector errors win over range errors).
 
 use olm_api::ClusterExtension;
 use olm_api::annotations;

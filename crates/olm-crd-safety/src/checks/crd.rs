@@ -1,4 +1,4 @@
-//! Checks on the CRD as a whole: scope, stored versions, fields that disappear. Rule: CRD upgrade safety §4.1.
+//! Checks on the CRD as a whole: scope, stored versions, fields that disappear. Rule: crd-upgrade-safety §4.1.
 
 use olm_core::Object;
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! The checks, and the walk that applies them to every schema node of the old version.
 //!
 //! Each check looks at its own keywords, says at most one thing, and takes its keywords out of both copies; what still
-//! differs afterwards is an unhandled change. Rule: CRD upgrade safety §3.2, §4.
+//! differs afterwards is an unhandled change. Rule: crd-upgrade-safety §3.2, §4.
 
 pub(crate) mod crd;
 mod property;

@@ -1,4 +1,4 @@
-//! Checks on one schema node. Rule: CRD upgrade safety §4.2; what the corrected profile lets through: decision 12.
+//! Checks on one schema node. Rule: crd-upgrade-safety §4.2; what the corrected profile lets through: decision 12.
 
 use serde_json::Value;
 

@@ -1,5 +1,5 @@
 //! Whatever no check understands. The parity profile blocks every such difference; the corrected one knows which
-//! directions only widen. Rule: CRD upgrade safety §4.3, decision 12.
+//! directions only widen. Rule: crd-upgrade-safety §4.3, decision 12.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! What must hold for any two schemas. Rule: CRD upgrade safety §11.
+//! What must hold for any two schemas. Rule: crd-upgrade-safety §11.
 
 use olm_core::Object;
 use olm_crd_safety::{ExistingObjects, Fit, Policy, Profile, compare};

@@ -1,4 +1,4 @@
-//! Warnings of our own: things that the reference accepts and that are hardly meant (fbc §14.10, §14.14).
+//! Warnings of our own: things that the reference accepts and that are hardly meant (fbc §14 rows 10 and 14).
 
 use olm_core::go_quote;
 

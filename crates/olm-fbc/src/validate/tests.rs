@@ -136,7 +136,7 @@ fn outcomes_of_fbc_8_5() {
     }
 }
 
-/// Each rule of phase B by its sentence (fbc §8.2), where §8.5 has no case for it.
+/// Each rule of phase B by its sentence for which fbc §8.5 has no case (fbc §8.2).
 #[test]
 fn sentences_of_fbc_8_2() {
     let silent = |reference: &str| {

@@ -260,7 +260,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Certificates, credentials, registries and proxies from where the container tools look (catalogd §5.2–5.4).
+    /// Certificates, credentials, registries and proxies from where the container tools look (catalogd §5.2 to §5.4).
     #[must_use]
     pub fn from_env() -> Self {
         Self {

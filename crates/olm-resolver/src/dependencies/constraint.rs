@@ -1,6 +1,6 @@
 //! What a bundle needs, read from its properties.
 //!
-//! Rule: update graph §7.1, §7.2. Unknown members and empty constraints are errors, as in OLM Classic.
+//! Rule: update-graph §7.1, §7.2. Unknown members and empty constraints are errors, as in OLM Classic.
 
 use olm_core::{Range, go_quote};
 use serde_json::{Map, Value};

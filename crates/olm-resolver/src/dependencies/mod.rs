@@ -1,6 +1,6 @@
 //! Whether what a bundle depends on is there: a check over facts, never an installation.
 //!
-//! Rule: decision 25, with the meaning of constraints from update graph §7.2. A need is met when the cluster serves the
+//! Rule: decision 25, with the meaning of constraints from update-graph §7.2. A need is met when the cluster serves the
 //! API, or when one installed bundle, or the bundle itself, satisfies the whole of it.
 
 mod cel;

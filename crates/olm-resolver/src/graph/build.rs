@@ -305,7 +305,7 @@ fn collect_names(
     names
 }
 
-/// Version and release (rule: resolution §4.3).
+/// Version and release (rule: operator-controller §4.3).
 fn read_version(bundle: &BundleDraft, field: ReleaseField) -> Result<VersionRelease, Box<str>> {
     let (text, release) = bundle.version.as_ref().map_err(|why| why.as_str())?;
     let version: Version =

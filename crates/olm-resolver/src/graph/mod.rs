@@ -2,7 +2,7 @@
 //!
 //! Built once per (catalog content, package) and shared; names are numbers inside, versions and ranges are parsed
 //! once, the order of preference is computed once. What a catalog says wrongly is left out and kept as a `Finding`;
-//! nothing here refuses a catalog (rule: decisions 26).
+//! nothing here refuses a catalog (rule: decision 26).
 
 mod build;
 mod contents;

@@ -1,6 +1,6 @@
 //! What OLM Classic would do with the same package: the head's chain decides, not the version.
 //!
-//! Rule: update graph §2. One package of one catalog, without dependencies and without other subscriptions; these
+//! Rule: update-graph §2. One package of one catalog, without dependencies and without other subscriptions; these
 //! belong to a whole namespace. Entries without a bundle do not exist for Classic.
 
 use std::collections::{BTreeMap, BTreeSet};

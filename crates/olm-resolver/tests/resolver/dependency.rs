@@ -1,4 +1,4 @@
-//! The dependency check: meanings of constraints from update graph §7.2, cut down to what is already there.
+//! The dependency check: meanings of constraints from update-graph §7.2, cut down to what is already there.
 
 use std::collections::BTreeSet;
 

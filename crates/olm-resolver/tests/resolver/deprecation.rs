@@ -1,4 +1,4 @@
-//! Values of the deprecation conditions: the table of resolution §5.2, and decision 7 about their source.
+//! Values of the deprecation conditions: the table of operator-controller §5.2, and decision 7 about their source.
 
 use olm_resolver::{
     DeprecationState as State, Deprecations, Installed, PackageGraph, deprecation_source, deprecations,

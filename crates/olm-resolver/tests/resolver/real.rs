@@ -2,7 +2,7 @@
 //! version to the end. Every answer is compared with a second opinion, every hint of a refusal is followed.
 //!
 //! Two of the three questions an upgrade raises are asked here (which bundle, and why not); what the bundle comes to in a
-//! cluster is asked by the integration tests. The table goes into `docs/real-content.md`.
+//! cluster is asked by the integration tests. The table goes into `docs/internals/real-content.md`.
 #![expect(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -411,7 +411,7 @@ fn row(package: &Package, tally: &Tally) -> String {
 
 /// Compares a generated part of the page with what it should be; `OLM_WRITE_DOCS` writes it.
 fn section(name: &str, text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/real-content.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/internals/real-content.md");
     let page = std::fs::read_to_string(&path).unwrap();
     let (begin, end) = (format!("<!-- {name}: begin -->\n"), format!("\n<!-- {name}: end -->"));
     let (head, rest) = page.split_once(&begin).expect("the page marks where the part begins");

@@ -1,4 +1,4 @@
-//! The worked cases of resolution §4.11, by number.
+//! The worked cases of operator-controller §4.11, by number.
 
 use crate::common::{Ask, Pkg, answer, broken, catalog, without_package};
 use olm_core::{Range, VersionRelease};
@@ -58,7 +58,7 @@ fn cases_02_03_unreadable_catalogs() {
     );
 }
 
-/// The sentences of resolution §4.1 for a catalog whose content is not at hand.
+/// The sentences of operator-controller §4.1 for a catalog whose content is not at hand.
 #[test]
 fn catalog_problems_in_words() {
     use olm_resolver::CatalogProblem;

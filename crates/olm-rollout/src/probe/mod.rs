@@ -2,8 +2,8 @@
 //! asserts something of their status.
 //!
 //! A probe first looks whether the status is current at all, even for objects that its selector skips. Readiness of
-//! kinds which the written probes cannot express lives in [`builtin`]. Rule: revisions §2.2 and §8; the typed comparison
-//! of values is §17 row 17.
+//! kinds which the written probes cannot express lives in [`builtin`]. Rule: revisions §2.2 and §8; typed comparison of
+//! values: §17 row 17.
 
 mod assertion;
 pub mod builtin;

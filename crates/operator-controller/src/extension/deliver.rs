@@ -1,7 +1,7 @@
 //! From the wanted bundle to a revision that holds it: look, pull, render, check, write. Stops at the first thing that is
 //! there already.
 //!
-//! Rules: resolution §3.4 (UnpackBundle, Apply), §6.3; revisions §4.2; decisions 9 and 24.
+//! Rules: operator-controller §3.4 (UnpackBundle, Apply), §6.3; revisions §4.2; decisions 9 and 24.
 
 use std::sync::Arc;
 

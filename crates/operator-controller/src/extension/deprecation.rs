@@ -1,6 +1,6 @@
 //! The four deprecation conditions, from what the resolver says about package, channels and the installed bundle.
 //!
-//! Texts and statuses: rule resolution §5.2; when values are kept: decision 7.
+//! Texts and statuses: rule operator-controller §5.2; when values are kept: decision 7.
 
 use k8s_openapi::jiff::Timestamp;
 use olm_api::{Condition, ConditionStatus, condition, reason};

@@ -1,6 +1,6 @@
 //! One pass over a ClusterExtension: gather, validate, resolve, deliver, report.
 //!
-//! The story of the controller in one function; every decision in it is made elsewhere. Rule: resolution §3.
+//! The story of the controller in one function; every decision in it is made elsewhere. Rule: operator-controller §3.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The status of a ClusterExtension, derived once from an [`Attempt`] and never patched along the way.
 //!
-//! Conditions and texts: rule resolution §5.1–5.3, revisions §9.6; `Ready`, `Reconciling`, `Stalled`: decision 4;
+//! Conditions and texts: rule operator-controller §5.1 to §5.3, revisions §9.6; `Ready`, `Reconciling`, `Stalled`: decision 4;
 //! deprecation values: decision 7. It knows no client and no clock.
 
 use k8s_openapi::jiff::Timestamp;
@@ -245,7 +245,7 @@ fn shown(revision: &RevisionFacts, make: &Maker) -> Vec<Condition> {
         .collect()
 }
 
-/// An error text without what changes from try to try; `Condition::new` cuts what does not fit. Rule: resolution §3.5.
+/// An error text without what changes from try to try; `Condition::new` cuts what does not fit. Rule: operator-controller §3.5.
 fn fit(message: &str) -> String {
     olm_runtime::error_text::stable(message)
 }

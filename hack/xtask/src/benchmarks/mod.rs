@@ -3,7 +3,7 @@
 //! `ratios.json` lists charts of ratios: each ratio is of two things that one run measured, has a value and a factor by which a
 //! run may exceed it. `make bench` runs the benches and then [`check`], which fails for a ratio above its bound or without a
 //! measurement, and tells which figures nobody has written down; [`write`] takes the measured values over. A part of
-//! docs/benchmarks.md and its pictures are made from the file alone, so that `verify` keeps them current.
+//! docs/internals/benchmarks.md and its pictures are made from the file alone, so that `verify` keeps them current.
 //!
 //! Two sources: samples of criterion, and lines `figure: <number> <name>` that the other benches print.
 

@@ -1,4 +1,4 @@
-//! The part of docs/benchmarks.md that shows the ratios, and its pictures.
+//! The part of docs/internals/benchmarks.md that shows the ratios, and its pictures.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use super::chart::{Bar, bars};
 use super::{Chart, committed, number, text};
 use crate::section;
 
-const PAGE: &str = "docs/benchmarks.md";
+const PAGE: &str = "docs/internals/benchmarks.md";
 const MARKS: [&str; 2] = ["<!-- ratios: written by `make generate` -->", "<!-- end of the ratios -->"];
 
 /// The page and a picture for each chart.
 pub(crate) fn files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     let charts = committed(&text(root)?)?;
     let mut files = vec![section::written(root, PAGE, MARKS, &section(&charts))?];
-    files.extend(charts.iter().map(|chart| (Path::new("docs").join(picture(chart)), drawn(chart))));
+    files.extend(charts.iter().map(|chart| (Path::new(PAGE).with_file_name(picture(chart)), drawn(chart))));
     Ok(files)
 }
 

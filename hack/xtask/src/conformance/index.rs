@@ -10,7 +10,7 @@ use super::pages;
 use super::verdict::{self, Verdict};
 use crate::section;
 
-const FILE: &str = "docs/conformance/README.md";
+const FILE: &str = "docs/internals/conformance/README.md";
 const BEGIN: &str = "<!-- index: written by `make generate` -->";
 const END: &str = "<!-- end of the index -->";
 
@@ -63,7 +63,7 @@ mod tests {
                     | 3 | d | better (decision 1) |\n| 4 | | gap: you see x |\n| 5 | e | yes |\n\
                     | 6 | | out of scope: x |\n| 7 | | not applicable: x |\n| 8 | | not applicable: y |\n\n\
                     | row | failed |\n|---|---|\n| 1 | same |\n";
-        let pages = BTreeMap::from([("docs/conformance/p.md".to_owned(), rows.to_owned())]);
+        let pages = BTreeMap::from([("docs/internals/conformance/p.md".to_owned(), rows.to_owned())]);
         let index = index(&pages);
         assert_eq!(
             index.lines().collect::<Vec<_>>(),

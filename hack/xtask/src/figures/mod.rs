@@ -12,7 +12,8 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use serde_json::{Map, Value, json};
 use syn::visit::{self, Visit};
 
-use self::text::{Guide, Pages, Texts};
+use self::text::{Guide, Texts};
+use crate::citations::Targets;
 use crate::source::{self, Package, Parsed, Source, anywhere, group, is_ident, is_punct, trees};
 
 const DEFINITIONS: &str = "\
@@ -24,8 +25,8 @@ innermost loops that match on events of a watch. In-memory stores: fields and st
 `ArcSwap`, `RefCell`) around a map, set or queue, or around a type of the package that has one; a `DashMap`; a reflector's `Store<K>`. \
 Test programs: those that `cargo test --workspace` builds, from `tests/*.rs` and from libraries and programs. Words: of each row of the \
 guide's table, with their inflections; a capital, or a row about types, counts in names of types only; an identifier counts once in a \
-file. Messages: strings with white space. Citations: `decision N` resolves to a page of docs/decisions, `page §N` to a page of that name \
-in a folder `spec`, links and `docs/…` to a file.\n";
+file. Messages: strings with white space. Citations: of comments, strings and pages, as `xtask \
+citations` resolves them, and links to files.\n";
 
 /// What is printed.
 struct Table {
@@ -105,9 +106,11 @@ struct Product {
 fn tables(root: &Path) -> Result<Vec<Table>> {
     let packages = source::packages(root)?;
     let guide = Guide::read(&root.join("../shared/language.md"));
-    let pages = Pages::read(root)?;
-    let files = source::scan(root, &packages, |_, parsed| {
-        let texts = text::of_source(parsed, guide.as_ref(), &pages);
+    let targets = Targets::read(root)?;
+    let mut pages = Vec::new();
+    source::collect(root, Path::new(""), "md", &mut pages)?;
+    let files = source::scan(root, &packages, |source, parsed| {
+        let texts = text::of_source(&source.path, parsed, guide.as_ref(), &targets);
         Ok(Facts {
             lines: parsed.text.lines().count(),
             test_lines: parsed.test_lines,
@@ -120,10 +123,10 @@ fn tables(root: &Path) -> Result<Vec<Table>> {
     for (source, facts) in &files {
         texts.entry(&source.package).or_default().add(&facts.texts);
     }
-    for page in &pages.pages {
+    for page in &pages {
         let of = packages.iter().find(|package| page.starts_with(&package.folder));
         let texts = texts.entry(of.map_or("(repository)", |package| &package.name)).or_default();
-        texts.add(&text::of_page(root, page, guide.as_ref(), &pages)?);
+        texts.add(&text::of_page(root, page, guide.as_ref(), &targets)?);
     }
     let watched = files
         .iter()

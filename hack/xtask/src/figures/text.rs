@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Result;
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use serde_json::{Value, json};
 
 use super::Table;
+use crate::citations::{self, Citation, Targets};
 use crate::links;
 use crate::source::{self, Parsed, anywhere, is_ident, is_punct, trees};
 
@@ -47,6 +48,12 @@ impl Texts {
     fn read(&mut self, area: Area, text: &str, guide: Option<&Guide>) {
         for row in guide.map(|guide| guide.find(area, text)).unwrap_or_default() {
             *self.words.entry((area, row)).or_default() += 1;
+        }
+    }
+
+    fn cite_all(&mut self, citations: Vec<Citation>) {
+        for citation in citations {
+            self.cite(citation.kind, citation.fault.is_none());
         }
     }
 
@@ -153,83 +160,28 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// The Markdown pages of a checkout.
-pub(super) struct Pages {
-    root: PathBuf,
-    pub(super) pages: Vec<PathBuf>,
-}
-
-impl Pages {
-    pub(super) fn read(root: &Path) -> Result<Self> {
-        let mut pages = Vec::new();
-        source::collect(root, Path::new(""), "md", &mut pages)?;
-        Ok(Self { root: root.to_owned(), pages })
-    }
-
-    fn has_decision(&self, number: u32) -> bool {
-        self.pages.iter().filter(|page| page.starts_with("docs/decisions")).any(|page| {
-            let name = page.file_name().unwrap_or_default().to_string_lossy();
-            name.split('-').next().and_then(|start| start.parse().ok()) == Some(number)
-        })
-    }
-
-    /// Adds what `text` cites to `found`.
-    fn cited(&self, text: &str, code: bool, found: &mut Texts) {
-        let words = words(text);
-        for (at, word) in
-            words.iter().enumerate().filter(|(_, word)| ["decision", "decisions"].contains(&word.as_str()))
-        {
-            let list = words[at + 1..].iter().filter(|next| *next != "and" || word == "decision");
-            list.map_while(|next| next.parse().ok())
-                .for_each(|it| found.cite("decision N", self.has_decision(it)));
-        }
-        let mut page = "";
-        for (at, _) in text.match_indices('§') {
-            // the word before, which may be in the line above; a second § of a sentence is of the same page
-            let before = text[..at].trim_end_matches(|c: char| c.is_whitespace() || "/!*`[".contains(c));
-            let name = before
-                .rsplit(|c: char| !(c.is_alphanumeric() || "-.".contains(c)))
-                .next()
-                .unwrap_or_default();
-            if name.len() > 2 && name.starts_with(char::is_lowercase) && !["and", "see"].contains(&name) {
-                page = name.trim_end_matches(".md");
-            }
-            found.cite("spec §", self.pages.iter().any(|it| it.ends_with(format!("spec/{page}.md"))));
-        }
-        for (at, _) in text.match_indices("docs/").filter(|_| code) {
-            let path = text[at..]
-                .split(|c: char| !(c.is_ascii_alphanumeric() || "/._-".contains(c)))
-                .next()
-                .unwrap_or_default();
-            found.cite("docs/… in comments", self.root.join(path.trim_end_matches(['.', '/'])).exists());
-        }
-    }
-}
-
 /// Words and citations of a Rust file.
-pub(super) fn of_source(parsed: &Parsed, guide: Option<&Guide>, pages: &Pages) -> Texts {
+pub(super) fn of_source(path: &Path, parsed: &Parsed, guide: Option<&Guide>, targets: &Targets) -> Texts {
     let mut reader = Reader { text: &parsed.text, end: 0, names: BTreeSet::new(), found: Vec::new() };
     reader.tokens(&parsed.tokens, false);
     reader.gap(parsed.text.len()..parsed.text.len());
     let mut texts = Texts::default();
     for (area, text) in reader.names.into_iter().chain(reader.found) {
         texts.read(area, &text, guide);
-        if matches!(area, COMMENTS | HELP) {
-            pages.cited(&text, true, &mut texts);
-        }
     }
+    texts.cite_all(targets.cited(path, &citations::texts_of(path, parsed)));
     texts
 }
 
 /// Words and citations of a Markdown page.
-pub(super) fn of_page(root: &Path, page: &Path, guide: Option<&Guide>, pages: &Pages) -> Result<Texts> {
+pub(super) fn of_page(root: &Path, page: &Path, guide: Option<&Guide>, targets: &Targets) -> Result<Texts> {
     let text = std::fs::read_to_string(root.join(page))?;
     let mut texts = Texts::default();
     texts.read(DOCS, &text, guide);
     for heading in text.lines().filter(|line| line.starts_with('#')) {
         texts.read(HEADINGS, heading, guide);
     }
-    pages.cited(&text, false, &mut texts);
+    texts.cite_all(targets.cited(page, &text));
     for (_, target) in
         links::links(&text).filter(|(_, it)| !it.contains("://") && !it.starts_with(['#', 'm']))
     {
@@ -426,17 +378,5 @@ mod tests {
         assert_eq!(names(TEST_NAMES), ["it_runs"]);
         assert_eq!(names(TYPES), ["Cli"]);
         assert!(names(IDENTIFIERS).contains(&"flag") && !names(IDENTIFIERS).contains(&"it_runs"));
-    }
-
-    #[test]
-    fn citations_resolve_to_pages() {
-        let pages =
-            ["docs/decisions/0004-x.md", "docs/internals/spec/catalogd.md"].map(PathBuf::from).to_vec();
-        let pages = Pages { root: PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../.."), pages };
-        let mut found = Texts::default();
-        let text = "decisions 4, 26 and 31, a decision of 4; catalogd\n//! §2 and §3.1, fbc §4, §5; docs/README.md. docs/gone.md";
-        pages.cited(text, true, &mut found);
-        let want = [("decision N", [1, 2]), ("docs/… in comments", [1, 1]), ("spec §", [2, 2])];
-        assert_eq!(found.citations, BTreeMap::from(want));
     }
 }

@@ -25,7 +25,7 @@ fn conditions(extension: &ClusterExtension) -> Vec<String> {
     told
 }
 
-/// rule: operator-controller Appendix A, §1.4, §5.1, §5.2; revisions §3
+/// rule: operator-controller §A, §1.4, §5.1, §5.2; revisions §3
 #[tokio::test]
 async fn an_installed_extension_is_shown_to_the_letter() -> Result<()> {
     let world = World::new("shown").await?;

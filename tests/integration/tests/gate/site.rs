@@ -16,7 +16,7 @@ use crate::view::{LIMIT, View, condition};
 
 /// Who the process is.
 const ACCOUNT: &str = "system:serviceaccount:olmv1-system:cluster-operator-controller-manager";
-/// All that it may do (rule: cluster-operator §11.6): what is installed with it.
+/// All that it may do (rule: cluster-operator §11 step 6): what is installed with it.
 const RIGHTS: &str = include_str!("../../../../manifests/base/cluster-operator/rbac.yaml");
 /// Somebody who may read its metrics.
 const READER: &str = "

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use crate::world::{LIMIT, World};
 
-/// rule: operator-controller §7.1 (environment), Appendix C
+/// rule: operator-controller §7.1 (environment), §C
 #[tokio::test(flavor = "multi_thread")]
 async fn catalogd_is_asked_through_the_proxy_of_the_environment() -> Result<()> {
     let proxy = TcpListener::bind("127.0.0.1:0").await?;

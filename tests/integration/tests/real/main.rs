@@ -2,7 +2,7 @@
 //! apiserver, and every package is installed, upgraded and removed through the whole system.
 //!
 //! The sample is in the shared reference material; without it the tests say that they check nothing. What comes of each bundle
-//! and package is written into `docs/real-content.md` with `OLM_WRITE_DOCS=1`, and compared with it otherwise.
+//! and package is written into `docs/internals/real-content.md` with `OLM_WRITE_DOCS=1`, and compared with it otherwise.
 //!
 //! `OLM_REAL_ONLY=name,name` picks packages, to look at one; then nothing is compared.
 //!

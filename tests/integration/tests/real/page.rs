@@ -1,4 +1,4 @@
-//! The generated parts of `docs/real-content.md`.
+//! The generated parts of `docs/internals/real-content.md`.
 
 use std::sync::Mutex;
 
@@ -9,7 +9,7 @@ static PAGE: Mutex<()> = Mutex::new(());
 
 /// Compares one part of the page with what it should be; `OLM_WRITE_DOCS` writes it.
 pub(crate) fn check(part: &str, text: &str) -> Result<()> {
-    let path = olm_kit::repository().join("docs/real-content.md");
+    let path = olm_kit::repository().join("docs/internals/real-content.md");
     let _one = PAGE.lock().map_err(|_| anyhow::anyhow!("another test failed while it wrote the page"))?;
     let page = std::fs::read_to_string(&path)?;
     let (begin, end) = (format!("<!-- {part}: begin -->\n"), format!("\n<!-- {part}: end -->"));

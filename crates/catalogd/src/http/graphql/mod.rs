@@ -1,5 +1,5 @@
-//! `/api/v1/graphql`: queries over one catalog, behind a feature gate (rule: catalogd §8, with its defects mended as §12
-//! row 12 says).
+//! `/api/v1/graphql`: queries over one catalog, behind a feature gate (rule: catalogd §8, with the
+//! defects of §12 row 12 fixed).
 //!
 //! The schema is made at the first query and kept until the content changes; whatever goes wrong here takes nothing
 //! else down.

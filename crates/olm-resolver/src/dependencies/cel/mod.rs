@@ -3,7 +3,7 @@
 //! A rule sees `properties`, the list of a bundle's `{type, value}`, and must give a bool. Known: literals, lists,
 //! selection, indexing, `in`, arithmetic, comparison, `&& || ! ?:`, the macros `has exists all exists_one filter map`,
 //! and `size startsWith endsWith contains int double string semver_compare`. Anything else is refused when the rule
-//! is read, by name. There are no regular expressions, no time, and nothing of the cluster (rule: update graph §7.2).
+//! is read, by name. There are no regular expressions, no time, and nothing of the cluster (rule: update-graph §7.2).
 
 mod eval;
 mod parse;
