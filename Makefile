@@ -64,7 +64,7 @@ test-all: ## Run all other tests: faults, failover, real content, documentation,
 	@$(MAKE) test-images
 
 .PHONY: test-hard
-test-hard: ## Run every hard day as often as it asks for, and print the table (OLM_HARD_SEED=n repeats random choices)
+test-hard: ## Run every fault-injection test as often as it asks for, and print the table (OLM_HARD_SEED=n repeats random choices)
 	@$(call build,$(everything))
 	@$(all_tools); table=$(abspath $(target_dir))/fault-injection.md; rm -f "$$table"; outcome=0; \
 	    OLM_HARD=all OLM_HARD_TABLE="$$table" $(with_programs) \

@@ -117,6 +117,13 @@ fn faults(page: &str, text: &str, read: &mut dyn FnMut(&str) -> Option<String>) 
         };
         found.push(format!("{page}:{}: {fault}", number + 1));
     }
+    for (number, line) in verdict::cells(text).filter_map(|(at, _)| Some((at, text.lines().nth(at)?))) {
+        let section = line.split('|').nth(1).unwrap_or_default().trim();
+        if section.starts_with(|c: char| c.is_ascii_digit() || c == '§') {
+            let fault = format!("`{section}` names no page of the specification, as `catalogd §4.2` does");
+            found.push(format!("{page}:{}: {fault}", number + 1));
+        }
+    }
     found
 }
 
@@ -221,13 +228,14 @@ mod tests {
     #[test]
     fn each_sort_of_fault_is_named() {
         let page = "| § | what | test | verdict |\n|---|---|---|---|\n\
-                    | 1 | a | `a/b.rs::one_thing`, `a/b.rs::tests::two_things` | same |\n\
-                    | 2 | b `x` | none | gap: you see no x |\n\
-                    | 3 | c | `a/b.rs::helper` | same |\n\
-                    | 4 | d | `gone.rs::x` | better (decision 3) |\n\
-                    | 5 | e `a::b` \\| f | by reading | better: x |\n\
-                    | 6 | g | `a/b.rs::one_thing` | missing: no time |\n\
-                    | 7 | h | `a/b.rs::one_thing` | gap: no time |\n\
+                    | x §1 | a | `a/b.rs::one_thing`, `a/b.rs::tests::two_things` | same |\n\
+                    | x §2 | b `x` | none | gap: you see no x |\n\
+                    | x §3 | c | `a/b.rs::helper` | same |\n\
+                    | x §4 | d | `gone.rs::x` | better (decision 3) |\n\
+                    | x §5 | e `a::b` \\| f | by reading | better: x |\n\
+                    | x §6 | g | `a/b.rs::one_thing` | missing: no time |\n\
+                    | x §7 | h | `a/b.rs::one_thing` | gap: no time |\n\
+                    | §8 | i | `a/b.rs::one_thing` | same |\n\
                     The same in prose, and `a/b.rs`.";
         let mut read = |file: &str| (file == "a/b.rs").then(|| SOURCE.to_owned());
         assert_eq!(
@@ -239,6 +247,7 @@ mod tests {
                 "p.md:8: the verdict `missing: no time` begins with none of: same, better, gap, out of scope, \
                  not applicable",
                 "p.md:9: `gap: no time` does not begin with `gap: you see `, followed by what a user would notice",
+                "p.md:10: `§8` names no page of the specification, as `catalogd §4.2` does",
             ]
         );
     }

@@ -1,6 +1,6 @@
 //! Requests to registries: connections, credentials, redirects, patience.
 //!
-//! Thin HTTP on `reqwest` and not `oci-client` (decision 21 names it): the reference's rules need each answer of the
+//! Thin HTTP on `reqwest` and not `oci-client` (decision 37): the reference's rules need each answer of the
 //! registry as it is. Mirrors with their own security settings, `Retry-After`, resumed and stall-checked blob
 //! streams, redirects without credentials, per-host certificates that rotate, and one manifest request for an unchanged
 //! tag cannot be had through that crate's client without building all of it again around it.
