@@ -37,7 +37,7 @@ const METRICS_ADDRESS: &str = ":7443";
 ///
 /// # Errors
 /// When the settings cannot be used, or the lease is lost.
-pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
+pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let gates = args.run.feature_gates(GATES)?;
     let serving = args.serving()?;
     let metrics_address = args.run.metrics_address(METRICS_ADDRESS)?;

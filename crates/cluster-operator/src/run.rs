@@ -25,7 +25,7 @@ const SERVICE: &str = "cluster-operator-service";
 ///
 /// # Errors
 /// When the settings cannot be used, or the lease is lost.
-pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
+pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     args.run.feature_gates(&[])?;
     let metrics_address = args.run.metrics_address(METRICS_ADDRESS)?;
     let tls_settings = args.run.tls.settings()?;

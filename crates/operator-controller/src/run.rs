@@ -52,7 +52,7 @@ const SERVICE: &str = "operator-controller-service";
 ///
 /// # Errors
 /// When the settings cannot be used, or the lease is lost.
-pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
+pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let gates = args.gates()?;
     let metrics_address = args.run.metrics_address(METRICS_ADDRESS)?;
     let tls_settings = args.run.tls.settings()?;
