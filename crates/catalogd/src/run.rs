@@ -127,6 +127,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         events: Events::new(writing, CONTROLLER, Some(leader::identity())).counted(&metrics),
         meter: metrics.controller(CONTROLLER, 0),
         base: format!("https://{}", args.external_address),
+        intervals: args.run.test_intervals,
         memory: std::sync::Mutex::default(),
         epoch: std::sync::atomic::AtomicU64::new(0),
     });

@@ -32,9 +32,9 @@ pub enum Deadline {
     },
 }
 
-/// How far the deadline is. `age` is the time since the revision was created; `inactive` when it succeeded once, is
-/// archived or being deleted.
-pub fn deadline(minutes: Option<i64>, age: Duration, inactive: bool) -> Deadline {
+/// How far the deadline is: so many times `minute`. `age` is the time since the revision was created; `inactive` when it
+/// succeeded once, is archived or being deleted.
+pub fn deadline(minutes: Option<i64>, minute: Duration, age: Duration, inactive: bool) -> Deadline {
     let Some(minutes) =
         minutes.and_then(|minutes| u32::try_from(minutes).ok()).filter(|&minutes| minutes > 0)
     else {
@@ -43,7 +43,7 @@ pub fn deadline(minutes: Option<i64>, age: Duration, inactive: bool) -> Deadline
     if inactive {
         return Deadline::None;
     }
-    match Duration::from_secs(u64::from(minutes) * 60).checked_sub(age) {
+    match minute.saturating_mul(minutes).checked_sub(age) {
         Some(left) if !left.is_zero() => Deadline::Ahead(left),
         _ => Deadline::Passed { minutes },
     }
@@ -83,7 +83,7 @@ mod tests {
             (Some(10), 600, false, Deadline::Passed { minutes: 10 }),
             (Some(10), 6000, false, Deadline::Passed { minutes: 10 }),
         ] {
-            assert_eq!(deadline(minutes, secs(age), inactive), want);
+            assert_eq!(deadline(minutes, secs(60), secs(age), inactive), want);
         }
         assert_eq!(wake(Some(secs(60)), Deadline::Ahead(secs(10))), Some(secs(10)));
         assert_eq!(wake(Some(secs(5)), Deadline::Ahead(secs(10))), Some(secs(5)));

@@ -12,6 +12,7 @@ use kube::Client;
 
 use crate::duration::GoDuration;
 use crate::features::{FeatureGateError, FeatureGates, Gate, go_bool};
+use crate::intervals::Intervals;
 use crate::telemetry::{LogFormat, TelemetryError};
 use crate::tls::issue::{SelfIssued, Wish};
 use crate::tls::{ProfileError, ServingPair, Source, TlsError, TlsSettings};
@@ -80,6 +81,10 @@ pub struct RunArgs {
     /// Feature gates as A=true,B=false; repeatable, later wins
     #[arg(long, value_name = "GATES", action = ArgAction::Append)]
     feature_gates: Vec<String>,
+
+    /// Other intervals than those of the product, for tests: minute=2s,correction-window=10s
+    #[arg(long, value_name = "INTERVALS", default_value = "", hide = true)]
+    pub test_intervals: Intervals,
 
     /// TLS of what is served
     #[command(flatten)]

@@ -15,6 +15,7 @@ pub mod events;
 pub mod features;
 mod fence;
 pub mod health;
+pub mod intervals;
 pub mod leader;
 pub mod listen;
 pub mod memory;
@@ -30,5 +31,6 @@ pub mod telemetry;
 pub mod tls;
 
 pub use features::FeatureGates;
+pub use intervals::Intervals;
 pub use shutdown::Shutdown;
 pub use status::write_status;

@@ -151,9 +151,10 @@ async fn controllers(
         separate_release: gates.enabled(RELEASE),
         dependency_check: args.dependency_check,
         preflight: preflight::Settings { existing_objects: args.validate_existing_custom_resources },
+        intervals: args.run.test_intervals,
     };
 
-    let mode = args.service_account_mode;
+    let (mode, intervals) = (args.service_account_mode, args.run.test_intervals);
     let expiries = Expiries::default();
     expiries.register(metrics);
     let certificate_meter = metrics.controller(certificates::NAME, u32::from(certificates::WORKERS));
@@ -240,6 +241,7 @@ async fn controllers(
         };
         let mut context = objectset::Context::fed(client.clone(), system_namespace, watched);
         context.kept = kept;
+        context.intervals = intervals;
         context.identities = Arc::new(accounts);
         context.meter = Some(revision_meter);
         context.events =

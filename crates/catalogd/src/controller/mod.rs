@@ -326,6 +326,7 @@ mod tests {
     use kube::Client;
     use kube::client::Body;
     use olm_oci::{Config, Puller, SharedKeyring};
+    use olm_runtime::Intervals;
     use olm_runtime::events::Events;
     use olm_runtime::metrics::Metrics;
     use serde_json::json;
@@ -378,6 +379,7 @@ mod tests {
             events: Events::new(client, "test", None),
             meter: metrics.controller("test", 0),
             base: "https://catalogd.example.com".to_owned(),
+            intervals: Intervals::default(),
             memory: Mutex::default(),
             epoch: std::sync::atomic::AtomicU64::new(0),
         });

@@ -126,6 +126,8 @@ pub struct Seen<'a> {
     pub memory: &'a Memory,
     /// Now.
     pub now: Instant,
+    /// How long a minute of the poll interval is.
+    pub minute: Duration,
     /// Between 0 and 1.
     pub dice: f64,
 }
@@ -152,7 +154,7 @@ pub fn plan(seen: &Seen<'_>) -> Plan {
         ));
     };
     let reference = image.reference.clone();
-    let interval = interval(catalog);
+    let interval = interval(catalog, seen.minute);
     if requested(catalog, seen.memory) {
         return Plan::Pull { reference, why: Why::Requested };
     }
@@ -216,11 +218,12 @@ pub fn resolved(catalog: &ClusterCatalog) -> Option<&str> {
     Some(catalog.status.as_ref()?.resolved_source.as_ref()?.image.reference.as_str())
 }
 
-/// The poll interval, if the user wants polling.
+/// The poll interval, if the user wants polling; `minute` is the length of one of its minutes.
 #[must_use]
-pub fn interval(catalog: &ClusterCatalog) -> Option<Duration> {
+pub fn interval(catalog: &ClusterCatalog, minute: Duration) -> Option<Duration> {
     let minutes = catalog.spec.source.image.as_ref()?.poll_interval_minutes?;
-    Some(Duration::from_secs(u64::try_from(minutes).ok()?.saturating_mul(60)))
+    let minutes = u64::try_from(minutes).ok()?;
+    Some(minute.saturating_mul(u32::try_from(minutes).unwrap_or(u32::MAX)))
 }
 
 /// The part behind `@`.

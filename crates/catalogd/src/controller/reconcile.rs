@@ -11,6 +11,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use olm_api::cluster_catalog::ClusterCatalog;
 use olm_api::{annotations, finalizers, labels};
 use olm_core::Digest;
+use olm_runtime::Intervals;
 use olm_runtime::error_text;
 use olm_runtime::events::Events;
 use olm_runtime::metrics::{ControllerMeter, Outcome};
@@ -49,6 +50,8 @@ pub struct Shell {
     pub meter: ControllerMeter,
     /// `https://<external address>`.
     pub base: String,
+    /// How long a minute of a poll interval is.
+    pub intervals: Intervals,
     /// What is remembered about each catalog.
     pub memory: Mutex<HashMap<String, Remembered>>,
     /// How often credentials have changed, so that an attempt with older ones is noticed.
@@ -116,7 +119,15 @@ impl Shell {
             (Some(_), _) => None,
             (None, since) => Some(since.unwrap_or(now)),
         };
-        let seen = Seen { catalog, leader, held: held.as_ref(), memory, now, dice: rand::random() };
+        let seen = Seen {
+            catalog,
+            leader,
+            held: held.as_ref(),
+            memory,
+            now,
+            minute: self.intervals.minute,
+            dice: rand::random(),
+        };
         let plan = plan::plan(&seen);
         tracing::debug!(catalog = name, leader, ?plan, "looking");
         let attempted = matches!(plan, Plan::Pull { .. } | Plan::Follow { .. });
@@ -273,7 +284,8 @@ impl Shell {
                     _ => 1,
                 };
                 remembered.plan.requested = Some(asked);
-                let pause = plan::pause(problem.retry, attempts, plan::interval(catalog));
+                let pause =
+                    plan::pause(problem.retry, attempts, plan::interval(catalog, self.intervals.minute));
                 let failure = Failure {
                     reference: reference.to_owned(),
                     attempts,
@@ -328,7 +340,7 @@ impl Shell {
             self.report(catalog, &self.served(name, held)).await?;
         }
         // Polls are planned by the next look, from what is remembered now.
-        Ok(plan::interval(catalog).is_some().then_some(now))
+        Ok(plan::interval(catalog, self.intervals.minute).is_some().then_some(now))
     }
 
     /// What the signature policy does not accept is not served, whenever it was stored. Serving nothing for this reason is

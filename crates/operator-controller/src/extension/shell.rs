@@ -8,6 +8,7 @@ use kube::Client;
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
 use olm_client::preflight;
 use olm_client::resolution::{BundleFacts, Wish, revision};
+use olm_runtime::Intervals;
 use olm_runtime::backoff::Backoff;
 use olm_runtime::events::Events;
 use olm_runtime::metrics::ControllerMeter;
@@ -37,6 +38,8 @@ pub struct Settings {
     pub dependency_check: DependencyCheck,
     /// What CRD upgrade safety looks at.
     pub preflight: preflight::Settings,
+    /// How often caches are tidied.
+    pub intervals: Intervals,
 }
 
 /// What a missing dependency leads to: `--dependency-check`.

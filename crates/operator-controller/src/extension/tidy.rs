@@ -14,14 +14,12 @@ use olm_client::resolution::revision;
 use super::shell::Shell;
 use crate::watch::Stored;
 
-/// How often.
-const EVERY: Duration = Duration::from_secs(60);
 /// Bundles that were used within this time stay, and so does everything after a start: all extensions are looked at then.
 const SPARE: Duration = Duration::from_secs(120);
 
 /// Runs until it is dropped.
 pub async fn run(shell: Arc<Shell>) -> Infallible {
-    let mut ticks = tokio::time::interval(EVERY);
+    let mut ticks = tokio::time::interval(shell.settings.intervals.eviction);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;

@@ -47,21 +47,25 @@ pub(super) struct Memory {
     pub(super) searched: Option<Arc<Inventory>>,
 }
 
-/// Corrections of one object within [`SPELL`] before it is left alone until the spell is over.
-const PATIENCE: u32 = 20;
-/// The time over which corrections are counted.
-const SPELL: Duration = Duration::from_secs(60);
+/// Corrections of one object within a window before it is left alone until the window ends.
+const MAX_CORRECTIONS: u32 = 20;
 
 impl Memory {
-    /// May the object be put right once more? Two writers that both insist would go on for ever; this one lets go for a
-    /// while. When not, says when the while is over.
-    pub(super) fn may_correct(&mut self, key: &ObjectKey, now: Instant) -> Result<(), Duration> {
+    /// May the object be put right once more? Two writers that both insist would go on for ever; this one leaves the object
+    /// alone until the `window` over which corrections are counted has ended. The error is the time until then.
+    pub(super) fn may_correct(
+        &mut self,
+        key: &ObjectKey,
+        window: Duration,
+        now: Instant,
+    ) -> Result<(), Duration> {
         let (count, since) = self.corrected.entry(key.clone()).or_insert((0, now));
-        if now.duration_since(*since) > SPELL {
+        let age = now.duration_since(*since);
+        if age >= window {
             (*count, *since) = (0, now);
         }
-        if *count >= PATIENCE {
-            return Err(SPELL.saturating_sub(now.duration_since(*since)));
+        if *count >= MAX_CORRECTIONS {
+            return Err(window.saturating_sub(age));
         }
         *count += 1;
         Ok(())
@@ -264,14 +268,18 @@ mod tests {
     #[test]
     fn a_fight_over_an_object_has_an_end() {
         let mut memory = Memory::default();
-        let start = Instant::now();
-        for _ in 0..PATIENCE {
-            assert_eq!(memory.may_correct(&key("a"), start), Ok(()));
+        let (window, start) = (Duration::from_secs(60), Instant::now());
+        for _ in 0..MAX_CORRECTIONS {
+            assert_eq!(memory.may_correct(&key("a"), window, start), Ok(()));
         }
         let later = start + Duration::from_secs(10);
-        assert_eq!(memory.may_correct(&key("a"), later), Err(Duration::from_secs(50)));
-        assert_eq!(memory.may_correct(&key("b"), later), Ok(()));
-        assert_eq!(memory.may_correct(&key("a"), start + SPELL + Duration::from_secs(1)), Ok(()));
+        assert_eq!(memory.may_correct(&key("a"), window, later), Err(Duration::from_secs(50)));
+        assert_eq!(memory.may_correct(&key("b"), window, later), Ok(()));
+        assert_eq!(
+            memory.may_correct(&key("a"), window, start + window),
+            Ok(()),
+            "a retry at the end of the window"
+        );
     }
 
     #[test]

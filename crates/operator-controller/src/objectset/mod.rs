@@ -42,7 +42,7 @@ use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_rollout::Us;
 use olm_runtime::events::{Events, Happening};
 use olm_runtime::metrics::{ControllerMeter, Outcome};
-use olm_runtime::task;
+use olm_runtime::{Intervals, task};
 use tracing::{Instrument, error, info_span, warn};
 
 use content::{Content, ContentError, Inventory};
@@ -78,6 +78,8 @@ pub struct Context {
     pub identities: Arc<dyn Identities>,
     /// How long custom resources may take to go, usually [`CUSTOM_RESOURCE_WAIT`].
     pub custom_resource_wait: Duration,
+    /// How long a minute of a deadline is, and the time over which corrections are counted.
+    pub intervals: Intervals,
     /// Counts passes and how they end, if anyone wants to know.
     pub meter: Option<ControllerMeter>,
     /// Where corrections and collisions are told as events.
@@ -121,6 +123,7 @@ impl Context {
             client,
             system_namespace: system_namespace.into(),
             custom_resource_wait: CUSTOM_RESOURCE_WAIT,
+            intervals: Intervals::default(),
             meter: None,
             events: None,
             kept: Kept::default(),
@@ -144,6 +147,7 @@ struct Shell {
     system_namespace: String,
     identities: Arc<dyn Identities>,
     custom_resource_wait: Duration,
+    intervals: Intervals,
     meter: Option<ControllerMeter>,
     events: Option<Events>,
     revisions: Revisions,
@@ -161,6 +165,7 @@ pub async fn run(context: Context, shutdown: impl Future<Output = ()> + Send + S
         system_namespace,
         identities,
         custom_resource_wait,
+        intervals,
         meter,
         events,
         kept,
@@ -182,6 +187,7 @@ pub async fn run(context: Context, shutdown: impl Future<Output = ()> + Send + S
         system_namespace,
         identities,
         custom_resource_wait,
+        intervals,
         meter,
         events,
     });

@@ -37,8 +37,26 @@ enum Retry {
     OnChange,
     /// After a failure: later and later.
     Backoff,
+    /// After a failure: later and later, at the latest after this time.
+    BackoffWithin(Duration),
     /// After this time.
     After(Duration),
+}
+
+impl Retry {
+    /// When that is. `failures` counts failed passes in a row.
+    fn delay(self, failures: &mut u32) -> Option<Duration> {
+        match self {
+            Self::OnChange | Self::After(_) => *failures = 0,
+            Self::Backoff | Self::BackoffWithin(_) => *failures = failures.saturating_add(1),
+        }
+        match self {
+            Self::OnChange => None,
+            Self::After(delay) => Some(delay),
+            Self::Backoff => Some(schedule::backoff(*failures)),
+            Self::BackoffWithin(limit) => Some(schedule::backoff(*failures).min(limit)),
+        }
+    }
 }
 
 /// What a pass found.
@@ -128,7 +146,7 @@ async fn pass(
     } else {
         roll_out(&revision, shell, memory).await
     };
-    let deadline = deadline(&revision, now, archived);
+    let deadline = deadline(&revision, shell.intervals.minute, now, archived);
     let observed = memory.known.as_ref().map(|known| known.digests.clone());
     let mut held = None;
     let stored = match status(&revision, &found.outcome, deadline, observed, now) {
@@ -155,20 +173,7 @@ async fn pass(
             shell.world.release(&stored.uid().unwrap_or_default(), &std::collections::HashSet::new());
         }
     }
-    let retry = match found.retry {
-        Retry::OnChange => {
-            memory.failures = 0;
-            None
-        }
-        Retry::After(delay) => {
-            memory.failures = 0;
-            Some(delay)
-        }
-        Retry::Backoff => {
-            memory.failures = memory.failures.saturating_add(1);
-            Some(schedule::backoff(memory.failures))
-        }
-    };
+    let retry = found.retry.delay(&mut memory.failures);
     let wake = schedule::wake(retry, deadline);
     let wake = wake.into_iter().chain(held).min();
     Ok(Some(wake.map_or_else(Action::await_change, Action::requeue)))
@@ -218,7 +223,7 @@ async fn roll_out(revision: &Arc<ClusterObjectSet>, shell: &Shell, memory: &mut 
     let retry = match &outcome {
         // a namespace is watched for
         Outcome::Failed(_) if rollout.lacks_only_namespaces() => Retry::After(schedule::SLOWEST),
-        Outcome::Failed(_) => Retry::Backoff,
+        Outcome::Failed(_) => rollout.left_alone().map_or(Retry::Backoff, Retry::BackoffWithin),
         // what stands in the way is watched; this is for what could not be
         Outcome::Refused(_) => Retry::After(schedule::SLOWEST),
         _ => Retry::OnChange,
@@ -412,10 +417,10 @@ fn says_archived(revision: &ClusterObjectSet) -> bool {
     })
 }
 
-fn deadline(revision: &ClusterObjectSet, now: Timestamp, archived: bool) -> Deadline {
+fn deadline(revision: &ClusterObjectSet, minute: Duration, now: Timestamp, archived: bool) -> Deadline {
     let age = elapsed(revision.metadata.creation_timestamp.as_ref().map(|time| time.0), now);
     let inactive = archived || convert::succeeded(revision);
-    schedule::deadline(revision.spec.progress_deadline_minutes.map(i64::from), age, inactive)
+    schedule::deadline(revision.spec.progress_deadline_minutes.map(i64::from), minute, age, inactive)
 }
 
 fn elapsed(since: Option<Timestamp>, now: Timestamp) -> Duration {
@@ -476,6 +481,22 @@ async fn write_status(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn retry_delay_grows_within_its_limit() {
+        let millis = Duration::from_millis;
+        for (retry, before, want, after) in [
+            (Retry::OnChange, 4, None, 0),
+            (Retry::After(millis(7)), 4, Some(millis(7)), 0),
+            (Retry::Backoff, 0, Some(millis(100)), 1),
+            (Retry::Backoff, 10, Some(millis(102_400)), 11),
+            (Retry::BackoffWithin(millis(30_000)), 0, Some(millis(100)), 1),
+            (Retry::BackoffWithin(millis(30_000)), 10, Some(millis(30_000)), 11),
+        ] {
+            let mut failures = before;
+            assert_eq!((retry.delay(&mut failures), failures), (want, after), "{retry:?} after {before}");
+        }
+    }
 
     #[test]
     fn an_apiserver_whose_clock_is_ahead_or_far_behind_breaks_no_sum() {

@@ -5,9 +5,9 @@
 //! Rule: revisions §6 and §7.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use kube::Client;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
@@ -27,7 +27,7 @@ use super::errors::{applying, is_code, is_namespace_missing, text, write_failed}
 use super::identity::Purpose;
 use super::live::Live;
 use super::memory::Memory;
-use super::world::KindWatch;
+use super::world::{KindWatch, lock};
 
 /// How often one object is judged again within a pass because it changed under our hands.
 const ROUNDS: usize = 3;
@@ -44,11 +44,21 @@ pub(super) struct Rollout<'a> {
     pub(super) problems: Problems,
 }
 
-/// How many things stood in the way of a pass, and how many of them are namespaces that do not exist.
+/// How many things stood in the way of a pass, how many of them are namespaces that do not exist, and how long objects are left
+/// alone.
 #[derive(Debug, Default)]
 pub(super) struct Problems {
     all: AtomicUsize,
     namespaces: AtomicUsize,
+    /// The least time for which an object that others write to is left alone.
+    left_alone: Mutex<Option<Duration>>,
+}
+
+impl Problems {
+    fn left_alone_for(&self, time: Duration) {
+        let mut least = lock(&self.left_alone);
+        *least = least.into_iter().chain([time]).min();
+    }
 }
 
 /// What became of one object.
@@ -131,6 +141,11 @@ impl Rollout<'_> {
         outcome
     }
 
+    /// How long until an object that others write to is corrected again, if there is one.
+    pub(super) fn left_alone(&self) -> Option<Duration> {
+        *lock(&self.problems.left_alone)
+    }
+
     /// Is all that failed the writing of objects whose namespace does not exist? It is watched for, so there is no hurry.
     pub(super) fn lacks_only_namespaces(&self) -> bool {
         let (all, namespaces) =
@@ -177,8 +192,10 @@ impl Rollout<'_> {
             // making it is a correction when it was there before
             let again = step == Step::Create && memory.verified.contains_key(key);
             if (again || matches!(step, Step::Apply { .. }))
-                && memory.may_correct(key, Instant::now()).is_err()
+                && let Err(left) =
+                    memory.may_correct(key, self.shell.intervals.correction_window, Instant::now())
             {
+                self.problems.left_alone_for(left);
                 return Err(format!(
                     "reconciling {}: somebody changes it again and again; it is left alone for a while",
                     key.objref()

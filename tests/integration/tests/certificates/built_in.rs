@@ -169,7 +169,7 @@ async fn a_certificate_near_its_end_is_rotated_with_overlap() -> Result<()> {
         "test authority",
         &site.names(),
         Timestamp::now(),
-        SignedDuration::from_secs(40),
+        SignedDuration::from_secs(24),
         Keys::generate()?,
     )?;
     site.overwrite(&ending).await?;

@@ -128,14 +128,10 @@ async fn curl_the_catalog(world: &World) -> Result<()> {
 /// Metrics are for those who are bound to the role that the manifests have for it.
 async fn read_metrics(cluster: &Cluster, namespace: &str, process: &str, address: &str) -> Result<()> {
     let role = format!("{process}-metrics-reader");
-    let kubeconfig =
-        std::fs::read_to_string(cluster.kubeconfig_for_service_account(namespace, &role).await?)?;
-    let kubeconfig: Value =
-        serde_saphyr::from_str(&kubeconfig).map_err(|problem| anyhow::anyhow!("{problem}"))?;
-    let token = kubeconfig["users"][0]["user"]["token"].as_str().context("no token")?;
     let url = format!("{address}/metrics");
-    for (token, want) in [(None, 401), (Some(token), 403)] {
-        let (code, _) = curl(cluster, process, &url, token).await?;
+    let unbound = token_of(cluster, namespace, &role).await?;
+    for (token, want) in [(None, 401), (Some(&unbound), 403)] {
+        let (code, _) = curl(cluster, process, &url, token.map(String::as_str)).await?;
         ensure!(code == want, "{process}: wanted {want}, got {code}");
     }
     let binding = json!({
@@ -144,12 +140,20 @@ async fn read_metrics(cluster: &Cluster, namespace: &str, process: &str, address
         "subjects": [{"kind": "ServiceAccount", "name": role, "namespace": namespace}],
     });
     cluster.apply(&binding.to_string()).await?;
-    eventually(&format!("{role} may read metrics"), LIMIT, || async {
-        let (code, _) = curl(cluster, process, &url, Some(token)).await?;
-        ensure!(code == 200, "{code}");
-        Ok(())
-    })
-    .await
+    cluster.until_may_get(&format!("system:serviceaccount:{namespace}:{role}"), "/metrics").await?;
+    // the process remembers for 30 s that it refused the other token
+    let bound = token_of(cluster, namespace, &role).await?;
+    let (code, _) = curl(cluster, process, &url, Some(&bound)).await?;
+    ensure!(code == 200, "{process}: wanted 200, got {code}");
+    Ok(())
+}
+
+/// A new token of a service account.
+async fn token_of(cluster: &Cluster, namespace: &str, account: &str) -> Result<String> {
+    let kubeconfig = cluster.kubeconfig_for_service_account(namespace, account).await?;
+    let kubeconfig: Value = serde_saphyr::from_str(&std::fs::read_to_string(kubeconfig)?)
+        .map_err(|problem| anyhow::anyhow!("{problem}"))?;
+    Ok(kubeconfig["users"][0]["user"]["token"].as_str().context("no token")?.to_owned())
 }
 
 /// Removes extension and catalog and waits until both are gone, then stops both processes as a rollout does.

@@ -102,9 +102,10 @@ const STORIES: &[Story] = &[
     Story { page: "docs/install.md", before: &["kubectl create namespace team-a"], ..PLAIN },
 ];
 
-/// After each page.
+/// After each page. Kubernetes retries the deletion of a namespace with pods in it only after half of their grace period.
 const TIDY: &str = "kubectl delete clusterextensions --all --timeout=2m
 kubectl delete clustercatalogs --all --timeout=2m
+kubectl wait --for=delete pods --all-namespaces --field-selector metadata.namespace!=olmv1-system --timeout=2m
 kubectl delete namespace --ignore-not-found --wait=true --timeout=2m sample-system backup guard greeter
 ";
 

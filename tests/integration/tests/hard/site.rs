@@ -1,10 +1,14 @@
 //! A whole system of a test's own, parts of which can be killed and started again, with a record of who asked for what.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result};
 use kube::Client;
 use olm_kit::{Cluster, Options, Process, Program, Registry, Request, SYSTEM_NAMESPACE};
 use tokio::sync::OnceCell;
 
+/// The time over which operator-controller counts corrections of one object here.
+pub(crate) const CORRECTION_WINDOW: Duration = Duration::from_secs(20);
 /// The accounts of operator-controller's replicas.
 const ACCOUNTS: [&str; 2] = ["controller-a", "controller-b"];
 
@@ -56,7 +60,9 @@ impl Site {
     async fn program(&self, replica: usize) -> Result<Program> {
         let account = ACCOUNTS.get(replica).context("there is no such replica")?;
         let kubeconfig = self.cluster.kubeconfig_that_may_all(account).await?;
-        Ok(Program::operator_controller(&self.cluster)?.kubeconfig(&kubeconfig))
+        let intervals = format!("correction-window={}s", CORRECTION_WINDOW.as_secs());
+        let program = Program::operator_controller(&self.cluster)?.kubeconfig(&kubeconfig);
+        Ok(program.flag("--test-intervals", &intervals))
     }
 
     /// Adds what the controllers logged last to an error.

@@ -15,12 +15,10 @@ use tokio::task::JoinHandle;
 
 use crate::package::{LIMIT, Package, version_of};
 use crate::runs::Case;
-use crate::site::{Site, lines};
+use crate::site::{CORRECTION_WINDOW, Site, lines};
 
 /// How long opponents are watched.
-const FIGHT: Duration = Duration::from_secs(20);
-/// Until it is tried again after a fight: a minute from its beginning, and a bit.
-const MENDED: Duration = Duration::from_secs(100);
+const FIGHT: Duration = Duration::from_secs(CORRECTION_WINDOW.as_secs() / 2);
 
 /// A controller that reacts to every change of the ConfigMap at once.
 fn opponent(
@@ -109,7 +107,7 @@ async fn a_controller_that_insists_on_our_field_meets_patience_not_a_hot_loop() 
 
     drop(rival);
     let since = Instant::now();
-    package.config_says("1.0.0", MENDED).await?;
+    package.config_says("1.0.0", LIMIT).await?;
     package.installed("1.0.0").await?;
     case.converged(since);
     Ok(())
@@ -133,7 +131,7 @@ async fn a_controller_that_deletes_our_object_meets_patience_not_a_hot_loop() ->
 
     drop(rival);
     let since = Instant::now();
-    package.config_says("1.0.0", MENDED).await?;
+    package.config_says("1.0.0", LIMIT).await?;
     package.installed("1.0.0").await?;
     case.converged(since);
     Ok(())
@@ -154,7 +152,7 @@ async fn a_manager_that_forces_the_same_values_is_no_opponent() -> Result<()> {
             .patch(&package.config(), &PatchParams::apply("rival").force(), &Patch::Apply(&wish))
             .await?;
     }
-    let map = package.config_says("1.0.0", MENDED).await?;
+    let map = package.config_says("1.0.0", LIMIT).await?;
     ensure!(map.data.unwrap_or_default().get("theirs").map(String::as_str) == Some("yes"));
     package.installed("1.0.0").await?;
     package.heals("1.0.0").await?;

@@ -24,6 +24,9 @@ pub(crate) const SYSTEM: &str = "olmv1-system";
 /// The account of the controller under test; requests are counted by it.
 pub(crate) const ACCOUNT: &str = "objectset-under-test";
 
+/// A minute of a deadline: the CRD demands ten of them.
+pub(crate) const MINUTE: Duration = Duration::from_millis(500);
+
 /// The extensions as the controller under test has seen them.
 static EXTENSIONS: OnceLock<Cache<ClusterExtension>> = OnceLock::new();
 
@@ -34,7 +37,6 @@ async fn cluster() -> Result<&'static Cluster> {
         .get_or_try_init(|| async {
             let cluster = Cluster::start_with(&Options { audit: true, ..Options::default() }).await?;
             cluster.install_crds().await?;
-            lower_deadline(&cluster).await?;
             cluster
                 .apply(&format!(
                     "{{apiVersion: v1, kind: Namespace, metadata: {{name: {SYSTEM}}}}}\n---\n\
@@ -53,38 +55,13 @@ async fn cluster() -> Result<&'static Cluster> {
                     EXTENSIONS.get_or_init(|| context.extensions().clone());
                     // long enough that a busy machine sees what is said meanwhile
                     context.custom_resource_wait = Duration::from_secs(20);
+                    context.intervals.minute = MINUTE;
                     objectset::run(context, std::future::pending()).await;
                 });
             });
             Ok(cluster)
         })
         .await
-}
-
-/// Lets a revision have a deadline of a minute, as the reference's tests do. A changed CRD interrupts all that is asked about its
-/// resources, so this is done before there is any test.
-async fn lower_deadline(cluster: &Cluster) -> Result<()> {
-    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-    let client = cluster.client().await?;
-    let crds: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
-    let name = "clusterobjectsets.olm.operatorframework.io";
-    let mut crd = crds.get(name).await?;
-    let minimum =
-        "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/progressDeadlineMinutes/minimum";
-    *crd.data.pointer_mut(minimum).context("no minimum")? = json!(1);
-    crds.replace(name, &PostParams::default(), &crd).await?;
-    // the apiserver takes the changed schema up a little later
-    let revisions: Api<ClusterObjectSet> = Api::all(client);
-    let offered: ClusterObjectSet = serde_json::from_value(json!({
-        "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet", "metadata": {"name": "offered-1"},
-        "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent", "progressDeadlineMinutes": 1},
-    }))?;
-    let dry = PostParams { dry_run: true, ..PostParams::default() };
-    eventually("a deadline of a minute is admitted", Duration::from_secs(60), || async {
-        revisions.create(&dry, &offered).await?;
-        Ok(())
-    })
-    .await
 }
 
 /// A test's own corner of the cluster.

@@ -64,6 +64,7 @@ impl Case {
             held: self.held.as_ref(),
             memory: &self.memory,
             now: self.now,
+            minute: Duration::from_secs(60),
             dice: 0.5,
         })
     }
