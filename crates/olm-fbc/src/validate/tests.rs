@@ -401,9 +401,6 @@ fn validate_rules_of_fbc_8_1_have_messages() {
             .filter(|finding| finding.rule == rule)
             .map(|finding| finding.message.as_str())
             .collect();
-        assert!(
-            of_rule.iter().any(|message| message.starts_with(text)),
-            "{rule}: {of_rule:#?}\n{found:#?}"
-        );
+        assert!(of_rule.iter().any(|message| message.starts_with(text)), "{rule}: {of_rule:#?}\n{found:#?}");
     }
 }
