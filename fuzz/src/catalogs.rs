@@ -72,7 +72,7 @@ pub(crate) fn resolve(input: &[u8]) {
             let facts = DependencyFacts::default();
             let report = dependencies(&graph, bundle, &facts, &[]);
             assert_eq!(report, dependencies(&graph, bundle, &facts, &[]));
-            assert_eq!(report.unmet.is_empty(), report.refusal("b").is_none());
+            assert_eq!(report.unmet.is_empty(), report.error_message("b").is_none());
         }
         let Ok(catalog) = "catalog".parse() else { continue };
         let source = CatalogSource { name: catalog, priority: 0, content: Ok(Arc::clone(&graph)) };

@@ -55,7 +55,7 @@ mod tests {
     use std::sync::Arc;
 
     use olm_client::PackageContent;
-    use olm_resolver::{CatalogProblem, ReleaseField};
+    use olm_resolver::{CatalogReadError, ReleaseField};
     use serde_json::json;
 
     use super::*;
@@ -106,7 +106,7 @@ mod tests {
         let broken = CatalogSource {
             name: "broken".parse().unwrap(),
             priority: 99,
-            content: Err(CatalogProblem::NotServing),
+            content: Err(CatalogReadError::NotServing),
         };
         let sources = [broken, catalog("a", 0, &newer), catalog("b", 5, &newer)];
         let want = Remedy { bundle: "p.v1.1.0".to_owned(), catalog: "b".to_owned() };

@@ -58,7 +58,7 @@ fn generated(crds: usize, fields: usize) -> Files {
     for name in names {
         let properties: serde_json::Map<_, _> = (0..fields)
             .map(|index| {
-                let field = json!({"type": "string", "description": "what this member of the resource says, at some length"});
+                let field = json!({"type": "string", "description": "a member of the resource, described at some length"});
                 (format!("member{index}"), field)
             })
             .collect();

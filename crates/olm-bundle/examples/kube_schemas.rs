@@ -51,15 +51,15 @@ fn main() -> Result<(), Box<dyn Error>> {
             known.entry(name.clone()).or_insert_with(|| schema.clone());
         }
     }
-    let mut wanted: Vec<String> = ROOTS.map(str::to_owned).to_vec();
+    let mut pending: Vec<String> = ROOTS.map(str::to_owned).to_vec();
     let mut out = BTreeMap::new();
-    while let Some(name) = wanted.pop() {
+    while let Some(name) = pending.pop() {
         if out.contains_key(&name) {
             continue;
         }
         let mut schema =
             known.get(&name).ok_or_else(|| format!("{name} is in none of the documents"))?.clone();
-        strip(&mut schema, &mut wanted);
+        strip(&mut schema, &mut pending);
         out.insert(name, schema);
     }
     let mut stdout = std::io::stdout().lock();

@@ -54,7 +54,7 @@ pub struct CsvDeployment {
 pub struct Permission {
     /// Account as written; empty means `default`.
     pub service_account: String,
-    /// Rules; `None` where the CSV has none or null (the name hash tells the two apart from an empty list).
+    /// Rules; `None` where the CSV has none or null (the name hash differs from that of an empty list).
     pub rules: Option<Vec<PolicyRule>>,
 }
 
@@ -288,10 +288,10 @@ fn webhook(entry: &Reader<'_>, warnings: &mut Vec<String>) -> Result<Webhook, Sh
 /// Warnings of one bundle; further ones are left out.
 const MAX_WARNINGS: usize = 1_000;
 
-/// Adds warnings as far as there is room.
+/// Adds warnings, up to [`MAX_WARNINGS`] in all.
 pub(crate) fn warn(warnings: &mut Vec<String>, more: impl IntoIterator<Item = String>) {
-    let room = MAX_WARNINGS.saturating_sub(warnings.len());
-    warnings.extend(more.into_iter().take(room));
+    let remaining = MAX_WARNINGS.saturating_sub(warnings.len());
+    warnings.extend(more.into_iter().take(remaining));
 }
 
 /// A name as warnings show it.
@@ -299,7 +299,7 @@ pub(crate) fn short(name: &str) -> &str {
     &name[..name.floor_char_boundary(253)]
 }
 
-/// The sentence about a member that no Kubernetes API declares.
+/// The warning about a member that no Kubernetes API declares.
 pub(crate) fn undeclared(path: &str) -> String {
     format!("{path} is not a field that Kubernetes declares; it is left out")
 }

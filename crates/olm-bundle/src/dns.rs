@@ -1,4 +1,4 @@
-//! RFC 1123 subdomains, with Kubernetes' sentences about names that are none.
+//! RFC 1123 subdomains, with Kubernetes' messages about names that are invalid.
 
 const TOO_LONG: &str = "must be no more than 253 characters";
 const SHAPE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";

@@ -1,4 +1,4 @@
-//! Why a bundle does not render.
+//! Errors of rendering a bundle.
 
 use crate::config::ConfigError;
 use crate::modes::TargetsError;
@@ -15,7 +15,7 @@ pub enum RenderError {
     /// The bundle is wrong in itself: every finding, in the order of the validators.
     #[error("{}", .findings.join("\n"))]
     Invalid {
-        /// One sentence a finding.
+        /// One message a finding.
         findings: Vec<String>,
     },
     /// The install modes do not allow what is to be watched.
@@ -42,7 +42,7 @@ pub enum Unsupported {
     /// The CSV owns API services.
     #[error("apiServiceDefintions are not supported")]
     ApiServices,
-    /// The CSV has webhooks and nobody issues certificates.
+    /// The CSV has webhooks and no provider issues certificates.
     #[error("webhookDefinitions are not supported")]
     Webhooks,
     /// The gate for other install modes is off.
@@ -54,7 +54,7 @@ pub enum Unsupported {
 }
 
 impl RenderError {
-    /// The condition reason of a failure that only a change of the configuration mends; `None` for failures that lie in
+    /// The condition reason of a failure that only a change of the configuration fixes; `None` for failures that lie in
     /// the bundle, which the reference reports as `Retrying`.
     pub fn terminal_reason(&self) -> Option<&'static str> {
         match self {

@@ -1,4 +1,4 @@
-//! What a bundle brings and asks for, in words for its author and for whoever is to install it.
+//! Facts about a bundle in words, for its author and for the user who installs it: what it brings, and what it asks for.
 //!
 //! Nothing is judged here (see `lint`) and nothing is rendered: the facts come from the CSV and the CRDs.
 
@@ -53,8 +53,8 @@ pub struct PermissionUse {
     pub account: String,
     /// Whether it holds in the whole cluster in every install mode; else in what the operator watches.
     pub cluster_wide: bool,
-    /// One sentence a rule: `read and change configmaps`.
-    pub sentences: Vec<String>,
+    /// One text a rule: `read and change configmaps`.
+    pub rules: Vec<String>,
 }
 
 /// Looks a bundle over.
@@ -136,12 +136,12 @@ fn served_versions(crd: &olm_core::Object) -> Vec<String> {
 }
 
 fn permission_use(permission: &Permission, cluster_wide: bool) -> PermissionUse {
-    let sentences = permission.rules.iter().flatten().map(sentence).collect();
-    PermissionUse { account: permission.account().to_owned(), cluster_wide, sentences }
+    let rules = permission.rules.iter().flatten().map(rule_text).collect();
+    PermissionUse { account: permission.account().to_owned(), cluster_wide, rules }
 }
 
 /// A rule in words: `read and delete deployments and statefulsets of apps, only those named a, b`.
-fn sentence(rule: &PolicyRule) -> String {
+fn rule_text(rule: &PolicyRule) -> String {
     let actions = actions(rule.verbs.as_deref().unwrap_or_default());
     if rule.resources.is_empty() && !rule.non_resource_urls.is_empty() {
         return format!("{actions} the paths {}", joined(&rule.non_resource_urls));
@@ -210,7 +210,7 @@ mod tests {
     fn rules_in_words() {
         let rule = |verbs: &[&str], groups: &[&str], resources: &[&str], names: &[&str]| {
             let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-            sentence(&PolicyRule {
+            rule_text(&PolicyRule {
                 verbs: Some(owned(verbs)),
                 api_groups: owned(groups),
                 resources: owned(resources),
@@ -241,7 +241,7 @@ mod tests {
             non_resource_urls: vec!["/metrics".to_owned()],
             ..PolicyRule::default()
         };
-        assert_eq!(sentence(&paths), "read the paths /metrics");
+        assert_eq!(rule_text(&paths), "read the paths /metrics");
     }
 
     #[test]

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_supported_kind_has_a_usual_version() {
+    fn kinds_have_a_usual_version() {
         for kind in
             ["VerticalPodAutoscaler", "ConsolePlugin", "PodMonitor", "NetworkPolicy", "PriorityClass", "Role"]
         {

@@ -1,4 +1,4 @@
-//! Findings for a bundle's author: what will be refused, what will not do what it seems to say, and what is risky.
+//! Findings for a bundle's author: what will be refused, what has no effect, and what is risky.
 //!
 //! Errors are what rendering refuses or a cluster would; warnings and notes stop nothing.
 
@@ -21,7 +21,7 @@ const ANNOTATION_BYTES: usize = 256 << 10;
 pub enum Level {
     /// The bundle cannot be installed.
     Error,
-    /// Something is risky, or is not what the author wanted.
+    /// Something is risky, or is not what the author meant.
     Warning,
     /// Something has no effect.
     Note,
@@ -34,11 +34,11 @@ pub struct Finding {
     pub level: Level,
     /// Name of the rule, for switching it off.
     pub rule: &'static str,
-    /// One sentence.
+    /// What was found, and what to do.
     pub message: String,
 }
 
-/// Looks for trouble. Errors come first, then warnings, then notes; the order is always the same.
+/// Checks a bundle. Errors come first, then warnings, then notes; the order is always the same.
 pub fn lint(bundle: &RegistryV1) -> Vec<Finding> {
     let mut findings = Findings(Vec::new());
     refused(bundle, &mut findings);
@@ -78,7 +78,7 @@ fn refused(bundle: &RegistryV1, findings: &mut Findings) {
     }
 }
 
-/// Accounts that pods use and nobody makes.
+/// Accounts that pods use and the bundle does not define.
 fn accounts(bundle: &RegistryV1, findings: &mut Findings) {
     let csv = &bundle.csv;
     let mut made: BTreeSet<&str> =
@@ -109,7 +109,7 @@ fn permissions(bundle: &RegistryV1, findings: &mut Findings) {
             let any = |texts: &[String]| texts.iter().any(|text| text == "*");
             let verbs = rule.verbs.as_deref().unwrap_or_default();
             let has =
-                |texts: &[String], wanted: &[&str]| texts.iter().any(|text| wanted.contains(&text.as_str()));
+                |texts: &[String], values: &[&str]| texts.iter().any(|text| values.contains(&text.as_str()));
             let core = has(&rule.api_groups, &["", "*"]);
             if any(verbs) && any(&rule.api_groups) && any(&rule.resources) {
                 let message =
@@ -258,9 +258,9 @@ mod tests {
     }
 
     #[test]
-    fn every_rule_has_its_case() {
-        let quiet = [(Level::Warning, "image-without-digest"), (Level::Warning, "unrelated-image")];
-        assert_eq!(found(&json!({})), quiet);
+    fn lint_rules_have_cases() {
+        let baseline = [(Level::Warning, "image-without-digest"), (Level::Warning, "unrelated-image")];
+        assert_eq!(found(&json!({})), baseline);
         let permission = |rule: Value| json!({"spec": {"install": {"spec": {"clusterPermissions": [{"serviceAccountName": "a", "rules": [rule]}]}}}});
         let rule = |verb: &str, group: &str, resource: &str| {
             permission(json!({"verbs": [verb], "apiGroups": [group], "resources": [resource]}))
@@ -329,6 +329,6 @@ mod tests {
             (findings[0].rule, findings[0].message.as_str()),
             ("no-schema", "custom resource definition \"b\" has no schema for version \"v1\"")
         );
-        assert_eq!(found(&json!({"spec": {"minKubeVersion": "", "nativeAPIs": []}})), quiet);
+        assert_eq!(found(&json!({"spec": {"minKubeVersion": "", "nativeAPIs": []}})), baseline);
     }
 }

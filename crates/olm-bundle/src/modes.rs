@@ -103,16 +103,16 @@ pub(crate) fn targets(
     let single = modes.supports(InstallMode::SingleNamespace);
     let multi = modes.supports(InstallMode::MultiNamespace);
 
-    let mut wanted: Vec<String> = Vec::new();
+    let mut targets: Vec<String> = Vec::new();
     for one in requested {
-        if !wanted.contains(one) {
-            wanted.push(one.clone());
+        if !targets.contains(one) {
+            targets.push(one.clone());
         }
     }
-    if wanted.is_empty() && all {
-        wanted.push(String::new());
+    if targets.is_empty() && all {
+        targets.push(String::new());
     }
-    let reason = match wanted.as_slice() {
+    let reason = match targets.as_slice() {
         [] if multi => "at least one target namespace must be specified".to_owned(),
         [] => "exactly one target namespace must be specified".to_owned(),
         [whole] if whole.is_empty() => {
@@ -123,33 +123,36 @@ pub(crate) fn targets(
         }
         [one] if one == install_namespace => {
             if own {
-                return Ok(Targets::Namespaces(wanted));
+                return Ok(Targets::Namespaces(targets));
             }
             format!("supported install modes {modes} do not support targeting own namespace")
         }
         [_] => {
             if single {
-                return Ok(Targets::Namespaces(wanted));
+                return Ok(Targets::Namespaces(targets));
             }
-            format!("supported install modes {modes} do not support target namespaces [{}]", wanted.join(" "))
+            format!(
+                "supported install modes {modes} do not support target namespaces [{}]",
+                targets.join(" ")
+            )
         }
         many => {
             let has_own = many.iter().any(|one| one == install_namespace);
             let has_whole = many.iter().any(String::is_empty);
             if multi && !has_whole && (own || !has_own) {
-                return Ok(Targets::Namespaces(wanted));
+                return Ok(Targets::Namespaces(targets));
             }
             if has_own && !own {
                 format!("supported install modes {modes} do not support targeting own namespace")
             } else {
                 format!(
                     "supported install modes {modes} do not support target namespaces [{}]",
-                    wanted.join(" ")
+                    targets.join(" ")
                 )
             }
         }
     };
-    Err(TargetsError { targets: wanted, reason })
+    Err(TargetsError { targets: targets, reason })
 }
 
 #[cfg(test)]

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_of_exactly_63_bytes_is_not_cut() {
+    fn name_of_63_bytes_is_not_cut() {
         assert_eq!(name(&"a".repeat(59), "cert").len(), 64);
         assert_eq!(name(&"a".repeat(60), "cert").len(), 63);
         assert_eq!(name("ééééé", &"s".repeat(60)), format!("é-{}", "s".repeat(60)), "no character is split");

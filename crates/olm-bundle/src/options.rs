@@ -1,4 +1,4 @@
-//! What decides, beside the bundle itself, how it renders.
+//! Options of rendering, beside the bundle itself.
 
 use serde_json::Value;
 

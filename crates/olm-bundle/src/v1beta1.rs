@@ -1,7 +1,7 @@
-//! CustomResourceDefinitions of `apiextensions.k8s.io/v1beta1`, told again as `v1`: clusters no longer serve v1beta1, and
+//! CustomResourceDefinitions of `apiextensions.k8s.io/v1beta1`, converted to `v1`: clusters no longer serve v1beta1, and
 //! the reference emits v1 content under the old name, which nothing accepts (bundle-rendering §16 row 32).
 //!
-//! Only what v1 says elsewhere is moved: one version, schema, subresources and columns for all versions, the conversion
+//! Only what has another field in v1 is moved: one version, schema, subresources and columns for all versions, the conversion
 //! webhook. Unknown members of custom resources stay kept where v1beta1 kept them.
 
 use olm_core::Object;
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 const V1: &str = "apiextensions.k8s.io/v1";
 
-/// Tells a v1beta1 definition as v1; says whether there was anything to do.
+/// Converts a v1beta1 definition to v1; returns whether there was anything to do.
 pub(crate) fn upgrade(crd: &mut Object) -> bool {
     if crd.api_version() != "apiextensions.k8s.io/v1beta1" {
         return false;
@@ -19,7 +19,7 @@ pub(crate) fn upgrade(crd: &mut Object) -> bool {
     let common_schema = spec.remove("validation").filter(|schema| !schema.is_null());
     let common_subresources = spec.remove("subresources").filter(|value| !value.is_null());
     let common_columns = spec.remove("additionalPrinterColumns").filter(|value| !value.is_null());
-    // v1beta1 keeps unknown members unless told otherwise, v1 says so in the schema
+    // v1beta1 keeps unknown members by default, v1 has a field for it in the schema
     let keep_unknown = !matches!(spec.remove("preserveUnknownFields"), Some(Value::Bool(false)));
     let only_version = spec.remove("version");
     if spec.get("versions").and_then(Value::as_array).is_none_or(Vec::is_empty) {
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn one_version_without_schema_keeps_unknown_members() {
+    fn v1beta1_without_schema_keeps_unknown_members() {
         assert_eq!(
             upgraded(json!({"group": "g", "version": "v1", "subresources": {"status": {}}})),
             json!({"group": "g", "versions": [{

@@ -60,7 +60,7 @@ fn cases() {
 }
 
 #[test]
-fn authors_are_told() {
+fn cases_lint_for_authors() {
     insta::glob!("cases/*/bundle", |folder| {
         let bundle = RegistryV1::load_dir(folder).unwrap();
         let name = folder.parent().unwrap().file_name().unwrap().to_string_lossy().into_owned();

@@ -19,7 +19,7 @@ const MANY: usize = 500;
 /// KiB that may remain between the two: what an allocator keeps in pieces, less than one large bundle.
 const SLACK: u64 = 24 * 1024;
 
-/// Resident memory in KiB, where the system tells it.
+/// Resident memory in KiB, where the system reports it.
 fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
@@ -109,7 +109,7 @@ fn five_hundred_bundles_leave_no_more_behind_than_one_hundred() {
     }
     assert!(objects > 2 * MANY, "{objects} objects");
     let (Some(few), Some(many)) = (after_few, resident()) else {
-        println!("SKIPPED: this system does not tell how much memory a process has");
+        println!("SKIPPED: this system does not report how much memory a process has");
         return;
     };
     println!("{few} KiB after {FEW} bundles, {many} KiB after {MANY}; {objects} objects");

@@ -1,6 +1,6 @@
 //! Every real bundle of the shared sample renders, or is refused by a rule; what comes out is held in one snapshot.
 //!
-//! The sample is not part of the repository: without it the test says so and proves nothing.
+//! The sample is not part of the repository: without it the test is skipped.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test, also in its helpers")]
 
 use std::collections::BTreeMap;

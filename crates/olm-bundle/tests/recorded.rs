@@ -1,7 +1,7 @@
-//! What the reference did with the acceptance lab's bundles, recorded: every object that it created is rendered here under
-//! the same name, and holds nothing that the recorded object contradicts; every refusal has the recorded words.
+//! The reference and the acceptance lab's bundles, as recorded: every object that it created is rendered here under
+//! the same name, and holds nothing that the recorded object contradicts; every error has the recorded words.
 //!
-//! The records are not part of the repository: without them the test says so and proves nothing.
+//! The records are not part of the repository: without them the test is skipped.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test, also in its helpers")]
 
 mod lab;
@@ -52,7 +52,7 @@ fn bundle(record: &Value, version: &str) -> (lab::Scenario, Result<RegistryV1, o
 }
 
 #[test]
-fn refusals_have_the_recorded_words() {
+fn recorded_errors_have_the_same_words() {
     let Some(folder) = scenarios() else {
         println!(
             "SKIPPED: no recorded behaviour; set OLM_SHARED to the folder that holds reference-behaviour"

@@ -11,7 +11,7 @@ use kube::api::ListParams;
 use olm_api::ClusterCatalog;
 use olm_core::{CatalogName, PackageName};
 use olm_fbc::{Finding, IngestError, PackageContents, PackageSummary};
-use olm_resolver::{CatalogProblem, CatalogSource, PackageGraph, ReleaseField};
+use olm_resolver::{CatalogReadError, CatalogSource, PackageGraph, ReleaseField};
 use olm_runtime::error_text::chain;
 
 use crate::access::AccessError;
@@ -258,8 +258,8 @@ impl CatalogReader {
                 Err(unserved) => Err(unserved.problem(&facts.name)),
                 Ok(_) => match self.package(facts, package).await {
                     Ok(content) => Ok(Arc::new(content.graph(release))),
-                    Err(ReadError::Catalog { why, .. }) => Err(CatalogProblem::Fetch(why)),
-                    Err(error) => Err(CatalogProblem::Fetch(error.to_string())),
+                    Err(ReadError::Catalog { why, .. }) => Err(CatalogReadError::Fetch(why)),
+                    Err(error) => Err(CatalogReadError::Fetch(error.to_string())),
                 },
             };
             CatalogSource { name: facts.name.clone(), priority: facts.priority, content }

@@ -101,7 +101,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn escapes_and_order_are_gos() {
+    fn go_json_escapes_and_sorts_as_go() {
         let value = json!({"b": "<a>&\u{2028}\u{2029}\u{7f}é\u{1}\u{8}\u{c}\n\"\\", "a": [1, -2, true, null, 1.5], "": {}});
         assert_eq!(
             go_json_string(&value),
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_are_gos() {
+    fn go_json_prints_floats_as_go() {
         for (float, want) in [
             (0.0, "0"),
             (-0.0, "-0"),

@@ -1,7 +1,7 @@
 //! Image references as OLM writes them: the canonical form of a docker reference, nothing short, nothing implied.
 //!
 //! Rule: catalogd §3.4. Short names (`library/x`, `docker.io/x`) are refused, not completed; whether a tag or digest
-//! is needed is for the caller to say. Nothing is contacted here.
+//! is needed is the caller's decision. Nothing is contacted here.
 
 use std::fmt;
 use std::str::FromStr;
@@ -408,7 +408,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn canonical_references_round_trip() {
+    fn image_reference_round_trips() {
         let sha256 = format!("quay.io/operatorhubio/catalog@sha256:{}", "a1".repeat(32));
         let sha512 = format!("quay.io/cat@sha512:{}", "a1".repeat(64));
         for text in [
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_name_what_is_wrong() {
+    fn image_reference_error_names_the_fault() {
         let both = format!("quay.io/a/b:v1@sha256:{}", "0".repeat(64));
         let md5 = format!("quay.io/cat@md5:{}", "0".repeat(32));
         let short = format!("quay.io/cat@sha256:{}", "0".repeat(40));
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn digests() {
+    fn digest_parses() {
         let digest = Digest::from_hash(DigestAlgorithm::Sha256, &[7; 32]).unwrap();
         assert_eq!(digest.as_str(), format!("sha256:{}", "07".repeat(32)));
         assert_eq!(digest.algorithm(), DigestAlgorithm::Sha256);

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_empty_name_is_refused() {
+    fn name_rejects_only_the_empty_text() {
         for text in ["stable", "--default-channel", "A b/c", "ünïcode"] {
             assert_eq!(text.parse::<ChannelName>().unwrap().to_string(), text);
         }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn serde_is_transparent() {
+    fn name_serializes_as_text() {
         let name: PackageName = serde_json::from_str("\"argo\"").unwrap();
         assert_eq!(serde_json::to_string(&name).unwrap(), "\"argo\"");
         assert!(serde_json::from_str::<PackageName>("\"\"").is_err());

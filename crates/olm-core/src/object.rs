@@ -1,6 +1,6 @@
 //! A Kubernetes manifest that keeps every field, known or not, and the key that names the object in a cluster.
 //!
-//! No type of any API is known here; the typed view of a kind is made by whoever needs it, from `Object::to_value`.
+//! No type of any API is known here; callers make the typed view of a kind with `Object::to_value`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -209,16 +209,16 @@ mod tests {
     }
 
     #[test]
-    fn odd_shapes_are_survived_and_unknown_fields_kept() {
-        let mut odd =
+    fn object_tolerates_wrong_types_and_keeps_unknown_fields() {
+        let mut invalid =
             object(json!({"metadata": {"labels": {"a": 1, "b": "c"}, "annotations": []}, "x": {"y": 1}}));
-        assert_eq!((odd.kind(), odd.name(), odd.namespace()), ("", "", None));
-        assert_eq!(odd.labels(), BTreeMap::from([("b", "c")]));
-        odd.set_annotation("k", "v");
-        odd.set_label("l", "m");
-        odd.set_namespace("n");
+        assert_eq!((invalid.kind(), invalid.name(), invalid.namespace()), ("", "", None));
+        assert_eq!(invalid.labels(), BTreeMap::from([("b", "c")]));
+        invalid.set_annotation("k", "v");
+        invalid.set_label("l", "m");
+        invalid.set_namespace("n");
         assert_eq!(
-            odd.to_value(),
+            invalid.to_value(),
             json!({"metadata": {"labels": {"a": 1, "b": "c", "l": "m"}, "annotations": {"k": "v"}, "namespace": "n"}, "x": {"y": 1}})
         );
         assert_eq!(

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_the_pair() {
+    fn release_parses_with_version() {
         for (version, release, want) in [
             ("1.0.0-pre+1.alpha.2", None, r#"1.0.0-pre Some("1.alpha.2")"#),
             ("1.0.0+001", None, "1.0.0+001 None"),
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn order_and_folding() {
+    fn release_orders_and_folds() {
         let mut all: Vec<VersionRelease> =
             ["1.0.0-alpha+1", "0.0.1", "1.0.0-alpha+2", "1.0.0", "1.0.0+a", "1.0.0+10"]
                 .map(|text| text.parse().unwrap())

@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_carry_the_library_text() {
+    fn version_error_has_the_library_text() {
         for (text, want) in [
             ("", "Version string empty"),
             ("1", "No Major.Minor.Patch elements found"),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn accepted_versions_print_as_they_came() {
+    fn version_prints_as_parsed() {
         for text in [
             "0.0.0",
             "1.2.3-rc.1+001.x",
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn order_is_precedence_without_build() {
+    fn version_order_ignores_build_metadata() {
         let sorted = [
             "0.9.9",
             "1.0.0-1",

@@ -14,7 +14,7 @@ fn text() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A refusal can be explained whatever the text is.
+/// Every error can be explained, whatever the text is.
 fn explained(error: &RangeError) -> bool {
     let position = error.position();
     position.start <= position.end && !error.explain().is_empty() && !error.to_string().is_empty()

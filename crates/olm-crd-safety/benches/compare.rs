@@ -37,8 +37,7 @@ fn largest_real() -> Option<(String, Vec<Value>)> {
 }
 
 fn generated() -> Vec<Value> {
-    let property =
-        json!({"type": "string", "maxLength": 63, "description": "what this member of the resource says"});
+    let property = json!({"type": "string", "maxLength": 63, "description": "a member of the resource"});
     let properties: serde_json::Map<_, _> =
         (0..600).map(|index| (format!("member{index}"), property.clone())).collect();
     let schema =

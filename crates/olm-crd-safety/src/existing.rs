@@ -1,7 +1,7 @@
 //! Do custom resources that exist fit a CRD's new schema? What OLM Classic asked before every upgrade.
 //!
 //! A validator of JSON Schema judges each object, with the new defaults filled in. What the present schema already refuses
-//! is not the change's fault and is told apart. CEL rules are not evaluated, and conversion webhooks are not called: objects are
+//! is not the change's fault and is reported separately. CEL rules are not evaluated, and conversion webhooks are not called: objects are
 //! judged in the version in which the apiserver gives them, and in the new storage version where no webhook converts.
 //!
 //! Rule: crd-upgrade-safety §10 row 23.
@@ -16,7 +16,7 @@ use crate::schema::without_texts;
 use crate::structural::{apply_defaults, json_schema};
 use crate::versions;
 
-/// Problems that are kept of one object.
+/// Violations that are reported of one object.
 const MOST_PROBLEMS: usize = 3;
 
 /// A schema that no validator can be made of, for example because of a pattern.
@@ -29,14 +29,14 @@ pub struct SchemaError {
 
 /// Why an object does not fit. The object's own values are not repeated: they may be secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct SchemaViolation {
     /// Path of the member, for example `spec.list.0.name`; empty for the object itself.
     pub path: String,
     /// What is wrong with it.
     pub message: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for SchemaViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.path.as_str() {
             "" => f.write_str(&self.message),
@@ -53,7 +53,7 @@ pub enum Fit {
     /// It does not, and it does not fit the present schema either.
     NeverDid,
     /// It fits the present schema, but not the new one: it could not be updated any more. The first problems.
-    Broken(Vec<Problem>),
+    Broken(Vec<SchemaViolation>),
 }
 
 /// Judges objects of one CRD that is about to change.
@@ -122,21 +122,22 @@ impl ExistingObjects {
         let mut broken = Vec::new();
         let mut unfit = false;
         for target in &self.after {
-            let mut wanted = object.clone();
-            if let Some(members) = wanted.as_object_mut() {
+            let mut converted = object.clone();
+            if let Some(members) = converted.as_object_mut() {
                 members.insert("apiVersion".into(), Value::from(target.api_version.as_str()));
             }
-            apply_defaults(&target.schema, &mut wanted);
-            let problems: Vec<Problem> = target.validator.iter_errors(&wanted).map(|e| problem(&e)).collect();
+            apply_defaults(&target.schema, &mut converted);
+            let problems: Vec<SchemaViolation> =
+                target.validator.iter_errors(&converted).map(|e| problem(&e)).collect();
             unfit |= !problems.is_empty();
             broken.extend(problems);
         }
         if !unfit {
             return Fit::Fits;
         }
-        let known: Vec<Problem> = self.before.iter_errors(object).map(|e| problem(&e)).collect();
+        let known: Vec<SchemaViolation> = self.before.iter_errors(object).map(|e| problem(&e)).collect();
         broken.retain(|problem| !known.contains(problem));
-        let mut unique: Vec<Problem> = Vec::new();
+        let mut unique: Vec<SchemaViolation> = Vec::new();
         for problem in broken {
             if unique.len() < MOST_PROBLEMS && !unique.contains(&problem) {
                 unique.push(problem);
@@ -146,8 +147,8 @@ impl ExistingObjects {
     }
 }
 
-fn problem(error: &jsonschema::ValidationError<'_>) -> Problem {
-    Problem {
+fn problem(error: &jsonschema::ValidationError<'_>) -> SchemaViolation {
+    SchemaViolation {
         path: error.instance_path().as_str().trim_start_matches('/').replace('/', "."),
         message: error.masked().to_string(),
     }
@@ -197,7 +198,7 @@ mod tests {
         .unwrap()
     }
 
-    fn one(spec: &Value) -> Object {
+    fn single_version(spec: &Value) -> Object {
         crd(json!([version("v1", true, true, spec)]), "None")
     }
 
@@ -212,7 +213,7 @@ mod tests {
 
     /// The verdict in one line: `fits`, `never did`, or the problems.
     fn verdict(old: &Value, new: &Value, spec: &Value) -> String {
-        let Some(existing) = ExistingObjects::new(&one(old), &one(new)).unwrap() else {
+        let Some(existing) = ExistingObjects::new(&single_version(old), &single_version(new)).unwrap() else {
             return "nothing changes".to_owned();
         };
         match existing.check(&object(spec)) {
@@ -344,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_is_the_stored_one_and_the_next_stored_one_counts_where_no_webhook_converts() {
+    fn existing_objects_are_judged_in_the_storage_versions() {
         let (text, number) = (
             json!({"type": "object", "properties": {"a": {"type": "string"}}}),
             json!({"type": "object", "properties": {"a": {"type": "integer"}}}),
@@ -368,9 +369,9 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_cannot_be_used_is_an_error_with_the_version() {
-        let old = one(&json!({"type": "object"}));
-        let new = one(&json!({"type": "string", "pattern": "("}));
+    fn existing_objects_name_the_version_of_a_bad_pattern() {
+        let old = single_version(&json!({"type": "object"}));
+        let new = single_version(&json!({"type": "string", "pattern": "("}));
         let error = ExistingObjects::new(&old, &new).unwrap_err().to_string();
         assert!(error.starts_with("schema of version v1: "), "{error}");
     }
@@ -381,7 +382,8 @@ mod tests {
             let members: serde_json::Map<_, _> = (0..9).map(|n| (format!("p{n}"), schema.clone())).collect();
             json!({"type": "object", "properties": members})
         };
-        let (old, new) = (one(&properties(json!({}))), one(&properties(json!({"type": "integer"}))));
+        let (old, new) =
+            (single_version(&properties(json!({}))), single_version(&properties(json!({"type": "integer"}))));
         let spec: serde_json::Map<_, _> = (0..9).map(|n| (format!("p{n}"), json!("x"))).collect();
         let existing = ExistingObjects::new(&old, &new).unwrap().unwrap();
         let Fit::Broken(problems) = existing.check(&object(&Value::Object(spec))) else { panic!("fits") };

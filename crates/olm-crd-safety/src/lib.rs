@@ -18,7 +18,7 @@ mod schema;
 mod served;
 mod structural;
 
-pub use existing::{ExistingObjects, Fit, Problem, SchemaError};
+pub use existing::{ExistingObjects, Fit, SchemaError, SchemaViolation};
 
 use std::fmt;
 
@@ -42,9 +42,9 @@ pub struct Policy {
     pub profile: Profile,
 }
 
-/// Where a finding was made. Ordered as findings are printed.
+/// The comparison that made a finding. Ordered as findings are printed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum Comparison {
     /// The CRD as a whole.
     Crd,
     /// One version against itself; `path` is like `^.spec.size`.
@@ -66,8 +66,8 @@ pub enum Place {
 /// One dangerous change.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// Where.
-    pub place: Place,
+    /// What was compared.
+    pub comparison: Comparison,
     /// Name of the check, for example `type`.
     pub check: &'static str,
     /// What changed, old to new, in the reference's words.
@@ -75,7 +75,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Why such a change is dangerous, in one sentence.
+    /// Why such a change is dangerous.
     #[must_use]
     pub fn danger(&self) -> &'static str {
         checks::danger(self.check)
@@ -83,26 +83,28 @@ impl Finding {
 
     /// What the author of the bundle can do instead.
     #[must_use]
-    pub fn mend(&self) -> &'static str {
-        checks::mend(self.check)
+    pub fn fix(&self) -> &'static str {
+        checks::fix(self.check)
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.place {
-            Place::Crd => write!(f, "{}: {}", self.check, self.message),
-            Place::Version { version, path } => {
+        match &self.comparison {
+            Comparison::Crd => write!(f, "{}: {}", self.check, self.message),
+            Comparison::Version { version, path } => {
                 write!(f, "{version}: {path}: {}: {}", self.check, self.message)
             }
-            Place::Served { pair, path } => write!(f, "{pair}: {path}: {}: {}", self.check, self.message),
+            Comparison::Served { pair, path } => {
+                write!(f, "{pair}: {path}: {}: {}", self.check, self.message)
+            }
         }
     }
 }
 
 /// Compares the CRD in the cluster (`old`, with its status) with the one that shall replace it.
 ///
-/// Findings are sorted by place, path and check; an empty list says that the change is safe. Cost: linear in the number of
+/// Findings are sorted by comparison, path and check; the change is safe if the list is empty. Cost: linear in the number of
 /// schema nodes, times the pairs of served versions.
 #[must_use]
 pub fn compare(old: &Object, new: &Object, policy: Policy) -> Vec<Finding> {
@@ -111,8 +113,8 @@ pub fn compare(old: &Object, new: &Object, policy: Policy) -> Vec<Finding> {
         let Some((_, new_schema)) = versions(new).find(|(name, _)| *name == version) else { continue };
         match (old_schema, new_schema) {
             (Some(old_schema), Some(new_schema)) => {
-                let place = |path: String| Place::Version { version: version.to_owned(), path };
-                findings.extend(checks::compare(old_schema, new_schema, policy.profile, place));
+                let comparison = |path: String| Comparison::Version { version: version.to_owned(), path };
+                findings.extend(checks::compare(old_schema, new_schema, policy.profile, comparison));
             }
             (_, None) => findings.push(no_schema(version)),
             (None, Some(_)) => {}
@@ -126,7 +128,7 @@ pub fn compare(old: &Object, new: &Object, policy: Policy) -> Vec<Finding> {
 
 /// The reference's text for the findings of one CRD; `None` when there are none.
 #[must_use]
-pub fn refusal(crd: &str, findings: &[Finding]) -> Option<String> {
+pub fn error_message(crd: &str, findings: &[Finding]) -> Option<String> {
     if findings.is_empty() {
         return None;
     }
@@ -137,7 +139,7 @@ pub fn refusal(crd: &str, findings: &[Finding]) -> Option<String> {
 fn no_schema(version: &str) -> Finding {
     let message = format!("version {version} has no schema");
     Finding {
-        place: Place::Version { version: version.to_owned(), path: "^".to_owned() },
+        comparison: Comparison::Version { version: version.to_owned(), path: "^".to_owned() },
         check: "schema",
         message,
     }

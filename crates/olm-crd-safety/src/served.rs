@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use olm_core::Object;
 use serde_json::Value;
 
-use crate::{Finding, Place, Profile, checks};
+use crate::{Comparison, Finding, Profile, checks};
 
 pub(crate) fn compare(old: &Object, new: &Object, profile: Profile) -> Vec<Finding> {
     let strategy = new.0.get("spec").and_then(|spec| spec.get("conversion")).and_then(|c| c.get("strategy"));
@@ -33,8 +33,8 @@ fn pairs(crd: &Object, profile: Profile) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (at, (low, low_schema)) in served.iter().enumerate() {
         for (high, high_schema) in &served[at + 1..] {
-            let place = |path: String| Place::Served { pair: format!("{low} -> {high}"), path };
-            findings.extend(checks::compare(low_schema, high_schema, profile, place));
+            let comparison = |path: String| Comparison::Served { pair: format!("{low} -> {high}"), path };
+            findings.extend(checks::compare(low_schema, high_schema, profile, comparison));
         }
     }
     findings

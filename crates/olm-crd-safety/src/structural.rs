@@ -37,14 +37,14 @@ fn translate(node: &Value, depth: usize) -> Value {
         };
         schema.insert(keyword.clone(), translated);
     }
-    let says = |keyword: &str| node.get(keyword).and_then(Value::as_bool).unwrap_or(false);
-    if says("x-kubernetes-int-or-string") {
+    let is_true = |keyword: &str| node.get(keyword).and_then(Value::as_bool).unwrap_or(false);
+    if is_true("x-kubernetes-int-or-string") {
         schema.insert("type".into(), json!(["integer", "string"]));
     }
     if node.get("x-kubernetes-list-type").and_then(Value::as_str) == Some("set") {
         schema.insert("uniqueItems".into(), json!(true));
     }
-    if says("nullable") {
+    if is_true("nullable") {
         allow_null(&mut schema);
     }
     Value::Object(schema)

@@ -17,7 +17,7 @@ pub struct Catalog {
     jsonl: Vec<u8>,
     /// Where everything lies.
     pub index: Index,
-    /// What is odd about the files.
+    /// Files that were left out or look wrong.
     pub warnings: Vec<FileWarning>,
     origins: Vec<(String, u32)>,
 }

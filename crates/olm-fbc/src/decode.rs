@@ -23,9 +23,11 @@ pub(crate) struct Path<'a> {
 }
 
 impl Path<'_> {
-    /// `json: cannot unmarshal <found> into Go struct field <path> of type <wanted>`.
-    pub(crate) fn mismatch<E: de::Error>(&self, found: &str, wanted: &str) -> E {
-        E::custom(format_args!("json: cannot unmarshal {found} into Go struct field {self} of type {wanted}"))
+    /// `json: cannot unmarshal <found> into Go struct field <path> of type <expected>`.
+    pub(crate) fn mismatch<E: de::Error>(&self, found: &str, expected: &str) -> E {
+        E::custom(format_args!(
+            "json: cannot unmarshal {found} into Go struct field {self} of type {expected}"
+        ))
     }
 
     fn members(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -43,8 +45,8 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// A type that can be read as Go would read it: each kind of JSON value is refused unless the type says
-/// otherwise, and `null` is no value at all.
+/// A type that can be read as Go would read it: each kind of JSON value is refused unless the type
+/// accepts it, and `null` is no value at all.
 pub(crate) trait Decode: Sized {
     /// The type's name in Go's error texts.
     fn go_type() -> String;
@@ -70,14 +72,14 @@ pub(crate) trait Decode: Sized {
     }
 
     fn decode<'de, D: Deserializer<'de>>(value: D, path: &Path<'_>) -> Result<Option<Self>, D::Error> {
-        value.deserialize_any(Kinds { path, wanted: PhantomData })
+        value.deserialize_any(Kinds { path, expected: PhantomData })
     }
 }
 
 /// Sends each kind of JSON value to its method of [`Decode`].
 struct Kinds<'p, T> {
     path: &'p Path<'p>,
-    wanted: PhantomData<T>,
+    expected: PhantomData<T>,
 }
 
 impl<'de, T: Decode> Visitor<'de> for Kinds<'_, T> {
@@ -122,12 +124,12 @@ impl<'de, T: Decode> Visitor<'de> for Kinds<'_, T> {
 
 pub(crate) struct Seed<'p, T> {
     path: &'p Path<'p>,
-    wanted: PhantomData<T>,
+    expected: PhantomData<T>,
 }
 
 impl<'p, T> Seed<'p, T> {
     pub(crate) fn new(path: &'p Path<'p>) -> Self {
-        Self { path, wanted: PhantomData }
+        Self { path, expected: PhantomData }
     }
 }
 
@@ -391,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn sentences_are_those_of_go() {
+    fn decode_errors_are_those_of_go() {
         for (input, want) in [
             (r#"{"name":5}"#, "json: cannot unmarshal number into Go struct field C.name of type string"),
             (

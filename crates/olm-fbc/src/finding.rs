@@ -1,4 +1,4 @@
-//! What is wrong with a catalog: data first, text late.
+//! Findings about a catalog, as data; their text is made last.
 
 use std::fmt;
 
@@ -34,9 +34,9 @@ pub struct Finding {
     /// Where in the model it was found, outermost first: `invalid package "p"`, `invalid channel "c"`,
     /// `invalid bundle "b"`. Empty for what is wrong with an object by itself.
     pub path: Vec<String>,
-    /// The sentence, the reference's where it has one.
+    /// The error message, the reference's where it has one.
     pub message: String,
-    /// What would mend it.
+    /// What to do.
     pub hint: Option<String>,
 }
 
@@ -95,7 +95,7 @@ impl fmt::Display for Finding {
 
 impl Subject {
     /// A subject from a meta's head.
-    pub fn of(meta: &crate::Meta) -> Self {
+    pub fn from_meta(meta: &crate::Meta) -> Self {
         Self { package: meta.package.clone(), schema: meta.schema.clone(), name: meta.name.clone() }
     }
 }

@@ -97,7 +97,7 @@ impl Postings {
         Self { starts, objects }
     }
 
-    fn of(&self, id: u32) -> &[u32] {
+    fn entries(&self, id: u32) -> &[u32] {
         let id = id as usize;
         match (self.starts.get(id), self.starts.get(id + 1)) {
             (Some(&start), Some(&end)) => &self.objects[start as usize..end as usize],
@@ -187,7 +187,7 @@ impl IndexBuilder {
     /// other. Ranges may repeat or leave out objects.
     pub(crate) fn reorder(self, order: &[Range<usize>]) -> Index {
         let Self { texts, ends, numbers, entries: unordered, .. } = self;
-        // what is not needed any more makes room for what comes
+        // what is not needed any more is freed before the next allocation
         drop(numbers);
         let mut size = 0;
         let mut entries = Vec::with_capacity(order.iter().map(Range::len).sum());
@@ -291,15 +291,15 @@ impl Index {
             return (0..self.entries.len() as u32).collect();
         }
         // `None` constrains nothing; a text that no object has wants nothing
-        let wanted =
+        let filter =
             |text: &str| if text.is_empty() { Ok(None) } else { self.number(text).map(Some).ok_or(()) };
         let (Ok(schema), Ok(package), Ok(name)) =
-            (wanted(query.schema), wanted(query.package), wanted(query.name))
+            (filter(query.schema), filter(query.package), filter(query.name))
         else {
             return Vec::new();
         };
         let lists = [(&self.by_schema, schema), (&self.by_package, package), (&self.by_name, name)];
-        let lists = lists.into_iter().filter_map(|(postings, id)| id.map(|id| postings.of(id)));
+        let lists = lists.into_iter().filter_map(|(postings, id)| id.map(|id| postings.entries(id)));
         let shortest = lists.min_by_key(|list| list.len()).unwrap_or_default();
         let fits = |&&object: &&u32| {
             let entry = &self.entries[object as usize];
@@ -332,8 +332,8 @@ impl Index {
         let is_package =
             |&object: &u32| self.text(self.entries[object as usize].schema) == crate::schema::PACKAGE;
         let mut objects: Vec<u32> =
-            self.by_package.of(number).iter().copied().filter(|o| !is_package(o)).collect();
-        objects.extend(self.by_name.of(number).iter().copied().filter(is_package));
+            self.by_package.entries(number).iter().copied().filter(|o| !is_package(o)).collect();
+        objects.extend(self.by_name.entries(number).iter().copied().filter(is_package));
         objects.sort_unstable();
         self.join(objects.into_iter())
     }

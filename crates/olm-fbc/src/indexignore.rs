@@ -316,8 +316,8 @@ fn match_character<'p>(
 
 /// Matches one character against a class whose `[` has been read, and reads its `]`.
 fn match_class(rest: &mut Chars<'_>, c: char, budget: &mut MatchBudget<'_>) -> Result<bool, MatchError> {
-    let skip = |rest: &mut Chars<'_>, wanted: char| {
-        let found = rest.as_str().starts_with(wanted);
+    let skip = |rest: &mut Chars<'_>, prefix: char| {
+        let found = rest.as_str().starts_with(prefix);
         if found {
             rest.next();
         }
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_fbc_2_3() {
+    fn indexignore_table_of_fbc_2_3() {
         let below_dir = ["dir/a.yaml", "dir/b.yaml", "dir/sub/a.yaml", "dir/sub/c.json"];
         let everything: Vec<&str> = TREE.iter().copied().chain(["x/objects/o.json"]).collect();
         let below_any: Vec<&str> = everything.iter().copied().filter(|path| path.contains('/')).collect();
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nested_file_speaks_of_its_own_directory() {
+    fn indexignore_holds_for_its_own_directory() {
         let mut ignore = IndexIgnore::default();
         ignore.add("", b"**/*\n!*.json\n!*.yaml\n**/objects/*.json\n");
         ignore.add("foo", b"/index2.yaml");
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn many_stars_do_not_hang() {
+    fn indexignore_is_fast_with_many_stars() {
         let mut ignore = IndexIgnore::default();
         ignore.add("", "*a".repeat(2000).as_bytes());
         assert!(!ignore.ignores(&"a".repeat(1999)));

@@ -114,7 +114,7 @@ pub enum IngestError {
     Read {
         /// Path from the root.
         path: String,
-        /// What the reader said.
+        /// The reader's error.
         #[source]
         source: io::Error,
     },
@@ -145,11 +145,11 @@ fn more(count: usize) -> String {
 
 /// The error for a bound that `path` exceeds.
 fn too_large(what: &'static str, limit: u64, path: &str) -> IngestError {
-    IngestError::TooLarge { what, limit, path: shown(path) }
+    IngestError::TooLarge { what, limit, path: truncated(path) }
 }
 
 /// A path as an error shows it.
-fn shown(path: &str) -> String {
+fn truncated(path: &str) -> String {
     path.chars().take(200).collect()
 }
 
@@ -291,7 +291,7 @@ impl<W: Write> Ingest<W> {
         Ok(())
     }
 
-    /// A symbolic link: read through it at the end, inside the root whatever it says.
+    /// A symbolic link: read through it at the end, inside the root whatever its target is.
     ///
     /// # Errors
     /// As [`Self::file`].
@@ -576,32 +576,32 @@ impl<W: Write> Ingest<W> {
 
     /// The lines that reading `key` gives, through links.
     fn resolve(&self, key: &str) -> Result<Lines<'_>, String> {
-        let mut wanted: Vec<String> = key.split('\0').map(str::to_owned).collect();
+        let mut steps: Vec<String> = key.split('\0').map(str::to_owned).collect();
         let mut hops = 0;
         'again: loop {
-            for depth in 1..=wanted.len() {
-                let Some(entry) = self.entries.get(&wanted[..depth].join("\0")) else { continue };
+            for depth in 1..=steps.len() {
+                let Some(entry) = self.entries.get(&steps[..depth].join("\0")) else { continue };
                 match &entry.content {
                     Content::Link(target) => {
                         hops += 1;
                         if hops > LINK_HOPS {
                             return Err("too many levels of symbolic links".to_owned());
                         }
-                        let rest = wanted.split_off(depth);
-                        let base = if target.starts_with('/') { &[][..] } else { &wanted[..depth - 1] };
-                        wanted = follow(base, target, rest);
+                        let rest = steps.split_off(depth);
+                        let base = if target.starts_with('/') { &[][..] } else { &steps[..depth - 1] };
+                        steps = follow(base, target, rest);
                         continue 'again;
                     }
-                    Content::Lines { spooled, objects, problem } if depth == wanted.len() => {
+                    Content::Lines { spooled, objects, problem } if depth == steps.len() => {
                         return Ok((spooled.clone(), objects.clone(), problem.as_ref()));
                     }
-                    Content::Ignore(_) if depth == wanted.len() => {
+                    Content::Ignore(_) if depth == steps.len() => {
                         return Err("a link to an .indexignore file is not read".to_owned());
                     }
                     _ => return Err("not a directory".to_owned()),
                 }
             }
-            let key = wanted.join("\0");
+            let key = steps.join("\0");
             let (from, to) = (format!("{key}\0"), format!("{key}\u{1}"));
             let directory = key.is_empty() || self.entries.range(from..to).next().is_some();
             return Err(if directory { "is a directory" } else { "no such file or directory" }.to_owned());
@@ -629,7 +629,7 @@ fn follow(base: &[String], target: &str, rest: Vec<String>) -> Vec<String> {
 
 /// A path as its key; leading `/` and `./` do not count.
 fn walk_key(path: &str) -> Result<WalkKey, IngestError> {
-    let refuse = || IngestError::Path(shown(path));
+    let refuse = || IngestError::Path(truncated(path));
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
     if parts.is_empty() || path.contains('\0') || parts.contains(&"..") {
         return Err(refuse());
@@ -658,7 +658,7 @@ pub struct Ingested<W> {
     pub index: Index,
     /// Numbers.
     pub summary: Summary,
-    /// What is odd; at most a hundred, also of files that do not count in the end.
+    /// Findings; at most a hundred, also of files that do not count in the end.
     pub warnings: Vec<FileWarning>,
     segments: Vec<Range<u64>>,
     in_order: bool,
@@ -688,7 +688,7 @@ impl<W> Ingested<W> {
         &self.spool
     }
 
-    /// The spool, given back.
+    /// The spool.
     pub fn into_spool(self) -> W {
         self.spool
     }
@@ -831,7 +831,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_sentences() {
+    fn ingest_names_the_bound_that_is_exceeded() {
         let limits = IngestLimits { files: 2, bytes: 30, ..IngestLimits::default() };
         let mut ingest = Ingest::new(Vec::new(), limits);
         assert!(matches!(ingest.file("../x", &mut io::empty()), Err(IngestError::Path(_))));
@@ -855,7 +855,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_odd_is_noted() {
+    fn ingest_warns_about_suspicious_files() {
         let mut ingest = new();
         ingest.file("a", &mut &b"schema: x\n...\nschema: y\n"[..]).unwrap();
         ingest.file("b", &mut &b"{\"schema\":\"x\",}"[..]).unwrap();

@@ -1,4 +1,4 @@
-//! What a file-based catalog says: its objects, their order, their meaning, and what is wrong with them.
+//! File-based catalogs: their objects, their order, their meaning, and findings about them.
 //!
 //! Pure: bytes come in, values go out. Only [`load_dir`] opens files. The crate does not know what is installed,
 //! nor HTTP, nor registries. Rules: fbc §2 to §8, catalogd §6.

@@ -34,7 +34,7 @@ impl Meta {
     /// Reads one JSON object, such as a line of `catalog.jsonl`.
     ///
     /// # Errors
-    /// Go's sentence for broken JSON, for something that is no object, or a rule of fbc §4.1.
+    /// Go's message for broken JSON, for something that is no object, or a rule of fbc §4.1.
     pub fn parse(line: &[u8]) -> Result<Self, String> {
         let mut normaliser = Normaliser::new();
         let mut blob = Vec::with_capacity(line.len());
@@ -63,7 +63,7 @@ impl From<Head> for Meta {
 /// Finds schema, package and name in a document, which must be an object or empty.
 ///
 /// # Errors
-/// The sentences of fbc §4.1 and of Go's decoder.
+/// The messages of fbc §4.1 and of Go's decoder.
 pub fn head(document: &Document<'_>) -> Result<Head, String> {
     match document.kind() {
         "object" => {}
@@ -76,10 +76,10 @@ pub fn head(document: &Document<'_>) -> Result<Head, String> {
     }
     let mut head = Head::default();
     let mut wrong = [const { None }; 3];
-    let mut odd = false;
+    let mut may_fold = false;
     for member in document.members {
         let key = &document.json[member.key()];
-        odd |=
+        may_fold |=
             key.iter().any(|b| !(b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'.' || *b == b'_'));
         // only these letters fold into the three names
         let Some(slot) = slot(key) else { continue };
@@ -96,7 +96,7 @@ pub fn head(document: &Document<'_>) -> Result<Head, String> {
             other => wrong[slot] = Some((member.key_text(document.json), other.unwrap_or_default())),
         }
     }
-    if odd {
+    if may_fold {
         duplicates(document)?;
     }
     match wrong.into_iter().flatten().next() {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_of_fbc_4_1() {
+    fn meta_errors_of_fbc_4_1() {
         for (input, want) in [
             (r#"{"Name":"a","name":"b"}"#, r#"duplicate keys for key "name": [Name name]"#),
             ("{\"Straße\":1,\"STRASSE\":2}", "duplicate keys for key \"strasse\": [STRASSE Straße]"),

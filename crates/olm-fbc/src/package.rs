@@ -60,7 +60,7 @@ impl PackageContents {
 
     /// Adds one object that belongs to the package.
     pub fn add(&mut self, meta: &Meta, findings: &mut Vec<Finding>) {
-        let subject = Subject::of(meta);
+        let subject = Subject::from_meta(meta);
         let refuse = |problem: String, findings: &mut Vec<Finding>| {
             findings.push(Finding::error("decode", subject.clone(), problem));
         };
@@ -142,7 +142,8 @@ fn channel(meta: &Meta, findings: &mut Vec<Finding>) -> Result<Channel, String> 
             Err(problem) => {
                 let message = format!("parse channel: entries[{index}]: {problem}");
                 findings.push(
-                    Finding::error("decode", Subject::of(meta), message).with_hint("the entry is left out"),
+                    Finding::error("decode", Subject::from_meta(meta), message)
+                        .with_hint("the entry is left out"),
                 );
             }
         }
@@ -151,10 +152,10 @@ fn channel(meta: &Meta, findings: &mut Vec<Finding>) -> Result<Channel, String> 
     Ok(Channel { schema, name, package, entries, properties })
 }
 
-/// A channel without a name, with the mend for objects that say `channel:` where `name:` is meant.
+/// A channel without a name, with a hint for objects that have `channel:` where `name:` is meant.
 pub(crate) fn nameless_channel(meta: &Meta) -> Finding {
     let message = format!("package {:?} contains channel with no name", meta.package);
-    let finding = Finding::error("A5", Subject::of(meta), message);
+    let finding = Finding::error("A5", Subject::from_meta(meta), message);
     let written = serde_json::from_slice::<serde_json::Value>(&meta.blob).unwrap_or_default();
     match written.get("channel").and_then(serde_json::Value::as_str) {
         Some(name) => {
@@ -169,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_package_of_many_lines() {
+    fn package_is_read_from_many_lines() {
         let jsonl = br#"{"name":"foo","schema":"olm.package","defaultChannel":"stable"}
 {"entries":[{"name":"foo.v1"},{"name":5},{"name":"foo.v2","replaces":"foo.v1","skips":["x"],"skipRange":"<2.0.0"}],"name":"stable","package":"foo","schema":"olm.channel"}
 {"channel":"beta","package":"foo","schema":"olm.channel"}

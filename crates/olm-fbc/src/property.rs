@@ -236,14 +236,14 @@ pub trait PropertyValue: sealed::Sealed {}
 
 mod sealed {
     pub trait Sealed: Sized {
-        fn of(json: &crate::Json) -> Result<Self, String>;
+        fn decode(json: &crate::Json) -> Result<Self, String>;
     }
 }
 
 macro_rules! values {
     ($($name:ident $owner:literal;)*) => { $(
         impl sealed::Sealed for $name {
-            fn of(json: &Json) -> Result<Self, String> {
+            fn decode(json: &Json) -> Result<Self, String> {
                 json.read($owner)
             }
         }
@@ -275,10 +275,10 @@ impl Property {
     /// Decodes the value.
     ///
     /// # Errors
-    /// What Go's decoder says.
+    /// The message of Go's decoder.
     pub(crate) fn decode_value<T: PropertyValue>(&self) -> Result<T, String> {
         match &self.value {
-            Some(value) => T::of(value),
+            Some(value) => T::decode(value),
             None => Err("unexpected end of JSON input".to_owned()),
         }
     }

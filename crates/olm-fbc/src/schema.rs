@@ -35,7 +35,7 @@ go_struct! {
     pub struct Icon("Icon", "declcfg.Icon") {
         /// The image.
         pub data: Base64 = "base64data",
-        /// Media type; nobody checks that it is true.
+        /// Media type; it is not compared with the data.
         pub media_type: String = "mediatype",
     }
     /// An `olm.channel` object (fbc §5.2).
@@ -135,7 +135,7 @@ macro_rules! from_json {
             /// Reads normalised JSON.
             ///
             /// # Errors
-            #[doc = concat!("`parse ", $what, ": <what Go's decoder says>`.")]
+            #[doc = concat!("`parse ", $what, ": <the message of Go's decoder>`.")]
             pub fn from_json(json: &[u8]) -> Result<Self, String> {
                 read(json, $owner).map_err(|problem| format!(concat!("parse ", $what, ": {}"), problem))
             }

@@ -22,7 +22,7 @@ use crate::{
 /// {
 ///   "name": "foo",
 ///   "displayName": "The Foo",
-///   "provider": "Us",
+///   "provider": "Example",
 ///   "defaultChannel": "stable",
 ///   "channels": [
 ///     {"name": "stable", "heads": [{"name": "foo.v2", "version": "2.0.0"}], "entries": 2},
@@ -105,7 +105,7 @@ pub struct BundleSummary {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IconReference {
-    /// Media type, as the author says.
+    /// Media type, as the author declares it.
     pub media_type: String,
     /// Bytes of the image.
     pub size: usize,
@@ -333,7 +333,7 @@ mod tests {
     use crate::{IngestLimits, load_files};
 
     #[test]
-    fn a_package_in_brief() {
+    fn summary_describes_a_package() {
         let yaml = r#"
 schema: olm.package
 name: foo bar
@@ -366,7 +366,7 @@ name: foo.v2
 properties:
 - {type: olm.package, value: {packageName: foo bar, version: 1.9.0}}
 - {type: olm.gvk, value: {group: g, kind: Foo, version: v1}}
-- {type: olm.csv.metadata, value: {displayName: The Foo, provider: {name: Us}}}
+- {type: olm.csv.metadata, value: {displayName: The Foo, provider: {name: Example}}}
 ---
 schema: olm.bundle
 package: foo bar
@@ -375,7 +375,7 @@ properties: [{type: olm.package, value: {packageName: foo bar, version: 2.0.0, r
 ---
 schema: olm.bundle
 package: foo bar
-name: odd
+name: unversioned
 properties: [{type: olm.package, value: {packageName: foo bar, version: two}}]
 ---
 schema: olm.deprecations
@@ -400,7 +400,7 @@ entries:
     }
 
     #[test]
-    fn nothing_known_is_fine() {
+    fn summary_of_an_empty_package() {
         let found = summary("x", [br#"{"schema":"olm.channel","package":"x","name":"c","entries":[]}"#]);
         assert_eq!(found.channels[0].heads, []);
         assert_eq!(found.latest, None);

@@ -333,7 +333,7 @@ mod tests {
     use crate::{IngestLimits, load_files};
 
     #[test]
-    fn both_formats_say_the_same() {
+    fn testing_formats_are_equal() {
         let mut catalogs = Vec::new();
         for format in [Format::Json, Format::Yaml] {
             let mut text = String::new();

@@ -18,7 +18,7 @@ pub const NAME: &str = "name";
 pub const MEDIA_TYPE: &str = "application/jsonl";
 /// Answer header that names the digest of the image the content came from.
 pub const DIGEST_HEADER: &str = "Olm-Catalog-Digest";
-/// Label of a catalog image that says where in the image the catalog lies.
+/// Label of a catalog image with the folder of the catalog in the image.
 pub const CONFIGS_LABEL: &str = "operators.operatorframework.io.index.configs.v1";
 
 /// One of the paths above for one catalog.

@@ -25,13 +25,13 @@ fn as_opm_leaves_them_out() {
     let mut count = 0;
     for line in include_str!("indexignore.vectors").lines().filter(|line| !line.starts_with('#')) {
         let fields: Vec<&str> = line.split('\t').collect();
-        let [directory, patterns, wanted] = fields.as_slice() else { panic!("{line}") };
+        let [directory, patterns, want] = fields.as_slice() else { panic!("{line}") };
         let mut ignore = IndexIgnore::default();
         ignore.add(directory, patterns.replace(',', "\n").as_bytes());
         let found: Vec<&str> = TREE.iter().copied().filter(|path| ignore.ignores(path)).collect();
         count += 1;
-        if found.join(" ") != *wanted {
-            wrong.push(format!("{directory:?} {patterns:?}\n  want {wanted}\n  got  {}", found.join(" ")));
+        if found.join(" ") != *want {
+            wrong.push(format!("{directory:?} {patterns:?}\n  want {want}\n  got  {}", found.join(" ")));
         }
     }
     assert!(count > 50, "only {count} vectors");

@@ -1,5 +1,5 @@
 //! Properties of whole catalogs: an index that answers as a scan would, content that does not depend on how it
-//! arrived, and no panic whatever the files say.
+//! arrived, and no panic whatever the files hold.
 
 use olm_fbc::{
     Index, Ingest, IngestLimits, Meta, Query, load_files, load_files_leniently, summary, tree, validate,
@@ -18,10 +18,10 @@ fn object() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Objects as a bundle author could have written them, and some as nobody would.
+/// Objects as a bundle author could have written them, and some that no author would write.
 fn plausible() -> impl Strategy<Value = Value> {
     let name = || proptest::sample::select(vec!["", "p", "q", "stable", "p.v1", "p.v2", "p-v1.0.0-1"]);
-    let odd = prop_oneof![
+    let other = prop_oneof![
         Just(Value::Null),
         Just(json!(1)),
         Just(json!("x")),
@@ -36,17 +36,17 @@ fn plausible() -> impl Strategy<Value = Value> {
     let property = prop_oneof![
         (name(), proptest::sample::select(vec!["1.0.0", "1.0.0+1", "v1", ""]), proptest::sample::select(vec!["", "1", "01"]))
             .prop_map(|(name, version, release)| json!({"type": "olm.package", "value": {"packageName": name, "version": version, "release": release}})),
-        odd.clone().prop_map(|value| json!({"type": "olm.gvk", "value": value})),
-        odd.clone().prop_map(|value| json!({"type": "olm.csv.metadata", "value": value})),
-        odd.clone().prop_map(|value| json!({"type": "olm.bundle.object", "value": {"data": value}})),
-        odd.clone(),
+        other.clone().prop_map(|value| json!({"type": "olm.gvk", "value": value})),
+        other.clone().prop_map(|value| json!({"type": "olm.csv.metadata", "value": value})),
+        other.clone().prop_map(|value| json!({"type": "olm.bundle.object", "value": {"data": value}})),
+        other.clone(),
     ];
     prop_oneof![
-        (name(), name(), odd.clone()).prop_map(|(name, channel, icon)| json!({"schema": "olm.package", "name": name, "defaultChannel": channel, "icon": icon})),
+        (name(), name(), other.clone()).prop_map(|(name, channel, icon)| json!({"schema": "olm.package", "name": name, "defaultChannel": channel, "icon": icon})),
         (name(), name(), proptest::collection::vec(entry, 0..4)).prop_map(|(name, package, entries)| json!({"schema": "olm.channel", "name": name, "package": package, "entries": entries})),
         (name(), name(), name(), proptest::collection::vec(property, 0..3)).prop_map(|(name, package, image, properties)| json!({"schema": "olm.bundle", "name": name, "package": package, "image": image, "properties": properties})),
         (name(), name(), name()).prop_map(|(package, schema, name)| json!({"schema": "olm.deprecations", "package": package, "entries": [{"reference": {"schema": schema, "name": name}}]})),
-        (name(), odd).prop_map(|(schema, value)| json!({"schema": schema, "package": value})),
+        (name(), other).prop_map(|(schema, value)| json!({"schema": schema, "package": value})),
     ]
 }
 
@@ -56,14 +56,14 @@ fn text(objects: &[Value]) -> String {
 
 /// The bytes that a query wants, by reading every line.
 fn scan(jsonl: &[u8], query: &Query<'_>) -> Vec<u8> {
-    let fits = |wanted: &str, is: &str| wanted.is_empty() || wanted == is;
+    let fits = |filter: &str, is: &str| filter.is_empty() || filter == is;
     let mut found = Vec::new();
     for line in jsonl.split_inclusive(|&byte| byte == b'\n') {
         let Ok(meta) = Meta::parse(line) else { continue };
-        let wanted = fits(query.schema, &meta.schema)
+        let matches = fits(query.schema, &meta.schema)
             && fits(query.package, &meta.package)
             && fits(query.name, &meta.name);
-        if query.is_all() || (wanted && !meta.schema.is_empty()) {
+        if query.is_all() || (matches && !meta.schema.is_empty()) {
             found.extend_from_slice(line);
         }
     }
@@ -74,7 +74,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_index_answers_as_a_scan(objects in proptest::collection::vec(object(), 0..30), schema in word(), package in word(), name in word()) {
+    fn index_answers_as_a_scan(objects in proptest::collection::vec(object(), 0..30), schema in word(), package in word(), name in word()) {
         let Ok(catalog) = load_files([("c.json", text(&objects))], IngestLimits::default()) else { return Ok(()) };
         let stored = Index::from_bytes(&catalog.index.to_bytes());
         prop_assert_eq!(stored.as_ref(), Ok(&catalog.index));
@@ -91,7 +91,7 @@ proptest! {
     }
 
     #[test]
-    fn how_it_arrives_does_not_matter(
+    fn ingest_is_independent_of_chunks(
         files in proptest::collection::btree_map("[a-c./-]{1,5}", proptest::collection::vec(object(), 0..3), 1..8),
         swaps in proptest::collection::vec((0..8_usize, 0..8_usize), 0..8),
     ) {
@@ -109,14 +109,14 @@ proptest! {
             sorted.sort_by(|a, b| a.0.split('/').cmp(b.0.split('/')));
             sorted.into_iter().map(|(_, text)| text).collect::<String>()
         };
-        let wanted = load_files([("all", &in_walk_order)], IngestLimits::default()).map(|c| c.jsonl().to_vec());
+        let want = load_files([("all", &in_walk_order)], IngestLimits::default()).map(|c| c.jsonl().to_vec());
         for (a, b) in swaps {
             if a < arrival.len() && b < arrival.len() {
                 arrival.swap(a, b);
             }
         }
         let found = load_files(arrival.clone(), IngestLimits::default()).map(|catalog| catalog.jsonl().to_vec());
-        prop_assert_eq!(found.ok(), wanted.ok());
+        prop_assert_eq!(found.ok(), want.ok());
         // what a lower layer had is as if it had never been
         let mut ingest = Ingest::new(Vec::new(), IngestLimits::default());
         for (path, _) in &arrival {

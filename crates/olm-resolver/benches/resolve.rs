@@ -1,4 +1,4 @@
-//! What resolution costs: building a package's graph, resolving from a warm one, and the memory that graphs take.
+//! Costs of resolution: building a package's graph, resolving from a warm one, and the memory that graphs take.
 //!
 //! Times are processor time of this thread (Linux), the median of many rounds, so that a busy machine does not blur them;
 //! each is also given as a ratio to one `serde_json` parse of the same package's bytes in the same run. Packages: one that
@@ -7,7 +7,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "a bench that cannot go on shall say so, and prints"
+    reason = "a bench that cannot continue panics, and it prints"
 )]
 #![expect(clippy::disallowed_methods, reason = "where the sample data is")]
 
@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 /// Rounds of each measurement, and the least time of one.
 const ROUNDS: usize = 9;
 const ROUND: Duration = Duration::from_millis(20);
-/// Bytes of graphs that are held at once to see what they really take.
+/// Bytes of graphs that are held at the same time to see what they really take.
 const HELD: usize = 100_000_000;
 
 /// Argument of the process that measures memory.
@@ -161,7 +161,7 @@ impl Sample {
     }
 }
 
-fn told(time: Duration) -> String {
+fn format_time(time: Duration) -> String {
     match time.as_nanos() {
         nanos @ 0..1_000_000 => format!("{:.1} µs", nanos as f64 / 1e3),
         nanos => format!("{:.2} ms", nanos as f64 / 1e6),
@@ -173,7 +173,7 @@ type Figures = Vec<(String, f64)>;
 /// A row of the table, and its figure.
 fn row(figures: &mut Figures, what: &str, time: Duration, parse: Duration) {
     let ratio = time.as_secs_f64() / parse.as_secs_f64();
-    println!("| {what} | {} | {ratio:.4} |", told(time));
+    println!("| {what} | {} | {ratio:.4} |", format_time(time));
     figures.push((what.to_owned(), ratio));
 }
 
@@ -183,7 +183,7 @@ fn figures(sample: &Sample) {
     println!("### {} ({:.1} MB of JSON)\n", sample.title, bytes as f64 / 1e6);
     println!("| | processor time | in parses |\n|---|---|---|");
     let parse = measure(|| sample.parse());
-    println!("| one `serde_json` parse into values | {} | 1 |", told(parse));
+    println!("| one `serde_json` parse into values | {} | 1 |", format_time(parse));
     let mut figures = Figures::new();
     let decode = measure(|| PackageContents::from_lines(&sample.name, &sample.lines));
     row(&mut figures, "decode the package", decode, parse);

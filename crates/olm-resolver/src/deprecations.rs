@@ -48,10 +48,10 @@ pub fn deprecations(
         let unknown = DeprecationState::Unknown;
         return Deprecations { package: unknown.clone(), channel: unknown.clone(), bundle, rollup: unknown };
     };
-    let messages = |wanted: &dyn Fn(&DeprecatedScope) -> bool| -> Vec<&str> {
+    let messages = |matches: &dyn Fn(&DeprecatedScope) -> bool| -> Vec<&str> {
         graph
             .deprecations()
-            .filter(|(scope, message)| wanted(scope) && !message.is_empty())
+            .filter(|(scope, message)| matches(scope) && !message.is_empty())
             .map(|(_, message)| message)
             .collect()
     };

@@ -1,4 +1,4 @@
-//! Refusals of the resolver. The text is the one that conditions carry (rule: operator-controller §4.1, §4.3, §4.9, §4.10);
+//! Errors of the resolver. The text is the one that conditions carry (rule: operator-controller §4.1, §4.3, §4.9, §4.10);
 //! what helps a person beyond it is the hint.
 
 use std::fmt;
@@ -19,7 +19,7 @@ pub enum Retry {
 
 /// Why the content of a selected catalog is not at hand.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CatalogProblem {
+pub enum CatalogReadError {
     /// Its `Serving` condition is not True.
     NotServing,
     /// It has not been fetched yet.
@@ -28,12 +28,12 @@ pub enum CatalogProblem {
     Fetch(String),
     /// What was fetched cannot be read.
     Content(String),
-    /// Anything else, told in full.
+    /// Anything else, in full.
     Other(String),
 }
 
-impl CatalogProblem {
-    /// The problem as one sentence (rule: operator-controller §4.1).
+impl CatalogReadError {
+    /// The error as a message (rule: operator-controller §4.1).
     pub fn describe(&self, catalog: &CatalogName, package: &PackageName) -> String {
         let catalog = go_quote(catalog.as_str());
         match self {
@@ -68,7 +68,7 @@ pub enum ResolveError {
         /// The first such catalog by name.
         catalog: CatalogName,
         /// What is wrong with it.
-        problem: CatalogProblem,
+        problem: CatalogReadError,
         /// Further help.
         help: Option<String>,
     },
@@ -144,7 +144,7 @@ fn join<T: fmt::Display>(names: &[T]) -> String {
 }
 
 impl ResolveError {
-    /// What to change, if that can be said.
+    /// What to change, if that is known.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Range { error, .. } => error.hint().map(str::to_owned),

@@ -1,4 +1,4 @@
-//! Whether an extension may go on with what is installed although nothing could be resolved.
+//! Whether an extension may keep what is installed although nothing could be resolved.
 //!
 //! Rule: operator-controller §3.4 (ResolveBundle, step 5) with the range evaluated and unavailable catalogs counted as absent.
 
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_without_any_readable_catalog_and_inside_the_range() {
+    fn fallback_needs_no_readable_catalog_and_the_range() {
         let installed = Installed::parse("p.v1.0.0", "1.0.0", None).unwrap();
         for (installed, range, readable, want) in [
             (None, None, 0, Fallback::Retry(WhyRetry::NothingInstalled)),

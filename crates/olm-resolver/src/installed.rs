@@ -41,10 +41,10 @@ impl Installed {
         if let Some(found) = graph.find_bundle(text).and_then(known) {
             return Some(found);
         }
-        let wanted = VersionRelease::parse(text, None).ok()?;
+        let installed = VersionRelease::parse(text, None).ok()?;
         let same = |bundle: &&BundleIndex| {
             graph.version(**bundle).is_ok_and(|found| {
-                *found == wanted || (wanted.release.is_none() && found.version == wanted.version)
+                *found == installed || (installed.release.is_none() && found.version == installed.version)
             })
         };
         let found = graph.preference().iter().find(same).copied().and_then(known);

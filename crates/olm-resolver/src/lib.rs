@@ -1,7 +1,7 @@
-//! Which bundle to install, and why.
+//! The choice of the bundle to install, with its reasons.
 //!
 //! `resolve` takes a request, what is installed and the packages that the selected catalogs hold, and answers with one
-//! bundle or a typed refusal, always with a `Report` that says of every bundle which rule kept or dropped it.
+//! bundle or a typed error, always with a `Report` of the rule that kept or dropped each bundle.
 //! Nothing here knows where a catalog came from, reads a clock, or talks to anything (rules: operator-controller §4).
 
 mod dependencies;
@@ -22,7 +22,7 @@ pub use dependencies::{
     DependencyFacts, DependencyReport, InstalledPackage, Needed, Provider, Unmet, dependencies, needed,
 };
 pub use deprecations::{DeprecationState, Deprecations, deprecation_source, deprecations};
-pub use error::{Asked, CatalogProblem, ResolveError, Retry};
+pub use error::{Asked, CatalogReadError, ResolveError, Retry};
 pub use fallback::{Fallback, FallbackFacts, WhyRetry, fallback};
 pub use graph::{
     BundleDraft, BundleIndex, ChannelDraft, ChannelIndex, DeprecatedScope, Edge, EdgeKind, EntryDraft,
@@ -38,5 +38,5 @@ pub use report::{
 };
 pub use request::{CatalogSource, Policy, Request, parse_range};
 pub use resolve::{Outcome, Resolution, resolve};
-pub use rules::{Verdict, Via};
+pub use rules::{Decision, Via};
 pub use shortest::reachable;

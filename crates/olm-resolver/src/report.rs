@@ -1,17 +1,17 @@
-//! What was considered and which rule decided, kept as data and rendered late.
+//! The candidates and the rules that decided, as data that is rendered on demand.
 //!
 //! The report shares the graphs it talks about, so making one costs a few bytes a bundle. Rendering, nearest misses
-//! and the shortest way to a wanted version are worked out when somebody asks.
+//! and the shortest way to a version are computed on demand.
 
 use std::sync::Arc;
 
 use olm_core::{CatalogName, go_quote};
 use serde::Serialize;
 
-use crate::error::CatalogProblem;
+use crate::error::CatalogReadError;
 use crate::graph::{BundleIndex, Edge, EdgeKind, PackageGraph};
 use crate::request::Request;
-use crate::rules::{Rules, Verdict, Via};
+use crate::rules::{Decision, Rules, Via};
 use crate::shortest::shortest;
 
 /// How a request was answered.
@@ -46,7 +46,7 @@ pub struct Candidate {
     /// The bundle.
     pub bundle: BundleIndex,
     /// The rule.
-    pub verdict: Verdict,
+    pub decision: Decision,
 }
 
 /// Why a catalog's best bundle was or was not taken.
@@ -59,7 +59,7 @@ pub enum CatalogOutcome {
     /// None of its bundles was kept.
     NoMatch,
     /// It could not be read and was left out.
-    Unreadable(CatalogProblem),
+    Unreadable(CatalogReadError),
     /// Its best bundle is deprecated, another catalog's is not.
     DeprecatedThere,
     /// Another catalog has a higher priority.
@@ -91,7 +91,7 @@ pub struct NearMiss {
     pub catalog: String,
     /// The bundle; empty where the whole package is missing.
     pub bundle: String,
-    /// One sentence that names the rule and the mend.
+    /// Names the rule and what to do.
     pub text: String,
 }
 
@@ -135,13 +135,13 @@ impl Report {
 
     fn misses_of(&self, catalog: &CatalogReport, graph: &PackageGraph) -> Vec<(u8, NearMiss)> {
         let rules = Rules::new(&self.request, graph);
-        let dropped = |wanted: Verdict| {
-            catalog.candidates.iter().filter(move |candidate| candidate.verdict == wanted).map(|c| c.bundle)
+        let dropped = |rule: Decision| {
+            catalog.candidates.iter().filter(move |candidate| candidate.decision == rule).map(|c| c.bundle)
         };
         let version = |bundle| graph.version(bundle).map_or_else(|_| "?".to_owned(), ToString::to_string);
         let miss = |bundle, text| miss(catalog.name.as_str(), graph.bundle_name(bundle), text);
         let mut found = Vec::new();
-        if let (Some(bundle), Some(installed)) = (dropped(Verdict::NoEdge).next(), &self.request.installed) {
+        if let (Some(bundle), Some(installed)) = (dropped(Decision::NoEdge).next(), &self.request.installed) {
             let scope = match self.request.channels.as_slice() {
                 [] => "no entry".to_owned(),
                 [one] => format!("no entry in channel {one}"),
@@ -167,7 +167,7 @@ impl Report {
             found.push((0, miss(bundle, text)));
         }
         if let (Some(bundle), Some(installed)) =
-            (dropped(Verdict::LowerThanInstalled).next(), &self.request.installed)
+            (dropped(Decision::LowerThanInstalled).next(), &self.request.installed)
         {
             let text = format!(
                 "{} covers {} by its skipRange but is lower; upgradeConstraintPolicy: SelfCertified allows going down",
@@ -176,7 +176,7 @@ impl Report {
             );
             found.push((1, miss(bundle, text)));
         }
-        if let Some(bundle) = dropped(Verdict::NotInChannel).find(|&bundle| rules.in_range(bundle)) {
+        if let Some(bundle) = dropped(Decision::NotInChannel).find(|&bundle| rules.in_range(bundle)) {
             let known = self.request.channels.iter().any(|name| graph.find_channel(name.as_str()).is_some());
             let text = if known {
                 let channels =
@@ -192,14 +192,14 @@ impl Report {
             found.push((2, miss(bundle, text)));
         }
         let all_outside = catalog.candidates.iter().all(|candidate| {
-            matches!(candidate.verdict, Verdict::OutOfRange | Verdict::NotInChannel | Verdict::NoVersion)
+            matches!(candidate.decision, Decision::OutOfRange | Decision::NotInChannel | Decision::NoVersion)
         });
         if let Some((bundle, text)) =
-            self.out_of_range(graph, dropped(Verdict::OutOfRange)).filter(|_| all_outside)
+            self.out_of_range(graph, dropped(Decision::OutOfRange)).filter(|_| all_outside)
         {
             found.push((3, miss(bundle, text)));
         }
-        if let Some(bundle) = dropped(Verdict::NoVersion).next() {
+        if let Some(bundle) = dropped(Decision::NoVersion).next() {
             let why = graph.version(bundle).err().unwrap_or_default();
             found.push((
                 4,
@@ -298,8 +298,8 @@ impl Report {
                         version: graph.version(candidate.bundle).ok().map(ToString::to_string),
                         deprecated: graph.is_deprecated(candidate.bundle),
                         kept: catalog.best == Some(at),
-                        rule: candidate.verdict.rule(),
-                        why: candidate.verdict.describe(graph, candidate.bundle, &self.request),
+                        rule: candidate.decision.rule(),
+                        why: candidate.decision.describe(graph, candidate.bundle, &self.request),
                     })
                 })
                 .collect(),
@@ -325,7 +325,7 @@ pub(crate) fn step(graph: &PackageGraph, (bundle, edge): (BundleIndex, Edge)) ->
     }
 }
 
-impl Verdict {
+impl Decision {
     /// A short stable word for the rule.
     pub fn rule(&self) -> &'static str {
         match self {
@@ -343,7 +343,7 @@ impl Verdict {
         }
     }
 
-    /// The rule as a sentence about a bundle.
+    /// The rule as a text about a bundle.
     pub fn describe(&self, graph: &PackageGraph, bundle: BundleIndex, request: &Request) -> String {
         let installed =
             || request.installed.as_ref().map(|installed| installed.version.to_string()).unwrap_or_default();
@@ -454,7 +454,7 @@ pub struct CatalogView {
     pub outcome: String,
     /// Its bundles, best first.
     pub candidates: Vec<CandidateView>,
-    /// What it says wrongly about the package.
+    /// What is wrong in it about the package.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<String>,
 }
@@ -474,7 +474,7 @@ pub struct CandidateView {
     pub kept: bool,
     /// Short word for the rule that decided.
     pub rule: &'static str,
-    /// The rule as a sentence.
+    /// The rule as a text.
     pub why: String,
 }
 

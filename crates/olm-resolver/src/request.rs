@@ -1,15 +1,15 @@
-//! What is asked: the values that a ClusterExtension, its installed bundle and the selected catalogs come down to.
+//! The request: the values that a ClusterExtension, its installed bundle and the selected catalogs come down to.
 
 use std::fmt;
 use std::sync::Arc;
 
 use olm_core::{CatalogName, ChannelName, PackageName, Range};
 
-use crate::error::{CatalogProblem, ResolveError};
+use crate::error::{CatalogReadError, ResolveError};
 use crate::graph::PackageGraph;
 use crate::installed::Installed;
 
-/// Who says which bundle may follow the installed one.
+/// Which bundles may follow the installed one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Policy {
     /// The catalog: only successors by `replaces`, `skips` or `skipRange`, and the installed version itself.
@@ -19,7 +19,7 @@ pub enum Policy {
     SelfCertified,
 }
 
-/// What is wanted.
+/// What to resolve.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// The package.
@@ -56,7 +56,7 @@ pub struct CatalogSource {
     pub priority: i32,
     /// What the catalog holds of the package ([`PackageGraph::empty`] if nothing), the last known content if it cannot
     /// be read now, or why there is none.
-    pub content: Result<Arc<PackageGraph>, CatalogProblem>,
+    pub content: Result<Arc<PackageGraph>, CatalogReadError>,
 }
 
 impl fmt::Display for Policy {

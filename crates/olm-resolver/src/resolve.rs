@@ -11,7 +11,7 @@ use crate::error::{Asked, ResolveError};
 use crate::graph::{BundleIndex, PackageGraph};
 use crate::report::{Candidate, CatalogOutcome, CatalogReport, Report};
 use crate::request::{CatalogSource, Request};
-use crate::rules::{Rules, Verdict, Via};
+use crate::rules::{Decision, Rules, Via};
 
 /// The bundle to install.
 #[derive(Debug, Clone)]
@@ -53,7 +53,7 @@ impl Resolution {
     }
 }
 
-/// The answer: a bundle or a refusal, and how it came about.
+/// A bundle or an error, and how it came about.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// The bundle, or why there is none.
@@ -90,15 +90,18 @@ fn consider(request: &Request, source: &CatalogSource) -> CatalogReport {
         }
     };
     let rules = Rules::new(request, graph);
-    let mut candidates: Vec<Candidate> =
-        graph.preference().iter().map(|&bundle| Candidate { bundle, verdict: rules.judge(bundle) }).collect();
+    let mut candidates: Vec<Candidate> = graph
+        .preference()
+        .iter()
+        .map(|&bundle| Candidate { bundle, decision: rules.judge(bundle) })
+        .collect();
     let best = best(request, graph, &candidates);
     let outcome = if let Some(best) = best {
         let best_deprecated = graph.is_deprecated(candidates[best].bundle);
         for (at, candidate) in candidates.iter_mut().enumerate() {
-            if let (Verdict::Kept(_), false) = (candidate.verdict, at == best) {
+            if let (Decision::Kept(_), false) = (candidate.decision, at == best) {
                 let deprecated = graph.is_deprecated(candidate.bundle) && !best_deprecated;
-                candidate.verdict = if deprecated { Verdict::Deprecated } else { Verdict::LowerVersion };
+                candidate.decision = if deprecated { Decision::Deprecated } else { Decision::LowerVersion };
             }
         }
         CatalogOutcome::Chosen
@@ -112,7 +115,7 @@ fn consider(request: &Request, source: &CatalogSource) -> CatalogReport {
 
 /// The first bundle kept; of several with its version the one that is installed already.
 fn best(request: &Request, graph: &PackageGraph, candidates: &[Candidate]) -> Option<usize> {
-    let kept = |candidate: &Candidate| matches!(candidate.verdict, Verdict::Kept(_));
+    let kept = |candidate: &Candidate| matches!(candidate.decision, Decision::Kept(_));
     let first = candidates.iter().position(kept)?;
     let Some(installed) = &request.installed else { return Some(first) };
     let rank =
@@ -167,9 +170,9 @@ fn choose(report: &mut Report) -> Result<Resolution, ResolveError> {
     take(report, first)
 }
 
-/// A first install waits for unreadable catalogs that could still win; what is installed waits for nobody.
+/// A first install waits for unreadable catalogs that could still win; what is installed waits for none.
 fn wait_for_unreadable(report: &Report, best: Option<usize>) -> Result<(), ResolveError> {
-    let unreadable: Vec<(&CatalogReport, &crate::CatalogProblem)> = report
+    let unreadable: Vec<(&CatalogReport, &crate::CatalogReadError)> = report
         .catalogs
         .iter()
         .filter_map(|catalog| match &catalog.outcome {
@@ -262,8 +265,8 @@ fn take(report: &Report, at: usize) -> Result<Resolution, ResolveError> {
         Ok(version) => version.clone(),
         Err(why) => return Err(ResolveError::Version { bundle, why: why.to_owned() }),
     };
-    let via = match candidate.verdict {
-        Verdict::Kept(via) => via,
+    let via = match candidate.decision {
+        Decision::Kept(via) => via,
         _ => Via::FirstInstall,
     };
     Ok(Resolution {

@@ -9,7 +9,7 @@ use crate::request::{Policy, Request};
 
 /// The first rule that dropped a bundle, or how it may be installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Decision {
     /// It is the best of its catalog.
     Kept(Via),
     /// It is in none of the channels asked for.
@@ -80,31 +80,31 @@ impl<'a> Rules<'a> {
     }
 
     /// The rule that keeps or drops one bundle.
-    pub(crate) fn judge(&self, bundle: BundleIndex) -> Verdict {
+    pub(crate) fn judge(&self, bundle: BundleIndex) -> Decision {
         if !self.in_channels(bundle) {
-            return Verdict::NotInChannel;
+            return Decision::NotInChannel;
         }
         let version = self.graph.version(bundle).ok();
         if let Some(range) = &self.request.range {
             match version {
-                None => return Verdict::NoVersion,
-                Some(version) if !range.contains(&version.version) => return Verdict::OutOfRange,
+                None => return Decision::NoVersion,
+                Some(version) if !range.contains(&version.version) => return Decision::OutOfRange,
                 Some(_) => {}
             }
         }
-        let Some(installed) = &self.request.installed else { return Verdict::Kept(Via::FirstInstall) };
+        let Some(installed) = &self.request.installed else { return Decision::Kept(Via::FirstInstall) };
         if version == Some(&installed.version) {
-            return Verdict::Kept(Via::Installed);
+            return Decision::Kept(Via::Installed);
         }
         let edge =
             self.leaving.as_ref().and_then(|leaving| leaving.edge_to(bundle, |channel| self.asked(channel)));
         match (edge, self.request.policy) {
             (Some(edge), _) if edge_holds(edge, version, &installed.version) => {
-                Verdict::Kept(Via::Edge(edge))
+                Decision::Kept(Via::Edge(edge))
             }
-            (Some(_) | None, Policy::SelfCertified) => Verdict::Kept(Via::SelfCertified),
-            (Some(_), Policy::CatalogProvided) => Verdict::LowerThanInstalled,
-            (None, Policy::CatalogProvided) => Verdict::NoEdge,
+            (Some(_) | None, Policy::SelfCertified) => Decision::Kept(Via::SelfCertified),
+            (Some(_), Policy::CatalogProvided) => Decision::LowerThanInstalled,
+            (None, Policy::CatalogProvided) => Decision::NoEdge,
         }
     }
 }

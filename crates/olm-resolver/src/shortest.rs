@@ -21,7 +21,7 @@ pub(crate) fn shortest(
 /// Every bundle that some way by edges of the channels asked for leads to, in the order in which they are found, with
 /// the number of hops of its shortest way. What is installed is not among them.
 ///
-/// A person gets there by setting `version` before each hop; nothing says that the resolver goes there by itself.
+/// A person gets there by setting `version` before each hop; the resolver does not necessarily go there by itself.
 pub fn reachable(
     graph: &PackageGraph,
     installed: &Installed,

@@ -2,13 +2,13 @@
 //! or the first turning into the second (fbc §3.1, §3.2).
 //!
 //! Reads through a sliding window; memory is the window plus the largest document. Does not know what a
-//! document should contain: the caller's check decides, and its refusal counts as a failed document.
+//! document should contain: the caller's check decides, and its error counts as a failed document.
 
 use std::io::{ErrorKind, Read};
 
 use crate::{
     Limits, Member, Normaliser, ParseError, ReadError,
-    json::{Failure, skip_space},
+    json::{ValueError, skip_space},
     split::{Cut, cut, with_line_ends},
     yaml::convert,
 };
@@ -165,7 +165,7 @@ impl<R: Read> Documents<R> {
     }
 
     /// Reads the next document and asks `check` whether it will do; the answer is returned, the document is
-    /// then [`Self::document`]. A refusal is a failure of the document: in JSON mode it may lead to the YAML
+    /// then [`Self::document`]. An error fails the document: in JSON mode it may lead to the YAML
     /// attempt of fbc §3.1.
     ///
     /// # Errors
@@ -242,7 +242,7 @@ impl<R: Read> Documents<R> {
         Ok(())
     }
 
-    /// One JSON value. The inner error is one that a YAML attempt may mend.
+    /// One JSON value. The inner error is one that a YAML attempt may avoid.
     fn next_json<T>(
         &mut self,
         check: &mut impl FnMut(&Document<'_>) -> Result<T, String>,
@@ -275,12 +275,12 @@ impl<R: Read> Documents<R> {
                         }
                     });
                 }
-                Err(Failure::End) if !self.ended => self.more()?,
+                Err(ValueError::End) if !self.ended => self.more()?,
                 Err(failure) => {
                     let number =
-                        matches!(&failure, Failure::Bad { message, .. } if message.starts_with("json: "));
-                    let ended = failure == Failure::End;
-                    let too_many = matches!(failure, Failure::Nodes { .. });
+                        matches!(&failure, ValueError::Bad { message, .. } if message.starts_with("json: "));
+                    let ended = failure == ValueError::End;
+                    let too_many = matches!(failure, ValueError::Nodes { .. });
                     let inner = failure.in_input(&pending[space..], &limits);
                     let newlines = memchr::memchr_iter(b'\n', &pending[..space]).count() as u64;
                     let offset = self.offset + space as u64 + inner.offset;
@@ -301,7 +301,7 @@ impl<R: Read> Documents<R> {
         }
     }
 
-    /// Goes on in YAML after the last good JSON object: white space up to one line end is skipped.
+    /// Continues in YAML after the last good JSON object: white space up to one line end is skipped.
     fn fall_back(&mut self, refused: ParseError) {
         let mut skipped = 0;
         while let Some(c) =
@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_of_fbc_3_2() {
+    fn documents_of_fbc_3_2() {
         let array = "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal array into Go value of type map[string]interface {}";
         let cases: &[(&str, &[&str], Option<&str>)] = &[
             (r#"{"s":"a"}{"s":"b"} {"s":"c"}"#, &[r#"{"s":"a"}"#, r#"{"s":"b"}"#, r#"{"s":"c"}"#], None),
@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_where() {
+    fn documents_errors_have_a_position() {
         let mut documents = Documents::from_bytes(b"{\"a\":1}\n{\"b\":2}\n{\"c\":\n tru}", Limits::default());
         documents.next();
         documents.next();
@@ -584,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_never_read_is_noted() {
+    fn documents_count_bytes_that_are_never_read() {
         let mut documents = Documents::from_bytes(b"---\na: 1\n...\nb: 2\n---\nc: 3\n", Limits::default());
         let mut origins = Vec::new();
         while let Some(origin) = documents.next_with(|d| Ok(d.origin)).unwrap() {
@@ -594,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_sentences() {
+    fn documents_name_the_limit_that_is_exceeded() {
         let small =
             Limits { document_bytes: 40_000, documents: 2, stream_bytes: 200_000, ..Limits::default() };
         let last_error = |input: &[u8]| {
@@ -616,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_values_keys_and_expanded_aliases() {
+    fn limits_count_values_keys_and_expanded_aliases() {
         for (input, want) in [
             ("", 0),
             ("{}", 1),
@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_limited_by_document_and_stream() {
+    fn limits_hold_for_documents_and_streams() {
         let json = r#"{"a":[0,0,0]}"#;
         let yaml = "a: [0, 0, 0]\n";
         let aliases = "a: &x [0]\nb: *x\n";
@@ -666,7 +666,7 @@ mod tests {
 
     /// A file that is refused as JSON is not read once more as YAML.
     #[test]
-    fn nodes_end_a_json_file_without_a_yaml_attempt() {
+    fn limits_end_a_json_file_without_a_yaml_attempt() {
         let bomb = format!("{{\"items\":[{}0]}}", "{\"a\":0},".repeat(200_000));
         let limits = Limits { document_nodes: 1_000, ..Limits::default() };
         let mut documents = Documents::from_bytes(bomb.as_bytes(), limits);

@@ -1,8 +1,8 @@
 //! The YAML engine, one event at a time, with its panics turned into errors.
 //!
-//! libyaml-safer gives up with a panic where libyaml goes on: a tag that a comma follows directly (`[!tag,]`), and wherever its
+//! libyaml-safer gives up with a panic where libyaml continues: a tag that a comma follows directly (`[!tag,]`), and wherever its
 //! port met a case that it did not expect. Foreign bytes must not decide over a thread, so the panic ends here, as a syntax
-//! error; the engine is not asked again after it.
+//! error; the engine is not used after it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -16,7 +16,7 @@ pub(crate) struct Engine<'r> {
 }
 
 /// Why there is no event.
-pub(crate) enum Refusal {
+pub(crate) enum EngineError {
     /// The text is no YAML.
     Syntax(Error),
     /// The engine panicked behind this place.
@@ -33,16 +33,16 @@ impl<'r> Engine<'r> {
         Self { parser, last: Mark::default() }
     }
 
-    /// The next event. Nothing may be asked after a refusal.
-    pub(crate) fn event(&mut self) -> Result<Event, Refusal> {
-        // unwind safe: what the panic may leave half done is never looked at again
+    /// The next event. The engine may not be used after an error.
+    pub(crate) fn event(&mut self) -> Result<Event, EngineError> {
+        // unwind safe: what the panic may leave half done is not read
         match catch_unwind(AssertUnwindSafe(|| self.parser.parse())) {
             Ok(Ok(event)) => {
                 self.last = event.end_mark;
                 Ok(event)
             }
-            Ok(Err(error)) => Err(Refusal::Syntax(error)),
-            Err(_) => Err(Refusal::Panicked(self.last)),
+            Ok(Err(error)) => Err(EngineError::Syntax(error)),
+            Err(_) => Err(EngineError::Panicked(self.last)),
         }
     }
 }
@@ -52,7 +52,7 @@ mod tests {
     use crate::{Limits, yaml_to_json};
 
     #[test]
-    fn where_the_engine_panics_there_is_a_sentence() {
+    fn engine_panic_becomes_a_syntax_error() {
         for (input, line) in
             [("[!a,]\n", 1), ("a: b\nc: [x, !!str,y]\n", 2), ("{!,}\n", 1), ("a: 1\n...\n[!a,]\n", 0)]
         {

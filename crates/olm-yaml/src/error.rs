@@ -1,8 +1,8 @@
-//! What can be wrong with foreign bytes, and where.
+//! Errors in foreign bytes, with their position.
 
 use thiserror::Error;
 
-/// A place in the input and what is wrong there.
+/// A position in the input and what is wrong there.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("line {line} (byte {offset}): {message}")]
 pub struct ParseError {
@@ -10,7 +10,7 @@ pub struct ParseError {
     pub offset: u64,
     /// Line in the same input, counted from 1.
     pub line: u64,
-    /// The sentence, worded as Go's libraries word it (fbc §3).
+    /// The error message, worded as Go's libraries word it (fbc §3).
     pub message: String,
 }
 

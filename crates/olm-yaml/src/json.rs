@@ -1,8 +1,8 @@
-//! One pass from JSON bytes to normalised JSON (fbc §4.2): parse and write at once, no tree in between.
+//! One pass from JSON bytes to normalised JSON (fbc §4.2): parse and write in one pass, no tree in between.
 //!
 //! Strings are copied run by run, an object is permuted only if its keys did not already ascend, integers
 //! of up to 15 digits are copied, other numbers go through a double. Nesting lives on an explicit stack, so
-//! depth costs no call stack. Error sentences are Go's.
+//! depth costs no call stack. Error messages are Go's.
 
 use crate::{
     GoNumber, Limits, ParseError,
@@ -12,7 +12,7 @@ use crate::{
 
 /// Why a value could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub(crate) enum ValueError {
     /// The bytes end inside the value (or before it).
     End,
     /// More nodes than [`Limits::document_nodes`], at this offset.
@@ -21,16 +21,16 @@ pub(crate) enum Failure {
     Bad { at: usize, message: String },
 }
 
-type Step<T> = Result<T, Failure>;
+type Step<T> = Result<T, ValueError>;
 
 fn bad<T>(at: usize, message: impl Into<String>) -> Step<T> {
-    Err(Failure::Bad { at, message: message.into() })
+    Err(ValueError::Bad { at, message: message.into() })
 }
 
-/// `invalid character 'x' <context>` for the byte at `at`, or [`Failure::End`] if there is none.
+/// `invalid character 'x' <context>` for the byte at `at`, or [`ValueError::End`] if there is none.
 fn unexpected<T>(input: &[u8], at: usize, context: &str) -> Step<T> {
     match input.get(at) {
-        None => Err(Failure::End),
+        None => Err(ValueError::End),
         Some(&byte) => bad(at, format!("invalid character {} {context}", quoted(byte))),
     }
 }
@@ -90,7 +90,7 @@ impl Normaliser {
         &self.members
     }
 
-    /// Gives back memory that one very large object needed.
+    /// Releases memory that one very large object needed.
     pub(crate) fn shrink(&mut self, keep: usize) {
         self.scratch.clear();
         self.scratch.shrink_to(keep);
@@ -104,13 +104,13 @@ impl Normaliser {
     /// The output is at most six times as long as the value.
     ///
     /// # Errors
-    /// [`ParseError`] with Go's sentence; input that ends too early is `unexpected EOF`.
+    /// [`ParseError`] with Go's message; input that ends too early is `unexpected EOF`.
     pub fn value(&mut self, input: &[u8], out: &mut Vec<u8>, limits: &Limits) -> Result<usize, ParseError> {
         self.partial(input, true, out, limits).map_err(|failure| failure.in_input(input, limits))
     }
 
-    /// As [`Self::value`], for a window: without `last`, a value that could go on after the end of `input`
-    /// is [`Failure::End`].
+    /// As [`Self::value`], for a window: without `last`, a value that could continue after the end of `input`
+    /// is [`ValueError::End`].
     pub(crate) fn partial(
         &mut self,
         input: &[u8],
@@ -223,7 +223,7 @@ impl Normaliser {
     /// Counts a value or a key.
     fn count(&mut self, at: usize, limits: &Limits) -> Step<()> {
         self.nodes += 1;
-        if self.nodes > limits.document_nodes { Err(Failure::Nodes { at }) } else { Ok(()) }
+        if self.nodes > limits.document_nodes { Err(ValueError::Nodes { at }) } else { Ok(()) }
     }
 
     fn open(&mut self, at: usize, object: bool, out: &mut Vec<u8>, limits: &Limits) -> Step<()> {
@@ -273,7 +273,7 @@ impl Normaliser {
     }
 }
 
-impl Failure {
+impl ValueError {
     pub(crate) fn in_input(self, input: &[u8], limits: &Limits) -> ParseError {
         let (at, message) = match self {
             Self::End => (input.len(), "unexpected EOF".to_owned()),
@@ -314,7 +314,7 @@ fn string(input: &[u8], mut at: usize, out: &mut Vec<u8>) -> Step<(usize, bool)>
     loop {
         at += plain_run(&input[at..]);
         match input.get(at) {
-            None => return Err(Failure::End),
+            None => return Err(ValueError::End),
             Some(b'"') => {
                 out.extend_from_slice(&input[run..=at]);
                 return Ok((at + 1, escaped));
@@ -424,7 +424,7 @@ fn number(input: &[u8], start: usize, last: bool, out: &mut Vec<u8>) -> Step<usi
         at = end;
     }
     if at == input.len() && !last {
-        return Err(Failure::End);
+        return Err(ValueError::End);
     }
     let text = &input[start..at];
     if integer && at - whole <= 15 {
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_fbc_4_2() {
+    fn json_values_of_fbc_4_2() {
         for (input, want) in [
             (&br#" { } "#[..], "{}"),
             (br#"[ ]"#, "[]"),
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn sentences_are_those_of_go() {
+    fn json_errors_are_those_of_go() {
         for (input, want) in [
             (&br#"{"a":1"#[..], "6: unexpected EOF"),
             (b"", "0: unexpected EOF"),
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_bounded_and_costs_no_stack() {
+    fn json_depth_is_bounded_and_needs_no_stack() {
         let deep = |depth: usize| {
             let mut text = vec![b'['; depth];
             text.resize(2 * depth, b']');
@@ -525,14 +525,14 @@ mod tests {
     }
 
     #[test]
-    fn every_prefix_of_a_window_asks_for_more() {
+    fn json_prefix_of_a_value_needs_more() {
         let text =
             "{\"b\":[1.5e3,true,\"\\ud83d\\ude00 – \u{2028}\\n\"],\"a\":{\"y\":-12,\"x\":null}}".as_bytes();
         let mut normaliser = Normaliser::new();
         for end in 0..text.len() {
             let mut out = b"kept".to_vec();
             let got = normaliser.partial(&text[..end], false, &mut out, &Limits::default());
-            assert_eq!(got, Err(Failure::End), "prefix of {end}");
+            assert_eq!(got, Err(ValueError::End), "prefix of {end}");
             assert_eq!(out, b"kept");
         }
         let mut out = Vec::new();

@@ -3,7 +3,7 @@
 //! Go's layout. Rules: fbc §3 (decoding one file) and §4.2 (bytes).
 //!
 //! The crate knows nothing of catalogs, bundles or files. It takes bytes or a [`std::io::Read`] and bounded
-//! work from [`Limits`]; whatever is wrong with the input becomes an error sentence, never a panic.
+//! work from [`Limits`]; whatever is wrong with the input becomes an error message, never a panic.
 //!
 //! ```
 //! use olm_yaml::{Documents, Limits};

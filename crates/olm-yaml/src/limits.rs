@@ -1,4 +1,4 @@
-//! How much work one input may cause.
+//! Bounds on the work that one input may cause.
 
 /// Bounds on one stream of documents. Exceeding one is a [`crate::ParseError`] that names the bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prints_as_go_prints() {
+    fn number_prints_as_go() {
         for (input, want) in [
             (1.0, "1"),
             (1.5, "1.5"),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_narrowed_to_32_bits() {
+    fn number_keys_are_narrowed_to_32_bits() {
         for (input, want) in [
             (1.5, "1.5"),
             (1.23456789, "1.2345679"),

@@ -1,4 +1,4 @@
-//! What a plain YAML scalar means: the YAML 1.1 rules as Go's library applies them (fbc §3.3).
+//! The meaning of plain YAML scalars: the YAML 1.1 rules as Go's library applies them (fbc §3.3).
 
 /// A resolved scalar.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn yaml_1_1_as_go_resolves_it() {
+    fn scalar_resolves_yaml_1_1_as_go() {
         use Scalar::{Bool, Float, Int, Merge, Null, Text, Uint};
         for (text, want) in [
             ("", Null),

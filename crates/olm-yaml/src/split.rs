@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-/// What the bytes seen so far say about the first chunk.
+/// Where the first chunk ends, as far as the bytes read so far show.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
     /// The chunk is the first `length` bytes; `used` bytes are done with, the separator line included.
     Chunk { length: usize, used: usize },
-    /// Not decided; a search may go on from here.
+    /// Not decided; a search may continue from here.
     More { from: usize },
     /// Nothing left.
     Nothing,
@@ -16,7 +16,7 @@ pub(crate) enum Cut {
 }
 
 /// Finds the end of the chunk at the head of `pending`, which begins at a line start. With `last` there are
-/// no bytes beyond. `from` is what [`Cut::More`] said before, or 0.
+/// no bytes beyond. `from` is that of the [`Cut::More`] before, or 0.
 pub(crate) fn cut(pending: &[u8], from: usize, last: bool) -> Cut {
     if pending.is_empty() {
         return if last { Cut::Nothing } else { Cut::More { from: 0 } };
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn cuts_as_the_reference_cuts() {
+    fn split_cuts_as_the_reference() {
         let cases: &[(&str, &[&str])] = &[
             ("", &[]),
             ("a: 1", &["a: 1\n"]),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_decides_the_same_as_the_whole() {
+    fn split_of_a_window_equals_that_of_the_whole() {
         let text = b"---\na: 1\n-- \n--- # x\nb: 2\n---\nc: 3\n";
         let whole = cut(text, 0, true);
         for end in 0..text.len() {

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_ends_at_the_first_special_byte() {
+    fn text_run_ends_at_the_first_special_byte() {
         for special in [b'"', b'\\', 0x00, 0x1F, b'\n', 0xE2] {
             for length in 0..100 {
                 let mut text = vec![b'x'; length];
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_as_go_without_html() {
+    fn text_escapes_as_go_without_html() {
         let mut out = Vec::new();
         push_json_string("a\"\\/<>&\u{8}\u{c}\n\r\t\u{1}\u{7f}\u{2028}\u{2029}\u{2026}é", &mut out);
         let want = "\"a\\\"\\\\/<>&\\b\\f\\n\\r\\t\\u0001\u{7f}\\u2028\\u2029\u{2026}é\"";
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn each_invalid_byte_becomes_one_replacement() {
+    fn text_replaces_each_invalid_byte() {
         let mut out = Vec::new();
         replace_invalid(b"a\xE2\x82b\xFF", &mut out);
         assert_eq!(String::from_utf8(out).unwrap(), "a\u{FFFD}\u{FFFD}b\u{FFFD}");

@@ -16,7 +16,7 @@ use libyaml_safer::{
 
 use crate::{
     GoNumber, Limits, Normaliser, ParseError,
-    engine::{Engine, Refusal},
+    engine::{Engine, EngineError},
     members::{Member, sort_members},
     scalar::{Scalar, resolve},
     text::{push_escaped, replace_invalid},
@@ -25,7 +25,7 @@ use crate::{
 /// Converts the first document of `input` and appends it to `out`; a document without content is `null`.
 ///
 /// # Errors
-/// [`ParseError`] with the sentence of Go's library (`error converting YAML to JSON: yaml: …`), or one that
+/// [`ParseError`] with the message of Go's library (`error converting YAML to JSON: yaml: …`), or one that
 /// names the limit.
 pub fn yaml_to_json(input: &[u8], out: &mut Vec<u8>, limits: &Limits) -> Result<(), ParseError> {
     convert(input, out, &mut Normaliser::new(), limits).map(|_| ())
@@ -117,7 +117,8 @@ enum Key {
     Collection,
 }
 
-enum Place {
+/// What a collection continues with.
+enum Expect {
     Item,
     Key,
     Value,
@@ -130,7 +131,7 @@ struct Frame {
     start: usize,
     first_member: usize,
     ascending: bool,
-    place: Place,
+    expect: Expect,
     /// Written with brackets.
     flow: bool,
     anchor: Option<String>,
@@ -159,7 +160,7 @@ struct Sink<'a> {
     slashes: bool,
 }
 
-/// Stops reading events at once; an ordinary problem lets them run on, for a syntax error comes first.
+/// Stops reading events immediately; an ordinary problem lets them run on, for a syntax error comes first.
 struct Stop(ParseError);
 
 impl Sink<'_> {
@@ -167,7 +168,7 @@ impl Sink<'_> {
         let mut source = self.input;
         let mut engine = Engine::new(&mut source);
         loop {
-            let event = engine.event().map_err(|refusal| refused(&refusal, self.input))?;
+            let event = engine.event().map_err(|error| parse_error(&error, self.input))?;
             match event.data {
                 EventData::StreamStart { .. } | EventData::DocumentStart { .. } => {}
                 EventData::StreamEnd => {
@@ -186,8 +187,8 @@ impl Sink<'_> {
         let ignored_from = match engine.event() {
             Ok(Event { data: EventData::StreamEnd, .. }) => None,
             Ok(event) => Some(event.start_mark.line),
-            Err(Refusal::Syntax(error)) => Some(error.problem_mark().map_or(0, |mark| mark.line)),
-            Err(Refusal::Panicked(mark)) => Some(mark.line),
+            Err(EngineError::Syntax(error)) => Some(error.problem_mark().map_or(0, |mark| mark.line)),
+            Err(EngineError::Panicked(mark)) => Some(mark.line),
         };
         Ok(Converted { ignored_from })
     }
@@ -245,32 +246,32 @@ impl Sink<'_> {
     fn arrive(&mut self) -> bool {
         let Some(frame) = self.frames.last() else { return false };
         let first = self.out.len() == frame.start + 1;
-        match frame.place {
-            Place::Item => {
+        match frame.expect {
+            Expect::Item => {
                 if !first {
                     self.out.push(b',');
                 }
                 false
             }
-            Place::Key => true,
-            Place::Value | Place::Merge => false,
+            Expect::Key => true,
+            Expect::Value | Expect::Merge => false,
         }
     }
 
     /// A value has been written from `start` to the end of the output.
     fn finish(&mut self, mark: Mark, start: usize) -> Result<(), Stop> {
         let Some(frame) = self.frames.last_mut() else { return Ok(()) };
-        match frame.place {
-            Place::Item | Place::Key => Ok(()),
-            Place::Value => {
-                frame.place = Place::Key;
+        match frame.expect {
+            Expect::Item | Expect::Key => Ok(()),
+            Expect::Value => {
+                frame.expect = Expect::Key;
                 if let Some(member) = self.members.last_mut() {
                     member.end = self.out.len();
                 }
                 Ok(())
             }
-            Place::Merge => {
-                frame.place = Place::Key;
+            Expect::Merge => {
+                frame.expect = Expect::Key;
                 let value = self.out.split_off(start);
                 self.merge(mark, &value)
             }
@@ -289,14 +290,23 @@ impl Sink<'_> {
         if let Some(name) = &anchor {
             self.anchors.insert(name.clone(), Anchor::Open);
         }
-        let place = if mapping { Place::Key } else { Place::Item };
+        let expect = if mapping { Expect::Key } else { Expect::Item };
         let start = self.out.len();
         self.out.push(if mapping { b'{' } else { b'[' });
         let first_member = self.members.len();
         self.flow_depth += u64::from(flow);
         // it has been counted itself
         let nodes = self.nodes.saturating_sub(1);
-        self.frames.push(Frame { mapping, start, first_member, ascending: true, place, flow, anchor, nodes });
+        self.frames.push(Frame {
+            mapping,
+            start,
+            first_member,
+            ascending: true,
+            expect,
+            flow,
+            anchor,
+            nodes,
+        });
         Ok(())
     }
 
@@ -382,7 +392,7 @@ impl Sink<'_> {
         let is_key = self.arrive();
         if is_key && scalar == Scalar::Merge {
             if let Some(frame) = self.frames.last_mut() {
-                frame.place = Place::Merge;
+                frame.expect = Expect::Merge;
             }
             return Ok(());
         }
@@ -454,7 +464,7 @@ impl Sink<'_> {
         };
         self.push_key(&text);
         if let Some(frame) = self.frames.last_mut() {
-            frame.place = Place::Value;
+            frame.expect = Expect::Value;
         }
     }
 
@@ -532,8 +542,8 @@ impl Sink<'_> {
         while let Some(found) = memchr::memchr(b'\\', rest) {
             if rest.get(found + 1) == Some(&b'/') {
                 let line = start.line;
-                let place = if line == 0 { String::new() } else { format!("line {}: ", line + 1) };
-                let message = converting(&format!("yaml: {place}found unknown escape character"));
+                let position = if line == 0 { String::new() } else { format!("line {}: ", line + 1) };
+                let message = converting(&format!("yaml: {position}found unknown escape character"));
                 return Err(Stop(at(start, message)));
             }
             rest = rest.get(found + 2..).unwrap_or_default();
@@ -555,13 +565,13 @@ fn tagged<'a>(tag: Option<&str>, value: &'a str, plain: bool) -> Result<Tagged<'
         None => Scalar::Text(value),
         Some("binary") => return binary(value).map(Tagged::Binary),
         Some("merge") if value == "<<" => Scalar::Merge,
-        Some(wanted @ ("int" | "float" | "bool" | "null")) => {
-            let wanted = format!("!!{wanted}");
+        Some(tag @ ("int" | "float" | "bool" | "null")) => {
+            let tag = format!("!!{tag}");
             match resolve(value) {
-                scalar if scalar.tag() == wanted => scalar,
-                Scalar::Int(number) if wanted == "!!float" => Scalar::Float(number as f64),
+                scalar if scalar.tag() == tag => scalar,
+                Scalar::Int(number) if tag == "!!float" => Scalar::Float(number as f64),
                 scalar => {
-                    return Err(format!("yaml: cannot decode {} `{value}` as a {wanted}", scalar.tag()));
+                    return Err(format!("yaml: cannot decode {} `{value}` as a {tag}", scalar.tag()));
                 }
             }
         }
@@ -573,7 +583,7 @@ fn tagged<'a>(tag: Option<&str>, value: &'a str, plain: bool) -> Result<Tagged<'
     Ok(Tagged::Scalar(resolved))
 }
 
-/// Roughly: a date, perhaps with a time behind it. Timestamps stay text whatever they say.
+/// Roughly: a date, perhaps with a time behind it. Timestamps stay text, whatever their value.
 fn is_timestamp(value: &str) -> bool {
     let date = value.split(['T', 't', ' ']).next().unwrap_or_default();
     let parts: Vec<&str> = date.split('-').collect();
@@ -641,10 +651,10 @@ fn at(mark: Mark, message: impl Into<String>) -> ParseError {
     ParseError { offset: mark.index, line: mark.line + 1, message: message.into() }
 }
 
-fn refused(refusal: &Refusal, input: &[u8]) -> ParseError {
-    match refusal {
-        Refusal::Syntax(error) => syntax(error, input),
-        Refusal::Panicked(mark) => {
+fn parse_error(error: &EngineError, input: &[u8]) -> ParseError {
+    match error {
+        EngineError::Syntax(error) => syntax(error, input),
+        EngineError::Panicked(mark) => {
             at(*mark, converting(&format!("yaml: line {}: what follows cannot be read", mark.line + 1)))
         }
     }
@@ -660,7 +670,7 @@ fn syntax(error: &Syntax, input: &[u8]) -> ParseError {
         (line, ErrorKind::Scanner) => line + 1,
         (line, _) => line,
     };
-    let place = if named == 0 { String::new() } else { format!("line {named}: ") };
+    let position = if named == 0 { String::new() } else { format!("line {named}: ") };
     let mark = if problem.index > 0 { problem } else { context };
     let (mut found, text) = match error.kind() {
         ErrorKind::Reader | ErrorKind::Io => (at(mark, ""), encoding_problem(input)),
@@ -670,7 +680,7 @@ fn syntax(error: &Syntax, input: &[u8]) -> ParseError {
         found.line = line;
         text
     });
-    ParseError { message: converting(&format!("yaml: {place}{text}")), ..found }
+    ParseError { message: converting(&format!("yaml: {position}{text}")), ..found }
 }
 
 fn is_utf16(input: &[u8]) -> bool {

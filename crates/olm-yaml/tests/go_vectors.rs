@@ -1,5 +1,5 @@
 //! Streams that Go's own libraries decoded (encoding/json of Go 1.26 and k8s.io/apimachinery v0.36.3 with
-//! sigs.k8s.io/yaml v1.6.0): the same documents byte for byte, the same error sentence.
+//! sigs.k8s.io/yaml v1.6.0): the same documents byte for byte, the same error message.
 //!
 //! A line of `go.vectors` is the stream, the documents and the error, separated by tabs and percent-encoded.
 
@@ -30,14 +30,14 @@ fn check(document: &Document<'_>) -> Result<Vec<u8>, String> {
 }
 
 #[test]
-fn as_go_decodes_them() {
+fn documents_equal_those_of_go() {
     let mut wrong = Vec::new();
     let mut count = 0;
     for line in include_str!("go.vectors").lines().filter(|line| !line.starts_with('#')) {
         let fields: Vec<&str> = line.split('\t').collect();
-        let [input, wanted @ .., error] = fields.as_slice() else { panic!("{line}") };
+        let [input, documents_json @ .., error] = fields.as_slice() else { panic!("{line}") };
         let input = decode(input);
-        let wanted: Vec<Vec<u8>> = wanted.iter().map(|d| decode(d)).collect();
+        let documents_json: Vec<Vec<u8>> = documents_json.iter().map(|d| decode(d)).collect();
         let error = String::from_utf8(decode(error)).unwrap();
         let mut documents = Documents::from_bytes(&input, Limits::default());
         let mut found = Vec::new();
@@ -58,11 +58,11 @@ fn as_go_decodes_them() {
             || [": invalid map key: ", "unsupported map key of type: "]
                 .iter()
                 .any(|text| error.contains(text) && problem.contains(text));
-        if found != wanted || !same_error {
+        if found != documents_json || !same_error {
             wrong.push(format!(
                 "{}\n   want {:?} {error:?}\n   got  {:?} {problem:?}",
                 input.escape_ascii(),
-                shown(&wanted),
+                shown(&documents_json),
                 shown(&found)
             ));
         }

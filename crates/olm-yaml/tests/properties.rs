@@ -13,8 +13,8 @@ struct Pieces<'a> {
 
 impl Read for Pieces<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let wanted = self.sizes.next().copied().unwrap_or(1);
-        let count = wanted.min(buffer.len()).min(self.bytes.len());
+        let size = self.sizes.next().copied().unwrap_or(1);
+        let count = size.min(buffer.len()).min(self.bytes.len());
         buffer[..count].copy_from_slice(&self.bytes[..count]);
         self.bytes = &self.bytes[count..];
         Ok(count)
@@ -79,7 +79,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_bytes_end_in_an_answer(bytes in soup(), sizes in proptest::collection::vec(1_usize..40, 1..5)) {
+    fn documents_read_any_bytes(bytes in soup(), sizes in proptest::collection::vec(1_usize..40, 1..5)) {
         let whole = outcome(bytes.as_slice());
         let pieces = outcome(Pieces { bytes: &bytes, sizes: sizes.iter().cycle() });
         prop_assert_eq!(&whole, &pieces);
@@ -91,7 +91,7 @@ proptest! {
     }
 
     #[test]
-    fn json_means_the_same_after(value in json()) {
+    fn json_keeps_its_meaning(value in json()) {
         let text = serde_json::to_vec_pretty(&value).unwrap();
         let mut out = Vec::new();
         prop_assert_eq!(normalise_json(&text, &mut out, &Limits::default()).unwrap(), text.len());
@@ -117,7 +117,7 @@ proptest! {
     }
 
     #[test]
-    fn members_are_where_the_normaliser_says(map in proptest::collection::btree_map(".{0,5}", json(), 0..6)) {
+    fn json_members_are_at_their_offsets(map in proptest::collection::btree_map(".{0,5}", json(), 0..6)) {
         let text = serde_json::to_vec(&map).unwrap();
         let mut normaliser = Normaliser::new();
         let mut out = b"before".to_vec();
@@ -131,14 +131,14 @@ proptest! {
             })
             .collect();
         prop_assert_eq!(found.len(), map.len());
-        for ((key, value), (wanted, other)) in found.iter().zip(&map) {
-            prop_assert_eq!(key, wanted);
+        for ((key, value), (name, other)) in found.iter().zip(&map) {
+            prop_assert_eq!(key, name);
             prop_assert!(same(value, other));
         }
     }
 }
 
-/// Equal up to what a double cannot tell apart.
+/// Equal up to the precision of a double.
 fn same(a: &serde_json::Value, b: &serde_json::Value) -> bool {
     use serde_json::Value::{Array, Number, Object};
     match (a, b) {
@@ -152,7 +152,7 @@ fn same(a: &serde_json::Value, b: &serde_json::Value) -> bool {
 }
 
 #[test]
-fn aliases_cannot_explode() {
+fn yaml_aliases_are_bounded() {
     let mut laughs = "a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]\n".to_owned();
     for level in 1..12 {
         let refs = vec![format!("*a{}", level - 1); 9].join(", ");
@@ -168,7 +168,7 @@ fn aliases_cannot_explode() {
 }
 
 #[test]
-fn deep_nesting_is_a_sentence() {
+fn yaml_deep_nesting_is_an_error() {
     for (open, count) in [("[", 200_000), ("{a: ", 200_000), ("- ", 200_000), ("? ", 200_000)] {
         let text = open.repeat(count);
         let mut out = Vec::new();
@@ -181,7 +181,7 @@ fn deep_nesting_is_a_sentence() {
 }
 
 #[test]
-fn the_malformed_corpus() {
+fn documents_reject_the_malformed_corpus() {
     let corpus: &[&[u8]] = &[
         b"\xff\xfe\x00",
         b"\xfe\xff\xd8\x00",

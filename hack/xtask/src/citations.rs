@@ -113,16 +113,16 @@ impl Targets {
     }
 
     fn sections(&self, paragraph: &Paragraph, own: Option<&str>, found: &mut Vec<Citation>) {
-        let mut page = own.map_or(Of::Nothing, Of::Page);
+        let mut page = own.map_or(Source::Nothing, Source::Page);
         for (at, _) in paragraph.text.match_indices('§') {
             let before = paragraph.text[..at].trim_end_matches([' ', '`']);
             let word = before.rsplit(|c: char| !(c.is_alphanumeric() || "-.".contains(c))).next();
             let word = word.map(|word| word.strip_suffix(".md").unwrap_or(word)).unwrap_or_default();
             match self.pages.get_key_value(word) {
-                Some((name, _)) => page = Of::Page(name),
-                None if before[..before.len() - word.len()].ends_with("RFC ") => page = Of::Rfc,
+                Some((name, _)) => page = Source::Page(name),
+                None if before[..before.len() - word.len()].ends_with("RFC ") => page = Source::Rfc,
                 None if own.is_some() || CONNECTIVES.contains(&word) => {}
-                None => page = Of::Unknown(word),
+                None => page = Source::Unknown(word),
             }
             let rest = &paragraph.text[at + '§'.len_utf8()..];
             let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '.')).unwrap_or(rest.len());
@@ -130,21 +130,21 @@ impl Targets {
             let (name, fault) = match page {
                 // `§` as a sign
                 _ if !section.starts_with(|c: char| c.is_ascii_digit() || c.is_ascii_uppercase()) => continue,
-                Of::Rfc => continue,
-                Of::Nothing => {
+                Source::Rfc => continue,
+                Source::Nothing => {
                     (format!("§{section}"), Some(format!("§{section} is behind no page of {SPECIFICATION}")))
                 }
-                Of::Unknown(word) => (
+                Source::Unknown(word) => (
                     format!("{word} §{section}"),
                     Some(format!("there is no page {SPECIFICATION}/{word}.md")),
                 ),
-                Of::Page(name) => self.section(name, section, &rest[end..]),
+                Source::Page(name) => self.section(name, section, &rest[end..]),
             };
             found.push(Citation { line: paragraph.line(at), kind: SECTION, name, fault });
         }
     }
 
-    /// The name of a section and of its rows that `rest` goes on with, and what of it is missing.
+    /// The name of a section and of its rows that `rest` continues with, and what of it is missing.
     fn section(&self, page: &str, section: &str, rest: &str) -> (String, Option<String>) {
         let name = format!("{page} §{section}");
         let Some(rows) = self.pages[page].get(section) else {
@@ -156,10 +156,10 @@ impl Targets {
             return (name, None);
         }
         let list = rest.trim_start()[word.len()..].trim_start();
-        let wanted = numbers(list, word.ends_with('s'));
-        let missing: Vec<&str> = wanted.iter().copied().filter(|row| !rows.contains(*row)).collect();
+        let cited = numbers(list, word.ends_with('s'));
+        let missing: Vec<&str> = cited.iter().copied().filter(|row| !rows.contains(*row)).collect();
         let fault = format!("{SPECIFICATION}/{page}.md §{section} has no {word} {}", missing.join(", "));
-        (format!("{name} {word} {}", wanted.join(", ")), (!missing.is_empty()).then_some(fault))
+        (format!("{name} {word} {}", cited.join(", ")), (!missing.is_empty()).then_some(fault))
     }
 
     fn decisions(&self, paragraph: &Paragraph, found: &mut Vec<Citation>) {
@@ -206,7 +206,7 @@ impl Targets {
 
 /// What a `§` belongs to.
 #[derive(Clone, Copy)]
-enum Of<'a> {
+enum Source<'a> {
     Nothing,
     Page(&'a str),
     Unknown(&'a str),
@@ -403,7 +403,7 @@ mod tests {
             ("catalogd §4.2 row 3", "docs/internals/spec/catalogd.md §4.2 has no row 3"),
             ("catalogd §4.2 rows 1 to 9", "docs/internals/spec/catalogd.md §4.2 has no rows 9"),
             ("update graph §2", "there is no page docs/internals/spec/graph.md"),
-            ("as §1 says", "there is no page docs/internals/spec/as.md"),
+            ("as §1 requires", "there is no page docs/internals/spec/as.md"),
             ("(§1)", "§1 is behind no page of docs/internals/spec"),
             ("decision 5", "there is no docs/decisions/0005-….md"),
             ("decisions 4 to 6", "there is no docs/decisions/0006-….md"),
@@ -417,7 +417,7 @@ mod tests {
     fn citations_end_with_their_paragraph() {
         assert_eq!(faults("a.rs", "//! fbc §7\n//!\n//! §7\n").len(), 1, "another paragraph");
         assert_eq!(faults("a.md", "| fbc §7 | §7 |\n| x | §7 |\n")[0].0, 2, "another row");
-        assert_eq!(faults("docs/internals/spec/fbc.md", "as §7 says, not §8").len(), 1, "the page itself");
+        assert_eq!(faults("docs/internals/spec/fbc.md", "as in §7, not §8").len(), 1, "the page itself");
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //!                                   ratios of docs/internals/benchmarks.md and their pictures
 //! cargo run -p xtask -- verify      fail if a generated file is not current, an arrow between crates is not allowed, or a
 //!                                   conformance table names a test that does not exist, a link leads nowhere, or a citation names nothing
+//! cargo run -p xtask -- language [PATH…]  print how many words are left that the glossary replaces, and those below the paths
 //! cargo run -p xtask -- layering    only the arrows
 //! cargo run -p xtask -- conformance only the tables
 //! cargo run -p xtask -- conformance --draw N --seed S   print N rows of each table, to break the code behind them
@@ -25,6 +26,7 @@ mod crdgen;
 mod decisions;
 mod figures;
 mod flags;
+mod language;
 mod layering;
 mod links;
 mod manifests;
@@ -41,7 +43,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-const USAGE: &str = "usage: cargo run -p xtask -- generate | verify | layering | conformance [--draw N --seed S] | links | citations | manifests | wire | figures [--checkout DIR] [-o json] | benchmarks [--write] OUTPUT CRITERION";
+const USAGE: &str = "usage: cargo run -p xtask -- generate | verify | language [PATH…] | layering | conformance [--draw N --seed S] | links | citations | manifests | wire | figures [--checkout DIR] [-o json] | benchmarks [--write] OUTPUT CRITERION";
 
 fn main() -> ExitCode {
     match run() {
@@ -60,6 +62,7 @@ fn run() -> Result<()> {
     match arguments[..] {
         ["generate"] => generate(&root),
         ["verify"] => verify(&root),
+        ["language", ref below @ ..] => language::print(&root, below),
         ["layering"] => layering::check(&root),
         ["conformance"] => conformance::check(&root),
         ["conformance", "--draw", count, "--seed", seed] => conformance::draw(
@@ -94,6 +97,7 @@ fn generated(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     files.extend(benchmarks::files(root)?);
     files.extend(decisions::files(root)?);
     files.extend(wire::files(root)?);
+    files.extend(language::files(root)?);
     Ok(files)
 }
 

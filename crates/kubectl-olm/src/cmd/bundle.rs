@@ -143,10 +143,7 @@ fn inspected(bundle: &RegistryV1) -> String {
     list("further related images", seen.further_images);
     let permissions = seen.permissions.iter().flat_map(|permission| {
         let place = if permission.cluster_wide { "in the whole cluster" } else { "in watched namespaces" };
-        permission
-            .sentences
-            .iter()
-            .map(move |sentence| format!("{} may {sentence} {place}", permission.account))
+        permission.rules.iter().map(move |sentence| format!("{} may {sentence} {place}", permission.account))
     });
     list("permissions", permissions.collect());
     let webhooks =

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use clap::{Args, Subcommand};
 use olm_core::Object;
-use olm_crd_safety::{Place, Policy, Profile, compare};
+use olm_crd_safety::{Comparison, Policy, Profile, compare};
 use serde::Serialize;
 
 use super::bundle::document;
@@ -110,12 +110,12 @@ fn all(side: Side) -> BTreeMap<String, Object> {
 
 fn findings(crd: &str, old: &Object, new: &Object, profile: Profile) -> Vec<Row> {
     let row = |finding: &olm_crd_safety::Finding| {
-        let (place, path) = match &finding.place {
-            Place::Crd => (String::new(), String::new()),
-            Place::Version { version, path } => (version.clone(), path.clone()),
-            Place::Served { pair, path } => (pair.clone(), path.clone()),
+        let (place, path) = match &finding.comparison {
+            Comparison::Crd => (String::new(), String::new()),
+            Comparison::Version { version, path } => (version.clone(), path.clone()),
+            Comparison::Served { pair, path } => (pair.clone(), path.clone()),
         };
-        let (danger, mend) = (finding.danger(), finding.mend());
+        let (danger, mend) = (finding.danger(), finding.fix());
         Row {
             crd: crd.to_owned(),
             place,

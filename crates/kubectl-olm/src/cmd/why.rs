@@ -297,7 +297,7 @@ async fn unmet(chosen: &Resolution, wish: &Wish, sources: &Sources) -> Option<St
         let facts = olm_client::dependencies::facts(&client, &revisions, &wish.name, &needed);
         let facts = facts.await.map_err(|failure| Failure::Unreachable(failure.message))?;
         let report = olm_resolver::dependencies(&chosen.graph, chosen.index, &facts, &[]);
-        Ok::<_, Failure>(report.refusal(chosen.graph.bundle_name(chosen.index)))
+        Ok::<_, Failure>(report.error_message(chosen.graph.bundle_name(chosen.index)))
     };
     judged.await.unwrap_or_else(|failure| {
         note(&format!("dependencies were not checked: {failure}"));

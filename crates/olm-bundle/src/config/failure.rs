@@ -1,8 +1,8 @@
-//! What a refused configuration says. Rule: bundle-rendering §5.5, with the texts made from the flat list of failures as
+//! The error message of a rejected configuration. Rule: bundle-rendering §5.5, with the texts made from the flat list of failures as
 //! the reference's library flattens them: a failure behind one `$ref` that has one cause is only `validation failed`
-//! there, so its cause is told after `; ` (bundle-rendering §16 rows 16, 17 and 19).
+//! there, so its cause follows after `; ` (bundle-rendering §16 rows 16, 17 and 19).
 
-use super::validate::{Failure, Kind};
+use super::validate::{Kind, ValidationError};
 use crate::kube::ShapeError;
 use crate::modes::InstallModes;
 use crate::options::Gates;
@@ -25,7 +25,7 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    pub(crate) fn invalid(failures: &[Failure], modes: &InstallModes, gates: Gates) -> Self {
+    pub(crate) fn invalid(failures: &[ValidationError], modes: &InstallModes, gates: Gates) -> Self {
         let lines = flat(failures);
         let texts: Vec<String> = lines.iter().map(Line::text).collect();
         let mut detail = match texts.as_slice() {
@@ -36,7 +36,7 @@ impl ConfigError {
             }
         };
         let mut help = Vec::new();
-        failures.iter().for_each(|failure| untold(failure, modes, gates, &mut help));
+        failures.iter().for_each(|failure| explain(failure, modes, gates, &mut help));
         if !help.is_empty() {
             let help = help.join("; ");
             detail.push_str("; ");
@@ -56,12 +56,12 @@ struct Line<'a> {
 }
 
 /// The flat list of failures below one.
-fn flat(causes: &[Failure]) -> Vec<Line<'_>> {
+fn flat(causes: &[ValidationError]) -> Vec<Line<'_>> {
     let mut lines = Vec::new();
     for cause in causes {
         let below = flat(&cause.causes);
         if cause.kind == Kind::Reference && cause.causes.len() == 1 {
-            // the library puts the cause's place under the reference's name and forgets the rest
+            // the library puts the cause's path under the reference's name and drops the rest
             lines.push(Line { path: &cause.causes[0].path, kind: &cause.kind });
         } else {
             lines.push(Line { path: &cause.path, kind: &cause.kind });
@@ -113,13 +113,13 @@ fn quoted(text: &str) -> String {
     format!("'{}'", &inner[1..inner.len() - 1])
 }
 
-/// What the texts above leave out.
-fn untold(failure: &Failure, modes: &InstallModes, gates: Gates, help: &mut Vec<String>) {
+/// Adds to `help` what the texts above leave out.
+fn explain(failure: &ValidationError, modes: &InstallModes, gates: Gates, help: &mut Vec<String>) {
     let path = failure.path.join(".");
     match &failure.kind {
         Kind::Reference if failure.causes.len() == 1 => leaves(&failure.causes[0], help),
         Kind::Reference | Kind::Group | Kind::AllOf => {
-            failure.causes.iter().for_each(|cause| untold(cause, modes, gates, help));
+            failure.causes.iter().for_each(|cause| explain(cause, modes, gates, help));
         }
         Kind::Required(missing) if missing.len() > 1 => {
             help.push(format!("also missing: {}", listed(&missing[1..])))
@@ -149,7 +149,7 @@ fn untold(failure: &Failure, modes: &InstallModes, gates: Gates, help: &mut Vec<
 }
 
 /// Every leaf failure with its path, for failures that the reference's text does not describe.
-fn leaves(failure: &Failure, help: &mut Vec<String>) {
+fn leaves(failure: &ValidationError, help: &mut Vec<String>) {
     let path = failure.path.join(".");
     match &failure.kind {
         Kind::Group | Kind::Reference | Kind::AllOf => {

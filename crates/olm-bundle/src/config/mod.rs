@@ -1,7 +1,7 @@
 //! Bundle configuration (`spec.config.inline`): its JSON schema, its validation, and the typed result. Rule:
 //! bundle-rendering §5.
 //!
-//! The schema says what the reference accepts; messages begin with the reference's text and add, after `; `, what that
+//! The schema accepts what the reference accepts; messages begin with the reference's text and add, after `; `, what that
 //! text leaves out. What the configuration does to a Deployment is the business of `render`.
 
 mod failure;

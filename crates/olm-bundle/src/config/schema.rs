@@ -94,29 +94,29 @@ fn deployment_config() -> Value {
 /// Every component that a schema needs, by name.
 fn closure(schema: &Value) -> Map<String, Value> {
     let mut found = Map::new();
-    let mut wanted = BTreeSet::new();
-    references(schema, &mut wanted);
-    while let Some(name) = wanted.pop_first() {
+    let mut pending = BTreeSet::new();
+    references(schema, &mut pending);
+    while let Some(name) = pending.pop_first() {
         if found.contains_key(&name) {
             continue;
         }
         if let Some(component) = components().get(&name) {
-            references(component, &mut wanted);
+            references(component, &mut pending);
             found.insert(name, component.clone());
         }
     }
     found
 }
 
-fn references(schema: &Value, wanted: &mut BTreeSet<String>) {
+fn references(schema: &Value, pending: &mut BTreeSet<String>) {
     match schema {
         Value::Object(members) => {
             if members.get("$ref").is_some_and(Value::is_string) {
-                wanted.extend(referred(schema).map(str::to_owned));
+                pending.extend(referred(schema).map(str::to_owned));
             }
-            members.values().for_each(|member| references(member, wanted));
+            members.values().for_each(|member| references(member, pending));
         }
-        Value::Array(items) => items.iter().for_each(|item| references(item, wanted)),
+        Value::Array(items) => items.iter().for_each(|item| references(item, pending)),
         _ => {}
     }
 }

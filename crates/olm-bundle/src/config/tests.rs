@@ -19,7 +19,7 @@ fn outcome(inline: &Value, modes: &[InstallMode]) -> Result<Config, String> {
 }
 
 #[test]
-fn refusals_say_what_the_reference_says() {
+fn config_errors_are_those_of_the_reference() {
     let lines = |lines: &[&str]| {
         let listed: String = lines.iter().map(|line| format!("\n  - {line}")).collect();
         format!("multiple errors found:{listed}")
@@ -156,7 +156,7 @@ fn refusals_say_what_the_reference_says() {
 }
 
 #[test]
-fn the_gate_removes_deployment_config() {
+fn config_gate_removes_deployment_config() {
     let off = Gates { deployment_config: false, ..Gates::default() };
     let inline = json!({"deploymentConfig": {}});
     let error = read_config(Some(&inline), &[A].into_iter().collect(), "i", off).unwrap_err();

@@ -1,7 +1,7 @@
 //! A validator for the keywords that configuration schemas use, which fails with the same tree of failures as the
 //! library behind the reference, because messages are made from that tree's shape.
 //!
-//! It is no general JSON schema validator: a test holds it against one. `$ref` hides its siblings, as draft-07 says;
+//! It is no general JSON schema validator: a test holds it against one. `$ref` hides its siblings, as in draft-07;
 //! formats other than the two of install modes are not asserted.
 
 use regex::Regex;
@@ -50,19 +50,23 @@ pub(crate) enum Kind {
 
 /// A failure, where it is, and what it is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub(crate) struct ValidationError {
     /// Members and indexes from the root.
     pub(crate) path: Vec<String>,
     pub(crate) kind: Kind,
-    pub(crate) causes: Vec<Failure>,
+    pub(crate) causes: Vec<ValidationError>,
 }
 
 /// Validates a value; the failures of the root come back as a group (also if it is only one).
-pub(crate) fn validate(schema: &Value, value: &Value, install_namespace: &str) -> Result<(), Vec<Failure>> {
+pub(crate) fn validate(
+    schema: &Value,
+    value: &Value,
+    install_namespace: &str,
+) -> Result<(), Vec<ValidationError>> {
     let mut check = Check { path: Vec::new(), install_namespace };
-    match check.one(schema, value) {
+    match check.value(schema, value) {
         None => Ok(()),
-        Some(Failure { kind: Kind::Group, causes, .. }) => Err(causes),
+        Some(ValidationError { kind: Kind::Group, causes, .. }) => Err(causes),
         Some(failure) => Err(vec![failure]),
     }
 }
@@ -73,19 +77,19 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    fn fail(&self, kind: Kind, causes: Vec<Failure>) -> Failure {
-        Failure { path: self.path.clone(), kind, causes }
+    fn fail(&self, kind: Kind, causes: Vec<ValidationError>) -> ValidationError {
+        ValidationError { path: self.path.clone(), kind, causes }
     }
 
-    fn one(&mut self, schema: &Value, value: &Value) -> Option<Failure> {
+    fn value(&mut self, schema: &Value, value: &Value) -> Option<ValidationError> {
         if let Some(failure) = self.wrong_type(schema, value).or_else(|| self.wrong_format(schema, value)) {
             return Some(failure);
         }
         if schema.get("$ref").is_some() {
             let target = referred(schema).and_then(|name| components().get(name))?;
-            let failure = self.one(target, value)?;
+            let failure = self.value(target, value)?;
             let causes = match failure {
-                Failure { kind: Kind::Group, causes, .. } => causes,
+                ValidationError { kind: Kind::Group, causes, .. } => causes,
                 single => vec![single],
             };
             return Some(self.fail(Kind::Reference, causes));
@@ -112,17 +116,17 @@ impl Check<'_> {
     }
 
     /// Checks a member or item and adds its failures, without the group around them.
-    fn member(&mut self, schema: &Value, value: &Value, step: String, failures: &mut Vec<Failure>) {
+    fn member(&mut self, schema: &Value, value: &Value, step: String, failures: &mut Vec<ValidationError>) {
         self.path.push(step);
-        match self.one(schema, value) {
-            Some(Failure { kind: Kind::Group, causes, .. }) => failures.extend(causes),
+        match self.value(schema, value) {
+            Some(ValidationError { kind: Kind::Group, causes, .. }) => failures.extend(causes),
             Some(failure) => failures.push(failure),
             None => {}
         }
         self.path.pop();
     }
 
-    fn wrong_type(&self, schema: &Value, value: &Value) -> Option<Failure> {
+    fn wrong_type(&self, schema: &Value, value: &Value) -> Option<ValidationError> {
         let want = schema.get("type")?.as_str()?;
         let got = type_name(value);
         let fits = got == want
@@ -130,7 +134,7 @@ impl Check<'_> {
         (!fits).then(|| self.fail(Kind::Type { got, want: want.to_owned() }, Vec::new()))
     }
 
-    fn wrong_format(&self, schema: &Value, value: &Value) -> Option<Failure> {
+    fn wrong_format(&self, schema: &Value, value: &Value) -> Option<ValidationError> {
         let name = schema.get("format")?.as_str()?;
         let text = value.as_str()?;
         let own = self.install_namespace;
@@ -149,7 +153,7 @@ impl Check<'_> {
         Some(self.fail(Kind::Format { got: text.to_owned(), name: name.to_owned(), reason }, Vec::new()))
     }
 
-    fn object(&mut self, schema: &Value, members: &Map<String, Value>, failures: &mut Vec<Failure>) {
+    fn object(&mut self, schema: &Value, members: &Map<String, Value>, failures: &mut Vec<ValidationError>) {
         if let Some(required) = schema.get("required").and_then(Value::as_array) {
             let missing: Vec<_> = required
                 .iter()
@@ -181,7 +185,7 @@ impl Check<'_> {
         }
     }
 
-    fn text(&self, schema: &Value, text: &str, failures: &mut Vec<Failure>) {
+    fn text(&self, schema: &Value, text: &str, failures: &mut Vec<ValidationError>) {
         let bound = |name: &str| schema.get(name).and_then(Value::as_u64);
         let got = text.chars().count();
         if let Some(want) = bound("minLength")
@@ -202,19 +206,20 @@ impl Check<'_> {
         }
     }
 
-    fn branches(&mut self, schema: &Value, value: &Value, failures: &mut Vec<Failure>) {
+    fn branches(&mut self, schema: &Value, value: &Value, failures: &mut Vec<ValidationError>) {
         let branches =
             |name: &str| schema.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        let causes: Vec<_> = branches("allOf").iter().filter_map(|branch| self.one(branch, value)).collect();
+        let causes: Vec<_> =
+            branches("allOf").iter().filter_map(|branch| self.value(branch, value)).collect();
         if !causes.is_empty() {
             failures.push(self.fail(Kind::AllOf, causes));
         }
         let any_of = branches("anyOf");
-        let causes: Vec<_> = any_of.iter().filter_map(|branch| self.one(branch, value)).collect();
+        let causes: Vec<_> = any_of.iter().filter_map(|branch| self.value(branch, value)).collect();
         if !any_of.is_empty() && causes.len() == any_of.len() {
             failures.push(self.fail(Kind::AnyOf, causes));
         }
-        let one_of: Vec<_> = branches("oneOf").iter().map(|branch| self.one(branch, value)).collect();
+        let one_of: Vec<_> = branches("oneOf").iter().map(|branch| self.value(branch, value)).collect();
         let mut matching =
             one_of.iter().enumerate().filter(|(_, failure)| failure.is_none()).map(|(index, _)| index);
         match (matching.next(), matching.next()) {

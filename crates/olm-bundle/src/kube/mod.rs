@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_committed_shapes_are_whole() {
+    fn kube_shapes_are_complete() {
         assert_eq!(components().len(), 145);
         let mut missing = Vec::new();
         fn walk(schema: &Value, missing: &mut Vec<String>) {

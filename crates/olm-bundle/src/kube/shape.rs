@@ -149,7 +149,7 @@ impl Shapes {
         }
     }
 
-    /// What Go's zero value of the shape is in JSON; `None` where leaving the member out says the same.
+    /// What Go's zero value of the shape is in JSON; `None` where leaving the member out means the same.
     fn zero(&self, id: Id) -> Option<Value> {
         match &self.shapes[id] {
             Shape::Text => Some(Value::String(String::new())),

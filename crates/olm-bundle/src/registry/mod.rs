@@ -1,8 +1,8 @@
 //! The files of a registry+v1 bundle, read once into a [`RegistryV1`]. Rule: bundle-rendering §2.
 //!
 //! Paths are the ones every bundle uses; image labels that would relocate them are not looked at. Files are taken in
-//! path order whatever order they come in. A file in `manifests/` that has no manifest's name and holds no manifest (a
-//! README, say) is left out with a warning instead of failing the bundle.
+//! path order whatever order they come in. A file in `manifests/` that has no manifest's name and holds no manifest (such
+//! as a README) is left out with a warning instead of failing the bundle.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -9,7 +9,7 @@ fn none() -> Value {
     json!({})
 }
 
-fn with(extra: &[(&str, &str)]) -> Result<RegistryV1, ParseError> {
+fn parse_with(extra: &[(&str, &str)]) -> Result<RegistryV1, ParseError> {
     let mut files = fixture::files(&none(), &[]);
     for (path, text) in extra {
         files.retain(|(known, _)| known != path);
@@ -25,7 +25,7 @@ fn without(path: &str) -> Result<RegistryV1, ParseError> {
 }
 
 #[test]
-fn refusals() {
+fn registry_errors() {
     let config = r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}"#;
     let second = fixture::csv().to_string();
     for (parsed, want) in [
@@ -33,30 +33,30 @@ fn refusals() {
         (without("manifests/"), "stat manifests: no such file or directory"),
         (without("manifests/csv"), "no ClusterServiceVersion found in \"manifests\""),
         (
-            with(&[("metadata/annotations.yaml", "annotations: [a")]),
+            parse_with(&[("metadata/annotations.yaml", "annotations: [a")]),
             "error converting YAML to JSON: yaml: line 1: did not find expected ',' or ']'",
         ),
         (
-            with(&[(
+            parse_with(&[(
                 "metadata/annotations.yaml",
                 "annotations: {operators.operatorframework.io.bundle.package.v1: 5}",
             )]),
             "metadata/annotations.yaml: annotations.operators.operatorframework.io.bundle.package.v1 must be a string",
         ),
         (
-            with(&[("manifests/sub/x.yaml", config)]),
+            parse_with(&[("manifests/sub/x.yaml", config)]),
             "subdirectories are not allowed within the \"manifests\" directory of the bundle image filesystem: found \"manifests/sub\"",
         ),
         (
-            with(&[("manifests/empty/", "")]),
+            parse_with(&[("manifests/empty/", "")]),
             "subdirectories are not allowed within the \"manifests\" directory of the bundle image filesystem: found \"manifests/empty\"",
         ),
         (
-            with(&[("manifests/x.yaml", "a: [b\n")]),
+            parse_with(&[("manifests/x.yaml", "a: [b\n")]),
             "error parsing objects in \"manifests/x.yaml\": error parsing manifests/x.yaml: error converting YAML to JSON: yaml: line 1: did not find expected ',' or ']'",
         ),
         (
-            with(&[
+            parse_with(&[
                 ("manifests/x.yml", "metadata: {name: a}"),
                 ("manifests/y.json", "[]"),
                 ("manifests/z.yaml", "text"),
@@ -64,7 +64,7 @@ fn refusals() {
             "error parsing objects in \"manifests/x.yml\": unable to decode \"manifests/x.yml\": Object 'Kind' is missing in '{\"metadata\":{\"name\":\"a\"}}'; not readable either: \"manifests/y.json\", \"manifests/z.yaml\"",
         ),
         (
-            with(&[("manifests/second.yaml", &second)]),
+            parse_with(&[("manifests/second.yaml", &second)]),
             "more than one ClusterServiceVersion found in \"manifests\": demo.v1.0.0, demo.v1.0.0; a bundle holds exactly one",
         ),
         (
@@ -87,11 +87,11 @@ fn refusals() {
             "error parsing objects in \"manifests/more-0.yaml\": spec.scope: got number, want string",
         ),
         (
-            with(&[("metadata/properties.yaml", "properties: {}")]),
+            parse_with(&[("metadata/properties.yaml", "properties: {}")]),
             "failed to unmarshal metadata/properties.yaml: properties must be a list of {type, value}",
         ),
         (
-            with(&[("metadata/properties.yaml", "properties: [{type: 5}]")]),
+            parse_with(&[("metadata/properties.yaml", "properties: [{type: 5}]")]),
             "failed to unmarshal metadata/properties.yaml: properties[0] must be an object whose type is a string",
         ),
     ] {
@@ -106,7 +106,7 @@ fn refusals() {
 fn lists_streams_and_stray_files() {
     let stream = "---\n# nothing\n---\nnull\n---\napiVersion: v1\nkind: ConfigMapList\nitems:\n- metadata: {name: a}\n---\n\
                   apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: List\n  items:\n  - {apiVersion: v1, kind: Secret, metadata: {name: b}}\n";
-    let parsed = with(&[
+    let parsed = parse_with(&[
         ("manifests/0.yaml", stream),
         ("manifests/README.md", "Hello: [world"),
         ("manifests/role.crd", r#"{"kind": "Role", "metadata": {"name": "c"}}"#),
@@ -128,31 +128,31 @@ fn lists_streams_and_stray_files() {
     );
 }
 
-/// By kind alone, whatever the group says.
+/// By kind alone, whatever the group.
 #[test]
 fn objects_are_sorted_by_kind() {
-    let mut odd = fixture::crd("odd");
-    odd["apiVersion"] = "example.com/v7".into();
+    let mut other = fixture::crd("other");
+    other["apiVersion"] = "example.com/v7".into();
     let foreign = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}});
-    let parsed = fixture::bundle(&none(), &[fixture::crd("plain"), odd, foreign]).unwrap();
+    let parsed = fixture::bundle(&none(), &[fixture::crd("plain"), other, foreign]).unwrap();
     let names =
         |objects: &[Object]| objects.iter().map(|object| object.name().to_owned()).collect::<Vec<_>>();
     assert_eq!(
         (names(&parsed.crds), names(&parsed.others)),
-        (vec!["as.example.com".into(), "plain".into(), "odd".into()], vec!["t".into()])
+        (vec!["as.example.com".into(), "plain".into(), "other".into()], vec!["t".into()])
     );
     assert_eq!(parsed.csv.name, "demo.v1.0.0");
 
     let renamed = |api_version: &str| {
         let mut csv = fixture::csv();
         csv["apiVersion"] = api_version.into();
-        with(&[("manifests/csv.yaml", &csv.to_string())]).map(|bundle| bundle.csv.name)
+        parse_with(&[("manifests/csv.yaml", &csv.to_string())]).map(|bundle| bundle.csv.name)
     };
     assert_eq!(renamed("example.com/v1").unwrap(), "demo.v1.0.0");
 }
 
 #[test]
-fn the_order_of_files_does_not_matter() {
+fn registry_ignores_the_order_of_files() {
     let more: Vec<_> = ["b", "a", "c"]
         .map(|name| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}))
         .to_vec();
@@ -199,7 +199,7 @@ fn properties_of_the_file_follow_those_of_the_csv() {
 }
 
 #[test]
-fn what_is_too_large_is_refused() {
+fn registry_rejects_large_bundles() {
     let too_large =
         "below manifests/ and metadata/; remove what the operator does not need, or split the bundle";
     let directory = tempfile::tempdir().unwrap();
@@ -209,8 +209,8 @@ fn what_is_too_large_is_refused() {
     for more in [0, 1] {
         let mut files = fixture::files(&none(), &[]);
         let used: usize = files.iter().map(|(_, content)| content.len()).sum();
-        let room = (16 << 20) - used;
-        files.push(("manifests/comment.yaml".to_owned(), vec![b'#'; room + more]));
+        let remaining = (16 << 20) - used;
+        files.push(("manifests/comment.yaml".to_owned(), vec![b'#'; remaining + more]));
         for (path, content) in &files {
             fs::write(directory.path().join(path), content).unwrap();
         }
@@ -275,7 +275,7 @@ fn nodes_are_limited_over_all_files() {
     for path in
         ["manifests/x.yaml", "manifests/README", "metadata/annotations.yaml", "metadata/properties.yaml"]
     {
-        let error = with(&[(path, &aliases)]).unwrap_err();
+        let error = parse_with(&[(path, &aliases)]).unwrap_err();
         assert!(matches!(&error, ParseError::TooManyNodes { path: at } if at == path), "{path}: {error}");
     }
 }

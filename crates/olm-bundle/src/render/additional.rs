@@ -1,6 +1,6 @@
 //! The bundle's other manifests. Rule: bundle-rendering §9.5.
 //!
-//! Namespaced kinds go to the install namespace whatever they say; nothing else changes.
+//! Namespaced kinds go to the install namespace whatever their namespace is; nothing else changes.
 
 use olm_core::Object;
 use serde_json::Value;
@@ -9,10 +9,10 @@ use super::Context;
 use crate::kinds::{self, Scope};
 
 pub(super) fn additional(context: &Context<'_>) -> Vec<Object> {
-    context.bundle.others.iter().map(|object| one(context, object)).collect()
+    context.bundle.others.iter().map(|object| in_namespace(context, object)).collect()
 }
 
-fn one(context: &Context<'_>, object: &Object) -> Object {
+fn in_namespace(context: &Context<'_>, object: &Object) -> Object {
     let mut object = object.clone();
     if kinds::scope(object.kind()) == Some(Scope::Namespaced) {
         object.set_namespace(context.namespace());
@@ -34,7 +34,7 @@ mod tests {
     use crate::render::render;
 
     #[test]
-    fn only_namespaced_kinds_move() {
+    fn additional_namespaced_objects_get_the_namespace() {
         let kinds = [
             ("v1", "ConfigMap", Some("other"), Some("i")),
             ("v1", "Service", None, Some("i")),

@@ -94,7 +94,7 @@ pub(super) fn certificate(namespace: &str, service: &str, deployment: &str) -> W
     }
 }
 
-/// The Secret that a deployment mounts: where a webhook names it and someone issues certificates.
+/// The Secret that a deployment mounts: where a webhook names it and a provider issues certificates.
 pub(super) fn secret(context: &Context<'_>, deployment: &str) -> Option<String> {
     context.options.cert_provider?;
     let serves = context.bundle.csv.webhooks.iter().any(|webhook| webhook.deployment == deployment);

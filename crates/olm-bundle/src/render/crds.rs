@@ -9,10 +9,10 @@ use crate::error::RenderError;
 use crate::names;
 
 pub(super) fn crds(context: &Context<'_>) -> Result<Vec<Object>, RenderError> {
-    context.bundle.crds.iter().map(|crd| one(context, crd)).collect()
+    context.bundle.crds.iter().map(|crd| render_crd(context, crd)).collect()
 }
 
-fn one(context: &Context<'_>, crd: &Object) -> Result<Object, RenderError> {
+fn render_crd(context: &Context<'_>, crd: &Object) -> Result<Object, RenderError> {
     let mut crd = crd.clone();
     let converter = context.bundle.csv.webhooks.iter().find(|webhook| {
         webhook.kind == WebhookType::Conversion

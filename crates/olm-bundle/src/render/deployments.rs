@@ -8,10 +8,20 @@ use super::{Context, cert_volumes, certificates, overrides, unique_entries};
 use crate::csv::{CsvDeployment, warn};
 
 pub(super) fn deployments(context: &Context<'_>, warnings: &mut Vec<String>) -> Vec<Object> {
-    context.bundle.csv.deployments.iter().map(|deployment| one(context, deployment, warnings)).collect()
+    context
+        .bundle
+        .csv
+        .deployments
+        .iter()
+        .map(|deployment| render_deployment(context, deployment, warnings))
+        .collect()
 }
 
-fn one(context: &Context<'_>, deployment: &CsvDeployment, warnings: &mut Vec<String>) -> Object {
+fn render_deployment(
+    context: &Context<'_>,
+    deployment: &CsvDeployment,
+    warnings: &mut Vec<String>,
+) -> Object {
     let mut spec = deployment.spec.clone();
     spec.insert("revisionHistoryLimit".to_owned(), 1.into());
     annotate_template(context, member(&mut spec, "template"));
@@ -35,7 +45,7 @@ fn one(context: &Context<'_>, deployment: &CsvDeployment, warnings: &mut Vec<Str
     object
 }
 
-/// Annotations of the CSV, under those of the template, under what tells the operator where it is and what to watch.
+/// Annotations of the CSV, under those of the template, under those with the namespaces of the operator.
 fn annotate_template(context: &Context<'_>, template: &mut Map<String, Value>) {
     let own = member(member(template, "metadata"), "annotations");
     for (key, value) in &context.bundle.csv.annotations {

@@ -1,7 +1,7 @@
 //! The objects rendered so far, each identity once.
 //!
 //! Equal objects collapse. Where one only adds members to the other (a shipped ServiceAccount with labels and the bare
-//! one made for its permissions), the richer one stays. Anything else is a contradiction that the caller hears of
+//! one made for its permissions), the richer one stays. Anything else is a contradiction that the caller gets
 //! (bundle-rendering §16 rows 13 and 14).
 
 use std::collections::HashMap;

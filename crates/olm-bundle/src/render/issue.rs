@@ -1,8 +1,8 @@
-//! What the built-in issuer has to issue for rendered objects, read back from the objects themselves: a revision needs no
+//! Certificates that the built-in issuer issues for rendered objects, read back from the objects themselves: a revision needs no
 //! further record of it, and survives restarts and upgrades of the controller. Rule: decision 13.
 //!
-//! It is the other direction of [`super::certificates`]: for a bundle rendered with the built-in provider it gives what
-//! [`Rendered::certificates`](super::Rendered) says, for any other provider nothing.
+//! It is the other direction of [`super::certificates`]: for a bundle rendered with the built-in provider it gives
+//! [`Rendered::certificates`](super::Rendered), for any other provider nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use super::certificates::{
 };
 use crate::names;
 
-/// The certificates that nobody else issues: of Services behind which a pod mounts the Secret of the certificate, and
+/// The certificates that no other provider issues: of Services behind which a pod mounts the Secret of the certificate, and
 /// which are called by webhook configurations or conversions that no other provider marks as its own.
 #[must_use]
 pub fn certificates_to_issue(objects: &[Object]) -> Vec<WebhookCertificate> {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_objects_say_what_rendering_said() {
+    fn issue_finds_the_rendered_certificates() {
         let (csv, more) = every_kind();
         let bundle = bundle(&csv, &more).unwrap();
         let rendered = |provider: CertProvider| {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours() {
+    fn issue_ignores_foreign_certificates() {
         let (csv, more) = every_kind();
         let objects =
             render_with_report(&bundle(&csv, &more).unwrap(), &RenderOptions::new("i")).unwrap().objects;
@@ -183,8 +183,8 @@ mod tests {
             certificates_to_issue(&kept).iter().map(|one| one.deployment.clone()).collect::<Vec<_>>()
         };
         assert_eq!(without("Service", "demo-service"), ["other.one"], "no Service, no certificate");
-        assert_eq!(without("Deployment", "demo"), ["other.one"], "nobody mounts it");
-        assert_eq!(without("CustomResourceDefinition", "as.example.com"), ["demo"], "nobody calls it");
+        assert_eq!(without("Deployment", "demo"), ["other.one"], "no pod mounts it");
+        assert_eq!(without("CustomResourceDefinition", "as.example.com"), ["demo"], "no webhook calls it");
         let mut marked = objects.clone();
         for object in &mut marked {
             object.set_annotation(INJECT_FROM_CERTIFICATE, "i/x");

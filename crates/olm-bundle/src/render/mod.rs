@@ -37,7 +37,7 @@ pub struct Rendered {
     pub objects: Vec<Object>,
     /// What the operator watches.
     pub targets: Targets,
-    /// Serving certificates that webhooks need, whoever issues them.
+    /// Serving certificates that webhooks need, of any issuer.
     pub certificates: Vec<WebhookCertificate>,
     /// What was left out or looks wrong but stops nothing.
     pub warnings: Vec<String>,

@@ -1,4 +1,4 @@
-//! What `deploymentConfig` does to a Deployment, field by field in a fixed order. Rule: bundle-rendering §11.
+//! Deployment overrides from `deploymentConfig`, field by field in a fixed order. Rule: bundle-rendering §11.
 //!
 //! Containers means `spec.template.spec.containers`; init and ephemeral containers are never touched.
 

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permission_is_encoded_as_go_does() {
+    fn rbac_permission_is_encoded_as_in_go() {
         let all = ["get", "list", "watch", "create", "update", "patch", "delete"];
         let permission = Permission {
             service_account: "webhook-operator-controller-manager".to_owned(),
@@ -190,14 +190,14 @@ mod tests {
         };
         assert_eq!(encoded("", None), r#"{"serviceAccountName":"","rules":null}"#);
         assert_eq!(encoded("a<b", Some(Vec::new())), "{\"serviceAccountName\":\"a\\u003cb\",\"rules\":[]}");
-        let odd = PolicyRule {
+        let unsorted = PolicyRule {
             resource_names: vec!["n".to_owned()],
             non_resource_urls: vec!["/metrics".to_owned()],
             ..PolicyRule::default()
         };
         let empty = PolicyRule { verbs: Some(Vec::new()), ..PolicyRule::default() };
         assert_eq!(
-            encoded("a", Some(vec![odd, empty])),
+            encoded("a", Some(vec![unsorted, empty])),
             r#"{"serviceAccountName":"a","rules":[{"verbs":null,"resourceNames":["n"],"nonResourceURLs":["/metrics"]},{"verbs":[]}]}"#
         );
     }

@@ -10,10 +10,16 @@ use crate::csv::CsvDeployment;
 use crate::names;
 
 pub(super) fn services(context: &Context<'_>) -> Vec<Object> {
-    context.bundle.csv.deployments.iter().filter_map(|deployment| one(context, deployment)).collect()
+    context
+        .bundle
+        .csv
+        .deployments
+        .iter()
+        .filter_map(|deployment| render_service(context, deployment))
+        .collect()
 }
 
-fn one(context: &Context<'_>, deployment: &CsvDeployment) -> Option<Object> {
+fn render_service(context: &Context<'_>, deployment: &CsvDeployment) -> Option<Object> {
     // ordered by port, then by numeric target, then by the target's name
     let ports: BTreeSet<(i64, i64, String)> = context
         .bundle

@@ -50,7 +50,7 @@ fn gates_come_in_order() {
 }
 
 #[test]
-fn what_is_watched() {
+fn render_watch_namespaces() {
     let watch = |namespace: &str| Some(json!({"watchNamespace": namespace}));
     let targets = |supported: &[&str], config: Option<Value>| {
         let options = RenderOptions { config, ..RenderOptions::new("i") };
@@ -117,10 +117,10 @@ fn conversion_needs_declared_fields() {
         json!({"namespace": "i", "name": "demo-service", "path": "/", "port": 443})
     );
 
-    let said = json!({"spec": {"webhookdefinitions": [{"type": "ConversionWebhook", "generateName": "c",
+    let conversion = json!({"spec": {"webhookdefinitions": [{"type": "ConversionWebhook", "generateName": "c",
         "deploymentName": "demo", "conversionCRDs": ["b"], "admissionReviewVersions": ["v1beta1", "v1"],
         "containerPort": 9443, "targetPort": "hooks", "webhookPath": "/convert"}]}});
-    let bundle = bundle(&patched(owned, &said), &[crd("b")]).unwrap();
+    let bundle = bundle(&patched(owned, &conversion), &[crd("b")]).unwrap();
     let objects = render(&bundle, &RenderOptions::new("i")).unwrap();
     let converted = objects.iter().find(|object| object.name() == "b").unwrap().to_value();
     assert_eq!(
@@ -135,7 +135,7 @@ fn conversion_needs_declared_fields() {
 }
 
 #[test]
-fn the_same_object_twice() {
+fn render_merges_equal_objects() {
     let permission =
         json!({"spec": {"install": {"spec": {"permissions": [{"serviceAccountName": "sa", "rules": []}]}}}});
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "sa", "labels": {"a": "b"}}});

@@ -1,5 +1,5 @@
 //! Lists of a pod that server-side apply takes for maps must not repeat a key, though pods may: published bundles repeat
-//! environment variables and ports. What would be refused is told once, meaning what the kubelet would make of it.
+//! environment variables and ports. What the API server would reject is listed once, with the entry that the kubelet would use.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 
 use crate::csv::{short, warn};
 
-/// Tells repeated variables and ports of every container once; says which.
+/// Removes repeated variables and ports of every container; returns a warning for each variable.
 pub(super) fn tidy(deployment: &str, pod: &mut Map<String, Value>) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut warnings = Vec::new();
     for list in ["containers", "initContainers"] {
         let Some(Value::Array(containers)) = pod.get_mut(list) else { continue };
         for container in containers.iter_mut().filter_map(Value::as_object_mut) {
@@ -17,7 +17,7 @@ pub(super) fn tidy(deployment: &str, pod: &mut Map<String, Value>) -> Vec<String
             let place = format!("deployment {deployment:?}, container {name:?}");
             if let Some(Value::Array(env)) = container.get_mut("env") {
                 let repeated = last_wins(env);
-                warn(&mut told, repeated.iter().map(|variable| {
+                warn(&mut warnings, repeated.iter().map(|variable| {
                     format!("{place}: environment variable {variable:?} is given more than once; the last one counts")
                 }));
             }
@@ -27,7 +27,7 @@ pub(super) fn tidy(deployment: &str, pod: &mut Map<String, Value>) -> Vec<String
             }
         }
     }
-    told
+    warnings
 }
 
 /// Keeps the last entry of each name where the first one is; returns the names that were repeated.
@@ -61,7 +61,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn repeated_variables_and_ports_are_told_once() {
+    fn unique_entries_removes_variables_and_ports() {
         let mut pod = json!({
             "containers": [
                 {"name": "c", "env": [{"name": "A", "value": "1"}, {"name": "B"}, {"name": "A", "value": "2"}],
@@ -70,9 +70,9 @@ mod tests {
             ],
             "initContainers": [{"name": "i", "env": [{"name": "X"}, {"name": "X"}, {"name": "X"}]}],
         });
-        let told = tidy("dep", pod.as_object_mut().unwrap());
+        let warnings = tidy("dep", pod.as_object_mut().unwrap());
         assert_eq!(
-            told,
+            warnings,
             [
                 "deployment \"dep\", container \"c\": environment variable \"A\" is given more than once; the last one counts",
                 "deployment \"dep\", container \"i\": environment variable \"X\" is given more than once; the last one counts",

@@ -20,7 +20,7 @@ fn webhooks(webhooks: &[Value]) -> Value {
 const SHAPE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
 #[test]
-fn a_sound_bundle_has_no_findings() {
+fn validate_accepts_a_sound_bundle() {
     assert_eq!(findings(json!({}), &[]), Vec::<String>::new());
 }
 

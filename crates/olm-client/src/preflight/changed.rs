@@ -6,7 +6,7 @@ use crate::resolution::Failure;
 use kube::api::DynamicObject;
 use kube::{Api, Client};
 use olm_core::Object;
-use olm_crd_safety::{Policy, compare, refusal};
+use olm_crd_safety::{Policy, compare, error_message};
 
 use super::{Found, Settings, crds, existing, live};
 
@@ -36,7 +36,7 @@ async fn one(
     let name = wanted.name();
     let Some(live) = live(api, name).await? else { return Ok(Found::default()) };
     let mut found = Found::default();
-    found.refusals.extend(refusal(name, &compare(&live, wanted, Policy::default())));
+    found.refusals.extend(error_message(name, &compare(&live, wanted, Policy::default())));
     if settings.existing_objects {
         existing::check(client, &live, wanted, &mut found).await;
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use olm_api::cluster_catalog::AvailabilityMode;
 use olm_api::{ClusterCatalog, condition};
 use olm_core::CatalogName;
-use olm_resolver::CatalogProblem;
+use olm_resolver::CatalogReadError;
 
 use super::selector::Selector;
 use crate::catalogd::Endpoint;
@@ -43,7 +43,7 @@ impl Unserved {
         match self {
             Self::NotServing => "is not served; look at its conditions".to_owned(),
             Self::NoSource | Self::NoUrls => match self.problem(catalog) {
-                CatalogProblem::Other(text) => text,
+                CatalogReadError::Other(text) => text,
                 _ => String::new(),
             },
         }
@@ -51,14 +51,14 @@ impl Unserved {
 
     /// The resolver's word for it.
     #[must_use]
-    pub fn problem(self, catalog: &CatalogName) -> CatalogProblem {
+    pub fn problem(self, catalog: &CatalogName) -> CatalogReadError {
         match self {
-            Self::NotServing => CatalogProblem::NotServing,
-            Self::NoSource => CatalogProblem::Other(format!(
+            Self::NotServing => CatalogReadError::NotServing,
+            Self::NoSource => CatalogReadError::Other(format!(
                 "error: catalog \"{catalog}\" has a nil status.resolvedSource value"
             )),
             Self::NoUrls => {
-                CatalogProblem::Other(format!("error: catalog \"{catalog}\" has a nil status.urls value"))
+                CatalogReadError::Other(format!("error: catalog \"{catalog}\" has a nil status.urls value"))
             }
         }
     }

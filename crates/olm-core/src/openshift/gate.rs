@@ -1,4 +1,4 @@
-//! Which bundles count, what they come to together, and in which words. Rule: cluster-operator §5, §7, §8; decision 17.
+//! The bundles that count, and the report about all of them. Rule: cluster-operator §5, §7, §8; decision 17.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub enum Lifecycle {
     Archived,
 }
 
-/// A revision of an extension, as its labels and annotations tell it.
+/// A revision of an extension, read from its labels and annotations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revision {
     /// The extension that its labels name.
@@ -41,7 +41,7 @@ pub struct Bundle {
     pub properties: Option<String>,
 }
 
-/// The bundles that count: of each extension (name and, if it says so in its status, the installed bundle) the newest revision in
+/// The bundles that count: of each extension (its name and the installed bundle of its status, if there is one) the newest revision in
 /// force, and beside it the one of the installed bundle while that is another. An extension without a revision in force has none.
 /// Sorted by extension, the newest first.
 #[must_use]
@@ -87,14 +87,14 @@ pub struct Blocking {
     pub limit: Limit,
 }
 
-/// A bundle of which nobody can say on what it runs.
+/// A bundle whose limit cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
     /// Its extension.
     pub extension: String,
     /// Its name.
     pub bundle: String,
-    /// The whole sentence.
+    /// The whole error message.
     pub message: String,
 }
 
@@ -105,7 +105,7 @@ pub struct Report {
     pub target: Stream,
     /// Those that do not, sorted as the message lists them.
     pub blocking: Vec<Blocking>,
-    /// Those that nobody knows of, by extension.
+    /// Bundles whose limit cannot be read, by extension.
     pub unreadable: Vec<Unreadable>,
     /// Those that declare a limit and run on it, by extension.
     pub fitting: Vec<Blocking>,
@@ -113,7 +113,7 @@ pub struct Report {
     pub unlimited: usize,
 }
 
-/// Says whether all bundles run on `target` when the cluster is at `current`: a limit must be above the cluster's own stream,
+/// Reports whether all bundles run on `target` when the cluster is at `current`: a limit must be above the cluster's own stream,
 /// where 4.23 counts as 5.0. One unreadable bundle hides no other.
 #[must_use]
 pub fn judge(current: Stream, target: Stream, bundles: &[Bundle]) -> Report {
@@ -183,7 +183,7 @@ impl Report {
         lines.join("\n")
     }
 
-    /// What stands in the way, in the words that tests and alerts match on. Behind the sentence follow limits and mend, in at
+    /// What stands in the way, in the words that tests and alerts match on. Limits and what to do follow, in at
     /// most `help` bytes (0 for none).
     #[must_use]
     pub fn message(&self, help: usize) -> Option<String> {
@@ -210,7 +210,7 @@ impl Report {
     }
 
     /// Who declares which limit and what to do; limits with numbers only where the names do not fit.
-    fn help(&self, room: usize) -> String {
+    fn help(&self, max_length: usize) -> String {
         let one_each = self.blocking.iter().map(|one| format!("{} {}", one.bundle, one.limit.stream));
         let mut by_limit: BTreeMap<Stream, usize> = BTreeMap::new();
         for one in &self.blocking {
@@ -222,7 +222,7 @@ impl Report {
             format!(" Declared to run on at most: {}; upgrade or remove {what}", limits.join(", "))
         };
         let texts = [text(one_each.collect()), text(counts.collect())];
-        texts.into_iter().find(|text| text.len() <= room).unwrap_or_default()
+        texts.into_iter().find(|text| text.len() <= max_length).unwrap_or_default()
     }
 
     fn sort(&mut self) {

@@ -18,7 +18,7 @@ pub struct Limit {
     pub suspicious: bool,
 }
 
-/// Why a limit cannot be read. Such a bundle blocks, because nobody knows what its author meant.
+/// Why a limit cannot be read. Such a bundle blocks, because its author may have meant any limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
     /// The properties are no JSON list of properties.
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_a_value() {
+    fn limit_accepts_each_form_of_a_value() {
         for (value, want) in [
             (r#""4.18""#, "4.18"),
             (r#""5.0""#, "5.0"),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_properties() {
+    fn limit_reads_lists_of_properties() {
         for (text, want) in [
             ("[]", "Ok(None)"),
             ("null", "Ok(None)"),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_value_may_be_missing_or_there_twice() {
+    fn limit_may_be_absent_but_not_repeated() {
         let property = |value: &str| format!(r#"{{"type":"olm.maxOpenShiftVersion"{value}}}"#);
         let error = limit(&format!("[{}]", property(""))).unwrap_err().to_string();
         assert!(error.starts_with("error converting to semver for version : "), "{error}");
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_trap_of_unquoted_yaml_is_seen() {
+    fn limit_rejects_unquoted_yaml_numbers() {
         let suspicious = |value: &str| {
             let text = format!(r#"[{{"type":"olm.maxOpenShiftVersion","value":{value}}}]"#);
             limit(&text).unwrap().unwrap().suspicious

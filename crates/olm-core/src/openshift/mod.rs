@@ -1,7 +1,7 @@
-//! The gate before an OpenShift update: which installed bundles say that they do not run on the next minor version.
+//! The gate before an OpenShift update: installed bundles that declare that they do not run on the next minor version.
 //!
-//! An author says so with the property `olm.maxOpenShiftVersion`. [`Stream`] is `major.minor` of a cluster or of such a limit,
-//! [`limit`] reads a bundle's properties, [`counted`] says which bundles of an extension count, [`judge`] compares them all with
+//! An author declares that with the property `olm.maxOpenShiftVersion`. [`Stream`] is `major.minor` of a cluster or of such a limit,
+//! [`limit`] reads a bundle's properties, [`counted`] selects the bundles of an extension that count, [`judge`] compares them all with
 //! a cluster and words the answer. cluster-operator publishes that answer, `kubectl olm upgrade-check` prints it.
 //!
 //! It deliberately does not know catalogs (what could be installed instead) nor how the cluster is asked.

@@ -17,7 +17,7 @@ pub struct Stream {
 /// Why a text names no version of OpenShift.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
-    /// A full version is wanted.
+    /// A full version is required.
     #[error("{} is no version of OpenShift such as 4.19.3: {cause}", go_quote(text))]
     Version {
         /// What was given.
@@ -25,7 +25,7 @@ pub enum StreamError {
         /// Why it is none.
         cause: String,
     },
-    /// `major.minor` or a full version is wanted.
+    /// `major.minor` or a full version is required.
     #[error(
         "{} is neither a minor version of OpenShift such as 4.20 nor a full one such as 4.20.1",
         go_quote(text)
@@ -95,7 +95,7 @@ impl Stream {
     }
 
     /// The last stream before an update to this one. Before the first minor of a major version (other than 5) every stream of
-    /// the major version before counts, as nobody knows its last one.
+    /// the major version before counts, as its last one is unknown.
     #[must_use]
     pub const fn before(self) -> Self {
         match self.effective() {
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read_strictly() {
+    fn stream_reads_versions_strictly() {
         for (text, want) in [
             ("4.18.0", Some("4.18")),
             ("4.18.57", Some("4.18")),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_may_be_short() {
+    fn stream_target_may_be_short() {
         for (text, want) in [
             ("4.20", Some("4.20")),
             ("4.20.3", Some("4.20")),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_and_what_comes_before() {
+    fn stream_has_successor_and_predecessor() {
         for (stream, next, before) in [
             (Stream::new(4, 9), "4.10", "4.8"),
             (Stream::new(4, 22), "4.23", "4.21"),

@@ -40,10 +40,10 @@ impl Ranges {
     pub(super) fn is_unbound(&self) -> bool {
         use Operator::{AtLeast, AtMost, Equal, Greater, Less};
         self.0.iter().any(|group| {
-            let has = |wanted: [Operator; 2]| {
-                group
-                    .iter()
-                    .any(|comparison| comparison.operator == Equal || wanted.contains(&comparison.operator))
+            let has = |operators: [Operator; 2]| {
+                group.iter().any(|comparison| {
+                    comparison.operator == Equal || operators.contains(&comparison.operator)
+                })
             };
             !has([Greater, AtLeast]) || !has([Less, AtMost])
         })
@@ -199,7 +199,7 @@ fn comparison(text: &str, part: &str, token: &Token) -> Result<Comparison, Range
 }
 
 fn operator_hint(operator: &str, version: &str) -> Option<String> {
-    let mend = match operator {
+    let replacement = match operator {
         "=>" => ">=",
         "=<" => "<=",
         "<>" => "!=",
@@ -218,7 +218,7 @@ fn operator_hint(operator: &str, version: &str) -> Option<String> {
             return Some(format!("leave out the v: {stripped}{version}"));
         }
     };
-    Some(format!("write {mend} instead of {operator}"))
+    Some(format!("write {replacement} instead of {operator}"))
 }
 
 fn version_hint(operator: &str, version: &str) -> Option<String> {

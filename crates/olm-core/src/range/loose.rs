@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_accepted() {
+    fn loose_version_accepts() {
         for (text, numbers, pre) in [
             ("1", [1, 0, 0], ""),
             ("v1.2", [1, 2, 0], ""),

@@ -1,7 +1,7 @@
 //! Constraints of Masterminds semver v3.5.0: parser and check. Rule: fbc §13.
 //!
 //! The library works with regular expressions over the whole text. Their effect is reproduced by scanning: all of
-//! them are unambiguous, because no version contains a separator. The odd corners are kept, among them the stray bar
+//! them are unambiguous, because no version contains a separator. Its special cases are kept, among them the stray bar
 //! in the class of a version part, the textual rewrite of hyphen ranges, and `^*` that matches 0.0.0 only.
 
 use std::cmp::Ordering;
@@ -153,17 +153,17 @@ struct Scanned<'a> {
     offset: usize,
 }
 
-/// Where and why a group has not the form of a group.
-struct Malformed {
+/// Where and why a group is invalid.
+struct GroupError {
     start: usize,
     end: usize,
     hint: Option<String>,
 }
 
-fn scan_group(group: &str) -> Result<Vec<Scanned<'_>>, Malformed> {
+fn scan_group(group: &str) -> Result<Vec<Scanned<'_>>, GroupError> {
     let mut terms = Vec::new();
     let mut at = skip_space(group, 0);
-    let malformed = |start, end, hint: &str| Malformed { start, end, hint: Some(hint.to_owned()) };
+    let malformed = |start, end, hint: &str| GroupError { start, end, hint: Some(hint.to_owned()) };
     if at == group.len() {
         return Err(malformed(
             0,
@@ -177,14 +177,14 @@ fn scan_group(group: &str) -> Result<Vec<Scanned<'_>>, Malformed> {
         let offset = skip_space(group, at + operator_text.len());
         let version = &group[offset..offset + run(&group[offset..], |byte| byte != b',' && !is_space(byte))];
         let Some(operator) = operator_of(operator_text) else {
-            return Err(Malformed {
+            return Err(GroupError {
                 start: operator_start,
                 end: operator_start + operator_text.len(),
                 hint: operator_hint(operator_text),
             });
         };
         if version_prefix(version) != Some(version.len()) || version.is_empty() {
-            return Err(Malformed {
+            return Err(GroupError {
                 start: offset,
                 end: (offset + version.len().max(1)).min(group.len().max(offset)),
                 hint: version_hint(version),
@@ -224,7 +224,7 @@ fn operator_of(text: &str) -> Option<Operator> {
 }
 
 fn operator_hint(text: &str) -> Option<String> {
-    let mend = match text {
+    let replacement = match text {
         "==" | "===" => "=",
         "!" | "!==" | "<>" | "><" => "!=",
         "~=" | "=~" | "~~" => "~",
@@ -236,7 +236,7 @@ fn operator_hint(text: &str) -> Option<String> {
             ));
         }
     };
-    Some(format!("write {mend} instead of {text}"))
+    Some(format!("write {replacement} instead of {text}"))
 }
 
 fn version_hint(version: &str) -> Option<String> {
@@ -294,7 +294,7 @@ impl Source<'_> {
         RangeError::new(message, self.text, position)
     }
 
-    fn improper(&self, group: &str, start: usize, bad: Malformed) -> RangeError {
+    fn improper(&self, group: &str, start: usize, bad: GroupError) -> RangeError {
         let hint = match self.rewritten {
             Some(rewritten) => Some(format!("the hyphen range was read as {}", go_quote(rewritten))),
             None => bad.hint,
@@ -306,8 +306,8 @@ impl Source<'_> {
     fn unacceptable(&self, start: usize, scanned: &Scanned<'_>) -> RangeError {
         let from = start + scanned.offset;
         let numbers = scanned.version.split(['-', '+']).next().unwrap_or_default();
-        let odd = |part: &str| !part.bytes().all(|byte| byte.is_ascii_digit());
-        let hint = if numbers.trim_start_matches('v').split('.').any(odd) {
+        let is_invalid = |part: &str| !part.bytes().all(|byte| byte.is_ascii_digit());
+        let hint = if numbers.trim_start_matches('v').split('.').any(is_invalid) {
             "a part is either a number or exactly one of x X *"
         } else if scanned.version.len() > 256 {
             "a version has at most 256 bytes"
@@ -410,8 +410,8 @@ fn identifiers_prefix(text: &str) -> Option<usize> {
     Some(at)
 }
 
-fn run(text: &str, wanted: impl Fn(u8) -> bool) -> usize {
-    text.bytes().take_while(|&byte| wanted(byte)).count()
+fn run(text: &str, accepts: impl Fn(u8) -> bool) -> usize {
+    text.bytes().take_while(|&byte| accepts(byte)).count()
 }
 
 fn skip_space(text: &str, at: usize) -> usize {

@@ -2,8 +2,8 @@
 //! which of them a text is written in.
 //!
 //! `masterminds` is the dialect of `ClusterExtension.spec.source.catalog.version` (rule: fbc §13), `blang` that of
-//! `skipRange` and of dependencies (rule: fbc §12). Both behave as the Go libraries do, odd corners included; what is
-//! odd is said where it is done.
+//! `skipRange` and of dependencies (rule: fbc §12). Both behave as the Go libraries do, special cases included, which
+//! comments name where they are handled.
 
 mod blang;
 mod loose;
@@ -127,7 +127,7 @@ impl Range {
     /// Parses a constraint as Masterminds semver v3.5.0 does: at most 512 bytes and 32 groups between `||`.
     ///
     /// # Errors
-    /// With the library's text, the position of the offending characters and, where possible, a mend.
+    /// With the library's text, the position of the offending characters and, where possible, a fix.
     pub fn masterminds(text: &str) -> Result<Self, RangeError> {
         let rule = Rule::Masterminds(masterminds::parse(text)?);
         Ok(Self { source: text.into(), rule })
@@ -138,7 +138,7 @@ impl Range {
     /// One difference: an empty group between two `||`, which makes the library panic when it is reached, is an error.
     ///
     /// # Errors
-    /// With the library's text, the position of the offending characters and, where possible, a mend.
+    /// With the library's text, the position of the offending characters and, where possible, a fix.
     pub fn blang(text: &str) -> Result<Self, RangeError> {
         let rule = Rule::Blang(blang::parse(text)?);
         Ok(Self { source: text.into(), rule })
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn masterminds_refusals_point_and_mend() {
+    fn masterminds_errors_have_position_and_fix() {
         for (text, offending, hint) in [
             ("foobar", "foobar", r#""foobar" is no version: write major.minor.patch, for example 1.2.3"#),
             ("", "", "there is nothing here: write a version or range, for example >=1.0.0"),
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn blang_refusals_point_and_mend() {
+    fn blang_errors_have_position_and_fix() {
         for (text, offending, hint) in [
             ("", "", "there is no version here: write for example >=1.0.0 <1.2.0"),
             ("~1.11.0", "~1.11.0", "there is no ~ here: write >=1.11.0 <1.12.0"),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn explanations_underline() {
+    fn range_explanation_underlines_the_fault() {
         let error = Range::masterminds("> 1.0.0 !1.2.1").unwrap_err();
         assert_eq!(
             error.explain(),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn unbound_skip_ranges_are_known() {
+    fn range_without_bound_is_recognized() {
         for (text, unbound) in [
             ("<1.0.3", true),
             (">=0.0.1", true),

@@ -4,11 +4,11 @@ use olm_core::Object;
 use serde_json::Value;
 
 use crate::schema::flatten;
-use crate::{Finding, Place, Profile, go, versions};
+use crate::{Comparison, Finding, Profile, go, versions};
 
 pub(crate) fn compare(old: &Object, new: &Object, profile: Profile) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut say = |check, message| findings.push(Finding { place: Place::Crd, check, message });
+    let mut report = |check, message| findings.push(Finding { comparison: Comparison::Crd, check, message });
 
     let scope = |crd: &Object| {
         let scope = crd.0.get("spec").and_then(|spec| spec.get("scope")).and_then(Value::as_str);
@@ -16,7 +16,7 @@ pub(crate) fn compare(old: &Object, new: &Object, profile: Profile) -> Vec<Findi
     };
     let (old_scope, new_scope) = (scope(old), scope(new));
     if old_scope != new_scope {
-        say("scope", format!("scope changed : {} -> {}", go::quote(&old_scope), go::quote(&new_scope)));
+        report("scope", format!("scope changed : {} -> {}", go::quote(&old_scope), go::quote(&new_scope)));
     }
 
     let stored =
@@ -28,7 +28,7 @@ pub(crate) fn compare(old: &Object, new: &Object, profile: Profile) -> Vec<Findi
         .filter(|stored| !versions(new).any(|(name, _)| name == *stored))
         .collect();
     if !gone.is_empty() {
-        say("storedVersionRemoval", format!("stored versions removed : [{}]", gone.join(" ")));
+        report("storedVersionRemoval", format!("stored versions removed : [{}]", gone.join(" ")));
     }
 
     for (version, old_schema) in versions(old) {
@@ -38,7 +38,7 @@ pub(crate) fn compare(old: &Object, new: &Object, profile: Profile) -> Vec<Findi
         for path in flatten(old_schema, profile).into_keys() {
             let branch = profile == Profile::Corrected && super::in_combinator(&path);
             if !kept.contains_key(&path) && !branch {
-                say("existingFieldRemoval", format!("removed field : {version}.{path}"));
+                report("existingFieldRemoval", format!("removed field : {version}.{path}"));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The checks, and the walk that applies them to every schema node of the old version.
 //!
-//! Each check looks at its own keywords, says at most one thing, and takes its keywords out of both copies; what still
+//! Each check looks at its own keywords, reports at most one change, and takes its keywords out of both copies; what still
 //! differs afterwards is an unhandled change. Rule: crd-upgrade-safety §3.2, §4.
 
 pub(crate) mod crd;
@@ -10,7 +10,7 @@ mod unhandled;
 use serde_json::{Map, Value};
 
 use crate::schema::{align, flatten, rule_identity, without_texts};
-use crate::{Finding, Place, Profile};
+use crate::{Comparison, Finding, Profile};
 
 /// Two copies of one node, old and new, from which checks take what they have judged.
 pub(crate) struct Pair {
@@ -48,7 +48,7 @@ pub(crate) fn compare(
     old: &Value,
     new: &Value,
     profile: Profile,
-    place: impl Fn(String) -> Place,
+    comparison: impl Fn(String) -> Comparison,
 ) -> Vec<Finding> {
     let aligned;
     let new = match profile {
@@ -70,7 +70,7 @@ pub(crate) fn compare(
         let new_node = successor.unwrap_or(&nothing);
         let found = node(old_node, new_node, profile);
         findings.extend(found.into_iter().map(|(check, message)| Finding {
-            place: place(path.clone()),
+            comparison: comparison(path.clone()),
             check,
             message,
         }));
@@ -140,7 +140,7 @@ pub(crate) fn danger(check: &str) -> &'static str {
 }
 
 /// What an author can do instead of the change that this check found.
-pub(crate) fn mend(check: &str) -> &'static str {
+pub(crate) fn fix(check: &str) -> &'static str {
     match check {
         "scope" => "make a new kind instead",
         "storedVersionRemoval" => "migrate stored objects, then drop the version in a later release",

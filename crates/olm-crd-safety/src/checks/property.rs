@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::Pair;
 use crate::go;
 
-type Said = Option<(&'static str, String)>;
+type CheckResult = Option<(&'static str, String)>;
 
 /// All property checks, in the reference's order of names.
 pub(super) fn all(pair: &mut Pair) -> Vec<(&'static str, String)> {
@@ -21,7 +21,7 @@ pub(super) fn all(pair: &mut Pair) -> Vec<(&'static str, String)> {
     found.into_iter().flatten().collect()
 }
 
-fn default(pair: &mut Pair) -> Said {
+fn default(pair: &mut Pair) -> CheckResult {
     let (old, new) = (pair.old.remove("default"), pair.new.remove("default"));
     let quoted = |value: &Value| go::quote(&value.to_string());
     let message = match (old, new) {
@@ -35,7 +35,7 @@ fn default(pair: &mut Pair) -> Said {
     Some(("default", message))
 }
 
-fn enumeration(pair: &mut Pair) -> Said {
+fn enumeration(pair: &mut Pair) -> CheckResult {
     let values = |value: Option<Value>| {
         let mut list: Vec<String> = match value {
             Some(Value::Array(list)) => list.iter().map(Value::to_string).collect(),
@@ -59,7 +59,7 @@ fn enumeration(pair: &mut Pair) -> Said {
     (!removed.is_empty()).then(|| ("enum", format!("allowed enum values removed : [{}]", removed.join(" "))))
 }
 
-fn upper(pair: &mut Pair, check: &'static str) -> Said {
+fn upper(pair: &mut Pair, check: &'static str) -> CheckResult {
     let (old, new) = pair.take(check);
     let new = new.as_ref().and_then(Value::as_f64)?;
     let show = |n| go::number(n, check == "maximum");
@@ -74,7 +74,7 @@ fn upper(pair: &mut Pair, check: &'static str) -> Said {
     }
 }
 
-fn lower(pair: &mut Pair, check: &'static str) -> Said {
+fn lower(pair: &mut Pair, check: &'static str) -> CheckResult {
     let (old, new) = pair.take(check);
     let new = new.as_ref().and_then(Value::as_f64)?;
     let show = |n| go::number(n, check == "minimum");
@@ -91,7 +91,7 @@ fn lower(pair: &mut Pair, check: &'static str) -> Said {
     }
 }
 
-fn nullable(pair: &mut Pair) -> Said {
+fn nullable(pair: &mut Pair) -> CheckResult {
     let (old, new) = pair.take("nullable");
     let on = |value: Option<Value>| value == Some(Value::Bool(true));
     match (on(old), on(new)) {
@@ -101,7 +101,7 @@ fn nullable(pair: &mut Pair) -> Said {
     }
 }
 
-fn one_of(pair: &mut Pair) -> Said {
+fn one_of(pair: &mut Pair) -> CheckResult {
     let schemas = |value: Option<Value>| match value {
         Some(Value::Array(list)) => list.iter().map(without_top_texts).collect(),
         _ => Vec::new(),
@@ -144,7 +144,7 @@ fn without_top_texts(schema: &Value) -> Value {
     schema
 }
 
-fn pattern(pair: &mut Pair) -> Said {
+fn pattern(pair: &mut Pair) -> CheckResult {
     let (old, new) = pair.take("pattern");
     let text = |value: &Option<Value>| go::quote(value.as_ref().and_then(Value::as_str).unwrap_or_default());
     let (from, to) = (text(&old), text(&new));
@@ -157,7 +157,7 @@ fn pattern(pair: &mut Pair) -> Said {
     Some(("pattern", format!("pattern {word} : {from} -> {to}")))
 }
 
-fn required(pair: &mut Pair) -> Said {
+fn required(pair: &mut Pair) -> CheckResult {
     let (old, new) = pair.take("required");
     let names = |value: &Option<Value>| -> Vec<String> {
         let list = value.as_ref().and_then(Value::as_array).into_iter().flatten();
@@ -176,7 +176,7 @@ fn required(pair: &mut Pair) -> Said {
     (!added.is_empty()).then(|| ("required", format!("new required fields: [{}]", added.join(" "))))
 }
 
-fn type_(pair: &mut Pair) -> Said {
+fn type_(pair: &mut Pair) -> CheckResult {
     let (old, new) = pair.take("type");
     let text = |value: Option<Value>| value.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned();
     let (old, new) = (text(old), text(new));

@@ -35,7 +35,7 @@ const LABELS: [(&str, &str); 24] = [
 ];
 
 pub(super) fn compare(pair: &mut Pair) -> Option<(&'static str, String)> {
-    let mut said = Vec::new();
+    let mut changes = Vec::new();
     let mut differs = false;
     for (keyword, label) in LABELS {
         let (old, new) = pair.take(keyword);
@@ -44,7 +44,7 @@ pub(super) fn compare(pair: &mut Pair) -> Option<(&'static str, String)> {
             continue;
         }
         differs = true;
-        said.push(format!(
+        changes.push(format!(
             "{label} {} -> {}",
             go::value(keyword, old.as_ref()),
             go::value(keyword, new.as_ref())
@@ -53,7 +53,7 @@ pub(super) fn compare(pair: &mut Pair) -> Option<(&'static str, String)> {
     let (old, new) = pair.take("x-kubernetes-validations");
     if old != new && !(pair.corrected() && rules_removed(old.as_ref(), new.as_ref())) {
         differs = true;
-        said.push(format!("XValidations {} -> {}", go::rules(old.as_ref()), go::rules(new.as_ref())));
+        changes.push(format!("XValidations {} -> {}", go::rules(old.as_ref()), go::rules(new.as_ref())));
     }
     // the rest has no short form: list map keys and keywords that this program does not know
     let rest: Vec<String> = pair.old.keys().chain(pair.new.keys()).cloned().collect();
@@ -62,7 +62,7 @@ pub(super) fn compare(pair: &mut Pair) -> Option<(&'static str, String)> {
         differs |= old != new;
     }
     differs.then(|| {
-        let detail = if said.is_empty() { String::new() } else { format!(" ({})", said.join("; ")) };
+        let detail = if changes.is_empty() { String::new() } else { format!(" ({})", changes.join("; ")) };
         ("unhandled", format!("unhandled changes found{detail}"))
     })
 }

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use olm_core::Object;
-use olm_crd_safety::{Finding, Policy, Profile, compare, refusal};
+use olm_crd_safety::{Finding, Policy, Profile, compare, error_message};
 use serde_json::{Value, json};
 
 /// `name[!served][*stored]` and the schema of `^.spec`'s properties.
@@ -131,7 +131,7 @@ fn scope_and_versions() {
 
 /// Rows 6, 24 and 25: what is not compared. Rows 15, 16, 22, 29 and 30: pairs of versions.
 #[test]
-fn what_is_not_compared_and_further_pairs() {
+fn crd_cases_without_findings_and_further_pairs() {
     let a = json!({"a": {"type": "string"}});
     let changed = |versions: Vec<Value>, at: &str, value: Value| {
         let mut crd = crd("Namespaced", versions, &["v1"], None).into_value();
@@ -162,8 +162,8 @@ fn what_is_not_compared_and_further_pairs() {
     let pair = |one: &Value, two: &Value, strategy: Option<&str>| {
         crd("Namespaced", vec![version("v2", true, two), version("v1", true, one)], &["v1"], strategy)
     };
-    let odd = json!({"a": {"type": "string", "format": "email", "title": "A"}});
-    check(15, &pair(&a, &odd, None), &pair(&a, &odd, None), &[]);
+    let renamed = json!({"a": {"type": "string", "format": "email", "title": "A"}});
+    check(15, &pair(&a, &renamed, None), &pair(&a, &renamed, None), &[]);
     let b = |kind: &str| json!({"a": {"type": "string"}, "b": {"type": kind}});
     check(
         16,
@@ -185,7 +185,7 @@ fn what_is_not_compared_and_further_pairs() {
 }
 
 #[test]
-fn a_version_without_schema_is_said_not_crashed_on() {
+fn crd_version_without_schema_is_a_finding() {
     let a = json!({"a": {"type": "string"}});
     let whole = crd("Namespaced", vec![version("v1", true, &a)], &["v1"], None);
     let bare = crd("Namespaced", vec![json!({"name": "v1", "served": true, "storage": true})], &["v1"], None);
@@ -277,18 +277,18 @@ fn texts_do_not_count_and_what_is_named_like_them_does() {
 }
 
 #[test]
-fn the_refusal_is_sorted_and_names_the_crd() {
+fn error_message_is_sorted_and_names_the_crd() {
     let old = json!({"b": {"type": "string"}, "a": {"type": "string"}});
     let new = json!({});
     let old = crd("Namespaced", vec![version("v1", true, &old)], &["v1"], None);
     let new = crd("Namespaced", vec![version("v1", true, &new)], &["v1"], None);
     let findings = compare(&old, &new, Policy::default());
     assert_eq!(
-        refusal("widgets.example.com", &findings).unwrap(),
+        error_message("widgets.example.com", &findings).unwrap(),
         "validating upgrade for CRD \"widgets.example.com\": existingFieldRemoval: removed field : v1.^.spec.a\n\
          existingFieldRemoval: removed field : v1.^.spec.b\n\
          v1: ^.spec.a: type: type changed : \"string\" -> \"\"\n\
          v1: ^.spec.b: type: type changed : \"string\" -> \"\""
     );
-    assert_eq!(refusal("x", &[]), None);
+    assert_eq!(error_message("x", &[]), None);
 }

@@ -1,4 +1,4 @@
-//! What must hold for any two schemas. Rule: crd-upgrade-safety §11.
+//! Properties that hold for any two schemas. Rule: crd-upgrade-safety §11.
 
 use olm_core::Object;
 use olm_crd_safety::{ExistingObjects, Fit, Policy, Profile, compare};
@@ -156,7 +156,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn nothing_changed_is_nothing_found(schema in schema()) {
+    fn compare_equal_schemas_has_no_findings(schema in schema()) {
         for profile in [Profile::Parity, Profile::Corrected] {
             prop_assert_eq!(compare(&crd(&schema), &crd(&reversed(&schema)), Policy { profile }), []);
         }
@@ -164,14 +164,14 @@ proptest! {
     }
 
     #[test]
-    fn a_new_optional_field_is_safe_and_its_removal_is_not(schema in schema(), place in any::<prop::sample::Index>()) {
+    fn compare_allows_new_optional_fields_not_their_removal(schema in schema(), position in any::<prop::sample::Index>()) {
         let mut found = Vec::new();
         objects(&schema, "", &mut found);
         if found.is_empty() {
             return Ok(());
         }
         let mut wider = schema.clone();
-        if let Some(node) = wider.pointer_mut(place.get(found.as_slice()).as_str()) {
+        if let Some(node) = wider.pointer_mut(position.get(found.as_slice()).as_str()) {
             node["properties"]["zz"] = json!({"type": "string"});
         }
         prop_assert_eq!(compare(&crd(&schema), &crd(&wider), Policy::default()), []);
@@ -202,7 +202,7 @@ proptest! {
 
     /// What the comparison of schemas allows breaks no object that can exist; this is what the corrected profile promises.
     #[test]
-    fn an_allowed_change_breaks_no_object(
+    fn compare_allows_only_what_breaks_no_object(
         (old, new) in (schema(), schema(), any::<bool>(), 0..BOUNDS.len()).prop_map(|(old, other, related, bound)| {
             let new = if related { without(&old, BOUNDS[bound]) } else { other };
             (old, new)

@@ -1,7 +1,7 @@
-//! Rows 32 to 126 of the case table (same version, property `^.spec.f`): what each profile says.
+//! Rows 32 to 126 of the case table (same version, property `^.spec.f`): the findings of each profile.
 //!
 //! `parity` holds the findings without the prefix `v1: `, and without `^.spec.f: ` where they are about that path. A text
-//! ending in `…` stands for all texts with that beginning. An empty list says that the change is allowed.
+//! ending in `…` stands for all texts with that beginning. With an empty list, the change is allowed.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -716,7 +716,7 @@ fn rows() -> Vec<Row> {
 }
 
 #[test]
-fn parity_says_what_the_reference_says() {
+fn parity_profile_equals_the_reference() {
     for row in rows() {
         let got = findings(&row, Profile::Parity);
         assert!(same(&got, row.parity), "row {}:\n got {got:#?}\nwant {:#?}", row.id, row.parity);
@@ -732,7 +732,7 @@ fn corrected_blocks_only_what_can_hurt() {
 }
 
 #[test]
-fn what_corrected_says_parity_says_too() {
+fn parity_profile_contains_the_corrected_one() {
     for row in rows() {
         let parity = findings(&row, Profile::Parity);
         let unhandled = parity.iter().any(|text| text.contains("unhandled"));
@@ -747,10 +747,10 @@ fn what_corrected_says_parity_says_too() {
 }
 
 #[test]
-fn findings_name_the_danger_and_the_mend() {
+fn findings_name_danger_and_fix() {
     for row in rows() {
         for finding in compare(&crd(&row.old), &crd(&row.new), Policy::default()) {
-            assert!(!finding.danger().is_empty() && !finding.mend().is_empty(), "{finding}");
+            assert!(!finding.danger().is_empty() && !finding.fix().is_empty(), "{finding}");
         }
     }
 }

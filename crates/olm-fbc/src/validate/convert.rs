@@ -58,11 +58,12 @@ pub(super) fn convert(loaded: &Loaded, findings: &mut Vec<Finding>) -> Model {
     bundles(loaded, &mut model, findings);
     entries_without_bundle(loaded, &model, findings);
     for (name, package) in &mut model.packages {
-        let wanted = package.default_channel.clone();
-        if !wanted.is_empty() {
-            let undecoded = loaded.undecoded.contains(&(CHANNEL.to_owned(), name.clone(), wanted.clone()));
+        let default_channel = package.default_channel.clone();
+        if !default_channel.is_empty() {
+            let undecoded =
+                loaded.undecoded.contains(&(CHANNEL.to_owned(), name.clone(), default_channel.clone()));
             let default = || ChannelModel { unknown: undecoded, ..ChannelModel::default() };
-            package.channels.entry(wanted).or_insert_with(default);
+            package.channels.entry(default_channel).or_insert_with(default);
         }
     }
     deprecations(loaded, &mut model, findings);

@@ -1,4 +1,4 @@
-//! The shape of one channel (fbc §8.3): one head, no cycle, nobody stranded.
+//! The shape of one channel (fbc §8.3): one head, no cycle, no bundle out of reach.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_of_fbc_8_3() {
+    fn graph_table_of_fbc_8_3() {
         let list = |names: &str| names.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let cases = [
             ("1, 2", Some(Shape::Heads(list("1 2")))),

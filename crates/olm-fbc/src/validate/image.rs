@@ -3,7 +3,7 @@
 use olm_core::{ImageRef, ImageRefError};
 
 /// Longest repository name, registry included.
-const LONGEST: usize = 255;
+const MAX_REPOSITORY: usize = 255;
 
 /// Why a text is no image reference, if it is none.
 pub(super) fn problem(text: &str) -> Option<String> {
@@ -31,7 +31,7 @@ pub(super) fn problem(text: &str) -> Option<String> {
                 }
                 Some(_) => "docker.io/".len(),
             };
-            (name.len() + added > LONGEST).then(|| ImageRefError::TooLong.to_string())
+            (name.len() + added > MAX_REPOSITORY).then(|| ImageRefError::TooLong.to_string())
         }
         Err(error) => Some(error.to_string()),
     }

@@ -29,7 +29,7 @@ pub(super) fn lint(loaded: &Loaded, findings: &mut Vec<Finding>) {
             name: channel.name.clone(),
         };
         for entry in &channel.entries {
-            if let Some(oddity) = odd_range(&entry.skip_range) {
+            if let Some(oddity) = suspicious_range(&entry.skip_range) {
                 let message = format!(
                     "entry {}: skipRange {} {oddity}",
                     go_quote(&entry.name),
@@ -64,7 +64,7 @@ pub(super) fn lint(loaded: &Loaded, findings: &mut Vec<Finding>) {
 }
 
 /// What a blang range does that its author can hardly want.
-fn odd_range(range: &str) -> Option<&'static str> {
+fn suspicious_range(range: &str) -> Option<&'static str> {
     let tokens: Vec<&str> = range.split(' ').filter(|token| !token.is_empty()).collect();
     if tokens.contains(&"!") {
         return Some("has a space after \"!\", which drops the negation");
@@ -72,11 +72,11 @@ fn odd_range(range: &str) -> Option<&'static str> {
     if tokens.iter().any(|token| token.len() == 1 && !matches!(*token, "<" | ">" | "=")) {
         return Some("has a token of one character, which is dropped");
     }
-    tokens.iter().find_map(|token| odd_wildcard(token))
+    tokens.iter().find_map(|token| suspicious_wildcard(token))
 }
 
 /// What a token with an `x` anywhere in it comes to (fbc §12.2, wildcards).
-fn odd_wildcard(token: &str) -> Option<&'static str> {
+fn suspicious_wildcard(token: &str) -> Option<&'static str> {
     if !token.contains('x') {
         return None;
     }
@@ -98,8 +98,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn odd_ranges() {
-        for (range, odd) in [
+    fn lint_suspicious_ranges() {
+        for (range, suspicious) in [
             (">=1.0.0 <2.0.0", false),
             (">= 1.18.0 < 1.18.11", false),
             ("! 1.0.0", true),
@@ -115,13 +115,13 @@ mod tests {
             (">=1.0.0-next", false),
             ("", false),
         ] {
-            assert_eq!(odd_range(range).is_some(), odd, "{range}");
+            assert_eq!(suspicious_range(range).is_some(), suspicious, "{range}");
         }
     }
 
-    /// What the warnings say is what the ranges do.
+    /// The ranges do what the warnings claim.
     #[test]
-    fn odd_ranges_are_as_odd_as_said() {
+    fn lint_warnings_describe_the_ranges() {
         let matches = |range: &str, version: &str| {
             olm_core::Range::blang(range).unwrap().contains(&version.parse().unwrap())
         };

@@ -18,7 +18,7 @@ pub(super) struct Loaded {
     pub(super) channels: Vec<(Channel, Meta)>,
     pub(super) bundles: Vec<Bundle>,
     pub(super) deprecations: Vec<Deprecations>,
-    /// (schema, package, name) of objects that did not decode, so that nobody misses them.
+    /// (schema, package, name) of objects that did not decode, so that they are not reported as missing.
     pub(super) undecoded: BTreeSet<(String, String, String)>,
 }
 
@@ -33,7 +33,7 @@ pub(super) fn load(catalog: &Catalog, findings: &mut Vec<Finding>) -> Loaded {
             }
         };
         if let Err(problem) = loaded.add(meta.clone()) {
-            findings.push(Finding::error("decode", Subject::of(&meta), problem));
+            findings.push(Finding::error("decode", Subject::from_meta(&meta), problem));
             loaded.undecoded.insert((meta.schema, meta.package, meta.name));
         }
     }

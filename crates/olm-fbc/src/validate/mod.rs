@@ -1,4 +1,4 @@
-//! Every rule that `opm validate` checks (fbc §8), all findings at once, and warnings of our own.
+//! Every rule that `opm validate` checks (fbc §8), all findings in one pass, and own warnings.
 //!
 //! Three steps: decode what the schemas know ([`load`]), check the parts against each other ([`convert`], the
 //! reference's phase A, which stops at its first error; this one does not), then the upgrade graphs

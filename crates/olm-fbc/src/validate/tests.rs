@@ -39,7 +39,7 @@ image: foo
 properties: [{type: olm.package, value: {packageName: foo, version: 0.1.0}}]
 ";
 
-/// `kind: ClusterServiceVersion`, before the property that says the version.
+/// `kind: ClusterServiceVersion`, before the property that has the version.
 const INLINE_CSV: &str =
     "[{type: olm.bundle.object, value: {data: a2luZDogQ2x1c3RlclNlcnZpY2VWZXJzaW9uCg==}}, {type: olm.package";
 
@@ -71,7 +71,7 @@ fn outcomes_of_fbc_8_5() {
         (
             &[(
                 "defaultChannel: stable\n",
-                "defaultChannel: stable\n---\nschema: olm.csv.metadata\npackage: nobody\n",
+                "defaultChannel: stable\n---\nschema: olm.csv.metadata\npackage: absent\n",
             )],
             &[],
         ),
@@ -136,9 +136,9 @@ fn outcomes_of_fbc_8_5() {
     }
 }
 
-/// Each rule of phase B by its sentence for which fbc §8.5 has no case (fbc §8.2).
+/// Each rule of phase B by its message (fbc §8.2), where fbc §8.5 has no case for it.
 #[test]
-fn sentences_of_fbc_8_2() {
+fn validate_messages_of_fbc_8_2() {
     let silent = |reference: &str| {
         format!(
             "{GOOD}---\nschema: olm.deprecations\npackage: foo\nentries: [{{reference: {{schema: {reference}}}, message: ''}}]\n"
@@ -148,8 +148,8 @@ fn sentences_of_fbc_8_2() {
         assert!(GOOD.contains(from), "{from}");
         GOOD.replace(from, to)
     };
-    let silence = "invalid deprecation: message must be set";
-    for (catalog, path, sentence) in [
+    let no_message = "invalid deprecation: message must be set";
+    for (catalog, path, message) in [
         (
             but("{name: foo.v0.1.0}", "{name: foo.v0.1.0, skips: ['']}"),
             "package channel bundle",
@@ -161,9 +161,9 @@ fn sentences_of_fbc_8_2() {
             "cannot use build metadata in version with a release version",
         ),
         (but("foo.v0.1.0", "''"), "package channel bundle", "name must be set"),
-        (silent("olm.package"), "package", silence),
-        (silent("olm.channel, name: stable"), "package channel", silence),
-        (silent("olm.bundle, name: foo.v0.1.0"), "package channel bundle", silence),
+        (silent("olm.package"), "package", no_message),
+        (silent("olm.channel, name: stable"), "package channel", no_message),
+        (silent("olm.bundle, name: foo.v0.1.0"), "package channel bundle", no_message),
     ] {
         let found = findings(&catalog);
         let levels = |finding: &Finding| {
@@ -171,21 +171,21 @@ fn sentences_of_fbc_8_2() {
             levels.collect::<Vec<_>>().join(" ")
         };
         assert!(
-            found.iter().any(|finding| finding.message == sentence && levels(finding) == path),
-            "{sentence}: {found:#?}"
+            found.iter().any(|finding| finding.message == message && levels(finding) == path),
+            "{message}: {found:#?}"
         );
     }
 }
 
 #[test]
-fn the_mend_for_channel_instead_of_name() {
+fn validate_hints_at_channel_instead_of_name() {
     let yaml = GOOD.replace("name: stable", "channel: stable");
     let found = findings(&yaml).into_iter().find(|finding| finding.rule == "A5").unwrap();
     assert_eq!(found.hint.unwrap(), "the object says \"channel: stable\"; write \"name: stable\" instead");
 }
 
 #[test]
-fn the_tree_of_fbc_8_4() {
+fn validate_tree_of_fbc_8_4() {
     let yaml = "
 schema: olm.package
 name: foo
@@ -223,7 +223,7 @@ entries: [{reference: {schema: olm.package}}]
 }
 
 #[test]
-fn all_at_once() {
+fn validate_reports_all_findings() {
     let yaml = "
 schema: olm.package
 name: Bad.Name
@@ -265,9 +265,9 @@ package: no-schema
     insta::assert_snapshot!(lines.join("\n"));
 }
 
-/// Each rule of phase A by the sentence that the reference has for it (fbc §8.1).
+/// Each rule of phase A by the message that the reference has for it (fbc §8.1).
 #[test]
-fn every_rule_of_fbc_8_1_has_its_sentence() {
+fn validate_rules_of_fbc_8_1_have_messages() {
     let deprecated =
         |entries: &str| format!("---\nschema: olm.deprecations\npackage: foo\nentries: [{entries}]\n");
     let package = |name: &str| format!("---\nschema: olm.package\nname: {name}\ndefaultChannel: stable\n");
@@ -394,16 +394,13 @@ fn every_rule_of_fbc_8_1_has_its_sentence() {
             "cannot deprecate object declcfg.PackageScopedReference{Schema:\"x\", Name:\"\"} referenced by entry 0 for package \"foo\": object schema unknown",
         ),
     ];
-    for (rule, catalog, sentence) in cases {
+    for (rule, catalog, text) in cases {
         let found = findings(&catalog);
         let of_rule: Vec<&str> = found
             .iter()
             .filter(|finding| finding.rule == rule)
             .map(|finding| finding.message.as_str())
             .collect();
-        assert!(
-            of_rule.iter().any(|message| message.starts_with(sentence)),
-            "{rule}: {of_rule:#?}\n{found:#?}"
-        );
+        assert!(of_rule.iter().any(|message| message.starts_with(text)), "{rule}: {of_rule:#?}\n{found:#?}");
     }
 }

@@ -1,4 +1,4 @@
-//! What a bundle needs, read from its properties.
+//! The dependencies of a bundle, read from its properties.
 //!
 //! Rule: update-graph §7.1, §7.2. Unknown members and empty constraints are errors, as in OLM Classic.
 

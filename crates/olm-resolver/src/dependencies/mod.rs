@@ -70,8 +70,8 @@ pub struct DependencyReport {
 }
 
 impl DependencyReport {
-    /// The refusal: what is missing, and who provides it. `None` if nothing is missing.
-    pub fn refusal(&self, bundle: &str) -> Option<String> {
+    /// The error message: what is missing, and the bundles that provide it. `None` if nothing is missing.
+    pub fn error_message(&self, bundle: &str) -> Option<String> {
         if self.unmet.is_empty() {
             return None;
         }
@@ -109,7 +109,7 @@ pub struct Needed {
     pub apis: BTreeSet<GvkRef>,
     /// Packages that occur in them.
     pub packages: BTreeSet<String>,
-    /// Whether one of them does not say by name what it looks for (a CEL rule).
+    /// Whether one of them does not name what it looks for (a CEL rule).
     pub opaque: bool,
 }
 

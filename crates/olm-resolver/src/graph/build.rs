@@ -1,4 +1,4 @@
-//! From what a catalog says to a graph. Bad pieces are left out and reported, the rest stays usable.
+//! From the objects of a catalog to a graph. Bad pieces are left out and reported, the rest stays usable.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -293,7 +293,7 @@ fn collect_names(
     bundles: &BTreeMap<String, BundleDraft>,
     channels: &BTreeMap<String, ChannelDraft>,
 ) -> Vec<Box<str>> {
-    // long lists of skips say the same names again and again: first what there is, then in order
+    // long lists of skips repeat the same names: first what there is, then in order
     let mut names: HashSet<&str> = bundles.keys().map(String::as_str).collect();
     for entry in channels.values().flat_map(|channel| &channel.entries) {
         names.insert(&entry.name);

@@ -47,7 +47,7 @@ impl From<&PackageContents> for GraphDraft {
                 message: "there are several; the last one counts".to_owned(),
             });
         }
-        // several blobs overwrite each other in the reference's cache, so the last one is what anybody ever saw
+        // several blobs overwrite each other in the reference's cache, so only the last one is visible there
         let deprecations = contents.deprecations.last().into_iter().flat_map(|blob| &blob.entries);
         Self {
             package: name.unwrap_or_default(),

@@ -1,7 +1,7 @@
 //! One package of one catalog, made ready for questions: who can follow whom, in which channel, by which edge.
 //!
 //! Built once per (catalog content, package) and shared; names are numbers inside, versions and ranges are parsed
-//! once, the order of preference is computed once. What a catalog says wrongly is left out and kept as a `Finding`;
+//! once, the order of preference is computed once. What is wrong in a catalog is left out and kept as a `Finding`;
 //! nothing here refuses a catalog (rule: decision 26).
 
 mod build;
@@ -118,7 +118,7 @@ pub enum DeprecatedScope {
 pub struct Finding {
     /// Where: `bundle "a.v1.0.0"`, `channel "stable" entry "a.v1.0.0"`, …
     pub place: String,
-    /// What is wrong and, if known, the mend.
+    /// What is wrong and, if known, what to do.
     pub message: String,
 }
 
@@ -170,7 +170,7 @@ impl PackageGraph {
         Self::default()
     }
 
-    /// Whether the catalog says nothing about the package.
+    /// Whether the catalog has nothing about the package.
     pub fn is_empty(&self) -> bool {
         self.bundles.is_empty()
             && self.channels.is_empty()

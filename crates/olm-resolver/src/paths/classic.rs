@@ -1,4 +1,4 @@
-//! What OLM Classic would do with the same package: the head's chain decides, not the version.
+//! The choice of OLM Classic for the same package: the head's chain decides, not the version.
 //!
 //! Rule: update-graph §2. One package of one catalog, without dependencies and without other subscriptions; these
 //! belong to a whole namespace. Entries without a bundle do not exist for Classic.
@@ -27,7 +27,7 @@ pub struct ClassicRequest {
 /// The next step of Classic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClassicStep {
-    /// Install or move to this bundle; the edge says by what, `None` on first install.
+    /// Install or move to this bundle; with the edge, `None` on first install.
     Move(BundleIndex, ChannelIndex, Option<Edge>),
     /// Nothing is offered; what is installed stays, without an error.
     Stay,
@@ -190,12 +190,12 @@ fn ordered<'a>(graph: &'a PackageGraph, request: &ClassicRequest) -> Result<Vec<
     if channels.is_empty() {
         return Err(ClassicError::NoPackage { package: package(), subscription: subscription() });
     }
-    if let Some(wanted) = &request.channel {
-        channels.retain(|&channel| graph.channel_name(channel) == wanted);
+    if let Some(channel_name) = &request.channel {
+        channels.retain(|&channel| graph.channel_name(channel) == channel_name);
         if channels.is_empty() {
             return Err(ClassicError::NoChannel {
                 package: package(),
-                channel: wanted.clone(),
+                channel: channel_name.clone(),
                 subscription: subscription(),
             });
         }

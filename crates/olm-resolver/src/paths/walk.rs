@@ -11,7 +11,7 @@ use crate::installed::Installed;
 use crate::report::{Step, describe_edge, some_of, step};
 use crate::request::{CatalogSource, Policy, Request};
 use crate::resolve::resolve;
-use crate::rules::Verdict;
+use crate::rules::Decision;
 use crate::shortest::shortest;
 
 /// Whose rules.
@@ -89,7 +89,7 @@ pub struct NotOffered {
 pub enum End {
     /// Nothing more is offered.
     Stays,
-    /// It would go on in a circle, back to this bundle.
+    /// It would continue in a circle, back to this bundle.
     Loop(String),
     /// Resolution fails.
     Error(String),
@@ -113,7 +113,7 @@ pub struct Path {
     pub pinned: Option<Vec<Step>>,
     /// Whether the target is reached, by itself or by pinning; true if there is no target.
     pub reached: bool,
-    /// What is odd about the package as a whole.
+    /// Warnings about the package as a whole.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -230,19 +230,19 @@ impl Walker<'_> {
         };
         let not_offered = candidates
             .iter()
-            .filter(|candidate| !matches!(candidate.verdict, Verdict::Kept(_) | Verdict::LowerVersion))
+            .filter(|candidate| !matches!(candidate.decision, Decision::Kept(_) | Decision::LowerVersion))
             .filter(|candidate| newer(candidate.bundle))
             .take(MAX_NOT_OFFERED)
             .map(|candidate| NotOffered {
                 bundle: graph.bundle_name(candidate.bundle).to_owned(),
-                why: candidate.verdict.describe(graph, candidate.bundle, &request),
+                why: candidate.decision.describe(graph, candidate.bundle, &request),
             })
             .collect();
         let found = outcome.result.map_err(|error| error.condition_message())?;
         if at.is_some_and(|at| at.version == found.version) {
             return Ok((None, not_offered));
         }
-        let why = Verdict::Kept(found.via).describe(graph, found.index, &request);
+        let why = Decision::Kept(found.via).describe(graph, found.index, &request);
         Ok((Some((found.index, why)), not_offered))
     }
 
@@ -256,7 +256,7 @@ impl Walker<'_> {
         };
         let step = classic_step(graph, &request).map_err(|error| error.to_string())?;
         let asked = |channel: ChannelIndex| {
-            request.channel.as_deref().is_none_or(|wanted| graph.channel_name(channel) == wanted)
+            request.channel.as_deref().is_none_or(|name| graph.channel_name(channel) == name)
         };
         let chosen = match step {
             ClassicStep::Move(bundle, ..) => Some(bundle),
@@ -317,7 +317,7 @@ impl Walker<'_> {
         self.query.channels.is_empty() || self.query.channels.iter().any(|asked| asked.as_str() == name)
     }
 
-    /// The shortest way for somebody who sets `version` before each hop.
+    /// The shortest way for a user who sets `version` before each hop.
     fn pinned(&self, target: BundleIndex) -> Option<Vec<Step>> {
         let graph = &self.query.graph;
         let version = graph.version(target).ok()?;

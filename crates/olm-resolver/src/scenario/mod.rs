@@ -32,4 +32,4 @@ mod parse;
 mod run;
 
 pub use parse::{Expected, Question, Scenario, ScenarioError, Who};
-pub use run::{Answer, Loader, run};
+pub use run::{Loader, QuestionResult, run};

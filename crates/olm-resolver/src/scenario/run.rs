@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::parse::{Expected, Question, Scenario, Who};
-use crate::error::CatalogProblem;
+use crate::error::CatalogReadError;
 use crate::graph::{PackageGraph, ReleaseField};
 use crate::installed::Installed;
 use crate::paths::{ClassicRequest, ClassicStep, End, PathQuery, RuleSet, Target, classic_step, path};
@@ -16,7 +16,7 @@ pub type Loader<'a> = dyn Fn(&str, &str) -> Result<Arc<PackageGraph>, String> + 
 
 /// The answer to one question.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct QuestionResult {
     /// Line of the question, beginning with 1.
     pub line: usize,
     /// The question as written.
@@ -41,21 +41,21 @@ enum Got {
 ///
 /// # Errors
 /// When the scenario names something that is none: a catalog without name, a package that cannot be loaded.
-pub fn run(scenario: &Scenario, loader: &Loader<'_>) -> Result<Vec<Answer>, String> {
+pub fn run(scenario: &Scenario, loader: &Loader<'_>) -> Result<Vec<QuestionResult>, String> {
     let mut sources = Vec::with_capacity(scenario.catalogs.len());
     for catalog in &scenario.catalogs {
         let content = match (&catalog.unreadable, &catalog.from) {
-            (Some(why), _) => Err(CatalogProblem::Other(why.clone())),
+            (Some(why), _) => Err(CatalogReadError::Other(why.clone())),
             (None, Some(from)) => Ok(loader(&scenario.package, from)?),
             (None, None) => Ok(Arc::new(catalog.graph.clone().build(ReleaseField::Counts))),
         };
         let name = catalog.name.parse().map_err(|_| "a catalog has no name".to_owned())?;
         sources.push(CatalogSource { name, priority: catalog.priority, content });
     }
-    Ok(scenario.questions.iter().map(|question| answer(scenario, question, &sources)).collect())
+    Ok(scenario.questions.iter().map(|question| answer_question(scenario, question, &sources)).collect())
 }
 
-fn answer(scenario: &Scenario, question: &Question, sources: &[CatalogSource]) -> Answer {
+fn answer_question(scenario: &Scenario, question: &Question, sources: &[CatalogSource]) -> QuestionResult {
     let mut report = None;
     let opinions = opinions(scenario, question, sources, &mut report)
         .unwrap_or_else(|message| vec![Got::Error(message)]);
@@ -65,7 +65,13 @@ fn answer(scenario: &Scenario, question: &Question, sources: &[CatalogSource]) -
         .is_none_or(|expected| opinions.iter().all(|got| matches(got, expected, question.who)));
     let mut got: Vec<String> = opinions.iter().map(describe).collect();
     got.dedup();
-    Answer { line: question.line, question: question.text.clone(), got: got.join(" / "), as_expected, report }
+    QuestionResult {
+        line: question.line,
+        question: question.text.clone(),
+        got: got.join(" / "),
+        as_expected,
+        report,
+    }
 }
 
 fn opinions(

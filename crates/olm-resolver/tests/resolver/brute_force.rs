@@ -10,7 +10,7 @@ use olm_resolver::{
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
-use crate::slow::{Offer, slow, told};
+use crate::slow::{Offer, short_answer, slow};
 
 const VERSIONS: [&str; 9] =
     ["0.9.0", "1.0.0-rc.1", "1.0.0", "1.0.0+1", "1.0.0+2", "1.1.0", "1.2.0", "2.0.0", "not-a-version"];
@@ -157,7 +157,7 @@ proptest! {
     fn picks_what_brute_force_picks(catalogs in prop::collection::vec(catalog(), 0..4), ask in ask()) {
         let mut sources = sources(&catalogs);
         let outcome = resolve(&request(&ask), &sources);
-        let got = told(&outcome);
+        let got = short_answer(&outcome);
         let offers: Vec<Offer> = catalogs
             .iter()
             .enumerate()

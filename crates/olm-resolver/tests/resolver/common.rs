@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use olm_fbc::PackageContents;
 use olm_resolver::{
-    CatalogProblem, CatalogSource, Installed, Outcome, PackageGraph, Policy, ReleaseField, Request,
+    CatalogReadError, CatalogSource, Installed, Outcome, PackageGraph, Policy, ReleaseField, Request,
     parse_range, resolve,
 };
 use serde_json::{Value, json};
@@ -119,10 +119,10 @@ pub(crate) fn without_package(name: &str) -> CatalogSource {
 }
 
 pub(crate) fn broken(name: &str, priority: i32, why: &str) -> CatalogSource {
-    CatalogSource { name: name.parse().unwrap(), priority, content: Err(CatalogProblem::Other(why.into())) }
+    CatalogSource { name: name.parse().unwrap(), priority, content: Err(CatalogReadError::Other(why.into())) }
 }
 
-/// What is asked: package p unless said otherwise.
+/// A request, of package p by default.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Ask<'a> {
     pub(crate) installed: Option<&'a str>,
@@ -153,6 +153,6 @@ pub(crate) fn short(outcome: &Outcome) -> String {
     }
 }
 
-pub(crate) fn answer(ask: Ask<'_>, package: &str, sources: &[CatalogSource]) -> String {
+pub(crate) fn resolve_short(ask: Ask<'_>, package: &str, sources: &[CatalogSource]) -> String {
     short(&resolve(&ask.request(package), sources))
 }

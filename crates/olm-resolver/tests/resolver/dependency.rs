@@ -56,7 +56,7 @@ fn needs_package(name: &str, range: &str) -> Value {
 }
 
 #[test]
-fn what_meets_a_need() {
+fn dependencies_are_met_by() {
     let blue = |version: &str, apis: Vec<GvkRef>| DependencyFacts {
         apis: BTreeSet::new(),
         installed: vec![package("blue", version, Some(apis), &[])],
@@ -137,7 +137,7 @@ fn what_meets_a_need() {
         ("D12b: the other branch", versions.clone(), blue("0.9.0", vec![gvk("Blue", "v1beta1")]), true),
         ("D12c: neither", versions, blue("0.9.0", vec![gvk("Blue", "v1")]), false),
         ("D13: cel", certified.clone(), with(vec![green(&[("certified", "true")])]), true),
-        ("D13b: nobody", certified, nothing.clone(), false),
+        ("D13b: none", certified, nothing.clone(), false),
         (
             "D14: cel over one bundle",
             both.clone(),
@@ -173,7 +173,7 @@ fn what_meets_a_need() {
 }
 
 #[test]
-fn what_needs_speak_of() {
+fn dependencies_read_from_properties() {
     let properties = json!([
         {"type": "olm.package", "value": {"packageName": "red", "version": "1.0.0"}},
         {"type": "olm.gvk.required", "value": provides("Blue", "v1")},
@@ -195,7 +195,7 @@ fn what_needs_speak_of() {
 }
 
 #[test]
-fn malformed_needs_are_not_met_and_say_why() {
+fn dependencies_that_are_malformed_are_unmet() {
     let huge = |size: usize| json!({"failureMessage": "x".repeat(size), "gvk": provides("Foo", "v1")});
     for (property, want) in [
         (
@@ -241,7 +241,7 @@ fn malformed_needs_are_not_met_and_say_why() {
 }
 
 #[test]
-fn the_refusal_names_what_is_missing_and_who_provides_it() {
+fn dependencies_error_names_missing_and_providers() {
     let provider = |name: &str, versions: &[&str]| {
         let mut package = Pkg::new(name);
         for version in versions {
@@ -262,10 +262,10 @@ fn the_refusal_names_what_is_missing_and_who_provides_it() {
     ];
     let report = check(&needs, &DependencyFacts::default(), &catalogs);
     assert_eq!(
-        report.refusal("red.v1.0.0").unwrap(),
+        report.error_message("red.v1.0.0").unwrap(),
         "bundle \"red.v1.0.0\" has dependencies that are not met: API Foo (example.com/v1), provided by bar 3.0.0 of catalog a, \
          foo 1.1.0 of catalog a, foo 1.1.0 of catalog z; package \"foo\" in range \"<1.1.0\", provided by foo 1.0.0 of catalog a, \
          foo 1.0.0 of catalog z; needs certs (API Certificate (example.com/v1))"
     );
-    assert_eq!(check(&[], &DependencyFacts::default(), &catalogs).refusal("red.v1.0.0"), None);
+    assert_eq!(check(&[], &DependencyFacts::default(), &catalogs).error_message("red.v1.0.0"), None);
 }

@@ -17,7 +17,7 @@ fn yes(text: &str) -> State {
 }
 
 #[test]
-fn the_table() {
+fn deprecation_table() {
     let no = || State::NotDeprecated;
     let plain = Pkg::new("p").bundles(&["1.0.0", "2.0.0"]);
     let channel = plain.clone().deprecate("olm.channel", "old", "channel is old");

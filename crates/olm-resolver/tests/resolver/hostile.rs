@@ -26,7 +26,7 @@ proptest! {
         for text in [text, lines.iter().filter(|line| Scenario::parse(&format!("package p\nchannel a\n{line}")).is_ok()).fold(
             "package p\nchannel a\n".to_owned(), |text, line| format!("{text}{line}\n"))] {
             if let Ok(scenario) = Scenario::parse(&text) {
-                // an error here is a refusal with a sentence, which is fine
+                // an error has a message, which is fine
                 if let Ok(answers) = run(&scenario, &|_, _| Err("no loader".to_owned())) {
                     prop_assert_eq!(answers.len(), scenario.questions.len());
                 }

@@ -1,5 +1,5 @@
 //! Tests of the resolver over small catalogs: the worked cases of the specification, decision by decision.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on shall say so")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 mod brute_force;
 mod common;

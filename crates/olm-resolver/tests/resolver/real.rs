@@ -1,5 +1,5 @@
 //! Published catalogs: every channel of every package asked from nothing and from every version, and walked from its oldest
-//! version to the end. Every answer is compared with a second opinion, every hint of a refusal is followed.
+//! version to the end. Every answer is compared with a second opinion, every hint of an error is followed.
 //!
 //! Two of the three questions an upgrade raises are asked here (which bundle, and why not); what the bundle comes to in a
 //! cluster is asked by the integration tests. The table goes into `docs/internals/real-content.md`.
@@ -22,7 +22,7 @@ use olm_resolver::{
 };
 use serde_json::Value;
 
-use crate::slow::{Offer, slow, told};
+use crate::slow::{Offer, short_answer, slow};
 
 /// The two sets of catalogs of the sample.
 const FOLDERS: [&str; 2] = ["catalog", "bundles-catalog"];
@@ -53,7 +53,7 @@ struct Tally {
     asked: usize,
     moves: usize,
     stays: usize,
-    /// By what the refusal says.
+    /// By the reason of the error.
     refused: BTreeMap<&'static str, usize>,
     hints_followed: usize,
     walks: usize,
@@ -113,9 +113,9 @@ impl Package {
     fn ask(&self, request: &Request, tally: &mut Tally) -> Outcome {
         let outcome = resolve(request, &self.source);
         let what = || format!("{}: {request:?}", self.name);
-        assert_eq!(told(&outcome), slow(&self.offer, request), "{}", what());
+        assert_eq!(short_answer(&outcome), slow(&self.offer, request), "{}", what());
         let again = resolve(request, &self.source);
-        assert_eq!(told(&again), told(&outcome), "{}: asked twice", what());
+        assert_eq!(short_answer(&again), short_answer(&outcome), "{}: asked twice", what());
         tally.asked += 1;
         match &outcome.result {
             Ok(found) => {
@@ -153,7 +153,7 @@ impl Package {
         outcome
     }
 
-    /// Whether the sentence names what was asked, what is in the way and a mend that helps; gives the reason in short.
+    /// Checks that the message names the request, the obstacle and a fix that helps; returns the reason in short.
     fn refused(
         &self,
         request: &Request,
@@ -188,11 +188,11 @@ impl Package {
         }
     }
 
-    /// Does what the help says, and sees that it helps.
+    /// Follows the hint, and checks that it helps.
     fn follow(&self, request: &Request, miss: &NearMiss, tally: &mut Tally) {
         let text = &miss.text;
-        let wanted = self.graph.find_bundle(&miss.bundle).unwrap();
-        let version = self.graph.version(wanted).unwrap();
+        let bundle = self.graph.find_bundle(&miss.bundle).unwrap();
+        let version = self.graph.version(bundle).unwrap();
         let mut changed = request.clone();
         let mut arrives_at = version.clone();
         if let Some((_, way)) = text.split_once("; ")
@@ -206,7 +206,7 @@ impl Package {
         } else if let Some((_, channels)) = text.split_once("matches but is in channel ") {
             let channel = channels.split('"').nth(1).unwrap();
             changed.channels = vec![channel.parse().unwrap()];
-            // being there is all that was said
+            // the hint promises only that it is there
             changed.policy = Policy::SelfCertified;
         } else if text.contains("SelfCertified") {
             changed.policy = Policy::SelfCertified;
@@ -252,19 +252,19 @@ impl Package {
             range: None,
             policy: Policy::CatalogProvided,
         };
-        let told = path(&query, RuleSet::V1);
-        let names: Vec<&str> = told.hops.iter().map(|hop| hop.bundle.as_str()).collect();
-        assert_eq!(names, hops, "{} {scope:?}: the way that `path` tells", self.name);
-        assert_eq!(told.end, End::Stays, "{} {scope:?}", self.name);
+        let walked = path(&query, RuleSet::V1);
+        let names: Vec<&str> = walked.hops.iter().map(|hop| hop.bundle.as_str()).collect();
+        assert_eq!(names, hops, "{} {scope:?}: the way that `path` finds", self.name);
+        assert_eq!(walked.end, End::Stays, "{} {scope:?}", self.name);
         let classic = path(&query, RuleSet::Classic);
         assert!(!matches!(classic.end, End::Loop(_)), "{} {scope:?}: {:?}", self.name, classic.end);
 
         let fresh = resolve(&self.request(scope, None, Policy::CatalogProvided, None), &self.source);
         let head = fresh.result.unwrap();
         if head.version != at.version {
-            assert_eq!(told.reached, told.pinned.is_some(), "{} {scope:?}", self.name);
+            assert_eq!(walked.reached, walked.pinned.is_some(), "{} {scope:?}", self.name);
             let scope = scope.first().map_or("all channels".to_owned(), |name| format!("channel {name}"));
-            let why = told.not_offered.iter().find(|it| it.bundle == head.bundle.as_str());
+            let why = walked.not_offered.iter().find(|it| it.bundle == head.bundle.as_str());
             let why = why.map_or_else(|| "not a newer version".to_owned(), |it| it.why.clone());
             tally.short.push(format!(
                 "{}, {scope}: from {} it ends at {}, a first install takes {}: {why}",
@@ -331,7 +331,7 @@ fn draft(catalog: &Catalog, package: &str) -> GraphDraft {
 }
 
 #[test]
-fn every_channel_from_every_version() {
+fn real_channels_from_each_version() {
     let Some(data) = data() else { return };
     let began = std::time::Instant::now();
     let mut rows = String::new();

@@ -1,4 +1,4 @@
-//! What the report says beside the answer: rules, nearest misses, ways, findings.
+//! The report beside the answer: rules, nearest misses, ways, findings.
 
 use olm_resolver::resolve;
 use serde_json::json;
@@ -13,7 +13,7 @@ fn chain() -> Pkg {
 }
 
 #[test]
-fn nearest_misses_name_the_rule_and_the_mend() {
+fn report_nearest_misses_name_rule_and_fix() {
     let wide = Pkg::new("p").bundles(&["2.0.0"]).channel("stable", &["2.0.0 sr >=1.0.0 <3.0.0"]);
     let pre = Pkg::new("p").bundles(&["1.0.0", "2.0.0-rc.1"]);
     let ask = Ask::default();
@@ -83,7 +83,7 @@ fn nearest_misses_name_the_rule_and_the_mend() {
 }
 
 #[test]
-fn the_shortest_way_is_known() {
+fn report_has_the_shortest_way() {
     let ask = Ask { installed: Some("1.1.0"), range: "1.4.0", channels: &["stable"], ..Ask::default() };
     let report = resolve(&ask.request("p"), &[catalog("a", 0, &chain())]).report;
     let steps: Vec<String> = report
@@ -96,7 +96,7 @@ fn the_shortest_way_is_known() {
 }
 
 #[test]
-fn the_whole_report() {
+fn report_is_complete() {
     let package = chain()
         .bundle("bad", json!([{"type": "olm.package", "value": {"packageName": "p", "version": "1.0"}}]))
         .channel("odd", &["9.9.9", "1.2.0 sr ^1.0.0"])

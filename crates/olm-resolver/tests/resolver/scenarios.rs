@@ -30,7 +30,7 @@ fn scenarios_come_out_as_written() {
 }
 
 #[test]
-fn a_wrong_expectation_is_noticed() {
+fn scenario_wrong_expectation_is_reported() {
     let text = "package p\nchannel c\n  1.0.0\nv1 => 2.0.0\nv1 => stay\nv1 => error\nv1 => 1.0.0@other\nv1 => 1.0.0@main\nv1\n";
     let answers = run(&Scenario::parse(text).unwrap(), &|_, _| Err(String::new())).unwrap();
     let judged: Vec<bool> = answers.iter().map(|answer| answer.as_expected).collect();
@@ -39,7 +39,7 @@ fn a_wrong_expectation_is_noticed() {
 }
 
 #[test]
-fn bad_scenarios_name_line_and_mend() {
+fn scenario_errors_name_line_and_fix() {
     for (text, want) in [
         ("", "line 0: there is no package line"),
         ("package p\n  1.0.0", "line 2: an indented line is an entry and needs a channel line above it"),

@@ -28,11 +28,11 @@ struct Entry {
     covers: Option<Range>,
 }
 
-/// Catalog and bundle, or what kind of refusal.
-pub(crate) type Answer = Result<(String, String), String>;
+/// Catalog and bundle, or the kind of error.
+pub(crate) type ShortAnswer = Result<(String, String), String>;
 
 impl Offer {
-    /// From what the catalog says; no name may be there twice.
+    /// From the objects of a catalog; no name may be there twice.
     pub(crate) fn new(catalog: &str, priority: i32, draft: &GraphDraft) -> Self {
         let deprecated = |name: &str| {
             draft.deprecations.iter().any(
@@ -98,7 +98,7 @@ impl Entry {
 }
 
 /// The answer by trying everything.
-pub(crate) fn slow(offers: &[Offer], request: &Request) -> Answer {
+pub(crate) fn slow(offers: &[Offer], request: &Request) -> ShortAnswer {
     let mut finds: Vec<(&Offer, &Bundle)> = Vec::new();
     let is_installed = |bundle: &Bundle| {
         request.installed.as_ref().is_some_and(|installed| installed.name.as_str() == bundle.name)
@@ -133,7 +133,7 @@ pub(crate) fn slow(offers: &[Offer], request: &Request) -> Answer {
 }
 
 /// What the product answered, in the same words.
-pub(crate) fn told(outcome: &Outcome) -> Answer {
+pub(crate) fn short_answer(outcome: &Outcome) -> ShortAnswer {
     match &outcome.result {
         Ok(found) => Ok((found.catalog.to_string(), found.bundle.to_string())),
         Err(ResolveError::NoMatch { .. }) => Err("none".to_owned()),

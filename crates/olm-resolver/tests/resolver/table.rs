@@ -1,6 +1,6 @@
 //! The worked cases of operator-controller §4.11, by number.
 
-use crate::common::{Ask, Pkg, answer, broken, catalog, without_package};
+use crate::common::{Ask, Pkg, broken, catalog, resolve_short, without_package};
 use olm_core::{Range, VersionRelease};
 use olm_resolver::{
     CatalogSource, Installed, PackageGraph, Policy, ReleaseField, Request, ResolveError, parse_range, resolve,
@@ -50,34 +50,34 @@ fn case_01_bad_range() {
 #[test]
 fn cases_02_03_unreadable_catalogs() {
     let text = r#"E: error walking catalogs: error getting package "p" from catalog "a": fake error"#;
-    assert_eq!(answer(NO, "p", &[broken("a", 0, "fake error")]), text);
+    assert_eq!(resolve_short(NO, "p", &[broken("a", 0, "fake error")]), text);
     assert_eq!(
-        answer(NO, "p", &[broken("b", 0, "other"), broken("a", 0, "fake error")]),
+        resolve_short(NO, "p", &[broken("b", 0, "other"), broken("a", 0, "fake error")]),
         text,
         "first by name"
     );
 }
 
-/// The sentences of operator-controller §4.1 for a catalog whose content is not at hand.
+/// The messages of operator-controller §4.1 for a catalog whose content is not at hand.
 #[test]
 fn catalog_problems_in_words() {
-    use olm_resolver::CatalogProblem;
+    use olm_resolver::CatalogReadError;
     for (problem, want) in [
-        (CatalogProblem::NotServing, r#"catalog "a" is not being served"#),
-        (CatalogProblem::NotCached, r#"cache for catalog "a" not found"#),
-        (CatalogProblem::Fetch("no route".into()), r#"error retrieving cache for catalog "a": no route"#),
-        (CatalogProblem::Content("bad json".into()), r#"error loading package "p": bad json"#),
+        (CatalogReadError::NotServing, r#"catalog "a" is not being served"#),
+        (CatalogReadError::NotCached, r#"cache for catalog "a" not found"#),
+        (CatalogReadError::Fetch("no route".into()), r#"error retrieving cache for catalog "a": no route"#),
+        (CatalogReadError::Content("bad json".into()), r#"error loading package "p": bad json"#),
     ] {
         let source = CatalogSource { name: "a".parse().unwrap(), priority: 0, content: Err(problem) };
         let want =
             format!(r#"E: error walking catalogs: error getting package "p" from catalog "a": {want}"#);
-        assert_eq!(answer(NO, "p", &[source]), want);
+        assert_eq!(resolve_short(NO, "p", &[source]), want);
     }
 }
 
-/// Several deprecations blobs of a package: the last one counts, as in the reference's cache, and a finding says so.
+/// Several deprecations blobs of a package: the last one counts, as in the reference's cache, with a finding.
 #[test]
-fn of_several_deprecation_blobs_the_last_counts() {
+fn deprecation_last_of_several_blobs_counts() {
     let blob = |version: &str| {
         json!({"schema": "olm.deprecations", "package": "p", "entries":
             [{"reference": {"schema": "olm.bundle", "name": format!("p.v{version}")}, "message": "old"}]})
@@ -101,9 +101,9 @@ fn of_several_deprecation_blobs_the_last_counts() {
 #[test]
 fn cases_04_05_empty_catalogs() {
     let empty = [without_package("a"), without_package("b"), without_package("c")];
-    assert_eq!(answer(NO, "p", &empty), r#"E: no bundles found for package "p""#);
+    assert_eq!(resolve_short(NO, "p", &empty), r#"E: no bundles found for package "p""#);
     let one = [without_package("a"), without_package("b"), catalog("c", 0, &p())];
-    assert_eq!(answer(NO, "p", &one), "3.0.0@c");
+    assert_eq!(resolve_short(NO, "p", &one), "3.0.0@c");
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn cases_07_to_16_first_install_from_one_catalog() {
         (16, "", &["beta", "alpha"], "2.0.0@a".into()),
     ] {
         let ask = Ask { range, channels, ..NO };
-        assert_eq!(answer(ask, "p", &[catalog("a", 0, &p())]), want, "case {number}");
+        assert_eq!(resolve_short(ask, "p", &[catalog("a", 0, &p())]), want, "case {number}");
     }
 }
 
@@ -167,10 +167,10 @@ fn cases_17_to_20_deprecation_across_catalogs() {
         (19, ">=1.0.0 <=1.0.4", several(">=1.0.0 <=1.0.4", "d f")),
         (20, ">=1.0.4 <=1.0.5", "1.0.5@f".to_owned()),
     ] {
-        assert_eq!(answer(ask(range), "p", &sources), want, "case {number}");
+        assert_eq!(resolve_short(ask(range), "p", &sources), want, "case {number}");
         let mut reversed = sources.clone();
         reversed.reverse();
-        assert_eq!(answer(ask(range), "p", &reversed), want, "case {number} reversed");
+        assert_eq!(resolve_short(ask(range), "p", &reversed), want, "case {number} reversed");
     }
 }
 
@@ -200,30 +200,34 @@ fn cases_21_to_24_upgrades() {
         ),
     ] {
         let ask = Ask { installed: Some(installed), range, channels: &[], self_certified };
-        assert_eq!(answer(ask, "p", &[catalog("a", 0, &p())]), want, "case {number}");
+        assert_eq!(resolve_short(ask, "p", &[catalog("a", 0, &p())]), want, "case {number}");
     }
 }
 
 #[test]
 fn cases_25_to_30_selection_and_priority() {
     // 25, 26, 29, 30: the selector and availabilityMode decide which catalogs are handed over
-    assert_eq!(answer(NO, "p", &[catalog("b", 0, &p())]), "3.0.0@b", "case 25");
-    assert_eq!(answer(NO, "p", &[without_package("a")]), r#"E: no bundles found for package "p""#, "case 26");
+    assert_eq!(resolve_short(NO, "p", &[catalog("b", 0, &p())]), "3.0.0@b", "case 25");
+    assert_eq!(
+        resolve_short(NO, "p", &[without_package("a")]),
+        r#"E: no bundles found for package "p""#,
+        "case 26"
+    );
     let one = |version: &str| Pkg::new("p").bundles(&[version]);
     let sources = [catalog("a", 1, &one("1.0.0")), catalog("b", 0, &one("1.1.0"))];
-    assert_eq!(answer(NO, "p", &sources), "1.0.0@a", "case 27");
+    assert_eq!(resolve_short(NO, "p", &sources), "1.0.0@a", "case 27");
     let sources = [catalog("a", 1, &p()), catalog("b", 0, &p()), catalog("c", 1, &p())];
     assert_eq!(
-        answer(ask(">=1.0.0 <=1.0.1"), "p", &sources),
+        resolve_short(ask(">=1.0.0 <=1.0.1"), "p", &sources),
         r#"E: found bundles for package "p" matching version ">=1.0.0 <=1.0.1" in multiple catalogs with the same priority [a c]"#,
         "case 28; only the tied ones are listed (decision 5)"
     );
     assert_eq!(
-        answer(ask(">=1.0.0"), "p", &[]),
+        resolve_short(ask(">=1.0.0"), "p", &[]),
         r#"E: no bundles found for package "p" matching version ">=1.0.0""#,
         "case 29"
     );
-    assert_eq!(answer(ask(">=1.0.0"), "p", &[catalog("a", 1, &p())]), "3.0.0@a", "case 30");
+    assert_eq!(resolve_short(ask(">=1.0.0"), "p", &[catalog("a", 1, &p())]), "3.0.0@a", "case 30");
 }
 
 /// Versions that may follow an installed bundle, best first.
@@ -236,12 +240,12 @@ fn allowed(package: &str, graph: &Pkg, installed: Installed) -> Vec<String> {
         policy: Policy::CatalogProvided,
         installed: Some(installed),
     };
-    // ask again and again for something other than what was found
+    // resolve repeatedly for something other than what was found
     let sources = [catalog("a", 0, graph)];
     let outcome = resolve(&request, &sources);
     for candidate in &outcome.report.catalogs[0].candidates {
-        use olm_resolver::Verdict;
-        if matches!(candidate.verdict, Verdict::Kept(_) | Verdict::LowerVersion | Verdict::Deprecated) {
+        use olm_resolver::Decision;
+        if matches!(candidate.decision, Decision::Kept(_) | Decision::LowerVersion | Decision::Deprecated) {
             let graph = outcome.report.catalogs[0].graph.as_ref().unwrap();
             found.push(graph.version(candidate.bundle).unwrap().to_string());
         }
@@ -337,10 +341,10 @@ fn cases_45_to_52_versions() {
 }
 
 #[test]
-fn a_chosen_bundle_without_version_is_an_error() {
+fn resolve_bundle_without_version_is_an_error() {
     let package = Pkg::new("p").bundle("z", json!([]));
     assert_eq!(
-        answer(NO, "p", &[catalog("a", 0, &package)]),
+        resolve_short(NO, "p", &[catalog("a", 0, &package)]),
         r#"E: error getting resolved bundle version for bundle "p.vz": no package property found in bundle "p.vz""#
     );
 }
@@ -355,7 +359,11 @@ fn decision_05_who_waits_for_unreadable_catalogs() {
         (6, NO, r#"E: error walking catalogs: error getting package "p" from catalog "z": gone"#),
         (6, installed, "2.0.0@m"),
     ] {
-        assert_eq!(answer(ask, "p", &[good.clone(), broken("z", priority, "gone")]), want, "{priority}");
+        assert_eq!(
+            resolve_short(ask, "p", &[good.clone(), broken("z", priority, "gone")]),
+            want,
+            "{priority}"
+        );
     }
     let outcome = resolve(&NO.request("p"), &[good.clone(), broken("z", 5, "gone")]);
     let error = outcome.result.unwrap_err();
@@ -366,7 +374,7 @@ fn decision_05_who_waits_for_unreadable_catalogs() {
     );
     let only = [broken("z", 0, "gone")];
     assert_eq!(
-        answer(installed, "p", &only),
+        resolve_short(installed, "p", &only),
         r#"E: error walking catalogs: error getting package "p" from catalog "z": gone"#
     );
     let upgrade = Ask { range: ">5", ..installed };
@@ -382,9 +390,12 @@ fn decision_22_a_skip_range_does_not_lead_down() {
     let range = Pkg::new("p").bundles(&["2.0.0"]).channel("stable", &["2.0.0 sr >=1.0.0 <3.0.0"]);
     let named = Pkg::new("p").bundles(&["2.0.0"]).channel("stable", &["2.0.0 r 2.5.0"]);
     let down = Ask { installed: Some("2.5.0"), ..NO };
-    assert!(answer(down, "p", &[catalog("a", 0, &range)]).starts_with("E: error upgrading"));
-    assert_eq!(answer(down, "p", &[catalog("a", 0, &named)]), "2.0.0@a");
-    assert_eq!(answer(Ask { self_certified: true, ..down }, "p", &[catalog("a", 0, &range)]), "2.0.0@a");
+    assert!(resolve_short(down, "p", &[catalog("a", 0, &range)]).starts_with("E: error upgrading"));
+    assert_eq!(resolve_short(down, "p", &[catalog("a", 0, &named)]), "2.0.0@a");
+    assert_eq!(
+        resolve_short(Ask { self_certified: true, ..down }, "p", &[catalog("a", 0, &range)]),
+        "2.0.0@a"
+    );
 }
 
 #[test]
@@ -410,13 +421,19 @@ fn decision_23_the_same_bundle_twice_is_not_ambiguous() {
     let digest = format!("quay.io/p@sha256:{}", "1".repeat(64));
     let by_digest = at(&digest, "1.0.0");
     let by_tag = at("quay.io/p:v1", "1.0.0");
-    assert_eq!(answer(NO, "p", &[source("b", &by_digest), source("a", &by_digest)]), "1.0.0@a");
-    assert!(answer(NO, "p", &[source("b", &by_tag), source("a", &by_tag)]).starts_with("E: found bundles"));
+    assert_eq!(resolve_short(NO, "p", &[source("b", &by_digest), source("a", &by_digest)]), "1.0.0@a");
     assert!(
-        answer(NO, "p", &[source("b", &by_digest), source("a", &by_tag)]).starts_with("E: found bundles")
+        resolve_short(NO, "p", &[source("b", &by_tag), source("a", &by_tag)]).starts_with("E: found bundles")
+    );
+    assert!(
+        resolve_short(NO, "p", &[source("b", &by_digest), source("a", &by_tag)])
+            .starts_with("E: found bundles")
     );
     let other = at(&digest, "1.0.0+1");
-    assert!(answer(NO, "p", &[source("b", &by_digest), source("a", &other)]).starts_with("E: found bundles"));
+    assert!(
+        resolve_short(NO, "p", &[source("b", &by_digest), source("a", &other)])
+            .starts_with("E: found bundles")
+    );
     let mut request = NO.request("p");
     request.installed = Some(Installed::parse("p.v1", "1.0.0", None).unwrap());
     let outcome = resolve(&request, &[source("b", &by_tag), source("a", &by_tag)]);
@@ -427,7 +444,7 @@ fn decision_23_the_same_bundle_twice_is_not_ambiguous() {
 fn ranges_do_not_see_releases() {
     assert!(Range::masterminds("1.0.0+1").unwrap().contains(&"1.0.0+2".parse().unwrap()));
     let package = Pkg::new("p").bundles(&["2.0.0", "2.0.0+1"]);
-    assert_eq!(answer(ask("2.0.0"), "p", &[catalog("a", 0, &package)]), "2.0.0+1@a");
+    assert_eq!(resolve_short(ask("2.0.0"), "p", &[catalog("a", 0, &package)]), "2.0.0+1@a");
 }
 
 #[test]

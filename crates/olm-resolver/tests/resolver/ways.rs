@@ -38,17 +38,21 @@ fn reachable_bundles_with_their_hops() {
             &["1.0.0", "1.1.0 r 1.0.0", "1.2.0 r 1.1.0 sr >=1.0.0 <1.2.0", "2.0.0 r 1.2.0", "3.0.0"],
         )
         .graph();
-    let told = |list: &[(&str, usize)]| -> Vec<(String, usize)> {
+    let expected = |list: &[(&str, usize)]| -> Vec<(String, usize)> {
         list.iter().map(|(version, hops)| ((*version).to_owned(), *hops)).collect()
     };
-    assert_eq!(hops(&graph, "1.0.0"), told(&[("1.2.0", 1), ("1.1.0", 1), ("2.0.0", 2)]));
-    assert_eq!(hops(&graph, "1.0.5"), told(&[("1.2.0", 1), ("2.0.0", 2)]), "not in the catalog, but covered");
-    assert_eq!(hops(&graph, "2.0.0"), told(&[]));
+    assert_eq!(hops(&graph, "1.0.0"), expected(&[("1.2.0", 1), ("1.1.0", 1), ("2.0.0", 2)]));
+    assert_eq!(
+        hops(&graph, "1.0.5"),
+        expected(&[("1.2.0", 1), ("2.0.0", 2)]),
+        "not in the catalog, but covered"
+    );
+    assert_eq!(hops(&graph, "2.0.0"), expected(&[]));
     let circle = Pkg::new("p")
         .bundles(&["1.0.0", "1.1.0"])
         .channel("stable", &["1.0.0 r 1.1.0", "1.1.0 r 1.0.0"])
         .graph();
-    assert_eq!(hops(&circle, "1.0.0"), told(&[("1.1.0", 1)]), "what is installed is not among them");
+    assert_eq!(hops(&circle, "1.0.0"), expected(&[("1.1.0", 1)]), "what is installed is not among them");
 }
 
 /// Two answers to one question: a bundle is reachable if and only if there is a pinned way to it, of that length.
@@ -82,7 +86,7 @@ fn reachable_and_pinned_ways_agree() {
 }
 
 #[test]
-fn what_is_installed_by_version_or_name() {
+fn path_starts_at_a_version_or_name() {
     let graph = Pkg::new("p").bundles(&["1.0.0", "1.0.0+2", "2.0.0"]).graph();
     for (text, want) in [
         ("2.0.0", Some(("p.v2.0.0", "2.0.0"))),
@@ -101,9 +105,9 @@ fn what_is_installed_by_version_or_name() {
     }
 }
 
-/// A target that the package does not have is said to be missing, not only out of reach.
+/// A target that the package does not have is reported as missing, not only out of reach.
 #[test]
-fn an_unknown_target_is_named() {
+fn path_names_an_unknown_target() {
     let graph = Pkg::new("p").bundles(&["1.0.0"]).channel("stable", &["1.0.0"]).graph();
     let way = path(&query(&graph, "1.0.0", Target::Version("9.9.9".parse().unwrap())), RuleSet::V1);
     assert_eq!((way.reached, way.warnings), (false, vec!["the package has no version 9.9.9".to_owned()]));
@@ -127,7 +131,7 @@ fn reasons_name_edge_and_channel() {
 
 /// Many heads over one long chain, and long skips: the cost must not be their product.
 #[test]
-fn a_broad_package_is_walked_quickly() {
+fn path_of_a_broad_package_is_fast() {
     let name = |at: usize| format!("p.v1.{at}.0");
     let mut entries: Vec<EntryDraft> = (0..2_000)
         .map(|at| EntryDraft {

@@ -10,7 +10,7 @@ use olm_client::resolution::CatalogFacts;
 use olm_client::{PackageContent, PackageStore, Route, served};
 use olm_core::{CatalogName, PackageName};
 use olm_fbc::PackageSummary;
-use olm_resolver::{CatalogProblem, CatalogSource, GvkRef, PackageGraph, ReleaseField};
+use olm_resolver::{CatalogReadError, CatalogSource, GvkRef, PackageGraph, ReleaseField};
 use tokio::sync::Mutex as AsyncMutex;
 
 /// Makes the HTTP client for one fetch, so that changed CA files count at once.
@@ -36,7 +36,7 @@ struct Slot {
     /// Last content that could be read, with its canonical reference.
     known: Option<(String, Arc<PackageGraph>)>,
     /// Last failure: reference, when, what.
-    failed: Option<(String, Instant, CatalogProblem)>,
+    failed: Option<(String, Instant, CatalogReadError)>,
 }
 
 impl PackageCache {
@@ -75,8 +75,8 @@ impl PackageCache {
             let slot = self.slot(&endpoint.catalog, package);
             let slot = slot.lock().await;
             // bytes that make no sense do not change; the next digest may
-            let away = |(resolved, _, problem): &(String, Instant, CatalogProblem)| {
-                *resolved == endpoint.resolved && matches!(problem, CatalogProblem::Fetch(_))
+            let away = |(resolved, _, problem): &(String, Instant, CatalogReadError)| {
+                *resolved == endpoint.resolved && matches!(problem, CatalogReadError::Fetch(_))
             };
             if slot.failed.as_ref().is_some_and(away) {
                 return true;
@@ -137,7 +137,7 @@ impl PackageCache {
         endpoint: &Endpoint,
         package: &PackageName,
         last_known: bool,
-    ) -> Result<Arc<PackageGraph>, CatalogProblem> {
+    ) -> Result<Arc<PackageGraph>, CatalogReadError> {
         let slot = self.slot(&endpoint.catalog, package);
         // held over the fetch on purpose: whoever else asks for this package waits for the same answer
         let mut slot = slot.lock().await;
@@ -175,16 +175,16 @@ impl PackageCache {
         &self,
         endpoint: &Endpoint,
         package: &PackageName,
-    ) -> Result<Arc<PackageGraph>, CatalogProblem> {
-        let route = Route::Direct((self.client)().map_err(CatalogProblem::Fetch)?);
+    ) -> Result<Arc<PackageGraph>, CatalogReadError> {
+        let route = Route::Direct((self.client)().map_err(CatalogReadError::Fetch)?);
         let lines = served::package_lines(&route, Some(&self.store), endpoint, package)
             .await
-            .map_err(|error| CatalogProblem::Fetch(error.to_string()))?;
+            .map_err(|error| CatalogReadError::Fetch(error.to_string()))?;
         let package = package.clone();
         let release = self.release;
         tokio::task::spawn_blocking(move || read(&package, &lines, release))
             .await
-            .map_err(|error| CatalogProblem::Content(error.to_string()))?
+            .map_err(|error| CatalogReadError::Content(error.to_string()))?
     }
 }
 
@@ -192,7 +192,7 @@ fn read(
     package: &PackageName,
     lines: &[u8],
     release: ReleaseField,
-) -> Result<Arc<PackageGraph>, CatalogProblem> {
+) -> Result<Arc<PackageGraph>, CatalogReadError> {
     let graph = PackageContent::from_lines(package, lines).graph(release);
     for finding in graph.findings() {
         tracing::warn!(package = %package, place = finding.place, finding = finding.message, "catalog entry is not as it should be");

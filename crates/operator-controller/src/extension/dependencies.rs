@@ -61,7 +61,7 @@ pub async fn check(
     }
     let mut notes: Vec<Note> =
         report.warnings.iter().map(|text| Note::warning("BundleWarning", text.clone())).collect();
-    match report.refusal(&bundle.name) {
+    match report.error_message(&bundle.name) {
         Some(refusal) if check == DependencyCheck::Enforce => {
             let failure = Failure::new(
                 Class::NeedsChange,

@@ -1,4 +1,4 @@
-//! `make figures`: sizes, watches, stores, words of the language guide, citations and the times of the last runs of a checkout.
+//! `make figures`: sizes, watches, stores, words that the glossary replaces, citations and the times of the last runs of a checkout.
 //!
 //! Every number comes from the files of the checkout, so that an old commit is measured by today's rules: [`DEFINITIONS`].
 
@@ -12,8 +12,9 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use serde_json::{Map, Value, json};
 use syn::visit::{self, Visit};
 
-use self::text::{Guide, Texts};
+use self::text::Texts;
 use crate::citations::Targets;
+use crate::language::{self, Rules};
 use crate::source::{self, Package, Parsed, Source, anywhere, group, is_ident, is_punct, trees};
 
 const DEFINITIONS: &str = "\
@@ -23,8 +24,8 @@ all their lines. Public items: `pub` items and methods of the product, without f
 `metadata_watcher` and `watch_object` in the product, and of `watch` and `watch_metadata` where a file names `WatchParams`. Watch loops: \
 innermost loops that match on events of a watch. In-memory stores: fields and statics of the product with a lock (`Mutex`, `RwLock`, \
 `ArcSwap`, `RefCell`) around a map, set or queue, or around a type of the package that has one; a `DashMap`; a reflector's `Store<K>`. \
-Test programs: those that `cargo test --workspace` builds, from `tests/*.rs` and from libraries and programs. Words: of each row of the \
-guide's table, with their inflections; a capital, or a row about types, counts in names of types only; an identifier counts once in a \
+Test programs: those that `cargo test --workspace` builds, from `tests/*.rs` and from libraries and programs. Words: those of \
+hack/language.toml of this checkout, with their inflections; an identifier counts once in a \
 file. Messages: strings with white space. Citations: of comments, strings and pages, as `xtask \
 citations` resolves them, and links to files.\n";
 
@@ -38,6 +39,7 @@ struct Table {
 
 /// Prints the figures of `root`, or of the checkout that the arguments name.
 pub(crate) fn print(root: &Path, arguments: &[&str]) -> Result<()> {
+    let rules = Rules::read(root)?;
     let (mut root, mut json) = (root, false);
     for pair in arguments.chunks(2) {
         match *pair {
@@ -46,7 +48,7 @@ pub(crate) fn print(root: &Path, arguments: &[&str]) -> Result<()> {
             _ => bail!("usage: cargo run -p xtask -- figures [--checkout DIR] [-o json]"),
         }
     }
-    let tables = tables(root)?;
+    let tables = tables(root, &rules)?;
     let text = if json { as_json(&tables)? } else { as_markdown(&tables) };
     Ok(std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes())?)
 }
@@ -103,14 +105,13 @@ struct Product {
     collections: Vec<String>,
 }
 
-fn tables(root: &Path) -> Result<Vec<Table>> {
+fn tables(root: &Path, rules: &Rules) -> Result<Vec<Table>> {
     let packages = source::packages(root)?;
-    let guide = Guide::read(&root.join("../shared/language.md"));
     let targets = Targets::read(root)?;
     let mut pages = Vec::new();
     source::collect(root, Path::new(""), "md", &mut pages)?;
     let files = source::scan(root, &packages, |source, parsed| {
-        let texts = text::of_source(&source.path, parsed, guide.as_ref(), &targets);
+        let texts = text::of_source(&source.path, parsed, rules, &targets);
         Ok(Facts {
             lines: parsed.text.lines().count(),
             test_lines: parsed.test_lines,
@@ -124,9 +125,8 @@ fn tables(root: &Path) -> Result<Vec<Table>> {
         texts.entry(&source.package).or_default().add(&facts.texts);
     }
     for page in &pages {
-        let of = packages.iter().find(|package| page.starts_with(&package.folder));
-        let texts = texts.entry(of.map_or("(repository)", |package| &package.name)).or_default();
-        texts.add(&text::of_page(root, page, guide.as_ref(), &targets)?);
+        let texts = texts.entry(language::package_of(page, &packages)).or_default();
+        texts.add(&text::of_page(root, page, rules, &targets)?);
     }
     let watched = files
         .iter()
@@ -149,7 +149,7 @@ fn tables(root: &Path) -> Result<Vec<Table>> {
             note: "",
         },
     ];
-    tables.extend(text::tables(&texts, guide.as_ref()));
+    tables.extend(text::tables(&texts, rules));
     tables.push(runs(root));
     Ok(tables)
 }
@@ -344,28 +344,28 @@ mod tests {
         assert_eq!(counts(&format!("use kube::api::WatchParams; {text}")), (2, 2, 1));
     }
 
-    /// A workspace with one package, beside a language guide.
+    /// A workspace with one package.
     #[test]
     fn figures_count_a_checkout() {
         let folder = tempfile::tempdir().unwrap();
-        let root = folder.path().join("checkout");
+        let root = folder.path();
         for (path, text) in [
-            ("shared/language.md", "| do not write | write |\n|---|---|\n| mend | fix |\n"),
-            ("checkout/Cargo.toml", "[package]\nname = \"one\"\nversion = \"1.0.0\"\n[workspace]\n"),
+            ("Cargo.toml", "[package]\nname = \"one\"\nversion = \"1.0.0\"\n[workspace]\n"),
             (
-                "checkout/src/lib.rs",
-                "//! To mend (decision 2).\nstruct A(Mutex<B>);\nstruct B { c: HashMap<u8, u8>, d: Arc<Mutex<u8>> }\n#[cfg(test)]\nmod t;\n",
+                "src/lib.rs",
+                "//! A grue (decision 2).\nstruct A(Mutex<B>);\nstruct B { c: HashMap<u8, u8>, d: Arc<Mutex<u8>> }\n#[cfg(test)]\nmod t;\n",
             ),
-            ("checkout/src/t.rs", "#[test]\nfn mends() {}\n"),
-            ("checkout/tests/u.rs", "\n"),
-            ("checkout/docs/decisions/0002-x.md", "[a](../../src/lib.rs) [b](gone.md)\n"),
-            ("checkout/target/figures/test.tsv", "unit\t1.5\t1700000000\tnothing\n"),
+            ("src/t.rs", "#[test]\nfn grues() {}\n"),
+            ("tests/u.rs", "\n"),
+            ("docs/decisions/0002-x.md", "[a](../../src/lib.rs) [b](gone.md)\n"),
+            ("target/figures/test.tsv", "unit\t1.5\t1700000000\tnothing\n"),
         ] {
-            let path = folder.path().join(path);
+            let path = root.join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        let tables = tables(&root).unwrap();
+        let rules = Rules::parse("skip = []\n[[rule]]\nnot = [\"grue\"]\nwrite = \"monster\"\n").unwrap();
+        let tables = tables(root, &rules).unwrap();
         let rows = |title: &str| {
             serde_json::to_string(&tables.iter().find(|table| table.title == title).unwrap().rows).unwrap()
         };
@@ -374,7 +374,7 @@ mod tests {
             r#"[["one",3,5,0,1,5,5,"src/lib.rs",0,0,1,1,1"#
         );
         assert_eq!(rows("In-memory stores"), r#"[["one","src/lib.rs","A.0","Mutex B"]]"#);
-        assert_eq!(rows("Words of the language guide, by row"), r#"[["mend",2,0,0,1,0,0,1,0,0]]"#);
+        assert!(rows("Words of the language rules, by rule").starts_with(r#"[["grue",2,0,1,1,0,0,0],"#));
         assert_eq!(rows("Citations"), r#"[["decision N",1,0],["links of pages",1,1]]"#);
         assert_eq!(rows("Last runs"), r#"[["test","unit",1.5,1700000000,"nothing"]]"#);
         assert!(
@@ -382,12 +382,8 @@ mod tests {
                 .contains("| run | step | seconds | unix time | built |\n|---|---|---:|---:|---|\n")
         );
         assert!(as_json(&tables).unwrap().contains("\"seconds\": 1.5"));
-        std::fs::remove_dir_all(folder.path().join("shared")).unwrap();
         std::fs::remove_dir_all(root.join("target")).unwrap();
-        let text = as_markdown(&super::tables(&root).unwrap());
-        assert!(
-            text.contains("no run recorded") && text.contains("../shared/language.md is not there"),
-            "{text}"
-        );
+        let text = as_markdown(&super::tables(root, &rules).unwrap());
+        assert!(text.contains("no run recorded"), "{text}");
     }
 }

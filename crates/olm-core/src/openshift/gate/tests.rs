@@ -162,7 +162,7 @@ fn cases_28_to_31_several_extensions() {
 }
 
 #[test]
-fn errors_come_in_the_order_of_names() {
+fn gate_errors_are_sorted_by_name() {
     let bundles = ["c", "a", "b"].map(|name| bundle(name, "x.v1", Some("x")));
     let message = report("4.17.0", &bundles).message(200).unwrap();
     let names: Vec<_> = message.lines().map(|line| &line[.."error with cluster extension a".len()]).collect();
@@ -170,7 +170,7 @@ fn errors_come_in_the_order_of_names() {
 }
 
 #[test]
-fn limits_and_mend_follow_the_sentence() {
+fn gate_message_ends_with_limits_and_fix() {
     let both =
         [bundle("e1", "a.v1", Some(&list(&["\"4.17\""]))), bundle("e2", "b.v1", Some(&list(&["\"4.9\""])))];
     let one = report("4.17.0", &both[..1]).message(200).unwrap();
@@ -268,12 +268,12 @@ fn cases_34_to_37_which_revision_counts() {
         assert_eq!(names, want, "{case}");
     }
     // 37, and a revision that outlives its extension
-    let strangers = [revision("", 1, Active, "b.v1"), revision("gone", 1, Active, "b.v1")];
-    assert_eq!(counted([("e", None)], &strangers), []);
+    let without_extension = [revision("", 1, Active, "b.v1"), revision("gone", 1, Active, "b.v1")];
+    assert_eq!(counted([("e", None)], &without_extension), []);
 }
 
 #[test]
-fn any_target_can_be_asked_about() {
+fn gate_accepts_any_target() {
     for (target, limit, open) in [
         ("4.20", "4.20", true),
         ("4.20", "4.19", false),

@@ -26,7 +26,7 @@ pub(super) enum Value {
 
 /// Why there is no value; the text is for debugging only, an error counts as false.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Problem(&'static str);
+pub(super) struct EvaluationError(&'static str);
 
 impl Value {
     pub(super) fn text(text: &str) -> Self {
@@ -63,7 +63,7 @@ impl Value {
     }
 }
 
-pub(super) fn evaluate(expr: &Expr, properties: Vec<Value>) -> Result<Value, Problem> {
+pub(super) fn evaluate(expr: &Expr, properties: Vec<Value>) -> Result<Value, EvaluationError> {
     let mut machine =
         Machine { left: BUDGET, names: vec![("properties".into(), Value::List(properties.into()))] };
     machine.value(expr)
@@ -74,15 +74,15 @@ struct Machine {
     names: Vec<(Box<str>, Value)>,
 }
 
-const OUT: Problem = Problem("too much work");
+const OUT: EvaluationError = EvaluationError("too much work");
 
 impl Machine {
-    fn pay(&mut self, size: usize) -> Result<(), Problem> {
+    fn pay(&mut self, size: usize) -> Result<(), EvaluationError> {
         self.left = self.left.checked_sub(1 + size / 16).ok_or(OUT)?;
         Ok(())
     }
 
-    fn value(&mut self, expr: &Expr) -> Result<Value, Problem> {
+    fn value(&mut self, expr: &Expr) -> Result<Value, EvaluationError> {
         self.pay(0)?;
         Ok(match expr {
             Expr::Null => Value::Null,
@@ -99,39 +99,43 @@ impl Machine {
             Expr::Map(members) => {
                 let mut made = BTreeMap::new();
                 for (key, member) in members {
-                    let Value::Text(key) = self.value(key)? else { return Err(Problem("a key is no text")) };
+                    let Value::Text(key) = self.value(key)? else {
+                        return Err(EvaluationError("a key is no text"));
+                    };
                     made.insert(key.to_string(), self.value(member)?);
                 }
                 Value::Map(Rc::new(made))
             }
             Expr::Name(name) => {
                 let found = self.names.iter().rev().find(|(known, _)| known == name);
-                found.map(|(_, value)| value.clone()).ok_or(Problem("no such name"))?
+                found.map(|(_, value)| value.clone()).ok_or(EvaluationError("no such name"))?
             }
             Expr::Field(of, field) => match self.value(of)? {
-                Value::Map(members) => members.get(&**field).cloned().ok_or(Problem("no such key"))?,
-                _ => return Err(Problem("no map")),
+                Value::Map(members) => {
+                    members.get(&**field).cloned().ok_or(EvaluationError("no such key"))?
+                }
+                _ => return Err(EvaluationError("no map")),
             },
             Expr::Has(of, field) => match self.value(of)? {
                 Value::Map(members) => Value::Bool(members.contains_key(&**field)),
-                _ => return Err(Problem("no map")),
+                _ => return Err(EvaluationError("no map")),
             },
             Expr::Index(of, index) => match (self.value(of)?, self.value(index)?) {
                 (Value::List(items), Value::Int(at)) => usize::try_from(at)
                     .ok()
                     .and_then(|at| items.get(at))
                     .cloned()
-                    .ok_or(Problem("no such item"))?,
+                    .ok_or(EvaluationError("no such item"))?,
                 (Value::Map(members), Value::Text(key)) => {
-                    members.get(&*key).cloned().ok_or(Problem("no such key"))?
+                    members.get(&*key).cloned().ok_or(EvaluationError("no such key"))?
                 }
-                _ => return Err(Problem("cannot be indexed")),
+                _ => return Err(EvaluationError("cannot be indexed")),
             },
             Expr::Not(inner) => Value::Bool(!self.truth(inner)?),
             Expr::Negate(inner) => match self.value(inner)? {
-                Value::Int(value) => Value::Int(value.checked_neg().ok_or(Problem("overflow"))?),
+                Value::Int(value) => Value::Int(value.checked_neg().ok_or(EvaluationError("overflow"))?),
                 Value::Double(value) => Value::Double(-value),
-                _ => return Err(Problem("no number")),
+                _ => return Err(EvaluationError("no number")),
             },
             Expr::Binary(Operator::And, left, right) => Value::Bool(self.either(left, right, false)?),
             Expr::Binary(Operator::Or, left, right) => Value::Bool(self.either(left, right, true)?),
@@ -152,15 +156,15 @@ impl Machine {
         })
     }
 
-    fn truth(&mut self, expr: &Expr) -> Result<bool, Problem> {
+    fn truth(&mut self, expr: &Expr) -> Result<bool, EvaluationError> {
         match self.value(expr)? {
             Value::Bool(value) => Ok(value),
-            _ => Err(Problem("no bool")),
+            _ => Err(EvaluationError("no bool")),
         }
     }
 
     /// `&&` and `||`: one side that decides outweighs an error on the other; running out of budget is final.
-    fn either(&mut self, left: &Expr, right: &Expr, deciding: bool) -> Result<bool, Problem> {
+    fn either(&mut self, left: &Expr, right: &Expr, deciding: bool) -> Result<bool, EvaluationError> {
         let left = match self.truth(left) {
             Ok(value) if value == deciding => return Ok(deciding),
             Err(OUT) => return Err(OUT),
@@ -172,7 +176,7 @@ impl Machine {
         }
     }
 
-    fn fold(&mut self, fold: Fold, of: &Expr, name: &str, body: &Expr) -> Result<Value, Problem> {
+    fn fold(&mut self, fold: Fold, of: &Expr, name: &str, body: &Expr) -> Result<Value, EvaluationError> {
         let items: Vec<Value> = match self.value(of)? {
             Value::List(items) => {
                 self.pay(items.len())?;
@@ -182,7 +186,7 @@ impl Machine {
                 self.pay(members.len())?;
                 members.keys().map(|key| Value::text(key)).collect()
             }
-            _ => return Err(Problem("no list")),
+            _ => return Err(EvaluationError("no list")),
         };
         let (mut made, mut count, mut problem) = (Vec::new(), 0usize, None);
         for item in items {
@@ -195,7 +199,7 @@ impl Machine {
                     continue;
                 }
                 (Ok(Value::Bool(truth)), _) => *truth,
-                (Ok(_), _) => return Err(Problem("no bool")),
+                (Ok(_), _) => return Err(EvaluationError("no bool")),
                 (Err(error), Fold::Exists | Fold::All) if *error != OUT => {
                     problem = Some(error.clone());
                     continue;
@@ -218,7 +222,7 @@ impl Machine {
         }
     }
 
-    fn equal(&mut self, left: &Value, right: &Value) -> Result<bool, Problem> {
+    fn equal(&mut self, left: &Value, right: &Value) -> Result<bool, EvaluationError> {
         self.pay(left.size().min(right.size()))?;
         Ok(match (left, right) {
             (Value::Null, Value::Null) => true,
@@ -250,11 +254,11 @@ impl Machine {
         })
     }
 
-    fn binary(&mut self, operator: Operator, left: Value, right: Value) -> Result<Value, Problem> {
+    fn binary(&mut self, operator: Operator, left: Value, right: Value) -> Result<Value, EvaluationError> {
         let order = |left: &Value, right: &Value| match (left, right) {
             (Value::Text(a), Value::Text(b)) => Ok(a.cmp(b)),
             (Value::Bool(a), Value::Bool(b)) => Ok(a.cmp(b)),
-            _ => numbers(left, right).ok_or(Problem("cannot be compared")),
+            _ => numbers(left, right).ok_or(EvaluationError("cannot be compared")),
         };
         self.pay(0)?;
         Ok(match operator {
@@ -273,7 +277,7 @@ impl Machine {
                     Value::Bool(found)
                 }
                 (Value::Text(key), Value::Map(members)) => Value::Bool(members.contains_key(&**key)),
-                _ => return Err(Problem("in needs a list or a map")),
+                _ => return Err(EvaluationError("in needs a list or a map")),
             },
             Operator::Add => match (&left, &right) {
                 (Value::Text(a), Value::Text(b)) => {
@@ -290,17 +294,17 @@ impl Machine {
             Operator::Multiply => arithmetic(&left, &right, i64::checked_mul, |a, b| a * b)?,
             Operator::Divide => arithmetic(&left, &right, i64::checked_div, |a, b| a / b)?,
             Operator::Remainder => arithmetic(&left, &right, i64::checked_rem, |a, b| a % b)?,
-            Operator::And | Operator::Or => return Err(Problem("handled before")),
+            Operator::And | Operator::Or => return Err(EvaluationError("handled before")),
         })
     }
 
-    fn call(&mut self, function: Function, values: &[Value]) -> Result<Value, Problem> {
+    fn call(&mut self, function: Function, values: &[Value]) -> Result<Value, EvaluationError> {
         for value in values {
             self.pay(value.size())?;
         }
         let texts = || match values {
             [Value::Text(a), Value::Text(b)] => Ok((&**a, &**b)),
-            _ => Err(Problem("no texts")),
+            _ => Err(EvaluationError("no texts")),
         };
         Ok(match function {
             Function::StartsWith => texts().map(|(a, b)| Value::Bool(a.starts_with(b)))?,
@@ -309,7 +313,7 @@ impl Machine {
             Function::SemverCompare => {
                 let (a, b) = texts()?;
                 let (Some(a), Some(b)) = (tolerant(a), tolerant(b)) else {
-                    return Err(Problem("no version"));
+                    return Err(EvaluationError("no version"));
                 };
                 Value::Int(match a.cmp(&b) {
                     Ordering::Less => -1,
@@ -321,30 +325,30 @@ impl Machine {
                 let size = match values {
                     [Value::Text(text)] => text.chars().count(),
                     [value @ (Value::List(_) | Value::Map(_))] => value.size(),
-                    _ => return Err(Problem("has no size")),
+                    _ => return Err(EvaluationError("has no size")),
                 };
                 Value::Int(i64::try_from(size).map_err(|_| OUT)?)
             }
             Function::Int => match values {
                 [Value::Int(value)] => Value::Int(*value),
-                [Value::Text(text)] => Value::Int(text.parse().map_err(|_| Problem("no int"))?),
+                [Value::Text(text)] => Value::Int(text.parse().map_err(|_| EvaluationError("no int"))?),
                 #[expect(clippy::cast_possible_truncation, reason = "the range is checked")]
                 [Value::Double(value)] if value.abs() < 9e18 => Value::Int(*value as i64),
-                _ => return Err(Problem("no int")),
+                _ => return Err(EvaluationError("no int")),
             },
             Function::Double => match values {
                 [Value::Double(value)] => Value::Double(*value),
                 #[expect(clippy::cast_precision_loss, reason = "that is what a double is")]
                 [Value::Int(value)] => Value::Double(*value as f64),
-                [Value::Text(text)] => Value::Double(text.parse().map_err(|_| Problem("no double"))?),
-                _ => return Err(Problem("no double")),
+                [Value::Text(text)] => Value::Double(text.parse().map_err(|_| EvaluationError("no double"))?),
+                _ => return Err(EvaluationError("no double")),
             },
             Function::Text => match values {
                 [Value::Text(text)] => Value::Text(text.clone()),
                 [Value::Int(value)] => Value::text(&value.to_string()),
                 [Value::Double(value)] => Value::text(&value.to_string()),
                 [Value::Bool(value)] => Value::text(&value.to_string()),
-                _ => return Err(Problem("no text")),
+                _ => return Err(EvaluationError("no text")),
             },
         })
     }
@@ -369,17 +373,17 @@ fn arithmetic(
     right: &Value,
     ints: fn(i64, i64) -> Option<i64>,
     doubles: fn(f64, f64) -> f64,
-) -> Result<Value, Problem> {
+) -> Result<Value, EvaluationError> {
     match (left, right) {
         (Value::Int(a), Value::Int(b)) => {
-            ints(*a, *b).map(Value::Int).ok_or(Problem("overflow or division by zero"))
+            ints(*a, *b).map(Value::Int).ok_or(EvaluationError("overflow or division by zero"))
         }
         (Value::Double(a), Value::Double(b)) => Ok(Value::Double(doubles(*a, *b))),
-        _ => Err(Problem("no such operation")),
+        _ => Err(EvaluationError("no such operation")),
     }
 }
 
-/// A version read tolerantly: surrounding space, a leading `v`, leading zeros and missing numbers are mended.
+/// A version read tolerantly: surrounding space, a leading `v`, leading zeros and missing numbers are accepted.
 fn tolerant(text: &str) -> Option<Version> {
     let text = text.trim();
     let text = text.strip_prefix('v').unwrap_or(text);

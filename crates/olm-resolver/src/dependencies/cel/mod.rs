@@ -101,7 +101,7 @@ mod tests {
     fn rules_that_do_not_hold() {
         for rule in [
             "false",
-            "properties.exists(p, p.type == 'nobody')",
+            "properties.exists(p, p.type == 'absent')",
             "properties[99].type == 'x'",
             "properties.all(p, p.value == 'yes')",
             "properties.exists(p, p.value.missing == 1)",

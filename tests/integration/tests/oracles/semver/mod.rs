@@ -1,12 +1,12 @@
 //! Versions and ranges against fresh answers of the Go libraries that OLM uses, by the program in `hack/oracles/semver`.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
-#[path = "../../../../../crates/olm-core/tests/recorded/answer.rs"]
-mod answer;
 mod differential;
 mod generate;
+#[path = "../../../../../crates/olm-core/tests/recorded/result.rs"]
+mod result;
 
-use answer::answer;
+use result::check_as_oracle;
 
 /// A question to the libraries and to us.
 #[derive(Debug, Clone)]

@@ -1,7 +1,7 @@
 use olm_core::{CheckError, Dialect, Range, Version, check};
 
-/// What we say, in the words of the oracle.
-pub(crate) fn answer(dialect: &str, range: &str, version: &str) -> String {
+/// The result of `olm-core`, in the words of the oracle.
+pub(crate) fn check_as_oracle(dialect: &str, range: &str, version: &str) -> String {
     let checked = match dialect {
         "blang" => check(Dialect::Blang, range, version),
         "masterminds" => check(Dialect::Masterminds, range, version),
