@@ -152,7 +152,7 @@ pub(crate) fn targets(
             }
         }
     };
-    Err(TargetsError { targets: targets, reason })
+    Err(TargetsError { targets, reason })
 }
 
 #[cfg(test)]
