@@ -122,13 +122,15 @@ lint: ## Check formatting and lints, warnings denied
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy $(if $(CI),--locked) --workspace --all-targets -- -D warnings
 
-# what the lock file holds, against deny.toml. Without the network: the index must be there, as after any build.
+# What the lock file holds, against deny.toml. The check itself uses no network; a crate that no build here needs (of another platform,
+# or of fuzzing) must be fetched for it.
 DENY_VERSION = 0.20.2
 deny_dir = $(target_dir)/cargo-deny-$(DENY_VERSION)
 
 .PHONY: deny
 deny: ## Check licenses, sources and banned crates with cargo-deny (ADVISORIES=1: fetch RustSec's database and check that, too)
 	@test -x $(deny_dir)/bin/cargo-deny || $(CARGO) install --locked --version $(DENY_VERSION) --root $(deny_dir) cargo-deny
+	$(CARGO) fetch --locked
 	$(deny_dir)/bin/cargo-deny $(if $(filter-out 0,$(ADVISORIES)),,--offline) --all-features --log-level error check \
 	    bans licenses sources $(if $(filter-out 0,$(ADVISORIES)),advisories)
 
