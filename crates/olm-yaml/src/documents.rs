@@ -664,6 +664,15 @@ mod tests {
         }
     }
 
+    #[test]
+    fn limits_default_to_500_000_nodes_a_document() {
+        // an array and its numbers
+        let array = |nodes: usize| format!("[{}0]", "0,".repeat(nodes - 2));
+        let rejected = |nodes| nodes_of(&array(nodes), Limits::default()).1.is_some();
+        assert!(!rejected(500_000));
+        assert!(rejected(500_001));
+    }
+
     /// A file that is refused as JSON is not read once more as YAML.
     #[test]
     fn limits_end_a_json_file_without_a_yaml_attempt() {

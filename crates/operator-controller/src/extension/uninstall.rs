@@ -202,10 +202,18 @@ mod tests {
 
     #[tokio::test]
     async fn uninstall_leaves_orphaned_revision_alone() {
-        let orphaned = set(json!({"ownerReferences": [], "resourceVersion": "8"}));
-        let (found, writes) = deleted(&[set(json!({}))], &[orphaned], 200).await;
-        assert_eq!(writes, Vec::<String>::new(), "the cache still shows the owner, the apiserver does not");
-        assert_eq!(found, Ok(Remaining { owned: vec![], others: HashSet::from(["r1".to_owned()]) }));
+        // orphaned, or owned by an earlier extension of that name
+        let earlier = json!([{"apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "name": "demo", "uid": "u0"}]);
+        for owners in [json!([]), earlier] {
+            let orphaned = set(json!({"ownerReferences": owners, "resourceVersion": "8"}));
+            let (found, writes) = deleted(&[set(json!({}))], &[orphaned], 200).await;
+            assert_eq!(
+                writes,
+                Vec::<String>::new(),
+                "the cache still shows the owner, the apiserver does not"
+            );
+            assert_eq!(found, Ok(Remaining { owned: vec![], others: HashSet::from(["r1".to_owned()]) }));
+        }
     }
 
     #[tokio::test]
