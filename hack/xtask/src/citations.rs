@@ -1,7 +1,7 @@
 //! Citations in the repository's texts: the specification's section, the decision or the file that each names is there.
 //!
 //! - `catalogd §4.2`: a page of the folder [`SPECIFICATION`] (without `.md`) and the number that one of its headings begins with. A
-//!   letter stands for an appendix: `operator-controller §A`. Behind it `row 3`, `rows 1, 2 and 5 to 7`, `case 3` and `step 3` name
+//!   letter stands for an appendix: `operator-controller §A`. After it, `row 3`, `rows 1, 2 and 5 to 7`, `case 3` and `step 3` name
 //!   rows of the section's tables by their first cell, or items of its lists.
 //! - A `§` behind no page belongs to the page that the same paragraph named last: one comment, one row of a table. In a page of the
 //!   specification it belongs to that page.

@@ -3,8 +3,7 @@
 //! ```text
 //! cargo run -p xtask -- generate    write manifests/crds and docs/reference from the API types and the flags; pages of metrics
 //!                                   and events, dashboard and alerts from their tables; the indexes of docs/internals/conformance
-//!                                   and of docs/decisions; the
-//!                                   ratios of docs/internals/benchmarks.md and their pictures
+//!                                   and of docs/decisions; the ratios of docs/internals/benchmarks.md and their pictures
 //! cargo run -p xtask -- verify      fail if a generated file is not current, an arrow between crates is not allowed, or a
 //!                                   conformance table names a test that does not exist, a link leads nowhere, or a citation names nothing
 //! cargo run -p xtask -- language [PATH…]  print how many words are left that the glossary replaces, and those below the paths
