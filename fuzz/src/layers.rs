@@ -167,7 +167,7 @@ impl Visitor for Seen {
         Ok(())
     }
 
-    fn forget(&mut self, path: &str) -> Result<(), Infallible> {
+    fn remove(&mut self, path: &str) -> Result<(), Infallible> {
         self.files.retain(|known, _| {
             known != path && !known.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'))
         });

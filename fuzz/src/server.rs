@@ -83,7 +83,7 @@ pub(crate) fn catalogd_http(input: &[u8]) {
         let Some(bench) = place else { return };
         let ask = |request| {
             bench.runtime.block_on(async {
-                let (head, body) = bench.catalogs.answer(request).await.into_parts();
+                let (head, body) = bench.catalogs.handle(request).await.into_parts();
                 let body = body.collect().await.map(|body| body.to_bytes());
                 (head, body.map_err(|error| error.to_string()))
             })

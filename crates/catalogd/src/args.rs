@@ -83,7 +83,7 @@ impl ServeArgs {
         self.run.tls.serving()?.ok_or(UsageError::NoTls)
     }
 
-    /// The names of a self-issued certificate when none are given: what clients are told to call.
+    /// The names of a self-issued certificate when none are given: those that clients are configured to call.
     #[must_use]
     pub fn own_names(&self) -> Vec<String> {
         let address = self.external_address.as_str();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_read_as_users_write_them() {
+    fn args_accept_flags_as_users_write_them() {
         let cli = parse(&[
             "--cache-dir=/tmp/c",
             "--catalogs-server-addr=127.0.0.1:1",
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_is_needed_and_told_so() {
+    fn args_require_a_certificate() {
         for (flags, want) in [
             (
                 &[][..],
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_self_issued_certificate_is_for_the_external_address() {
+    fn args_self_issued_certificate_has_the_external_address() {
         for (address, want) in [
             (
                 "catalogd-service.olmv1-system.svc",
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_is_sound() {
+    fn args_definition_is_valid() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
     }

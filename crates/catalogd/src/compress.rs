@@ -7,12 +7,12 @@ use olm_runtime::Shutdown;
 use crate::store::Store;
 
 /// How long to wait after a copy could not be written (a full disk, mostly).
-const PAUSE: Duration = Duration::from_secs(300);
+const RETRY_PAUSE: Duration = Duration::from_secs(300);
 
 /// Runs until `stop`.
 pub(crate) async fn run(store: Store, stop: Shutdown) {
     while !stop.is_cancelled() {
-        let pause = if all(&store, &stop).await { None } else { Some(PAUSE) };
+        let pause = if compress_missing(&store, &stop).await { None } else { Some(RETRY_PAUSE) };
         tokio::select! {
             () = stop.cancelled() => {}
             () = store.published() => {}
@@ -21,8 +21,8 @@ pub(crate) async fn run(store: Store, stop: Shutdown) {
     }
 }
 
-/// Compresses whatever lacks copies now; says whether all went well.
-async fn all(store: &Store, stop: &Shutdown) -> bool {
+/// Compresses the served catalogs that lack copies; returns whether all of them have some now.
+async fn compress_missing(store: &Store, stop: &Shutdown) -> bool {
     let mut well = true;
     for content in store.uncompressed() {
         let (store, stopped) = (store.clone(), stop.clone());
@@ -49,16 +49,16 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::store::{COMPRESS_AT_ONCE, Served};
+    use crate::store::{COMPRESS_BEFORE_SERVING, Served};
 
     #[tokio::test]
-    async fn what_is_published_gets_its_copies_afterwards_and_after_a_restart() {
+    async fn compress_makes_copies_after_publishing_and_after_a_restart() {
         let root = tempfile::tempdir().unwrap();
         let (store, _) = Store::open(root.path()).unwrap();
         let stop = Shutdown::new();
         let running = tokio::spawn(run(store.clone(), stop.clone()));
         let line = format!("{{\"name\":\"{}\",\"schema\":\"s\"}}\n", "x".repeat(1000));
-        let lines = line.repeat(usize::try_from(COMPRESS_AT_ONCE).unwrap() / 1000 + 1);
+        let lines = line.repeat(usize::try_from(COMPRESS_BEFORE_SERVING).unwrap() / 1000 + 1);
         let digest = format!("sha256:{}", "a".repeat(64)).parse().unwrap();
         let staging = store.stage(store.lease(&digest)).unwrap();
         let mut ingest = olm_fbc::Ingest::new(staging.spool().unwrap(), olm_fbc::IngestLimits::default());

@@ -70,7 +70,7 @@ impl Ingest {
     pub fn commit(self) -> Result<(Arc<Content>, Lease), IngestError> {
         let ingested = self.inner.finish()?;
         for warning in &ingested.warnings {
-            tracing::warn!(digest = %self.staging.digest(), %warning, "odd catalog content");
+            tracing::warn!(digest = %self.staging.digest(), %warning, "suspicious catalog content");
         }
         Ok(self.staging.commit(ingested)?)
     }
@@ -87,7 +87,7 @@ impl Visitor for Ingest {
         Ok(self.inner.hard_link(path, target)?)
     }
 
-    fn forget(&mut self, path: &str) -> Result<(), IngestError> {
+    fn remove(&mut self, path: &str) -> Result<(), IngestError> {
         // Layers are merged before they come here; a whiteout removes what came before it.
         self.inner.next_layer();
         Ok(self.inner.whiteout(path)?)

@@ -2,6 +2,7 @@
 //!
 //! `controller` decides and reports, `ingest` turns images into content, `store` keeps it, `http` serves it; they meet in
 //! [`store::Store`] only.
+#![expect(missing_docs, reason = "a program; its library is for its own tests")]
 
 pub mod args;
 mod compress;
@@ -28,9 +29,11 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     match cli.command {
         // one Go-quoted string (catalogd §2.1)
-        Some(Command::Version) => process::say(&format!("{:?}", Build::this().to_string().replace('"', ""))),
+        Some(Command::Version) => {
+            process::print_line(&format!("{:?}", Build::this().to_string().replace('"', "")))
+        }
         None => {
-            olm_runtime::memory::give_back();
+            olm_runtime::memory::return_freed();
             process::run(run::run(cli.serve))
         }
     }

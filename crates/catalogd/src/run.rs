@@ -21,7 +21,7 @@ use crate::args::{GATES, GRAPHQL, METAS, ServeArgs};
 use crate::controller::credentials::{self, Credentials};
 use crate::controller::fetch::Fetch;
 use crate::controller::readiness::Readiness;
-use crate::controller::reconcile::Shell;
+use crate::controller::reconcile;
 use crate::http::{Catalogs, Endpoints, server};
 use crate::store::{Opened, Store};
 use crate::{controller, http};
@@ -30,7 +30,7 @@ use crate::{controller, http};
 const CONTROLLER: &str = "catalogd-clustercatalog-controller";
 /// The lease of the leader.
 const LEASE: &str = "catalogd-operator-lock";
-/// Where metrics are served when nothing else is said and there is a certificate.
+/// Where metrics are served when no address is given and there is a certificate.
 const METRICS_ADDRESS: &str = ":7443";
 
 /// Serves until a signal asks to stop.
@@ -59,7 +59,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let cache = args.cache_dir.clone();
     let (store, opened) = tokio::task::spawn_blocking(move || Store::open(&cache)).await??;
     withdraw_unverified(&store, &puller)?;
-    tell_opened(&opened);
+    log_opened(&opened);
     let readiness = Arc::new(Readiness::new(Instant::now()));
     let http_metrics = http::Metrics::default();
     http_metrics.register(&metrics);
@@ -119,7 +119,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let (lead, leader) = watch::channel(!args.run.leader_elect);
     let election = args.run.leader_elect.then(|| Election::of(LEASE, args.run.system_namespace()));
     let writing = election.as_ref().map_or_else(|| client.clone(), |election| election.client(&client));
-    let shell = Arc::new(Shell {
+    let context = Arc::new(reconcile::Context {
         client: writing.clone(),
         store: store.clone(),
         fetch: Fetch::new(puller, credentials, store),
@@ -131,7 +131,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         memory: std::sync::Mutex::default(),
         epoch: std::sync::atomic::AtomicU64::new(0),
     });
-    let working = controller::run(shell, readiness, args.gc_interval.0, damaged, secrets, stop.clone());
+    let working = controller::run(context, readiness, args.gc_interval.0, damaged, secrets, stop.clone());
     let electing = async {
         let Some(election) = election else {
             stop.cancelled().await;
@@ -162,7 +162,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     elected
 }
 
-fn tell_opened(opened: &Opened) {
+fn log_opened(opened: &Opened) {
     if !opened.served.is_empty() {
         tracing::info!(catalogs = opened.served.len(), "serving what is on disk");
     }

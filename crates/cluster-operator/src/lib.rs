@@ -39,7 +39,7 @@ use crate::args::{Cli, Command};
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     match cli.command {
-        Some(Command::Version) => process::say(&Build::this().to_string()),
+        Some(Command::Version) => process::print_line(&Build::this().to_string()),
         None => process::run(run::run(cli.serve)),
     }
 }

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use olm_api::openshift::{CLUSTER_OPERATOR, ClusterOperatorStatus};
 use olm_core::go_quote;
 use olm_core::openshift::Report;
-use olm_runtime::events::{Events, Happening};
+use olm_runtime::events::{Events, NewEvent};
 
 use crate::observe::Extension;
 use crate::upgradeable::INSTALLED;
@@ -111,13 +111,13 @@ pub(crate) async fn extensions(events: &Events, news: &[Note], extensions: &[Ext
             uid: Some(extension.uid.clone()),
             ..ObjectReference::default()
         };
-        let happening = Happening {
+        let event = NewEvent {
             warning: note.warning,
             reason: note.reason,
             action: "CheckClusterUpgrade",
             note: &note.text,
         };
-        events.publish(&about, happening).await;
+        events.publish(&about, event).await;
     }
 }
 
@@ -130,7 +130,7 @@ pub(crate) async fn operator(events: &Events, uid: Option<String>, warning: bool
         uid,
         ..ObjectReference::default()
     };
-    events.publish(&about, Happening { warning, reason, action: "UpdateStatus", note }).await;
+    events.publish(&about, NewEvent { warning, reason, action: "UpdateStatus", note }).await;
 }
 
 #[cfg(test)]

@@ -182,7 +182,7 @@ impl<W: Write> Visitor for Reader<W> {
         self.0.hard_link(path, target)
     }
 
-    fn forget(&mut self, path: &str) -> Result<(), IngestError> {
+    fn remove(&mut self, path: &str) -> Result<(), IngestError> {
         self.0.next_layer();
         self.0.whiteout(path)
     }

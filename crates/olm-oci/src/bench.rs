@@ -26,7 +26,7 @@ impl Visitor for Count {
         Ok(())
     }
 
-    fn forget(&mut self, _: &str) -> Result<(), Infallible> {
+    fn remove(&mut self, _: &str) -> Result<(), Infallible> {
         Ok(())
     }
 }

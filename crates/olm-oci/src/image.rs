@@ -225,7 +225,7 @@ impl Visitor for Collected {
         Ok(())
     }
 
-    fn forget(&mut self, path: &str) -> Result<(), Infallible> {
+    fn remove(&mut self, path: &str) -> Result<(), Infallible> {
         self.0.retain(|known, _| !crate::layer::selection::is_beneath(known, path));
         Ok(())
     }

@@ -66,7 +66,7 @@ impl<K: Eq + Hash> Backoff<K> {
     }
 
     /// Notes a success, or that the object is gone.
-    pub fn forget(&self, key: &K) {
+    pub fn reset(&self, key: &K) {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 }
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(waits[17], 655_360);
         assert_eq!(waits[18..], [1_000_000, 1_000_000]);
         assert_eq!(backoff.failed("b").as_millis(), 5, "objects do not share their count");
-        backoff.forget(&"a");
+        backoff.reset(&"a");
         assert_eq!(backoff.failed("a").as_millis(), 5);
         assert_eq!(delay(u32::MAX), CAP);
     }
@@ -127,7 +127,7 @@ mod tests {
         let backoff = Backoff::new();
         let waits: Vec<u64> = (0..6).map(|_| backoff.panicked("a").as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 8, 10, 10]);
-        backoff.forget(&"a");
+        backoff.reset(&"a");
         assert_eq!(backoff.panicked("a").as_secs(), 1);
         assert_eq!(after_panic(u32::MAX), PANIC_CAP);
     }

@@ -48,21 +48,21 @@ impl fmt::Debug for Events {
     }
 }
 
-/// One thing that happened to an object.
+/// An event about an object, before it is sent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Happening<'a> {
+pub struct NewEvent<'a> {
     /// A `Warning` rather than a `Normal` event.
     pub warning: bool,
     /// One CamelCase word.
     pub reason: &'a str,
     /// What was being done, one CamelCase word.
     pub action: &'a str,
-    /// The sentence for people; cut at 1,024 bytes.
+    /// The message for people; cut at 1,024 bytes.
     pub note: &'a str,
 }
 
 impl Events {
-    /// Events that say they come from `controller`, sent by the process `instance` (the pod's name).
+    /// Events reported by `controller`, sent by the process `instance` (the pod's name).
     pub fn new(client: Client, controller: &str, instance: Option<String>) -> Self {
         let controller = controller.to_owned();
         let instance = instance.unwrap_or_else(|| controller.clone());
@@ -76,13 +76,13 @@ impl Events {
     }
 
     /// Sends the event unless the same was sent a moment ago.
-    pub async fn publish(&self, about: &ObjectReference, happening: Happening<'_>) {
-        let same = format!("{}\0{}\0{}", happening.reason, happening.action, happening.note);
-        self.publish_once(about, &same, happening).await;
+    pub async fn publish(&self, about: &ObjectReference, new: NewEvent<'_>) {
+        let same = format!("{}\0{}\0{}", new.reason, new.action, new.note);
+        self.publish_once(about, &same, new).await;
     }
 
     /// Sends the event unless one with this `key` about the same object was sent a moment ago, whatever its words.
-    pub async fn publish_once(&self, about: &ObjectReference, key: &str, happening: Happening<'_>) {
+    pub async fn publish_once(&self, about: &ObjectReference, key: &str, new: NewEvent<'_>) {
         let due = {
             let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
             sent.due(&key_about(about, key), Instant::now())
@@ -90,37 +90,31 @@ impl Events {
         if !due {
             return;
         }
-        if !observe::is_known(about.kind.as_deref().unwrap_or_default(), happening.reason) {
+        if !observe::is_known(about.kind.as_deref().unwrap_or_default(), new.reason) {
             tracing::error!(
                 kind = about.kind,
-                reason = happening.reason,
+                reason = new.reason,
                 "event is not in the table of olm_api::observe"
             );
         }
         if let Some(metrics) = &self.metrics {
-            metrics.event(happening.reason, happening.warning);
+            metrics.event(new.reason, new.warning);
         }
         // events about cluster-scoped objects live in this namespace
         let namespace = about.namespace.as_deref().unwrap_or("default");
-        let event = self.event(about, namespace, &happening, Timestamp::now());
+        let event = self.event(about, namespace, &new, Timestamp::now());
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         if let Err(error) = api.create(&PostParams::default(), &event).await {
             tracing::warn!(
                 error = crate::apply::message(&error),
-                reason = happening.reason,
+                reason = new.reason,
                 object = about.name.as_deref().unwrap_or_default(),
                 "cannot send an event"
             );
         }
     }
 
-    fn event(
-        &self,
-        about: &ObjectReference,
-        namespace: &str,
-        happening: &Happening<'_>,
-        now: Timestamp,
-    ) -> Event {
+    fn event(&self, about: &ObjectReference, namespace: &str, new: &NewEvent<'_>, now: Timestamp) -> Event {
         let name = about.name.as_deref().unwrap_or(&self.controller);
         Event {
             metadata: ObjectMeta {
@@ -132,10 +126,10 @@ impl Events {
                 namespace: Some(namespace.to_owned()),
                 ..ObjectMeta::default()
             },
-            type_: Some(if happening.warning { "Warning" } else { "Normal" }.to_owned()),
-            reason: Some(happening.reason.to_owned()),
-            action: Some(happening.action.to_owned()),
-            note: Some(cut(happening.note).to_owned()),
+            type_: Some(if new.warning { "Warning" } else { "Normal" }.to_owned()),
+            reason: Some(new.reason.to_owned()),
+            action: Some(new.action.to_owned()),
+            note: Some(cut(new.note).to_owned()),
             event_time: Some(MicroTime(now)),
             regarding: Some(about.clone()),
             reporting_controller: Some(self.controller.clone()),

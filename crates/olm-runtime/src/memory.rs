@@ -18,12 +18,12 @@ const HEAPS: (&str, &str) = ("MALLOC_ARENA_MAX", "2");
 
 /// Replaces this process by itself with the threshold set, unless it is set. Comes back when there is nothing to do or it
 /// cannot be done, which costs nothing but memory. Call it before anything else has begun.
-pub fn give_back() {
+pub fn return_freed() {
     again_with(&[THRESHOLD]);
 }
 
-/// As [`give_back`], for a process that makes many small things in many threads: with few heaps, too.
-pub fn give_back_of_few_heaps() {
+/// As [`return_freed`], for a process that makes many small things in many threads: with few heaps, too.
+pub fn return_freed_of_few_heaps() {
     again_with(&[THRESHOLD, HEAPS]);
 }
 

@@ -66,7 +66,7 @@ impl Display for Build {
 
 /// Prints one line that was asked for.
 #[expect(clippy::print_stdout, reason = "the output that was asked for")]
-pub fn say(line: &str) -> ExitCode {
+pub fn print_line(line: &str) -> ExitCode {
     println!("{line}");
     ExitCode::SUCCESS
 }

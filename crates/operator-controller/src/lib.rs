@@ -42,9 +42,9 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     match cli.command {
-        Some(Command::Version) => process::say(&Build::this().to_string()),
+        Some(Command::Version) => process::print_line(&Build::this().to_string()),
         None => {
-            olm_runtime::memory::give_back_of_few_heaps();
+            olm_runtime::memory::return_freed_of_few_heaps();
             process::run(run::run(cli.serve))
         }
     }

@@ -1,4 +1,4 @@
-//! The server that catalogd is compared with over TLS: a Go `net/http` file server, or nginx if it is wanted and in PATH.
+//! The server that catalogd is compared with over TLS: a Go `net/http` file server, or nginx if it is requested and in PATH.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -37,10 +37,10 @@ impl Anchor {
     }
 }
 
-/// The line that a program says about itself, if it is there.
+/// The line in which a program prints its version, if it is there.
 fn version(program: &str, flag: &str) -> Option<String> {
     let output = Command::new(program).arg(flag).output().ok()?;
-    // nginx says it on standard error
+    // nginx prints it on standard error
     let text = [output.stdout, output.stderr].concat();
     String::from_utf8_lossy(&text).lines().next().map(str::to_owned)
 }

@@ -1,5 +1,5 @@
 //! Stands in for the apiserver, as far as catalogd needs one: lists, watches, patches and statuses of ClusterCatalogs.
-//! It answers at once, so that what is measured is catalogd.
+//! It answers immediately, so that only catalogd is measured.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -47,7 +47,7 @@ impl Api {
                 let api = serving.clone();
                 let service = service_fn(move |request| {
                     let api = api.clone();
-                    async move { Ok::<_, Infallible>(api.answer(request).await) }
+                    async move { Ok::<_, Infallible>(api.respond(request).await) }
                 });
                 tokio::spawn(
                     hyper::server::conn::http1::Builder::new()
@@ -83,7 +83,7 @@ impl Api {
         });
     }
 
-    /// Changes a catalog and tells those who watch.
+    /// Changes a catalog and sends the change to the watches.
     pub(crate) fn change(&self, name: &str, change: impl FnOnce(&mut Value)) -> Value {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.version += 1;
@@ -103,7 +103,7 @@ impl Api {
         state.catalogs.get(name).cloned().unwrap_or_default()
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn respond(&self, request: Request<Incoming>) -> Response<Body> {
         let (head, body) = request.into_parts();
         let sent = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         let sent: Value = serde_json::from_slice(&sent).unwrap_or_default();

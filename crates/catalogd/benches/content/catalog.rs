@@ -1,6 +1,6 @@
 //! Generated catalogs on disk: the layer as a registry would have it, and the same files one after the other.
 //!
-//! Kept between runs under the target directory; the name says all that they depend on.
+//! Kept between runs under the target directory; the name holds all that they depend on.
 
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};

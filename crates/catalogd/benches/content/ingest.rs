@@ -171,7 +171,7 @@ pub(crate) fn child(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The events of all documents, with nothing made of them: the floor for any reader that uses this engine.
+/// The events of all documents, with nothing made of them: the lower bound for any reader that uses this engine.
 fn yaml_events(source: &[u8]) -> Result<u64> {
     let mut parser = libyaml_safer::Parser::new();
     let mut input = source;
@@ -272,7 +272,7 @@ fn identical(table: &mut Table) -> Result<()> {
         let all = want.split(|&byte| byte == b'\n').all(|line| got.contains(line));
         ensure!(all, "a JSON object of the shared sample is not stored in its normal form");
     }
-    table.note(format!(
+    table.remark(format!(
         "`catalog.jsonl` is byte-identical to the normal form by a slow second opinion: {:.1} MB of JSON, {:.1} MB of YAML.",
         want.len() as f64 / 1e6,
         yaml.len() as f64 / 1e6

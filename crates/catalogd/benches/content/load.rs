@@ -15,8 +15,8 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{CipherSuite, ClientConfig, RootCertStore, crypto, version};
 
-/// No server is silent for so long in the middle of an answer.
-const SILENCE: Duration = Duration::from_secs(20);
+/// How long a server may send nothing in the middle of an answer.
+const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What is asked for.
 #[derive(Debug, Clone)]
@@ -50,12 +50,12 @@ impl Ask {
 
 /// An answer that was read whole.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
 }
 
-impl Answer {
+impl Response {
     /// The value of a header.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let named = |line: &&str| line.split_once(':').is_some_and(|(key, _)| key.eq_ignore_ascii_case(name));
@@ -103,9 +103,9 @@ impl Connection {
         let head = self.until(b"\r\n\r\n").await?;
         let status = head.split(' ').nth(1).and_then(|code| code.parse::<u16>().ok());
         ensure!(status == Some(ask.status), "{}: {}", ask.target, head.lines().next().unwrap_or_default());
-        let field = |wanted: &str| {
+        let field = |key: &str| {
             let mut fields = head.lines().filter_map(|line| line.split_once(": "));
-            fields.find_map(|(name, value)| name.eq_ignore_ascii_case(wanted).then_some(value))
+            fields.find_map(|(name, value)| name.eq_ignore_ascii_case(key).then_some(value))
         };
         if status == Some(304) {
             return Ok(head);
@@ -142,8 +142,10 @@ impl Connection {
                 return Ok(text);
             }
             ensure!(self.have < self.buffer.len(), "endless head");
-            let read = tokio::time::timeout(SILENCE, self.stream.read(&mut self.buffer[self.have..])).await;
-            let count = read.with_context(|| format!("silence in a head after {} bytes", self.have))??;
+            let read =
+                tokio::time::timeout(READ_TIMEOUT, self.stream.read(&mut self.buffer[self.have..])).await;
+            let count =
+                read.with_context(|| format!("nothing more of a head after {} bytes", self.have))??;
             ensure!(count > 0, "the server closed the connection");
             self.have += count;
         }
@@ -155,9 +157,9 @@ impl Connection {
         self.drop_front(here);
         left -= here;
         while left > 0 {
-            let room = left.min(self.buffer.len());
-            let read = tokio::time::timeout(SILENCE, self.stream.read(&mut self.buffer[..room])).await;
-            let count = read.with_context(|| format!("silence {left} bytes before the end"))??;
+            let size = left.min(self.buffer.len());
+            let read = tokio::time::timeout(READ_TIMEOUT, self.stream.read(&mut self.buffer[..size])).await;
+            let count = read.with_context(|| format!("nothing more, {left} bytes before the end"))??;
             ensure!(count > 0, "the answer was cut off");
             take(&self.buffer[..count]);
             left -= count;
@@ -170,22 +172,22 @@ impl Connection {
         self.have -= bytes;
     }
 
-    /// Asks and keeps the answer.
-    pub(crate) async fn answer(&mut self, ask: &Ask) -> Result<Answer> {
+    /// Sends a request and returns the answer.
+    pub(crate) async fn fetch(&mut self, ask: &Ask) -> Result<Response> {
         let mut body = Vec::new();
         let head = self.ask(ask, |bytes| body.extend_from_slice(bytes)).await?;
-        Ok(Answer { head, body })
+        Ok(Response { head, body })
     }
 }
 
 /// Asks once on a connection of its own.
-pub(crate) async fn once(connector: &TlsConnector, ask: &Ask) -> Result<Answer> {
-    Connection::open(connector, ask.address).await?.answer(ask).await
+pub(crate) async fn once(connector: &TlsConnector, ask: &Ask) -> Result<Response> {
+    Connection::open(connector, ask.address).await?.fetch(ask).await
 }
 
 /// What clients saw.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct Measured {
     /// seconds, one an answer
     pub(crate) latencies: Vec<f64>,
     pub(crate) bytes: u64,
@@ -205,29 +207,29 @@ pub(crate) async fn warm(connector: &TlsConnector, ask: &Ask, count: usize) -> R
     Ok(connections)
 }
 
-/// Lets all connections ask again and again for a while; each finishes at least one answer.
-pub(crate) async fn drive(connections: Vec<Connection>, ask: &Ask, length: Duration) -> Result<Seen> {
+/// Sends requests on all connections for a while; each finishes at least one answer.
+pub(crate) async fn drive(connections: Vec<Connection>, ask: &Ask, length: Duration) -> Result<Measured> {
     let began = Instant::now();
     let mut tasks = tokio::task::JoinSet::new();
     for mut connection in connections {
         let ask = ask.clone();
         tasks.spawn(async move {
-            let mut seen = Seen::default();
+            let mut measured = Measured::default();
             loop {
                 let asked = Instant::now();
-                connection.ask(&ask, |bytes| seen.bytes += bytes.len() as u64).await?;
-                seen.latencies.push(asked.elapsed().as_secs_f64());
+                connection.ask(&ask, |bytes| measured.bytes += bytes.len() as u64).await?;
+                measured.latencies.push(asked.elapsed().as_secs_f64());
                 if began.elapsed() >= length {
-                    return anyhow::Ok(seen);
+                    return anyhow::Ok(measured);
                 }
             }
         });
     }
-    let mut all = Seen::default();
+    let mut all = Measured::default();
     while let Some(done) = tasks.join_next().await {
-        let seen = done.context("a client ended badly")??;
-        all.latencies.extend(seen.latencies);
-        all.bytes += seen.bytes;
+        let measured = done.context("a client ended badly")??;
+        all.latencies.extend(measured.latencies);
+        all.bytes += measured.bytes;
     }
     all.wall = began.elapsed();
     Ok(all)

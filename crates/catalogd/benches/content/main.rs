@@ -1,4 +1,4 @@
-//! What catalog content costs: ingest, serving beside a file server, restart and polls. Prints one Markdown table.
+//! The costs of catalog content: ingest, serving beside a file server, restart and polls. Prints one Markdown table.
 //!
 //! `cargo bench -p catalogd --bench content` takes the quick sizes (about a minute); `OLM_BENCH=full` takes those of the
 //! goals (about fifteen). `OLM_BENCH_ONLY=ingest,serve,start,poll` chooses parts.

@@ -20,7 +20,7 @@ fn write(value: &Value, out: &mut String) -> Result<()> {
         Value::Null => out.push_str("null"),
         Value::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
         Value::Number(number) => {
-            // only integers that every reader writes the same way; the odd ones have tables of their own in olm-yaml
+            // only integers that every reader writes the same way; other numbers have tables of their own in olm-yaml
             let number = number.as_i64().filter(|number| number.unsigned_abs() < 1 << 53);
             ensure!(number.is_some(), "a number that this opinion does not cover");
             out.push_str(&number.unwrap_or_default().to_string());

@@ -55,7 +55,7 @@ impl Catalogd {
         self.child.pid()
     }
 
-    /// Waits for `/readyz` to answer 200; says how long after the start that was.
+    /// Waits for `/readyz` to answer 200; returns how long after the start that was.
     pub(crate) fn wait_ready(&mut self) -> Result<Duration> {
         loop {
             if ready(self.health).unwrap_or(false) {

@@ -70,10 +70,10 @@ impl Registry {
                     let Ok(stream) = acceptor.accept(socket).await else { return };
                     let service = service_fn(move |request| {
                         let registry = registry.clone();
-                        async move { Ok::<_, Infallible>(registry.answer(&request)) }
+                        async move { Ok::<_, Infallible>(registry.respond(&request)) }
                     });
                     let serving = hyper::server::conn::http1::Builder::new();
-                    // a client that goes away is no news
+                    // a client that goes away is no error
                     let _ = serving.serve_connection(TokioIo::new(stream), service).await;
                 });
             }
@@ -86,7 +86,7 @@ impl Registry {
         std::mem::take(&mut *self.log.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    fn respond(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         let path = request.uri().path();
         self.log.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{} {path}", request.method()));
         let Image { manifest, config, layer } = &*self.image;

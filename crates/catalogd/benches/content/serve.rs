@@ -10,7 +10,7 @@ use crate::Plan;
 use crate::anchor::Anchor;
 use crate::api::Api;
 use crate::catalog::generated;
-use crate::load::{self, Ask, Seen};
+use crate::load::{self, Ask, Measured};
 use crate::measure::{cpu, least, median, memory, percentile};
 use crate::process::{Catalogd, preload};
 use crate::table::{Table, mib};
@@ -61,7 +61,7 @@ pub(crate) async fn measure(plan: &Plan, table: &mut Table) -> Result<()> {
     // the ratios that `make bench` checks are to the same server everywhere
     let anchor = Anchor::start(plan.full, &files, dir.path(), &identity)?;
     wait_listening(&anchor).await?;
-    table.note(format!(
+    table.remark(format!(
         "Serving: {} is the anchor; TLS 1.3 with AES-256-GCM and HTTP/1.1 on both sides, connections kept, access log of catalogd on.",
         anchor.name
     ));
@@ -91,8 +91,10 @@ pub(crate) async fn measure(plan: &Plan, table: &mut Table) -> Result<()> {
         for &connections in &scenario.connections {
             let (mut mine, mut other) = (Vec::new(), Vec::new());
             for _ in 0..plan.rounds() {
-                mine.push(one(plan, &connector, &scenario.ours, ours.pid(), connections).await?);
-                other.push(one(plan, &connector, &scenario.theirs, anchor.pid(), connections).await?);
+                mine.push(measure_round(plan, &connector, &scenario.ours, ours.pid(), connections).await?);
+                other.push(
+                    measure_round(plan, &connector, &scenario.theirs, anchor.pid(), connections).await?,
+                );
             }
             let cost = |all: &[Cost]| least(all.iter().map(|cost| cost.cpu));
             let ratio = cost(&mine) / cost(&other);
@@ -221,7 +223,7 @@ struct Cost {
     latencies: Vec<f64>,
 }
 
-async fn one(
+async fn measure_round(
     plan: &Plan,
     connector: &TlsConnector,
     ask: &Ask,
@@ -231,7 +233,7 @@ async fn one(
     let length = Duration::from_millis(if plan.full { 1000 } else { 300 });
     let clients = load::warm(connector, ask, connections).await?;
     let before = cpu(server)?;
-    let Seen { latencies, wall, .. } = load::drive(clients, ask, length).await?;
+    let Measured { latencies, wall, .. } = load::drive(clients, ask, length).await?;
     let used = cpu(server)? - before;
     let count = latencies.len() as f64;
     Ok(Cost { cpu: used.as_secs_f64() / count, rate: count / wall.as_secs_f64(), latencies })

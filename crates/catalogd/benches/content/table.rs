@@ -18,8 +18,8 @@ impl Table {
         self.rows.push([what, goal, measured, met].map(str::to_owned));
     }
 
-    /// A sentence above the table.
-    pub(crate) fn note(&mut self, text: String) {
+    /// A remark above the table.
+    pub(crate) fn remark(&mut self, text: String) {
         eprintln!("  {text}");
         self.notes.push(text);
     }

@@ -23,9 +23,7 @@ pub enum CredentialsError {
     /// The secret's content cannot be read; its text is not shown.
     #[error("error reading pull secret {place}: {source}")]
     Content {
-        /// Which.
         place: Place,
-        /// Why.
         source: olm_oci::Fault,
     },
 }
@@ -61,7 +59,7 @@ impl Credentials {
         Self { client, global, account, keyring }
     }
 
-    /// Reads all secrets anew and hands them to the puller; later ones win per registry.
+    /// Reads all secrets again and passes them to the puller; later ones win per registry.
     ///
     /// # Errors
     /// When one of them cannot be read; what the puller had stays. A secret that does not exist is none.
@@ -80,8 +78,8 @@ impl Credentials {
     }
 }
 
-/// Wakes whoever listens when a pull secret (or the account that names them) changes, so that a pull refused for want of
-/// credentials is tried again at once. Runs until it is dropped; only names and versions are read.
+/// Sends to `changed` when a pull secret (or the account that names them) changes, so that a pull refused for want of
+/// credentials is retried immediately. Runs until it is dropped; only names and versions are read.
 pub async fn watch(client: Client, global: Option<Place>, account: Option<Place>, changed: mpsc::Sender<()>) {
     let mut watches = SelectAll::new();
     if let Some(place) = &global {

@@ -1,4 +1,4 @@
-//! From a reference to stored content: resolve, look whether it is here already, pull, ingest.
+//! From a reference to stored content: resolve, check whether it is stored already, pull, ingest.
 //!
 //! Knows registries and the store, not the API server. Pulls run side by side with a bound for all and a smaller one for
 //! each registry, so that a slow registry does not hold up the others. Rules: catalogd §4.6 (texts), §5.6, §12 rows
@@ -18,25 +18,24 @@ use super::plan::Retry;
 use crate::ingest::{Ingest, IngestError};
 use crate::store::{Content, Lease, Store};
 
-/// The label that says where in the image the catalog is.
+/// The label that names the catalog's directory in the image.
 const LABEL: &str = "operators.operatorframework.io.index.configs.v1";
 /// Pulls at a time.
-const PULLS: u32 = 8;
+const MAX_PULLS: u32 = 8;
 /// Pulls from one registry at a time.
-const PULLS_OF_ONE: usize = 2;
+const MAX_PULLS_OF_A_REGISTRY: usize = 2;
 /// How long one pull may take; stalls end it much earlier.
-const PULL_LIMIT: Duration = Duration::from_secs(30 * 60);
+const PULL_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// Attempts to read an image that may end with the process before it is refused.
-const ATTEMPTS: u32 = 2;
+const MAX_ATTEMPTS: u32 = 2;
 /// How long finding out a digest may take.
-const RESOLVE_LIMIT: Duration = Duration::from_secs(120);
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Content for a reference, safe from collection while this is held.
 #[derive(Debug)]
 pub struct Fetched {
     /// Canonical reference with digest.
     pub reference: String,
-    /// The content.
     pub content: Arc<Content>,
     /// Who signed the image, if the signature policy asks for that.
     pub signer: Option<String>,
@@ -46,7 +45,7 @@ pub struct Fetched {
 
 /// Why there is no content, in the words of the condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct FetchError {
     /// The whole chain of causes.
     pub message: String,
     /// When another attempt may help.
@@ -55,7 +54,7 @@ pub struct Problem {
     pub rejected: Option<Digest>,
 }
 
-impl Problem {
+impl FetchError {
     fn new(message: String, retry: Retry) -> Self {
         Self { message, retry, rejected: None }
     }
@@ -70,7 +69,7 @@ pub struct Fetch {
     places: Semaphore,
     registries: Mutex<HashMap<String, Arc<Semaphore>>>,
     /// Images whose content was refused, so that a poll of the same digest does not pull it again.
-    refused: Mutex<HashMap<Digest, Problem>>,
+    refused: Mutex<HashMap<Digest, FetchError>>,
 }
 
 impl Fetch {
@@ -81,7 +80,7 @@ impl Fetch {
             puller,
             credentials,
             store,
-            places: Semaphore::new(PULLS as usize),
+            places: Semaphore::new(MAX_PULLS as usize),
             registries: Mutex::default(),
             refused: Mutex::default(),
         }
@@ -94,13 +93,13 @@ impl Fetch {
     /// When the future is dropped, the threads that read and store the image stop at their next check.
     ///
     /// # Errors
-    /// The sentence for the condition, and when to try again.
+    /// The error message for the condition, and when to try again.
     pub async fn by_reference(
         &self,
         text: &str,
         source: Option<&str>,
         requested: bool,
-    ) -> Result<Fetched, Problem> {
+    ) -> Result<Fetched, FetchError> {
         let reference = parse_reference(text).map_err(|error| pulling(&error))?;
         let asked = match source {
             Some(source) => parse_reference(source).map_err(|error| pulling(&error))?,
@@ -110,24 +109,24 @@ impl Fetch {
             self.refresh().await?;
         }
         let resolving = self.puller.resolve(&reference);
-        let canonical = match tokio::time::timeout(RESOLVE_LIMIT, resolving).await {
+        let canonical = match tokio::time::timeout(RESOLVE_TIMEOUT, resolving).await {
             Ok(resolved) => resolved.map_err(|error| pulling(&error))?,
-            Err(_) => return Err(slow("resolving the reference", RESOLVE_LIMIT)),
+            Err(_) => return Err(slow("resolving the reference", RESOLVE_TIMEOUT)),
         };
         let Some(digest) = canonical.digest().cloned() else {
             let message = format!("source catalog content: {canonical} has no digest");
-            return Err(Problem::new(message, Retry::Never));
+            return Err(FetchError::new(message, Retry::Never));
         };
         let verified = self.verify(&asked, &canonical, &digest, reference.digest().is_none()).await?;
         let signer = verified.signer().map(str::to_owned);
         let lease = self.store.lease(&digest);
         let (store, lease, stored) = {
             let store = self.store.clone();
-            let looked = tokio::task::spawn_blocking(move || {
-                let stored = store.stored(&lease);
+            let found = tokio::task::spawn_blocking(move || {
+                let stored = store.find(&lease);
                 (store, lease, stored)
             });
-            looked.await.map_err(|error| Problem::new(error.to_string(), Retry::Backoff))?
+            found.await.map_err(|error| FetchError::new(error.to_string(), Retry::Backoff))?
         };
         if let Some(content) = stored {
             return Ok(Fetched { reference: canonical.to_string(), content, signer, lease });
@@ -144,23 +143,23 @@ impl Fetch {
         let _one = registry.acquire().await.ok();
         // An image that may have ended the process is read alone, so that a second death is not counted for others.
         let alone = self.store.unfinished_attempts(&digest) > 0;
-        let _all = self.places.acquire_many(if alone { PULLS } else { 1 }).await.ok();
+        let _all = self.places.acquire_many(if alone { MAX_PULLS } else { 1 }).await.ok();
         let by_tag = reference.digest().is_none();
         let pulling = self.pull(&verified, by_tag, &store, lease);
-        let (content, lease) = match tokio::time::timeout(PULL_LIMIT, pulling).await {
+        let (content, lease) = match tokio::time::timeout(PULL_TIMEOUT, pulling).await {
             Ok(pulled) => pulled?,
-            Err(_) => return Err(slow("the pull", PULL_LIMIT)),
+            Err(_) => return Err(slow("the pull", PULL_TIMEOUT)),
         };
         Ok(Fetched { reference: canonical.to_string(), content, signer, lease })
     }
 
     /// Refuses an image that has ended the process before.
-    fn check_attempts(&self, digest: &Digest, requested: bool) -> Result<(), Problem> {
+    fn check_attempts(&self, digest: &Digest, requested: bool) -> Result<(), FetchError> {
         if requested {
             return self.store.clear_attempts(digest).map_err(|error| storing(&error.into()));
         }
         let attempts = self.store.unfinished_attempts(digest);
-        if attempts < ATTEMPTS {
+        if attempts < MAX_ATTEMPTS {
             return Ok(());
         }
         let message = format!(
@@ -169,22 +168,22 @@ impl Fetch {
              limit of catalogd and change the annotation {} to try again",
             annotations::REQUESTED_AT
         );
-        Err(Problem::new(message, Retry::Slow))
+        Err(FetchError::new(message, Retry::Slow))
     }
 
-    /// Asks the signature policy, before anything of the image is looked at. `refreshed`: the credentials are those of now.
+    /// Asks the signature policy, before anything of the image is read. `refreshed`: the credentials are those of now.
     async fn verify(
         &self,
         asked: &ImageRef,
         canonical: &ImageRef,
         digest: &Digest,
         refreshed: bool,
-    ) -> Result<Verified, Problem> {
+    ) -> Result<Verified, FetchError> {
         let verifying = self.puller.verify(asked, canonical).await;
         let error = match verifying {
             Ok(verified) => return Ok(verified),
             Err(error) if refreshed => error,
-            // for want of credentials a registry may say that there is nothing
+            // without credentials a registry may answer that there is nothing
             Err(_) => {
                 self.refresh().await?;
                 match self.puller.verify(asked, canonical).await {
@@ -193,7 +192,7 @@ impl Fetch {
                 }
             }
         };
-        Err(Problem { rejected: error.is_rejection().then(|| digest.clone()), ..pulling(&error) })
+        Err(FetchError { rejected: error.is_rejection().then(|| digest.clone()), ..pulling(&error) })
     }
 
     async fn pull(
@@ -202,7 +201,7 @@ impl Fetch {
         by_tag: bool,
         store: &Store,
         lease: Lease,
-    ) -> Result<(Arc<Content>, Lease), Problem> {
+    ) -> Result<(Arc<Content>, Lease), FetchError> {
         let image = self.puller.open_verified(verified).await.map_err(|error| pulling(&error))?;
         let selection = selection(&image, by_tag)?;
         let digest = lease.digest().clone();
@@ -220,55 +219,57 @@ impl Fetch {
             }
         };
         let committed = tokio::task::spawn_blocking(move || ingest.commit()).await;
-        let committed = committed.map_err(|error| Problem::new(error.to_string(), Retry::Backoff))?;
+        let committed = committed.map_err(|error| FetchError::new(error.to_string(), Retry::Backoff))?;
         attempt.finish();
         committed.map_err(|error| self.refuse(&digest, &error))
     }
 
     /// Remembers content that will be refused again.
-    fn refuse(&self, digest: &Digest, error: &IngestError) -> Problem {
-        let problem = storing(error);
-        if problem.retry == Retry::Slow {
+    fn refuse(&self, digest: &Digest, error: &IngestError) -> FetchError {
+        let fetch_error = storing(error);
+        if fetch_error.retry == Retry::Slow {
             let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-            if refused.len() >= REFUSED {
+            if refused.len() >= MAX_REFUSED {
                 refused.clear();
             }
-            refused.insert(digest.clone(), problem.clone());
+            refused.insert(digest.clone(), fetch_error.clone());
         }
-        problem
+        fetch_error
     }
 
-    async fn refresh(&self) -> Result<(), Problem> {
-        let refreshed = tokio::time::timeout(RESOLVE_LIMIT, self.credentials.refresh()).await;
+    async fn refresh(&self) -> Result<(), FetchError> {
+        let refreshed = tokio::time::timeout(RESOLVE_TIMEOUT, self.credentials.refresh()).await;
         let message = match refreshed {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => error.to_string(),
             Err(_) => "error reading pull secrets: no answer in time".to_owned(),
         };
-        Err(Problem::new(format!("source catalog content: {message}"), Retry::Backoff))
+        Err(FetchError::new(format!("source catalog content: {message}"), Retry::Backoff))
     }
 
     fn registry(&self, name: &str) -> Arc<Semaphore> {
         let mut registries = self.registries.lock().unwrap_or_else(PoisonError::into_inner);
         registries.retain(|_, places| Arc::strong_count(places) > 1);
         Arc::clone(
-            registries.entry(name.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(PULLS_OF_ONE))),
+            registries
+                .entry(name.to_owned())
+                .or_insert_with(|| Arc::new(Semaphore::new(MAX_PULLS_OF_A_REGISTRY))),
         )
     }
 }
 
 /// Refused images remembered at most.
-const REFUSED: usize = 256;
+const MAX_REFUSED: usize = 256;
 
-/// Where the label says that the catalog is.
-fn selection(image: &Image, by_tag: bool) -> Result<Selection, Problem> {
+/// The directory of the catalog that the label names.
+fn selection(image: &Image, by_tag: bool) -> Result<Selection, FetchError> {
     let Some(path) = image.labels().get(LABEL) else {
         // A tag may be pushed again with the label; a digest stays as it is.
         let (prefix, retry) = if by_tag { ("", Retry::Slow) } else { ("terminal error: ", Retry::Never) };
         let message = format!(
             "source catalog content: error applying image: {prefix}catalog image is missing the required label \"{LABEL}\""
         );
-        return Err(Problem::new(message, retry));
+        return Err(FetchError::new(message, retry));
     };
     let path = path.strip_prefix('/').unwrap_or(path);
     if path.is_empty() || path == "." {
@@ -277,26 +278,26 @@ fn selection(image: &Image, by_tag: bool) -> Result<Selection, Problem> {
     Selection::beneath([path]).map_err(|fault| {
         let message =
             format!("source catalog content: error applying image: error getting relative path: {fault}");
-        Problem::new(message, Retry::Slow)
+        FetchError::new(message, Retry::Slow)
     })
 }
 
-fn slow(what: &str, limit: Duration) -> Problem {
+fn slow(what: &str, limit: Duration) -> FetchError {
     let message = format!("source catalog content: {what} took longer than {} s", limit.as_secs());
-    Problem::new(message, Retry::Backoff)
+    FetchError::new(message, Retry::Backoff)
 }
 
-fn pulling(error: &olm_oci::Error) -> Problem {
+fn pulling(error: &olm_oci::Error) -> FetchError {
     let (prefix, retry) = match error.retry() {
         olm_oci::Retry::Terminal => ("terminal error: ", Retry::Never),
         olm_oci::Retry::Slow => ("", Retry::Slow),
         olm_oci::Retry::Backoff => ("", Retry::Backoff),
         olm_oci::Retry::After(pause) => ("", Retry::After(pause)),
     };
-    Problem::new(format!("source catalog content: {prefix}{error}"), retry)
+    FetchError::new(format!("source catalog content: {prefix}{error}"), retry)
 }
 
-fn storing(error: &IngestError) -> Problem {
+fn storing(error: &IngestError) -> FetchError {
     let retry = if error.is_permanent() { Retry::Slow } else { Retry::Backoff };
-    Problem::new(format!("error storing fbc: {error}"), retry)
+    FetchError::new(format!("error storing fbc: {error}"), retry)
 }

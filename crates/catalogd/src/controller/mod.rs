@@ -1,8 +1,8 @@
-//! The ClusterCatalog controller: watches, wakes, and lets each catalog be looked at by one task at a time.
+//! The ClusterCatalog controller: watches, wakes, and runs at most one reconciliation of a catalog at a time.
 //!
 //! What can wake a catalog:
-//! - the watch of all ClusterCatalogs, whoever wrote (own writes find nothing to do);
-//! - its own next look (poll, retry);
+//! - the watch of all ClusterCatalogs, whichever component wrote (own writes find nothing to do);
+//! - its own next reconciliation (poll, retry);
 //! - a change of leadership, for all;
 //! - damaged content found by the background check;
 //! - a changed pull secret, for those whose last attempt failed.
@@ -39,24 +39,24 @@ use tokio_util::sync::CancellationToken;
 
 use self::queue::Queue;
 use self::readiness::Readiness;
-use self::reconcile::Shell;
+use self::reconcile::Context;
 
-/// How long a stop waits for running looks to notice.
-const FAR: Duration = Duration::from_secs(3600);
+/// The wait when no catalog is due.
+const IDLE_WAIT: Duration = Duration::from_secs(3600);
 
 /// The running controller's state.
 struct Controller {
-    shell: Arc<Shell>,
+    context: Arc<Context>,
     readiness: Arc<Readiness>,
     objects: HashMap<String, Arc<ClusterCatalog>>,
-    /// Names seen since the watch began to list anew.
+    /// Names of the list with which the watch began again.
     listing: Option<BTreeSet<String>>,
     listed: bool,
     queue: Queue,
     tasks: JoinSet<Done>,
-    /// Ends the running look of a catalog whose spec has changed or which is gone.
+    /// Ends the running reconciliation of a catalog whose spec has changed or which is gone.
     running: HashMap<String, Running>,
-    /// Looks in a row that panicked.
+    /// Reconciliations in a row that panicked.
     panics: Backoff<String>,
 }
 
@@ -76,24 +76,24 @@ struct Done {
 }
 
 /// Runs until `stop`. `gc` wakes the collection of what no catalog needs; `damaged` names catalogs whose content was
-/// found damaged; `secrets` says that credentials have changed.
+/// found damaged; `secrets` receives a message when credentials have changed.
 pub async fn run(
-    shell: Arc<Shell>,
+    context: Arc<Context>,
     readiness: Arc<Readiness>,
     gc: Duration,
     mut damaged: mpsc::Receiver<String>,
     mut secrets: mpsc::Receiver<()>,
     stop: CancellationToken,
 ) {
-    let api: Api<DeserializeGuard<ClusterCatalog>> = Api::all(shell.client.clone());
+    let api: Api<DeserializeGuard<ClusterCatalog>> = Api::all(context.client.clone());
     let watch =
         kube::runtime::watcher(api, watcher::Config::default()).backoff(olm_runtime::backoff::of_watch());
     let mut watch = std::pin::pin!(watch);
-    let mut leader = shell.leader.clone();
+    let mut leader = context.leader.clone();
     let mut collect = tokio::time::interval(gc.max(Duration::from_secs(1)));
     collect.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut this = Controller {
-        shell,
+        context,
         readiness,
         objects: HashMap::new(),
         listing: None,
@@ -105,7 +105,7 @@ pub async fn run(
     };
     loop {
         this.start();
-        let next = this.queue.next().unwrap_or_else(|| Instant::now() + FAR);
+        let next = this.queue.next().unwrap_or_else(|| Instant::now() + IDLE_WAIT);
         tokio::select! {
             () = stop.cancelled() => break,
             event = watch.try_next() => match event {
@@ -123,7 +123,7 @@ pub async fn run(
             },
             Some(name) = damaged.recv() => this.queue.wake(&name, Instant::now()),
             Some(()) = secrets.recv() => {
-                for name in this.shell.retry_failed() {
+                for name in this.context.retry_failed() {
                     this.queue.wake(&name, Instant::now());
                 }
             }
@@ -144,7 +144,7 @@ impl Controller {
                     listing.insert(name.clone());
                 }
                 match object.0 {
-                    Ok(catalog) => self.seen(catalog),
+                    Ok(catalog) => self.update(catalog),
                     Err(error) => {
                         tracing::warn!(catalog = name, error = %error.error, "catalog object cannot be read; it stays as it is");
                     }
@@ -159,19 +159,19 @@ impl Controller {
                 }
                 if !self.listed {
                     self.listed = true;
-                    self.forget_unknown(&present).await;
+                    self.remove_unknown(&present).await;
                 }
-                self.note_missing();
+                self.report_missing();
             }
             Event::Delete(object) => {
                 self.gone(&object.name_any()).await;
-                self.note_missing();
+                self.report_missing();
             }
         }
     }
 
-    /// Takes over a newer version of an object.
-    fn seen(&mut self, catalog: ClusterCatalog) {
+    /// Replaces an object by its newer version.
+    fn update(&mut self, catalog: ClusterCatalog) {
         let name = catalog.name_any();
         if let Some(known) = self.objects.get(&name)
             && known.uid() == catalog.uid()
@@ -189,25 +189,25 @@ impl Controller {
         self.objects.insert(name.clone(), Arc::new(catalog));
         self.queue.wake(&name, Instant::now());
         if self.listed {
-            self.note_missing();
+            self.report_missing();
         }
     }
 
     async fn gone(&mut self, name: &str) {
         self.objects.remove(name);
-        self.queue.forget(name);
-        self.panics.forget(&name.to_owned());
+        self.queue.remove(name);
+        self.panics.reset(&name.to_owned());
         if let Some(running) = self.running.get(name) {
             running.stop.cancel();
         }
-        self.shell.forget(name).await;
+        self.context.remove(name).await;
     }
 
     /// Stops serving catalogs that were deleted while this process did not run.
-    async fn forget_unknown(&mut self, present: &BTreeSet<String>) {
-        let served = self.shell.store.serving();
+    async fn remove_unknown(&mut self, present: &BTreeSet<String>) {
+        let served = self.context.store.serving();
         for name in served.keys().filter(|name| !present.contains(*name)) {
-            self.shell.forget(name).await;
+            self.context.remove(name).await;
         }
     }
 
@@ -221,13 +221,13 @@ impl Controller {
             let running =
                 Running { stop: stop.clone(), uid: catalog.uid(), generation: catalog.metadata.generation };
             self.running.insert(name.clone(), running);
-            let (shell, mut catalog) = (Arc::clone(&self.shell), ClusterCatalog::clone(catalog));
+            let (context, mut catalog) = (Arc::clone(&self.context), ClusterCatalog::clone(catalog));
             let span = tracing::info_span!("catalog", name);
-            let looked = name.clone();
-            let look = async move {
-                let meter = shell.meter.start();
+            let panicked = name.clone();
+            let reconciliation = async move {
+                let meter = context.meter.start();
                 tokio::select! {
-                    (next, outcome) = shell.look(&mut catalog) => {
+                    (next, outcome) = context.reconcile(&mut catalog) => {
                         meter.finish(outcome);
                         Done { name, next, catalog: Some(catalog), panicked: false }
                     }
@@ -237,11 +237,11 @@ impl Controller {
                     }
                 }
             };
-            // one that panics has ended too, or its catalog would never be looked at again
-            let look = AssertUnwindSafe(look)
-                .catch_unwind()
-                .map(|done| done.unwrap_or(Done { name: looked, next: None, catalog: None, panicked: true }));
-            self.tasks.spawn(tracing::Instrument::instrument(look, span));
+            // one that panics has ended too, or its catalog would never be reconciled again
+            let reconciliation = AssertUnwindSafe(reconciliation).catch_unwind().map(|done| {
+                done.unwrap_or(Done { name: panicked, next: None, catalog: None, panicked: true })
+            });
+            self.tasks.spawn(tracing::Instrument::instrument(reconciliation, span));
         }
     }
 
@@ -257,7 +257,7 @@ impl Controller {
             );
             Some(Instant::now() + wait)
         } else {
-            self.panics.forget(&name);
+            self.panics.reset(&name);
             next
         };
         if let Some(catalog) = catalog
@@ -269,7 +269,7 @@ impl Controller {
         }
         let next = next.filter(|_| self.objects.contains_key(&name));
         self.queue.finished(&name, next);
-        self.note_missing();
+        self.report_missing();
     }
 
     fn wake_all(&mut self) {
@@ -279,18 +279,19 @@ impl Controller {
         }
     }
 
-    /// Tells the readiness probe which catalogs should be served here and are not.
-    fn note_missing(&self) {
+    /// Reports to the readiness probe which catalogs should be served here and are not.
+    fn report_missing(&self) {
         if !self.listed {
             return;
         }
-        let serving = self.shell.store.serving();
+        let serving = self.context.store.serving();
         let missing = self.objects.values().filter(|catalog| {
-            let says = catalog
+            let is_served = catalog
                 .status
                 .as_ref()
                 .is_some_and(|status| condition::is_true(&status.conditions, condition::SERVING));
-            says && catalog.spec.availability_mode == AvailabilityMode::Available
+            is_served
+                && catalog.spec.availability_mode == AvailabilityMode::Available
                 && catalog.metadata.deletion_timestamp.is_none()
                 && !serving.contains_key(&catalog.name_any())
         });
@@ -299,7 +300,7 @@ impl Controller {
 
     /// Removes what no catalog needs, away from this thread.
     fn collect(&self) {
-        let store = self.shell.store.clone();
+        let store = self.context.store.clone();
         let known: BTreeSet<String> = self.objects.keys().cloned().collect();
         tokio::task::spawn_blocking(move || match store.collect(Some(&known)) {
             Ok(collected) if collected == Default::default() => {}
@@ -362,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn look_that_panics_is_retried_and_counted() {
+    async fn controller_retries_and_counts_panics() {
         olm_runtime::tls::install_provider();
         let (writes, mut written) = mpsc::unbounded_channel();
         let client = apiserver(writes);
@@ -371,7 +372,7 @@ mod tests {
         let (metrics, (_lead, leader)) = (Metrics::new(), watch::channel(true));
         let ((_damage, damaged), (_changed, secrets)) = (mpsc::channel(1), mpsc::channel(1));
         let credentials = Credentials::new(client.clone(), None, None, SharedKeyring::default());
-        let shell = Arc::new(Shell {
+        let context = Arc::new(Context {
             client: client.clone(),
             store: store.clone(),
             fetch: Fetch::new(Puller::new(Config::default()), credentials, store),
@@ -385,12 +386,12 @@ mod tests {
         });
         let readiness = Arc::new(Readiness::new(Instant::now()));
         let stop = CancellationToken::new();
-        let controller = run(shell, readiness, FAR, damaged, secrets, stop);
+        let controller = run(context, readiness, IDLE_WAIT, damaged, secrets, stop);
         let two = async { (written.recv().await.unwrap(), written.recv().await.unwrap()) };
         tokio::select! {
             () = controller => panic!("the controller has ended"),
             written = tokio::time::timeout(Duration::from_secs(20), two) => {
-                let (first, second) = written.expect("the catalog is never looked at again");
+                let (first, second) = written.expect("the catalog is never reconciled again");
                 assert!(second - first >= Duration::from_secs(1));
             }
         }

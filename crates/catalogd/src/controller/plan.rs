@@ -1,4 +1,4 @@
-//! What to do about one catalog, from what is known about it. Pure.
+//! The decision about one catalog, from what is observed of it. Pure.
 //!
 //! Rules: catalogd §4.2, §4.3, §4.5, §4.7 with decision 15 (every replica serves, the leader resolves and reports) and
 //! the corrections of §12: only a changed reference, a due poll, lost content or the user's request pulls.
@@ -13,8 +13,8 @@ use olm_runtime::backoff;
 
 /// Share of the poll interval by which the next poll may be late, so that catalogs do not poll in step.
 const JITTER: f64 = 0.01;
-/// Pause after a failure that somebody has to mend first.
-pub const SLOW: Duration = Duration::from_secs(300);
+/// Pause after an error that needs a change outside of the cluster; shorter if the poll interval is.
+pub const SLOW_RETRY: Duration = Duration::from_secs(300);
 
 /// What is served under the catalog's name on this replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct Held {
     pub last_unpacked: i64,
 }
 
-/// What the process remembers about a catalog between two looks.
+/// What the process remembers about a catalog between two reconciliations.
 #[derive(Debug, Clone, Default)]
 pub struct Memory {
     /// When the reference was last resolved and its content stored; moves on by polls.
@@ -35,12 +35,12 @@ pub struct Memory {
     /// The last value of the request annotation that was acted upon; the first one seen counts as old.
     pub requested: Option<Option<String>>,
     /// Failures since the last success.
-    pub failure: Option<Failure>,
+    pub failure: Option<FailedAttempt>,
 }
 
 /// A failed attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct FailedAttempt {
     /// The reference that was tried.
     pub reference: String,
     /// How many attempts have failed in a row.
@@ -58,7 +58,7 @@ pub struct Failure {
 pub enum Retry {
     /// Only a changed object can help.
     Never,
-    /// Somebody has to mend something; look again seldom.
+    /// A user or administrator has to fix something; retried seldom.
     Slow,
     /// With growing pauses.
     Backoff,
@@ -86,11 +86,11 @@ pub enum Why {
 /// What to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Plan {
-    /// Stop serving; the user switched the catalog off. The leader says so and drops the finalizer.
+    /// Stop serving; the user switched the catalog off. The leader reports it and drops the finalizer.
     SwitchOff,
-    /// Stop serving; the catalog is being deleted. The leader says so and drops the finalizer.
+    /// Stop serving; the catalog is being deleted. The leader reports it and drops the finalizer.
     TearDown,
-    /// Being deleted and waiting for somebody else.
+    /// Being deleted and waiting for finalizers of other components.
     LeaveAlone,
     /// Resolve this reference and serve what it leads to.
     Pull {
@@ -106,17 +106,16 @@ pub enum Plan {
     },
     /// The object cannot be read as a source of content.
     Refuse(String),
-    /// Nothing to fetch; the status may still need to be put right. Look again then.
+    /// Nothing to fetch; the status may still need to be corrected.
     Rest {
-        /// When, if ever.
+        /// When to reconcile again, if ever.
         until: Option<Instant>,
     },
 }
 
-/// What is known.
+/// What the decision depends on.
 #[derive(Debug)]
-pub struct Seen<'a> {
-    /// The object.
+pub struct Observed<'a> {
     pub catalog: &'a ClusterCatalog,
     /// Whether this replica decides and reports.
     pub leader: bool,
@@ -124,7 +123,6 @@ pub struct Seen<'a> {
     pub held: Option<&'a Held>,
     /// What it remembers.
     pub memory: &'a Memory,
-    /// Now.
     pub now: Instant,
     /// How long a minute of the poll interval is.
     pub minute: Duration,
@@ -132,10 +130,10 @@ pub struct Seen<'a> {
     pub dice: f64,
 }
 
-/// Decides.
+/// The next step for the catalog.
 #[must_use]
-pub fn plan(seen: &Seen<'_>) -> Plan {
-    let catalog = seen.catalog;
+pub fn plan(observed: &Observed<'_>) -> Plan {
+    let catalog = observed.catalog;
     let finalized = catalog.finalizers().iter().any(|name| name == finalizers::DELETE_SERVER_CACHE);
     let deleted = catalog.metadata.deletion_timestamp.is_some();
     match (catalog.spec.availability_mode, deleted, finalized) {
@@ -144,8 +142,8 @@ pub fn plan(seen: &Seen<'_>) -> Plan {
         (AvailabilityMode::Available, true, false) => return Plan::LeaveAlone,
         (AvailabilityMode::Available, false, _) => {}
     }
-    if !seen.leader {
-        return follow(seen);
+    if !observed.leader {
+        return follow(observed);
     }
     let Some(image) = &catalog.spec.source.image else {
         let name = catalog.name_any();
@@ -154,17 +152,17 @@ pub fn plan(seen: &Seen<'_>) -> Plan {
         ));
     };
     let reference = image.reference.clone();
-    let interval = interval(catalog, seen.minute);
-    if requested(catalog, seen.memory) {
+    let interval = interval(catalog, observed.minute);
+    if requested(catalog, observed.memory) {
         return Plan::Pull { reference, why: Why::Requested };
     }
-    if let Some(failure) = seen.memory.failure.as_ref().filter(|failure| failure.reference == reference) {
+    if let Some(failure) = observed.memory.failure.as_ref().filter(|failure| failure.reference == reference) {
         return match failure.retry {
-            Some(when) if when <= seen.now => Plan::Pull { reference, why: Why::Retry },
+            Some(when) if when <= observed.now => Plan::Pull { reference, why: Why::Retry },
             until => Plan::Rest { until },
         };
     }
-    let why = match seen.held {
+    let why = match observed.held {
         None => Some(Why::NoContent),
         Some(held) if held.source.as_ref() != Some(&reference) => Some(Why::NewReference),
         Some(held) if resolved(catalog).is_some_and(|status| digest(status) != digest(&held.reference)) => {
@@ -175,13 +173,13 @@ pub fn plan(seen: &Seen<'_>) -> Plan {
     if let Some(why) = why {
         return Plan::Pull { reference, why };
     }
-    match (interval, seen.memory.polled) {
+    match (interval, observed.memory.polled) {
         (None, _) => Plan::Rest { until: None },
         (Some(_), None) => Plan::Pull { reference, why: Why::PollDue },
         (Some(interval), Some(polled)) => {
-            let due = polled.checked_add(interval.mul_f64(1.0 + JITTER * seen.dice));
+            let due = polled.checked_add(interval.mul_f64(1.0 + JITTER * observed.dice));
             match due {
-                Some(due) if due <= seen.now => Plan::Pull { reference, why: Why::PollDue },
+                Some(due) if due <= observed.now => Plan::Pull { reference, why: Why::PollDue },
                 until => Plan::Rest { until },
             }
         }
@@ -189,20 +187,22 @@ pub fn plan(seen: &Seen<'_>) -> Plan {
 }
 
 /// A replica that does not lead serves what the status names.
-fn follow(seen: &Seen<'_>) -> Plan {
-    let Some(wanted) = resolved(seen.catalog) else { return Plan::Rest { until: None } };
-    if seen.held.is_some_and(|held| digest(&held.reference) == digest(wanted)) {
+fn follow(observed: &Observed<'_>) -> Plan {
+    let Some(published) = resolved(observed.catalog) else { return Plan::Rest { until: None } };
+    if observed.held.is_some_and(|held| digest(&held.reference) == digest(published)) {
         return Plan::Rest { until: None };
     }
-    let reference = wanted.to_owned();
-    match seen.memory.failure.as_ref().filter(|failure| failure.reference == reference) {
-        Some(Failure { retry: Some(when), .. }) if *when > seen.now => Plan::Rest { until: Some(*when) },
-        Some(Failure { retry: None, .. }) => Plan::Rest { until: None },
+    let reference = published.to_owned();
+    match observed.memory.failure.as_ref().filter(|failure| failure.reference == reference) {
+        Some(FailedAttempt { retry: Some(when), .. }) if *when > observed.now => {
+            Plan::Rest { until: Some(*when) }
+        }
+        Some(FailedAttempt { retry: None, .. }) => Plan::Rest { until: None },
         _ => Plan::Follow { reference },
     }
 }
 
-/// Whether the user has asked for an attempt since the last look.
+/// Whether the user has asked for an attempt since the last reconciliation.
 #[must_use]
 pub fn requested(catalog: &ClusterCatalog, memory: &Memory) -> bool {
     let asked = catalog.annotations().get(annotations::REQUESTED_AT);
@@ -212,7 +212,7 @@ pub fn requested(catalog: &ClusterCatalog, memory: &Memory) -> bool {
     }
 }
 
-/// The reference that the status says is served.
+/// The reference that is served, by the status.
 #[must_use]
 pub fn resolved(catalog: &ClusterCatalog) -> Option<&str> {
     Some(catalog.status.as_ref()?.resolved_source.as_ref()?.image.reference.as_str())
@@ -249,16 +249,16 @@ pub fn mislabelled(catalog: &ClusterCatalog) -> bool {
     catalog.labels().get(labels::METADATA_NAME) != Some(&catalog.name_any())
 }
 
-/// `status.lastUnpacked` of the content that the status names, if it is the content of `reference`: the same content
-/// keeps its date whoever stores it.
+/// `status.lastUnpacked` of the content that the status names, if it is the content of `reference`: the same content has
+/// the same date on every replica.
 #[must_use]
 pub fn known_date(catalog: &ClusterCatalog, reference: &str) -> Option<i64> {
     let date: Timestamp = catalog.status.as_ref()?.last_unpacked.as_ref()?.0;
     (digest(resolved(catalog)?) == digest(reference)).then(|| date.as_second())
 }
 
-/// When content is said to have been unpacked: what the status says about the same content, else what was said here before,
-/// else `now`, but always later than the content that it replaces. A clock that was set back must not let a client take new
+/// The date of content: that of the same content in the status, else the date that this replica has served it with, else
+/// `now`, but always later than the content that it replaces. A clock that was set back must not let a client take new
 /// content for what it has (`If-Modified-Since` compares seconds).
 #[must_use]
 pub fn dated(known: Option<i64>, before: Option<(&Held, bool)>, now: i64) -> i64 {
@@ -276,7 +276,7 @@ pub fn pause(retry: Retry, attempts: u32, interval: Option<Duration>) -> Option<
     let backoff = || backoff::delay(attempts.saturating_sub(1));
     match retry {
         Retry::Never => None,
-        Retry::Slow => Some(interval.map_or(SLOW, |interval| interval.min(SLOW)).max(backoff())),
+        Retry::Slow => Some(interval.map_or(SLOW_RETRY, |interval| interval.min(SLOW_RETRY)).max(backoff())),
         Retry::Backoff => Some(backoff()),
         Retry::After(pause) => Some(pause.clamp(backoff(), backoff::CAP)),
     }

@@ -1,6 +1,6 @@
-//! When each catalog is looked at next. Pure: time is an argument, nothing sleeps here.
+//! When each catalog is reconciled next. Pure: time is an argument, nothing sleeps here.
 //!
-//! A catalog is worked on by one task at a time; a wake-up meanwhile is remembered and leads to another look right
+//! A catalog is worked on by one task at a time; a wake-up meanwhile is remembered and leads to another reconciliation right
 //! after. Of several wake-ups the earliest counts.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Looks at `name` at `when` at the latest.
+    /// Reconciles `name` at `when` at the latest.
     pub fn wake(&mut self, name: &str, when: Instant) {
         match self.due.get_mut(name) {
             Some(known) => *known = when.min(*known),
@@ -25,11 +25,11 @@ impl Queue {
     }
 
     /// Drops what is planned for `name`; a running task is not stopped.
-    pub fn forget(&mut self, name: &str) {
+    pub fn remove(&mut self, name: &str) {
         self.due.remove(name);
     }
 
-    /// The catalogs to be looked at now; they count as running until [`Queue::finished`].
+    /// The catalogs to be reconciled now; they count as running until [`Queue::finished`].
     pub fn start(&mut self, now: Instant) -> Vec<String> {
         let ready: Vec<String> = self
             .due
@@ -44,7 +44,7 @@ impl Queue {
         ready
     }
 
-    /// A task has ended and wants the next look at `next`.
+    /// A task has ended and wants the next reconciliation at `next`.
     pub fn finished(&mut self, name: &str, next: Option<Instant>) {
         self.running.remove(name);
         if let Some(next) = next {
@@ -71,7 +71,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn one_task_a_catalog_and_no_wake_up_is_lost() {
+    fn queue_runs_one_task_per_catalog_and_keeps_wake_ups() {
         let now = Instant::now();
         let later = now + Duration::from_secs(60);
         let mut queue = Queue::default();
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(queue.start(now), ["a"], "the wake-up came while it ran");
         queue.finished("a", None);
         assert_eq!((queue.next(), queue.running()), (Some(later), 0));
-        queue.forget("b");
+        queue.remove("b");
         assert_eq!(queue.next(), None);
     }
 }

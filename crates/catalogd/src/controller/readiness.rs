@@ -1,12 +1,12 @@
-//! Whether this replica may be sent requests: it serves every catalog that the API says is served, or has tried for
-//! long enough. Rule: decision 15.
+//! Whether this replica may be sent requests: it serves every catalog that is served according to its status, or has tried
+//! for long enough. Rule: decision 15.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a catalog that should be served may hold back readiness.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const MAX_WAIT: Duration = Duration::from_secs(120);
 
 /// Shared by the controller, which notes, and the health server, which asks.
 #[derive(Debug)]
@@ -51,13 +51,13 @@ impl Readiness {
     /// Whether requests may come.
     ///
     /// # Errors
-    /// The sentence for the probe's answer.
+    /// The error message for the probe's answer.
     pub fn check(&self, now: Instant) -> Result<(), String> {
         let inner = self.lock();
         if !inner.listening {
             return Err("catalog server not yet started".to_owned());
         }
-        let waited = |since: Instant| now.saturating_duration_since(since) >= PATIENCE;
+        let waited = |since: Instant| now.saturating_duration_since(since) >= MAX_WAIT;
         if !inner.listed && !waited(inner.began) {
             return Err("catalogs not yet listed".to_owned());
         }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_for_what_should_be_served_but_not_for_ever() {
+    fn readiness_waits_for_missing_catalogs_with_a_limit() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();

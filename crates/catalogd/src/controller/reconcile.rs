@@ -1,4 +1,4 @@
-//! One look at one catalog: gather, decide ([`super::plan`]), do, report ([`super::status`]).
+//! One reconciliation of one catalog: gather, decide ([`super::plan`]), do, report ([`super::status`]).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,24 +18,24 @@ use olm_runtime::metrics::{ControllerMeter, Outcome};
 use olm_runtime::status::{StatusError, write_status};
 use tokio::sync::watch;
 
-use super::fetch::{Fetch, Fetched, Problem};
-use super::plan::{self, Failure, Held, Memory, Plan, Retry, Seen};
+use super::fetch::{Fetch, FetchError, Fetched};
+use super::plan::{self, FailedAttempt, Held, Memory, Observed, Plan, Retry};
 use super::report;
 use super::status::{self, Attempt};
 use crate::store::{Content, Served, Store, StoreError};
 
 /// Who owns the name label.
 const FIELD_MANAGER: &str = "olm.operatorframework.io/catalogd";
-/// How long nothing may be served before the status says so: a restart with a slow registry is no news.
-const LOST: Duration = Duration::from_secs(60);
+/// How long nothing may be served before the status reports it, so that a restart with a slow registry changes nothing.
+const LOSS_GRACE_PERIOD: Duration = Duration::from_secs(60);
 
 /// Pause after a write that failed.
 const WRITE_PAUSE: Duration = Duration::from_secs(1);
 /// How long one write may take.
-const WRITE_LIMIT: Duration = Duration::from_secs(30);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Everything a look needs.
-pub struct Shell {
+/// The dependencies of a reconciliation.
+pub struct Context {
     /// To the API server.
     pub client: Client,
     /// What is served.
@@ -44,9 +44,9 @@ pub struct Shell {
     pub fetch: Fetch,
     /// Whether this replica decides and reports.
     pub leader: watch::Receiver<bool>,
-    /// Tells users what happened.
+    /// To emit events.
     pub events: Events,
-    /// Counts looks.
+    /// Counts reconciliations.
     pub meter: ControllerMeter,
     /// `https://<external address>`.
     pub base: String,
@@ -63,18 +63,16 @@ pub struct Shell {
 pub struct Remembered {
     plan: Memory,
     /// Since when nothing has been served.
-    lost: Option<Instant>,
+    unserved_since: Option<Instant>,
 }
 
 /// A step that could not be done.
 #[derive(Debug, thiserror::Error)]
-pub enum LookError {
+pub enum ReconcileError {
     /// The API server refused a write.
     #[error("error updating {what}")]
     Write {
-        /// What.
         what: &'static str,
-        /// Why.
         source: Box<kube::Error>,
     },
     /// The API server refused the status.
@@ -83,7 +81,6 @@ pub enum LookError {
     /// The API server did not answer a write.
     #[error("error updating {what}: no answer in time")]
     Slow {
-        /// What.
         what: &'static str,
     },
     /// The store refused.
@@ -91,8 +88,8 @@ pub enum LookError {
     Store(#[from] StoreError),
 }
 
-impl LookError {
-    /// Whether somebody else has changed the object meanwhile.
+impl ReconcileError {
+    /// Whether the object has been changed by another writer meanwhile.
     fn is_conflict(&self) -> bool {
         match self {
             Self::Status(error) => error.is_conflict(),
@@ -104,10 +101,10 @@ impl LookError {
     }
 }
 
-impl Shell {
-    /// Looks at a catalog once; says when to look again, if ever, and how it went. `catalog` becomes what the API server
-    /// made of it.
-    pub async fn look(&self, catalog: &mut ClusterCatalog) -> (Option<Instant>, Outcome) {
+impl Context {
+    /// Reconciles a catalog; returns when to do so again, if ever, and the outcome. `catalog` becomes what the API server made
+    /// of it.
+    pub async fn reconcile(&self, catalog: &mut ClusterCatalog) -> (Option<Instant>, Outcome) {
         let name = catalog.name_any();
         let leader = *self.leader.borrow();
         let mut remembered = self.recall(&name);
@@ -115,11 +112,11 @@ impl Shell {
         memory.requested.get_or_insert_with(|| catalog.annotations().get(annotations::REQUESTED_AT).cloned());
         let held = self.held(&name);
         let now = Instant::now();
-        remembered.lost = match (&held, remembered.lost) {
+        remembered.unserved_since = match (&held, remembered.unserved_since) {
             (Some(_), _) => None,
             (None, since) => Some(since.unwrap_or(now)),
         };
-        let seen = Seen {
+        let observed = Observed {
             catalog,
             leader,
             held: held.as_ref(),
@@ -128,8 +125,8 @@ impl Shell {
             minute: self.intervals.minute,
             dice: rand::random(),
         };
-        let plan = plan::plan(&seen);
-        tracing::debug!(catalog = name, leader, ?plan, "looking");
+        let plan = plan::plan(&observed);
+        tracing::debug!(catalog = name, leader, ?plan, "reconciling");
         let attempted = matches!(plan, Plan::Pull { .. } | Plan::Follow { .. });
         let epoch = self.epoch.load(Ordering::Relaxed);
         let done = self.carry_out(&name, catalog, leader, plan, held, &mut remembered).await;
@@ -183,7 +180,7 @@ impl Shell {
     }
 
     /// Stops serving a catalog that is gone.
-    pub async fn forget(&self, name: &str) {
+    pub async fn remove(&self, name: &str) {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
         if let Err(error) = self.withdraw(name).await {
             tracing::warn!(catalog = name, %error, "cannot remove content of a deleted catalog");
@@ -198,13 +195,13 @@ impl Shell {
         plan: Plan,
         held: Option<Held>,
         remembered: &mut Remembered,
-    ) -> Result<Option<Instant>, LookError> {
+    ) -> Result<Option<Instant>, ReconcileError> {
         match plan {
             Plan::SwitchOff | Plan::TearDown => {
                 self.withdraw(name).await?;
                 *remembered = Remembered {
                     plan: Memory { requested: remembered.plan.requested.take(), ..Memory::default() },
-                    lost: None,
+                    unserved_since: None,
                 };
                 if leader {
                     if catalog.metadata.deletion_timestamp.is_none() {
@@ -227,7 +224,9 @@ impl Shell {
                 if leader {
                     self.adopt(catalog).await?;
                     let attempt = match (&remembered.plan.failure, held) {
-                        (Some(failure), held) => Some(self.failed(failure, held.is_some(), remembered.lost)),
+                        (Some(failure), held) => {
+                            Some(self.failed(failure, held.is_some(), remembered.unserved_since))
+                        }
                         (None, Some(held)) => Some(self.served(name, held)),
                         (None, None) => None,
                     };
@@ -256,22 +255,22 @@ impl Shell {
         }
     }
 
-    /// Serves what was fetched, or notes why not.
+    /// Serves what was fetched, or records why not.
     async fn settle(
         &self,
         name: &str,
         catalog: &mut ClusterCatalog,
         reference: &str,
         leader: bool,
-        fetched: Result<Fetched, Problem>,
+        fetched: Result<Fetched, FetchError>,
         remembered: &mut Remembered,
-    ) -> Result<Option<Instant>, LookError> {
+    ) -> Result<Option<Instant>, ReconcileError> {
         let now = Instant::now();
         let asked = catalog.annotations().get(annotations::REQUESTED_AT).cloned();
         let fetched = match fetched {
             Ok(fetched) => fetched,
-            Err(problem) => {
-                if let Some(rejected) = &problem.rejected {
+            Err(error) => {
+                if let Some(rejected) = &error.rejected {
                     self.distrust(name, rejected, remembered).await?;
                 }
                 let attempts = match &remembered.plan.failure {
@@ -285,12 +284,12 @@ impl Shell {
                 };
                 remembered.plan.requested = Some(asked);
                 let pause =
-                    plan::pause(problem.retry, attempts, plan::interval(catalog, self.intervals.minute));
-                let failure = Failure {
+                    plan::pause(error.retry, attempts, plan::interval(catalog, self.intervals.minute));
+                let failure = FailedAttempt {
                     reference: reference.to_owned(),
                     attempts,
-                    message: problem.message,
-                    blocked: problem.retry == Retry::Never,
+                    message: error.message,
+                    blocked: error.retry == Retry::Never,
                     retry: pause.and_then(|pause| now.checked_add(pause)),
                 };
                 tracing::warn!(
@@ -301,7 +300,8 @@ impl Shell {
                     "cannot fetch catalog content"
                 );
                 let next = failure.retry;
-                let attempt = self.failed(&failure, self.store.get(name).is_some(), remembered.lost);
+                let attempt =
+                    self.failed(&failure, self.store.get(name).is_some(), remembered.unserved_since);
                 remembered.plan.failure = Some(failure);
                 if leader {
                     self.report(catalog, &attempt).await?;
@@ -327,7 +327,7 @@ impl Shell {
             if moved {
                 tracing::info!(catalog = name, reference = held.reference, "serving");
                 if let Some(signer) = fetched.signer.as_deref().filter(|_| leader) {
-                    report::tell_signer(&self.events, catalog, &held.reference, signer).await;
+                    report::signer_accepted(&self.events, catalog, &held.reference, signer).await;
                 }
                 self.collect().await;
             }
@@ -335,16 +335,16 @@ impl Shell {
         remembered.plan.requested = Some(asked);
         remembered.plan.failure = None;
         remembered.plan.polled = Some(now);
-        remembered.lost = None;
+        remembered.unserved_since = None;
         if leader {
             self.report(catalog, &self.served(name, held)).await?;
         }
-        // Polls are planned by the next look, from what is remembered now.
+        // Polls are planned by the next reconciliation, from what is remembered now.
         Ok(plan::interval(catalog, self.intervals.minute).is_some().then_some(now))
     }
 
-    /// What the signature policy does not accept is not served, whenever it was stored. Serving nothing for this reason is
-    /// news at once.
+    /// Withdraws content that the signature policy rejects, whenever it was stored. The status reports this without a grace
+    /// period.
     async fn distrust(
         &self,
         name: &str,
@@ -355,7 +355,8 @@ impl Shell {
             self.withdraw(name).await?;
         }
         if self.store.get(name).is_none() {
-            remembered.lost = Instant::now().checked_sub(LOST).or(remembered.lost);
+            remembered.unserved_since =
+                Instant::now().checked_sub(LOSS_GRACE_PERIOD).or(remembered.unserved_since);
         }
         Ok(())
     }
@@ -365,45 +366,45 @@ impl Shell {
         Attempt::Served { reference: held.reference, base, last_unpacked: held.last_unpacked }
     }
 
-    fn failed(&self, failure: &Failure, held: bool, lost: Option<Instant>) -> Attempt {
+    fn failed(&self, failure: &FailedAttempt, held: bool, unserved_since: Option<Instant>) -> Attempt {
         Attempt::Failed {
             message: failure.message.clone(),
             blocked: failure.blocked,
-            nothing_served: !held && lost.is_some_and(|since| since.elapsed() >= LOST),
+            nothing_served: !held && unserved_since.is_some_and(|since| since.elapsed() >= LOSS_GRACE_PERIOD),
         }
     }
 
     /// The leader's marks on the object: finalizer and name label.
-    async fn adopt(&self, catalog: &mut ClusterCatalog) -> Result<(), LookError> {
+    async fn adopt(&self, catalog: &mut ClusterCatalog) -> Result<(), ReconcileError> {
         if !catalog.finalizers().iter().any(|name| name == finalizers::DELETE_SERVER_CACHE) {
-            let mut wanted = catalog.finalizers().to_vec();
-            wanted.push(finalizers::DELETE_SERVER_CACHE.to_owned());
-            self.set_finalizers(catalog, wanted).await?;
+            let mut names = catalog.finalizers().to_vec();
+            names.push(finalizers::DELETE_SERVER_CACHE.to_owned());
+            self.set_finalizers(catalog, names).await?;
         }
         self.label(catalog).await
     }
 
-    async fn unfinalize(&self, catalog: &mut ClusterCatalog) -> Result<(), LookError> {
-        let wanted: Vec<String> = catalog
+    async fn unfinalize(&self, catalog: &mut ClusterCatalog) -> Result<(), ReconcileError> {
+        let names: Vec<String> = catalog
             .finalizers()
             .iter()
             .filter(|name| *name != finalizers::DELETE_SERVER_CACHE)
             .cloned()
             .collect();
-        if wanted.len() == catalog.finalizers().len() {
+        if names.len() == catalog.finalizers().len() {
             return Ok(());
         }
-        self.set_finalizers(catalog, wanted).await
+        self.set_finalizers(catalog, names).await
     }
 
     async fn set_finalizers(
         &self,
         catalog: &mut ClusterCatalog,
-        wanted: Vec<String>,
-    ) -> Result<(), LookError> {
+        names: Vec<String>,
+    ) -> Result<(), ReconcileError> {
         let metadata = &catalog.metadata;
         let patch = serde_json::json!({
-            "metadata": { "uid": metadata.uid, "resourceVersion": metadata.resource_version, "finalizers": wanted },
+            "metadata": { "uid": metadata.uid, "resourceVersion": metadata.resource_version, "finalizers": names },
         });
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         self.write("finalizers", catalog, async |api, name| {
@@ -412,7 +413,7 @@ impl Shell {
         .await
     }
 
-    async fn label(&self, catalog: &mut ClusterCatalog) -> Result<(), LookError> {
+    async fn label(&self, catalog: &mut ClusterCatalog) -> Result<(), ReconcileError> {
         if !plan::mislabelled(catalog) {
             return Ok(());
         }
@@ -428,16 +429,16 @@ impl Shell {
         .await
     }
 
-    /// Writes the status if it differs, and tells users about it.
-    async fn report(&self, catalog: &mut ClusterCatalog, attempt: &Attempt) -> Result<(), LookError> {
+    /// Writes the status if it differs, and emits events about it.
+    async fn report(&self, catalog: &mut ClusterCatalog, attempt: &Attempt) -> Result<(), ReconcileError> {
         let status = status::derive(attempt, catalog, Timestamp::now());
         if catalog.status.as_ref() == Some(&status) {
             return Ok(());
         }
-        report::tell(&self.events, catalog, &status).await;
+        report::status_changed(&self.events, catalog, &status).await;
         let api: Api<ClusterCatalog> = Api::all(self.client.clone());
         let writing = write_status(&api, catalog, status, FIELD_MANAGER);
-        match tokio::time::timeout(WRITE_LIMIT, writing).await {
+        match tokio::time::timeout(WRITE_TIMEOUT, writing).await {
             Ok(Ok(written)) => {
                 if let Some(written) = written {
                     *catalog = written;
@@ -446,7 +447,7 @@ impl Shell {
             }
             Ok(Err(error)) if error.is_gone() => Ok(()),
             Ok(Err(error)) => Err(error.into()),
-            Err(_) => Err(LookError::Slow { what: "status" }),
+            Err(_) => Err(ReconcileError::Slow { what: "status" }),
         }
     }
 
@@ -456,14 +457,14 @@ impl Shell {
         what: &'static str,
         catalog: &mut ClusterCatalog,
         write: impl AsyncFnOnce(&Api<ClusterCatalog>, &str) -> kube::Result<ClusterCatalog>,
-    ) -> Result<(), LookError> {
+    ) -> Result<(), ReconcileError> {
         let api: Api<ClusterCatalog> = Api::all(self.client.clone());
         let name = catalog.name_any();
-        match tokio::time::timeout(WRITE_LIMIT, write(&api, &name)).await {
+        match tokio::time::timeout(WRITE_TIMEOUT, write(&api, &name)).await {
             Ok(Ok(written)) => *catalog = written,
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => {}
-            Ok(Err(source)) => return Err(LookError::Write { what, source: Box::new(source) }),
-            Err(_) => return Err(LookError::Slow { what }),
+            Ok(Err(source)) => return Err(ReconcileError::Write { what, source: Box::new(source) }),
+            Err(_) => return Err(ReconcileError::Slow { what }),
         }
         Ok(())
     }
@@ -473,13 +474,13 @@ impl Shell {
     }
 
     /// A follower takes over date and source that the leader has published for the same content.
-    async fn redate(&self, name: &str, catalog: &ClusterCatalog, held: &Held) -> Result<(), LookError> {
+    async fn redate(&self, name: &str, catalog: &ClusterCatalog, held: &Held) -> Result<(), ReconcileError> {
         let Some(served) = self.store.get(name) else { return Ok(()) };
         let last_unpacked = plan::known_date(catalog, &held.reference).unwrap_or(held.last_unpacked);
         let source = plan::source_of_status(catalog).or_else(|| held.source.clone());
-        let wanted = Held { reference: held.reference.clone(), source, last_unpacked };
-        if wanted != *held {
-            self.publish(name, served.content.clone(), &wanted).await?;
+        let updated = Held { reference: held.reference.clone(), source, last_unpacked };
+        if updated != *held {
+            self.publish(name, served.content.clone(), &updated).await?;
         }
         Ok(())
     }
@@ -525,7 +526,7 @@ fn held_of(served: &Served) -> Held {
     Held { reference: reference.clone(), source: source.clone(), last_unpacked: *last_unpacked }
 }
 
-/// Runs disk work where it blocks nobody.
+/// Runs disk work on a thread that may block.
 async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {

@@ -4,35 +4,40 @@ use kube::Resource;
 use olm_api::cluster_catalog::{ClusterCatalog, ClusterCatalogStatus};
 use olm_api::condition::{self, Condition};
 use olm_api::reason;
-use olm_runtime::events::{Events, Happening};
+use olm_runtime::events::{Events, NewEvent};
 
-/// Tells what differs between the object's status and the new one.
-pub(super) async fn tell(events: &Events, catalog: &ClusterCatalog, status: &ClusterCatalogStatus) {
+/// Emits an event for each difference between the object's status and the new one.
+pub(super) async fn status_changed(events: &Events, catalog: &ClusterCatalog, status: &ClusterCatalogStatus) {
     let about = catalog.object_ref(&());
-    for news in news(catalog, status) {
-        let Note { warning, reason, action, note } = &news;
-        events.publish(&about, Happening { warning: *warning, reason, action, note }).await;
+    for event in status_events(catalog, status) {
+        let StatusEvent { warning, reason, action, note } = &event;
+        events.publish(&about, NewEvent { warning: *warning, reason, action, note }).await;
     }
 }
 
-/// Tells that the signature policy has accepted an image that is now served.
-pub(super) async fn tell_signer(events: &Events, catalog: &ClusterCatalog, reference: &str, signer: &str) {
+/// Emits the event that the signature policy has accepted an image that is now served.
+pub(super) async fn signer_accepted(
+    events: &Events,
+    catalog: &ClusterCatalog,
+    reference: &str,
+    signer: &str,
+) {
     let note = format!("{reference} is signed by {signer}");
-    let happening = Happening { warning: false, reason: "SignatureVerified", action: "Verify", note: &note };
-    events.publish(&catalog.object_ref(&()), happening).await;
+    let event = NewEvent { warning: false, reason: "SignatureVerified", action: "Verify", note: &note };
+    events.publish(&catalog.object_ref(&()), event).await;
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Note {
+struct StatusEvent {
     warning: bool,
     reason: String,
     action: &'static str,
     note: String,
 }
 
-fn news(catalog: &ClusterCatalog, status: &ClusterCatalogStatus) -> Vec<Note> {
+fn status_events(catalog: &ClusterCatalog, status: &ClusterCatalogStatus) -> Vec<StatusEvent> {
     let before = catalog.status.clone().unwrap_or_default();
-    let mut notes = Vec::new();
+    let mut events = Vec::new();
     let resolved = |status: &ClusterCatalogStatus| {
         status.resolved_source.as_ref().map(|source| source.image.reference.clone())
     };
@@ -40,7 +45,7 @@ fn news(catalog: &ClusterCatalog, status: &ClusterCatalogStatus) -> Vec<Note> {
         resolved(status).filter(|reference| resolved(&before).as_ref() != Some(reference))
     {
         let note = format!("serving content of {reference}");
-        notes.push(Note { warning: false, reason: "Unpacked".to_owned(), action: "Unpack", note });
+        events.push(StatusEvent { warning: false, reason: "Unpacked".to_owned(), action: "Unpack", note });
     }
     let changed = |type_: &str| {
         let words =
@@ -52,14 +57,14 @@ fn news(catalog: &ClusterCatalog, status: &ClusterCatalogStatus) -> Vec<Note> {
     if let Some(now) = changed(condition::PROGRESSING)
         && (now.reason == reason::RETRYING || now.reason == reason::BLOCKED)
     {
-        notes.push(Note { warning: true, reason: now.reason, action: "Unpack", note: now.message });
+        events.push(StatusEvent { warning: true, reason: now.reason, action: "Unpack", note: now.message });
     }
     if let Some(now) = changed(condition::SERVING)
         && now.reason != reason::AVAILABLE
     {
         let warning = now.reason == reason::UNAVAILABLE && catalog.metadata.deletion_timestamp.is_none();
         let note = if now.message.is_empty() { "content is not served".to_owned() } else { now.message };
-        notes.push(Note { warning, reason: now.reason, action: "Withdraw", note });
+        events.push(StatusEvent { warning, reason: now.reason, action: "Withdraw", note });
     }
-    notes
+    events
 }

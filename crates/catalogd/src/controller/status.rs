@@ -49,8 +49,8 @@ pub fn derive(attempt: &Attempt, catalog: &ClusterCatalog, now: Timestamp) -> Cl
     let mut status = catalog.status.clone().unwrap_or_default();
     let generation = catalog.metadata.generation;
     let mut set = |type_: &str, state: bool, reason: &str, message: &str| {
-        let wanted = Condition::new(type_, ConditionStatus::from(state), reason, message, generation, now);
-        condition::set(&mut status.conditions, wanted);
+        let condition = Condition::new(type_, ConditionStatus::from(state), reason, message, generation, now);
+        condition::set(&mut status.conditions, condition);
     };
     match attempt {
         Attempt::Served { reference, base, last_unpacked } => {
@@ -67,7 +67,7 @@ pub fn derive(attempt: &Attempt, catalog: &ClusterCatalog, now: Timestamp) -> Cl
             let reason = if *blocked { reason::BLOCKED } else { reason::RETRYING };
             set(condition::PROGRESSING, !blocked, reason, &error_text::stable(message));
             if *nothing_served && condition::is_true(&status.conditions, condition::SERVING) {
-                let wanted = Condition::new(
+                let condition = Condition::new(
                     condition::SERVING,
                     ConditionStatus::False,
                     reason::UNAVAILABLE,
@@ -75,7 +75,7 @@ pub fn derive(attempt: &Attempt, catalog: &ClusterCatalog, now: Timestamp) -> Cl
                     generation,
                     now,
                 );
-                condition::set(&mut status.conditions, wanted);
+                condition::set(&mut status.conditions, condition);
             }
         }
         Attempt::SwitchedOff => {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn each_outcome_has_its_conditions() {
+    fn status_conditions_of_each_outcome() {
         let before = derive(&served(), &catalog(None), at(1));
         let table = [
             ("served, first", derive(&served(), &catalog(None), at(1))),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_that_says_it_already_does_not_change() {
+    fn status_without_a_difference_stays() {
         let mut first = derive(&served(), &catalog(None), at(1));
         let foreign = Condition::new("Foreign", ConditionStatus::True, "X", "", None, at(1));
         first.conditions.push(foreign);

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, Response, StatusCode};
 
-use super::body::{Body, Copy, Piece, Stored};
-use super::conditions::{self, Validators, Verdict};
+use super::body::{Body, ContentFile, FileBody, Piece};
+use super::conditions::{self, Decision, Validators};
 use super::encoding::{self, Encoding};
 use super::range::{self, Ranges};
 use super::respond;
@@ -16,17 +16,21 @@ use crate::store::{Section, Served};
 
 /// Answers a GET or HEAD.
 #[must_use]
-pub(super) fn answer(method: &Method, headers: &HeaderMap, served: &Served) -> Response<Body> {
+pub(super) fn handle(method: &Method, headers: &HeaderMap, served: &Served) -> Response<Body> {
     let content = &served.content;
     let size = content.jsonl().size();
     let range = headers.get(header::RANGE).filter(|_| *method == Method::GET || *method == Method::HEAD);
     // Parts are always parts of the plain file, and HEAD describes it (catalogd §7.8, §7.9).
     let mut encoding = Encoding::Identity;
-    let mut copy = Copy::Plain;
+    let mut copy = ContentFile::Plain;
     if *method == Method::GET && range.is_none() {
         match encoding::negotiate(headers) {
-            Encoding::Gzip if content.gzip().is_some() => (encoding, copy) = (Encoding::Gzip, Copy::Gzip),
-            Encoding::Zstd if content.zstd().is_some() => (encoding, copy) = (Encoding::Zstd, Copy::Zstd),
+            Encoding::Gzip if content.gzip().is_some() => {
+                (encoding, copy) = (Encoding::Gzip, ContentFile::Gzip)
+            }
+            Encoding::Zstd if content.zstd().is_some() => {
+                (encoding, copy) = (Encoding::Zstd, ContentFile::Zstd)
+            }
             _ => {}
         }
     }
@@ -35,16 +39,16 @@ pub(super) fn answer(method: &Method, headers: &HeaderMap, served: &Served) -> R
         modified: served.last_unpacked,
     };
     match conditions::evaluate(headers, &validators) {
-        Verdict::NotModified => {
+        Decision::NotModified => {
             return with_validators(respond::bare(StatusCode::NOT_MODIFIED), served, &validators);
         }
-        Verdict::Failed => {
+        Decision::Failed => {
             let mut response =
                 with_validators(respond::bare(StatusCode::PRECONDITION_FAILED), served, &validators);
             response.headers_mut().insert(header::CONTENT_TYPE, JSONL);
             return response;
         }
-        Verdict::Proceed => {}
+        Decision::Proceed => {}
     }
     if let Some(range) = range.filter(|_| conditions::range_allowed(headers, &validators)) {
         match range::parse(range.to_str().unwrap_or(""), size) {
@@ -54,7 +58,7 @@ pub(super) fn answer(method: &Method, headers: &HeaderMap, served: &Served) -> R
             Ranges::Parts(parts) => return partial(method, served, &validators, &parts, size),
         }
     }
-    let length = copy.of(content).map_or(size, crate::store::Blob::size);
+    let length = copy.blob(content).map_or(size, crate::store::Blob::size);
     let mut response = with_validators(respond::bare(StatusCode::OK), served, &validators);
     let to = response.headers_mut();
     to.insert(header::CONTENT_TYPE, JSONL);
@@ -67,7 +71,7 @@ pub(super) fn answer(method: &Method, headers: &HeaderMap, served: &Served) -> R
         }
     }
     let whole = [Piece::File(Section { start: 0, len: length })];
-    with_length(method, response, length, || Stored::new(Arc::clone(content), copy, whole))
+    with_length(method, response, length, || FileBody::new(Arc::clone(content), copy, whole))
 }
 
 /// 416.
@@ -114,7 +118,7 @@ fn partial(
         (kind.unwrap_or(JSONL), pieces)
     };
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    let body = Stored::new(Arc::clone(content), Copy::Plain, pieces);
+    let body = FileBody::new(Arc::clone(content), ContentFile::Plain, pieces);
     let length = body.left();
     with_length(method, response, length, || body)
 }

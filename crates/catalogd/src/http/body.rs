@@ -21,7 +21,7 @@ pub const FRAME: usize = 128 * 1024;
 
 /// Which file of a [`Content`] is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Copy {
+pub enum ContentFile {
     /// `catalog.jsonl` as it is.
     Plain,
     /// The gzip copy.
@@ -30,10 +30,10 @@ pub enum Copy {
     Zstd,
 }
 
-impl Copy {
+impl ContentFile {
     /// The file, if the content has it.
     #[must_use]
-    pub fn of(self, content: &Content) -> Option<&Blob> {
+    pub fn blob(self, content: &Content) -> Option<&Blob> {
         match self {
             Self::Plain => Some(content.jsonl()),
             Self::Gzip => content.gzip(),
@@ -58,7 +58,7 @@ pub enum Body {
     /// Bytes in memory.
     Full(Bytes),
     /// Runs of a stored file.
-    Stored(Stored),
+    Stored(FileBody),
     /// Runs of a stored file, compressed on the way.
     Compressed(Box<Compressed>),
 }
@@ -75,19 +75,19 @@ impl std::fmt::Debug for Body {
 }
 
 /// Reads pieces in order. Holds the content, so that its files stay readable while it is sent.
-pub struct Stored {
+pub struct FileBody {
     content: Arc<Content>,
-    copy: Copy,
+    copy: ContentFile,
     pieces: VecDeque<Piece>,
     left: u64,
     /// The frames sent last; when the connection has let go of one, its memory is used again.
     sent: [Option<Bytes>; 2],
 }
 
-impl Stored {
+impl FileBody {
     /// A body of these pieces.
     #[must_use]
-    pub fn new(content: Arc<Content>, copy: Copy, pieces: impl IntoIterator<Item = Piece>) -> Self {
+    pub fn new(content: Arc<Content>, copy: ContentFile, pieces: impl IntoIterator<Item = Piece>) -> Self {
         let pieces: VecDeque<_> = pieces.into_iter().collect();
         let left = pieces.iter().map(|piece| match piece {
             Piece::Bytes(bytes) => bytes.len() as u64,
@@ -128,15 +128,15 @@ impl Stored {
 
     /// Reads as many neighbouring file pieces as the buffer takes.
     fn fill(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let blob = self.copy.of(&self.content).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        let blob = self.copy.blob(&self.content).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         let mut filled = 0;
         while let Some(Piece::File(section)) = self.pieces.front_mut() {
-            let room = buffer.get_mut(filled..).unwrap_or_default();
-            if room.is_empty() {
+            let free = buffer.get_mut(filled..).unwrap_or_default();
+            if free.is_empty() {
                 break;
             }
-            let count = usize::try_from(section.len).unwrap_or(room.len()).min(room.len());
-            blob.read_at(room.get_mut(..count).unwrap_or_default(), section.start)?;
+            let count = usize::try_from(section.len).unwrap_or(free.len()).min(free.len());
+            blob.read_at(free.get_mut(..count).unwrap_or_default(), section.start)?;
             filled += count;
             section.start += count as u64;
             section.len -= count as u64;
@@ -170,10 +170,10 @@ enum Encoder {
     Zstd(zstd::stream::write::Encoder<'static, Vec<u8>>),
 }
 
-/// Compresses a [`Stored`] body while it is read; memory is one frame and the encoder's window, and what is collected for
+/// Compresses a [`FileBody`] while it is read; memory is one frame and the encoder's window, and what is collected for
 /// the next request.
 pub struct Compressed {
-    source: Stored,
+    source: FileBody,
     encoder: Option<Encoder>,
     collector: Option<Collector>,
     /// Held as long as this compresses.
@@ -185,7 +185,7 @@ impl Compressed {
     ///
     /// # Errors
     /// When the encoder cannot be made.
-    pub fn new(source: Stored, encoding: Encoding) -> io::Result<Self> {
+    pub fn new(source: FileBody, encoding: Encoding) -> io::Result<Self> {
         let encoder = match encoding {
             Encoding::Identity => None,
             Encoding::Gzip => {
@@ -200,12 +200,12 @@ impl Compressed {
         Ok(Self { source, encoder, collector: None, _permit: None })
     }
 
-    /// Goes on with the right to do so; what is sent is also given to `collector`.
+    /// Compresses under `permit`; what is sent is also given to `collector`.
     pub(super) fn on_the_way(self, permit: Permit, collector: Option<Collector>) -> Self {
         Self { collector, _permit: Some(permit), ..self }
     }
 
-    /// Compresses all of it at once; for small bodies.
+    /// Compresses all of it; for small bodies.
     ///
     /// # Errors
     /// When the content cannot be read.
@@ -294,7 +294,7 @@ impl http_body::Body for Body {
             Self::Empty => Ok(None),
             Self::Full(bytes) if bytes.is_empty() => Ok(None),
             Self::Full(bytes) => Ok(Some(std::mem::take(bytes))),
-            Self::Stored(stored) => stored.next(),
+            Self::Stored(file) => file.next(),
             Self::Compressed(compressed) => compressed.next(),
         };
         Poll::Ready(next.transpose().map(|next| next.map(Frame::data)))
@@ -304,7 +304,7 @@ impl http_body::Body for Body {
         match self {
             Self::Empty => true,
             Self::Full(bytes) => bytes.is_empty(),
-            Self::Stored(stored) => stored.left == 0,
+            Self::Stored(file) => file.left == 0,
             Self::Compressed(_) => false,
         }
     }
@@ -313,7 +313,7 @@ impl http_body::Body for Body {
         match self {
             Self::Empty => SizeHint::with_exact(0),
             Self::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Self::Stored(stored) => SizeHint::with_exact(stored.left),
+            Self::Stored(file) => SizeHint::with_exact(file.left),
             Self::Compressed(_) => SizeHint::default(),
         }
     }

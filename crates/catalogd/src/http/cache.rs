@@ -15,9 +15,9 @@ const OVERHEAD: usize = 128;
 /// The share of the bound that one answer may take.
 const SHARE: usize = 4;
 /// Answers collected at a time.
-const COLLECTORS: usize = 4;
+const MAX_COLLECTORS: usize = 4;
 /// Answers compressed while they are sent, at a time.
-const ENCODERS: usize = 8;
+const MAX_ENCODERS: usize = 8;
 
 /// The cache. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -83,7 +83,7 @@ impl Cache {
     /// The right to compress one more answer while it is sent; `None` when enough are.
     pub(super) fn encoder(&self) -> Option<Permit> {
         let mut inner = self.lock();
-        if inner.encoders >= ENCODERS {
+        if inner.encoders >= MAX_ENCODERS {
             return None;
         }
         inner.encoders += 1;
@@ -94,7 +94,7 @@ impl Cache {
     /// others do.
     pub(super) fn collect(&self, name: &str) -> Option<Collector> {
         let mut inner = self.lock();
-        if inner.collected.len() >= COLLECTORS || !inner.collected.insert(name.to_owned()) {
+        if inner.collected.len() >= MAX_COLLECTORS || !inner.collected.insert(name.to_owned()) {
             return None;
         }
         drop(inner);
@@ -146,7 +146,7 @@ impl Collector {
     /// The answer is whole: keeps it.
     pub(super) fn finish(mut self) {
         let bytes = std::mem::take(&mut self.bytes);
-        // a copy of exactly its length: growing has left room behind it
+        // a copy of exactly its length: the buffer has grown beyond it
         self.cache.put(&self.name, Bytes::copy_from_slice(&bytes));
     }
 }
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keeps_what_is_used_within_its_bound() {
+    fn cache_evicts_the_least_recently_used() {
         let cache = Cache::new(10 * (OVERHEAD + 101));
         let mut made = 0;
         let mut get = |cache: &Cache, name: &str, size: usize| {
@@ -193,10 +193,10 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_collected_once_at_a_time_and_kept_when_whole() {
+    fn cache_collects_an_answer_once_at_a_time() {
         let cache = Cache::new(10_000);
         let collector = cache.collect("a").unwrap();
-        assert!(cache.collect("a").is_none(), "somebody else is at it");
+        assert!(cache.collect("a").is_none(), "another request collects it");
         drop(collector.push(b"half"));
         assert!(cache.get("a").is_none(), "an answer that was cut off is not kept");
         cache.collect("a").unwrap().push(b"who").unwrap().push(b"le").unwrap().finish();
@@ -206,7 +206,7 @@ mod tests {
         drop(all);
         assert!(cache.collect("f").unwrap().push(&[0; 5000]).is_none(), "too large to be kept");
         assert!(cache.get("f").is_none() && cache.lock().collected.is_empty());
-        let permits: Vec<_> = (0..ENCODERS).map(|_| cache.encoder().unwrap()).collect();
+        let permits: Vec<_> = (0..MAX_ENCODERS).map(|_| cache.encoder().unwrap()).collect();
         assert!(cache.encoder().is_none(), "enough are compressed");
         drop(permits);
         assert!(cache.encoder().is_some());

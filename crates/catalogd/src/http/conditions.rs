@@ -23,7 +23,7 @@ impl Validators {
 
 /// What the conditions of a request lead to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Decision {
     /// Answer in full.
     Proceed,
     /// 304.
@@ -72,22 +72,22 @@ fn names(headers: &HeaderMap, name: &HeaderName, tag: &str, weak: bool) -> Optio
 
 /// Evaluates `If-Match`, `If-Unmodified-Since`, `If-None-Match` and `If-Modified-Since` of a GET or HEAD.
 #[must_use]
-pub(super) fn evaluate(headers: &HeaderMap, validators: &Validators) -> Verdict {
+pub(super) fn evaluate(headers: &HeaderMap, validators: &Validators) -> Decision {
     match names(headers, &header::IF_MATCH, &validators.tag, false) {
-        Some(false) => return Verdict::Failed,
+        Some(false) => return Decision::Failed,
         Some(true) => {}
         None => {
             if date(headers, &header::IF_UNMODIFIED_SINCE).is_some_and(|since| validators.modified > since) {
-                return Verdict::Failed;
+                return Decision::Failed;
             }
         }
     }
     match names(headers, &header::IF_NONE_MATCH, &validators.tag, true) {
-        Some(true) => Verdict::NotModified,
-        Some(false) => Verdict::Proceed,
+        Some(true) => Decision::NotModified,
+        Some(false) => Decision::Proceed,
         None => match date(headers, &header::IF_MODIFIED_SINCE) {
-            Some(since) if validators.modified <= since => Verdict::NotModified,
-            _ => Verdict::Proceed,
+            Some(since) if validators.modified <= since => Decision::NotModified,
+            _ => Decision::Proceed,
         },
     }
 }
@@ -121,8 +121,8 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_preconditions() {
-        use Verdict::{Failed, NotModified, Proceed};
+    fn preconditions_table() {
+        use Decision::{Failed, NotModified, Proceed};
         for (pairs, want) in [
             (&[][..], Proceed),
             (&[("if-modified-since", DAY)], NotModified),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn if_range_needs_the_same_representation() {
+    fn preconditions_if_range_needs_the_same_representation() {
         for (value, want) in [
             ("\"d\"", true),
             ("\"x\"", false),

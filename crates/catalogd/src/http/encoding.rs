@@ -1,4 +1,4 @@
-//! Which compression a request gets (rule: catalogd §7.8): gzip or zstd, the higher weight wins, zstd at a tie; `*` is
+//! The compression of an answer (rule: catalogd §7.8): gzip or zstd, the higher weight wins, zstd at a tie; `*` is
 //! not understood and weight zero excludes.
 
 use http::HeaderMap;
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn weights_decide_and_zstd_wins_ties() {
+    fn encoding_follows_weights_and_prefers_zstd() {
         for (header, want) in [
             ("", Encoding::Identity),
             ("gzip", Encoding::Gzip),

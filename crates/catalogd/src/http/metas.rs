@@ -10,9 +10,9 @@ use http::{Method, Response, StatusCode};
 use olm_fbc::Query;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-use super::body::{Body, Compressed, Copy, Piece, Stored};
+use super::body::{Body, Compressed, ContentFile, FileBody, Piece};
 use super::cache::Cache;
-use super::conditions::{self, Validators, Verdict};
+use super::conditions::{self, Decision, Validators};
 use super::encoding::{self, Encoding};
 use super::{JSONL, respond, with_length, with_validators};
 use crate::store::{COMPRESS_FROM, Content, Section, Served};
@@ -20,7 +20,7 @@ use crate::store::{COMPRESS_FROM, Content, Section, Served};
 /// Answers up to this size are compressed whole before they are sent, longer ones while they are sent; the next request
 /// finds both in the cache.
 const WHOLE: u64 = 512 * 1024;
-/// What an entity tag spells out of a query value.
+/// The characters of a query value that an entity tag does not escape.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
 
 /// What a query asks for; empty words constrain nothing.
@@ -90,7 +90,7 @@ fn canonical(filter: &Filter) -> String {
 
 /// Answers a GET or HEAD.
 #[must_use]
-pub(super) fn answer(
+pub(super) fn handle(
     method: &Method,
     headers: &HeaderMap,
     served: &Served,
@@ -109,13 +109,13 @@ pub(super) fn answer(
     };
     let found = validators(served, filter, encoding);
     match conditions::evaluate(headers, &found) {
-        Verdict::NotModified => {
+        Decision::NotModified => {
             return with_validators(respond::bare(StatusCode::NOT_MODIFIED), served, &found);
         }
-        Verdict::Failed => {
+        Decision::Failed => {
             return with_validators(respond::bare(StatusCode::PRECONDITION_FAILED), served, &found);
         }
-        Verdict::Proceed => {}
+        Decision::Proceed => {}
     }
     let found = Found { content, all: query.is_all(), sections: &sections, size };
     let body = match found.encoded(encoding, &name(served, filter, encoding), cache) {
@@ -163,9 +163,9 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    fn plain(&self) -> Stored {
+    fn plain(&self) -> FileBody {
         let pieces = self.sections.iter().copied().map(Piece::File);
-        Stored::new(Arc::clone(self.content), Copy::Plain, pieces)
+        FileBody::new(Arc::clone(self.content), ContentFile::Plain, pieces)
     }
 
     /// The answer compressed, with its length if that is known: the stored copy, what is remembered, or made now. `None`
@@ -178,12 +178,12 @@ impl Found<'_> {
     ) -> io::Result<Option<(Option<u64>, Body)>> {
         let copy = match encoding {
             Encoding::Identity => return Ok(None),
-            Encoding::Gzip => Copy::Gzip,
-            Encoding::Zstd => Copy::Zstd,
+            Encoding::Gzip => ContentFile::Gzip,
+            Encoding::Zstd => ContentFile::Zstd,
         };
-        if let Some(blob) = copy.of(self.content).filter(|_| self.all) {
+        if let Some(blob) = copy.blob(self.content).filter(|_| self.all) {
             let whole = [Piece::File(Section { start: 0, len: blob.size() })];
-            let body = Stored::new(Arc::clone(self.content), copy, whole);
+            let body = FileBody::new(Arc::clone(self.content), copy, whole);
             return Ok(Some((Some(blob.size()), Body::Stored(body))));
         }
         let full = |bytes: Bytes| Some((Some(bytes.len() as u64), Body::Full(bytes)));
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queries_are_read() {
+    fn metas_queries_are_parsed() {
         let want = |schema: &str, package: &str, name: &str| {
             Ok(Filter { schema: schema.to_owned(), package: package.to_owned(), name: name.to_owned() })
         };
@@ -236,13 +236,13 @@ mod tests {
     }
 
     #[test]
-    fn the_canonical_form_has_no_quotes_or_spaces() {
+    fn metas_canonical_form_has_no_quotes_or_spaces() {
         let filter = query("name=%22x%22%20y%26&schema=olm.bundle").unwrap();
         assert_eq!(canonical(&filter), "?schema=olm.bundle&name=%22x%22%20y%26");
     }
 
     #[tokio::test]
-    async fn long_answers_are_compressed_on_the_way_a_few_at_a_time_and_remembered() {
+    async fn metas_long_answers_are_compressed_while_sent_and_cached() {
         use http_body_util::BodyExt;
         use std::io::Read;
 
@@ -263,7 +263,7 @@ mod tests {
         let ask = |accepted: &'static str| {
             let headers =
                 HeaderMap::from_iter([(header::ACCEPT_ENCODING, HeaderValue::from_static(accepted))]);
-            answer(&Method::GET, &headers, &served, &filter, &cache)
+            handle(&Method::GET, &headers, &served, &filter, &cache)
         };
         let body = async |response: Response<Body>| response.into_body().collect().await.unwrap().to_bytes();
         for (accepted, suffix) in [("gzip", "-gzip"), ("zstd", "-zstd")] {
@@ -292,7 +292,7 @@ mod tests {
         let ask = |accepted: &'static str| {
             let headers =
                 HeaderMap::from_iter([(header::ACCEPT_ENCODING, HeaderValue::from_static(accepted))]);
-            answer(&Method::GET, &headers, &served, &filter, &cache)
+            handle(&Method::GET, &headers, &served, &filter, &cache)
         };
         let crowded = ask("gzip");
         assert!(!crowded.headers().contains_key(header::CONTENT_ENCODING));

@@ -1,4 +1,4 @@
-//! How long requests take, under the reference's name and buckets (rule: catalogd §10).
+//! The time that requests take, under the reference's name and buckets (rule: catalogd §10).
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;

@@ -1,6 +1,6 @@
 //! The catalog content server: paths to answers. Knows the store and HTTP; not Kubernetes, not registries.
 //!
-//! [`Catalogs::answer`] is a plain function from a request to a response, so that everything but sockets is tested in
+//! [`Catalogs::handle`] is a plain function from a request to a response, so that everything but sockets is tested in
 //! process; `server` puts it on the network. One snapshot of the store answers one request, so an answer never mixes
 //! two versions of a catalog. Rules: catalogd §7, decisions 15, 16 and 27.
 
@@ -69,7 +69,7 @@ impl Catalogs {
     }
 
     /// Answers one request. The body of the request is read only where the endpoint takes one.
-    pub async fn answer<B>(&self, request: Request<B>) -> Response<Body>
+    pub async fn handle<B>(&self, request: Request<B>) -> Response<Body>
     where
         B: http_body::Body,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -105,26 +105,26 @@ impl Catalogs {
             }
             Endpoint::All | Endpoint::Metas | Endpoint::Packages | Endpoint::Graphql => {}
         }
-        if let Err(sentence) = routes::check_name(&name) {
-            return respond::error(StatusCode::BAD_REQUEST, &sentence);
+        if let Err(message) = routes::check_name(&name) {
+            return respond::error(StatusCode::BAD_REQUEST, &message);
         }
         let served = || self.store.get(&name);
         match endpoint {
             Endpoint::All => match served() {
-                Some(served) => all::answer(&head.method, &head.headers, &served),
+                Some(served) => all::handle(&head.method, &head.headers, &served),
                 None => respond::no_content(),
             },
             Endpoint::Metas => match (metas::query(head.uri.query().unwrap_or("")), served()) {
                 (Err(()), _) => respond::bad_request(),
                 (Ok(_), None) => respond::no_content(),
                 (Ok(filter), Some(served)) => {
-                    metas::answer(&head.method, &head.headers, &served, &filter, &self.cache)
+                    metas::handle(&head.method, &head.headers, &served, &filter, &self.cache)
                 }
             },
             Endpoint::Packages => match served() {
                 Some(served) => {
                     let (store, summaries) = (&self.store, &self.summaries);
-                    packages::answer(&head.method, &head.headers, &served, store, summaries, &self.cache)
+                    packages::handle(&head.method, &head.headers, &served, store, summaries, &self.cache)
                         .await
                 }
                 None => respond::no_content(),
@@ -133,7 +133,7 @@ impl Catalogs {
                 Err(refused) => refused,
                 Ok(asked) => match served() {
                     Some(served) => {
-                        let mut response = self.schemas.answer(&self.store, &served.content, asked).await;
+                        let mut response = self.schemas.handle(&self.store, &served.content, asked).await;
                         name_digest(&mut response, &served);
                         response
                     }
@@ -171,7 +171,7 @@ fn with_validators(mut response: Response<Body>, served: &Served, validators: &V
     response
 }
 
-/// Says which image the content was made from.
+/// Names the image that the content was made from.
 fn name_digest(response: &mut Response<Body>, served: &Served) {
     if let Ok(digest) = HeaderValue::try_from(served.content.digest().to_string()) {
         response.headers_mut().insert(respond::CATALOG_DIGEST, digest);
@@ -183,7 +183,7 @@ fn with_length(
     method: &Method,
     mut response: Response<Body>,
     length: u64,
-    body: impl FnOnce() -> body::Stored,
+    body: impl FnOnce() -> body::FileBody,
 ) -> Response<Body> {
     response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
     if *method != Method::HEAD {

@@ -2,7 +2,7 @@
 //! instead of the whole catalog. Additive: the reference has no such endpoint. The lines are [`olm_fbc::PackageSummary`].
 //!
 //! Made from the stored content at the first request, object by object, and kept until the content changes. What
-//! cannot be read as its schema says is left out; nothing is judged here.
+//! does not fit its schema is left out; nothing is validated here.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +15,7 @@ use olm_fbc::{Located, Meta, Summariser, schema};
 
 use super::body::{Body, compress_all};
 use super::cache::Cache;
-use super::conditions::{self, Validators, Verdict};
+use super::conditions::{self, Decision, Validators};
 use super::encoding::{self, Encoding};
 use super::per_content::PerContent;
 use super::{JSONL, respond, with_validators};
@@ -31,7 +31,7 @@ impl Summaries {
     /// # Errors
     /// When the content cannot be read.
     async fn get(&self, store: &Store, content: &Arc<Content>) -> io::Result<Bytes> {
-        let cell = self.0.of(store, content);
+        let cell = self.0.cell(store, content);
         let content = Arc::clone(content);
         let made = cell.get_or_try_init(|| async {
             let summary = tokio::task::spawn_blocking(move || summarise(&content)).await;
@@ -42,7 +42,7 @@ impl Summaries {
 }
 
 /// Answers a GET or HEAD.
-pub(crate) async fn answer(
+pub(crate) async fn handle(
     method: &Method,
     headers: &HeaderMap,
     served: &Served,
@@ -71,9 +71,9 @@ pub(crate) async fn answer(
     };
     let validators = Validators { tag: format!("\"{name}\""), modified: served.last_unpacked };
     let status = match conditions::evaluate(headers, &validators) {
-        Verdict::NotModified => StatusCode::NOT_MODIFIED,
-        Verdict::Failed => StatusCode::PRECONDITION_FAILED,
-        Verdict::Proceed => StatusCode::OK,
+        Decision::NotModified => StatusCode::NOT_MODIFIED,
+        Decision::Failed => StatusCode::PRECONDITION_FAILED,
+        Decision::Proceed => StatusCode::OK,
     };
     let mut response = with_validators(respond::bare(status), served, &validators);
     if status == StatusCode::OK {

@@ -1,4 +1,4 @@
-//! What is made of a content when it is first asked for, and kept while the content is served.
+//! Values that are made of a content at the first request, and cached while the content is served.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,8 +18,8 @@ impl<T> Default for PerContent<T> {
 }
 
 impl<T> PerContent<T> {
-    /// The place of a content's `T`: all who ask for it at the same time wait for one making.
-    pub(crate) fn of(&self, store: &Store, content: &Content) -> Arc<OnceCell<T>> {
+    /// The cell of a content's `T`: concurrent requests wait for one making.
+    pub(crate) fn cell(&self, store: &Store, content: &Content) -> Arc<OnceCell<T>> {
         let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let digest = content.digest().to_string();
         if !made.contains_key(&digest) {

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_become_parts() {
+    fn range_headers_become_parts() {
         let parts = |parts: &[(u64, u64)]| {
             Ranges::Parts(parts.iter().map(|&(start, len)| Section { start, len }).collect())
         };

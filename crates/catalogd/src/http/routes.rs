@@ -1,4 +1,4 @@
-//! Which path asks for what (rules: catalogd §7.2 and §7.3, first two checks). Pure text work.
+//! Paths to endpoints (rules: catalogd §7.2 and §7.3, first two checks). Pure text work.
 
 use std::borrow::Cow;
 
@@ -24,7 +24,6 @@ pub(super) enum Route<'a> {
     Catalog(Cow<'a, str>, Endpoint),
     /// The path has empty, `.` or `..` segments; this is its clean form.
     Unclean(String),
-    /// Nothing.
     Nothing,
 }
 
@@ -79,10 +78,10 @@ fn cleaned(path: &str) -> Option<String> {
     Some(if clean.is_empty() { "/".to_owned() } else { format!("/{clean}{slash}") })
 }
 
-/// Says why a text cannot be the name of a catalog (a DNS-1123 subdomain).
+/// Checks that a text can be the name of a catalog (a DNS-1123 subdomain).
 ///
 /// # Errors
-/// The sentence that the client gets.
+/// The error message that the client gets.
 pub(super) fn check_name(name: &str) -> Result<(), String> {
     let mut wrong = Vec::new();
     if name.len() > 253 {
@@ -110,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_routed() {
+    fn routes_map_paths_to_endpoints() {
         let catalog = |name: &'static str, endpoint| Route::Catalog(name.into(), endpoint);
         let unclean = |path: &str| Route::Unclean(path.to_owned());
         for (path, want) in [
@@ -143,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_checked() {
+    fn routes_check_catalog_names() {
         for good in ["a", "a-b.c", "0", &"a".repeat(253)] {
             assert_eq!(check_name(good), Ok(()), "{good}");
         }

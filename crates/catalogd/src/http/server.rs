@@ -33,7 +33,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
 use self::opening::Opening;
-use self::progress::{Answer, Progress};
+use self::progress::{Progress, ResponseGuard};
 use self::seats::Seats;
 use super::{Body, Catalogs, FRAME, Metrics, respond};
 
@@ -42,7 +42,7 @@ use super::{Body, Catalogs, FRAME, Metrics, respond};
 pub struct Limits {
     /// Connections at a time; more wait in the kernel's queue.
     pub connections: usize,
-    /// Of these, connections of one address; more are closed at once.
+    /// Of these, connections of one address; further ones are closed.
     pub of_one_client: usize,
     /// From the first byte of a connection to the end of the TLS handshake.
     pub handshake: Duration,
@@ -209,7 +209,7 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let length = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
-    let note = Note {
+    let record = RequestRecord {
         metrics: shared.metrics.clone(),
         began: Instant::now(),
         peer,
@@ -223,19 +223,23 @@ where
     let mut response = if length > shared.limits.uri {
         respond::error(StatusCode::URI_TOO_LONG, "URI too long")
     } else {
-        shared.catalogs.answer(request).await
+        shared.catalogs.handle(request).await
     };
     if chunked {
-        // Whoever forwarded it may have gone by its Content-Length, which the library has dropped: what follows may be part
-        // of this request and is not read as another one (RFC 9112 §6.1).
+        // The client or proxy that sent it may have gone by its Content-Length, which the library has dropped: what follows may
+        // be part of this request and is not read as another one (RFC 9112 §6.1).
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     let status = response.status();
-    response.map(|body| Observed { body, note: Note { status, ..note }, answer: answers.begin() })
+    response.map(|body| Observed {
+        body,
+        record: RequestRecord { status, ..record },
+        answer: answers.begin(),
+    })
 }
 
 /// What is logged and counted when an answer is over.
-struct Note {
+struct RequestRecord {
     metrics: Metrics,
     began: Instant,
     peer: SocketAddr,
@@ -246,11 +250,11 @@ struct Note {
     size: u64,
 }
 
-/// A body that notes its end, complete or not.
+/// A body that records its end, complete or not.
 struct Observed {
     body: Body,
-    note: Note,
-    answer: Answer,
+    record: RequestRecord,
+    answer: ResponseGuard,
 }
 
 impl http_body::Body for Observed {
@@ -265,10 +269,10 @@ impl http_body::Body for Observed {
         let polled = Pin::new(&mut self.body).poll_frame(context);
         match &polled {
             Poll::Ready(Some(Ok(frame))) => {
-                self.note.size += frame.data_ref().map_or(0, |data| data.len() as u64)
+                self.record.size += frame.data_ref().map_or(0, |data| data.len() as u64)
             }
             Poll::Ready(Some(Err(error))) => {
-                tracing::error!(uri = %Shown(&self.note.uri), %error, "cannot read catalog content");
+                tracing::error!(uri = %LoggedTarget(&self.record.uri), %error, "cannot read catalog content");
             }
             Poll::Ready(None) | Poll::Pending => {}
         }
@@ -286,31 +290,31 @@ impl http_body::Body for Observed {
 
 impl Drop for Observed {
     fn drop(&mut self) {
-        let note = &self.note;
-        note.metrics.observe(note.status.as_u16(), note.began.elapsed().as_secs_f64());
+        let record = &self.record;
+        record.metrics.observe(record.status.as_u16(), record.began.elapsed().as_secs_f64());
         tracing::info!(
             target: "catalogd-http-server",
-            host = %note.peer.ip(),
+            host = %record.peer.ip(),
             username = "-",
-            method = %note.method,
-            uri = %Shown(&note.uri),
-            protocol = ?note.version,
-            status = note.status.as_u16(),
-            size = note.size,
+            method = %record.method,
+            uri = %LoggedTarget(&record.uri),
+            protocol = ?record.version,
+            status = record.status.as_u16(),
+            size = record.size,
             "handled request"
         );
     }
 }
 
-/// A request's target as the log has it: at most [`Shown::BYTES`] of it. A client may send much more.
-struct Shown<'a>(&'a http::Uri);
+/// A request's target in the log: at most [`LoggedTarget::BYTES`] of it. A client may send much more.
+struct LoggedTarget<'a>(&'a http::Uri);
 
-impl Shown<'_> {
+impl LoggedTarget<'_> {
     /// Longest target that is logged whole.
     const BYTES: usize = 2048;
 }
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for LoggedTarget<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let target = self.0.to_string();
         match target.get(..target.floor_char_boundary(Self::BYTES)) {
@@ -388,7 +392,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drain_ends_within_the_grace_period_of_the_pod() {
+    fn server_drains_within_the_grace_period_of_the_pod() {
         let deployment = include_str!("../../../../manifests/base/catalogd/deployment.yaml");
         let grace =
             deployment.lines().find_map(|line| line.trim().strip_prefix("terminationGracePeriodSeconds: "));
@@ -399,12 +403,13 @@ mod tests {
     }
 
     #[test]
-    fn long_targets_are_cut_in_the_log() {
-        for (length, whole) in [(10, true), (Shown::BYTES, true), (Shown::BYTES + 1, false), (60_000, false)]
+    fn server_truncates_long_targets_in_the_log() {
+        for (length, whole) in
+            [(10, true), (LoggedTarget::BYTES, true), (LoggedTarget::BYTES + 1, false), (60_000, false)]
         {
             let target = format!("/{}", "a".repeat(length - 1));
-            let shown = Shown(&target.parse().unwrap()).to_string();
-            let want = if whole { target } else { format!("{}…", &target[..Shown::BYTES]) };
+            let shown = LoggedTarget(&target.parse().unwrap()).to_string();
+            let want = if whole { target } else { format!("{}…", &target[..LoggedTarget::BYTES]) };
             assert_eq!(shown, want);
         }
     }

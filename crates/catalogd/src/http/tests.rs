@@ -63,7 +63,7 @@ impl Bench {
             request = request.header(*name, *value);
         }
         let response =
-            self.catalogs.answer(request.body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap()).await;
+            self.catalogs.handle(request.body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap()).await;
         let (head, body) = response.into_parts();
         (head, body.collect().await.unwrap().to_bytes().to_vec())
     }
@@ -89,7 +89,7 @@ impl Bench {
 }
 
 #[tokio::test]
-async fn all() {
+async fn http_all() {
     let bench = bench();
     let mut text = String::new();
     let path = "/catalogs/cat/api/v1/all";
@@ -137,7 +137,7 @@ async fn all() {
 }
 
 #[tokio::test]
-async fn metas() {
+async fn http_metas() {
     let bench = bench();
     let mut text = String::new();
     let path = |query: &str| format!("/catalogs/cat/api/v1/metas{query}");
@@ -167,7 +167,7 @@ async fn metas() {
 }
 
 #[tokio::test]
-async fn compressed_answers_hold_the_same_bytes_and_have_their_own_tags() {
+async fn http_compressed_answers_have_equal_bytes_and_own_tags() {
     let bench = bench();
     for path in [
         "/catalogs/cat/api/v1/all",
@@ -203,7 +203,7 @@ async fn compressed_answers_hold_the_same_bytes_and_have_their_own_tags() {
 }
 
 #[tokio::test]
-async fn several_ranges_come_as_one_multipart_body() {
+async fn http_several_ranges_are_one_multipart_body() {
     let bench = bench();
     let path = "/catalogs/cat/api/v1/all";
     let (head, body) = bench.raw("GET", path, &[("range", "bytes=0-1,5-6")]).await;
@@ -223,7 +223,7 @@ async fn several_ranges_come_as_one_multipart_body() {
 }
 
 #[tokio::test]
-async fn packages_are_summed_up() {
+async fn http_packages_are_summarized() {
     let bench = bench();
     let lines = [
         r#"{"schema":"olm.package","name":"b","defaultChannel":"stable","icon":{"base64data":"AAAA","mediatype":"image/png"}}"#,
@@ -258,7 +258,7 @@ async fn packages_are_summed_up() {
 }
 
 #[tokio::test]
-async fn a_filtered_answer_reads_its_own_bytes_only() {
+async fn http_filtered_answer_reads_its_own_bytes_only() {
     let bench = bench();
     let served = bench.catalogs.store.get("cat").unwrap();
     let before = served.content.jsonl().bytes_read();
@@ -267,11 +267,11 @@ async fn a_filtered_answer_reads_its_own_bytes_only() {
 }
 
 #[tokio::test]
-async fn an_answer_in_flight_survives_a_swap_and_the_removal_of_its_content() {
+async fn http_answer_in_flight_survives_swap_and_removal() {
     let bench = bench();
     let request =
         Request::get("/catalogs/cat/api/v1/all").body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap();
-    let response = bench.catalogs.answer(request).await;
+    let response = bench.catalogs.handle(request).await;
     let store = &bench.catalogs.store;
     let size = store.get("cat").unwrap().content.jsonl().size();
     store.withdraw("cat").unwrap();
@@ -281,7 +281,7 @@ async fn an_answer_in_flight_survives_a_swap_and_the_removal_of_its_content() {
 }
 
 #[tokio::test]
-async fn long_files_come_in_frames() {
+async fn http_long_files_are_sent_in_frames() {
     let root = tempfile::tempdir().unwrap();
     let (store, _) = Store::open(root.path()).unwrap();
     let digest = DIGEST.parse().unwrap();
@@ -317,7 +317,7 @@ impl Bench {
     async fn ask(&self, catalog: &str, body: &str) -> String {
         let request = Request::post(format!("/catalogs/{catalog}/api/v1/graphql"));
         let request = request.body(http_body_util::Full::new(bytes::Bytes::from(body.to_owned()))).unwrap();
-        let (head, body) = self.catalogs.answer(request).await.into_parts();
+        let (head, body) = self.catalogs.handle(request).await.into_parts();
         let body = String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap();
         format!("{} {} {body}", head.status.as_u16(), head.headers[header::CONTENT_TYPE].to_str().unwrap())
     }
@@ -328,7 +328,7 @@ impl Bench {
 }
 
 #[tokio::test]
-async fn graphql() {
+async fn http_graphql() {
     let bench = bench();
     let lines = [
         r#"{"schema":"olm.package","name":"b","defaultChannel":"stable","icon":{"base64data":"AAAA"}}"#,
@@ -385,7 +385,7 @@ async fn graphql() {
 /// Files are open from the moment they are served, so no permission stands in the way of a request. A disk can.
 /// Rule: catalogd §7.4
 #[tokio::test]
-async fn a_disk_that_fails_is_told_or_ends_the_answer_early() {
+async fn http_disk_error_is_reported_or_ends_the_answer() {
     let bench = bench();
     let place = |name: &str| bench.catalogs.store.get(name).unwrap().content.dir().join("catalog.jsonl");
     std::fs::File::options().write(true).open(place("cat")).unwrap().set_len(10).unwrap();
@@ -403,7 +403,7 @@ async fn a_disk_that_fails_is_told_or_ends_the_answer_early() {
     for path in ["all", "metas"] {
         let request = Request::get(format!("/catalogs/cat/api/v1/{path}"));
         let request = request.body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap();
-        let response = bench.catalogs.answer(request).await;
+        let response = bench.catalogs.handle(request).await;
         assert_eq!(response.status(), 200, "{path}");
         assert!(response.into_body().collect().await.is_err(), "{path} ends as if it were whole");
     }
@@ -412,7 +412,7 @@ async fn a_disk_that_fails_is_told_or_ends_the_answer_early() {
 }
 
 #[tokio::test]
-async fn graphql_errors_come_in_the_order_of_the_query() {
+async fn http_graphql_errors_are_in_the_order_of_the_query() {
     let bench = bench();
     let spreads: String = (0..8).map(|n| format!("...f{n} ")).collect();
     let fragments: String = (0..8).map(|n| format!(" fragment f{n} on Query {{ ...nothing{n} }}")).collect();
@@ -426,9 +426,9 @@ async fn graphql_errors_come_in_the_order_of_the_query() {
 }
 
 #[tokio::test]
-async fn odd_schema_names_cost_only_themselves() {
+async fn http_graphql_leaves_out_only_clashing_schemas() {
     let bench = bench();
-    let odd = [
+    let clashing = [
         "query",
         "string",
         "Int",
@@ -441,7 +441,7 @@ async fn odd_schema_names_cost_only_themselves() {
         "1",
     ];
     let mut lines: Vec<String> =
-        odd.iter().map(|schema| format!(r#"{{"schema":"{schema}","name":"{schema}"}}"#)).collect();
+        clashing.iter().map(|schema| format!(r#"{{"schema":"{schema}","name":"{schema}"}}"#)).collect();
     lines
         .push(r#"{"schema":"olm.bundle","name":"x","properties":[{"type":"t","value":{"a":1}}]}"#.to_owned());
     let digest = format!("sha256:{}", "d".repeat(64)).parse().unwrap();
@@ -467,7 +467,7 @@ async fn odd_schema_names_cost_only_themselves() {
 }
 
 #[tokio::test]
-async fn gates_that_are_off_have_no_routes() {
+async fn http_disabled_gates_have_no_routes() {
     let Bench { catalogs, _root } = bench();
     let endpoints = Endpoints { metas: false, graphql: false };
     let bench = Bench { catalogs: Catalogs::new(catalogs.store.clone(), endpoints), _root };

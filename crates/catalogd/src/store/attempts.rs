@@ -1,4 +1,4 @@
-//! The files under `attempts/`: which images a process was reading when it ended without saying why.
+//! The files under `attempts/`: the images that a process was reading when it ended without a cause in its log.
 //!
 //! A file named after the digest holds how many attempts have not come to an end. It is written before an image is read. It is
 //! removed when the image was read or rejected, and it is set back when the attempt was cancelled, so it counts only what
@@ -11,10 +11,9 @@ use std::path::{Path, PathBuf};
 
 use super::StoreError;
 
-/// The directory.
 pub(super) const ATTEMPTS: &str = "attempts";
-/// Files that are kept, so that the directory does not grow with history.
-const KEPT: usize = 256;
+/// Files that stay, so that the directory does not grow with history.
+const MAX_FILES: usize = 256;
 
 /// Attempts at one digest that run in this process, and how many had not come to an end before.
 #[derive(Debug, Clone, Copy)]
@@ -45,6 +44,6 @@ pub(super) fn trim(dir: &Path) -> io::Result<()> {
         files.push((entry.metadata()?.modified()?, entry.path()));
     }
     files.sort();
-    let surplus = files.len().saturating_sub(KEPT);
+    let surplus = files.len().saturating_sub(MAX_FILES);
     files.into_iter().take(surplus).try_for_each(|(_, path): (_, PathBuf)| fs::remove_file(path))
 }

@@ -67,7 +67,7 @@ impl Content {
         if self.copies.get().is_none()
             && let Ok(copies) = Copies::open(&self.dir.join(COPIES), &self.digest)
         {
-            // Whoever was first has opened the same files.
+            // The first caller has opened the same files.
             let _ = self.copies.set(copies);
         }
         self.copies.get().is_some()

@@ -13,7 +13,6 @@ use olm_core::Digest;
 
 use super::files::{Blob, ContentError, Counted, FileFacts, Manifest, finish};
 
-/// The directory.
 pub(super) const COPIES: &str = "copies";
 /// Precompressed copy for `Content-Encoding: gzip`.
 pub(super) const GZIP: &str = "catalog.jsonl.gz";
@@ -23,7 +22,7 @@ pub(super) const ZSTD: &str = "catalog.jsonl.zst";
 const ZSTD_LEVEL: i32 = 3;
 /// The encoder looks back 512 KiB: that is several objects, and its memory stays small.
 const ZSTD_WINDOW_LOG: u32 = 19;
-/// Bytes read at once.
+/// Bytes of one read.
 const BUFFER: usize = 256 * 1024;
 
 /// Both copies, open.
@@ -61,7 +60,7 @@ impl Copies {
     }
 }
 
-/// Makes the directory `into` and writes copies of `plain` there, durably. Stops with an error when `stop` says so.
+/// Makes the directory `into` and writes copies of `plain` there, durably. Fails as soon as `stop` returns true.
 pub(super) fn write(plain: &File, into: &Path, digest: &Digest, stop: &dyn Fn() -> bool) -> io::Result<()> {
     std::fs::DirBuilder::new().mode(0o700).create(into)?;
     let gzip = Counted::new(File::create(into.join(GZIP))?);

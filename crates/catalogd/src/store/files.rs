@@ -20,10 +20,10 @@ const MANIFEST: &str = "manifest.json";
 const FORMAT: u32 = 2;
 /// A manifest is a few hundred bytes; more is not ours.
 const MANIFEST_LIMIT: u64 = 64 * 1024;
-/// Bytes a checking pass reads at once.
+/// Bytes of one read of a checking pass.
 const CHUNK: usize = 256 * 1024;
 
-/// What the manifest says about one file.
+/// What the manifest records about one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct FileFacts {
     pub(super) name: String,
@@ -75,7 +75,7 @@ impl Manifest {
         if manifest.digest == digest.to_string() {
             Ok(manifest)
         } else {
-            Err(ContentError::Stranger(manifest.digest))
+            Err(ContentError::OtherDigest(manifest.digest))
         }
     }
 
@@ -97,12 +97,12 @@ fn checksum(bytes: &[u8]) -> u32 {
 /// Why a directory is not usable content.
 #[derive(Debug, thiserror::Error)]
 pub enum ContentError {
-    /// The file system says no.
+    /// The file system refused.
     #[error("cannot read {file}: {source}")]
     Io {
         /// Which file.
         file: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Size, checksum or structure is not what was written.
@@ -116,7 +116,7 @@ pub enum ContentError {
     Format(u32),
     /// The directory is named after another image.
     #[error("content belongs to {0}")]
-    Stranger(String),
+    OtherDigest(String),
     /// See [`IndexError`].
     #[error(transparent)]
     Index(#[from] IndexError),
@@ -133,7 +133,6 @@ pub struct Blob {
 }
 
 impl Blob {
-    /// Bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size
@@ -154,7 +153,7 @@ impl Blob {
         self.read.load(Ordering::Relaxed)
     }
 
-    /// Opens a file that the manifest names, if it has the size that the manifest says.
+    /// Opens a file that the manifest names, if it has the recorded size.
     pub(super) fn open(dir: &Path, name: &'static str, manifest: &Manifest) -> Result<Self, ContentError> {
         let facts = manifest.facts(name).ok_or(ContentError::Damaged { file: name })?;
         let failed = |source| ContentError::Io { file: name, source };
@@ -166,7 +165,7 @@ impl Blob {
         Ok(Self { name, file, size: facts.size, crc32: facts.crc32, read: AtomicU64::new(0) })
     }
 
-    /// All of it at once, if it has the checksum that the manifest says; for small files.
+    /// The whole file, if it has the recorded checksum; for small files.
     ///
     /// # Errors
     /// When it cannot be read or is not what was written.

@@ -1,4 +1,4 @@
-//! What is on disk: catalog content by image digest, and which catalog name serves which content.
+//! The data on disk: catalog content by image digest, and which catalog name serves which content.
 //!
 //! ```text
 //! <root>/lock                         held while a process uses the directory
@@ -10,7 +10,7 @@
 //! ```
 //! Every change is one rename of something already durable, so that a kill at any instant leaves the old or the new
 //! state. Readers never take a lock: they load one snapshot of the name map and keep the content alive by holding it.
-//! Garbage collection cannot race with a writer: whoever writes or is about to publish holds a [`Lease`].
+//! Garbage collection cannot race with a writer: a thread that writes or is about to publish holds a [`Lease`].
 //! It does not know HTTP, the API server or registries. Rules: catalogd §6 and §12 rows 2, 7, 8, 23, 24; decision 15.
 
 mod attempts;
@@ -35,7 +35,7 @@ use attempts::{ATTEMPTS, Running};
 pub use content::{Content, Section};
 pub use files::{Blob, ContentError};
 use staging::Private;
-pub use staging::{COMPRESS_AT_ONCE, Spool, Staging};
+pub use staging::{COMPRESS_BEFORE_SERVING, Spool, Staging};
 
 /// Catalogs and answers shorter than this are never compressed (rule: catalogd §7.8).
 pub const COMPRESS_FROM: u64 = 1024;
@@ -51,7 +51,7 @@ pub enum StoreError {
     Prepare {
         /// Which directory.
         dir: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Content or a name could not be written; the usual cause is a full disk.
@@ -76,7 +76,6 @@ impl StoreError {
 /// What is served under one catalog name.
 #[derive(Debug, Clone)]
 pub struct Served {
-    /// The content.
     pub content: Arc<Content>,
     /// Canonical image reference, with digest.
     pub reference: String,
@@ -120,7 +119,7 @@ struct Shared {
     /// Serialises renames, publications and collections; never held while content is read or written.
     state: Mutex<State>,
     next: AtomicU64,
-    /// Told when something has been published.
+    /// Notified when something has been published.
     published: Notify,
     /// Locked for the life of the process.
     _lock: File,
@@ -277,9 +276,9 @@ impl Store {
         Lease { store: self.clone(), digest: digest.clone(), writer: None }
     }
 
-    /// Content that is already stored and intact as far as sizes tell.
+    /// Content that is already stored and intact as far as sizes show.
     #[must_use]
-    pub fn stored(&self, lease: &Lease) -> Option<Arc<Content>> {
+    pub fn find(&self, lease: &Lease) -> Option<Arc<Content>> {
         self.opened(&lease.digest).ok()
     }
 
@@ -347,7 +346,7 @@ impl Store {
     /// When the disk refuses it; the name then serves what it served before.
     pub fn publish(&self, name: &str, served: Served) -> Result<(), StoreError> {
         let state = self.0.lock();
-        let pointer = names::Pointer::of(&served);
+        let pointer = names::Pointer::from_served(&served);
         let number = self.0.next.fetch_add(1, Ordering::Relaxed);
         let draft = self.0.root.join("staging").join(format!("name-{}-{number}", std::process::id()));
         names::write(&self.0.root.join("names"), &draft, name, &pointer)?;
@@ -359,7 +358,7 @@ impl Store {
         Ok(())
     }
 
-    /// Waits until something is published; at once if that has happened since the last wait.
+    /// Waits until something is published; returns immediately if that has happened since the last wait.
     pub async fn published(&self) {
         self.0.published.notified().await;
     }
@@ -375,7 +374,7 @@ impl Store {
     }
 
     /// Makes the compressed copies of stored content and serves them from then on. Slow (as long as compressing takes);
-    /// not for an async thread. Gives up when `stop` says so. Content that has been removed meanwhile gets none.
+    /// not for an async thread. Gives up when `stop` returns true. Content that has been removed meanwhile gets none.
     ///
     /// # Errors
     /// When the disk refuses it, or with [`io::ErrorKind::Interrupted`] when it was stopped; the content stays as it was.
@@ -413,7 +412,7 @@ impl Store {
         Ok(served)
     }
 
-    /// Removes damaged content at once, with every name that serves it. Returns these names.
+    /// Withdraws every name that serves damaged content and removes the content. Returns these names.
     ///
     /// # Errors
     /// When the disk refuses it; the names are not served any more all the same.
@@ -464,7 +463,9 @@ impl Store {
             for name in names::list(&self.0.root.join("content")).map_err(StoreError::Write)? {
                 if !needed.contains(&name) {
                     doomed.push(
-                        self.0.bury(&self.0.root.join("content").join(&name)).map_err(StoreError::Write)?,
+                        self.0
+                            .move_to_staging(&self.0.root.join("content").join(&name))
+                            .map_err(StoreError::Write)?,
                     );
                     collected.contents.push(name);
                 }
@@ -536,17 +537,17 @@ impl Shared {
         self.root.join(ATTEMPTS).join(digest.to_string())
     }
 
-    /// Renames something out of sight; the caller removes it.
-    fn bury(&self, path: &Path) -> io::Result<PathBuf> {
+    /// Renames something into `staging/`; the caller removes it.
+    fn move_to_staging(&self, path: &Path) -> io::Result<PathBuf> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let grave = self.root.join("staging").join(format!("removed-{}-{number}", std::process::id()));
-        std::fs::rename(path, &grave)?;
-        Ok(grave)
+        let moved = self.root.join("staging").join(format!("removed-{}-{number}", std::process::id()));
+        std::fs::rename(path, &moved)?;
+        Ok(moved)
     }
 
     fn discard(&self, path: &Path) -> io::Result<()> {
-        match self.bury(path) {
-            Ok(grave) => remove(&grave),
+        match self.move_to_staging(path) {
+            Ok(moved) => remove(&moved),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
         }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Served, StoreError, files};
 
-/// What one file says.
+/// The content of one file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Pointer {
@@ -21,7 +21,7 @@ pub(super) struct Pointer {
 }
 
 impl Pointer {
-    pub(super) fn of(served: &Served) -> Self {
+    pub(super) fn from_served(served: &Served) -> Self {
         Self {
             digest: served.content.digest().to_string(),
             reference: served.reference.clone(),

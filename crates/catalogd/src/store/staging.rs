@@ -1,4 +1,4 @@
-//! Writing one catalog: into a private directory first, made durable, then renamed into place at once.
+//! Writing one catalog: into a private directory first, made durable, then moved by one rename.
 //!
 //! Nothing here is visible to readers before [`Staging::commit`] has renamed the finished directory; a killed process
 //! or a full disk leaves a directory under `staging/`, which the next start removes.
@@ -19,7 +19,7 @@ use super::{COMPRESS_FROM, Lease, StoreError, copies};
 
 /// Catalogs up to this size get their copies before they are served: it takes milliseconds. Larger ones get them
 /// afterwards ([`super::Store::compress`]).
-pub const COMPRESS_AT_ONCE: u64 = 1 << 20;
+pub const COMPRESS_BEFORE_SERVING: u64 = 1 << 20;
 /// Lines in the order of the archive.
 const SPOOL: &str = "spool";
 /// Bytes gathered before a write.
@@ -99,7 +99,7 @@ impl Staging {
             sorted
         };
         let size = catalog.size;
-        if (COMPRESS_FROM..=COMPRESS_AT_ONCE).contains(&size) {
+        if (COMPRESS_FROM..=COMPRESS_BEFORE_SERVING).contains(&size) {
             let plain = File::open(dir.join(CATALOG)).map_err(StoreError::Write)?;
             let into = dir.join(copies::COPIES);
             copies::write(&plain, &into, lease.digest(), &stop).map_err(StoreError::Write)?;
@@ -111,7 +111,7 @@ impl Staging {
     }
 }
 
-/// Copies the parts of the spool in their final order. Stops with an error when `stop` says so.
+/// Copies the parts of the spool in their final order. Fails as soon as `stop` returns true.
 fn arrange(
     dir: &Path,
     segments: &[Range<u64>],

@@ -1,5 +1,7 @@
 //! The store on a real directory: what survives a restart, what is refused, what is collected.
 
+use std::mem::ManuallyDrop;
+
 use super::*;
 
 fn digest(letter: char) -> Digest {
@@ -42,7 +44,7 @@ fn entries(root: &Path, dir: &str) -> Vec<String> {
 }
 
 #[test]
-fn content_is_served_again_after_a_restart() {
+fn store_serves_content_again_after_a_restart() {
     let root = tempfile::tempdir().unwrap();
     let (store, opened) = Store::open(root.path()).unwrap();
     assert!(opened.served.is_empty());
@@ -63,7 +65,7 @@ fn content_is_served_again_after_a_restart() {
 }
 
 #[test]
-fn small_catalogs_have_no_compressed_copies_and_empty_ones_are_content() {
+fn store_small_and_empty_catalogs_have_no_copies() {
     let root = tempfile::tempdir().unwrap();
     let (store, _) = Store::open(root.path()).unwrap();
     let (content, _lease) = store_one(&store, 'a', &[]);
@@ -72,7 +74,7 @@ fn small_catalogs_have_no_compressed_copies_and_empty_ones_are_content() {
 }
 
 #[test]
-fn compressed_copies_hold_the_same_bytes() {
+fn store_compressed_copies_have_equal_bytes() {
     let root = tempfile::tempdir().unwrap();
     let (store, _) = Store::open(root.path()).unwrap();
     let (content, _lease) = store_one(&store, 'a', &["one", "two", "three"]);
@@ -90,12 +92,12 @@ fn compressed_copies_hold_the_same_bytes() {
 
 /// A catalog that is served before it has copies.
 fn large(store: &Store, letter: char) -> (Arc<Content>, Lease) {
-    let names: Vec<String> = (0..=COMPRESS_AT_ONCE / 600).map(|n| format!("n{n}")).collect();
+    let names: Vec<String> = (0..=COMPRESS_BEFORE_SERVING / 600).map(|n| format!("n{n}")).collect();
     store_one(store, letter, &names.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 #[test]
-fn large_catalogs_get_their_copies_later() {
+fn store_large_catalogs_get_copies_later() {
     let root = tempfile::tempdir().unwrap();
     let (store, _) = Store::open(root.path()).unwrap();
     let (content, lease) = large(&store, 'a');
@@ -123,7 +125,7 @@ fn large_catalogs_get_their_copies_later() {
 }
 
 #[test]
-fn content_that_was_removed_while_it_was_compressed_stays_removed() {
+fn store_content_removed_while_compressed_stays_removed() {
     let root = tempfile::tempdir().unwrap();
     let (store, _) = Store::open(root.path()).unwrap();
     let (content, lease) = large(&store, 'a');
@@ -148,17 +150,17 @@ fn content_that_was_removed_while_it_was_compressed_stays_removed() {
 }
 
 #[test]
-fn copies_that_are_not_whole_are_made_again() {
-    let harm: [fn(&Path); 3] = [
+fn store_incomplete_copies_are_made_again() {
+    let damages: [fn(&Path); 3] = [
         |dir| std::fs::remove_file(dir.join("manifest.json")).unwrap(),
         |dir| File::options().write(true).open(dir.join("catalog.jsonl.gz")).unwrap().set_len(9).unwrap(),
         |dir| std::fs::remove_file(dir.join("catalog.jsonl.zst")).unwrap(),
     ];
-    for harm in harm {
+    for damage in damages {
         let root = tempfile::tempdir().unwrap();
         let (store, _) = Store::open(root.path()).unwrap();
         let (content, lease) = store_one(&store, 'a', &["one", "two"]);
-        harm(&content.dir().join("copies"));
+        damage(&content.dir().join("copies"));
         store.publish("cat", served(content)).unwrap();
         drop((lease, store));
         let (store, opened) = Store::open(root.path()).unwrap();
@@ -172,7 +174,7 @@ fn copies_that_are_not_whole_are_made_again() {
 }
 
 #[test]
-fn a_full_disk_leaves_the_plain_catalog() {
+fn store_full_disk_leaves_the_plain_catalog() {
     let root = tempfile::tempdir().unwrap();
     let (store, _) = Store::open(root.path()).unwrap();
     let (content, _lease) = large(&store, 'a');
@@ -191,7 +193,7 @@ fn a_full_disk_leaves_the_plain_catalog() {
 }
 
 #[test]
-fn files_are_put_into_walk_order() {
+fn store_puts_files_into_walk_order() {
     let root = tempfile::tempdir().unwrap();
     let (store, _) = Store::open(root.path()).unwrap();
     let staging = store.stage(store.lease(&digest('a'))).unwrap();
@@ -209,7 +211,7 @@ fn files_are_put_into_walk_order() {
 }
 
 #[test]
-fn an_abandoned_writer_leaves_nothing() {
+fn store_abandoned_writer_leaves_nothing() {
     let root = tempfile::tempdir().unwrap();
     let (store, _) = Store::open(root.path()).unwrap();
     let staging = store.stage(store.lease(&digest('a'))).unwrap();
@@ -221,19 +223,19 @@ fn an_abandoned_writer_leaves_nothing() {
 }
 
 #[test]
-fn what_a_killed_process_left_is_removed_at_start() {
+fn store_start_removes_leftovers_of_a_killed_process() {
     let root = tempfile::tempdir().unwrap();
     let (store, _) = Store::open(root.path()).unwrap();
-    std::mem::forget(store.stage(store.lease(&digest('a'))).unwrap());
+    let _writer = ManuallyDrop::new(store.stage(store.lease(&digest('a'))).unwrap());
     assert_eq!(entries(root.path(), "staging").len(), 1);
-    // The forgotten writer keeps the store alive; a new process would find the lock free.
+    // The leaked writer keeps the store alive; a new process would find the lock free.
     store.0._lock.unlock().unwrap();
     let _ = Store::open(root.path()).unwrap();
     assert!(entries(root.path(), "staging").is_empty());
 }
 
 #[test]
-fn two_names_share_one_digest_and_the_second_writer_uses_the_first_one_s_content() {
+fn store_names_of_one_digest_share_its_content() {
     let root = tempfile::tempdir().unwrap();
     let (store, _) = Store::open(root.path()).unwrap();
     let (first, lease) = store_one(&store, 'a', &["one"]);
@@ -251,7 +253,7 @@ fn two_names_share_one_digest_and_the_second_writer_uses_the_first_one_s_content
 }
 
 #[test]
-fn collection_spares_writers_and_leases() {
+fn store_collection_spares_writers_and_leases() {
     let root = tempfile::tempdir().unwrap();
     let (store, _) = Store::open(root.path()).unwrap();
     let (content, lease) = store_one(&store, 'a', &["one"]);
@@ -272,10 +274,10 @@ fn collection_spares_writers_and_leases() {
 }
 
 #[test]
-fn damage_is_found() {
+fn store_finds_damage() {
     use std::os::unix::fs::FileExt;
-    type Harm = fn(&Path);
-    let cases: [(&str, Harm, bool); 6] = [
+    type Damage = fn(&Path);
+    let cases: [(&str, Damage, bool); 6] = [
         ("no manifest", |dir| std::fs::remove_file(dir.join("manifest.json")).unwrap(), false),
         (
             "cut manifest",
@@ -315,11 +317,11 @@ fn damage_is_found() {
             true,
         ),
     ];
-    for (case, harm, only_by_checksum) in cases {
+    for (case, damage, only_by_checksum) in cases {
         let root = tempfile::tempdir().unwrap();
         let (store, _) = Store::open(root.path()).unwrap();
         let (content, lease) = store_one(&store, 'a', &["one", "two"]);
-        harm(content.dir());
+        damage(content.dir());
         store.publish("cat", served(content)).unwrap();
         drop((lease, store));
         let (store, opened) = Store::open(root.path()).unwrap();
@@ -339,7 +341,7 @@ fn damage_is_found() {
 }
 
 #[test]
-fn a_name_moves_from_one_digest_to_the_next_and_back() {
+fn store_name_moves_between_digests() {
     let root = tempfile::tempdir().unwrap();
     let (store, _) = Store::open(root.path()).unwrap();
     for letter in ['a', 'b', 'a'] {
@@ -352,7 +354,7 @@ fn a_name_moves_from_one_digest_to_the_next_and_back() {
 }
 
 #[test]
-fn names_that_are_paths_are_refused() {
+fn store_rejects_names_that_are_paths() {
     let root = tempfile::tempdir().unwrap();
     let (store, _) = Store::open(root.path()).unwrap();
     let (content, _lease) = store_one(&store, 'a', &["one"]);
@@ -363,7 +365,7 @@ fn names_that_are_paths_are_refused() {
 }
 
 #[test]
-fn a_full_disk_takes_nothing_away_and_leaves_nothing_behind() {
+fn store_full_disk_loses_nothing_and_leaves_nothing() {
     for file in ["spool", "catalog.jsonl", "index", "manifest.json"] {
         let root = tempfile::tempdir().unwrap();
         let (store, _) = Store::open(root.path()).unwrap();
@@ -398,11 +400,11 @@ fn a_full_disk_takes_nothing_away_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn attempts_count_what_ends_the_process() {
+fn store_attempts_count_ends_of_the_process() {
     let root = tempfile::tempdir().unwrap();
     let (store, _) = Store::open(root.path()).unwrap();
     let digest = digest('a');
-    let die = |store: &Store| std::mem::forget(store.attempt(&digest).unwrap());
+    let die = |store: &Store| ManuallyDrop::new(store.attempt(&digest).unwrap());
     // a process that dies leaves its attempts; the next one reads what is on disk
     let restarted = |store: Store| {
         store.0._lock.unlock().unwrap();

@@ -1,5 +1,5 @@
-//! The content server against clients that mean harm, byte by byte over TLS: requests that two readers would split differently,
-//! paths that lead elsewhere, silence, floods. Threats: docs/threat-model.md.
+//! The content server against hostile clients, byte by byte over TLS: requests that two readers would split differently,
+//! paths that lead elsewhere, clients that send nothing, floods. Threats: docs/threat-model.md.
 
 use std::time::Duration;
 
@@ -10,22 +10,22 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// What a server says until it closes, as text. Bytes that follow a close may break the connection; that is an end too.
+/// What a server sends until it closes, as text. Bytes that follow a close may break the connection; that is an end too.
 async fn until_closed(stream: &mut (impl AsyncRead + Unpin)) -> Result<String> {
-    let mut said = Vec::new();
-    let _ = timeout(LIMIT, stream.read_to_end(&mut said)).await.context("the server does not close")?;
-    Ok(String::from_utf8_lossy(&said).into_owned())
+    let mut received = Vec::new();
+    let _ = timeout(LIMIT, stream.read_to_end(&mut received)).await.context("the server does not close")?;
+    Ok(String::from_utf8_lossy(&received).into_owned())
 }
 
-/// The status codes of all answers in what a server said.
-fn statuses(said: &str) -> Vec<u16> {
-    let heads = said.split("HTTP/1.1 ").skip(1);
+/// The status codes of all answers in what a server sent.
+fn statuses(received: &str) -> Vec<u16> {
+    let heads = received.split("HTTP/1.1 ").skip(1);
     heads.filter_map(|head| head.get(..3)?.parse().ok()).collect()
 }
 
 impl World {
-    /// Sends bytes on a connection of its own; gives all that comes back.
-    async fn tell(&self, bytes: &[u8]) -> Result<String> {
+    /// Sends bytes on a connection of its own; returns all that comes back.
+    async fn exchange(&self, bytes: &[u8]) -> Result<String> {
         let mut stream = self.raw().await?;
         stream.write_all(bytes).await?;
         until_closed(&mut stream).await
@@ -37,7 +37,7 @@ const GET: &str = "GET /catalogs/cat/api/v1/metas?schema=none HTTP/1.1\r\nHost: 
 const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
 
 #[tokio::test]
-async fn requests_that_two_readers_would_split_differently_get_one_answer() -> Result<()> {
+async fn hostile_ambiguous_requests_get_one_answer() -> Result<()> {
     let limits = Limits { headers: Duration::from_secs(2), ..Limits::default() };
     let world = World::new(limits, 1).await?;
     for (name, request, want) in [
@@ -98,18 +98,18 @@ async fn requests_that_two_readers_would_split_differently_get_one_answer() -> R
             400,
         ),
     ] {
-        let said = world.tell(request.as_bytes()).await.context(name)?;
-        assert_eq!(statuses(&said), [want], "{name}: {said}");
+        let received = world.exchange(request.as_bytes()).await.context(name)?;
+        assert_eq!(statuses(&received), [want], "{name}: {received}");
     }
-    // what cannot be misunderstood may share a connection, also behind a body that nobody asked for
+    // what cannot be misunderstood may share a connection, also behind a body that no endpoint reads
     let three = format!("{GET}Content-Length: 3\r\n\r\nGET{GET}\r\n{HIDDEN}");
-    let said = world.tell(three.as_bytes()).await?;
-    assert_eq!(statuses(&said), [200, 200, 404], "{said}");
+    let received = world.exchange(three.as_bytes()).await?;
+    assert_eq!(statuses(&received), [200, 200, 404], "{received}");
     world.end().await
 }
 
 #[tokio::test]
-async fn no_path_leads_out_of_the_store() -> Result<()> {
+async fn hostile_paths_stay_in_the_store() -> Result<()> {
     let world = World::new(Limits::default(), 1).await?;
     for (path, want) in [
         ("/catalogs/../../../../etc/passwd", 307),
@@ -131,20 +131,23 @@ async fn no_path_leads_out_of_the_store() -> Result<()> {
         ("*", 404),
     ] {
         let request = format!("GET {path} HTTP/1.1\r\nHost: elsewhere.test\r\nConnection: close\r\n\r\n");
-        let said = world.tell(request.as_bytes()).await?;
-        assert_eq!(statuses(&said), [want], "{path}: {said}");
-        assert!(!said.contains("root:"), "{path}: {said}");
-        assert!(!said.contains("elsewhere.test"), "{path}: no answer is made of the Host header: {said}");
+        let received = world.exchange(request.as_bytes()).await?;
+        assert_eq!(statuses(&received), [want], "{path}: {received}");
+        assert!(!received.contains("root:"), "{path}: {received}");
+        assert!(
+            !received.contains("elsewhere.test"),
+            "{path}: no answer is made of the Host header: {received}"
+        );
     }
     let connect =
-        world.tell(b"CONNECT elsewhere.test:443 HTTP/1.1\r\nHost: elsewhere.test:443\r\n\r\n").await?;
+        world.exchange(b"CONNECT elsewhere.test:443 HTTP/1.1\r\nHost: elsewhere.test:443\r\n\r\n").await?;
     assert!(statuses(&connect).iter().all(|status| (400..500).contains(status)), "{connect}");
     world.end().await
 }
 
-/// A redirect to the clean form of a path stays with this server, whatever a browser makes of the path, and says nothing else.
+/// A redirect to the clean form of a path stays with this server, whatever a browser makes of the path, and adds no header.
 #[tokio::test]
-async fn redirects_stay_here_and_split_nothing() -> Result<()> {
+async fn hostile_redirects_stay_here_and_split_nothing() -> Result<()> {
     let world = World::new(Limits::default(), 1).await?;
     for (path, location) in [
         ("//elsewhere.test/x", "/elsewhere.test/x"),
@@ -155,11 +158,11 @@ async fn redirects_stay_here_and_split_nothing() -> Result<()> {
         ("/a//b?c=//d\\e", "/a/b?c=//d%5Ce"),
     ] {
         let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-        let said = world.tell(request.as_bytes()).await?;
-        let (head, body) = said.split_once("\r\n\r\n").context("no head")?;
-        assert_eq!(statuses(&said), [307], "{path}: {said}");
-        let told = head.lines().find_map(|line| line.strip_prefix("location: "));
-        assert_eq!(told, Some(location), "{path}");
+        let received = world.exchange(request.as_bytes()).await?;
+        let (head, body) = received.split_once("\r\n\r\n").context("no head")?;
+        assert_eq!(statuses(&received), [307], "{path}: {received}");
+        let target = head.lines().find_map(|line| line.strip_prefix("location: "));
+        assert_eq!(target, Some(location), "{path}");
         assert!(!head.to_lowercase().contains("set-cookie:\x20x\r"), "{head}");
         assert!(!body.contains("<script"), "{body}");
     }
@@ -167,7 +170,7 @@ async fn redirects_stay_here_and_split_nothing() -> Result<()> {
 }
 
 #[tokio::test]
-async fn heads_are_bounded_in_every_direction() -> Result<()> {
+async fn hostile_heads_are_bounded() -> Result<()> {
     let world = World::new(Limits::default(), 1).await?;
     let many = |count: usize| {
         let headers: String = (0..count).map(|n| format!("X-{n}: y\r\n")).collect();
@@ -188,8 +191,8 @@ async fn heads_are_bounded_in_every_direction() -> Result<()> {
         ("a long method", format!("{} / HTTP/1.1\r\nHost: x\r\n\r\n", "G".repeat(1_000_000)), 431),
         ("one long header", format!("{GET}X: {}\r\n\r\n", "a".repeat(100_000)), 431),
     ] {
-        let said = world.tell(request.as_bytes()).await.context(name)?;
-        assert_eq!(statuses(&said), [want], "{name}: {said:.200}");
+        let received = world.exchange(request.as_bytes()).await.context(name)?;
+        assert_eq!(statuses(&received), [want], "{name}: {received:.200}");
     }
     // ranges: many, overlapping, backwards; never more bytes than the file has
     let size = world.body.len();
@@ -199,36 +202,37 @@ async fn heads_are_bounded_in_every_direction() -> Result<()> {
         let request = format!(
             "GET /catalogs/cat/api/v1/all HTTP/1.1\r\nHost: x\r\nConnection: close\r\nRange: bytes={ranges}\r\n\r\n"
         );
-        let said = world.tell(request.as_bytes()).await?;
-        assert!(matches!(statuses(&said)[..], [200 | 416]), "{ranges:.20}: {said:.200}");
-        assert!(said.len() < size + 1000, "{ranges:.20}: {} bytes", said.len());
+        let received = world.exchange(request.as_bytes()).await?;
+        assert!(matches!(statuses(&received)[..], [200 | 416]), "{ranges:.20}: {received:.200}");
+        assert!(received.len() < size + 1000, "{ranges:.20}: {} bytes", received.len());
     }
     world.end().await
 }
 
 /// Waits until the only place is free again. Who takes it may be sent away for being slow, and come back.
 async fn answers_again(world: &World) -> Result<()> {
-    let again =
-        async { while !world.tell(HIDDEN.as_bytes()).await.is_ok_and(|said| statuses(&said) == [404]) {} };
-    timeout(LIMIT, again).await.context("the place is not given back")
+    let again = async {
+        while !world.exchange(HIDDEN.as_bytes()).await.is_ok_and(|received| statuses(&received) == [404]) {}
+    };
+    timeout(LIMIT, again).await.context("the place is not released")
 }
 
-/// Clients that say too little hold no place: not in TLS, not before the first request, not in the middle of one.
+/// Clients that send too little hold no place: not in TLS, not before the first request, not in the middle of one.
 #[tokio::test]
-async fn silence_is_not_waited_for() -> Result<()> {
-    // one limit at a time: a client that says enough, on a machine that is slow, is not to meet the other
+async fn hostile_clients_that_send_nothing_are_disconnected() -> Result<()> {
+    // one limit at a time: a client that sends enough, on a machine that is slow, is not to meet the other
     let brief = Duration::from_millis(400);
     let world = World::new(Limits { connections: 1, handshake: brief, ..Limits::default() }, 1).await?;
     let hello = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc]; // the first bytes of a ClientHello
-    for said in [&b""[..], &hello] {
+    for sent in [&b""[..], &hello] {
         let mut stream = TcpStream::connect(world.address).await?;
-        stream.write_all(said).await?;
-        until_closed(&mut stream).await.with_context(|| format!("{said:?} in TLS"))?;
+        stream.write_all(sent).await?;
+        until_closed(&mut stream).await.with_context(|| format!("{sent:?} in TLS"))?;
     }
     answers_again(&world).await?;
     world.end().await?;
     let world = World::new(Limits { connections: 1, headers: brief, ..Limits::default() }, 1).await?;
-    for (protocol, said) in [
+    for (protocol, sent) in [
         ("http/1.1", &b""[..]),
         ("http/1.1", b"G"),
         ("http/1.1", b"PRI * HTTP/2.0\r\n"),
@@ -237,12 +241,12 @@ async fn silence_is_not_waited_for() -> Result<()> {
         ("h2", b"PRI * HTTP/2.0\r\n"),
     ] {
         let mut stream = world.raw_as(&[protocol]).await?;
-        stream.write_all(said).await?;
-        let place = format!("{:?} as {protocol}", String::from_utf8_lossy(said));
+        stream.write_all(sent).await?;
+        let place = format!("{:?} as {protocol}", String::from_utf8_lossy(sent));
         until_closed(&mut stream).await.with_context(|| place.clone())?;
         answers_again(&world).await.context(place)?;
     }
-    // a byte now and then is as good as silence
+    // a byte now and then counts as nothing
     let mut stream = world.raw().await?;
     let drip = async {
         for byte in GET.bytes().cycle() {
@@ -258,7 +262,7 @@ async fn silence_is_not_waited_for() -> Result<()> {
 
 /// One address cannot take all places.
 #[tokio::test]
-async fn one_client_leaves_room_for_others() -> Result<()> {
+async fn hostile_client_cannot_take_all_connections() -> Result<()> {
     let limits = Limits { connections: 8, of_one_client: 3, ..Limits::default() };
     let world = World::new(limits, 1).await?;
     let mut open = Vec::new();
@@ -276,14 +280,14 @@ async fn one_client_leaves_room_for_others() -> Result<()> {
     let mut other = world.encrypt(other, &[]).await?;
     other.write_all(HIDDEN.as_bytes()).await?;
     assert_eq!(statuses(&until_closed(&mut other).await?), [404]);
-    // whoever closes one may open one
+    // a client that closes one may open one
     open.pop();
     let again = async {
         while world.raw().await.is_err() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(LIMIT, again).await.context("a place is not given back")?;
+    timeout(LIMIT, again).await.context("a place is not released")?;
     world.end().await
 }
 
@@ -307,7 +311,7 @@ async fn flood(world: &World, frames: impl Iterator<Item = Vec<u8>>) -> Result<b
     writer.write_all(&[PREFACE, &frame(SETTINGS, 0, 0, b"")].concat()).await?;
     let sent = send(&mut writer, frames);
     timeout(LIMIT, sent).await.context("the server neither reads nor closes")?;
-    // all may have been sent before the server looked at it; it still closes sooner than a client that says nothing is let go
+    // all may have been sent before the server reads it; it still closes sooner than a client that sends nothing is let go
     let closed = timeout(LIMIT / 2, reading).await;
     Ok(matches!(closed, Ok(Ok(Ok(_)))))
 }
@@ -325,13 +329,13 @@ async fn send(writer: &mut (impl AsyncWrite + Unpin), frames: impl Iterator<Item
 const REQUEST: &[u8] = &[0x82, 0x87, 0x84, 0x01, 1, b'x'];
 
 #[tokio::test]
-async fn floods_of_frames_end_the_connection() -> Result<()> {
+async fn hostile_floods_of_frames_end_the_connection() -> Result<()> {
     let world = World::new(Limits::default(), 1).await?;
     let cancelled = (0..20_000_u32).map(|n| {
         let stream = 2 * n + 1;
         [frame(HEADERS, 4, stream, REQUEST), frame(RESET, 0, stream, &[0, 0, 0, 8])].concat()
     });
-    assert!(flood(&world, cancelled).await?, "requests that are cancelled at once");
+    assert!(flood(&world, cancelled).await?, "requests that are cancelled immediately");
     let endless = std::iter::once(frame(HEADERS, 0, 1, REQUEST));
     let endless = endless.chain((0..20_000).map(|_| frame(CONTINUATION, 0, 1, &[0, 1, b'a', 1, b'b'])));
     assert!(flood(&world, endless).await?, "a head without end");
@@ -345,7 +349,7 @@ async fn floods_of_frames_end_the_connection() -> Result<()> {
 
 /// A client that is alive, answers pings and opens no window for what it asked for.
 #[tokio::test]
-async fn a_client_that_opens_no_window_is_let_go() -> Result<()> {
+async fn hostile_client_without_a_window_is_disconnected() -> Result<()> {
     let limits = Limits { stall: Duration::from_secs(1), ..Limits::default() };
     let world = World::new(limits, 1).await?;
     let mut stream = world.raw_as(&["h2"]).await?;

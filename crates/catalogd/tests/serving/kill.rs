@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use catalogd::controller::credentials::Credentials;
 use catalogd::controller::fetch::Fetch;
-use catalogd::store::{COMPRESS_AT_ONCE, Content, Served, Store};
+use catalogd::store::{COMPRESS_BEFORE_SERVING, Content, Served, Store};
 use olm_oci::{Config, Puller, RegistriesFiles, SharedKeyring};
 use support::{Body, Client, Pushed, Registry, Reply};
 
@@ -26,7 +26,7 @@ const KILLS: u32 = 50;
 
 /// Every second version is so large that its compressed copies are made after it is served.
 fn lines(version: u64) -> String {
-    let count = if version.is_multiple_of(2) { COMPRESS_AT_ONCE / 200 } else { 400 };
+    let count = if version.is_multiple_of(2) { COMPRESS_BEFORE_SERVING / 200 } else { 400 };
     (0..count)
         .map(|n| {
             format!(
@@ -61,11 +61,11 @@ enum Sign {
 }
 
 impl Sign {
-    fn shown(self, root: &Path) -> bool {
+    fn has_appeared(self, root: &Path) -> bool {
         match self {
             Self::Writing => std::fs::read_dir(root.join("staging")).is_ok_and(|entries| entries.count() > 0),
-            Self::Published(seen) => std::fs::read_to_string(root.join("names/cat"))
-                .is_ok_and(|text| !text.contains(&format!("\"lastUnpacked\":{seen}}}"))),
+            Self::Published(latest) => std::fs::read_to_string(root.join("names/cat"))
+                .is_ok_and(|text| !text.contains(&format!("\"lastUnpacked\":{latest}}}"))),
         }
     }
 }
@@ -83,13 +83,13 @@ fn writer() -> Result<()> {
 }
 
 #[test]
-fn a_kill_at_any_instant_leaves_whole_content() -> Result<()> {
+fn kill_leaves_whole_content() -> Result<()> {
     let root = tempfile::tempdir()?;
     {
         let (store, _) = Store::open(root.path())?;
         store_version(&store, 1)?;
     }
-    let (mut seen, mut without_copies) = (1, 0);
+    let (mut latest, mut without_copies) = (1, 0);
     for round in 0..KILLS {
         let mut writer = Command::new(std::env::current_exe()?)
             .args(["--exact", "kill::writer"])
@@ -98,11 +98,11 @@ fn a_kill_at_any_instant_leaves_whole_content() -> Result<()> {
             .stderr(Stdio::null())
             .spawn()?;
         // Wait until it writes (in some rounds: until it has published), then a while that differs each time.
-        let sign = if round % 5 == 4 { Sign::Published(seen) } else { Sign::Writing };
-        let patience = Instant::now() + Duration::from_secs(60);
-        while !sign.shown(root.path()) {
+        let sign = if round % 5 == 4 { Sign::Published(latest) } else { Sign::Writing };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !sign.has_appeared(root.path()) {
             ensure!(writer.try_wait()?.is_none(), "round {round}: the writer ended by itself");
-            ensure!(Instant::now() < patience, "round {round}: the writer does nothing");
+            ensure!(Instant::now() < deadline, "round {round}: the writer does nothing");
             std::thread::yield_now();
         }
         let until = Instant::now() + Duration::from_micros(u64::from(round) * 7_919 % 60_000);
@@ -117,7 +117,7 @@ fn a_kill_at_any_instant_leaves_whole_content() -> Result<()> {
         let served = store.get("cat").with_context(|| format!("round {round}: nothing is served"))?;
         served.content.verify().with_context(|| format!("round {round}"))?;
         let version = u64::try_from(served.last_unpacked)?;
-        ensure!(version >= seen, "round {round}: went back from {seen} to {version}");
+        ensure!(version >= latest, "round {round}: went back from {latest} to {version}");
         let mut body = vec![0; usize::try_from(served.content.jsonl().size())?];
         served.content.jsonl().read_at(&mut body, 0)?;
         ensure!(body == lines(version).as_bytes(), "round {round}: not what was written");
@@ -126,14 +126,14 @@ fn a_kill_at_any_instant_leaves_whole_content() -> Result<()> {
             store.compress(&served.content, &|| false)?;
         }
         ensure!(unzipped(&served.content)? == body, "round {round}: the copy is not what was written");
-        seen = version;
+        latest = version;
         store.collect(None)?;
         for (folder, want) in [("content", 1), ("staging", 0), ("names", 1)] {
             let count = std::fs::read_dir(root.path().join(folder))?.count();
             ensure!(count == want, "round {round}: {count} entries in {folder}");
         }
     }
-    ensure!(seen > 1, "no writer ever finished a version");
+    ensure!(latest > 1, "no writer ever finished a version");
     ensure!(without_copies > 0, "no writer was ever killed before its copies were made");
     Ok(())
 }
@@ -190,7 +190,7 @@ async fn until(what: &str, limit: Duration, holds: impl Fn() -> bool) -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reader_killed_twice_by_one_image_refuses_it() -> Result<()> {
+async fn kill_by_an_image_twice_makes_it_refused() -> Result<()> {
     let registry = Registry::start().await;
     let client = Client::new(&[&registry]);
     let push = |name: &str| {
@@ -252,7 +252,7 @@ async fn reader_killed_twice_by_one_image_refuses_it() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn image_that_ended_the_process_is_read_alone() -> Result<()> {
+async fn kill_by_an_image_makes_it_read_alone() -> Result<()> {
     let registry = Registry::start().await;
     let client = Client::new(&[&registry]);
     let push = |name: &str| {
@@ -283,7 +283,7 @@ async fn image_that_ended_the_process_is_read_alone() -> Result<()> {
 
 /// Patterns and names that keep the matcher busy up to its limit, which takes seconds.
 #[tokio::test(flavor = "multi_thread")]
-async fn abandoned_ingest_stops() -> Result<()> {
+async fn kill_of_a_waiting_task_stops_its_ingest() -> Result<()> {
     let registry = Registry::start().await;
     let client = Client::new(&[&registry]);
     let names: Vec<String> = (100..120).map(|n| format!("configs/{}{n}", "a".repeat(80))).collect();

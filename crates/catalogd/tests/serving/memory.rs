@@ -1,4 +1,4 @@
-//! The process sees to it that freed memory is given back: it starts itself again in place, once.
+//! The process returns freed memory: it starts itself again in place, once.
 
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
@@ -36,7 +36,7 @@ fn environment_shows(want: &str, given: Option<&str>) -> Result<()> {
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     let mut child = command.spawn()?;
-    let patience = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(60);
     let lock = dir.path().join("cache/lock");
     let shown = loop {
         if let Some(status) = child.try_wait()? {
@@ -46,7 +46,7 @@ fn environment_shows(want: &str, given: Option<&str>) -> Result<()> {
         if lock.exists() {
             break Ok(std::fs::read(format!("/proc/{}/environ", child.id()))?);
         }
-        if Instant::now() > patience {
+        if Instant::now() > deadline {
             break Err(anyhow::anyhow!("never came to its work"));
         }
         std::thread::sleep(Duration::from_millis(10));
@@ -60,11 +60,11 @@ fn environment_shows(want: &str, given: Option<&str>) -> Result<()> {
 }
 
 #[test]
-fn the_threshold_is_set_once() -> Result<()> {
+fn memory_threshold_is_set_once() -> Result<()> {
     environment_shows("131072", None)
 }
 
 #[test]
-fn whoever_has_set_it_decides() -> Result<()> {
+fn memory_threshold_of_the_environment_stays() -> Result<()> {
     environment_shows("4194304", Some("4194304"))
 }

@@ -1,4 +1,4 @@
-//! The content server on real sockets: TLS, both HTTP versions, bounds on clients, and the end. Clients that mean harm are in
+//! The content server on real sockets: TLS, both HTTP versions, bounds on clients, and the end. Hostile clients are in
 //! `hostile.rs`.
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use olm_kit::Ca;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test]
-async fn both_http_versions_give_the_whole_file() -> Result<()> {
+async fn server_sends_the_whole_file_with_both_http_versions() -> Result<()> {
     let world = World::new(server::Limits::default(), 1000).await?;
     let ca = reqwest::Certificate::from_pem(Ca::shared()?.pem().as_bytes())?;
     let only_http1 = reqwest::Client::builder().tls_certs_only([ca]).no_proxy().http1_only().build()?;
@@ -31,7 +31,7 @@ async fn both_http_versions_give_the_whole_file() -> Result<()> {
 }
 
 #[tokio::test]
-async fn running_answers_end_and_new_ones_are_not_taken() -> Result<()> {
+async fn server_drain_finishes_running_answers_and_accepts_none() -> Result<()> {
     // Larger than all socket buffers, so that the answer cannot be in flight as a whole.
     let world = World::new(server::Limits::default(), 30_000).await?;
     let mut answer = world.client.get(world.url()).send().await?;
@@ -49,7 +49,7 @@ async fn running_answers_end_and_new_ones_are_not_taken() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_client_that_takes_nothing_is_let_go() -> Result<()> {
+async fn server_disconnects_a_client_that_reads_nothing() -> Result<()> {
     let limits =
         server::Limits { stall: Duration::from_secs(1), drain: 2 * LIMIT, ..server::Limits::default() };
     let world = World::new(limits, 30_000).await?;
@@ -57,12 +57,12 @@ async fn a_client_that_takes_nothing_is_let_go() -> Result<()> {
     stream.write_all(b"GET /catalogs/cat/api/v1/all HTTP/1.1\r\nHost: x\r\n\r\n").await?;
     let mut byte = [0];
     stream.read_exact(&mut byte).await?;
-    // it ends in less time than it has patience with running answers, so it has given up on us
+    // it ends sooner than running answers may take, so it has dropped this connection
     world.end().await
 }
 
 #[tokio::test]
-async fn bounds_on_requests_are_told() -> Result<()> {
+async fn server_reports_limits_on_requests() -> Result<()> {
     let world = World::new(server::Limits::default(), 1).await?;
     let hurried = server::Limits { headers: Duration::from_millis(500), ..server::Limits::default() };
     let hurried = World::new(hurried, 1).await?;
@@ -74,13 +74,13 @@ async fn bounds_on_requests_are_told() -> Result<()> {
         stream.write_all(&head).await?;
         let mut text = Vec::new();
         let read = tokio::time::timeout(LIMIT, stream.read_to_end(&mut text)).await.context("not closed")?;
-        // A server that gives up does not always say goodbye in TLS.
+        // A server that gives up does not always end TLS cleanly.
         ensure!(read.is_ok() || text.is_empty() || text.starts_with(b"HTTP"), "{read:?}");
         Ok(String::from_utf8_lossy(&text).lines().next().unwrap_or_default().to_owned())
     };
     let huge = format!("GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "a".repeat(100_000));
     assert_eq!(ask(&world, huge.into_bytes()).await?, "HTTP/1.1 431 Request Header Fields Too Large");
-    // only who says too little meets the short limit: the others would too, if the machine stops
+    // only a client that sends too little meets the short limit: the others would too, if the machine stops
     let slow = ask(&hurried, b"GET / HTTP/1.1\r\nHost:".to_vec()).await?;
     assert!(slow.is_empty() || slow.contains("408"), "{slow}");
     assert_eq!(ask(&world, b"\x00\x01nonsense\r\n\r\n".to_vec()).await?, "HTTP/1.1 400 Bad Request");

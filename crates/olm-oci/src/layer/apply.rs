@@ -14,7 +14,7 @@ use crate::limits::Limits;
 /// Receives the wanted files of an image.
 ///
 /// Layers come from the top down, entries in the order of their tar. A path hidden or replaced by an upper layer is never
-/// given, so there is nothing to take back, with one exception: a tar may name a path twice, then [`Visitor::forget`]
+/// given, so there is nothing to take back, with one exception: a tar may name a path twice, then [`Visitor::remove`]
 /// is called before the second time. **Nothing counts until the whole visit has succeeded**: digests are known only
 /// at the end of a layer, and a later layer may turn out to be broken.
 ///
@@ -41,7 +41,7 @@ pub trait Visitor {
     ///
     /// # Errors
     /// Ends the visit.
-    fn forget(&mut self, path: &str) -> Result<(), Self::Error>;
+    fn remove(&mut self, path: &str) -> Result<(), Self::Error>;
 
     /// The link `path` leads to no file of this visit (`why` says where). `true` leaves it out; `false`, the default,
     /// refuses the image with `why`. It is never followed.
@@ -208,7 +208,7 @@ impl<V: Visitor> Applier<V> {
         match entry.kind {
             Kind::Directory => {
                 if self.tree.place(&path, Node::Directory)? == Place::Replace {
-                    self.visitor.forget(&path).map_err(Stop::Visitor)?;
+                    self.visitor.remove(&path).map_err(Stop::Visitor)?;
                 }
                 Ok(())
             }
@@ -308,7 +308,7 @@ impl<V: Visitor> Applier<V> {
             Place::Skip => Ok(false),
             Place::Take => Ok(true),
             Place::Replace => {
-                self.visitor.forget(path).map_err(Stop::Visitor)?;
+                self.visitor.remove(path).map_err(Stop::Visitor)?;
                 Ok(true)
             }
         }

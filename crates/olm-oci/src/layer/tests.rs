@@ -217,7 +217,7 @@ impl Visitor for Ones {
         Ok(())
     }
 
-    fn forget(&mut self, _: &str) -> Result<(), String> {
+    fn remove(&mut self, _: &str) -> Result<(), String> {
         Ok(())
     }
 }
@@ -451,7 +451,7 @@ impl Visitor for Null {
     fn alias(&mut self, _: &str, _: &str) -> Result<(), Self::Error> {
         Ok(())
     }
-    fn forget(&mut self, _: &str) -> Result<(), Self::Error> {
+    fn remove(&mut self, _: &str) -> Result<(), Self::Error> {
         Ok(())
     }
 }
@@ -471,7 +471,7 @@ fn a_careless_visitor_hides_nothing() {
         fn alias(&mut self, _: &str, _: &str) -> Result<(), Self::Error> {
             Ok(())
         }
-        fn forget(&mut self, _: &str) -> Result<(), Self::Error> {
+        fn remove(&mut self, _: &str) -> Result<(), Self::Error> {
             Ok(())
         }
         fn stray_link(&mut self, path: &str, _: &str) -> bool {

@@ -160,7 +160,7 @@ impl Tree {
                     self.remember(path.len())?;
                     self.emptying.push(path.to_owned());
                 }
-                self.forget(path);
+                self.remove(path);
                 Place::Replace
             }
         };
@@ -198,7 +198,7 @@ impl Tree {
         Ok(false)
     }
 
-    fn forget(&mut self, path: &str) {
+    fn remove(&mut self, path: &str) {
         let beneath = format!("{path}/");
         let gone: Vec<String> = self
             .nodes

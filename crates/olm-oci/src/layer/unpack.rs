@@ -80,7 +80,7 @@ impl Visitor for Unpacker {
         Ok(())
     }
 
-    fn forget(&mut self, path: &str) -> Result<(), Fault> {
+    fn remove(&mut self, path: &str) -> Result<(), Fault> {
         let full = self.root.join(path);
         let gone = match fs::symlink_metadata(&full) {
             Ok(found) if found.is_dir() => fs::remove_dir_all(&full),

@@ -434,7 +434,7 @@ impl Visitor for Blocked {
     fn alias(&mut self, _: &str, _: &str) -> Result<(), Self::Error> {
         Ok(())
     }
-    fn forget(&mut self, _: &str) -> Result<(), Self::Error> {
+    fn remove(&mut self, _: &str) -> Result<(), Self::Error> {
         Ok(())
     }
 }
@@ -483,7 +483,7 @@ async fn a_visitor_may_give_up_with_its_own_error() {
         fn alias(&mut self, _: &str, _: &str) -> Result<(), String> {
             Ok(())
         }
-        fn forget(&mut self, _: &str) -> Result<(), String> {
+        fn remove(&mut self, _: &str) -> Result<(), String> {
             Ok(())
         }
     }

@@ -17,7 +17,7 @@ use olm_bundle::{CaTarget, WebhookCertificate};
 use olm_core::Object;
 use olm_runtime::apply::{self, Apply, Refusal};
 use olm_runtime::backoff;
-use olm_runtime::events::{Events, Happening};
+use olm_runtime::events::{Events, NewEvent};
 
 use super::caller::{self, Caller, Kind, Service};
 use super::cluster::{Cluster, place};
@@ -372,19 +372,19 @@ impl Issuer {
             Step::Drop | Step::Nothing => return,
         };
         tracing::info!(secret = place, reason, "webhook certificate written");
-        let happening = Happening { warning: false, reason, action: "IssueCertificate", note: &note };
-        self.events.publish(&extension.object.object_ref(&()), happening).await;
+        let event = NewEvent { warning: false, reason, action: "IssueCertificate", note: &note };
+        self.events.publish(&extension.object.object_ref(&()), event).await;
     }
 
     async fn dispute(&self, extension: &Extension<'_>, note: &str) {
         let note = format!("{note}; stop that, or set --webhook-cert-provider");
-        let happening = Happening {
+        let event = NewEvent {
             warning: true,
             reason: "CertificateDisputed",
             action: "IssueCertificate",
             note: &note,
         };
-        self.events.publish(&extension.object.object_ref(&()), happening).await;
+        self.events.publish(&extension.object.object_ref(&()), event).await;
     }
 
     /// Forgets revisions that are gone, once more than `most` are known.

@@ -37,7 +37,7 @@ use kube::{Client, Resource as _, ResourceExt as _};
 use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_client::resolution::revision;
 use olm_runtime::backoff::Backoff;
-use olm_runtime::events::{Events, Happening};
+use olm_runtime::events::{Events, NewEvent};
 use olm_runtime::metrics::{ControllerMeter, Outcome};
 use olm_runtime::task;
 
@@ -178,18 +178,18 @@ impl Shell {
         let revisions = self.in_force(&extension.name_any(), &uid);
         match self.issuer.pass(extension, &revisions).await {
             Ok(look_again) => {
-                self.backoff.forget(&uid);
+                self.backoff.reset(&uid);
                 let action = look_again.map_or_else(Action::await_change, |at| Action::requeue(until(at)));
                 (action, Outcome::Success)
             }
             Err(Trouble::Refused(sentence)) => {
-                let happening = Happening {
+                let event = NewEvent {
                     warning: true,
                     reason: "CertificateRefused",
                     action: "IssueCertificate",
                     note: &sentence,
                 };
-                self.issuer.events.publish(&extension.object_ref(&()), happening).await;
+                self.issuer.events.publish(&extension.object_ref(&()), event).await;
                 (Action::requeue(SLOW), Outcome::TerminalError)
             }
             Err(Trouble::Failed(problem)) => {

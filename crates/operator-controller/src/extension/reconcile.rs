@@ -221,7 +221,7 @@ fn next(attempt: &Attempt, uid: &str, backoff: &Backoff<String>) -> (Option<Dura
         Outcome::Error => Some(backoff.failed(uid.to_owned())),
         Outcome::TerminalError => Some(SLOW),
         _ => {
-            backoff.forget(&uid.to_owned());
+            backoff.reset(&uid.to_owned());
             None
         }
     };

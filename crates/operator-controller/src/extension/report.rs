@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource as _, ResourceExt as _};
 use olm_api::ClusterExtension;
-use olm_runtime::events::Happening;
+use olm_runtime::events::NewEvent;
 use serde_json::json;
 
 use super::attempt::{Attempt, Story};
@@ -91,9 +91,9 @@ pub(super) async fn report(
         Ok(None) | Err(_) => {}
     }
     for tell::Event { note, key } in events {
-        let happening =
-            Happening { warning: note.warning, reason: note.reason, action: "Reconcile", note: &note.text };
-        shell.events.publish_once(&extension.object_ref(&()), &key, happening).await;
+        let event =
+            NewEvent { warning: note.warning, reason: note.reason, action: "Reconcile", note: &note.text };
+        shell.events.publish_once(&extension.object_ref(&()), &key, event).await;
     }
     Ok(None)
 }

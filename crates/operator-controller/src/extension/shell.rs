@@ -166,7 +166,7 @@ impl Shell {
         self.waiting.wait_for_crds(name, Vec::new());
         self.details.forget(uid);
         self.misfits.forget(uid);
-        self.backoff.forget(&uid.to_owned());
+        self.backoff.reset(&uid.to_owned());
         self.keep_packages_in_use(Some(name));
     }
 

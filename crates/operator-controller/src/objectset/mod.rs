@@ -40,7 +40,7 @@ use kube::runtime::reflector::ObjectRef;
 use kube::{Client, Resource, ResourceExt};
 use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_rollout::Us;
-use olm_runtime::events::{Events, Happening};
+use olm_runtime::events::{Events, NewEvent};
 use olm_runtime::metrics::{ControllerMeter, Outcome};
 use olm_runtime::{Intervals, task};
 use tracing::{Instrument, error, info_span, warn};
@@ -292,8 +292,8 @@ impl Shell {
     /// Tells something about a revision as an event.
     async fn tell(&self, revision: &ClusterObjectSet, warning: bool, reason: &str, note: &str) {
         if let Some(events) = &self.events {
-            let happening = Happening { warning, reason, action: "RollOut", note };
-            events.publish(&revision.object_ref(&()), happening).await;
+            let event = NewEvent { warning, reason, action: "RollOut", note };
+            events.publish(&revision.object_ref(&()), event).await;
         }
     }
 

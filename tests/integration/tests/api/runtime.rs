@@ -13,7 +13,7 @@ use kube::Resource;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
 use olm_api::{ClusterCatalog, Condition, ConditionStatus, condition, reason};
 use olm_runtime::apply::{self, Apply, FieldConflict, Refusal};
-use olm_runtime::events::{Events, Happening};
+use olm_runtime::events::{Events, NewEvent};
 use olm_runtime::leader::{self, Election, Timing};
 use olm_runtime::metrics::{KubeReviews, Metrics, router};
 use olm_runtime::{Shutdown, client, write_status};
@@ -245,9 +245,9 @@ async fn events_appear_once() -> Result<()> {
     );
     let stored = api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
     let events = Events::new(client.clone(), "catalogd", Some("pod".to_owned()));
-    let happening = Happening { warning: true, reason: "PullFailed", action: "Pull", note: "no such image" };
+    let event = NewEvent { warning: true, reason: "PullFailed", action: "Pull", note: "no such image" };
     for _ in 0..3 {
-        events.publish(&stored.object_ref(&()), happening.clone()).await;
+        events.publish(&stored.object_ref(&()), event.clone()).await;
     }
     // events of cluster-scoped objects live in `default`
     let list = Api::<Event>::namespaced(client.clone(), "default").list(&ListParams::default()).await?;
@@ -260,9 +260,9 @@ async fn events_appear_once() -> Result<()> {
     assert_eq!((about[0].type_.as_deref(), about[0].series.as_ref()), (Some("Warning"), None));
 
     // the same reason with other words is another event, unless a key says that it counts as the same
-    let (object, other) = (stored.object_ref(&()), Happening { note: "no such tag", ..happening });
+    let (object, other) = (stored.object_ref(&()), NewEvent { note: "no such tag", ..event });
     events.publish_once(&object, "pull", other.clone()).await;
-    events.publish_once(&object, "pull", Happening { note: "no such digest", ..other }).await;
+    events.publish_once(&object, "pull", NewEvent { note: "no such digest", ..other }).await;
     let list = Api::<Event>::namespaced(client.clone(), "default").list(&ListParams::default()).await?;
     let mine =
         list.iter().filter(|event| event.regarding.as_ref().and_then(|it| it.name.as_ref()) == Some(&name));

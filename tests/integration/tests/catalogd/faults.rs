@@ -16,7 +16,7 @@ use anyhow::{Context, Result, ensure};
 use catalogd::controller::credentials::Credentials;
 use catalogd::controller::fetch::Fetch;
 use catalogd::controller::readiness::Readiness;
-use catalogd::controller::reconcile::Shell;
+use catalogd::controller::reconcile;
 use catalogd::http::{Catalogs, Endpoints};
 use catalogd::store::Store;
 use http_body_util::BodyExt as _;
@@ -80,7 +80,7 @@ impl World {
         let (changed, secrets) = mpsc::channel(1);
         let (lead, leader) = watch::channel(true);
         let credentials = Credentials::new(kube.clone(), secret, None, keyring);
-        let shell = Arc::new(Shell {
+        let context = Arc::new(reconcile::Context {
             client: kube.clone(),
             store: store.clone(),
             fetch: Fetch::new(Puller::new(client.config.clone()), credentials, store.clone()),
@@ -95,7 +95,7 @@ impl World {
         let stop = Shutdown::new();
         let readiness = Arc::new(Readiness::new(Instant::now()));
         let hourly = Duration::from_secs(3600);
-        let running = catalogd::controller::run(shell, readiness, hourly, damaged, secrets, stop.clone());
+        let running = catalogd::controller::run(context, readiness, hourly, damaged, secrets, stop.clone());
         Ok(Self {
             api: Api::all(kube.clone()),
             events: Api::namespaced(kube, "default"),
@@ -155,7 +155,7 @@ impl World {
     async fn get(&self, name: &str) -> Result<(u16, String, Vec<u8>)> {
         let request = http::Request::get(format!("/catalogs/{name}/api/v1/all"))
             .body(http_body_util::Empty::<bytes::Bytes>::new())?;
-        let (head, body) = self.catalogs.answer(request).await.into_parts();
+        let (head, body) = self.catalogs.handle(request).await.into_parts();
         let digest = head.headers.get("olm-catalog-digest").and_then(|value| value.to_str().ok());
         let body = body.collect().await.map_err(|error| anyhow::anyhow!("{error:?}"))?.to_bytes();
         Ok((head.status.as_u16(), digest.unwrap_or_default().to_owned(), body.to_vec()))

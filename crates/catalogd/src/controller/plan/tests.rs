@@ -10,8 +10,8 @@ use olm_api::cluster_catalog::{
 use olm_api::condition::{Condition, ConditionStatus};
 
 const TAG: &str = "example.com/c:latest";
-const ONE: &str = "example.com/c@sha256:1111";
-const TWO: &str = "example.com/c@sha256:2222";
+const FIRST: &str = "example.com/c@sha256:1111";
+const SECOND: &str = "example.com/c@sha256:2222";
 
 fn catalog(reference: &str, poll: Option<i64>) -> ClusterCatalog {
     let image = ImageSource { reference: reference.to_owned(), poll_interval_minutes: poll };
@@ -58,7 +58,7 @@ struct Case {
 
 impl Case {
     fn plan(&self) -> Plan {
-        plan(&Seen {
+        plan(&Observed {
             catalog: &self.catalog,
             leader: self.leader,
             held: self.held.as_ref(),
@@ -78,16 +78,16 @@ fn base() -> Case {
     let now = Instant::now() + Duration::from_secs(100_000);
     let memory = Memory { polled: Some(now), requested: Some(None), failure: None };
     Case {
-        catalog: with_status(catalog(TAG, Some(10)), ONE, 3),
+        catalog: with_status(catalog(TAG, Some(10)), FIRST, 3),
         leader: true,
-        held: Some(held(ONE, TAG)),
+        held: Some(held(FIRST, TAG)),
         memory,
         now,
     }
 }
 
-fn failure(retry: Option<Instant>, reference: &str) -> Failure {
-    Failure {
+fn failure(retry: Option<Instant>, reference: &str) -> FailedAttempt {
+    FailedAttempt {
         reference: reference.to_owned(),
         attempts: 1,
         message: "no".to_owned(),
@@ -97,7 +97,7 @@ fn failure(retry: Option<Instant>, reference: &str) -> Failure {
 }
 
 #[test]
-fn a_leader_pulls_only_with_a_reason() {
+fn plan_leader_pulls_only_with_a_reason() {
     let start = base();
     let due = start.now + Duration::from_secs(603);
     let seconds = Duration::from_secs;
@@ -120,11 +120,15 @@ fn a_leader_pulls_only_with_a_reason() {
         ("nothing served", Box::new(|c| c.held = None), pull(Why::NoContent)),
         (
             "other reference",
-            Box::new(|c| c.held = Some(held(ONE, "example.com/c:old"))),
+            Box::new(|c| c.held = Some(held(FIRST, "example.com/c:old"))),
             pull(Why::NewReference),
         ),
         ("unknown source", Box::new(|c| c.held.as_mut().unwrap().source = None), pull(Why::NewReference)),
-        ("status names other content", Box::new(|c| c.held = Some(held(TWO, TAG))), pull(Why::StatusDiffers)),
+        (
+            "status names other content",
+            Box::new(|c| c.held = Some(held(SECOND, TAG))),
+            pull(Why::StatusDiffers),
+        ),
         ("status is empty", Box::new(|c| c.catalog.status = None), Plan::Rest { until: Some(due) }),
         (
             "requested",
@@ -179,7 +183,7 @@ fn a_leader_pulls_only_with_a_reason() {
             "blocked, then changed",
             Box::new(|c| {
                 c.held = None;
-                c.memory.failure = Some(failure(None, ONE));
+                c.memory.failure = Some(failure(None, FIRST));
             }),
             pull(Why::NoContent),
         ),
@@ -239,14 +243,14 @@ fn a_leader_pulls_only_with_a_reason() {
 }
 
 #[test]
-fn a_follower_serves_what_the_status_names_and_never_resolves() {
+fn plan_follower_serves_what_the_status_names() {
     let start = base();
-    let follow = || Plan::Follow { reference: ONE.to_owned() };
+    let follow = || Plan::Follow { reference: FIRST.to_owned() };
     for (name, held_reference, status, want) in [
-        ("same", Some(ONE), Some(ONE), Plan::Rest { until: None }),
-        ("behind", Some(TWO), Some(ONE), follow()),
-        ("nothing yet", None, Some(ONE), follow()),
-        ("nothing published", Some(TWO), None, Plan::Rest { until: None }),
+        ("same", Some(FIRST), Some(FIRST), Plan::Rest { until: None }),
+        ("behind", Some(SECOND), Some(FIRST), follow()),
+        ("nothing yet", None, Some(FIRST), follow()),
+        ("nothing published", Some(SECOND), None, Plan::Rest { until: None }),
     ] {
         let mut case = base();
         case.leader = false;
@@ -259,20 +263,20 @@ fn a_follower_serves_what_the_status_names_and_never_resolves() {
     }
     let later = start.now + Duration::from_secs(1);
     for (name, retry, of, want) in [
-        ("failed, retry later", Some(later), ONE, Plan::Rest { until: Some(later) }),
-        ("failed, retry now", Some(start.now), ONE, follow()),
-        ("failed for good", None, ONE, Plan::Rest { until: None }),
-        ("failed for good, other content", None, TWO, follow()),
+        ("failed, retry later", Some(later), FIRST, Plan::Rest { until: Some(later) }),
+        ("failed, retry now", Some(start.now), FIRST, follow()),
+        ("failed permanently", None, FIRST, Plan::Rest { until: None }),
+        ("failed permanently, other content", None, SECOND, follow()),
     ] {
         let mut case = base();
-        (case.leader, case.held, case.now) = (false, Some(held(TWO, TAG)), start.now);
+        (case.leader, case.held, case.now) = (false, Some(held(SECOND, TAG)), start.now);
         case.memory.failure = Some(failure(retry, of));
         assert_eq!(case.plan(), want, "{name}");
     }
 }
 
 #[test]
-fn pauses_grow_to_a_cap() {
+fn plan_pauses_grow_to_a_cap() {
     let millis = |retry, attempts| pause(retry, attempts, None).map(|pause| pause.as_millis());
     assert_eq!(millis(Retry::Backoff, 1), Some(5));
     assert_eq!(millis(Retry::Backoff, 4), Some(40));
@@ -285,22 +289,22 @@ fn pauses_grow_to_a_cap() {
 }
 
 #[test]
-fn the_status_proves_its_source_only_for_the_present_generation() {
-    assert_eq!(source_of_status(&with_status(catalog(TAG, None), ONE, 3)), Some(TAG.to_owned()));
-    assert_eq!(source_of_status(&with_status(catalog(TAG, None), ONE, 2)), None);
+fn plan_status_proves_the_source_of_its_generation_only() {
+    assert_eq!(source_of_status(&with_status(catalog(TAG, None), FIRST, 3)), Some(TAG.to_owned()));
+    assert_eq!(source_of_status(&with_status(catalog(TAG, None), FIRST, 2)), None);
     assert_eq!(source_of_status(&catalog(TAG, None)), None);
-    assert_eq!(known_date(&with_status(catalog(TAG, None), ONE, 2), ONE), Some(5));
-    assert_eq!(known_date(&with_status(catalog(TAG, None), ONE, 2), TWO), None);
+    assert_eq!(known_date(&with_status(catalog(TAG, None), FIRST, 2), FIRST), Some(5));
+    assert_eq!(known_date(&with_status(catalog(TAG, None), FIRST, 2), SECOND), None);
 }
 
 #[test]
-fn new_content_is_dated_later_than_what_it_replaces_whatever_the_clock_says() {
-    let old = Held { last_unpacked: 1000, ..held(ONE, TAG) };
+fn plan_new_content_has_a_later_date_than_the_old() {
+    let old = Held { last_unpacked: 1000, ..held(FIRST, TAG) };
     for (name, known, before, now, want) in [
         ("first", None, None, 500, 500),
         ("first, and the status knows it", Some(7), None, 500, 7),
         ("the same content", None, Some((&old, true)), 500, 1000),
-        ("the same content, told by the status", Some(900), Some((&old, true)), 5000, 900),
+        ("the same content, dated by the status", Some(900), Some((&old, true)), 5000, 900),
         ("other content, the clock runs", None, Some((&old, false)), 2000, 2000),
         ("other content within the second", None, Some((&old, false)), 1000, 1001),
         ("other content, the clock was set back", None, Some((&old, false)), 10, 1001),

@@ -1,4 +1,4 @@
-//! Bounds on a query's text, checked before any catalog is looked at (rule: catalogd §8.1). Pure.
+//! Bounds on a query's text, checked before any catalog is read (rule: catalogd §8.1). Pure.
 
 use std::collections::HashMap;
 
@@ -9,16 +9,16 @@ use async_graphql::parser::types::{
 use async_graphql::{Positioned, parser};
 
 /// Nested selections; a fragment counts as one.
-const DEPTH: usize = 10;
+const MAX_DEPTH: usize = 10;
 /// Aliases in all operations.
-const ALIASES: usize = 50;
+const MAX_ALIASES: usize = 50;
 /// Fields in all operations; a fragment counts once an operation.
-const FIELDS: usize = 500;
+const MAX_FIELDS: usize = 500;
 
 /// Selections of one operation or fragment once every spread is replaced by its fragment. The bounds above count a fragment
-/// once, as the reference does, but whoever runs the query walks it at every spread: thirty fragments that each spread the
-/// next one twice are a billion selections, in a kilobyte.
-const EXPANDED: u64 = 10_000;
+/// once, as the reference does, but execution visits it at every spread: thirty fragments that each spread the next one
+/// twice are a billion selections, in a kilobyte.
+const MAX_EXPANDED: u64 = 10_000;
 
 /// Reads a query and checks its bounds.
 ///
@@ -27,7 +27,7 @@ const EXPANDED: u64 = 10_000;
 pub(super) fn parse(query: &str) -> Result<ExecutableDocument, String> {
     let document = parser::parse_query(query).map_err(|error| {
         let place = error.positions().next().map(|at| format!("({}:{}) ", at.line, at.column));
-        // the parser draws a picture of the place; its last line says what is wrong
+        // the parser draws a picture of the position; its last line has the error
         let text = error.to_string();
         let why = text.rsplit_once("= ").map_or(text.as_str(), |(_, why)| why);
         format!("query parse error: Syntax Error GraphQL {}{why}", place.unwrap_or_default())
@@ -41,7 +41,7 @@ pub(super) fn parse(query: &str) -> Result<ExecutableDocument, String> {
     for (_, operation) in document.operations.iter() {
         bounded(expansion.set(&operation.node.selection_set)?)?;
     }
-    // whoever validates the query walks also what is never spread; one order, so that one query has one answer
+    // validation visits also fragments that are never spread; one order, so that one query has one answer
     let mut all: Vec<&Name> = document.fragments.keys().collect();
     all.sort_unstable();
     for name in all {
@@ -51,8 +51,10 @@ pub(super) fn parse(query: &str) -> Result<ExecutableDocument, String> {
 }
 
 fn bounded(selections: u64) -> Result<(), String> {
-    if selections > EXPANDED {
-        return Err(format!("query exceeds maximum of {EXPANDED} selections with its fragments expanded"));
+    if selections > MAX_EXPANDED {
+        return Err(format!(
+            "query exceeds maximum of {MAX_EXPANDED} selections with its fragments expanded"
+        ));
     }
     Ok(())
 }
@@ -78,19 +80,19 @@ impl<'a> Walk<'a> {
         if set.node.items.is_empty() {
             return Ok(());
         }
-        if depth > DEPTH {
-            return Err(format!("query exceeds maximum depth of {DEPTH}"));
+        if depth > MAX_DEPTH {
+            return Err(format!("query exceeds maximum depth of {MAX_DEPTH}"));
         }
         for item in &set.node.items {
             match &item.node {
                 Selection::Field(field) => {
                     self.counts.fields += 1;
                     self.counts.aliases += usize::from(field.node.alias.is_some());
-                    if self.counts.aliases > ALIASES {
-                        return Err(format!("query exceeds maximum alias count of {ALIASES}"));
+                    if self.counts.aliases > MAX_ALIASES {
+                        return Err(format!("query exceeds maximum alias count of {MAX_ALIASES}"));
                     }
-                    if self.counts.fields > FIELDS {
-                        return Err(format!("query exceeds maximum field count of {FIELDS}"));
+                    if self.counts.fields > MAX_FIELDS {
+                        return Err(format!("query exceeds maximum field count of {MAX_FIELDS}"));
                     }
                     self.set(&field.node.selection_set, depth + 1)?;
                 }
@@ -151,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_are_told() {
+    fn graphql_limits_are_reported() {
         let nested = |depth: usize| format!("{}a{}", "{ a ".repeat(depth - 1) + "{ ", " }".repeat(depth));
         let aliases =
             |count: usize| format!("{{ {} }}", (0..count).map(|n| format!("a{n}: a ")).collect::<String>());

@@ -27,15 +27,15 @@ use super::respond;
 use crate::store::{Content, Store};
 
 /// Bytes of a request body.
-const BODY: usize = 1 << 20;
+const MAX_BODY_BYTES: usize = 1 << 20;
 /// Bytes of a query.
-const QUERY: usize = 100_000;
+const MAX_QUERY_BYTES: usize = 100_000;
 /// Queries that run at a time.
-const RUNNING: usize = 4;
+const MAX_RUNNING: usize = 4;
 /// How long a query may run.
-const TIME: Duration = Duration::from_secs(5);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a client may take to send its body.
-const BODY_TIME: Duration = Duration::from_secs(30);
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a client sent, checked.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub(crate) struct Schemas {
 
 impl Default for Schemas {
     fn default() -> Self {
-        Self { made: PerContent::default(), running: Semaphore::new(RUNNING) }
+        Self { made: PerContent::default(), running: Semaphore::new(MAX_RUNNING) }
     }
 }
 
@@ -73,7 +73,7 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let refused = |text: &str| respond::error(StatusCode::BAD_REQUEST, text);
-    let read = tokio::time::timeout(BODY_TIME, Limited::new(body, BODY).collect());
+    let read = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY_BYTES).collect());
     let Ok(Ok(body)) = read.await else { return Err(refused("Invalid request body")) };
     let body = body.to_bytes();
     let mut values = serde_json::Deserializer::from_slice(&body).into_iter::<Value>();
@@ -92,7 +92,7 @@ where
     if query.is_empty() {
         return Err(refused("Query cannot be empty"));
     }
-    if query.len() > QUERY {
+    if query.len() > MAX_QUERY_BYTES {
         return Err(refused("Query too large"));
     }
     let variables = Variables::from_json(member("variables").cloned().unwrap_or_default());
@@ -104,7 +104,7 @@ where
         return Err(failed(&[message.to_owned()]));
     }
     let chosen = document.operations.iter().find(|(name, _)| {
-        operation.as_deref().is_none_or(|wanted| name.is_some_and(|name| name.as_str() == wanted))
+        operation.as_deref().is_none_or(|chosen| name.is_some_and(|name| name.as_str() == chosen))
     });
     match chosen.map(|(_, operation)| operation.node.ty) {
         Some(OperationType::Mutation) => {
@@ -123,8 +123,8 @@ where
 
 impl Schemas {
     /// Answers a query about a content.
-    pub(crate) async fn answer(&self, store: &Store, content: &Arc<Content>, asked: Asked) -> Response<Body> {
-        let cell = self.made.of(store, content);
+    pub(crate) async fn handle(&self, store: &Store, content: &Arc<Content>, asked: Asked) -> Response<Body> {
+        let cell = self.made.cell(store, content);
         let making = Arc::clone(content);
         let made = cell.get_or_try_init(|| async {
             let made = tokio::task::spawn_blocking(move || {
@@ -148,7 +148,7 @@ impl Schemas {
         // Resolvers read files.
         let handle = tokio::runtime::Handle::current();
         let running = tokio::task::spawn_blocking(move || {
-            handle.block_on(async { tokio::time::timeout(TIME, schema.execute(request)).await })
+            handle.block_on(async { tokio::time::timeout(QUERY_TIMEOUT, schema.execute(request)).await })
         });
         match running.await {
             Ok(Ok(response)) => {
@@ -161,11 +161,11 @@ impl Schemas {
                         let places = error.locations.iter().map(|at| (at.line, at.column));
                         (places.collect::<Vec<_>>(), error.message.clone())
                     });
-                    answer["errors"] = errors.iter().map(told).collect();
+                    answer["errors"] = errors.iter().map(error_json).collect();
                 }
                 ok(&answer)
             }
-            Ok(Err(_)) => failed(&[format!("query took longer than {} s", TIME.as_secs())]),
+            Ok(Err(_)) => failed(&[format!("query took longer than {} s", QUERY_TIMEOUT.as_secs())]),
             Err(error) => {
                 tracing::error!(digest = %content.digest(), %error, "a GraphQL query ended badly");
                 respond::internal()
@@ -174,14 +174,14 @@ impl Schemas {
     }
 }
 
-fn told(error: &ServerError) -> Value {
+fn error_json(error: &ServerError) -> Value {
     let places: Vec<Value> =
         error.locations.iter().map(|at| json!({ "line": at.line, "column": at.column })).collect();
-    let mut told = json!({ "message": error.message, "locations": places });
+    let mut json_error = json!({ "message": error.message, "locations": places });
     if !error.path.is_empty() {
-        told["path"] = serde_json::to_value(&error.path).unwrap_or_default();
+        json_error["path"] = serde_json::to_value(&error.path).unwrap_or_default();
     }
-    told
+    json_error
 }
 
 /// 200 with nothing but errors.

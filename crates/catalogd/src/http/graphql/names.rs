@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schemas_become_names() {
+    fn graphql_type_names_of_schemas() {
         for (schema, root, kind) in [
             ("olm.bundle", "olmbundles", "OlmBundle"),
             ("olm.deprecations", "olmdeprecationss", "OlmDeprecations"),
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_become_names() {
+    fn graphql_field_names_of_keys() {
         for (key, want) in [
             ("package-name", "packageName"),
             ("FOO_BAR", "fooBar"),

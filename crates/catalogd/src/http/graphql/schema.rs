@@ -20,15 +20,15 @@ use super::shape::{Fields, Kind, Scalar, Shape};
 use crate::store::Content;
 
 /// Objects of one answer at most.
-const PAGE: usize = 100;
+const MAX_PAGE: usize = 100;
 /// Bytes of one object; a larger one fails the query.
-const OBJECT: u64 = 16 << 20;
+const MAX_OBJECT_BYTES: u64 = 16 << 20;
 /// Bytes that one request may read.
-const READ: u64 = 512 << 20;
+const MAX_READ_BYTES: u64 = 512 << 20;
 /// Bytes that one request may keep of what it has read.
-const KEPT: u64 = 32 << 20;
-/// Types that GraphQL or we have already.
-const TAKEN: [&str; 9] = [
+const MAX_KEPT_BYTES: u64 = 32 << 20;
+/// Types that GraphQL or the summary defines.
+const RESERVED_TYPES: [&str; 9] = [
     "Query",
     "Mutation",
     "Subscription",
@@ -48,7 +48,7 @@ pub(super) struct Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { read: AtomicU64::new(READ), kept: AtomicU64::new(KEPT) }
+        Self { read: AtomicU64::new(MAX_READ_BYTES), kept: AtomicU64::new(MAX_KEPT_BYTES) }
     }
 }
 
@@ -87,21 +87,21 @@ pub(super) fn learn(content: &Content) -> io::Result<BTreeMap<String, Shape>> {
 /// # Errors
 /// When GraphQL does not accept it, which is an error in here.
 pub(super) fn build(content: &Arc<Content>, shapes: &BTreeMap<String, Shape>) -> Result<Schema, String> {
-    let mut types: BTreeSet<String> = TAKEN.iter().map(|name| (*name).to_owned()).collect();
+    let mut types: BTreeSet<String> = RESERVED_TYPES.iter().map(|name| (*name).to_owned()).collect();
     let mut roots: BTreeSet<String> = BTreeSet::from(["summary".to_owned()]);
     let mut query = Object::new("Query");
     let mut builder = Schema::build("Query", None, None);
     for (schema, shape) in shapes {
         let (root, name) = (root_field(schema), type_name(schema));
-        let mut wanted = vec![name.clone()];
-        wanted.extend(nested(&shape.fields).map(|(field, _)| nested_name(&name, field)));
-        let distinct: BTreeSet<&String> = wanted.iter().collect();
-        let clash = distinct.len() != wanted.len() || wanted.iter().any(|name| types.contains(name));
+        let mut names = vec![name.clone()];
+        names.extend(nested(&shape.fields).map(|(field, _)| nested_name(&name, field)));
+        let distinct: BTreeSet<&String> = names.iter().collect();
+        let clash = distinct.len() != names.len() || names.iter().any(|name| types.contains(name));
         if clash || roots.contains(&root) {
             tracing::warn!(digest = %content.digest(), schema, "GraphQL names clash; the schema cannot be queried");
             continue;
         }
-        types.extend(wanted);
+        types.extend(names);
         roots.insert(root.clone());
         for (field, fields) in nested(&shape.fields) {
             builder = builder.register(nested_object(nested_name(&name, field), fields));
@@ -221,10 +221,10 @@ fn root_of(root: &str, schema: &str, name: &str, content: &Arc<Content>, fields:
     let field = Field::new(root, TypeRef::named_list(name), move |ctx| {
         let asked = |name: &str| ctx.args.get(name).and_then(|value| value.i64().ok());
         let limit = asked("limit").and_then(|limit| usize::try_from(limit).ok());
-        let limit = limit.filter(|limit| (1..=PAGE).contains(limit)).unwrap_or(PAGE);
+        let limit = limit.filter(|limit| (1..=MAX_PAGE).contains(limit)).unwrap_or(MAX_PAGE);
         let offset = asked("offset").and_then(|offset| usize::try_from(offset).ok()).unwrap_or(0);
         let selected = ctx.ctx.field();
-        let wanted: BTreeSet<&str> = selected
+        let keys: BTreeSet<&str> = selected
             .selection_set()
             .filter_map(|field| keys.get(field.name()))
             .flatten()
@@ -233,7 +233,7 @@ fn root_of(root: &str, schema: &str, name: &str, content: &Arc<Content>, fields:
         let budget = ctx.data::<Budget>();
         let read = budget
             .map_err(|error| error.message)
-            .and_then(|budget| read(&content, &schema, offset, limit, &wanted, budget));
+            .and_then(|budget| read(&content, &schema, offset, limit, &keys, budget));
         FieldFuture::new(async move {
             let objects = read.map_err(async_graphql::Error::new)?;
             Ok(Some(FieldValue::list(objects.into_iter().map(FieldValue::owned_any))))
@@ -249,26 +249,26 @@ fn root_of(root: &str, schema: &str, name: &str, content: &Arc<Content>, fields:
     ))
 }
 
-/// Reads objects of one schema, in file order, and keeps the members that are wanted.
+/// Reads objects of one schema, in file order, and keeps the members that the query selects.
 fn read(
     content: &Content,
     schema: &str,
     offset: usize,
     limit: usize,
-    wanted: &BTreeSet<&str>,
+    keys: &BTreeSet<&str>,
     budget: &Budget,
 ) -> Result<Vec<Raw>, String> {
     let query = Query { schema, ..Query::default() };
     let mut buffer = Vec::new();
     let mut objects = Vec::new();
     for object in content.index().find(&query).into_iter().skip(offset).take(limit) {
-        if object.length > OBJECT {
+        if object.length > MAX_OBJECT_BYTES {
             return Err(format!(
-                "invalid section length {}: an object may have {OBJECT} bytes",
+                "invalid section length {}: an object may have {MAX_OBJECT_BYTES} bytes",
                 object.length
             ));
         }
-        Budget::take(&budget.read, object.length, READ)?;
+        Budget::take(&budget.read, object.length, MAX_READ_BYTES)?;
         buffer.resize(usize::try_from(object.length).unwrap_or_default(), 0);
         content.jsonl().read_at(&mut buffer, object.offset).map_err(|error| {
             tracing::error!(digest = %content.digest(), %error, "cannot read catalog content");
@@ -276,15 +276,15 @@ fn read(
         })?;
         let mut members: BTreeMap<String, &RawValue> =
             serde_json::from_slice(&buffer).map_err(|error| format!("cannot read object: {error}"))?;
-        members.retain(|key, _| wanted.contains(key.as_str()));
+        members.retain(|key, _| keys.contains(key.as_str()));
         let kept: usize = members.values().map(|value| value.get().len()).sum();
-        Budget::take(&budget.kept, kept as u64, KEPT)?;
+        Budget::take(&budget.kept, kept as u64, MAX_KEPT_BYTES)?;
         objects.push(members.into_iter().map(|(key, value)| (key, value.to_owned())).collect());
     }
     Ok(objects)
 }
 
-/// The root field that tells what there is.
+/// The root field that counts the schemas and their objects.
 fn summary(shapes: &BTreeMap<String, Shape>) -> Field {
     let schemas: Vec<Value> = shapes
         .iter()

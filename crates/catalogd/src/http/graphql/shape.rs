@@ -1,4 +1,4 @@
-//! What the objects of a schema look like, learned from all of them (rule: catalogd §8.4; §12 row 12: types are
+//! The types of the members of a schema's objects, learned from all objects (rule: catalogd §8.4; §12 row 12: types are
 //! widened over all objects instead of taken from the first). Pure.
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub(super) enum Scalar {
 }
 
 impl Scalar {
-    fn of(value: &Value) -> Self {
+    fn infer(value: &Value) -> Self {
         match value {
             Value::Null => Self::Unknown,
             Value::Bool(_) => Self::Boolean,
@@ -91,7 +91,7 @@ pub(super) enum Kind {
 
 impl Kind {
     /// `deep`: whether lists of objects get a type of their own; only one level does.
-    fn of(value: &Value, deep: bool) -> Self {
+    fn infer(value: &Value, deep: bool) -> Self {
         match value {
             Value::Null => Self::Unknown,
             Value::Array(items) => {
@@ -100,12 +100,12 @@ impl Kind {
                     fields.learn(item, false);
                 }
                 if fields.0.is_empty() {
-                    Self::List(items.iter().map(Scalar::of).fold(Scalar::Unknown, Scalar::widened))
+                    Self::List(items.iter().map(Scalar::infer).fold(Scalar::Unknown, Scalar::widened))
                 } else {
                     Self::Objects(fields)
                 }
             }
-            scalar => Self::One(Scalar::of(scalar)),
+            scalar => Self::One(Scalar::infer(scalar)),
         }
     }
 
@@ -132,7 +132,6 @@ impl Kind {
 pub(super) struct Field {
     /// Keys that have this name; the first one present counts.
     pub(super) keys: Vec<String>,
-    /// Its type.
     pub(super) kind: Kind,
 }
 
@@ -149,7 +148,7 @@ impl Fields {
                 field.keys.push(key.clone());
                 field.keys.sort();
             }
-            field.kind.widen(Kind::of(value, deep));
+            field.kind.widen(Kind::infer(value, deep));
         }
     }
 
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn types_are_those_of_the_table_and_widen() {
+    fn graphql_shape_types_widen() {
         use Scalar::{Boolean, Float, Int, String, Unknown};
         for (values, want) in [
             (vec![json!("a")], Kind::One(String)),
@@ -221,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_objects_have_the_fields_of_all_and_one_level_only() {
+    fn graphql_shape_merges_lists_of_objects_one_level_deep() {
         let Kind::Objects(fields) =
             kind(&[json!([]), json!([{ "a": 1 }, { "b-c": [{ "d": 1 }] }]), json!([{ "a": "x" }, 7])])
         else {
@@ -232,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn values_fit_their_type_or_are_null() {
+    fn graphql_shape_values_fit_their_type_or_are_null() {
         assert_eq!(Scalar::Int.value(&json!(5_000_000_000_i64)), async_graphql::Value::Null);
         assert_eq!(Scalar::String.value(&json!({ "a": [1] })), async_graphql::Value::from(r#"{"a":[1]}"#));
         assert_eq!(Scalar::Boolean.value(&json!("yes")), async_graphql::Value::Null);

@@ -1,5 +1,5 @@
-//! A stream whose client must say its first bytes in time. HTTP/2 begins with a fixed text, and until it is there the library
-//! waits without an end.
+//! A stream whose client must send its first bytes in time. HTTP/2 begins with a fixed text, and until it is there the
+//! library waits without an end.
 
 use std::io;
 use std::pin::Pin;

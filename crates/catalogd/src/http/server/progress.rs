@@ -1,5 +1,5 @@
 //! Whether the answers of one connection move. Over HTTP/2 a client can be alive and take nothing: it opens no window and
-//! answers pings, so that the socket says nothing of it.
+//! answers pings, so that the socket does not show it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,14 +15,14 @@ struct State {
 }
 
 impl State {
-    /// When patience ends, as things are now.
+    /// When the stall becomes an error, unless something moves.
     fn ends(&self, limit: Duration, now: Instant) -> Instant {
         if self.open == 0 { now + limit } else { self.moved + limit }
     }
 }
 
-/// One answer; over when dropped.
-pub(super) struct Answer(Arc<Progress>);
+/// One answer in flight; over when dropped.
+pub(super) struct ResponseGuard(Arc<Progress>);
 
 impl Progress {
     /// No answer yet.
@@ -31,9 +31,9 @@ impl Progress {
     }
 
     /// An answer begins.
-    pub(super) fn begin(self: &Arc<Self>) -> Answer {
+    pub(super) fn begin(self: &Arc<Self>) -> ResponseGuard {
         self.change(|state| state.open += 1);
-        Answer(Arc::clone(self))
+        ResponseGuard(Arc::clone(self))
     }
 
     /// Ends when answers are under way and none of them has moved for so long.
@@ -55,14 +55,14 @@ impl Progress {
     }
 }
 
-impl Answer {
-    /// A part of it is wanted.
+impl ResponseGuard {
+    /// Called when the connection takes the next part.
     pub(super) fn moves(&self) {
         self.0.change(|_| ());
     }
 }
 
-impl Drop for Answer {
+impl Drop for ResponseGuard {
     fn drop(&mut self) {
         self.0.change(|state| state.open = state.open.saturating_sub(1));
     }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_answers_that_do_not_move_are_a_stall() {
+    fn progress_stalls_when_no_answer_moves() {
         let limit = Duration::from_secs(60);
         let progress = Progress::new();
         let later = Instant::now() + Duration::from_secs(3600);

@@ -1,4 +1,4 @@
-//! How many connections each address has, so that one client cannot take all places.
+//! The connections of each address, so that one client cannot take all places.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ pub(super) struct Seats {
     taken: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// One connection; given back when dropped.
+/// One connection; released when dropped.
 pub(super) struct Seat {
     seats: Arc<Seats>,
     address: IpAddr,
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seats_are_counted_for_each_address_and_forgotten() {
+    fn seats_are_counted_by_address_and_released() {
         let seats = Seats::new(2);
         let (one, two) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
         let held = [seats.take(one), seats.take(one)];
