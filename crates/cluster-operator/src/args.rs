@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_are_read() {
+    fn args_accept_flags() {
         let parse = |flags: &[&str]| Cli::try_parse_from(["cluster-operator"].iter().chain(flags));
         let cli =
             parse(&["--openshift-version=4.18.0", "--deployments=", "--manage=never", "--leader-elect"])
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_is_sound() {
+    fn args_definition_is_valid() {
         use clap::CommandFactory as _;
         Cli::command().debug_assert();
     }

@@ -10,27 +10,27 @@ use kube::api::{DynamicObject, PostParams};
 use kube::{Api, Client};
 use olm_api::field_managers::CLUSTER_OPERATOR as MANAGER;
 use olm_api::openshift::{CLUSTER_OPERATOR, ClusterOperator, ClusterOperatorStatus};
-use olm_runtime::apply::{Refusal, classify, message};
+use olm_runtime::apply::{ErrorClass, classify, message};
 use olm_runtime::events::Events;
 use olm_runtime::metrics::{ControllerMeter, Metrics, Outcome};
 use olm_runtime::{Shutdown, write_status};
 use tokio::time::{Instant, sleep_until};
 
+use crate::events::{self, ExtensionEvents};
 use crate::inner::Memory;
-use crate::meter::Meter;
+use crate::metrics::StatusMetrics;
 use crate::observe::{EXTENSION_KIND, Extension, REVISION_KIND, State, World};
 use crate::owner::{Elsewhere, Manage, elsewhere};
-use crate::status::{Derived, Seen, changes, derive};
-use crate::tell::{self, Told};
+use crate::status::{Derived, Observed, changes, derive};
 use crate::upgradeable::Installed;
 use crate::version::Given;
 
 /// The name in metrics and events.
 pub(crate) const NAME: &str = "cluster-operator";
-/// The least time between two writes.
-const PAUSE: Duration = Duration::from_secs(1);
-/// The longest wait after a failure.
-const LONGEST: Duration = Duration::from_secs(60);
+/// The shortest time between two writes.
+const MIN_WRITE_INTERVAL: Duration = Duration::from_secs(1);
+/// The longest wait before a retry.
+const MAX_RETRY_WAIT: Duration = Duration::from_secs(60);
 
 /// What the loop works with.
 pub(crate) struct Context {
@@ -44,22 +44,22 @@ pub(crate) struct Context {
     pub(crate) given: Given,
     /// When the ClusterOperator is written.
     pub(crate) manage: Manage,
-    /// Tells.
+    /// To emit events.
     pub(crate) events: Events,
 }
 
 /// Reports until `stop`. Nothing is asked of the apiserver before it is polled.
 pub(crate) async fn run(context: Context, metrics: &Metrics, stop: Shutdown) {
     let world = World::default();
-    let meter = Meter::default();
-    meter.register(metrics);
+    let status_metrics = StatusMetrics::default();
+    status_metrics.register(metrics);
     let mut reporter = Reporter {
         running: metrics.controller(NAME, 1),
         world: &world,
-        meter,
+        status_metrics,
         memory: None,
-        told: Told::default(),
-        told_elsewhere: None,
+        extension_events: ExtensionEvents::default(),
+        reported_elsewhere: None,
         failures: 0,
         context: &context,
     };
@@ -70,9 +70,9 @@ pub(crate) async fn run(context: Context, metrics: &Metrics, stop: Shutdown) {
     }
 }
 
-/// Everything that was seen at one moment.
-struct Look {
-    seen: Seen,
+/// The state of the cluster at one moment.
+struct Snapshot {
+    observed: Observed,
     extensions: Vec<Extension>,
     /// The ClusterOperator, if there is one.
     object: Option<DynamicObject>,
@@ -81,16 +81,16 @@ struct Look {
 struct Reporter<'a> {
     context: &'a Context,
     world: &'a World,
-    meter: Meter,
+    status_metrics: StatusMetrics,
     running: ControllerMeter,
-    /// `None` until the first look.
+    /// `None` until the first snapshot.
     memory: Option<Memory>,
-    told: Told,
-    told_elsewhere: Option<Elsewhere>,
+    extension_events: ExtensionEvents,
+    reported_elsewhere: Option<Elsewhere>,
     failures: u32,
 }
 
-/// When to look again although nothing changed.
+/// When to derive the status again although nothing changed.
 enum Next {
     Never,
     At(Instant),
@@ -104,13 +104,13 @@ impl Reporter<'_> {
                 () = self.world.changed.notified() => {}
                 () = until(&next) => {}
             }
-            let Some(look) = look(self.world, self.context) else {
-                self.meter.forget();
+            let Some(snapshot) = snapshot(self.world, self.context) else {
+                self.status_metrics.clear();
                 next = Next::Never;
                 continue;
             };
             let running = self.running.start();
-            match self.pass(look).await {
+            match self.pass(snapshot).await {
                 Ok(wrote) => {
                     self.failures = 0;
                     running.finish(if wrote.again.is_some() {
@@ -121,29 +121,33 @@ impl Reporter<'_> {
                     next = wrote.again.map_or(Next::Never, |wait| Next::At(Instant::now() + wait));
                     if wrote.written {
                         // what happens meanwhile is one change
-                        tokio::time::sleep(PAUSE).await;
+                        tokio::time::sleep(MIN_WRITE_INTERVAL).await;
                     }
                 }
                 Err(error) => {
                     running.finish(Outcome::Error);
                     self.failures = self.failures.saturating_add(1);
-                    let wait = PAUSE.saturating_mul(1 << self.failures.min(6)).min(LONGEST);
+                    let wait =
+                        MIN_WRITE_INTERVAL.saturating_mul(1 << self.failures.min(6)).min(MAX_RETRY_WAIT);
                     tracing::warn!(error = %error, seconds = wait.as_secs(), "will try again");
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(MIN_WRITE_INTERVAL).await;
                     next = Next::At(Instant::now() + wait);
                 }
             }
         }
     }
 
-    async fn pass(&mut self, look: Look) -> Result<Wrote, Error> {
+    async fn pass(&mut self, snapshot: Snapshot) -> Result<Wrote, Error> {
         let now = Timestamp::now();
-        let memory = self.memory.get_or_insert_with(|| Memory::recall(&look.seen.stored));
-        let derived = derive(&look.seen, memory, now);
-        let metadata = look.object.as_ref().map(|object| &object.metadata);
+        let memory = self.memory.get_or_insert_with(|| Memory::recall(&snapshot.observed.stored));
+        let derived = derive(&snapshot.observed, memory, now);
+        let metadata = snapshot.object.as_ref().map(|object| &object.metadata);
         let other = elsewhere(self.context.manage, metadata);
-        self.meter.decided(&derived.status, derived.report.as_ref(), other.as_ref());
-        let news = derived.report.as_ref().map(|report| self.told.news(report, &look.seen.stored));
+        self.status_metrics.decided(&derived.status, derived.report.as_ref(), other.as_ref());
+        let new_events = derived
+            .report
+            .as_ref()
+            .map(|report| self.extension_events.update(report, &snapshot.observed.stored));
         let again = derived.again.map(|due| wait_for(due, now));
         let written = match other {
             Some(other) => {
@@ -151,19 +155,24 @@ impl Reporter<'_> {
                 Ok(false)
             }
             None => {
-                self.told_elsewhere = None;
-                self.write(&look, &derived).await
+                self.reported_elsewhere = None;
+                self.write(&snapshot, &derived).await
             }
         };
-        // whether or not the cluster could be told, the extensions' owners are
-        tell::extensions(&self.context.events, &news.unwrap_or_default(), &look.extensions).await;
+        // also if the cluster could not be updated, the extensions' owners get their events
+        events::publish_extensions(
+            &self.context.events,
+            &new_events.unwrap_or_default(),
+            &snapshot.extensions,
+        )
+        .await;
         Ok(Wrote { written: written?, again })
     }
 
     /// Writes the status if it differs; creates the object if it is not there.
-    async fn write(&self, look: &Look, derived: &Derived) -> Result<bool, Error> {
+    async fn write(&self, snapshot: &Snapshot, derived: &Derived) -> Result<bool, Error> {
         let api: Api<ClusterOperator> = Api::all(self.context.client.clone());
-        let stored = match &look.object {
+        let stored = match &snapshot.object {
             Some(object) => {
                 object.clone().try_parse().map_err(|error| Error::Unreadable(error.to_string()))?
             }
@@ -174,21 +183,21 @@ impl Reporter<'_> {
         let before = stored.status.clone().unwrap_or_default();
         let written = match write_status(&api, &stored, derived.status.clone(), MANAGER).await {
             Ok(written) => written,
-            // the watch tells what it is now
+            // the watch brings the present object
             Err(error) if error.is_conflict() || error.is_gone() => return Ok(false),
             Err(error) => {
-                tell::operator(events, uid, true, "StatusFailed", &error.to_string()).await;
+                events::publish_operator(events, uid, true, "StatusFailed", &error.to_string()).await;
                 return Err(Error::Status(error));
             }
         };
-        let Some(object) = written else { return Ok(look.object.is_none()) };
-        self.meter.written();
+        let Some(object) = written else { return Ok(snapshot.object.is_none()) };
+        self.status_metrics.written();
         let after = object.status.clone().unwrap_or_default();
         let changes = changes(&before, &after);
         tracing::info!(changes = changes.join("; "), "wrote the status of the ClusterOperator");
         self.world.operators.put(CLUSTER_OPERATOR.to_owned(), dynamic(&object));
         let note = format!("Status for clusteroperator/olm changed: {}", changes.join(","));
-        tell::operator(events, uid.clone(), false, "OperatorStatusChanged", &note).await;
+        events::publish_operator(events, uid.clone(), false, "OperatorStatusChanged", &note).await;
         if before.operator_version() != after.operator_version() {
             let text =
                 |status: &ClusterOperatorStatus| status.operator_version().unwrap_or_default().to_owned();
@@ -197,7 +206,7 @@ impl Reporter<'_> {
                 text(&before),
                 text(&after)
             );
-            tell::operator(events, uid, false, "OperatorVersionChanged", &note).await;
+            events::publish_operator(events, uid, false, "OperatorVersionChanged", &note).await;
         }
         Ok(true)
     }
@@ -209,18 +218,19 @@ impl Reporter<'_> {
         match api.create(&params, &empty).await {
             Ok(created) => Ok(created),
             Err(error) => {
-                if classify(&error) != Refusal::AlreadyExists {
+                if classify(&error) != ErrorClass::AlreadyExists {
                     let note = message(&error);
-                    tell::operator(&self.context.events, None, true, "StatusCreateFailed", &note).await;
+                    events::publish_operator(&self.context.events, None, true, "StatusCreateFailed", &note)
+                        .await;
                 }
                 Err(Error::Create(message(&error)))
             }
         }
     }
 
-    /// Says once that the ClusterOperator is somebody else's.
+    /// Reports once that another manager writes the ClusterOperator.
     async fn leave(&mut self, other: Elsewhere, uid: Option<String>) {
-        if self.told_elsewhere.as_ref() == Some(&other) {
+        if self.reported_elsewhere.as_ref() == Some(&other) {
             return;
         }
         if let Elsewhere::Manager(manager) = &other {
@@ -229,13 +239,13 @@ impl Reporter<'_> {
                 "{manager} writes the conditions of this ClusterOperator, so cluster-operator only reports by metrics and events; \
                  --manage=always takes it over"
             );
-            tell::operator(&self.context.events, uid, false, "ManagedElsewhere", &note).await;
+            events::publish_operator(&self.context.events, uid, false, "ManagedElsewhere", &note).await;
         }
-        self.told_elsewhere = Some(other);
+        self.reported_elsewhere = Some(other);
     }
 }
 
-/// What came of one pass.
+/// The result of one pass.
 struct Wrote {
     written: bool,
     again: Option<Duration>,
@@ -251,8 +261,8 @@ enum Error {
     Status(olm_runtime::status::StatusError),
 }
 
-/// What there is to see, if there is an API to report to and every table is complete.
-fn look(world: &World, context: &Context) -> Option<Look> {
+/// The state of the cluster, if there is an API to report to and every table is complete.
+fn snapshot(world: &World, context: &Context) -> Option<Snapshot> {
     let State::Complete(mut operators) = world.operators.state() else { return None };
     let State::Complete(mut found) = world.deployments.state() else { return None };
     let cluster_version = match world.versions.state() {
@@ -267,24 +277,24 @@ fn look(world: &World, context: &Context) -> Option<Look> {
         (State::Complete(extensions), State::Complete(revisions)) => {
             let extensions: Vec<Extension> = extensions.into_values().collect();
             let revisions = revisions.into_values().flatten().collect();
-            (Installed::Seen { extensions: extensions.clone(), revisions }, extensions)
+            (Installed::Observed { extensions: extensions.clone(), revisions }, extensions)
         }
     };
     let object = operators.remove(CLUSTER_OPERATOR);
     let stored = object.as_ref().and_then(|it| serde_json::from_value(it.data["status"].clone()).ok());
     let deployments: BTreeMap<_, _> =
         context.deployments.iter().map(|name| (name.clone(), found.remove(name))).collect();
-    let seen = Seen {
+    let observed = Observed {
         current: context.given.current(cluster_version.as_deref()),
         installed,
         deployments,
         namespace: context.namespace.clone(),
         stored: stored.unwrap_or_default(),
     };
-    Some(Look { seen, extensions, object })
+    Some(Snapshot { observed, extensions, object })
 }
 
-/// The object as the watch would tell of it.
+/// The object as the watch would deliver it.
 fn dynamic(object: &ClusterOperator) -> DynamicObject {
     let value = serde_json::to_value(object).unwrap_or_default();
     serde_json::from_value(value).unwrap_or_else(|_| {

@@ -1,21 +1,21 @@
-//! What a Deployment of OLM says about Available, Progressing and Degraded. Rule: cluster-operator §1.
+//! The part of a Deployment of OLM in Available, Progressing and Degraded. Rule: cluster-operator §1.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::inner::{Inner, Memory};
 
-/// How long a Deployment may be on its way before that is an error.
-const PATIENCE: SignedDuration = SignedDuration::from_mins(15);
+/// How long a roll-out may take before it is an error.
+const PROGRESS_DEADLINE: SignedDuration = SignedDuration::from_mins(15);
 
 /// A Deployment, as far as it matters here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Deployment {
     /// `metadata.generation`.
     pub(crate) generation: i64,
-    /// The generation that its controller has seen.
+    /// The generation that its controller has observed.
     pub(crate) observed_generation: i64,
-    /// Replicas that are wanted.
-    pub(crate) wanted: i64,
+    /// `spec.replicas`.
+    pub(crate) desired: i64,
     /// Replicas of the newest template.
     pub(crate) updated: i64,
     /// Replicas that are available.
@@ -48,10 +48,10 @@ fn on_its_way(found: Option<&Deployment>) -> Option<&'static str> {
     if deployment.progressing_reason == "NewReplicaSetAvailable" {
         return None;
     }
-    if deployment.unavailable > 0 || deployment.available < deployment.wanted {
+    if deployment.unavailable > 0 || deployment.available < deployment.desired {
         return Some("Waiting for Deployment to deploy pods");
     }
-    (deployment.updated < deployment.wanted).then_some("Waiting for Deployment to update pods")
+    (deployment.updated < deployment.desired).then_some("Waiting for Deployment to update pods")
 }
 
 /// Whether all its pods are of the newest template and available.
@@ -78,7 +78,7 @@ pub(crate) fn conditions(
             Inner::new(format!("{title}Progressing"), false, "AsExpected", "Deployment is not progressing")
         }
     };
-    let due = memory.since(&progressing, now).checked_add(PATIENCE).ok();
+    let due = memory.since(&progressing, now).checked_add(PROGRESS_DEADLINE).ok();
     let due = due.filter(|_| progressing.status == olm_api::ConditionStatus::True);
     let error = match (found, due) {
         (None, _) => Some(format!("deployments.apps \"{name}\" not found")),
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_of_the_reference() {
+    fn deployment_titles_are_those_of_the_reference() {
         for (name, want) in [
             ("catalogd-controller-manager", "CatalogdDeploymentCatalogdControllerManager"),
             (
@@ -115,11 +115,11 @@ mod tests {
     }
 
     #[test]
-    fn every_state_of_a_deployment() {
+    fn deployment_conditions_of_each_state() {
         let whole = Deployment {
             generation: 2,
             observed_generation: 2,
-            wanted: 2,
+            desired: 2,
             updated: 2,
             available: 2,
             unavailable: 0,
@@ -181,11 +181,11 @@ mod tests {
     }
 
     #[test]
-    fn a_roll_out_without_end_is_an_error() {
+    fn deployment_without_progress_is_degraded() {
         let stuck = Deployment {
             generation: 1,
             observed_generation: 1,
-            wanted: 1,
+            desired: 1,
             unavailable: 1,
             ..Deployment::default()
         };
@@ -195,7 +195,7 @@ mod tests {
             (all[2].message.clone(), due.map(Timestamp::as_second))
         };
         let (all, _) = conditions("catalogd", Some(&stuck), &memory, at(0));
-        memory.note(&all, at(0));
+        memory.record(&all, at(0));
         assert_eq!(degraded(&memory, 899), (String::new(), Some(900)));
         let (message, due) = degraded(&memory, 900);
         let want = "deployment \"catalogd\" has been progressing for more than 15 minutes: Waiting for Deployment to deploy pods";

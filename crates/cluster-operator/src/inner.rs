@@ -1,7 +1,7 @@
-//! Inner conditions: what each part has to say, and since when. The summary is made of them.
+//! Inner conditions: the condition of each part, and since when it has its status. The summary is made of them.
 //!
-//! OpenShift keeps them in another object; here they live in memory. What the published summary tells of earlier times is taken
-//! over at the start ([`Memory::recall`]), so that nothing flaps when the process restarts.
+//! OpenShift keeps them in another object; here they live in memory. The times that the published summary implies are read
+//! at the start ([`Memory::recall`]), so that nothing flaps when the process restarts.
 //!
 //! Rule: cluster-operator §1, §16 step 6.
 
@@ -11,7 +11,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use olm_api::ConditionStatus;
 use olm_api::openshift::ClusterOperatorStatus;
 
-/// How long something must be wrong before Degraded says so.
+/// How long something must be wrong before Degraded is set.
 pub(crate) const INERTIA: SignedDuration = SignedDuration::from_mins(2);
 
 /// One inner condition as it is now.
@@ -19,7 +19,6 @@ pub(crate) const INERTIA: SignedDuration = SignedDuration::from_mins(2);
 pub(crate) struct Inner {
     /// Ends with the name of the summary that it is part of.
     pub(crate) type_: String,
-    /// Its status.
     pub(crate) status: ConditionStatus,
     /// One CamelCase word; may be empty.
     pub(crate) reason: String,
@@ -49,7 +48,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// What a published status says of earlier times: parts that it names as degraded were so for long enough when it changed.
+    /// Times that a published status implies: parts that it names as degraded were so for long enough when it changed.
     pub(crate) fn recall(status: &ClusterOperatorStatus) -> Self {
         let degraded = status.condition("Degraded").filter(|it| it.status == ConditionStatus::True);
         let since = degraded.into_iter().flat_map(|condition| {
@@ -61,8 +60,8 @@ impl Memory {
         Self { since: since.collect() }
     }
 
-    /// Notes conditions as they are at `now`, and forgets those that are no more.
-    pub(crate) fn note(&mut self, conditions: &[Inner], now: Timestamp) {
+    /// Records conditions as they are at `now`, and removes those that no longer exist.
+    pub(crate) fn record(&mut self, conditions: &[Inner], now: Timestamp) {
         let mut since = BTreeMap::new();
         for condition in conditions {
             let earlier = self.since.get(&condition.type_).filter(|(status, _)| *status == condition.status);
@@ -90,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn time_moves_only_with_the_status() {
+    fn memory_time_moves_only_with_the_status() {
         let mut memory = Memory::default();
         let error = |text: &str| Inner::degraded("A", Some(text.to_owned()));
         let fine = Inner::degraded("A", None);
@@ -101,15 +100,15 @@ mod tests {
             (40, fine.clone(), 30),
             (50, error("two"), 50),
         ] {
-            memory.note(std::slice::from_ref(&condition), at(second));
+            memory.record(std::slice::from_ref(&condition), at(second));
             assert_eq!(memory.since(&condition, at(second)), at(since), "at {second}");
         }
-        memory.note(&[], at(60));
-        assert_eq!(memory.since(&error("two"), at(70)), at(70), "what is gone is forgotten");
+        memory.record(&[], at(60));
+        assert_eq!(memory.since(&error("two"), at(70)), at(70), "a condition that is gone is removed");
     }
 
     #[test]
-    fn a_restart_remembers_who_was_degraded() {
+    fn memory_recalls_degraded_parts_after_a_restart() {
         let published = |status: ConditionStatus| ClusterOperatorStatus {
             conditions: vec![OperatorCondition {
                 last_transition_time: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(500)),

@@ -1,7 +1,7 @@
-//! cluster-operator: says in the ClusterOperator `olm` how OLM is, and whether installed bundles stand in the way of an update of the
-//! cluster to its next minor version.
+//! cluster-operator: reports in the ClusterOperator `olm` whether OLM is available, and whether installed bundles block an update
+//! of the cluster to its next minor version.
 //!
-//! `observe` keeps what the apiserver tells in small tables; `status` and the modules that it calls turn that into one status,
+//! `observe` keeps the objects of the apiserver in small tables; `status` and the modules that it calls turn that into one status,
 //! as plain functions from values to values; `controller` writes it when it differs. Which bundle runs on which version is
 //! decided by `olm_core::openshift`, which `kubectl olm upgrade-check` asks too.
 //!
@@ -13,14 +13,14 @@
 pub mod args;
 mod controller;
 mod deployment;
+mod events;
 mod inner;
-mod meter;
+mod metrics;
 mod observe;
 mod owner;
 mod run;
 mod status;
 mod summary;
-mod tell;
 mod upgradeable;
 mod version;
 

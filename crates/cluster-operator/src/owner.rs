@@ -1,5 +1,5 @@
-//! Whose the ClusterOperator `olm` is. Two writers of one status would fight without end, so where another manager writes its
-//! conditions this process only reports (decision 17).
+//! The owner of the ClusterOperator `olm`. Two writers of one status would fight without end, so where another manager writes
+//! its conditions this process only reports (decision 17).
 
 use clap::ValueEnum;
 use kube::core::ObjectMeta;
@@ -17,16 +17,16 @@ pub enum Manage {
     Never,
 }
 
-/// Why the ClusterOperator is left to somebody else.
+/// Why the ClusterOperator is left to another manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Elsewhere {
     /// This manager writes it.
     Manager(String),
-    /// The flag says so.
+    /// The flag asks for it.
     Asked,
 }
 
-/// Whether somebody else looks after the object. What people write with kubectl does not count: it is put right.
+/// Whether another manager owns the object. A change that a user makes with kubectl does not count: it is reverted.
 pub(crate) fn elsewhere(manage: Manage, metadata: Option<&ObjectMeta>) -> Option<Elsewhere> {
     match manage {
         Manage::Never => Some(Elsewhere::Asked),
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_another_program_that_writes_conditions_counts() {
+    fn owner_is_another_manager_that_writes_conditions() {
         let conditions =
             json!({"f:status": {"f:conditions": {".": {}, "k:{\"type\":\"Available\"}": {".": {}}}}});
         let versions = json!({"f:status": {"f:versions": {}}});

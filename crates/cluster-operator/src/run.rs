@@ -16,7 +16,7 @@ use crate::version::{Current, Given};
 
 /// The lease of the leader.
 const LEASE: &str = "cluster-operator.operatorframework.io";
-/// Where metrics are served when nothing else is said and there is a certificate.
+/// Where metrics are served when no address is given and there is a certificate.
 const METRICS_ADDRESS: &str = ":8443";
 /// The Service that a self-issued certificate is for.
 const SERVICE: &str = "cluster-operator-service";

@@ -1,4 +1,4 @@
-//! The whole status of the ClusterOperator `olm`, derived once from what was seen.
+//! The whole status of the ClusterOperator `olm`, derived once from what was observed.
 //!
 //! Rule: cluster-operator §3, §4, §11 step 5, §16 step 8.
 
@@ -18,7 +18,7 @@ use crate::version::Current;
 
 /// All that the status is made of.
 #[derive(Debug, Clone)]
-pub(crate) struct Seen {
+pub(crate) struct Observed {
     /// The version of the cluster.
     pub(crate) current: Current,
     /// Extensions and their revisions.
@@ -37,49 +37,49 @@ pub(crate) struct Derived {
     pub(crate) status: ClusterOperatorStatus,
     /// The answer about installed bundles, if there is one.
     pub(crate) report: Option<Report>,
-    /// When to look again although nothing happened.
+    /// When to derive it again although nothing changed.
     pub(crate) again: Option<Timestamp>,
 }
 
 /// Derives the status; `memory` is brought up to date.
-pub(crate) fn derive(seen: &Seen, memory: &mut Memory, now: Timestamp) -> Derived {
-    let report = match &seen.current {
-        Current::Known { stream, .. } => upgradeable::report(&seen.installed, *stream),
+pub(crate) fn derive(observed: &Observed, memory: &mut Memory, now: Timestamp) -> Derived {
+    let report = match &observed.current {
+        Current::Known { stream, .. } => upgradeable::report(&observed.installed, *stream),
         Current::Unknown(_) => None,
     };
-    let mut inner = upgradeable::conditions(&seen.installed, report.as_ref());
+    let mut inner = upgradeable::conditions(&observed.installed, report.as_ref());
     let mut again = Vec::new();
-    for (name, found) in &seen.deployments {
+    for (name, found) in &observed.deployments {
         let (conditions, due) = deployment::conditions(name, found.as_ref(), memory, now);
         inner.extend(conditions);
         again.extend(due);
     }
-    if seen.deployments.is_empty() {
-        inner.extend(without_deployments(&seen.installed));
+    if observed.deployments.is_empty() {
+        inner.extend(without_deployments(&observed.installed));
     }
-    memory.note(&inner, now);
+    memory.record(&inner, now);
     let (mut summaries, due) = summaries(&inner, memory, now);
     again.extend(due);
-    let complete = seen.deployments.values().all(|found| deployment::is_rolled_out(found.as_ref()));
-    let versions = match &seen.current {
-        Current::Known { version, .. } => versions(&seen.stored, version, complete, &mut summaries),
+    let complete = observed.deployments.values().all(|found| deployment::is_rolled_out(found.as_ref()));
+    let versions = match &observed.current {
+        Current::Known { version, .. } => versions(&observed.stored, version, complete, &mut summaries),
         Current::Unknown(why) => {
-            say_why_unknown(why, &mut summaries);
-            seen.stored.versions.clone()
+            explain_unknown(why, &mut summaries);
+            observed.stored.versions.clone()
         }
     };
     let status = ClusterOperatorStatus {
-        conditions: conditions(&seen.stored, summaries, now),
+        conditions: conditions(&observed.stored, summaries, now),
         versions,
-        related_objects: related_objects(seen),
-        extension: seen.stored.extension.clone(),
+        related_objects: related_objects(observed),
+        extension: observed.stored.extension.clone(),
     };
     Derived { status, report, again: again.into_iter().min() }
 }
 
-/// Where no Deployments are looked at, OLM counts as available when its kinds are served.
+/// Where no Deployments are watched, OLM counts as available when its kinds are served.
 fn without_deployments(installed: &Installed) -> [crate::inner::Inner; 2] {
-    let served = matches!(installed, Installed::Seen { .. });
+    let served = matches!(installed, Installed::Observed { .. });
     let (reason, message) =
         if served { ("AsExpected", "Kinds are served") } else { ("NotServed", "Kinds are not served") };
     [
@@ -88,7 +88,7 @@ fn without_deployments(installed: &Installed) -> [crate::inner::Inner; 2] {
     ]
 }
 
-/// The new version stands there only when all is rolled out; until then, and in the write that records it, Progressing says so.
+/// The new version is set only when all is rolled out; until then, and in the write that records it, Progressing is true.
 fn versions(
     stored: &ClusterOperatorStatus,
     version: &str,
@@ -110,7 +110,7 @@ fn versions(
 }
 
 /// Nothing is known of Upgradeable without a version, unless there is something that blocks any.
-fn say_why_unknown(why: &str, summaries: &mut [Summary]) {
+fn explain_unknown(why: &str, summaries: &mut [Summary]) {
     for summary in summaries.iter_mut() {
         if summary.type_ == "Upgradeable" && summary.reason == "NoData" {
             why.clone_into(&mut summary.message);
@@ -145,20 +145,23 @@ fn conditions(
 }
 
 /// Where to look when something is wrong.
-fn related_objects(seen: &Seen) -> Vec<RelatedObject> {
+fn related_objects(observed: &Observed) -> Vec<RelatedObject> {
     let object = |group: &str, resource: &str, namespace: Option<&str>, name: &str| RelatedObject {
         group: group.to_owned(),
         resource: resource.to_owned(),
         namespace: namespace.map(str::to_owned),
         name: name.to_owned(),
     };
-    let mut all = vec![object("", "namespaces", None, &seen.namespace)];
+    let mut all = vec![object("", "namespaces", None, &observed.namespace)];
     all.extend(["clustercatalogs", "clusterextensions", "clusterobjectsets"].map(|plural| {
         let name = format!("{plural}.{}", olm_api::GROUP);
         object("apiextensions.k8s.io", "customresourcedefinitions", None, &name)
     }));
     all.extend(
-        seen.deployments.keys().map(|name| object("apps", "deployments", Some(&seen.namespace), name)),
+        observed
+            .deployments
+            .keys()
+            .map(|name| object("apps", "deployments", Some(&observed.namespace), name)),
     );
     all
 }

@@ -23,7 +23,7 @@ pub(crate) struct Summary {
     pub(crate) message: String,
 }
 
-/// All five, and when to look again although nothing happened: when something will have been wrong for long enough.
+/// All five, and when to derive them again although nothing changed: when something will have been wrong for long enough.
 pub(crate) fn summaries(
     inner: &[Inner],
     memory: &Memory,
@@ -87,14 +87,14 @@ fn summary(
     }
 }
 
-/// All messages, each line with the name of who says it; a line that one says twice is said once.
+/// All messages, each line with its condition's name; lines that repeat within a condition are left out.
 fn union(conditions: &[&Inner]) -> String {
     let mut lines: Vec<String> = Vec::new();
     for condition in conditions.iter().filter(|condition| !condition.message.is_empty()) {
-        let mut said: Vec<&str> = Vec::new();
+        let mut written: Vec<&str> = Vec::new();
         for line in condition.message.split('\n') {
-            if !said.contains(&line) {
-                said.push(line);
+            if !written.contains(&line) {
+                written.push(line);
                 lines.push(format!("{}: {line}", condition.type_));
             }
         }
@@ -115,17 +115,17 @@ mod tests {
         Inner { type_: type_.to_owned(), status, reason: reason.to_owned(), message: message.to_owned() }
     }
 
-    fn of(type_: &str, all: &[Inner]) -> (ConditionStatus, String, String) {
+    fn summarize(type_: &str, all: &[Inner]) -> (ConditionStatus, String, String) {
         let (found, _) = summaries(all, &Memory::default(), at(0));
         let found = found.into_iter().find(|summary| summary.type_ == type_).unwrap();
         (found.status, found.reason, found.message)
     }
 
     #[test]
-    fn the_union_of_inner_conditions() {
+    fn summary_is_the_union_of_inner_conditions() {
         type Row = (&'static str, &'static str, Vec<Inner>, (ConditionStatus, &'static str, &'static str));
         let rows: Vec<Row> = vec![
-            ("nobody says anything", "Upgradeable", vec![], (Unknown, "NoData", "")),
+            ("no conditions", "Upgradeable", vec![], (Unknown, "NoData", "")),
             (
                 "others' conditions do not count",
                 "Upgradeable",
@@ -180,16 +180,16 @@ mod tests {
             ),
         ];
         for (case, type_, all, (status, reason, message)) in rows {
-            assert_eq!(of(type_, &all), (status, reason.to_owned(), message.to_owned()), "{case}");
+            assert_eq!(summarize(type_, &all), (status, reason.to_owned(), message.to_owned()), "{case}");
         }
     }
 
     #[test]
-    fn cases_42_and_43_degraded_waits_two_minutes() {
+    fn summary_cases_42_and_43_degraded_waits_two_minutes() {
         let bad = inner("ADegraded", True, "SyncError", "broken");
         let young = inner("BDegraded", True, "SyncError", "new");
         let mut memory = Memory::default();
-        memory.note(std::slice::from_ref(&bad), at(0));
+        memory.record(std::slice::from_ref(&bad), at(0));
         let degraded = |all: &[Inner], memory: &Memory, now: i64| {
             let (found, due) = summaries(all, memory, at(now));
             (
@@ -199,19 +199,19 @@ mod tests {
                 due.map(Timestamp::as_second),
             )
         };
-        let quiet = (False, "AsExpected".to_owned(), "ADegraded: broken".to_owned(), Some(120));
-        assert_eq!(degraded(std::slice::from_ref(&bad), &memory, 60), quiet, "case 42: a minute");
+        let within_inertia = (False, "AsExpected".to_owned(), "ADegraded: broken".to_owned(), Some(120));
+        assert_eq!(degraded(std::slice::from_ref(&bad), &memory, 60), within_inertia, "case 42: a minute");
         assert_eq!(degraded(std::slice::from_ref(&bad), &memory, 119).0, False);
         let loud = (True, "A_SyncError".to_owned(), "ADegraded: broken".to_owned(), None);
         assert_eq!(degraded(std::slice::from_ref(&bad), &memory, 240), loud, "case 43: four minutes");
         // once one is old enough, all are listed
-        memory.note(&[bad.clone(), young.clone()], at(230));
+        memory.record(&[bad.clone(), young.clone()], at(230));
         let (status, reason, message, due) = degraded(&[bad, young], &memory, 240);
         assert_eq!((status, reason.as_str(), due), (True, "A_SyncError::B_SyncError", Some(350)));
         assert_eq!(message, "ADegraded: broken\nBDegraded: new");
-        // repaired: at once
+        // repaired: no wait
         let fine = inner("ADegraded", False, "AsExpected", "");
-        memory.note(std::slice::from_ref(&fine), at(250));
+        memory.record(std::slice::from_ref(&fine), at(250));
         let repaired = (False, "AsExpected".to_owned(), "All is well".to_owned(), None);
         assert_eq!(degraded(&[fine], &memory, 250), repaired);
     }

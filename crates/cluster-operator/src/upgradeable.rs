@@ -1,36 +1,36 @@
 //! The check of installed bundles as inner conditions. The judgement itself is `olm_core::openshift`'s.
 //!
-//! Rule: cluster-operator §5, decision 17: an unreadable value blocks too and says why.
+//! Rule: cluster-operator §5, decision 17: an unreadable value blocks too, with its reason.
 
 use olm_core::openshift::{Bundle, Report, Stream, Unreadable, counted, judge};
 
 use crate::inner::Inner;
-use crate::observe::{Extension, RevisionSeen};
+use crate::observe::{Extension, RevisionFact};
 
-/// Room for limits and mend behind the sentence that tests match on (decisions, "Messages").
-const HELP: usize = 200;
+/// Bytes for limits and advice behind the message that tests match on (decisions, "Messages").
+const MAX_ADVICE: usize = 200;
 /// The inner condition that clients know.
 pub(crate) const INSTALLED: &str = "InstalledOLMOperatorsUpgradeable";
 /// The check itself.
 const CHECK: &str = "OLMIncompatibleOperatorController";
 
-/// What is installed, as far as it could be seen.
+/// What is installed, as far as it could be observed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Installed {
     /// The kinds are served.
-    Seen { extensions: Vec<Extension>, revisions: Vec<RevisionSeen> },
+    Observed { extensions: Vec<Extension>, revisions: Vec<RevisionFact> },
     /// A kind is not, and which.
     NotServed(&'static str),
 }
 
 /// The answer for a cluster of this stream; nothing can be judged where the kinds are not served.
 pub(crate) fn report(installed: &Installed, current: Stream) -> Option<Report> {
-    let Installed::Seen { extensions, revisions } = installed else { return None };
-    let readable: Vec<_> = revisions.iter().filter_map(|seen| seen.as_ref().ok()).cloned().collect();
+    let Installed::Observed { extensions, revisions } = installed else { return None };
+    let readable: Vec<_> = revisions.iter().filter_map(|observed| observed.as_ref().ok()).cloned().collect();
     let names = extensions.iter().map(|it| (it.name.as_str(), it.installed.as_deref()));
     let bundles: Vec<Bundle> = counted(names, &readable);
     let mut report = judge(current, current.next(), &bundles);
-    let broken = revisions.iter().filter_map(|seen| seen.as_ref().err());
+    let broken = revisions.iter().filter_map(|observed| observed.as_ref().err());
     let known = broken.filter(|broken| extensions.iter().any(|it| it.name == broken.extension));
     report.add_unreadable(known.map(|broken| Unreadable {
         extension: broken.extension.clone(),
@@ -53,9 +53,9 @@ pub(crate) fn conditions(installed: &Installed, report: Option<&Report>) -> Vec<
                 Inner::new(INSTALLED.to_owned(), false, "FailureGettingExtensionMetadata", error.clone());
             vec![blocked, Inner::degraded(CHECK, Some(error))]
         }
-        (Installed::Seen { .. }, Some(report)) => {
+        (Installed::Observed { .. }, Some(report)) => {
             let errors = Some(report.errors()).filter(|errors| !errors.is_empty());
-            let message = report.message(HELP).unwrap_or_default();
+            let message = report.message(MAX_ADVICE).unwrap_or_default();
             let reason = report.reason().unwrap_or_default();
             vec![
                 Inner::new(INSTALLED.to_owned(), report.is_open(), reason, message),
@@ -63,6 +63,6 @@ pub(crate) fn conditions(installed: &Installed, report: Option<&Report>) -> Vec<
             ]
         }
         // no version to compare with
-        (Installed::Seen { .. }, None) => vec![Inner::degraded(CHECK, None)],
+        (Installed::Observed { .. }, None) => vec![Inner::degraded(CHECK, None)],
     }
 }

@@ -1,11 +1,10 @@
-//! Which version of OpenShift the cluster has. Rule: cluster-operator §5.3, §11 step 4.
+//! The version of OpenShift that the cluster has. Rule: cluster-operator §5.3, §11 step 4.
 
 use olm_core::openshift::Stream;
 
 /// Where a version may be set for the life of the process, the first counts most.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Given {
-    /// The flag.
     pub(crate) flag: String,
     /// `OPERATOR_IMAGE_VERSION`, which OpenShift sets to the version of its release.
     pub(crate) image_version: String,
@@ -29,7 +28,7 @@ pub(crate) enum Current {
 
 impl Given {
     /// The version: the first that is set, and only if none is, the one of the ClusterVersion. One that is set and cannot be read
-    /// is not passed over, as somebody meant it.
+    /// is not passed over, as it was set on purpose.
     #[must_use]
     pub(crate) fn current(&self, cluster_version: Option<&str>) -> Current {
         let sources = [
@@ -69,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_that_is_set_counts() {
+    fn version_is_the_first_that_is_set() {
         let given = |flag: &str, image: &str, release: &str| Given {
             flag: flag.to_owned(),
             image_version: image.to_owned(),

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 /// What an error of the apiserver means for the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Refusal {
+pub enum ErrorClass {
     /// Another field manager owns a field, or the object has changed meanwhile.
     Conflict,
     /// There is an object of this name already.
@@ -31,26 +31,26 @@ pub enum Refusal {
 }
 
 /// What the error means.
-pub fn classify(error: &kube::Error) -> Refusal {
+pub fn classify(error: &kube::Error) -> ErrorClass {
     match error {
         kube::Error::Api(status) => classify_status(status),
         kube::Error::HyperError(_) | kube::Error::Service(_) | kube::Error::ReadEvents(_) => {
-            Refusal::Unavailable
+            ErrorClass::Unavailable
         }
-        _ => Refusal::Other,
+        _ => ErrorClass::Other,
     }
 }
 
-fn classify_status(status: &Status) -> Refusal {
+fn classify_status(status: &Status) -> ErrorClass {
     match (status.code, status.reason.as_str()) {
-        (_, "AlreadyExists") => Refusal::AlreadyExists,
-        (409, _) => Refusal::Conflict,
-        (404, _) => Refusal::NotFound,
-        (400 | 422, _) => Refusal::Invalid,
-        (401 | 403, _) => Refusal::Forbidden,
-        (429, _) => Refusal::TooManyRequests,
-        (500..=599, _) => Refusal::Unavailable,
-        _ => Refusal::Other,
+        (_, "AlreadyExists") => ErrorClass::AlreadyExists,
+        (409, _) => ErrorClass::Conflict,
+        (404, _) => ErrorClass::NotFound,
+        (400 | 422, _) => ErrorClass::Invalid,
+        (401 | 403, _) => ErrorClass::Forbidden,
+        (429, _) => ErrorClass::TooManyRequests,
+        (500..=599, _) => ErrorClass::Unavailable,
+        _ => ErrorClass::Other,
     }
 }
 
@@ -129,7 +129,7 @@ impl Apply<'_> {
     }
 }
 
-/// Creates the object, and only that: an existing one is an error ([`Refusal::AlreadyExists`]).
+/// Creates the object, and only that: an existing one is an error ([`ErrorClass::AlreadyExists`]).
 ///
 /// # Errors
 /// Whatever the apiserver or the connection says.
@@ -154,24 +154,24 @@ mod tests {
     #[test]
     fn classifies_answers() {
         for (code, reason, want) in [
-            (409, "Conflict", Refusal::Conflict),
-            (409, "AlreadyExists", Refusal::AlreadyExists),
-            (404, "NotFound", Refusal::NotFound),
-            (422, "Invalid", Refusal::Invalid),
-            (400, "BadRequest", Refusal::Invalid),
-            (401, "Unauthorized", Refusal::Forbidden),
-            (403, "Forbidden", Refusal::Forbidden),
-            (429, "TooManyRequests", Refusal::TooManyRequests),
-            (503, "ServiceUnavailable", Refusal::Unavailable),
-            (500, "InternalError", Refusal::Unavailable),
-            (410, "Expired", Refusal::Other),
+            (409, "Conflict", ErrorClass::Conflict),
+            (409, "AlreadyExists", ErrorClass::AlreadyExists),
+            (404, "NotFound", ErrorClass::NotFound),
+            (422, "Invalid", ErrorClass::Invalid),
+            (400, "BadRequest", ErrorClass::Invalid),
+            (401, "Unauthorized", ErrorClass::Forbidden),
+            (403, "Forbidden", ErrorClass::Forbidden),
+            (429, "TooManyRequests", ErrorClass::TooManyRequests),
+            (503, "ServiceUnavailable", ErrorClass::Unavailable),
+            (500, "InternalError", ErrorClass::Unavailable),
+            (410, "Expired", ErrorClass::Other),
         ] {
             let error = error(json!({"code": code, "reason": reason, "message": "m"}));
             assert_eq!(classify(&error), want, "{code} {reason}");
             assert_eq!(message(&error), "m");
         }
         let refused = kube::Error::Service("write tcp 10.0.0.1:2->10.0.0.3:4: broken pipe".into());
-        assert_eq!(classify(&refused), Refusal::Unavailable);
+        assert_eq!(classify(&refused), ErrorClass::Unavailable);
         assert_eq!(message(&refused), "ServiceError: broken pipe");
         assert_eq!(message(&error(json!({"code": 418}))), "apiserver answered 418");
     }

@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::Shutdown;
-use crate::apply::{Refusal, classify, message};
+use crate::apply::{ErrorClass, classify, message};
 use crate::fence::{Clock, Fence};
 use crate::metrics::Metrics;
 use crate::task;
@@ -273,7 +273,7 @@ async fn attempt(api: &LeaseApi, election: &Election, seen: &mut Seen) -> Attemp
         Ok(false) => Attempt::Other,
         Err(error) => {
             match classify(&error) {
-                Refusal::Conflict | Refusal::AlreadyExists => {
+                ErrorClass::Conflict | ErrorClass::AlreadyExists => {
                     tracing::debug!("another process wrote the lease first")
                 }
                 _ => tracing::warn!(

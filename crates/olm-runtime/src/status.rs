@@ -22,12 +22,12 @@ pub struct StatusError(pub kube::Error);
 impl StatusError {
     /// Whether the object has changed since it was read; the change itself leads to another attempt.
     pub fn is_conflict(&self) -> bool {
-        crate::apply::classify(&self.0) == crate::apply::Refusal::Conflict
+        crate::apply::classify(&self.0) == crate::apply::ErrorClass::Conflict
     }
 
     /// Whether the object is gone.
     pub fn is_gone(&self) -> bool {
-        crate::apply::classify(&self.0) == crate::apply::Refusal::NotFound
+        crate::apply::classify(&self.0) == crate::apply::ErrorClass::NotFound
     }
 }
 

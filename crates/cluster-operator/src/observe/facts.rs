@@ -1,4 +1,4 @@
-//! The facts of one object. What an object does not say is said in the fact, so that one odd object hides no other.
+//! The facts of one object. A missing or invalid member is part of the fact, so that one broken object hides no other.
 
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
@@ -11,7 +11,6 @@ use crate::deployment::Deployment;
 /// A ClusterExtension.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Extension {
-    /// Its name.
     pub(crate) name: String,
     /// Its UID.
     pub(crate) uid: String,
@@ -31,7 +30,7 @@ pub(crate) struct Broken {
 }
 
 /// A revision, or why it cannot be read.
-pub(crate) type RevisionSeen = Result<Revision, Broken>;
+pub(crate) type RevisionFact = Result<Revision, Broken>;
 
 pub(super) fn extension(object: &DynamicObject) -> Extension {
     Extension {
@@ -41,7 +40,7 @@ pub(super) fn extension(object: &DynamicObject) -> Extension {
     }
 }
 
-pub(super) fn revision(object: &DynamicObject) -> Option<RevisionSeen> {
+pub(super) fn revision(object: &DynamicObject) -> Option<RevisionFact> {
     let label = |key: &str| object.labels().get(key);
     if label(labels::OWNER_KIND).map(String::as_str) != Some(labels::OWNER_KIND_CLUSTER_EXTENSION) {
         return None;
@@ -77,7 +76,7 @@ pub(super) fn deployment(object: &DynamicObject) -> Deployment {
         generation: object.metadata.generation.unwrap_or_default(),
         observed_generation: number("/status/observedGeneration").unwrap_or_default(),
         // as the apiserver defaults it
-        wanted: number("/spec/replicas").unwrap_or(1),
+        desired: number("/spec/replicas").unwrap_or(1),
         updated: number("/status/updatedReplicas").unwrap_or_default(),
         available: number("/status/availableReplicas").unwrap_or_default(),
         unavailable: number("/status/unavailableReplicas").unwrap_or_default(),
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn revisions_of_extensions_only() {
+    fn facts_are_read_from_revisions_of_extensions_only() {
         let set = |labels: Value, spec: Value| {
             revision(&object(json!({
                 "metadata": {"name": "e-1", "labels": labels, "annotations": {
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn deployments_and_extensions() {
+    fn facts_are_read_from_deployments_and_extensions() {
         let found = deployment(&object(json!({
             "metadata": {"generation": 4},
             "spec": {"replicas": 2},
@@ -163,7 +162,7 @@ mod tests {
         let want = Deployment {
             generation: 4,
             observed_generation: 4,
-            wanted: 2,
+            desired: 2,
             updated: 2,
             available: 1,
             unavailable: 1,
@@ -172,9 +171,9 @@ mod tests {
         assert_eq!(found, want);
         assert_eq!(
             deployment(&object(json!({"metadata": {}}))),
-            Deployment { wanted: 1, ..Deployment::default() }
+            Deployment { desired: 1, ..Deployment::default() }
         );
-        let odd = extension(&object(json!({"metadata": {"name": "e", "uid": "u"}, "status": 5})));
-        assert_eq!(odd, Extension { name: "e".to_owned(), uid: "u".to_owned(), installed: None });
+        let invalid = extension(&object(json!({"metadata": {"name": "e", "uid": "u"}, "status": 5})));
+        assert_eq!(invalid, Extension { name: "e".to_owned(), uid: "u".to_owned(), installed: None });
     }
 }

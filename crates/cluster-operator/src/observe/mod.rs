@@ -1,5 +1,5 @@
-//! What the apiserver tells, in tables of the few facts that matter: extensions and their revisions, Deployments of OLM, the version of
-//! the cluster, and the ClusterOperator itself.
+//! Tables of the few facts that matter: extensions and their revisions, Deployments of OLM, the version of the cluster, and the
+//! ClusterOperator itself.
 //!
 //! A kind is watched only while its CustomResourceDefinition is established; the definitions themselves are watched by name. So
 //! nothing is asked for again and again where an API is absent, and work begins by itself when it appears.
@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use crate::deployment::Deployment;
 #[cfg(test)]
 pub(crate) use facts::Broken;
-pub(crate) use facts::{Extension, RevisionSeen};
+pub(crate) use facts::{Extension, RevisionFact};
 use table::{Scope, Source};
 pub(crate) use table::{State, Table};
 
@@ -32,12 +32,12 @@ pub(crate) const REVISION_KIND: &str = "ClusterObjectSet";
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) extensions: Table<Extension>,
-    /// Revisions of extensions; those of nobody are left out.
-    pub(crate) revisions: Table<Option<RevisionSeen>>,
+    /// Revisions of extensions; others are left out.
+    pub(crate) revisions: Table<Option<RevisionFact>>,
     pub(crate) deployments: Table<Deployment>,
     pub(crate) versions: Table<Option<String>>,
     pub(crate) operators: Table<DynamicObject>,
-    /// Rings when a table says something new.
+    /// Notified when a table changes.
     pub(crate) changed: Arc<Notify>,
 }
 

@@ -51,7 +51,7 @@ impl<T: Clone + PartialEq> Table<T> {
         }
     }
 
-    /// Notes an object; also one that this process has just written, before the watch tells of it.
+    /// Stores an object; also one that this process has just written, before the watch delivers it.
     pub(crate) fn put(&self, name: String, fact: T) {
         if let State::Complete(all) = &mut *self.lock()
             && all.get(&name) != Some(&fact)

@@ -4,7 +4,7 @@
 use olm_core::openshift::{Lifecycle, Revision, Stream};
 
 use super::*;
-use crate::observe::{Broken, Extension, RevisionSeen};
+use crate::observe::{Broken, Extension, RevisionFact};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
@@ -14,7 +14,7 @@ fn extension(name: &str, installed: Option<&str>) -> Extension {
     Extension { name: name.to_owned(), uid: format!("uid-{name}"), installed: installed.map(str::to_owned) }
 }
 
-fn revision(extension: &str, number: i64, bundle: &str, properties: Option<&str>) -> RevisionSeen {
+fn revision(extension: &str, number: i64, bundle: &str, properties: Option<&str>) -> RevisionFact {
     Ok(Revision {
         extension: extension.to_owned(),
         number,
@@ -28,14 +28,14 @@ fn max(value: &str) -> String {
     format!(r#"[{{"type":"olm.maxOpenShiftVersion","value":"{value}"}}]"#)
 }
 
-fn known(version: &str) -> Current {
+fn current(version: &str) -> Current {
     Current::Known { version: version.to_owned(), stream: Stream::of_version(version).unwrap() }
 }
 
-fn seen(version: &str, extensions: Vec<Extension>, revisions: Vec<RevisionSeen>) -> Seen {
-    Seen {
-        current: known(version),
-        installed: Installed::Seen { extensions, revisions },
+fn observed(version: &str, extensions: Vec<Extension>, revisions: Vec<RevisionFact>) -> Observed {
+    Observed {
+        current: current(version),
+        installed: Installed::Observed { extensions, revisions },
         deployments: BTreeMap::new(),
         namespace: "olmv1-system".to_owned(),
         stored: ClusterOperatorStatus::default(),
@@ -43,14 +43,14 @@ fn seen(version: &str, extensions: Vec<Extension>, revisions: Vec<RevisionSeen>)
 }
 
 /// One extension `e` with one revision.
-fn one(version: &str, bundle: &str, properties: Option<&str>) -> Seen {
-    seen(version, vec![extension("e", Some(bundle))], vec![revision("e", 1, bundle, properties)])
+fn observe_one(version: &str, bundle: &str, properties: Option<&str>) -> Observed {
+    observed(version, vec![extension("e", Some(bundle))], vec![revision("e", 1, bundle, properties)])
 }
 
 /// Derives as if it had been published `second` seconds after the beginning, and keeps it as published.
-fn publish(seen: &mut Seen, memory: &mut Memory, second: i64) -> Derived {
-    let derived = derive(seen, memory, at(second));
-    seen.stored = derived.status.clone();
+fn publish(observed: &mut Observed, memory: &mut Memory, second: i64) -> Derived {
+    let derived = derive(observed, memory, at(second));
+    observed.stored = derived.status.clone();
     derived
 }
 
@@ -64,7 +64,7 @@ fn two_deployments(ready: bool) -> BTreeMap<String, Option<Deployment>> {
     let whole = Deployment {
         generation: 1,
         observed_generation: 1,
-        wanted: 1,
+        desired: 1,
         updated: 1,
         available: i64::from(ready),
         unavailable: i64::from(!ready),
@@ -76,10 +76,10 @@ fn two_deployments(ready: bool) -> BTreeMap<String, Option<Deployment>> {
 }
 
 #[test]
-fn a_healthy_status_as_a_whole() {
-    let mut seen = seen("4.19.3", vec![], vec![]);
-    seen.deployments = two_deployments(true);
-    let derived = publish(&mut seen, &mut Memory::default(), 100);
+fn status_of_a_healthy_cluster() {
+    let mut observed = observed("4.19.3", vec![], vec![]);
+    observed.deployments = two_deployments(true);
+    let derived = publish(&mut observed, &mut Memory::default(), 100);
     insta::assert_json_snapshot!(derived.status, @r#"
     {
       "conditions": [
@@ -163,9 +163,9 @@ fn a_healthy_status_as_a_whole() {
 }
 
 #[test]
-fn case_44_what_blocks_in_the_words_of_the_summary() {
-    let mut seen = one("4.17.0", "b.v1", Some(&max("4.17")));
-    let derived = publish(&mut seen, &mut Memory::default(), 0);
+fn status_case_44_blocking_bundles_in_the_summary() {
+    let mut observed = observe_one("4.17.0", "b.v1", Some(&max("4.17")));
+    let derived = publish(&mut observed, &mut Memory::default(), 0);
     let (status, reason, message, _) = summary(&derived.status, "Upgradeable");
     let want = "InstalledOLMOperatorsUpgradeable: Found ClusterExtensions that require upgrades prior to upgrading cluster to version \
                 4.18: bundle \"b.v1\" for ClusterExtension \"e\". Declared to run on at most: b.v1 4.17; upgrade or remove it";
@@ -178,11 +178,11 @@ fn case_44_what_blocks_in_the_words_of_the_summary() {
 }
 
 #[test]
-fn case_30_errors_stand_in_lines_of_their_own() {
+fn status_case_30_errors_have_lines_of_their_own() {
     let extensions = vec![extension("e1", None), extension("e2", None)];
     let revisions = vec![revision("e1", 1, "b.v1", Some(&max("4.17"))), revision("e2", 1, "b.v1", Some("x"))];
-    let mut seen = seen("4.17.0", extensions, revisions);
-    let derived = publish(&mut seen, &mut Memory::default(), 0);
+    let mut observed = observed("4.17.0", extensions, revisions);
+    let derived = publish(&mut observed, &mut Memory::default(), 0);
     let message = summary(&derived.status, "Upgradeable").2;
     let second = message.lines().nth(1).unwrap();
     let want = "InstalledOLMOperatorsUpgradeable:  Additionally the following errors were encountered while getting extension metadata: \
@@ -191,44 +191,56 @@ fn case_30_errors_stand_in_lines_of_their_own() {
 }
 
 #[test]
-fn cases_38_to_41_recovery_and_the_time_of_the_change() {
+fn status_cases_38_to_41_recovery_and_transition_time() {
     let mut memory = Memory::default();
-    let mut seen = one("4.17.0", "b.v1", Some(&max("4.17")));
-    publish(&mut seen, &mut memory, 10);
+    let mut observed = observe_one("4.17.0", "b.v1", Some(&max("4.17")));
+    publish(&mut observed, &mut memory, 10);
     // 40: another blocking bundle
-    let step = |seen: &mut Seen, extensions: Vec<Extension>, revisions: Vec<RevisionSeen>| {
-        seen.installed = Installed::Seen { extensions, revisions };
+    let step = |observed: &mut Observed, extensions: Vec<Extension>, revisions: Vec<RevisionFact>| {
+        observed.installed = Installed::Observed { extensions, revisions };
     };
-    step(&mut seen, vec![extension("e", Some("b.v2"))], vec![revision("e", 2, "b.v2", Some(&max("4.17")))]);
-    let (status, _, message, since) = summary(&publish(&mut seen, &mut memory, 20).status, "Upgradeable");
+    step(
+        &mut observed,
+        vec![extension("e", Some("b.v2"))],
+        vec![revision("e", 2, "b.v2", Some(&max("4.17")))],
+    );
+    let (status, _, message, since) = summary(&publish(&mut observed, &mut memory, 20).status, "Upgradeable");
     assert_eq!((status.as_str(), since), ("False", 10), "case 40");
     assert!(message.contains("bundle \"b.v2\"") && !message.contains("b.v1"), "case 40: {message}");
     // while an upgrade rolls out both count: the old one blocks until it is gone
     let both =
         vec![revision("e", 2, "b.v2", Some(&max("4.17"))), revision("e", 3, "b.v3", Some(&max("4.18")))];
-    step(&mut seen, vec![extension("e", Some("b.v2"))], both);
-    let (status, _, message, _) = summary(&publish(&mut seen, &mut memory, 25).status, "Upgradeable");
+    step(&mut observed, vec![extension("e", Some("b.v2"))], both);
+    let (status, _, message, _) = summary(&publish(&mut observed, &mut memory, 25).status, "Upgradeable");
     assert!(
         status == "False" && message.contains("b.v2") && !message.contains("b.v3"),
         "decision 17: {message}"
     );
     // 39: upgraded to a bundle that fits
-    step(&mut seen, vec![extension("e", Some("b.v3"))], vec![revision("e", 3, "b.v3", Some(&max("4.18")))]);
+    step(
+        &mut observed,
+        vec![extension("e", Some("b.v3"))],
+        vec![revision("e", 3, "b.v3", Some(&max("4.18")))],
+    );
     let well = ("True".to_owned(), "AsExpected".to_owned(), "All is well".to_owned(), 30);
-    assert_eq!(summary(&publish(&mut seen, &mut memory, 30).status, "Upgradeable"), well, "case 39");
+    assert_eq!(summary(&publish(&mut observed, &mut memory, 30).status, "Upgradeable"), well, "case 39");
     // 41: finalizers keep the extension, so it still counts; 38: it is gone
-    step(&mut seen, vec![extension("e", Some("b.v1"))], vec![revision("e", 4, "b.v1", Some(&max("4.17")))]);
-    assert_eq!(summary(&publish(&mut seen, &mut memory, 40).status, "Upgradeable").0, "False", "case 41");
-    step(&mut seen, vec![], vec![revision("e", 4, "b.v1", Some(&max("4.17")))]);
-    let (status, _, message, since) = summary(&publish(&mut seen, &mut memory, 50).status, "Upgradeable");
+    step(
+        &mut observed,
+        vec![extension("e", Some("b.v1"))],
+        vec![revision("e", 4, "b.v1", Some(&max("4.17")))],
+    );
+    assert_eq!(summary(&publish(&mut observed, &mut memory, 40).status, "Upgradeable").0, "False", "case 41");
+    step(&mut observed, vec![], vec![revision("e", 4, "b.v1", Some(&max("4.17")))]);
+    let (status, _, message, since) = summary(&publish(&mut observed, &mut memory, 50).status, "Upgradeable");
     assert_eq!((status.as_str(), message.as_str(), since), ("True", "All is well", 50), "case 38");
 }
 
 #[test]
-fn cases_42_and_43_an_unreadable_value_degrades_after_two_minutes() {
+fn status_cases_42_and_43_invalid_value_degrades_with_delay() {
     let mut memory = Memory::default();
-    let mut seen = one("4.17.0", "b.v1", Some("{}"));
-    let derived = publish(&mut seen, &mut memory, 0);
+    let mut observed = observe_one("4.17.0", "b.v1", Some("{}"));
+    let derived = publish(&mut observed, &mut memory, 0);
     let (status, reason, message, _) = summary(&derived.status, "Upgradeable");
     assert_eq!(
         (status.as_str(), reason.as_str()),
@@ -236,41 +248,41 @@ fn cases_42_and_43_an_unreadable_value_degrades_after_two_minutes() {
     );
     assert!(message.contains("could not convert olm.properties"), "{message}");
     assert_eq!(derived.again, Some(at(120)), "it will look again by itself");
-    assert_eq!(summary(&publish(&mut seen, &mut memory, 60).status, "Degraded").0, "False", "case 42");
-    let (status, reason, _, since) = summary(&publish(&mut seen, &mut memory, 240).status, "Degraded");
+    assert_eq!(summary(&publish(&mut observed, &mut memory, 60).status, "Degraded").0, "False", "case 42");
+    let (status, reason, _, since) = summary(&publish(&mut observed, &mut memory, 240).status, "Degraded");
     assert_eq!(
         (status.as_str(), reason.as_str(), since),
         ("True", "OLMIncompatibleOperatorController_SyncError", 240)
     );
-    // a restart does not start the two minutes anew
-    let mut memory = Memory::recall(&seen.stored);
-    assert_eq!(derive(&seen, &mut memory, at(250)).status, seen.stored);
-    // repaired: at once
-    seen.installed = one("4.17.0", "b.v1", None).installed;
-    let repaired = publish(&mut seen, &mut memory, 260).status;
+    // a restart does not start the two minutes again
+    let mut memory = Memory::recall(&observed.stored);
+    assert_eq!(derive(&observed, &mut memory, at(250)).status, observed.stored);
+    // repaired: no wait
+    observed.installed = observe_one("4.17.0", "b.v1", None).installed;
+    let repaired = publish(&mut observed, &mut memory, 260).status;
     assert_eq!(summary(&repaired, "Degraded").0, "False", "case 43");
     assert_eq!(summary(&repaired, "Upgradeable").0, "True");
 }
 
 #[test]
-fn case_45_nothing_new_gives_the_same_status() {
+fn status_case_45_nothing_new_gives_the_same_status() {
     let mut memory = Memory::default();
-    let mut seen = one("4.17.0", "b.v1", Some(&max("4.17")));
-    let first = publish(&mut seen, &mut memory, 10);
-    let later = derive(&seen, &mut memory, at(3_000));
+    let mut observed = observe_one("4.17.0", "b.v1", Some(&max("4.17")));
+    let first = publish(&mut observed, &mut memory, 10);
+    let later = derive(&observed, &mut memory, at(3_000));
     assert_eq!(first.status, later.status);
     assert_eq!(changes(&first.status, &later.status), Vec::<String>::new());
     assert_eq!(later.again, None, "nothing to wait for");
     // and after a restart
-    let restarted = derive(&seen, &mut Memory::recall(&seen.stored), at(4_000));
+    let restarted = derive(&observed, &mut Memory::recall(&observed.stored), at(4_000));
     assert_eq!(first.status, restarted.status);
 }
 
 #[test]
-fn case_46_without_a_version_everything_else_is_said() {
-    let mut seen = one("4.17.0", "b.v1", Some(&max("4.17")));
-    seen.current = Current::Unknown("no OpenShift version is known: because".to_owned());
-    let derived = publish(&mut seen, &mut Memory::default(), 0);
+fn status_case_46_without_a_version_reports_the_rest() {
+    let mut observed = observe_one("4.17.0", "b.v1", Some(&max("4.17")));
+    observed.current = Current::Unknown("no OpenShift version is known: because".to_owned());
+    let derived = publish(&mut observed, &mut Memory::default(), 0);
     let (status, reason, message, _) = summary(&derived.status, "Upgradeable");
     assert_eq!(
         (status.as_str(), reason.as_str(), message.as_str()),
@@ -281,72 +293,72 @@ fn case_46_without_a_version_everything_else_is_said() {
 }
 
 #[test]
-fn case_48_another_version_of_the_cluster() {
+fn status_case_48_another_version_of_the_cluster() {
     let mut memory = Memory::default();
-    let mut seen = one("4.17.0", "b.v1", Some(&max("4.18")));
-    assert_eq!(summary(&publish(&mut seen, &mut memory, 0).status, "Upgradeable").0, "True");
-    seen.current = known("4.18.0");
-    let derived = publish(&mut seen, &mut memory, 10);
+    let mut observed = observe_one("4.17.0", "b.v1", Some(&max("4.18")));
+    assert_eq!(summary(&publish(&mut observed, &mut memory, 0).status, "Upgradeable").0, "True");
+    observed.current = current("4.18.0");
+    let derived = publish(&mut observed, &mut memory, 10);
     let (status, _, message, since) = summary(&derived.status, "Upgradeable");
     assert_eq!((status.as_str(), since), ("False", 10));
     assert!(message.contains("version 4.19:"), "{message}");
-    // cluster-operator §3: one write says that the update is in progress, and records the version
+    // cluster-operator §3: one write reports that the update is in progress, and records the version
     let progressing = summary(&derived.status, "Progressing");
     let want = ("True", "UpgradeInProgress", "Progressing towards operator version 4.18.0");
     assert_eq!((progressing.0.as_str(), progressing.1.as_str(), progressing.2.as_str()), want);
     assert_eq!(derived.status.operator_version(), Some("4.18.0"));
-    assert_eq!(summary(&publish(&mut seen, &mut memory, 20).status, "Progressing").0, "False");
+    assert_eq!(summary(&publish(&mut observed, &mut memory, 20).status, "Progressing").0, "False");
 }
 
 #[test]
-fn case_49_a_deleted_object_gets_the_whole_status_again() {
+fn status_case_49_deleted_object_gets_the_status_again() {
     let mut memory = Memory::default();
-    let mut seen = one("4.17.0", "b.v1", Some(&max("4.17")));
-    let first = publish(&mut seen, &mut memory, 0).status;
-    seen.stored = ClusterOperatorStatus::default();
-    let again = derive(&seen, &mut memory, at(50)).status;
+    let mut observed = observe_one("4.17.0", "b.v1", Some(&max("4.17")));
+    let first = publish(&mut observed, &mut memory, 0).status;
+    observed.stored = ClusterOperatorStatus::default();
+    let again = derive(&observed, &mut memory, at(50)).status;
     assert_eq!(again.conditions.len(), first.conditions.len());
     assert_eq!(summary(&again, "Upgradeable").3, 50);
     assert_eq!(again.versions, first.versions);
 }
 
 #[test]
-fn the_version_stands_there_when_all_is_rolled_out() {
+fn status_has_the_version_when_all_is_rolled_out() {
     let mut memory = Memory::default();
-    let mut seen = seen("4.18.0", vec![], vec![]);
-    seen.deployments = two_deployments(false);
-    let fresh = publish(&mut seen, &mut memory, 0).status;
+    let mut observed = observed("4.18.0", vec![], vec![]);
+    observed.deployments = two_deployments(false);
+    let fresh = publish(&mut observed, &mut memory, 0).status;
     assert_eq!(fresh.operator_version(), None, "nothing runs yet");
     assert_eq!(summary(&fresh, "Available").0, "False");
-    seen.deployments = two_deployments(true);
-    assert_eq!(publish(&mut seen, &mut memory, 10).status.operator_version(), Some("4.18.0"));
+    observed.deployments = two_deployments(true);
+    assert_eq!(publish(&mut observed, &mut memory, 10).status.operator_version(), Some("4.18.0"));
     // an update: the old version stays until the new pods are up
-    seen.current = known("4.19.0");
-    seen.deployments = two_deployments(false);
-    let during = publish(&mut seen, &mut memory, 20).status;
+    observed.current = current("4.19.0");
+    observed.deployments = two_deployments(false);
+    let during = publish(&mut observed, &mut memory, 20).status;
     assert_eq!(
         (during.operator_version(), summary(&during, "Progressing").1.as_str()),
         (Some("4.18.0"), "UpgradeInProgress")
     );
-    seen.deployments = two_deployments(true);
-    let after = publish(&mut seen, &mut memory, 30).status;
+    observed.deployments = two_deployments(true);
+    let after = publish(&mut observed, &mut memory, 30).status;
     assert_eq!(
         (after.operator_version(), summary(&after, "Progressing").1.as_str()),
         (Some("4.19.0"), "UpgradeInProgress")
     );
-    let steady = publish(&mut seen, &mut memory, 40).status;
+    let steady = publish(&mut observed, &mut memory, 40).status;
     assert_eq!(
         (summary(&steady, "Progressing").0.as_str(), summary(&steady, "Progressing").1.as_str()),
         ("False", "AsExpected")
     );
     // a pod that restarts later is no step back
-    seen.deployments = two_deployments(false);
-    assert_eq!(publish(&mut seen, &mut memory, 50).status.operator_version(), Some("4.19.0"));
+    observed.deployments = two_deployments(false);
+    assert_eq!(publish(&mut observed, &mut memory, 50).status.operator_version(), Some("4.19.0"));
 }
 
 #[test]
-fn what_cannot_be_seen_blocks_and_says_why() {
-    let mut seen = one("4.17.0", "b.v1", None);
+fn status_unreadable_objects_block_with_a_reason() {
+    let mut observed = observe_one("4.17.0", "b.v1", None);
     let broken = |extension: &str| {
         Err(Broken {
             extension: extension.to_owned(),
@@ -354,16 +366,16 @@ fn what_cannot_be_seen_blocks_and_says_why() {
             cause: "spec.revision is no number".to_owned(),
         })
     };
-    seen.installed = Installed::Seen {
+    observed.installed = Installed::Observed {
         extensions: vec![extension("e", None)],
         revisions: vec![broken("e"), broken("gone")],
     };
-    let message = summary(&publish(&mut seen, &mut Memory::default(), 0).status, "Upgradeable").2;
+    let message = summary(&publish(&mut observed, &mut Memory::default(), 0).status, "Upgradeable").2;
     let want = "InstalledOLMOperatorsUpgradeable: error with cluster extension e: ClusterObjectSet e-1 cannot be read: spec.revision is no \
                 number";
     assert_eq!(message, want);
-    seen.installed = Installed::NotServed("ClusterExtension");
-    let derived = publish(&mut seen, &mut Memory::default(), 0);
+    observed.installed = Installed::NotServed("ClusterExtension");
+    let derived = publish(&mut observed, &mut Memory::default(), 0);
     let (status, reason, message, _) = summary(&derived.status, "Upgradeable");
     assert_eq!(
         (status.as_str(), reason.as_str()),
@@ -379,8 +391,8 @@ fn what_cannot_be_seen_blocks_and_says_why() {
 }
 
 #[test]
-fn what_others_added_stays() {
-    let mut seen = seen("4.17.0", vec![], vec![]);
+fn status_keeps_foreign_conditions() {
+    let mut observed = observed("4.17.0", vec![], vec![]);
     let foreign = OperatorCondition {
         last_transition_time: Time(at(1)),
         message: String::new(),
@@ -388,21 +400,21 @@ fn what_others_added_stays() {
         status: ConditionStatus::True,
         type_: "RecentBackup".to_owned(),
     };
-    seen.stored.conditions = vec![foreign.clone()];
-    seen.stored.extension = Some(serde_json::json!({"a": 1}));
-    let status = publish(&mut seen, &mut Memory::default(), 10).status;
+    observed.stored.conditions = vec![foreign.clone()];
+    observed.stored.extension = Some(serde_json::json!({"a": 1}));
+    let status = publish(&mut observed, &mut Memory::default(), 10).status;
     assert_eq!(status.conditions.last(), Some(&foreign));
     assert_eq!(status.extension, Some(serde_json::json!({"a": 1})));
 }
 
 #[test]
-fn changes_in_words() {
+fn status_changes_as_text() {
     let mut memory = Memory::default();
-    let mut seen = one("4.17.0", "b.v1", None);
-    let before = publish(&mut seen, &mut memory, 0).status;
+    let mut observed = observe_one("4.17.0", "b.v1", None);
+    let before = publish(&mut observed, &mut memory, 0).status;
     assert_eq!(changes(&ClusterOperatorStatus::default(), &before).len(), 7);
-    seen.installed = one("4.17.0", "b.v1", Some(&max("4.17"))).installed;
-    let after = publish(&mut seen, &mut memory, 10).status;
+    observed.installed = observe_one("4.17.0", "b.v1", Some(&max("4.17"))).installed;
+    let after = publish(&mut observed, &mut memory, 10).status;
     let found = changes(&before, &after);
     assert_eq!(found.len(), 1);
     assert!(
@@ -410,8 +422,8 @@ fn changes_in_words() {
             .starts_with("Upgradeable changed from True to False (\"InstalledOLMOperatorsUpgradeable: Found"),
         "{found:?}"
     );
-    seen.installed = one("4.17.0", "b.v2", Some(&max("4.17"))).installed;
-    let other = publish(&mut seen, &mut memory, 20).status;
+    observed.installed = observe_one("4.17.0", "b.v2", Some(&max("4.17"))).installed;
+    let other = publish(&mut observed, &mut memory, 20).status;
     let found = changes(&after, &other);
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].starts_with("Upgradeable message changed to \"InstalledOLM"), "{found:?}");

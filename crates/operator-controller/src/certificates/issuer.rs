@@ -15,7 +15,7 @@ use olm_api::cluster_extension::WebhookCertificateProvider;
 use olm_api::{ClusterExtension, ClusterObjectSet, field_managers, labels};
 use olm_bundle::{CaTarget, WebhookCertificate};
 use olm_core::Object;
-use olm_runtime::apply::{self, Apply, Refusal};
+use olm_runtime::apply::{self, Apply, ErrorClass};
 use olm_runtime::backoff;
 use olm_runtime::events::{Events, NewEvent};
 
@@ -273,7 +273,9 @@ impl Issuer {
                 self.cluster.put_caller(Caller::of(kind, &stored));
                 Ok(())
             }
-            Err(error) if matches!(apply::classify(&error), Refusal::NotFound | Refusal::Conflict) => Ok(()),
+            Err(error) if matches!(apply::classify(&error), ErrorClass::NotFound | ErrorClass::Conflict) => {
+                Ok(())
+            }
             Err(error) => Err(Trouble::Failed(format!(
                 "writing the caBundle of {}: {}",
                 caller::title(target),
@@ -291,7 +293,7 @@ impl Issuer {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &place.0);
         let same = Preconditions { uid: secret.uid(), resource_version: None };
         match api.delete(&place.1, &DeleteParams::default().preconditions(same)).await {
-            Err(error) if !matches!(apply::classify(&error), Refusal::NotFound | Refusal::Conflict) => {
+            Err(error) if !matches!(apply::classify(&error), ErrorClass::NotFound | ErrorClass::Conflict) => {
                 Err(failed("deleting", &place, &error))
             }
             _ => Ok(()),
@@ -411,7 +413,7 @@ pub async fn leave_behind(client: &Client, extension: &str, uid: &str) -> kube::
             .patch_metadata(&secret.name_any(), &params, &Patch::Merge(secret::orphan(&secret, uid)))
             .await;
         match patched {
-            Err(error) if apply::classify(&error) != Refusal::NotFound => return Err(error),
+            Err(error) if apply::classify(&error) != ErrorClass::NotFound => return Err(error),
             _ => {}
         }
     }
@@ -428,7 +430,7 @@ pub async fn take_away(client: &Client, extension: &str, uid: &str) -> kube::Res
         let api: Api<Secret> = Api::namespaced(client.clone(), &secret.namespace().unwrap_or_default());
         let same = Preconditions { uid: secret.uid(), resource_version: None };
         match api.delete(&secret.name_any(), &DeleteParams::default().preconditions(same)).await {
-            Err(error) if !matches!(apply::classify(&error), Refusal::NotFound | Refusal::Conflict) => {
+            Err(error) if !matches!(apply::classify(&error), ErrorClass::NotFound | ErrorClass::Conflict) => {
                 return Err(error);
             }
             _ => {}
@@ -493,7 +495,7 @@ fn failed(doing: &str, place: &Place, error: &kube::Error) -> Trouble {
 
 /// Somebody was faster; what they did is looked at next.
 fn is_race(error: &kube::Error) -> bool {
-    matches!(apply::classify(error), Refusal::Conflict | Refusal::AlreadyExists | Refusal::NotFound)
+    matches!(apply::classify(error), ErrorClass::Conflict | ErrorClass::AlreadyExists | ErrorClass::NotFound)
         && !matches!(error, kube::Error::Api(status) if status.message.contains("namespaces"))
 }
 

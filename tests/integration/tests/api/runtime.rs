@@ -12,7 +12,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::Resource;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
 use olm_api::{ClusterCatalog, Condition, ConditionStatus, condition, reason};
-use olm_runtime::apply::{self, Apply, FieldConflict, Refusal};
+use olm_runtime::apply::{self, Apply, ErrorClass, FieldConflict};
 use olm_runtime::events::{Events, NewEvent};
 use olm_runtime::leader::{self, Election, Timing};
 use olm_runtime::metrics::{KubeReviews, Metrics, router};
@@ -80,7 +80,7 @@ async fn one_leader_at_a_time() -> Result<()> {
         match leases.replace("lock", &PostParams::default(), &lease).await {
             Ok(lease) => break lease,
             // the leader renewed in between
-            Err(error) if apply::classify(&error) == Refusal::Conflict => {
+            Err(error) if apply::classify(&error) == ErrorClass::Conflict => {
                 lease.metadata.resource_version = leases.get("lock").await?.metadata.resource_version;
             }
             Err(error) => return Err(error.into()),
@@ -161,7 +161,7 @@ async fn apply_and_its_refusals() -> Result<()> {
 
     Apply { dry_run: true, ..ours }.object(&api, "a", &config("1")).await?;
     let missing = api.get("a").await.err().context("a dry run stored something")?;
-    assert_eq!(apply::classify(&missing), Refusal::NotFound);
+    assert_eq!(apply::classify(&missing), ErrorClass::NotFound);
     assert_eq!(apply::message(&missing), "configmaps \"a\" not found");
 
     let first = ours.object(&api, "a", &config("1")).await?;
@@ -170,7 +170,7 @@ async fn apply_and_its_refusals() -> Result<()> {
 
     let theirs = Apply { manager: "theirs", ..ours };
     let conflict = theirs.object(&api, "a", &config("2")).await.err().context("no conflict")?;
-    assert_eq!(apply::classify(&conflict), Refusal::Conflict);
+    assert_eq!(apply::classify(&conflict), ErrorClass::Conflict);
     let want = FieldConflict { manager: "ours".to_owned(), field: ".data.key".to_owned() };
     assert_eq!(apply::field_conflicts(&conflict), [want]);
     let forced = Apply { force: true, ..theirs }.object(&api, "a", &config("2")).await?;
@@ -178,13 +178,13 @@ async fn apply_and_its_refusals() -> Result<()> {
 
     let object: DynamicObject = serde_json::from_value(config("3"))?;
     let exists = apply::create(&api, &object, "ours").await.err().context("created twice")?;
-    assert_eq!(apply::classify(&exists), Refusal::AlreadyExists);
+    assert_eq!(apply::classify(&exists), ErrorClass::AlreadyExists);
     let invalid = config("4").as_object().cloned().map(|mut it| {
         it.insert("data".to_owned(), json!({"a/b": "c"}));
         it
     });
     let invalid = ours.object(&api, "a", &invalid).await.err().context("accepted")?;
-    assert_eq!(apply::classify(&invalid), Refusal::Invalid);
+    assert_eq!(apply::classify(&invalid), ErrorClass::Invalid);
     Ok(())
 }
 

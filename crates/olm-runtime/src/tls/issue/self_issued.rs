@@ -28,7 +28,7 @@ use super::material::{self, Generation, Keys};
 use super::plan::{self, Step, Stored, Timing};
 use super::secret;
 use crate::Shutdown;
-use crate::apply::{Refusal, classify, message};
+use crate::apply::{ErrorClass, classify, message};
 use crate::tls::{ServingPair, TlsError};
 
 /// The ConfigMap's key that holds the CA, as PEM.
@@ -439,7 +439,7 @@ fn patched() -> PatchParams {
 
 /// Somebody wrote, created or deleted it since it was read.
 fn is_race(error: &kube::Error) -> bool {
-    matches!(classify(error), Refusal::Conflict | Refusal::AlreadyExists | Refusal::NotFound)
+    matches!(classify(error), ErrorClass::Conflict | ErrorClass::AlreadyExists | ErrorClass::NotFound)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Events: what changed in the ClusterOperator, and for each extension that it stands in the way. Rule: decisions 17 and 19.
+//! Events: changes of the ClusterOperator, and for each extension that it blocks an update. Rule: decisions 17 and 19.
 
 use std::collections::BTreeSet;
 
@@ -11,62 +11,66 @@ use olm_runtime::events::{Events, NewEvent};
 use crate::observe::Extension;
 use crate::upgradeable::INSTALLED;
 
-/// What was told of extensions, so that it is told once.
+/// The latest events about extensions, so that each is sent once.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
-    /// `None` until the first look.
-    known: Option<BTreeSet<Note>>,
+pub(crate) struct ExtensionEvents {
+    /// `None` until the first report.
+    last: Option<BTreeSet<ExtensionEvent>>,
 }
 
-/// One thing to tell about an extension.
+/// An event about an extension.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Note {
+pub(crate) struct ExtensionEvent {
     pub(crate) extension: String,
     pub(crate) reason: &'static str,
     pub(crate) text: String,
     pub(crate) warning: bool,
 }
 
-impl Told {
-    /// What is new to tell since the last call. At the first call nothing is that the published status names already, so that
-    /// a restart tells nothing twice.
-    pub(crate) fn news(&mut self, report: &Report, published: &ClusterOperatorStatus) -> Vec<Note> {
-        let now = notes(report);
+impl ExtensionEvents {
+    /// Takes a new report; returns the events that are new. At the first call these are the events about extensions that the
+    /// published status does not name, so that a restart repeats nothing.
+    pub(crate) fn update(
+        &mut self,
+        report: &Report,
+        published: &ClusterOperatorStatus,
+    ) -> Vec<ExtensionEvent> {
+        let now = current_events(report);
         let message = published.condition("Upgradeable").map_or("", |it| it.message.as_str());
         // both forms in which the message names an extension
         let named = |name: &str| {
             [format!("ClusterExtension {}", go_quote(name)), format!("cluster extension {name}:")]
         };
-        let said = |note: &Note| {
-            message.contains(INSTALLED) && named(&note.extension).iter().any(|part| message.contains(part))
+        let is_published = |event: &ExtensionEvent| {
+            message.contains(INSTALLED) && named(&event.extension).iter().any(|part| message.contains(part))
         };
-        let is_new = |note: &&Note| match &self.known {
-            Some(known) => !known.contains(*note),
-            None => !said(note),
+        let is_new = |event: &&ExtensionEvent| match &self.last {
+            Some(last) => !last.contains(*event),
+            None => !is_published(event),
         };
-        let mut news: Vec<Note> = now.iter().filter(is_new).cloned().collect();
-        let blocks = |all: &BTreeSet<Note>| -> BTreeSet<String> {
-            all.iter().filter(|note| note.reason == BLOCKS).map(|note| note.extension.clone()).collect()
+        let mut new_events: Vec<ExtensionEvent> = now.iter().filter(is_new).cloned().collect();
+        let blocks = |all: &BTreeSet<ExtensionEvent>| -> BTreeSet<String> {
+            all.iter().filter(|event| event.reason == BLOCKS).map(|event| event.extension.clone()).collect()
         };
-        let before = self.known.as_ref().map(blocks).unwrap_or_default();
-        news.extend(before.difference(&blocks(&now)).map(|name| Note {
+        let before = self.last.as_ref().map(blocks).unwrap_or_default();
+        new_events.extend(before.difference(&blocks(&now)).map(|name| ExtensionEvent {
             extension: name.clone(),
             reason: "ClusterUpgradeUnblocked",
             text: format!("it no longer stands in the way of an update of the cluster to {}", report.target),
             warning: false,
         }));
-        self.known = Some(now);
-        news
+        self.last = Some(now);
+        new_events
     }
 }
 
 /// The reason of the event for an extension that blocks.
 const BLOCKS: &str = "BlocksClusterUpgrade";
 
-fn notes(report: &Report) -> BTreeSet<Note> {
-    let mut notes = BTreeSet::new();
+fn current_events(report: &Report) -> BTreeSet<ExtensionEvent> {
+    let mut events = BTreeSet::new();
     for one in &report.blocking {
-        notes.insert(Note {
+        events.insert(ExtensionEvent {
             extension: one.extension.clone(),
             reason: BLOCKS,
             text: format!(
@@ -77,7 +81,7 @@ fn notes(report: &Report) -> BTreeSet<Note> {
         });
     }
     for one in &report.unreadable {
-        notes.insert(Note {
+        events.insert(ExtensionEvent {
             extension: one.extension.clone(),
             reason: BLOCKS,
             text: format!("the cluster cannot be updated to {}: {}", report.target, one.message),
@@ -85,7 +89,7 @@ fn notes(report: &Report) -> BTreeSet<Note> {
         });
     }
     for one in report.blocking.iter().chain(&report.fitting).filter(|one| one.limit.suspicious) {
-        notes.insert(Note {
+        events.insert(ExtensionEvent {
             extension: one.extension.clone(),
             reason: "SuspiciousMaxOpenShiftVersion",
             text: format!(
@@ -97,13 +101,17 @@ fn notes(report: &Report) -> BTreeSet<Note> {
             warning: true,
         });
     }
-    notes
+    events
 }
 
-/// Sends what is new about extensions; one that is gone hears nothing.
-pub(crate) async fn extensions(events: &Events, news: &[Note], extensions: &[Extension]) {
-    for note in news {
-        let Some(extension) = extensions.iter().find(|it| it.name == note.extension) else { continue };
+/// Sends the events about extensions that still exist.
+pub(crate) async fn publish_extensions(
+    events: &Events,
+    new_events: &[ExtensionEvent],
+    extensions: &[Extension],
+) {
+    for event in new_events {
+        let Some(extension) = extensions.iter().find(|it| it.name == event.extension) else { continue };
         let about = ObjectReference {
             api_version: Some(olm_api::API_VERSION.to_owned()),
             kind: Some("ClusterExtension".to_owned()),
@@ -111,18 +119,24 @@ pub(crate) async fn extensions(events: &Events, news: &[Note], extensions: &[Ext
             uid: Some(extension.uid.clone()),
             ..ObjectReference::default()
         };
-        let event = NewEvent {
-            warning: note.warning,
-            reason: note.reason,
+        let new_event = NewEvent {
+            warning: event.warning,
+            reason: event.reason,
             action: "CheckClusterUpgrade",
-            note: &note.text,
+            note: &event.text,
         };
-        events.publish(&about, event).await;
+        events.publish(&about, new_event).await;
     }
 }
 
 /// Sends an event about the ClusterOperator.
-pub(crate) async fn operator(events: &Events, uid: Option<String>, warning: bool, reason: &str, note: &str) {
+pub(crate) async fn publish_operator(
+    events: &Events,
+    uid: Option<String>,
+    warning: bool,
+    reason: &str,
+    note: &str,
+) {
     let about = ObjectReference {
         api_version: Some("config.openshift.io/v1".to_owned()),
         kind: Some("ClusterOperator".to_owned()),
@@ -151,7 +165,11 @@ mod tests {
         judge(current, current.next(), &bundles.iter().map(bundle).collect::<Vec<_>>())
     }
 
-    fn news(told: &mut Told, bundles: &[(&str, &str)], published: &str) -> Vec<(String, &'static str)> {
+    fn update(
+        known: &mut ExtensionEvents,
+        bundles: &[(&str, &str)],
+        published: &str,
+    ) -> Vec<(String, &'static str)> {
         let condition = OperatorCondition {
             last_transition_time: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
                 k8s_openapi::jiff::Timestamp::UNIX_EPOCH,
@@ -163,32 +181,39 @@ mod tests {
         };
         let status =
             ClusterOperatorStatus { conditions: vec![condition], ..ClusterOperatorStatus::default() };
-        told.news(&report(bundles), &status).into_iter().map(|note| (note.extension, note.reason)).collect()
+        known
+            .update(&report(bundles), &status)
+            .into_iter()
+            .map(|event| (event.extension, event.reason))
+            .collect()
     }
 
     #[test]
-    fn each_turn_is_told_once() {
-        let mut told = Told::default();
+    fn events_are_sent_once_per_change() {
+        let mut known = ExtensionEvents::default();
         let a = || ("a".to_owned(), BLOCKS);
-        assert_eq!(news(&mut told, &[("a", "\"4.18\""), ("b", "\"4.19\"")], ""), [a()]);
-        assert_eq!(news(&mut told, &[("a", "\"4.18\""), ("b", "\"4.19\"")], ""), []);
-        assert_eq!(news(&mut told, &[("a", "true")], ""), [a()], "it blocks for another cause");
-        assert_eq!(news(&mut told, &[("a", "\"4.19\"")], ""), [("a".to_owned(), "ClusterUpgradeUnblocked")]);
-        assert_eq!(news(&mut told, &[], ""), []);
+        assert_eq!(update(&mut known, &[("a", "\"4.18\""), ("b", "\"4.19\"")], ""), [a()]);
+        assert_eq!(update(&mut known, &[("a", "\"4.18\""), ("b", "\"4.19\"")], ""), []);
+        assert_eq!(update(&mut known, &[("a", "true")], ""), [a()], "it blocks for another cause");
+        assert_eq!(
+            update(&mut known, &[("a", "\"4.19\"")], ""),
+            [("a".to_owned(), "ClusterUpgradeUnblocked")]
+        );
+        assert_eq!(update(&mut known, &[], ""), []);
     }
 
     #[test]
-    fn a_restart_tells_nothing_that_is_published() {
+    fn events_are_not_repeated_after_a_restart() {
         let bundles = [("a", "\"4.18\""), ("b", "true"), ("c", "\"4.18\"")];
         let both = "InstalledOLMOperatorsUpgradeable: … bundle \"a.v1\" for ClusterExtension \"a\".\n\
                     InstalledOLMOperatorsUpgradeable:  … error(s) with cluster extension b: error in bundle b.v1: x";
-        assert_eq!(news(&mut Told::default(), &bundles, both), [("c".to_owned(), BLOCKS)]);
+        assert_eq!(update(&mut ExtensionEvents::default(), &bundles, both), [("c".to_owned(), BLOCKS)]);
     }
 
     #[test]
-    fn the_trap_of_yaml_is_told_whether_it_blocks_or_not() {
-        let found = news(&mut Told::default(), &[("a", "4.2")], "");
+    fn events_warn_of_yaml_numbers() {
+        let found = update(&mut ExtensionEvents::default(), &[("a", "4.2")], "");
         assert_eq!(found, [("a".to_owned(), BLOCKS), ("a".to_owned(), "SuspiciousMaxOpenShiftVersion")]);
-        assert_eq!(news(&mut Told::default(), &[("a", "4.20")], ""), []);
+        assert_eq!(update(&mut ExtensionEvents::default(), &[("a", "4.20")], ""), []);
     }
 }

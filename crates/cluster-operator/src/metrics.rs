@@ -13,9 +13,9 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::owner::Elsewhere;
 
-/// What was decided last, for whoever asks for metrics. Cheap to clone.
+/// The latest decision, for the metrics endpoint. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Meter {
+pub(crate) struct StatusMetrics {
     last: Arc<Mutex<Last>>,
     writes: Counter,
 }
@@ -27,8 +27,8 @@ struct Last {
     elsewhere: Option<Elsewhere>,
 }
 
-impl Meter {
-    /// Shows them among the metrics of the process.
+impl StatusMetrics {
+    /// Adds them to the metrics of the process.
     pub(crate) fn register(&self, metrics: &Metrics) {
         metrics.register_collector(self.clone());
         metrics.register(
@@ -52,8 +52,8 @@ impl Meter {
         self.writes.inc();
     }
 
-    /// Nothing is known any more.
-    pub(crate) fn forget(&self) {
+    /// Removes the values: the state of the cluster is unknown.
+    pub(crate) fn clear(&self) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Last::default();
     }
 }
@@ -67,7 +67,7 @@ fn value(status: ConditionStatus) -> Option<i64> {
     }
 }
 
-impl Collector for Meter {
+impl Collector for StatusMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let gauge = ConstGauge::new(0_i64).metric_type();
@@ -133,10 +133,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_blocks_is_shown_with_its_limit() {
-        let meter = Meter::default();
+    fn metrics_show_blocking_bundles_with_their_limit() {
+        let status_metrics = StatusMetrics::default();
         let metrics = Metrics::new();
-        meter.register(&metrics);
+        status_metrics.register(&metrics);
         let bundle = |name: &str, value: &str| Bundle {
             extension: format!("e-{name}"),
             name: name.to_owned(),
@@ -146,8 +146,8 @@ mod tests {
         let bundles = [bundle("a", "\"4.18\""), bundle("b", "\"4.20\""), bundle("c", "true")];
         let report = judge(current, current.next(), &bundles);
         let elsewhere = Elsewhere::Manager("other".to_owned());
-        meter.decided(&ClusterOperatorStatus::default(), Some(&report), Some(&elsewhere));
-        meter.written();
+        status_metrics.decided(&ClusterOperatorStatus::default(), Some(&report), Some(&elsewhere));
+        status_metrics.written();
         let text = metrics.classic();
         for line in [
             r#"olm_extension_blocks_cluster_upgrade{extension="e-a",bundle="a",max_openshift_version="4.18"} 1"#,
@@ -158,7 +158,7 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
-        meter.forget();
+        status_metrics.clear();
         assert!(!metrics.classic().contains("extension=\"e-a\""));
     }
 }
