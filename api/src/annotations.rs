@@ -8,7 +8,7 @@ pub const PACKAGE_NAME: &str = "olm.operatorframework.io/package-name";
 pub const BUNDLE_NAME: &str = "olm.operatorframework.io/bundle-name";
 /// On revisions and managed objects: the version of the bundle.
 pub const BUNDLE_VERSION: &str = "olm.operatorframework.io/bundle-version";
-/// On revisions: the release of the bundle; an empty value says "explicitly empty", absence says "unknown".
+/// On revisions: the release of the bundle; an empty value means that the bundle has none, absence that it is unknown.
 pub const BUNDLE_RELEASE: &str = "olm.operatorframework.io/bundle-release";
 /// On revisions: the bundle's image reference as the catalog gives it.
 pub const BUNDLE_REFERENCE: &str = "olm.operatorframework.io/bundle-reference";
@@ -33,7 +33,7 @@ pub const DELETION_POLICY: &str = "olm.operatorframework.io/deletion-policy";
 /// Value of [`DELETION_POLICY`].
 pub const DELETION_POLICY_KEEP: &str = "keep";
 
-/// Whether these annotations say [`DELETION_POLICY_KEEP`].
+/// Whether these annotations ask for [`DELETION_POLICY_KEEP`].
 #[must_use]
 pub fn keeps_objects(annotations: &std::collections::BTreeMap<String, String>) -> bool {
     annotations.get(DELETION_POLICY).map(String::as_str) == Some(DELETION_POLICY_KEEP)
@@ -44,5 +44,5 @@ pub const PROTECT_CUSTOM_RESOURCES: &str = "olm.operatorframework.io/protect-cus
 pub const REQUESTED_AT: &str = "olm.operatorframework.io/requested-at";
 /// On a ClusterExtension: value `true` suspends it; nothing is resolved, applied or corrected until it goes away.
 pub const PAUSED: &str = "olm.operatorframework.io/paused";
-/// On object-data Secrets: a digest of what the objects were rendered from, so that an unchanged wish is recognised after a restart.
+/// On object-data Secrets: a digest of what the objects were rendered from, so that equal inputs are recognised after a restart.
 pub const RENDER_INPUTS: &str = "olm.operatorframework.io/render-inputs";

@@ -63,7 +63,7 @@ pub enum AvailabilityMode {
     Available,
 }
 
-/// Where content comes from; `type` says which member is set.
+/// Where content comes from; `type` names the member that is set.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CatalogSource {
     /// The kind of source; `Image` is the only one.
@@ -110,7 +110,7 @@ pub struct ImageSource {
     pub poll_interval_minutes: Option<i64>,
 }
 
-/// What is served and what is going on.
+/// What is served and the state of the last attempt.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterCatalogStatus {

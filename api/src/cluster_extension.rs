@@ -1,4 +1,4 @@
-//! `ClusterExtension`: the user's wish to have one package installed, and what became of it.
+//! `ClusterExtension`: the request to have one package installed, and its status.
 //!
 //! Rule: operator-controller §1.1 (the experimental superset, decision 2), decision 3 for `version`.
 
@@ -115,7 +115,7 @@ pub struct CatalogFilter {
     #[x_kube(validation = cel::package_unchanged(), validation = cel::package_subdomain())]
     pub package_name: String,
 
-    /// The versions that are wanted: one version (`1.2.3`) or a range, at most 64 characters. Comparators (`=`, `!=`, `>`, `>=`,
+    /// The versions that are allowed: one version (`1.2.3`) or a range, at most 64 characters. Comparators (`=`, `!=`, `>`, `>=`,
     /// `<`, `<=`, `~`, `^`) separated by spaces or commas must all hold, groups separated by `||` are alternatives, `x`, `X` or `*`
     /// stands for any number, and `1.2.3 - 2.3.4` includes both ends. Without it every version is allowed. Prereleases match only
     /// a group that names a prerelease itself. A single version pins the package.
@@ -210,7 +210,7 @@ pub enum ConfigType {
     Inline,
 }
 
-/// What is installed and what is going on.
+/// What is installed and the state of the last attempt.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterExtensionStatus {
@@ -272,7 +272,7 @@ pub struct BundleMetadata {
     #[x_kube(validation = cel::bundle_version())]
     pub version: String,
 
-    /// The bundle's release within its version, at most 20 characters; empty means that the bundle says it has none.
+    /// The bundle's release within its version, at most 20 characters; empty means that the bundle has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 20))]
     #[x_kube(validation = cel::bundle_release())]

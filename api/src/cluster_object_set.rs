@@ -112,7 +112,7 @@ pub struct Phase {
     #[schemars(length(max = 50))]
     pub objects: Vec<PhaseObject>,
 
-    /// What happens when an object of this phase exists already; without it, what the revision says.
+    /// What happens when an object of this phase exists already; the default is the revision's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collision_protection: Option<CollisionProtection>,
 }
@@ -131,7 +131,7 @@ pub struct PhaseObject {
     #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
     pub reference: Option<ObjectReference>,
 
-    /// What happens when this object exists already; without it, what the phase says.
+    /// What happens when this object exists already; the default is the phase's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collision_protection: Option<CollisionProtection>,
 }
@@ -202,7 +202,7 @@ pub struct GroupKind {
     pub kind: String,
 }
 
-/// One thing that must hold; `type` says which member is set.
+/// One thing that must hold; `type` names the member that is set.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(

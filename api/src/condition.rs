@@ -1,6 +1,6 @@
 //! Conditions: the type with the apiserver's limits, the condition types in use, and pure functions over a list of them.
 //!
-//! Nothing here reads a clock: whoever sets a condition passes `now`. Which conditions a state has is decided elsewhere.
+//! Nothing here reads a clock: the caller passes `now`. Which conditions a state has is decided elsewhere.
 //!
 //! Rule: operator-controller §5 (`lastTransitionTime` moves only with `status`; `observedGeneration` is always current).
 
@@ -9,9 +9,9 @@ use k8s_openapi::jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Nothing, something or the wanted bundle is installed (ClusterExtension).
+/// Nothing, another bundle or the resolved bundle is installed (ClusterExtension).
 pub const INSTALLED: &str = "Installed";
-/// What is being done about the difference between wish and reality (all kinds).
+/// The progress towards the spec (all kinds).
 pub const PROGRESSING: &str = "Progressing";
 /// All objects pass their probes (ClusterObjectSet, mirrored to ClusterExtension).
 pub const AVAILABLE: &str = "Available";
@@ -27,7 +27,7 @@ pub const PACKAGE_DEPRECATED: &str = "PackageDeprecated";
 pub const CHANNEL_DEPRECATED: &str = "ChannelDeprecated";
 /// The catalog deprecates the installed bundle (ClusterExtension).
 pub const BUNDLE_DEPRECATED: &str = "BundleDeprecated";
-/// One word for people and GitOps tools: wanted bundle installed, available, nothing pending (decision 4).
+/// One word for people and GitOps tools: resolved bundle installed, available, nothing pending (decision 4).
 pub const READY: &str = "Ready";
 /// kstatus: work is under way (decision 4).
 pub const RECONCILING: &str = "Reconciling";
@@ -127,11 +127,11 @@ impl Condition {
 
 /// `now` as the apiserver stores times: whole seconds, rounded down.
 pub fn whole_seconds(now: Timestamp) -> Time {
-    let floor = TimestampRound::new().smallest(Unit::Second).mode(RoundMode::Floor);
-    Time(now.round(floor).unwrap_or(now))
+    let rounding = TimestampRound::new().smallest(Unit::Second).mode(RoundMode::Floor);
+    Time(now.round(rounding).unwrap_or(now))
 }
 
-/// Cuts a message to [`MAX_MESSAGE`] bytes at a character boundary, saying so at its end; a shorter one is returned unchanged.
+/// Cuts a message to [`MAX_MESSAGE`] bytes at a character boundary and marks its end; a shorter one is returned unchanged.
 pub fn cut_message(mut message: String) -> String {
     if message.len() > MAX_MESSAGE {
         message.truncate(message.floor_char_boundary(MAX_MESSAGE - CUT.len()));
@@ -159,18 +159,18 @@ fn has_status(list: &[Condition], type_: &str, status: ConditionStatus) -> bool 
     find(list, type_).is_some_and(|condition| condition.status == status)
 }
 
-/// Puts `wanted` into the list. An existing condition of that type keeps its place in the list, and its
+/// Puts `update` into the list. An existing condition of that type keeps its place in the list, and its
 /// `lastTransitionTime` if `status` is the same; a new one goes to the end. Returns whether anything changed.
-pub fn set(list: &mut Vec<Condition>, mut wanted: Condition) -> bool {
-    let Some(present) = list.iter_mut().find(|condition| condition.type_ == wanted.type_) else {
-        list.push(wanted);
+pub fn set(list: &mut Vec<Condition>, mut update: Condition) -> bool {
+    let Some(present) = list.iter_mut().find(|condition| condition.type_ == update.type_) else {
+        list.push(update);
         return true;
     };
-    if present.status == wanted.status {
-        wanted.last_transition_time = present.last_transition_time.clone();
+    if present.status == update.status {
+        update.last_transition_time = present.last_transition_time.clone();
     }
-    let changed = *present != wanted;
-    *present = wanted;
+    let changed = *present != update;
+    *present = update;
     changed
 }
 
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn transition_time_moves_only_with_the_status() {
+    fn condition_transition_time_moves_only_with_the_status() {
         use ConditionStatus::{False, True, Unknown};
         for (case, old, new, want_second) in [
             ("same status, other message", True, True, 10),
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn setting_the_same_again_changes_nothing() {
+    fn condition_set_again_changes_nothing() {
         let mut list = vec![condition("A", ConditionStatus::True, "m", 10)];
         let again = Condition::new("A", ConditionStatus::True, "Succeeded", "m", Some(10), at(99));
         let before = list.clone();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn order_is_stable() {
+    fn condition_order_is_stable() {
         let mut list = vec![];
         for type_ in ["B", "A", "C", "A", "B"] {
             set(&mut list, condition(type_, ConditionStatus::True, "m", 1));
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn merge_keeps_stored_order_and_drops_what_is_not_derived() {
+    fn condition_merge_keeps_stored_order_and_drops_the_rest() {
         let stored = vec![
             condition("B", ConditionStatus::True, "m", 1),
             condition("Gone", ConditionStatus::True, "m", 1),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn long_messages_are_cut_at_a_character() {
+    fn condition_long_messages_are_cut_at_a_character() {
         let fits = "é".repeat(MAX_MESSAGE / 2);
         assert_eq!(cut_message(fits.clone()), fits);
         let cut = cut_message(fits + "x");
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn wire_form() {
+    fn condition_wire_form() {
         let json = serde_json::to_value(condition("A", ConditionStatus::True, "m", 10)).unwrap();
         assert_eq!(
             json,

@@ -39,7 +39,7 @@ pub(crate) fn corrected(mut crd: Value, api_version: &str) -> Value {
             root.remove("title");
             root.insert("required".to_owned(), json!(["metadata", "spec"]));
         }
-        // the apiserver knows these three; saying what they are makes `kubectl explain` complete
+        // the apiserver knows these three; their types make `kubectl explain` complete
         root["properties"]["apiVersion"] = json!({
             "type": "string",
             "description": format!("The API group and version of this object: {api_version}.")
@@ -94,7 +94,7 @@ mod tests {
 
     /// rule: operator-controller §1, §1.1, §1.2
     #[test]
-    fn names_and_versions_are_those_of_the_reference() {
+    fn crds_have_names_and_versions_of_the_reference() {
         let mut found = Vec::new();
         for crd in crds().unwrap() {
             let crd = serde_json::to_value(crd).unwrap();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_is_explained() {
+    fn crds_describe_every_field() {
         for (kind, schema) in schemas() {
             let mut silent = Vec::new();
             walk(&kind, &schema, &mut |path, schema| {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_nullable_and_the_root_wants_a_spec() {
+    fn crds_have_nothing_nullable_and_require_a_spec() {
         for (kind, schema) in schemas() {
             walk(&kind, &schema, &mut |path, schema| assert!(schema.get("nullable").is_none(), "{path}"));
             assert_eq!(schema["required"], json!(["metadata", "spec"]), "{kind}");
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn all_rules_are_there() {
+    fn crds_have_all_rules() {
         let mut counts = Vec::new();
         for (kind, schema) in schemas() {
             let mut rules = 0;

@@ -2,11 +2,11 @@
 //! `olm.operatorframework.io`, version `v1`, with the words (reasons, condition types, labels) that clients read.
 //!
 //! What it deliberately does not do: no behaviour, no client calls, no parsing of versions or references. The structs hold
-//! plain strings and enums as the apiserver stores them; whoever needs meaning turns them into newtypes first.
+//! plain strings and enums as the apiserver stores them; callers that need their meaning parse them into newtypes first.
 //!
 //! **Watching.** An object that was stored under an older schema, or by a newer version of this project, may not
 //! deserialise into these types, and one such object fails a typed list or watch *as a whole*. Watch and list
-//! `Api<kube::core::DeserializeGuard<T>>`: the odd object then arrives as one `Err` with its metadata and the others
+//! `Api<kube::core::DeserializeGuard<T>>`: the unreadable object then arrives as one `Err` with its metadata and the others
 //! keep working.
 //!
 //! The CRD manifests are generated from these types ([`crds`]); `manifests/crds` holds the result. [`openshift`] has two kinds of
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_odd_object_does_not_break_the_others() {
+    fn api_unreadable_object_does_not_break_the_others() {
         let object = |spec: serde_json::Value| json!({"apiVersion": API_VERSION, "kind": "ClusterCatalog", "metadata": {"name": "a"}, "spec": spec});
         let list = json!([
             object(json!({"source": {"type": "Image", "image": {"ref": "r"}}})),
@@ -63,13 +63,13 @@ mod tests {
         let guarded: Vec<DeserializeGuard<ClusterCatalog>> = serde_json::from_value(list).unwrap();
         let good: Vec<bool> = guarded.iter().map(|item| item.0.is_ok()).collect();
         assert_eq!(good, [true, false, false]);
-        let odd = guarded[1].0.as_ref().err().unwrap();
-        assert_eq!(odd.metadata.name.as_deref(), Some("a"));
+        let unreadable = guarded[1].0.as_ref().err().unwrap();
+        assert_eq!(unreadable.metadata.name.as_deref(), Some("a"));
     }
 
     /// rule: operator-controller §1.4; a cluster that the reference ran is taken over by these words
     #[test]
-    fn keys_and_values_are_those_of_the_reference() {
+    fn api_keys_and_values_are_those_of_the_reference() {
         for (ours, want) in [
             (labels::OWNER_KIND, "olm.operatorframework.io/owner-kind"),
             (labels::OWNER_KIND_CLUSTER_EXTENSION, "ClusterExtension"),
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_not_sent() {
+    fn api_absent_fields_are_not_sent() {
         let spec =
             json!({"namespace": "n", "source": {"sourceType": "Catalog", "catalog": {"packageName": "p"}}});
         let extension = ClusterExtension::new("a", serde_json::from_value(spec).unwrap());

@@ -1,11 +1,11 @@
-//! What monitoring relies on: the names of metrics and the reasons of events, each with its meaning. They change as slowly as the
+//! The interface of monitoring: the names of metrics and the reasons of events, each with its meaning. They change as slowly as the
 //! rest of the API. Tables only; docs, dashboard and alerts are generated from them and checked against them.
 //!
 //! Rule: decision 19 (domain metrics beside the reference's names, events for every decision a user would ask about).
 
-/// Who shows a metric or sends an event.
+/// The programs that expose a metric or emit an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum From {
+pub enum Component {
     /// Every process.
     Every,
     /// catalogd.
@@ -16,7 +16,7 @@ pub enum From {
     ClusterOperator,
 }
 
-impl From {
+impl Component {
     /// As a person reads it.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -62,13 +62,13 @@ pub struct Metric {
     /// Its labels, in alphabetical order.
     pub labels: &'static [&'static str],
     /// Who shows it.
-    pub from: From,
-    /// What it counts or measures, as its `HELP` line says it.
+    pub from: Component,
+    /// What it counts or measures, as in its `HELP` line.
     pub help: &'static str,
 }
 
 const fn metric(
-    from: From,
+    from: Component,
     name: &'static str,
     kind: Kind,
     labels: &'static [&'static str],
@@ -79,7 +79,7 @@ const fn metric(
 
 /// When the certificate that a process serves with ends.
 pub const SERVING_CERTIFICATE_EXPIRY: Metric = metric(
-    From::Every,
+    Component::Every,
     "olm_serving_certificate_expiry_timestamp_seconds",
     Kind::Gauge,
     &[],
@@ -87,7 +87,7 @@ pub const SERVING_CERTIFICATE_EXPIRY: Metric = metric(
 );
 /// Events that were sent.
 pub const EVENTS_SENT: Metric = metric(
-    From::Every,
+    Component::Every,
     "olm_events_total",
     Kind::Counter,
     &["reason", "type"],
@@ -95,7 +95,7 @@ pub const EVENTS_SENT: Metric = metric(
 );
 /// Conditions of extensions.
 pub const EXTENSION_CONDITION: Metric = metric(
-    From::OperatorController,
+    Component::OperatorController,
     "olm_cluster_extension_condition",
     Kind::Gauge,
     &["condition", "name", "reason", "status"],
@@ -103,7 +103,7 @@ pub const EXTENSION_CONDITION: Metric = metric(
 );
 /// What is installed.
 pub const EXTENSION_INFO: Metric = metric(
-    From::OperatorController,
+    Component::OperatorController,
     "olm_cluster_extension_info",
     Kind::Gauge,
     &["bundle", "name", "namespace", "package", "version"],
@@ -111,7 +111,7 @@ pub const EXTENSION_INFO: Metric = metric(
 );
 /// Conditions of catalogs.
 pub const CATALOG_CONDITION: Metric = metric(
-    From::OperatorController,
+    Component::OperatorController,
     "olm_cluster_catalog_condition",
     Kind::Gauge,
     &["condition", "name", "reason", "status"],
@@ -119,7 +119,7 @@ pub const CATALOG_CONDITION: Metric = metric(
 );
 /// Revisions.
 pub const REVISIONS: Metric = metric(
-    From::OperatorController,
+    Component::OperatorController,
     "olm_cluster_object_sets",
     Kind::Gauge,
     &["lifecycle_state"],
@@ -127,7 +127,7 @@ pub const REVISIONS: Metric = metric(
 );
 /// When certificates of webhooks end.
 pub const WEBHOOK_CERTIFICATE_EXPIRY: Metric = metric(
-    From::OperatorController,
+    Component::OperatorController,
     "olm_webhook_certificate_expiry_timestamp_seconds",
     Kind::Gauge,
     &["extension", "namespace", "secret"],
@@ -142,63 +142,63 @@ pub const METRICS: &[Metric] = &[
     CATALOG_CONDITION,
     WEBHOOK_CERTIFICATE_EXPIRY,
     metric(
-        From::Catalogd,
+        Component::Catalogd,
         "catalogd_served_catalogs",
         Kind::Gauge,
         &[],
         "Number of catalogs whose content is served",
     ),
     metric(
-        From::Catalogd,
+        Component::Catalogd,
         "catalogd_content_bytes",
         Kind::Gauge,
         &["catalog"],
         "Size of each served catalog",
     ),
     metric(
-        From::Catalogd,
+        Component::Catalogd,
         "catalogd_content_objects",
         Kind::Gauge,
         &["catalog"],
         "Number of objects in each served catalog",
     ),
     metric(
-        From::Catalogd,
+        Component::Catalogd,
         "catalogd_content_unpacked_timestamp_seconds",
         Kind::Gauge,
         &["catalog"],
         "When each served catalog was unpacked",
     ),
     metric(
-        From::Catalogd,
+        Component::Catalogd,
         "catalogd_http_request_duration_seconds",
         Kind::Histogram,
         &["code"],
         "Histogram of request duration in seconds",
     ),
     metric(
-        From::ClusterOperator,
+        Component::ClusterOperator,
         "olm_cluster_operator_condition",
         Kind::Gauge,
         &["condition", "reason"],
         "Conditions that OLM has for the ClusterOperator, 1 for True and 0 for False",
     ),
     metric(
-        From::ClusterOperator,
+        Component::ClusterOperator,
         "olm_extension_blocks_cluster_upgrade",
         Kind::Gauge,
         &["bundle", "extension", "max_openshift_version"],
         "Whether the limit that an installed bundle declares stands in the way of the next minor version of the cluster",
     ),
     metric(
-        From::ClusterOperator,
+        Component::ClusterOperator,
         "olm_cluster_operator_managed_elsewhere",
         Kind::Gauge,
         &["manager"],
         "1 while the ClusterOperator is left to the manager that is named, or to nobody",
     ),
     metric(
-        From::ClusterOperator,
+        Component::ClusterOperator,
         "olm_cluster_operator_status_writes_total",
         Kind::Counter,
         &[],
@@ -207,144 +207,156 @@ pub const METRICS: &[Metric] = &[
     EVENTS_SENT,
     SERVING_CERTIFICATE_EXPIRY,
     metric(
-        From::Every,
+        Component::Every,
         "certwatcher_read_certificate_total",
         Kind::Counter,
         &[],
         "Total number of certificate reads",
     ),
     metric(
-        From::Every,
+        Component::Every,
         "certwatcher_read_certificate_errors_total",
         Kind::Counter,
         &[],
         "Total number of certificate read errors",
     ),
     metric(
-        From::Every,
+        Component::Every,
         "leader_election_master_status",
         Kind::Gauge,
         &["name"],
         "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master",
     ),
     metric(
-        From::Every,
+        Component::Every,
         "rest_client_requests_total",
         Kind::Counter,
         &["code", "host", "method"],
         "Number of HTTP requests, partitioned by status code, method, and host",
     ),
     metric(
-        From::Every,
+        Component::Every,
         "controller_runtime_reconcile_total",
         Kind::Counter,
         &["controller", "result"],
         "Total number of reconciliations per controller",
     ),
     metric(
-        From::Every,
+        Component::Every,
         "controller_runtime_reconcile_errors_total",
         Kind::Counter,
         &["controller"],
         "Total number of reconciliation errors per controller",
     ),
     metric(
-        From::Every,
+        Component::Every,
         "controller_runtime_terminal_reconcile_errors_total",
         Kind::Counter,
         &["controller"],
         "Total number of terminal reconciliation errors per controller",
     ),
     metric(
-        From::Every,
+        Component::Every,
         "controller_runtime_reconcile_panics_total",
         Kind::Counter,
         &["controller"],
         "Total number of reconciliation panics per controller",
     ),
     metric(
-        From::Every,
+        Component::Every,
         "controller_runtime_reconcile_time_seconds",
         Kind::Histogram,
         &["controller"],
         "Length of time per reconciliation per controller",
     ),
     metric(
-        From::Every,
+        Component::Every,
         "controller_runtime_max_concurrent_reconciles",
         Kind::Gauge,
         &["controller"],
         "Maximum number of concurrent reconciles per controller",
     ),
     metric(
-        From::Every,
+        Component::Every,
         "controller_runtime_active_workers",
         Kind::Gauge,
         &["controller"],
         "Number of currently used workers per controller",
     ),
     metric(
-        From::Every,
+        Component::Every,
         "workqueue_depth",
         Kind::Gauge,
         &["controller", "name"],
         "Current depth of workqueue",
     ),
     metric(
-        From::Every,
+        Component::Every,
         "workqueue_adds_total",
         Kind::Counter,
         &["controller", "name"],
         "Total number of adds handled by workqueue",
     ),
     metric(
-        From::Every,
+        Component::Every,
         "workqueue_retries_total",
         Kind::Counter,
         &["controller", "name"],
         "Total number of retries handled by workqueue",
     ),
     metric(
-        From::Every,
+        Component::Every,
         "workqueue_queue_duration_seconds",
         Kind::Histogram,
         &["controller", "name"],
         "How long in seconds an item stays in workqueue before being requested",
     ),
     metric(
-        From::Every,
+        Component::Every,
         "workqueue_work_duration_seconds",
         Kind::Histogram,
         &["controller", "name"],
         "How long in seconds processing an item from workqueue takes",
     ),
     metric(
-        From::Every,
+        Component::Every,
         "workqueue_unfinished_work_seconds",
         Kind::Gauge,
         &["controller", "name"],
         "How many seconds of work has been done that is in progress and has not been observed by work_duration",
     ),
     metric(
-        From::Every,
+        Component::Every,
         "workqueue_longest_running_processor_seconds",
         Kind::Gauge,
         &["controller", "name"],
         "How many seconds has the longest running processor for workqueue been running",
     ),
     metric(
-        From::Every,
+        Component::Every,
         "process_cpu_seconds_total",
         Kind::Counter,
         &[],
         "Total user and system CPU time spent in seconds",
     ),
-    metric(From::Every, "process_resident_memory_bytes", Kind::Gauge, &[], "Resident memory size in bytes"),
-    metric(From::Every, "process_virtual_memory_bytes", Kind::Gauge, &[], "Virtual memory size in bytes"),
-    metric(From::Every, "process_open_fds", Kind::Gauge, &[], "Number of open file descriptors"),
-    metric(From::Every, "process_max_fds", Kind::Gauge, &[], "Maximum number of open file descriptors"),
     metric(
-        From::Every,
+        Component::Every,
+        "process_resident_memory_bytes",
+        Kind::Gauge,
+        &[],
+        "Resident memory size in bytes",
+    ),
+    metric(
+        Component::Every,
+        "process_virtual_memory_bytes",
+        Kind::Gauge,
+        &[],
+        "Virtual memory size in bytes",
+    ),
+    metric(Component::Every, "process_open_fds", Kind::Gauge, &[], "Number of open file descriptors"),
+    metric(Component::Every, "process_max_fds", Kind::Gauge, &[], "Maximum number of open file descriptors"),
+    metric(
+        Component::Every,
         "process_start_time_seconds",
         Kind::Gauge,
         &[],
@@ -521,7 +533,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_follow_the_rules() {
+    fn observe_names_are_unique_and_follow_the_rules() {
         for (index, metric) in METRICS.iter().enumerate() {
             assert!(METRICS[..index].iter().all(|other| other.name != metric.name), "{}", metric.name);
             assert_eq!(metric.name.ends_with("_total"), metric.kind == Kind::Counter, "{}", metric.name);

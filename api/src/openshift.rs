@@ -92,7 +92,7 @@ pub struct ClusterOperatorStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub related_objects: Vec<RelatedObject>,
 
-    /// Anything else that the operator wants to say; unused here, and left as it is.
+    /// Further data of the operator; unused here, and left as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "anything")]
     pub extension: Option<Value>,
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definitions_say_what_openshift_asks_for() {
+    fn openshift_definitions_have_the_parts_that_clients_use() {
         let all = definitions().unwrap();
         let names: Vec<_> = all.iter().map(|crd| crd.metadata.name.as_deref().unwrap()).collect();
         assert_eq!(names, ["clusteroperators.config.openshift.io", "clusterversions.config.openshift.io"]);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_with_more_fields_are_read() {
+    fn openshift_objects_with_more_fields_are_read() {
         let object = json!({
             "apiVersion": "config.openshift.io/v1", "kind": "ClusterVersion", "metadata": {"name": "version"},
             "spec": {"clusterID": "c", "channel": "stable-4.18"},

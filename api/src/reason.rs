@@ -2,7 +2,7 @@
 //!
 //! Rule: operator-controller §5, catalogd §3.6; `Ready` and its reasons are decision 4.
 
-/// The wish is fulfilled (Installed, Progressing, Succeeded, Ready; Progressing of catalogs).
+/// The spec is fulfilled (Installed, Progressing, Succeeded, Ready; Progressing of catalogs).
 pub const SUCCEEDED: &str = "Succeeded";
 /// Nothing is installed, or what is installed could not be read (Installed).
 pub const FAILED: &str = "Failed";
@@ -43,7 +43,7 @@ pub const UNAVAILABLE: &str = "Unavailable";
 /// The user switched the catalog off (Serving).
 pub const USER_SPECIFIED_UNAVAILABLE: &str = "UserSpecifiedUnavailable";
 
-/// Installed and available, but a newer wanted bundle is not installed yet (Ready).
+/// Installed and available, but a newer resolved bundle is not installed yet (Ready).
 pub const UPGRADE_PENDING: &str = "UpgradePending";
 /// Reconciliation is suspended by the user (Ready).
 pub const PAUSED: &str = "Paused";

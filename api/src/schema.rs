@@ -1,4 +1,4 @@
-//! Schemas that the derive macros cannot say: label selectors, string items with limits, embedded objects.
+//! Schemas that the derive macros cannot express: label selectors, string items with limits, embedded objects.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Rule, validate};

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use olm_api::observe::{self, Event, From, Kind, METRICS};
+use olm_api::observe::{self, Component, Event, Kind, METRICS};
 use serde_json::{Value, json};
 
 use crate::{promql, yaml};
@@ -346,13 +346,13 @@ fn metrics() -> String {
     );
     for (from, title) in [
         (
-            From::OperatorController,
+            Component::OperatorController,
             "## operator-controller\n\nOnly the leader shows those that begin with `olm_cluster_`.",
         ),
-        (From::Catalogd, "## catalogd"),
-        (From::ClusterOperator, "## cluster-operator"),
+        (Component::Catalogd, "## catalogd"),
+        (Component::ClusterOperator, "## cluster-operator"),
         (
-            From::Every,
+            Component::Every,
             "## Every process\n\nThe names are those of controller-runtime, its work queue and client, and of Prometheus clients.",
         ),
     ] {

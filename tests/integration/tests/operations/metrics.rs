@@ -5,7 +5,7 @@ use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
 use kube::api::PostParams;
-use olm_api::observe::{From, Kind, METRICS};
+use olm_api::observe::{Component, Kind, METRICS};
 use olm_kit::{Ca, Options, Stack, eventually};
 use serde_json::json;
 
@@ -74,7 +74,7 @@ async fn metrics_are_for_those_whom_the_apiserver_allows() -> Result<()> {
 
 /// What a process shows is in the table that docs, dashboard and alerts are made from, and what the table says it shows is there.
 fn described(process: &str, text: &str) -> Result<()> {
-    let shown = |from: From| from == From::Every || from.name() == process;
+    let shown = |from: Component| from == Component::Every || from.name() == process;
     let expected = || METRICS.iter().filter(|metric| shown(metric.from));
     for line in text.lines() {
         let mut words = line.splitn(4, ' ');
