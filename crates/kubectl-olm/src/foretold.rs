@@ -10,8 +10,8 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use olm_core::{Object, ObjectKey};
 use olm_rollout::{
-    FieldChange, Protection, Sibling, Step, Us, changes, conflicting_owner, decide_object, forecast, keys,
-    relinquished,
+    FieldChange, Protection, Revision, Sibling, Step, changes, conflicting_owner, decide_object, forecast,
+    keys, relinquished,
 };
 use olm_runtime::error_text::chain;
 use serde::Serialize;
@@ -134,7 +134,7 @@ pub(crate) struct Writer<'a> {
     /// UID of the extension: what a Helm release left is controlled by it.
     pub(crate) uid: &'a str,
     /// The revision.
-    pub(crate) us: Us,
+    pub(crate) us: Revision,
     /// The extension's other revisions.
     pub(crate) siblings: Vec<Sibling>,
 }

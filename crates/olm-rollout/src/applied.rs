@@ -1,7 +1,7 @@
-//! Does the live object already say what we want, as far as we own it? Told from `managedFields`, without a request.
+//! Whether the live object already has our fields as we apply them. Decided from `managedFields`, without a request.
 //!
 //! It errs towards "changed" only, for values that the apiserver stores in another form (`cpu: "0.1"` as `100m`): an
-//! apply then changes nothing. Fields that we do not declare are never looked at. Rule: feasibility §2, revisions §7.5.
+//! apply then changes nothing. Fields that we do not declare are never compared. Rule: feasibility §2, revisions §7.5.
 
 use olm_core::{Object, go_json_string};
 use serde_json::{Map, Value};
@@ -9,18 +9,18 @@ use serde_json::{Map, Value};
 use crate::fields::{Entry, Step, entries, item, owns};
 use crate::keys;
 
-/// How the live object differs from the wish.
+/// How the live object differs from the desired one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Drift {
     /// Not at all.
     None,
-    /// Fields of ours have other values or are missing; nobody else claims them.
+    /// Fields of ours have other values or are missing; no other manager owns them.
     Changed,
     /// Another manager owns fields that we want, or our own bookkeeping is gone.
     Taken,
 }
 
-/// Members of a wish that name the object instead of describing it.
+/// Members of a desired object that name the object instead of describing it.
 pub(crate) fn is_identity(path: &[&str]) -> bool {
     matches!(
         path,
@@ -53,7 +53,7 @@ pub(crate) fn our_entry(live: &Object) -> Option<Entry<'_>> {
 }
 
 /// Must the entry that the create left be converted before the next apply, or fields would have two owners: ours with both
-/// operations (decision 20), or us and the Helm release that the object came from, and what a later version drops would
+/// operations (decision 20), or ours and those of the Helm release that the object came from, and what a later version drops would
 /// stay (decision 1)?
 pub fn needs_conversion(live: &Object) -> bool {
     entries(live).any(|entry| wrote_first(live, &entry))
@@ -116,7 +116,7 @@ pub fn converted(live: &Object) -> Option<Vec<Value>> {
 
 /// What of the live object is ours: our field sets and the values they name, in a fixed order. Whatever others do to
 /// fields of theirs leaves it as it is, and so does the conversion of the create's entry ([`converted`]), which a
-/// predecessor would otherwise take for somebody's change. `None` when we have no field set.
+/// predecessor would otherwise take for another manager's change. `None` when we have no field set.
 pub fn owned(live: &Object) -> Option<Vec<String>> {
     let mut owned = vec![];
     let ours = |entry: &Entry<'_>| entry.manager == keys::FIELD_MANAGER && entry.subresource.is_empty();
@@ -159,11 +159,11 @@ fn merge(into: &mut Value, from: &Value) {
     }
 }
 
-/// Compares the wish (as it would be applied) with the live object.
-pub fn drift(wish: &Object, live: &Object) -> Drift {
+/// Compares the desired object (as it would be applied) with the live object.
+pub fn drift(desired: &Object, live: &Object) -> Drift {
     let Some(ours) = our_entry(live) else { return Drift::Taken };
     let mut walk = Walk { strict: ours.operation == "Apply", changed: false, missing: vec![], path: vec![] };
-    walk.object(Some(ours.fields), &wish.0, &live.0, &mut vec![]);
+    walk.object(Some(ours.fields), &desired.0, &live.0, &mut vec![]);
     if !walk.changed && walk.missing.is_empty() {
         return Drift::None;
     }
@@ -178,11 +178,11 @@ fn is_same(a: &Entry<'_>, b: &Entry<'_>) -> bool {
     std::ptr::eq(a.fields, b.fields)
 }
 
-/// Field paths of the wish (keys as in `fieldsV1`) that our entry does not own; all, when we have no entry.
-pub(crate) fn unowned(wish: &Object, live: &Object) -> Vec<Vec<String>> {
+/// Field paths of the desired object (keys as in `fieldsV1`) that our entry does not own; all, when we have no entry.
+pub(crate) fn unowned(desired: &Object, live: &Object) -> Vec<Vec<String>> {
     let ours = our_entry(live);
     let mut walk = Walk { strict: false, changed: false, missing: vec![], path: vec![] };
-    walk.object(ours.map(|entry| entry.fields), &wish.0, &live.0, &mut vec![]);
+    walk.object(ours.map(|entry| entry.fields), &desired.0, &live.0, &mut vec![]);
     walk.missing
 }
 
@@ -198,23 +198,23 @@ impl Walk {
     fn object<'a>(
         &mut self,
         fields: Option<&Map<String, Value>>,
-        wish: &'a Map<String, Value>,
+        desired: &'a Map<String, Value>,
         live: &Map<String, Value>,
         names: &mut Vec<&'a str>,
     ) {
-        for (name, wanted) in wish {
+        for (name, value) in desired {
             names.push(name);
             let identity = names.len() <= 2 && is_identity(names);
-            if !identity && !wanted.is_null() {
+            if !identity && !value.is_null() {
                 let key = format!("f:{name}");
                 let owned = fields.and_then(|fields| fields.get(&key)).and_then(Value::as_object);
-                self.step(key, owned, wanted, live.get(name), names);
+                self.step(key, owned, value, live.get(name), names);
             }
             names.pop();
         }
         if self.strict {
             let unwanted = fields.into_iter().flat_map(Map::keys).any(|key| match Step::parse(key) {
-                Step::Member(name) => wish.get(name).is_none_or(Value::is_null),
+                Step::Member(name) => desired.get(name).is_none_or(Value::is_null),
                 Step::Here => false,
                 Step::Item(_) | Step::Value(_) | Step::Other => true,
             });
@@ -226,38 +226,40 @@ impl Walk {
         &mut self,
         key: String,
         owned: Option<&Map<String, Value>>,
-        wanted: &'a Value,
+        value: &'a Value,
         live: Option<&Value>,
         names: &mut Vec<&'a str>,
     ) {
         self.path.push(key);
-        match (owned, wanted, live) {
-            (None, Value::Object(wish), Some(Value::Object(live))) if !wish.is_empty() => {
-                self.object(None, wish, live, names);
+        match (owned, value, live) {
+            (None, Value::Object(desired), Some(Value::Object(live))) if !desired.is_empty() => {
+                self.object(None, desired, live, names);
             }
             (None, ..) => self.missing.push(self.path.clone()),
             (Some(fields), _, live) if is_leaf(fields) => {
-                self.changed |= !live.is_some_and(|live| same(wanted, live));
+                self.changed |= !live.is_some_and(|live| same(value, live));
             }
-            (Some(fields), Value::Object(wish), Some(Value::Object(live))) => {
-                self.object(Some(fields), wish, live, names);
+            (Some(fields), Value::Object(desired), Some(Value::Object(live))) => {
+                self.object(Some(fields), desired, live, names);
             }
-            (Some(fields), Value::Array(wish), Some(Value::Array(live))) => self.list(fields, wish, live),
+            (Some(fields), Value::Array(desired), Some(Value::Array(live))) => {
+                self.list(fields, desired, live)
+            }
             (Some(_), ..) => self.changed = true,
         }
         self.path.pop();
     }
 
-    fn list(&mut self, fields: &Map<String, Value>, wish: &[Value], live: &[Value]) {
+    fn list(&mut self, fields: &Map<String, Value>, desired: &[Value], live: &[Value]) {
         let mut matched = 0;
         for (key, owned) in fields {
             match Step::parse(key) {
                 Step::Here => {}
-                Step::Item(keys) => match (item(wish, &keys), item(live, &keys)) {
-                    (Some(wanted), Some(live)) => {
+                Step::Item(keys) => match (item(desired, &keys), item(live, &keys)) {
+                    (Some(value), Some(live)) => {
                         matched += 1;
                         let owned = owned.as_object();
-                        self.step(key.clone(), owned, wanted, Some(live), &mut vec!["", "", ""]);
+                        self.step(key.clone(), owned, value, Some(live), &mut vec!["", "", ""]);
                     }
                     (Some(_), None) => {
                         matched += 1;
@@ -266,7 +268,7 @@ impl Walk {
                     (None, _) => self.changed |= self.strict,
                 },
                 Step::Value(value) => {
-                    if wish.contains(&value) {
+                    if desired.contains(&value) {
                         matched += 1;
                         self.changed |= !live.contains(&value);
                     } else {
@@ -276,7 +278,7 @@ impl Walk {
                 Step::Member(_) | Step::Other => self.changed = true,
             }
         }
-        if matched < wish.len() {
+        if matched < desired.len() {
             self.missing.push(self.path.clone());
         }
     }
@@ -286,19 +288,19 @@ fn is_leaf(fields: &Map<String, Value>) -> bool {
     fields.is_empty()
 }
 
-/// Equal values; a wish's nulls are absent, numbers compare by value. The live value may have members that the wish lacks:
+/// Equal values; nulls of the desired object are absent, numbers compare by value. The live value may have members that it lacks:
 /// defaults of the apiserver within what is owned as a whole (`scope` of a webhook's rule, `apiVersion` of a `fieldRef`). When
-/// another manager adds one, the whole is no longer ours; and we shrink a wish only with the next revision, which is applied.
-fn same(wish: &Value, live: &Value) -> bool {
-    match (wish, live) {
-        (Value::Object(wish), Value::Object(live)) => wish
+/// another manager adds one, the whole is no longer ours; and we drop a member only with the next revision, which is applied.
+fn same(desired: &Value, live: &Value) -> bool {
+    match (desired, live) {
+        (Value::Object(desired), Value::Object(live)) => desired
             .iter()
             .all(|(key, value)| value.is_null() || live.get(key).is_some_and(|live| same(value, live))),
-        (Value::Array(wish), Value::Array(live)) => {
-            wish.len() == live.len() && wish.iter().zip(live).all(|(wish, live)| same(wish, live))
+        (Value::Array(desired), Value::Array(live)) => {
+            desired.len() == live.len() && desired.iter().zip(live).all(|(desired, live)| same(desired, live))
         }
-        (Value::Number(wish), Value::Number(live)) => wish == live || wish.as_f64() == live.as_f64(),
-        _ => wish == live,
+        (Value::Number(desired), Value::Number(live)) => desired == live || desired.as_f64() == live.as_f64(),
+        _ => desired == live,
     }
 }
 
@@ -311,7 +313,7 @@ mod tests {
         Object::from_value(value).unwrap()
     }
 
-    /// A live Deployment as the apiserver stores it after our apply of [`wish`], with defaults.
+    /// A live Deployment as the apiserver stores it after our apply of [`desired`], with defaults.
     fn live() -> Value {
         json!({
             "apiVersion": "apps/v1", "kind": "Deployment",
@@ -346,7 +348,7 @@ mod tests {
         })
     }
 
-    fn wish() -> Value {
+    fn desired() -> Value {
         json!({
             "apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {"name": "d", "namespace": "n", "labels": {"app": "x"}},
@@ -359,7 +361,7 @@ mod tests {
         })
     }
 
-    fn with(mut value: Value, pointer: &str, member: Value) -> Value {
+    fn with_member(mut value: Value, pointer: &str, member: Value) -> Value {
         let (parent, name) = pointer.rsplit_once('/').unwrap();
         let parent = value.pointer_mut(parent).unwrap();
         match parent {
@@ -374,20 +376,24 @@ mod tests {
     const CONTAINER: &str = "/spec/template/spec/containers/0";
 
     #[test]
-    fn what_others_do_is_no_drift() {
+    fn drift_ignores_fields_of_others() {
         for (case, live) in [
             ("as applied", live()),
-            ("status", with(live(), "/status/replicas", json!(7))),
-            ("foreign label", with(live(), "/metadata/labels/mine", json!("a"))),
-            ("foreign annotation", with(live(), "/metadata/annotations", json!({"mine": "a"}))),
-            ("scaled", with(live(), "/spec/replicas", json!(5))),
+            ("status", with_member(live(), "/status/replicas", json!(7))),
+            ("foreign label", with_member(live(), "/metadata/labels/mine", json!("a"))),
+            ("foreign annotation", with_member(live(), "/metadata/annotations", json!({"mine": "a"}))),
+            ("scaled", with_member(live(), "/spec/replicas", json!(5))),
             (
                 "restarted",
-                with(live(), "/spec/template/metadata", json!({"annotations": {"restartedAt": "now"}})),
+                with_member(
+                    live(),
+                    "/spec/template/metadata",
+                    json!({"annotations": {"restartedAt": "now"}}),
+                ),
             ),
             (
                 "foreign container",
-                with(
+                with_member(
                     live(),
                     "/spec/template/spec/containers",
                     json!([
@@ -397,7 +403,7 @@ mod tests {
                 ),
             ),
         ] {
-            assert_eq!(drift(&object(wish()), &object(live)), Drift::None, "{case}");
+            assert_eq!(drift(&object(desired()), &object(live)), Drift::None, "{case}");
         }
     }
 
@@ -410,55 +416,55 @@ mod tests {
                 "f:webhooks": {"k:{\"name\":\"w\"}": {".": {}, "f:name": {}, "f:rules": {}}}}}]},
             "webhooks": [{"name": "w", "rules": [rule]}]})
         };
-        let wish = object(configuration(rule.clone()));
+        let desired = object(configuration(rule.clone()));
         for (case, live, want) in [
-            ("scope is defaulted", with(rule.clone(), "/scope", json!("*")), Drift::None),
-            ("a value", with(rule.clone(), "/operations", json!(["DELETE"])), Drift::Changed),
-            ("a member is gone", with(rule, "/apiGroups", Value::Null), Drift::Changed),
+            ("scope is defaulted", with_member(rule.clone(), "/scope", json!("*")), Drift::None),
+            ("a value", with_member(rule.clone(), "/operations", json!(["DELETE"])), Drift::Changed),
+            ("a member is gone", with_member(rule, "/apiGroups", Value::Null), Drift::Changed),
         ] {
-            assert_eq!(drift(&wish, &object(configuration(live))), want, "{case}");
+            assert_eq!(drift(&desired, &object(configuration(live))), want, "{case}");
         }
     }
 
     #[test]
-    fn what_touches_our_fields_is_drift() {
+    fn drift_finds_changes_of_our_fields() {
         for (case, live) in [
-            ("value", with(live(), &format!("{CONTAINER}/image"), json!("evil"))),
-            ("atomic", with(live(), "/spec/selector", json!({"matchLabels": {"app": "y"}}))),
-            ("removed", with(live(), &format!("{CONTAINER}/args"), Value::Null)),
-            ("label removed", with(live(), "/metadata/labels", Value::Null)),
-            ("container removed", with(live(), "/spec/template/spec/containers", json!([]))),
+            ("value", with_member(live(), &format!("{CONTAINER}/image"), json!("evil"))),
+            ("atomic", with_member(live(), "/spec/selector", json!({"matchLabels": {"app": "y"}}))),
+            ("removed", with_member(live(), &format!("{CONTAINER}/args"), Value::Null)),
+            ("label removed", with_member(live(), "/metadata/labels", Value::Null)),
+            ("container removed", with_member(live(), "/spec/template/spec/containers", json!([]))),
             (
                 "port changed",
-                with(
+                with_member(
                     live(),
                     &format!("{CONTAINER}/ports"),
                     json!([{"containerPort": 81, "protocol": "TCP"}]),
                 ),
             ),
         ] {
-            assert_eq!(drift(&object(wish()), &object(live)), Drift::Changed, "{case}");
+            assert_eq!(drift(&object(desired()), &object(live)), Drift::Changed, "{case}");
         }
-        for (case, wish) in [
-            ("new label", with(wish(), "/metadata/labels/new", json!("1"))),
-            ("new member", with(wish(), &format!("{CONTAINER}/command"), json!(["x"]))),
+        for (case, desired) in [
+            ("new label", with_member(desired(), "/metadata/labels/new", json!("1"))),
+            ("new member", with_member(desired(), &format!("{CONTAINER}/command"), json!(["x"]))),
             (
                 "new container",
-                with(
-                    wish(),
+                with_member(
+                    desired(),
                     "/spec/template/spec/containers",
-                    json!([wish().pointer(CONTAINER).unwrap(), {"name": "z"}]),
+                    json!([desired().pointer(CONTAINER).unwrap(), {"name": "z"}]),
                 ),
             ),
-            ("dropped member", with(wish(), &format!("{CONTAINER}/args"), Value::Null)),
-            ("dropped labels", with(wish(), "/metadata/labels", Value::Null)),
+            ("dropped member", with_member(desired(), &format!("{CONTAINER}/args"), Value::Null)),
+            ("dropped labels", with_member(desired(), "/metadata/labels", Value::Null)),
         ] {
-            assert_eq!(drift(&object(wish), &object(live())), Drift::Changed, "{case}");
+            assert_eq!(drift(&object(desired), &object(live())), Drift::Changed, "{case}");
         }
     }
 
     #[test]
-    fn a_field_that_another_manager_took_is_taken() {
+    fn drift_finds_fields_that_another_manager_took() {
         let mut stolen = live();
         let entry = |fields: Value| json!({"manager": "lab-user", "operation": "Update", "fieldsV1": fields});
         stolen["metadata"]["managedFields"][0]["fieldsV1"].as_object_mut().unwrap().remove("f:metadata");
@@ -467,23 +473,23 @@ mod tests {
             .as_array_mut()
             .unwrap()
             .push(entry(json!({"f:metadata": {"f:labels": {"f:app": {}}}})));
-        assert_eq!(drift(&object(wish()), &object(stolen.clone())), Drift::Taken);
+        assert_eq!(drift(&object(desired()), &object(stolen.clone())), Drift::Taken);
         assert_eq!(
-            unowned(&object(wish()), &object(stolen)),
+            unowned(&object(desired()), &object(stolen)),
             [["f:metadata", "f:labels", "f:app"].map(str::to_owned)]
         );
-        let mut forgotten = live();
-        forgotten["metadata"].as_object_mut().unwrap().remove("managedFields");
-        assert_eq!(drift(&object(wish()), &object(forgotten)), Drift::Taken);
+        let mut without_managers = live();
+        without_managers["metadata"].as_object_mut().unwrap().remove("managedFields");
+        assert_eq!(drift(&object(desired()), &object(without_managers)), Drift::Taken);
     }
 
     #[test]
-    fn after_a_create_defaulted_fields_are_ours_but_no_drift() {
+    fn drift_ignores_fields_defaulted_at_the_create() {
         let mut created = live();
         let entry = &mut created["metadata"]["managedFields"][0];
         entry["operation"] = json!("Update");
         entry["fieldsV1"]["f:spec"]["f:replicas"] = json!({});
-        assert_eq!(drift(&object(wish()), &object(created.clone())), Drift::None);
+        assert_eq!(drift(&object(desired()), &object(created.clone())), Drift::None);
         assert!(needs_conversion(&object(created.clone())));
         let converted = converted(&object(created.clone())).unwrap();
         assert_eq!(converted.len(), 2);
@@ -492,14 +498,14 @@ mod tests {
         created["metadata"]["managedFields"] = json!(converted);
         assert!(!needs_conversion(&object(created.clone())));
         assert_eq!(
-            drift(&object(wish()), &object(created)),
+            drift(&object(desired()), &object(created)),
             Drift::Changed,
             "the apply gives the defaulted field up"
         );
     }
 
     #[test]
-    fn what_a_helm_release_wrote_becomes_ours() {
+    fn drift_converts_entries_of_a_helm_release() {
         let entry = |manager: &str, operation: &str| json!({"manager": manager, "operation": operation, "fieldsV1": {"f:spec": {}}});
         let object = |marked: bool| {
             let annotations = if marked { json!({"meta.helm.sh/release-name": "e"}) } else { json!({}) };
@@ -513,15 +519,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ours_changes_only_with_our_fields() {
+    fn owned_changes_only_with_our_fields() {
         let was = owned(&object(live())).unwrap();
         for (case, live, same) in [
-            ("scaled", with(live(), "/spec/replicas", json!(5)), true),
-            ("foreign annotation", with(live(), "/metadata/annotations", json!({"mine": "a"})), true),
-            ("image", with(live(), &format!("{CONTAINER}/image"), json!("evil")), false),
-            ("port", with(live(), &format!("{CONTAINER}/ports"), json!([])), false),
-            ("selector", with(live(), "/spec/selector", json!({})), false),
-            ("label", with(live(), "/metadata/labels/app", json!("y")), false),
+            ("scaled", with_member(live(), "/spec/replicas", json!(5)), true),
+            ("foreign annotation", with_member(live(), "/metadata/annotations", json!({"mine": "a"})), true),
+            ("image", with_member(live(), &format!("{CONTAINER}/image"), json!("evil")), false),
+            ("port", with_member(live(), &format!("{CONTAINER}/ports"), json!([])), false),
+            ("selector", with_member(live(), "/spec/selector", json!({})), false),
+            ("label", with_member(live(), "/metadata/labels/app", json!("y")), false),
         ] {
             assert_eq!(owned(&object(live)).unwrap() == was, same, "{case}");
         }
@@ -532,13 +538,13 @@ mod tests {
         let mut created = live();
         created["metadata"]["managedFields"][0]["operation"] = json!("Update");
         let entries = converted(&object(created.clone())).unwrap();
-        let after = with(created.clone(), "/metadata/managedFields", json!(entries));
+        let after = with_member(created.clone(), "/metadata/managedFields", json!(entries));
         assert_ne!(after, created);
         assert_eq!(owned(&object(after)), owned(&object(created)), "a conversion is no change");
     }
 
     #[test]
-    fn two_entries_of_ours_are_merged() {
+    fn owned_merges_two_entries_of_ours() {
         let entry = |operation: &str, fields: Value| json!({"manager": "olm.operatorframework.io", "operation": operation, "fieldsV1": fields});
         let live = object(json!({"metadata": {"managedFields": [
             entry("Apply", json!({"f:a": {"f:b": {}}})),
@@ -551,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn nulls_and_number_forms_do_not_count() {
+    fn drift_ignores_nulls_and_forms_of_numbers() {
         assert!(same(&json!({"a": null, "b": 1.0}), &json!({"b": 1})));
         assert!(!same(&json!({"b": 1, "c": 2}), &json!({"b": 1})));
         assert!(!same(&json!([1]), &json!([1, 2])));

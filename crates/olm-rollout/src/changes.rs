@@ -1,6 +1,6 @@
-//! What a change of an object comes to: field by field, as a person would tell it.
+//! The changes of an object, field by field, as text.
 //!
-//! Items of lists are told apart by the members that name them (`name`, ports by number and protocol, mounts by path); lists
+//! Items of lists are identified by the members that name them (`name`, ports by number and protocol, mounts by path); lists
 //! whose items have no name are compared as bags. Bookkeeping of the apiserver and of revisions is left out: it changes with
 //! every write. Pure; where the two sides come from is the caller's business.
 
@@ -139,7 +139,7 @@ fn items(path: &mut String, old: &[Value], new: &[Value], found: &mut Vec<FieldC
     }
 }
 
-/// The members that tell the items of both lists apart.
+/// The members that identify the items of both lists.
 fn naming(old: &[Value], new: &[Value]) -> Option<&'static [&'static str]> {
     let fits = |list: &[Value], names: &[&str]| {
         let mut seen = std::collections::BTreeSet::new();
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn told(old: Value, new: Value) -> Vec<String> {
+    fn described(old: Value, new: Value) -> Vec<String> {
         let object = |value: Value| Object::from_value(json!({"spec": value})).unwrap();
         let side = |value: Option<Value>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
         let found = changes(&object(old), &object(new));
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_change_is_told_where_it_is() {
+    fn changes_name_the_field_of_each_kind_of_change() {
         for (old, new, want) in [
             (json!({"a": 1}), json!({"a": 1}), vec![]),
             (json!({"a": 1}), json!({"a": 2, "b": "x"}), vec!["spec.a 1 2", "spec.b - \"x\""]),
@@ -253,12 +253,12 @@ mod tests {
             (json!({"a.b/c": 1}), json!({"a.b/c": 2}), vec!["spec[a.b/c] 1 2"]),
             (json!({"a": "1"}), json!({"a": 1}), vec!["spec.a \"1\" 1"]),
         ] {
-            assert_eq!(told(old.clone(), new.clone()), want, "{old} -> {new}");
+            assert_eq!(described(old.clone(), new.clone()), want, "{old} -> {new}");
         }
     }
 
     #[test]
-    fn bookkeeping_is_no_change() {
+    fn changes_ignore_bookkeeping() {
         let object = |revision: &str, version: &str| {
             Object::from_value(json!({
                 "metadata": {

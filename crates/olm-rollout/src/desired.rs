@@ -22,7 +22,7 @@ pub struct OwnerRef {
     pub uid: String,
     /// Is it the controller?
     pub controller: bool,
-    /// Does it hold back the owner's foreground deletion? `None` when not said.
+    /// Does it block the owner's foreground deletion? `None` when absent.
     pub block_owner_deletion: Option<bool>,
 }
 
@@ -60,7 +60,7 @@ pub fn controller_of(object: &Object) -> Option<OwnerRef> {
 
 /// The revision that does the work.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Us {
+pub struct Revision {
     /// `group/version` of the revision.
     pub api_version: String,
     /// Its kind.
@@ -75,7 +75,7 @@ pub struct Us {
     pub extension: Option<String>,
 }
 
-impl Us {
+impl Revision {
     fn reference(&self) -> Value {
         json!({
             "apiVersion": self.api_version, "kind": self.kind, "name": self.name, "uid": self.uid,
@@ -91,25 +91,25 @@ impl Us {
 }
 
 /// The object to create: content with the revision's marks, owned by it alone.
-pub fn desired(content: &Object, us: &Us) -> Object {
+pub fn desired(content: &Object, revision: &Revision) -> Object {
     let mut object = content.clone();
-    if let Some(extension) = &us.extension {
+    if let Some(extension) = &revision.extension {
         object.set_label(keys::OWNER_NAME, extension);
     }
     object.set_label(keys::MANAGED_BY, keys::MANAGED_BY_VALUE);
-    object.set_annotation(keys::REVISION, &us.number.to_string());
-    object.metadata_mut().insert("ownerReferences".into(), json!([us.reference()]));
+    object.set_annotation(keys::REVISION, &revision.number.to_string());
+    object.metadata_mut().insert("ownerReferences".into(), json!([revision.reference()]));
     object
 }
 
-/// The object to apply over `live`, which another owner controls (or nobody): all owner references stay, no longer as
+/// The object to apply over `live`, which has another controller or none: all owner references stay, no longer as
 /// controllers, and ours is added.
-pub fn adopting(content: &Object, us: &Us, live: &Object) -> Object {
-    with_owners(content, us, live, |_| true)
+pub fn adopting(content: &Object, revision: &Revision, live: &Object) -> Object {
+    with_owners(content, revision, live, |_| true)
 }
 
 /// The object to apply over `live`, which we control: owner references that we wrote ourselves stay.
-pub fn enforcing(content: &Object, us: &Us, live: &Object) -> Object {
+pub fn enforcing(content: &Object, revision: &Revision, live: &Object) -> Object {
     let ours = our_entry(live)
         .and_then(|entry| entry.fields.get("f:metadata")?.get("f:ownerReferences")?.as_object())
         .cloned()
@@ -120,18 +120,18 @@ pub fn enforcing(content: &Object, us: &Us, live: &Object) -> Object {
             Step::Here | Step::Member(_) | Step::Value(_) | Step::Other => false,
         })
     };
-    with_owners(content, us, live, written)
+    with_owners(content, revision, live, written)
 }
 
-fn with_owners(content: &Object, us: &Us, live: &Object, keep: impl Fn(&str) -> bool) -> Object {
-    let mut object = desired(content, us);
+fn with_owners(content: &Object, revision: &Revision, live: &Object, keep: impl Fn(&str) -> bool) -> Object {
+    let mut object = desired(content, revision);
     let list = live.metadata().and_then(|metadata| metadata.get("ownerReferences")).and_then(Value::as_array);
     let mut owners: Vec<Value> = list
         .into_iter()
         .flatten()
         .filter(|owner| {
             let uid = owner.get("uid").and_then(Value::as_str).unwrap_or_default();
-            uid != us.uid && keep(uid)
+            uid != revision.uid && keep(uid)
         })
         .cloned()
         .map(|mut owner| {
@@ -141,19 +141,19 @@ fn with_owners(content: &Object, us: &Us, live: &Object, keep: impl Fn(&str) -> 
             owner
         })
         .collect();
-    owners.push(us.reference());
+    owners.push(revision.reference());
     object.metadata_mut().insert("ownerReferences".into(), Value::Array(owners));
     object
 }
 
-/// A JSON merge patch that takes our owner reference out, and with `marks` also the labels and annotations that say we
-/// manage the object. `None` when there is nothing to take out.
-pub fn release_patch(live: &Object, us: &Us, marks: bool) -> Option<Value> {
+/// A JSON merge patch that takes our owner reference out, and with `marks` also the labels and annotations that mark the
+/// object as managed by this controller. `None` when there is nothing to take out.
+pub fn release_patch(live: &Object, revision: &Revision, marks: bool) -> Option<Value> {
     let owners =
         live.metadata().and_then(|metadata| metadata.get("ownerReferences")).and_then(Value::as_array);
     let all = owners.map_or(0, Vec::len);
     let left: Vec<Value> =
-        owners.into_iter().flatten().filter(|owner| !us.is(&OwnerRef::read(owner))).cloned().collect();
+        owners.into_iter().flatten().filter(|owner| !revision.is(&OwnerRef::read(owner))).cloned().collect();
     let mut metadata = Map::new();
     if left.len() < all {
         metadata.insert("ownerReferences".into(), Value::Array(left));
@@ -177,8 +177,8 @@ pub fn release_patch(live: &Object, us: &Us, marks: bool) -> Option<Value> {
 }
 
 #[cfg(test)]
-pub(crate) fn test_us() -> Us {
-    Us {
+pub(crate) fn test_revision() -> Revision {
+    Revision {
         api_version: "olm.operatorframework.io/v1".into(),
         kind: "ClusterObjectSet".into(),
         name: "e-2".into(),
@@ -202,11 +202,11 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_put_on_a_copy_of_the_content() {
+    fn desired_has_marks_on_a_copy_of_the_content() {
         let content = object(
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "labels": {"a": "b"}}}),
         );
-        let got = desired(&content, &test_us());
+        let got = desired(&content, &test_revision());
         assert_eq!(
             got.to_value(),
             json!({
@@ -219,15 +219,15 @@ mod tests {
                 },
             })
         );
-        let nobody = desired(&content, &Us { extension: None, ..test_us() });
+        let unowned = desired(&content, &Revision { extension: None, ..test_revision() });
         assert!(
-            !nobody.labels().contains_key(keys::OWNER_NAME),
+            !unowned.labels().contains_key(keys::OWNER_NAME),
             "a hand-made revision stamps no empty label"
         );
     }
 
     #[test]
-    fn adoption_keeps_owners_and_enforcement_those_we_wrote() {
+    fn desired_adoption_keeps_all_owners_enforcement_our_own() {
         let content = object(json!({"metadata": {"name": "c"}}));
         let foreign =
             json!({"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "x", "controller": false});
@@ -238,19 +238,19 @@ mod tests {
         }});
         let owners = |object: Object| object.to_value()["metadata"]["ownerReferences"].clone();
         assert_eq!(
-            owners(adopting(&content, &test_us(), &object(live.clone()))),
+            owners(adopting(&content, &test_revision(), &object(live.clone()))),
             json!([reference("e-1", "u1", false), foreign, reference("e-2", "u2", true)])
         );
         live["metadata"]["ownerReferences"] =
             json!([reference("e-1", "u1", false), foreign, reference("e-2", "u2", true)]);
         assert_eq!(
-            owners(enforcing(&content, &test_us(), &object(live))),
+            owners(enforcing(&content, &test_revision(), &object(live))),
             json!([reference("e-1", "u1", false), reference("e-2", "u2", true)])
         );
     }
 
     #[test]
-    fn releasing_takes_out_what_is_ours() {
+    fn desired_release_takes_out_our_marks() {
         let live = |owners: Value| {
             object(json!({"metadata": {
                 "resourceVersion": "7", "ownerReferences": owners,
@@ -260,18 +260,21 @@ mod tests {
         };
         let both = live(json!([reference("e-2", "u2", false), reference("e-3", "u3", true)]));
         assert_eq!(
-            release_patch(&both, &test_us(), false),
+            release_patch(&both, &test_revision(), false),
             Some(
                 json!({"metadata": {"resourceVersion": "7", "ownerReferences": [reference("e-3", "u3", true)]}})
             )
         );
         assert_eq!(
-            release_patch(&live(json!([reference("e-2", "u2", true)])), &test_us(), true),
+            release_patch(&live(json!([reference("e-2", "u2", true)])), &test_revision(), true),
             Some(json!({"metadata": {
                 "resourceVersion": "7", "ownerReferences": [],
                 "labels": {"app.kubernetes.io/managed-by": null}, "annotations": {"olm.operatorframework.io/revision": null},
             }}))
         );
-        assert_eq!(release_patch(&live(json!([reference("e-3", "u3", true)])), &test_us(), false), None);
+        assert_eq!(
+            release_patch(&live(json!([reference("e-3", "u3", true)])), &test_revision(), false),
+            None
+        );
     }
 }

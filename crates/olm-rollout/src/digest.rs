@@ -73,7 +73,7 @@ mod tests {
 
     /// rule: revisions §4.4, worked example
     #[test]
-    fn worked_example() {
+    fn digest_worked_example() {
         let config = Object::from_value(
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "test-cm"}}),
         )
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_named() {
+    fn digest_names_differences() {
         let phase = |name: &str, digest: &str| PhaseDigest { name: name.into(), digest: digest.into() };
         let recorded = [phase("a", "sha256:1"), phase("b", "sha256:2")];
         assert_eq!(check_observed(&[], &recorded), Ok(()));

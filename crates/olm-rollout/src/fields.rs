@@ -1,6 +1,6 @@
 //! `managedFields` without a schema: which manager owns which field, and how field paths are written.
 //!
-//! `fieldsV1` is a tree whose keys say what they are: `f:` a member, `k:` a list item by keys, `v:` a set's value, `i:` an
+//! `fieldsV1` is a tree whose keys have prefixes: `f:` a member, `k:` a list item by keys, `v:` a set's value, `i:` an
 //! index, `.` the node itself. Rule: feasibility §2, revisions §7.5.
 
 use std::collections::BTreeMap;
@@ -146,7 +146,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn steps_print_as_field_paths() {
+    fn fields_print_as_paths() {
         for (key, want) in [
             ("f:spec", ".spec"),
             ("f:olm.operatorframework.io/owner-name", ".olm.operatorframework.io/owner-name"),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_come_before_what_lies_below() {
+    fn fields_list_leaves_first() {
         let mut set = PathSet::default();
         for path in [".spec.names.kind", ".spec.group", ".spec.names.plural", ".spec.versions"] {
             let path: Vec<String> = path.split('.').skip(1).map(|step| format!(".{step}")).collect();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn ownership_of_a_whole_covers_its_parts() {
+    fn fields_ownership_of_a_whole_covers_its_parts() {
         let fields = json!({"f:spec": {"f:versions": {}, "f:names": {"f:kind": {}}}});
         let fields = fields.as_object().unwrap();
         let path = |text: &str| text.split('/').map(|step| format!("f:{step}")).collect::<Vec<_>>();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn items_match_exactly_before_defaulted() {
+    fn fields_items_match_exactly_before_defaulted() {
         let list = [json!({"containerPort": 80}), json!({"containerPort": 80, "protocol": "UDP"})];
         let keys =
             |protocol: &str| json!({"containerPort": 80, "protocol": protocol}).as_object().unwrap().clone();

@@ -1,4 +1,4 @@
-//! What an apply will come to, for a dry run that writes nothing.
+//! The result of an apply, for a dry run that writes nothing.
 //!
 //! A revision converts the entry that a create (or a Helm release) left in `managedFields` before it first applies; after
 //! that, fields which it no longer wants go. A dry run cannot convert, so its answer still has them, and they are taken out
@@ -24,10 +24,10 @@ pub fn forecast(content: &Object, extension: &str, number: i64, live: Option<&Ob
     object
 }
 
-/// What `answer`, the dry run's result for `wish`, will be without the fields that only the entry of a create on `live` holds.
+/// What `answer`, the dry run's result for `desired`, will be without the fields that only the entry of a create on `live` holds.
 /// `None` when there are none. The result is to be sent as an update (a dry run, too): some of the fields are defaulted again.
 #[must_use]
-pub fn relinquished(wish: &Object, live: &Object, answer: &Object) -> Option<Object> {
+pub fn relinquished(desired: &Object, live: &Object, answer: &Object) -> Option<Object> {
     if !needs_conversion(live) {
         return None;
     }
@@ -37,11 +37,11 @@ pub fn relinquished(wish: &Object, live: &Object, answer: &Object) -> Option<Obj
         .map(|entry| entry.fields)
         .collect();
     let mut left = Value::Object(answer.0.clone());
-    let wanted = Value::Object(wish.0.clone());
+    let target = Value::Object(desired.0.clone());
     let mut any = false;
     for entry in entries(live).filter(|entry| wrote_first(live, entry)) {
         let fields = entry.fields.clone();
-        any |= take_out(&fields, &mut vec![], &mut left, Some(&wanted), &others);
+        any |= take_out(&fields, &mut vec![], &mut left, Some(&target), &others);
     }
     if !any {
         return None;
@@ -53,12 +53,12 @@ pub fn relinquished(wish: &Object, live: &Object, answer: &Object) -> Option<Obj
     Some(object)
 }
 
-/// Takes the leaves of `fields` out of `at` that are not in `wanted` and that none of `others` owns. Says whether any was.
+/// Takes the leaves of `fields` out of `at` that are not in `target` and that none of `others` owns. Returns whether any was.
 fn take_out(
     fields: &Map<String, Value>,
     path: &mut Vec<String>,
     at: &mut Value,
-    wanted: Option<&Value>,
+    target: Option<&Value>,
     others: &[&Map<String, Value>],
 ) -> bool {
     let mut any = false;
@@ -72,7 +72,7 @@ fn take_out(
         }
         path.push(key.clone());
         let step = Step::parse(key);
-        let next = wanted.and_then(|wanted| match (&step, wanted) {
+        let next = target.and_then(|target| match (&step, target) {
             (Step::Member(name), Value::Object(members)) => members.get(*name),
             (Step::Item(keys), Value::Array(list)) => item_at(list, keys).and_then(|index| list.get(index)),
             (Step::Value(value), Value::Array(list)) => list.iter().find(|found| *found == value),
@@ -125,8 +125,8 @@ fn remove(at: &mut Value, step: &Step<'_>) -> bool {
 
 /// A stand-in for the revision that will be made, for questions about ownership: it owns nothing yet.
 #[must_use]
-pub fn newcomer(extension: &str, number: i64) -> crate::Us {
-    crate::Us {
+pub fn future_revision(extension: &str, number: i64) -> crate::Revision {
+    crate::Revision {
         api_version: "olm.operatorframework.io/v1".to_owned(),
         kind: "ClusterObjectSet".to_owned(),
         name: format!("{extension}-{number}"),
@@ -162,17 +162,17 @@ mod tests {
         })
     }
 
-    fn wish() -> Object {
+    fn desired() -> Object {
         object(json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"},
             "spec": {"containers": [{"name": "m", "image": "y", "env": [{"name": "A"}]}]}}))
     }
 
     #[test]
-    fn what_only_the_create_held_goes() {
+    fn forecast_drops_fields_that_only_the_create_held() {
         let live = object(live(json!({"f:spec": {"f:replicas": {}}})));
         let mut answer = live.clone();
         answer.0["spec"]["containers"][0]["image"] = json!("y");
-        let left = relinquished(&wish(), &live, &answer).unwrap().to_value();
+        let left = relinquished(&desired(), &live, &answer).unwrap().to_value();
         assert_eq!(
             left["spec"],
             json!({"replicas": 3, "containers": [{"name": "m", "image": "y", "env": [{"name": "A"}]}]})
@@ -181,20 +181,20 @@ mod tests {
     }
 
     #[test]
-    fn after_an_apply_nothing_is_left_to_take_out() {
+    fn forecast_drops_nothing_after_an_apply() {
         let mut applied = live(json!({}));
         applied["metadata"]["managedFields"][0]["operation"] = json!("Apply");
         let applied = object(applied);
-        assert_eq!(relinquished(&wish(), &applied, &applied), None);
+        assert_eq!(relinquished(&desired(), &applied, &applied), None);
     }
 
     #[test]
-    fn a_forecast_keeps_owners() {
+    fn forecast_keeps_owners() {
         let mut owned = live(json!({}));
         owned["metadata"]["ownerReferences"] = json!([{"uid": "u"}]);
-        let got = forecast(&wish(), "e", 3, Some(&object(owned))).to_value();
+        let got = forecast(&desired(), "e", 3, Some(&object(owned))).to_value();
         assert_eq!(got["metadata"]["ownerReferences"], json!([{"uid": "u"}]));
         assert_eq!(got["metadata"]["annotations"], json!({"olm.operatorframework.io/revision": "3"}));
-        assert_eq!(forecast(&wish(), "e", 3, None).to_value()["metadata"].get("ownerReferences"), None);
+        assert_eq!(forecast(&desired(), "e", 3, None).to_value()["metadata"].get("ownerReferences"), None);
     }
 }

@@ -3,7 +3,7 @@
 //! Rule: revisions §4.3, §4.5 and §10; decision 9.
 
 /// Archived revisions that are kept behind a new one, at most.
-pub const KEPT_ARCHIVED: usize = 5;
+pub const MAX_ARCHIVED: usize = 5;
 
 /// What is to be known of one revision of an extension.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub struct RevisionFacts {
     pub name: String,
     /// Its number.
     pub number: i64,
-    /// Archived (or wanted so), no longer enforced.
+    /// Archived or about to be, no longer enforced.
     pub archived: bool,
     /// It rolled out completely at least once.
     pub succeeded: bool,
@@ -28,7 +28,7 @@ pub fn next_number(revisions: &[RevisionFacts]) -> i64 {
 pub fn expired(revisions: &[RevisionFacts]) -> Vec<&str> {
     let mut sorted: Vec<&RevisionFacts> = revisions.iter().collect();
     sorted.sort_by_key(|revision| revision.number);
-    let old = sorted.len().saturating_sub(KEPT_ARCHIVED);
+    let old = sorted.len().saturating_sub(MAX_ARCHIVED);
     sorted
         .into_iter()
         .take(old)
@@ -46,7 +46,7 @@ pub fn outdated_by(complete: i64, siblings: &[RevisionFacts]) -> Vec<&str> {
     old.into_iter().map(|sibling| sibling.name.as_str()).collect()
 }
 
-/// Is a rollout in flight that a newer wish supersedes: does a revision exist that is neither archived nor succeeded
+/// Is a rollout in flight that a newer spec supersedes: does a revision exist that is neither archived nor succeeded
 /// (decision 9)? Gives the newest such one.
 pub fn in_flight(revisions: &[RevisionFacts]) -> Option<&RevisionFacts> {
     revisions
@@ -80,13 +80,13 @@ mod tests {
     }
 
     #[test]
-    fn numbers_follow_the_latest() {
+    fn history_numbers_follow_the_latest() {
         assert_eq!(next_number(&[]), 1);
         assert_eq!(next_number(&revisions(&[(7, false, true), (3, true, true)])), 8);
     }
 
     #[test]
-    fn five_archived_ones_stay_and_active_ones_always() {
+    fn history_keeps_five_archived_and_all_active_revisions() {
         let archived = |numbers: std::ops::RangeInclusive<i64>| -> Vec<(i64, bool, bool)> {
             numbers.map(|number| (number, true, true)).collect()
         };
@@ -99,14 +99,14 @@ mod tests {
     }
 
     #[test]
-    fn a_complete_revision_outdates_lower_ones_only() {
+    fn history_complete_revision_outdates_lower_ones_only() {
         let siblings = revisions(&[(4, false, false), (2, false, false), (1, false, true), (0, true, true)]);
         assert_eq!(outdated_by(3, &siblings), ["e-1", "e-2"]);
         assert_eq!(outdated_by(1, &siblings), Vec::<&str>::new());
     }
 
     #[test]
-    fn stuck_and_installed_ones_are_told_apart() {
+    fn history_distinguishes_stuck_from_installed() {
         let all = revisions(&[(1, false, true), (2, false, false), (3, true, false)]);
         assert_eq!(in_flight(&all).map(|r| r.number), Some(2));
         assert_eq!(installed(&all).map(|r| r.number), Some(1));

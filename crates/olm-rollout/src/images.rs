@@ -39,7 +39,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn every_container_counts() {
+    fn images_of_all_containers_count() {
         let pod = json!({"initContainers": [{"name": "i", "image": "a"}], "containers": [{"name": "m", "image": "b"}]});
         let object = |kind: &str, spec: Value| {
             Object::from_value(

@@ -1,13 +1,13 @@
-//! May we touch this object, and how? The decision table of a rollout, total over small enums.
+//! The decision what to do with an object, as a table of a rollout, total over small enums.
 //!
-//! What an object looks like is first reduced to [`Seen`]; the table knows nothing else. Rule: revisions §7.3. Beyond it:
-//! a sibling that is archived or going away gives its objects up to whoever rolls out (§17 row 26), siblings share the
-//! same parent (row 22), and an object that is being deleted is waited for.
+//! The live object is first reduced to [`Observed`]; the table knows nothing else. Rule: revisions §7.3. Beyond it:
+//! a sibling that is archived or going away gives its objects up to the revision that rolls out (§17 row 26), siblings share
+//! the same parent (row 22), and an object that is being deleted is waited for.
 
 use olm_core::Object;
 
 use crate::applied::{Drift, drift};
-use crate::desired::{OwnerRef, Us, controller_of, enforcing};
+use crate::desired::{OwnerRef, Revision, controller_of, enforcing};
 use crate::keys;
 
 /// What to do when an object exists that the revision did not create.
@@ -16,14 +16,14 @@ pub enum Protection {
     /// Never adopt.
     #[default]
     Prevent,
-    /// Adopt what nobody controls.
+    /// Adopt objects without a controller.
     IfNoController,
     /// Adopt everything.
     None,
 }
 
 impl Protection {
-    /// The most specific of object, phase and revision; `Prevent` when none says anything.
+    /// The most specific of object, phase and revision; `Prevent` when none is set.
     pub fn effective(object: Option<Self>, phase: Option<Self>, revision: Option<Self>) -> Self {
         object.or(phase).or(revision).unwrap_or_default()
     }
@@ -34,23 +34,23 @@ impl Protection {
 pub struct Sibling {
     /// Its UID.
     pub uid: String,
-    /// Archived (or wanted so) or being deleted: it no longer defends its objects.
+    /// Archived (or about to be) or being deleted: it no longer defends its objects.
     pub retired: bool,
 }
 
-/// Who controls a live object.
+/// The controller of a live object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Controller {
-    /// Nobody.
-    Nobody,
-    /// The revision that asks.
-    Us,
+    /// There is none.
+    None,
+    /// This revision.
+    Own,
     /// Another revision of the same extension that is in force.
     Sibling,
     /// Another revision of the same extension that is not in force any more.
     Retired,
-    /// Somebody else.
-    Stranger,
+    /// An object that is no revision of the same extension.
+    Foreign,
 }
 
 /// The revision number on a live object, compared with ours.
@@ -66,10 +66,10 @@ pub enum Mark {
     Newer,
 }
 
-/// All that the table looks at.
+/// What the table depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seen {
-    /// Who controls the object.
+pub struct Observed {
+    /// The controller of the object.
     pub controller: Controller,
     /// Which revision applied it last.
     pub mark: Mark,
@@ -106,48 +106,50 @@ pub enum Step {
 )]
 pub struct BadMark(String);
 
-/// Reduces a live object to what the table looks at.
+/// Reduces a live object to what the table depends on.
 ///
 /// # Errors
 /// When the revision annotation is no number.
-pub fn see(live: &Object, us: &Us, siblings: &[Sibling]) -> Result<Seen, BadMark> {
+pub fn observe(live: &Object, revision: &Revision, siblings: &[Sibling]) -> Result<Observed, BadMark> {
     let controller = match controller_of(live) {
-        None => Controller::Nobody,
-        Some(owner) if us.is(&owner) => Controller::Us,
+        None => Controller::None,
+        Some(owner) if revision.is(&owner) => Controller::Own,
         Some(owner) => {
-            match siblings.iter().find(|sibling| sibling.uid == owner.uid && owner.kind == us.kind) {
+            match siblings.iter().find(|sibling| sibling.uid == owner.uid && owner.kind == revision.kind) {
                 Some(sibling) if sibling.retired => Controller::Retired,
                 Some(_) => Controller::Sibling,
-                None => Controller::Stranger,
+                None => Controller::Foreign,
             }
         }
     };
     let mark = match live.annotations().get(keys::REVISION) {
         None => Mark::Absent,
-        Some(text) => match text.parse::<i64>().map_err(|_| BadMark((*text).to_owned()))?.cmp(&us.number) {
-            std::cmp::Ordering::Less => Mark::Older,
-            std::cmp::Ordering::Equal => Mark::Equal,
-            std::cmp::Ordering::Greater => Mark::Newer,
-        },
+        Some(text) => {
+            match text.parse::<i64>().map_err(|_| BadMark((*text).to_owned()))?.cmp(&revision.number) {
+                std::cmp::Ordering::Less => Mark::Older,
+                std::cmp::Ordering::Equal => Mark::Equal,
+                std::cmp::Ordering::Greater => Mark::Newer,
+            }
+        }
     };
     let terminating = live
         .metadata()
         .is_some_and(|metadata| metadata.get("deletionTimestamp").is_some_and(|at| !at.is_null()));
-    Ok(Seen { controller, mark, terminating })
+    Ok(Observed { controller, mark, terminating })
 }
 
 /// The table: what to do with an object that exists. `drift` counts only where we are the controller.
-pub fn decide(seen: Seen, protection: Protection, drift: Drift) -> Step {
+pub fn decide(observed: Observed, protection: Protection, drift: Drift) -> Step {
     use Controller as C;
     use Protection as P;
-    let step = match (seen.controller, seen.mark, protection) {
-        (C::Nobody, Mark::Absent, P::Prevent) => Step::Refuse,
-        (C::Nobody, Mark::Absent, P::IfNoController | P::None) => Step::Adopt,
-        (C::Nobody, Mark::Older | Mark::Equal | Mark::Newer, P::Prevent | P::IfNoController | P::None) => {
+    let step = match (observed.controller, observed.mark, protection) {
+        (C::None, Mark::Absent, P::Prevent) => Step::Refuse,
+        (C::None, Mark::Absent, P::IfNoController | P::None) => Step::Adopt,
+        (C::None, Mark::Older | Mark::Equal | Mark::Newer, P::Prevent | P::IfNoController | P::None) => {
             Step::Refuse
         }
         (
-            C::Us,
+            C::Own,
             Mark::Absent | Mark::Older | Mark::Equal | Mark::Newer,
             P::Prevent | P::IfNoController | P::None,
         ) => match drift {
@@ -164,36 +166,36 @@ pub fn decide(seen: Seen, protection: Protection, drift: Drift) -> Step {
             P::Prevent | P::IfNoController | P::None,
         ) => Step::Adopt,
         (
-            C::Stranger,
+            C::Foreign,
             Mark::Absent | Mark::Older | Mark::Equal | Mark::Newer,
             P::Prevent | P::IfNoController,
         ) => Step::Refuse,
-        (C::Stranger, Mark::Absent | Mark::Older | Mark::Equal | Mark::Newer, P::None) => Step::Adopt,
+        (C::Foreign, Mark::Absent | Mark::Older | Mark::Equal | Mark::Newer, P::None) => Step::Adopt,
     };
-    match (step, seen.terminating) {
+    match (step, observed.terminating) {
         (Step::Nothing | Step::Apply { .. } | Step::Adopt, true) => Step::Wait,
         (step, _) => step,
     }
 }
 
-/// Looks at an object and decides.
+/// Reduces a live object and decides.
 ///
 /// # Errors
 /// When the live object's revision annotation is no number.
 pub fn decide_object(
     content: &Object,
     live: Option<&Object>,
-    us: &Us,
+    revision: &Revision,
     siblings: &[Sibling],
     protection: Protection,
 ) -> Result<Step, BadMark> {
     let Some(live) = live else { return Ok(Step::Create) };
-    let seen = see(live, us, siblings)?;
-    let drift = match seen.controller {
-        Controller::Us => drift(&enforcing(content, us, live), live),
-        Controller::Nobody | Controller::Sibling | Controller::Retired | Controller::Stranger => Drift::None,
+    let observed = observe(live, revision, siblings)?;
+    let drift = match observed.controller {
+        Controller::Own => drift(&enforcing(content, revision, live), live),
+        Controller::None | Controller::Sibling | Controller::Retired | Controller::Foreign => Drift::None,
     };
-    Ok(decide(seen, protection, drift))
+    Ok(decide(observed, protection, drift))
 }
 
 /// The owner that stands in the way of adopting an object.
@@ -204,18 +206,18 @@ pub fn conflicting_owner(live: &Object) -> Option<OwnerRef> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::desired::test_us;
+    use crate::desired::test_revision;
     use serde_json::{Value, json};
 
     const CONTROLLERS: [Controller; 5] =
-        [Controller::Nobody, Controller::Us, Controller::Sibling, Controller::Retired, Controller::Stranger];
+        [Controller::None, Controller::Own, Controller::Sibling, Controller::Retired, Controller::Foreign];
     const MARKS: [Mark; 4] = [Mark::Absent, Mark::Older, Mark::Equal, Mark::Newer];
     const PROTECTIONS: [Protection; 3] = [Protection::Prevent, Protection::IfNoController, Protection::None];
     const DRIFTS: [Drift; 3] = [Drift::None, Drift::Changed, Drift::Taken];
 
     /// Every cell of the table in one text, so that a change of any is a change of the snapshot.
     #[test]
-    fn the_whole_table() {
+    fn object_decision_table() {
         let mut table = String::new();
         for controller in CONTROLLERS {
             for mark in MARKS {
@@ -225,7 +227,7 @@ mod tests {
                         .map(|&drift| {
                             format!(
                                 "{:?}",
-                                decide(Seen { controller, mark, terminating: false }, protection, drift)
+                                decide(Observed { controller, mark, terminating: false }, protection, drift)
                             )
                         })
                         .collect();
@@ -242,14 +244,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_to_an_object_that_is_being_deleted() {
+    fn object_that_is_being_deleted_is_not_written() {
         for controller in CONTROLLERS {
             for mark in MARKS {
                 for protection in PROTECTIONS {
                     for drift in DRIFTS {
-                        let seen = |terminating| Seen { controller, mark, terminating };
-                        let alive = decide(seen(false), protection, drift);
-                        let dying = decide(seen(true), protection, drift);
+                        let observed = |terminating| Observed { controller, mark, terminating };
+                        let alive = decide(observed(false), protection, drift);
+                        let dying = decide(observed(true), protection, drift);
                         let want =
                             if matches!(alive, Step::Leave | Step::Refuse) { alive } else { Step::Wait };
                         assert_eq!(dying, want, "{controller:?} {mark:?} {protection:?} {drift:?}");
@@ -274,33 +276,33 @@ mod tests {
     }
 
     #[test]
-    fn live_objects_are_reduced_to_what_the_table_needs() {
+    fn object_is_reduced_to_what_the_table_needs() {
         let siblings =
             [Sibling { uid: "u1".into(), retired: false }, Sibling { uid: "u0".into(), retired: true }];
         for (owner, mark, want) in [
-            (None, None, (Controller::Nobody, Mark::Absent)),
-            (None, Some("1"), (Controller::Nobody, Mark::Older)),
-            (Some(("ClusterObjectSet", "u2")), Some("2"), (Controller::Us, Mark::Equal)),
+            (None, None, (Controller::None, Mark::Absent)),
+            (None, Some("1"), (Controller::None, Mark::Older)),
+            (Some(("ClusterObjectSet", "u2")), Some("2"), (Controller::Own, Mark::Equal)),
             (Some(("ClusterObjectSet", "u1")), Some("10"), (Controller::Sibling, Mark::Newer)),
             (Some(("ClusterObjectSet", "u0")), Some("1"), (Controller::Retired, Mark::Older)),
-            (Some(("ClusterObjectSet", "u9")), Some("2"), (Controller::Stranger, Mark::Equal)),
-            (Some(("ClusterExtension", "u2")), None, (Controller::Stranger, Mark::Absent)),
+            (Some(("ClusterObjectSet", "u9")), Some("2"), (Controller::Foreign, Mark::Equal)),
+            (Some(("ClusterExtension", "u2")), None, (Controller::Foreign, Mark::Absent)),
         ] {
-            let seen = see(&live(owner, mark), &test_us(), &siblings).unwrap();
-            assert_eq!((seen.controller, seen.mark), want, "{owner:?} {mark:?}");
-            assert!(!seen.terminating);
+            let observed = observe(&live(owner, mark), &test_revision(), &siblings).unwrap();
+            assert_eq!((observed.controller, observed.mark), want, "{owner:?} {mark:?}");
+            assert!(!observed.terminating);
         }
-        let bad = see(&live(None, Some("two")), &test_us(), &[]).unwrap_err();
+        let bad = observe(&live(None, Some("two")), &test_revision(), &[]).unwrap_err();
         assert_eq!(
             bad.to_string(),
             "getting revision of object: annotation olm.operatorframework.io/revision is \"two\", which is no number"
         );
         let dying: Value = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
-        assert!(see(&Object::from_value(dying).unwrap(), &test_us(), &[]).unwrap().terminating);
+        assert!(observe(&Object::from_value(dying).unwrap(), &test_revision(), &[]).unwrap().terminating);
     }
 
     #[test]
-    fn the_most_specific_protection_wins() {
+    fn object_most_specific_protection_wins() {
         use Protection::{IfNoController, None as Adopt, Prevent};
         for (object, phase, revision, want) in [
             (None, None, None, Prevent),
@@ -313,8 +315,11 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_object_is_created() {
+    fn object_that_is_absent_is_created() {
         let content = live(None, None);
-        assert_eq!(decide_object(&content, None, &test_us(), &[], Protection::Prevent), Ok(Step::Create));
+        assert_eq!(
+            decide_object(&content, None, &test_revision(), &[], Protection::Prevent),
+            Ok(Step::Create)
+        );
     }
 }

@@ -91,7 +91,7 @@ pub enum PackError {
         phase: usize,
         /// Index of the object in the phase, from 0.
         index: usize,
-        /// What it said.
+        /// The error of the writer.
         #[source]
         source: std::io::Error,
     },
@@ -194,7 +194,7 @@ pub enum UnpackError {
         key: String,
         /// Namespace and name of the Secret.
         secret: String,
-        /// What the decompressor said.
+        /// The error of the decompressor.
         source: std::io::Error,
     },
     /// The gzip stream is broken.
@@ -204,7 +204,7 @@ pub enum UnpackError {
         key: String,
         /// Namespace and name of the Secret.
         secret: String,
-        /// What the decompressor said.
+        /// The error of the decompressor.
         source: std::io::Error,
     },
     /// It decompresses to too much.
@@ -303,7 +303,7 @@ mod tests {
 
     /// rule: revisions §4.4, worked example
     #[test]
-    fn worked_example() {
+    fn pack_worked_example() {
         let config =
             object(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "test-cm"}}));
         let packed = pack("my-ext-1", &[phase("deploy", vec![config])]).unwrap();
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_content_shares_a_key_and_full_secrets_are_closed() {
+    fn pack_shares_keys_and_closes_full_secrets() {
         let packed = pack(
             "e-1",
             &[
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_comes_back() {
+    fn pack_and_unpack_give_the_same_objects() {
         let content = vec![
             object(
                 json!({"apiVersion": "v1", "kind": "X", "metadata": {"name": "<&>"}, "n": [1, 1.5, null]}),
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn pack_rejects_objects_that_do_not_fit() {
         let large = object(json!({"data": noise(2_000_000)}));
         let refused = pack("e-1", &[phase("a", vec![]), phase("b", vec![sized("x", 1), large])]).unwrap_err();
         assert!(
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_values_get_sentences() {
+    fn unpack_rejects_hostile_values_with_a_message() {
         let mut bomb = GzEncoder::new(vec![], Compression::best());
         bomb.write_all(&vec![b' '; MAX_OBJECT + 1]).unwrap();
         let bomb = bomb.finish().unwrap();

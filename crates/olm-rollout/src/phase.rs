@@ -1,4 +1,4 @@
-//! Which object goes into which phase, and in which order.
+//! The phase of each object, and the order.
 //!
 //! Phases of more than [`MAX_OBJECTS`] objects are split into numbered ones (`crds`, `crds-2`, …), because the API
 //! takes no more in one phase (decision 10). Rule: bundle-rendering §14, revisions §14.
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_have_their_phase_whatever_the_version() {
+    fn phase_of_a_kind_is_the_same_for_all_versions() {
         for (api_version, kind, want) in [
             ("v1", "Namespace", "namespaces"),
             ("networking.k8s.io/v1", "NetworkPolicy", "policies"),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn phases_and_objects_are_in_order() {
+    fn phase_order_of_phases_and_objects() {
         let got = phases(vec![
             object("apps/v1", "Deployment", Some("b"), "a"),
             object("apps/v1", "Deployment", Some("a"), "z"),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn large_phases_are_split_and_too_many_refused() {
+    fn phase_that_is_large_is_split_and_too_many_are_rejected() {
         let bulk = |kind: &str, count: usize| -> Vec<Object> {
             (0..count).map(|n| object("v1", kind, Some("n"), &format!("x-{n:04}"))).collect()
         };

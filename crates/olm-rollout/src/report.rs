@@ -1,4 +1,4 @@
-//! Why an object may not be touched, as text for a condition.
+//! The reasons why an object may not be changed, as text for a condition.
 //!
 //! Rule: revisions §9.3. Field lists are cut at [`MAX_PATHS`] and a phase's text at [`MAX_TEXT`], so that a status never
 //! becomes too large to be written.
@@ -9,9 +9,9 @@ use olm_core::Object;
 use serde_json::{Map, Value, json};
 
 use crate::applied::{is_identity, our_entry, unowned};
-use crate::desired::{OwnerRef, Us, adopting, controller_of};
+use crate::desired::{OwnerRef, Revision, adopting, controller_of};
 use crate::fields::{PathSet, Step, entries, item, owns, print_step};
-use crate::probe::Verdict;
+use crate::probe::ProbeResult;
 
 /// Field paths that are listed in one section, at most.
 pub const MAX_PATHS: usize = 100;
@@ -19,8 +19,8 @@ pub const MAX_PATHS: usize = 100;
 pub const MAX_TEXT: usize = 30_000;
 
 /// The report on one object whose adoption is refused.
-pub fn collision(content: &Object, live: &Object, us: &Us, verdict: &Verdict) -> String {
-    let wish = adopting(content, us, live);
+pub fn collision(content: &Object, live: &Object, revision: &Revision, verdict: &ProbeResult) -> String {
+    let desired = adopting(content, revision, live);
     let mut text = format!(
         "Object {}\nAction: \"Collision\"\nProbes:\n- Progress: {}\n",
         title(content),
@@ -29,7 +29,7 @@ pub fn collision(content: &Object, live: &Object, us: &Us, verdict: &Verdict) ->
     for message in &verdict.messages {
         text.push_str(&format!("  - {message}\n"));
     }
-    let managers = conflicts(&wish, live);
+    let managers = conflicts(&desired, live);
     if !managers.is_empty() {
         text.push_str("Conflicts:\n");
         for (manager, paths) in managers {
@@ -38,7 +38,7 @@ pub fn collision(content: &Object, live: &Object, us: &Us, verdict: &Verdict) ->
         }
     }
     if our_entry(live).is_some() {
-        let alone = crate::desired::desired(content, us);
+        let alone = crate::desired::desired(content, revision);
         let comparison = compare(&alone, live);
         if comparison.iter().any(|(_, paths)| !paths.is_empty()) {
             text.push_str("Comparison:\n");
@@ -98,10 +98,10 @@ fn printed(path: &[String]) -> Vec<String> {
     path.iter().map(|key| print_step(key)).filter(|step| !step.is_empty()).collect()
 }
 
-/// Which other managers own fields that we want. Without bookkeeping of ours, all that they share with the wish.
-fn conflicts(wish: &Object, live: &Object) -> BTreeMap<String, PathSet> {
+/// Other managers that own fields that we apply. Without bookkeeping of ours, all that they share with the desired object.
+fn conflicts(desired: &Object, live: &Object) -> BTreeMap<String, PathSet> {
     let ours = our_entry(live);
-    let missing = unowned(wish, live);
+    let missing = unowned(desired, live);
     let mut managers: BTreeMap<String, PathSet> = BTreeMap::new();
     for entry in entries(live) {
         if ours.is_some_and(|ours| std::ptr::eq(ours.fields, entry.fields)) {
@@ -111,7 +111,7 @@ fn conflicts(wish: &Object, live: &Object) -> BTreeMap<String, PathSet> {
         if ours.is_some() {
             shared.extend(missing.iter().filter(|path| owns(entry.fields, path)).cloned());
         } else {
-            intersect(entry.fields, &Value::Object(wish.0.clone()), &mut vec![], &mut shared);
+            intersect(entry.fields, &Value::Object(desired.0.clone()), &mut vec![], &mut shared);
         }
         for path in shared {
             managers.entry(entry.manager.to_owned()).or_default().insert(&printed(&path));
@@ -120,10 +120,15 @@ fn conflicts(wish: &Object, live: &Object) -> BTreeMap<String, PathSet> {
     managers
 }
 
-/// Leaves of a field set that the wish has too.
-fn intersect(fields: &Map<String, Value>, wish: &Value, path: &mut Vec<String>, out: &mut Vec<Vec<String>>) {
+/// Leaves of a field set that the desired object has too.
+fn intersect(
+    fields: &Map<String, Value>,
+    desired: &Value,
+    path: &mut Vec<String>,
+    out: &mut Vec<Vec<String>>,
+) {
     for (key, below) in fields {
-        let found = match (Step::parse(key), wish) {
+        let found = match (Step::parse(key), desired) {
             (Step::Member(name), Value::Object(members)) => members.get(name),
             (Step::Item(keys), Value::Array(list)) => item(list, &keys),
             (Step::Value(value), Value::Array(list)) => list.iter().find(|found| **found == value),
@@ -142,8 +147,8 @@ fn intersect(fields: &Map<String, Value>, wish: &Value, path: &mut Vec<String>, 
     }
 }
 
-/// Fields only live has, fields that differ, fields only the wish has.
-fn compare(wish: &Object, live: &Object) -> [(&'static str, PathSet); 3] {
+/// Fields only live has, fields that differ, fields only the desired object has.
+fn compare(desired: &Object, live: &Object) -> [(&'static str, PathSet); 3] {
     let mut known = Value::Object(Map::new());
     for entry in entries(live) {
         merge_keys(&mut known, entry.fields);
@@ -151,7 +156,7 @@ fn compare(wish: &Object, live: &Object) -> [(&'static str, PathSet); 3] {
     let mut sections =
         [("Added", PathSet::default()), ("Modified", PathSet::default()), ("Removed", PathSet::default())];
     let mut compare = Compare { sections: &mut sections, path: vec![] };
-    compare.object(&wish.0, &live.0, &known);
+    compare.object(&desired.0, &live.0, &known);
     sections
 }
 
@@ -171,76 +176,84 @@ struct Compare<'a> {
 }
 
 impl Compare<'_> {
-    fn object(&mut self, wish: &Map<String, Value>, live: &Map<String, Value>, known: &Value) {
-        let names: std::collections::BTreeSet<&String> = wish.keys().chain(live.keys()).collect();
+    fn object(&mut self, desired: &Map<String, Value>, live: &Map<String, Value>, known: &Value) {
+        let names: std::collections::BTreeSet<&String> = desired.keys().chain(live.keys()).collect();
         for name in names {
             let key = format!("f:{name}");
             self.path.push(format!(".{name}"));
             let plain: Vec<&str> = self.path.iter().map(|step| step.trim_start_matches('.')).collect();
             if !is_identity(&plain) {
                 let below = known.get(&key).cloned().unwrap_or_else(|| json!({}));
-                self.pair(wish.get(name), live.get(name), &below);
+                self.pair(desired.get(name), live.get(name), &below);
             }
             self.path.pop();
         }
     }
 
-    fn pair(&mut self, wish: Option<&Value>, live: Option<&Value>, known: &Value) {
+    fn pair(&mut self, desired: Option<&Value>, live: Option<&Value>, known: &Value) {
         let keyed = known.as_object().is_some_and(|known| known.keys().any(|key| key.starts_with("k:")));
         let atomic = known.as_object().is_some_and(Map::is_empty);
-        match (wish, live) {
-            (Some(wish), Some(live)) if wish == live => {}
-            (Some(Value::Object(wish)), Some(Value::Object(live))) if !atomic => {
-                self.object(wish, live, known)
+        match (desired, live) {
+            (Some(desired), Some(live)) if desired == live => {}
+            (Some(Value::Object(desired)), Some(Value::Object(live))) if !atomic => {
+                self.object(desired, live, known)
             }
-            (Some(Value::Array(wish)), Some(Value::Array(live))) if keyed => self.list(wish, live, known),
-            (Some(_), Some(_)) => self.note(1),
+            (Some(Value::Array(desired)), Some(Value::Array(live))) if keyed => {
+                self.list(desired, live, known)
+            }
+            (Some(_), Some(_)) => self.record(1),
             (None, Some(Value::Object(live))) if !atomic && !live.is_empty() => {
                 self.object(&Map::new(), live, known)
             }
-            (None, Some(_)) => self.note(0),
-            (Some(Value::Object(wish)), None) if !atomic && !wish.is_empty() => {
-                self.object(wish, &Map::new(), known)
+            (None, Some(_)) => self.record(0),
+            (Some(Value::Object(desired)), None) if !atomic && !desired.is_empty() => {
+                self.object(desired, &Map::new(), known)
             }
-            (Some(_), None) => self.note(2),
+            (Some(_), None) => self.record(2),
             (None, None) => {}
         }
     }
 
-    /// Lists keyed as the known field sets say; the items' own key names are taken from the first of them.
-    fn list(&mut self, wish: &[Value], live: &[Value], known: &Value) {
+    /// Lists keyed as in the known field sets; the items' own key names are taken from the first of them.
+    fn list(&mut self, desired: &[Value], live: &[Value], known: &Value) {
         let Some((keys, below)) = known.as_object().and_then(|known| {
             known.iter().find_map(|(key, below)| match Step::parse(key) {
                 Step::Item(keys) => Some((keys, below)),
                 _ => None,
             })
         }) else {
-            return self.note(1);
+            return self.record(1);
         };
         let key_of = |value: &Value| -> Map<String, Value> {
             keys.keys().filter_map(|key| Some((key.clone(), value.get(key)?.clone()))).collect()
         };
-        for value in wish {
+        for value in desired {
             let key = key_of(value);
             let other = live.iter().find(|live| key_of(live) == key);
             self.item(&key, Some(value), other, below);
         }
         for value in live {
             let key = key_of(value);
-            if !wish.iter().any(|wish| key_of(wish) == key) {
+            if !desired.iter().any(|desired| key_of(desired) == key) {
                 self.item(&key, None, Some(value), below);
             }
         }
     }
 
-    fn item(&mut self, key: &Map<String, Value>, wish: Option<&Value>, live: Option<&Value>, known: &Value) {
+    fn item(
+        &mut self,
+        key: &Map<String, Value>,
+        desired: Option<&Value>,
+        live: Option<&Value>,
+        known: &Value,
+    ) {
         let json = olm_core::go_json_string(&Value::Object(key.clone()));
         self.path.push(print_step(&format!("k:{json}")));
-        self.pair(wish, live, known);
+        self.pair(desired, live, known);
         self.path.pop();
     }
 
-    fn note(&mut self, section: usize) {
+    fn record(&mut self, section: usize) {
         if let Some((_, paths)) = self.sections.get_mut(section) {
             paths.insert(&self.path);
         }
@@ -250,14 +263,14 @@ impl Compare<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::desired::test_us;
+    use crate::desired::test_revision;
 
     fn object(value: Value) -> Object {
         Object::from_value(value).unwrap()
     }
 
     #[test]
-    fn a_foreign_object_without_owner() {
+    fn report_of_a_foreign_object_without_owner() {
         let content = object(
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "n"}, "data": {"version": "1"}}),
         );
@@ -268,7 +281,7 @@ mod tests {
             ]},
         }));
         assert_eq!(
-            collisions(1, &[collision(&content, &live, &test_us(), &Verdict::yes())]),
+            collisions(1, &[collision(&content, &live, &test_revision(), &ProbeResult::yes())]),
             "revision object collisions in phase 1\nObject ConfigMap.v1 n/c\nAction: \"Collision\"\nProbes:\n- Progress: Succeeded\n\
              Conflicting Owner: nil\n"
         );
@@ -276,7 +289,7 @@ mod tests {
 
     /// As recorded in the scenario crd-foreign.
     #[test]
-    fn a_foreign_crd_names_the_managers_of_our_fields() {
+    fn report_of_a_foreign_crd_names_the_managers() {
         let spec = json!({"group": "g", "scope": "Namespaced", "versions": [{"name": "v1"}],
                           "names": {"kind": "K", "listKind": "KList", "plural": "ks", "singular": "k"}});
         let content =
@@ -292,13 +305,13 @@ mod tests {
                     "f:names": {"f:kind": {}, "f:listKind": {}, "f:plural": {}, "f:singular": {}}}}},
             ]),
         );
-        let verdict = Verdict::holds(".status.condition[\"Established\"] is True");
-        insta::assert_snapshot!(collision(&content, &live, &test_us(), &verdict));
+        let verdict = ProbeResult::holds(".status.condition[\"Established\"] is True");
+        insta::assert_snapshot!(collision(&content, &live, &test_revision(), &verdict));
     }
 
     /// As recorded in the scenario own-two-ce.
     #[test]
-    fn an_object_of_another_extension_is_compared() {
+    fn report_of_an_object_of_another_extension_compares_it() {
         let content = object(json!({
             "apiVersion": "v1", "kind": "ServiceAccount",
             "metadata": {"name": "sa", "namespace": "n", "labels": {"olm.operatorframework.io/owner-name": "e"}},
@@ -318,11 +331,11 @@ mod tests {
                 }}}],
             },
         }));
-        insta::assert_snapshot!(collision(&content, &live, &test_us(), &Verdict::yes()));
+        insta::assert_snapshot!(collision(&content, &live, &test_revision(), &ProbeResult::yes()));
     }
 
     #[test]
-    fn many_reports_are_cut() {
+    fn report_of_many_collisions_is_cut() {
         let reports: Vec<String> = (0..50).map(|_| "x".repeat(1000)).collect();
         let text = collisions(0, &reports);
         assert!(text.len() <= MAX_TEXT + 100, "{}", text.len());

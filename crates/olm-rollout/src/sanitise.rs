@@ -20,7 +20,7 @@ pub struct Stamp<'a> {
 }
 
 /// Metadata that content may have.
-const KEPT: [&str; 4] = ["annotations", "labels", "name", "namespace"];
+const METADATA_MEMBERS: [&str; 4] = ["annotations", "labels", "name", "namespace"];
 
 /// Makes content of a manifest: drops `status`, all metadata but name, namespace, labels and annotations, and kubectl's
 /// bookkeeping; stamps owner labels and bundle annotations. The second value names the metadata that was given up.
@@ -29,7 +29,7 @@ pub fn sanitise(mut object: Object, stamp: Stamp<'_>) -> (Object, Vec<String>) {
     let metadata = object.metadata_mut();
     let mut dropped = vec![];
     metadata.retain(|key, value| {
-        let kept = KEPT.contains(&key.as_str());
+        let kept = METADATA_MEMBERS.contains(&key.as_str());
         if !kept && !is_empty(value) {
             dropped.push(key.clone());
         }
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn content_keeps_four_members_of_metadata() {
+    fn sanitise_keeps_four_members_of_metadata() {
         let (got, dropped) = run(
             json!({
                 "apiVersion": "v1", "kind": "ConfigMap", "status": {"x": 1}, "data": {"a": "b"},
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_maps_and_stamps_leave_nothing_behind() {
+    fn sanitise_removes_empty_maps() {
         let (got, dropped) = run(
             json!({
                 "apiVersion": "v1", "kind": "ConfigMap",

@@ -1,21 +1,21 @@
-//! When to look again: deadline and backoff, as plain arithmetic. Whoever waits brings the clock.
+//! The time of the next pass: deadline and backoff, as plain arithmetic. The caller brings the clock.
 //!
-//! Rule: revisions §9.4 and §9.5. A failure that only the user can mend is retried ever more slowly, up to
-//! [`SLOWEST`]; the change that mends it is watched for.
+//! Rule: revisions §9.4 and §9.5. An error that only the user can fix is retried ever more slowly, up to
+//! [`MAX_RETRY_DELAY`]; the change that fixes it is watched for.
 
 use std::time::Duration;
 
 /// First retry after an error.
-pub const FASTEST: Duration = Duration::from_millis(100);
+pub const MIN_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Slowest retry after many errors.
-pub const SLOWEST: Duration = Duration::from_secs(300);
-/// How often an unfinished teardown is looked at, beside the events of its objects.
-pub const TEARDOWN: Duration = Duration::from_secs(5);
+pub const MAX_RETRY_DELAY: Duration = Duration::from_secs(300);
+/// How often an unfinished teardown is checked, beside the events of its objects.
+pub const TEARDOWN_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The delay after the `failures`-th error in a row (from 1): doubles each time.
 pub fn backoff(failures: u32) -> Duration {
     let factor = 1_u32.checked_shl(failures.saturating_sub(1).min(31)).unwrap_or(u32::MAX);
-    FASTEST.saturating_mul(factor).min(SLOWEST)
+    MIN_RETRY_DELAY.saturating_mul(factor).min(MAX_RETRY_DELAY)
 }
 
 /// How a revision stands towards its deadline.
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn backoff_doubles_up_to_the_limit() {
+    fn schedule_backoff_doubles_up_to_the_limit() {
         for (failures, millis) in
             [(0, 100), (1, 100), (2, 200), (5, 1600), (12, 204_800), (13, 300_000), (u32::MAX, 300_000)]
         {
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn deadlines() {
+    fn schedule_deadlines() {
         let secs = Duration::from_secs;
         for (minutes, age, inactive, want) in [
             (None, 10, false, Deadline::None),

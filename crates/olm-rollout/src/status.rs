@@ -1,14 +1,14 @@
-//! What a revision says about itself: the conditions, derived once from how far the pass got.
+//! The conditions of a revision, derived once from how far the pass got.
 //!
-//! Pure: an [`Outcome`] and a few facts in, condition values out; whoever writes them adds times and generations.
+//! Pure: an [`Outcome`] and a few facts in, condition values out; the caller adds times and generations.
 //! Rule: revisions §9.
 
-use crate::probe::{Ready, Verdict};
+use crate::probe::{ProbeResult, Ready};
 use crate::schedule::Deadline;
 
 /// Status of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Truth {
+pub enum ConditionStatus {
     /// `True`
     True,
     /// `False`
@@ -19,11 +19,11 @@ pub enum Truth {
 
 /// One condition to set; the ones not named stay as they are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Statement {
+pub struct ConditionUpdate {
     /// Type of the condition.
     pub condition: &'static str,
     /// Its status.
-    pub status: Truth,
+    pub status: ConditionStatus,
     /// Its reason.
     pub reason: &'static str,
     /// Its message.
@@ -37,10 +37,10 @@ pub struct ObjectState {
     pub title: String,
     /// A newer revision has it.
     pub progressed: bool,
-    /// It is where it shall be: nothing is left to write, nobody stands in the way.
+    /// It is as desired: nothing is left to write, no other owner conflicts.
     pub settled: bool,
     /// Its probes.
-    pub verdict: Verdict,
+    pub verdict: ProbeResult,
 }
 
 impl ObjectState {
@@ -82,7 +82,7 @@ pub enum Outcome {
     Blocked(String),
     /// Something failed; the real state is hidden.
     Failed(String),
-    /// The content or somebody's objects stand in the way: findings, not failures.
+    /// The content or objects of other owners are in conflict: findings, not errors.
     Refused(String),
     /// All that could be processed was.
     Processed {
@@ -91,7 +91,7 @@ pub enum Outcome {
         /// Number of phases of the revision.
         total: usize,
     },
-    /// Archived or deleted, but not all objects are gone. The text may say what is waited for.
+    /// Archived or deleted, but not all objects are gone. The text may name what is waited for.
     Removing(Option<String>),
     /// The teardown failed.
     RemovalFailed(String),
@@ -127,22 +127,24 @@ pub struct Facts<'a> {
     pub deadline: Deadline,
 }
 
-/// What is said while objects of an archived or deleted revision remain.
+/// The message while objects of an archived or deleted revision remain.
 pub const REMOVING: &str = "removing revision resources that are not owned by another revision";
 
 /// The conditions to set.
-pub fn statements(outcome: &Outcome, facts: Facts<'_>) -> Vec<Statement> {
+pub fn condition_updates(outcome: &Outcome, facts: Facts<'_>) -> Vec<ConditionUpdate> {
     let version = facts.version;
     let rolling = || format!("Revision {version} is rolling out.");
-    let progressing = |reason, message: String| late(facts.deadline, reason, message);
+    let progressing = |reason, message: String| with_deadline(facts.deadline, reason, message);
     match outcome {
-        Outcome::Blocked(text) => vec![say("Progressing", Truth::False, "Blocked", text.clone())],
+        Outcome::Blocked(text) => {
+            vec![update("Progressing", ConditionStatus::False, "Blocked", text.clone())]
+        }
         Outcome::Failed(text) => {
-            let mut said = vec![progressing("Retrying", text.clone())];
+            let mut updates = vec![progressing("Retrying", text.clone())];
             if facts.had_available {
-                said.push(say("Available", Truth::Unknown, "Reconciling", text.clone()));
+                updates.push(update("Available", ConditionStatus::Unknown, "Reconciling", text.clone()));
             }
-            said
+            updates
         }
         Outcome::Refused(text) => vec![progressing("Retrying", text.clone())],
         Outcome::Removing(detail) => {
@@ -154,55 +156,70 @@ pub fn statements(outcome: &Outcome, facts: Facts<'_>) -> Vec<Statement> {
         Outcome::Archived => {
             let text = "revision is archived";
             vec![
-                say("Available", Truth::Unknown, "Archived", text.to_owned()),
-                say("Progressing", Truth::False, "Archived", text.to_owned()),
+                update("Available", ConditionStatus::Unknown, "Archived", text.to_owned()),
+                update("Progressing", ConditionStatus::False, "Archived", text.to_owned()),
             ]
         }
         Outcome::Processed { phases, .. } if outcome.is_complete() => {
             let progress = if phases.iter().any(PhaseState::is_mixed) {
                 progressing("RollingOut", rolling())
             } else {
-                say("Progressing", Truth::True, "Succeeded", format!("Revision {version} has rolled out."))
+                update(
+                    "Progressing",
+                    ConditionStatus::True,
+                    "Succeeded",
+                    format!("Revision {version} has rolled out."),
+                )
             };
             vec![
                 progress,
-                say(
+                update(
                     "Available",
-                    Truth::True,
+                    ConditionStatus::True,
                     "ProbesSucceeded",
                     "Objects are available and pass all probes.".to_owned(),
                 ),
-                say("Succeeded", Truth::True, "Succeeded", "Revision succeeded rolling out.".to_owned()),
+                update(
+                    "Succeeded",
+                    ConditionStatus::True,
+                    "Succeeded",
+                    "Revision succeeded rolling out.".to_owned(),
+                ),
             ]
         }
         Outcome::Processed { phases, .. } => {
             let failing: Vec<String> =
                 phases.iter().filter(|phase| !phase.is_complete()).filter_map(PhaseState::failing).collect();
             let available = if failing.is_empty() {
-                say("Available", Truth::False, "RollingOut", rolling())
+                update("Available", ConditionStatus::False, "RollingOut", rolling())
             } else {
-                say("Available", Truth::False, "ProbeFailure", failing.join("\n"))
+                update("Available", ConditionStatus::False, "ProbeFailure", failing.join("\n"))
             };
             vec![progressing("RollingOut", rolling()), available]
         }
     }
 }
 
-/// A `Progressing=True` statement, or what replaces it once the deadline has passed.
-fn late(deadline: Deadline, reason: &'static str, message: String) -> Statement {
+/// A `Progressing=True` condition, or what replaces it once the deadline has passed.
+fn with_deadline(deadline: Deadline, reason: &'static str, message: String) -> ConditionUpdate {
     match deadline {
-        Deadline::Passed { minutes } => say(
+        Deadline::Passed { minutes } => update(
             "Progressing",
-            Truth::False,
+            ConditionStatus::False,
             "ProgressDeadlineExceeded",
             format!("Revision has not rolled out for {minutes} minute(s). Last status: {message}"),
         ),
-        Deadline::None | Deadline::Ahead(_) => say("Progressing", Truth::True, reason, message),
+        Deadline::None | Deadline::Ahead(_) => update("Progressing", ConditionStatus::True, reason, message),
     }
 }
 
-fn say(condition: &'static str, status: Truth, reason: &'static str, message: String) -> Statement {
-    Statement { condition, status, reason, message }
+fn update(
+    condition: &'static str,
+    status: ConditionStatus,
+    reason: &'static str,
+    message: String,
+) -> ConditionUpdate {
+    ConditionUpdate { condition, status, reason, message }
 }
 
 #[cfg(test)]
@@ -210,7 +227,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn object(name: &str, progressed: bool, verdict: Verdict) -> ObjectState {
+    fn object(name: &str, progressed: bool, verdict: ProbeResult) -> ObjectState {
         ObjectState { title: format!("ConfigMap.v1 n/{name}"), progressed, settled: true, verdict }
     }
 
@@ -223,25 +240,28 @@ mod tests {
 
     /// Every outcome with every fact that matters to it, in one text.
     #[test]
-    fn all_statements() {
-        let ready = |name: &str| object(name, false, Verdict::yes());
+    fn status_conditions_of_each_outcome() {
+        let ready = |name: &str| object(name, false, ProbeResult::yes());
         let unsettled = ObjectState { settled: false, ..ready("w") };
-        let text = || "text".to_owned();
-        let mut said = String::new();
+        let message = || "text".to_owned();
+        let mut text = String::new();
         for (case, outcome) in [
-            ("blocked", Outcome::Blocked(text())),
-            ("failed", Outcome::Failed(text())),
-            ("refused", Outcome::Refused(text())),
+            ("blocked", Outcome::Blocked(message())),
+            ("failed", Outcome::Failed(message())),
+            ("refused", Outcome::Refused(message())),
             ("complete", processed(vec![vec![ready("a")], vec![]], 2)),
-            ("complete but mixed", processed(vec![vec![ready("a"), object("b", true, Verdict::yes())]], 1)),
-            ("complete, all progressed", processed(vec![vec![object("b", true, Verdict::yes())]], 1)),
+            (
+                "complete but mixed",
+                processed(vec![vec![ready("a"), object("b", true, ProbeResult::yes())]], 1),
+            ),
+            ("complete, all progressed", processed(vec![vec![object("b", true, ProbeResult::yes())]], 1)),
             (
                 "first phase waits",
                 processed(
                     vec![vec![
                         ready("a"),
-                        object("b", false, Verdict::no("x")),
-                        object("c", false, Verdict::no("y")),
+                        object("b", false, ProbeResult::no("x")),
+                        object("c", false, ProbeResult::no("y")),
                     ]],
                     2,
                 ),
@@ -250,8 +270,12 @@ mod tests {
                 "two phases fail",
                 processed(
                     vec![
-                        vec![object("b", false, Verdict::all([Verdict::no("x"), Verdict::no("z")]))],
-                        vec![object("c", false, Verdict::unknown("y"))],
+                        vec![object(
+                            "b",
+                            false,
+                            ProbeResult::all([ProbeResult::no("x"), ProbeResult::no("z")]),
+                        )],
+                        vec![object("c", false, ProbeResult::unknown("y"))],
                     ],
                     2,
                 ),
@@ -259,7 +283,7 @@ mod tests {
             ("nothing fails, nothing settled", processed(vec![vec![unsettled]], 1)),
             ("removing", Outcome::Removing(None)),
             ("removing, with detail", Outcome::Removing(Some("2 custom resources remain".to_owned()))),
-            ("removal failed", Outcome::RemovalFailed(text())),
+            ("removal failed", Outcome::RemovalFailed(message())),
             ("archived", Outcome::Archived),
         ] {
             for had_available in [false, true] {
@@ -268,9 +292,10 @@ mod tests {
                     Deadline::Ahead(Duration::from_secs(1)),
                     Deadline::Passed { minutes: 10 },
                 ] {
-                    let got = statements(&outcome, Facts { version: "1.0.0", had_available, deadline });
+                    let got =
+                        condition_updates(&outcome, Facts { version: "1.0.0", had_available, deadline });
                     if deadline == Deadline::Ahead(Duration::from_secs(1)) {
-                        let none = statements(
+                        let none = condition_updates(
                             &outcome,
                             Facts { version: "1.0.0", had_available, deadline: Deadline::None },
                         );
@@ -280,20 +305,20 @@ mod tests {
                     if had_available && !matches!(outcome, Outcome::Failed(_)) {
                         continue;
                     }
-                    said.push_str(&format!("# {case}, had Available: {had_available}, {deadline:?}\n"));
-                    for Statement { condition, status, reason, message } in got {
-                        said.push_str(&format!("{condition}={status:?}/{reason}: {message}\n"));
+                    text.push_str(&format!("# {case}, had Available: {had_available}, {deadline:?}\n"));
+                    for ConditionUpdate { condition, status, reason, message } in got {
+                        text.push_str(&format!("{condition}={status:?}/{reason}: {message}\n"));
                     }
                 }
             }
         }
-        insta::assert_snapshot!(said);
+        insta::assert_snapshot!(text);
     }
 
     #[test]
-    fn an_absent_version_leaves_two_spaces() {
+    fn status_without_a_version_has_two_spaces() {
         let facts = Facts { version: "", had_available: false, deadline: Deadline::None };
-        let said = statements(&processed(vec![], 0), facts);
-        assert_eq!(said[0].message, "Revision  has rolled out.");
+        let updates = condition_updates(&processed(vec![], 0), facts);
+        assert_eq!(updates[0].message, "Revision  has rolled out.");
     }
 }

@@ -1,34 +1,34 @@
-//! What happens to an object when its revision is archived or deleted.
+//! The removal of an object when its revision is archived or deleted.
 //!
 //! Only what the revision controls is deleted; whatever another one controls merely loses our reference (revisions §12
 //! with §17 row 1). Phases go in reverse; a phase is gone before the one before it starts.
 
 use olm_core::Object;
 
-use crate::desired::{Us, owner_refs};
+use crate::desired::{Revision, owner_refs};
 use crate::keys;
 
 /// Why a revision is torn down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// A newer revision replaced it, or somebody archived it.
+    /// A newer revision replaced it, or a user archived it.
     Archive,
     /// It is being deleted, most often with its extension.
     Delete,
-    /// Its objects shall stay: orphaning deletion, or the extension says `deletion-policy: keep`.
+    /// Its objects shall stay: orphaning deletion, or the extension has `deletion-policy: keep`.
     Keep,
 }
 
-/// What the object looks like to the teardown.
+/// The ownership of an object, as far as the teardown depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
+pub struct Ownership {
     /// We are its controller.
     pub controlled: bool,
     /// We are among its owners.
     pub owned: bool,
     /// It is being deleted already.
     pub terminating: bool,
-    /// Its manifest says that it shall be kept.
+    /// Its manifest asks to keep it.
     pub keep: bool,
     /// A revision in force has it in its content and will take it over.
     pub awaited: bool,
@@ -49,11 +49,11 @@ pub enum Removal {
     Release,
 }
 
-/// Reduces a live object to what the table looks at.
-pub fn standing(content: &Object, live: &Object, us: &Us, awaited: bool) -> Standing {
+/// Reduces a live object to what the table depends on.
+pub fn ownership(content: &Object, live: &Object, revision: &Revision, awaited: bool) -> Ownership {
     let owners = owner_refs(live);
-    let ours = owners.iter().find(|owner| us.is(owner));
-    Standing {
+    let ours = owners.iter().find(|owner| revision.is(owner));
+    Ownership {
         controlled: ours.is_some_and(|owner| owner.controller),
         owned: ours.is_some(),
         terminating: live
@@ -65,8 +65,8 @@ pub fn standing(content: &Object, live: &Object, us: &Us, awaited: bool) -> Stan
 }
 
 /// The table: what to do with an object that exists.
-pub fn remove(standing: Standing, reason: Reason) -> Removal {
-    let Standing { controlled, owned, terminating, keep, awaited } = standing;
+pub fn remove(ownership: Ownership, reason: Reason) -> Removal {
+    let Ownership { controlled, owned, terminating, keep, awaited } = ownership;
     match (owned, controlled, reason) {
         (false, ..) => Removal::Gone,
         (true, false, Reason::Archive | Reason::Delete) => Removal::Unlink,
@@ -82,18 +82,18 @@ pub fn remove(standing: Standing, reason: Reason) -> Removal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::desired::test_us;
+    use crate::desired::test_revision;
     use serde_json::{Value, json};
 
     #[test]
-    fn the_whole_table() {
+    fn teardown_table() {
         let mut table = String::new();
         for reason in [Reason::Archive, Reason::Delete, Reason::Keep] {
             for (owner, controlled, owned) in
-                [("stranger", false, false), ("owner", false, true), ("controller", true, true)]
+                [("foreign", false, false), ("owner", false, true), ("controller", true, true)]
             {
                 for bits in 0..8_u8 {
-                    let standing = Standing {
+                    let ownership = Ownership {
                         controlled,
                         owned,
                         terminating: bits & 1 > 0,
@@ -101,14 +101,14 @@ mod tests {
                         awaited: bits & 4 > 0,
                     };
                     let words: Vec<&str> = [
-                        (standing.terminating, "terminating"),
-                        (standing.keep, "keep"),
-                        (standing.awaited, "awaited"),
+                        (ownership.terminating, "terminating"),
+                        (ownership.keep, "keep"),
+                        (ownership.awaited, "awaited"),
                     ]
                     .into_iter()
                     .filter_map(|(set, word)| set.then_some(word))
                     .collect();
-                    let removal = remove(standing, reason);
+                    let removal = remove(ownership, reason);
                     assert!(
                         controlled || !matches!(removal, Removal::Delete | Removal::Release),
                         "only what we control"
@@ -120,9 +120,9 @@ mod tests {
         insta::assert_snapshot!(table);
     }
 
-    /// rule: revisions §12, the most dangerous defect: an equal number on somebody else's object means nothing.
+    /// rule: revisions §12, the most dangerous defect: an equal number on a foreign object means nothing.
     #[test]
-    fn an_equal_number_gives_no_right_to_delete() {
+    fn teardown_ignores_an_equal_number_of_a_foreign_owner() {
         let live = |uid: &str, controller: bool| {
             Object::from_value(json!({"metadata": {
                 "annotations": {"olm.operatorframework.io/revision": "2"},
@@ -132,17 +132,17 @@ mod tests {
             .unwrap()
         };
         let content = Object::default();
-        let run = |live: &Object| remove(standing(&content, live, &test_us(), false), Reason::Archive);
+        let run = |live: &Object| remove(ownership(&content, live, &test_revision(), false), Reason::Archive);
         assert_eq!(run(&live("other", true)), Removal::Gone);
         assert_eq!(run(&live("u2", false)), Removal::Unlink);
         assert_eq!(run(&live("u2", true)), Removal::Delete);
     }
 
     #[test]
-    fn the_manifest_may_ask_to_be_kept() {
+    fn teardown_keeps_objects_whose_manifest_asks() {
         let annotations: Value = json!({"olm.operatorframework.io/deletion-policy": "keep"});
         let content = Object::from_value(json!({"metadata": {"annotations": annotations}})).unwrap();
-        assert!(standing(&content, &Object::default(), &test_us(), false).keep);
-        assert!(!standing(&Object::default(), &Object::default(), &test_us(), false).keep);
+        assert!(ownership(&content, &Object::default(), &test_revision(), false).keep);
+        assert!(!ownership(&Object::default(), &Object::default(), &test_revision(), false).keep);
     }
 }

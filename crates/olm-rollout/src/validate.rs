@@ -1,6 +1,6 @@
-//! What a revision's content must not look like, told before anything is applied.
+//! The rules for a revision's content, checked before anything is applied.
 //!
-//! Rule: revisions §7.4. A phase name that starts with a digit is allowed, as the API says (§17 row 27).
+//! Rule: revisions §7.4. A phase name that starts with a digit is allowed, as in the API (§17 row 27).
 
 use std::collections::BTreeMap;
 
@@ -72,7 +72,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn findings_name_phase_object_and_field() {
+    fn validate_findings_name_phase_object_and_field() {
         let object = |value: Value| Object::from_value(value).unwrap();
         let fine = || {
             object(

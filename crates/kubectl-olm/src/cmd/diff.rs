@@ -10,7 +10,7 @@ use kube::ResourceExt as _;
 use olm_api::ClusterObjectSet;
 use olm_client::resolution::revision;
 use olm_core::Object;
-use olm_rollout::{Sibling, newcomer};
+use olm_rollout::{Sibling, future_revision};
 use serde::Serialize;
 
 use super::output::Output;
@@ -116,7 +116,7 @@ async fn compared(arguments: &Arguments, sides: Sides) -> Result<Difference, Fai
     match sides {
         Sides::Live => {
             let set = installed()?;
-            let mut us = newcomer(&arguments.name, set.spec.revision);
+            let mut us = future_revision(&arguments.name, set.spec.revision);
             us.uid = set.uid().unwrap_or_default();
             let siblings = own.iter().filter(|other| other.uid() != set.uid()).map(|other| Sibling {
                 uid: other.uid().unwrap_or_default(),

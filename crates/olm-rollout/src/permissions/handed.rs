@@ -1,4 +1,4 @@
-//! Which rights a revision's own roles and bindings give, to whom, and which of them another revision did not give.
+//! The rights that a revision's own roles and bindings grant, to whom, and which of them another revision did not grant.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,14 +9,14 @@ use super::{Granted, Right, Rule, Scope};
 
 /// Rights by whom they are given to: `ServiceAccount demo/operator`, `Group x`, or `everyone with role admin` for roles that are
 /// aggregated into another one. A binding to a role that is not among the objects counts as the verb `use` on that role's
-/// rights, which nobody knows here: it is told by name.
+/// rights, which are unknown here: the role is listed by name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HandedOut {
     granted: BTreeMap<String, Granted>,
     foreign: BTreeSet<(String, Scope, String)>,
 }
 
-/// Something that is given anew.
+/// A grant that another revision did not make.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NewGrant {
     /// A single right.
@@ -147,7 +147,7 @@ mod tests {
         .unwrap()
     }
 
-    fn told(before: &[Object], after: &[Object]) -> Vec<String> {
+    fn new_grants(before: &[Object], after: &[Object]) -> Vec<String> {
         let new = HandedOut::by(after).beyond(&HandedOut::by(before));
         new.into_iter()
             .flat_map(|((who, scope), grants)| {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_not_given_before_is_new() {
+    fn permissions_new_grants_are_those_not_made_before() {
         let pods = |verbs: Value| json!([{"apiGroups": [""], "resources": ["pods"], "verbs": verbs}]);
         let cluster = |verbs| {
             [role("ClusterRole", "r", pods(verbs)), binding("ClusterRoleBinding", "ClusterRole", "r")]
@@ -205,10 +205,10 @@ mod tests {
                 vec![],
             ),
         ] {
-            assert_eq!(told(&before, &after), want, "{case}");
+            assert_eq!(new_grants(&before, &after), want, "{case}");
         }
         let mut aggregated = role("ClusterRole", "r", pods(json!(["get"])));
         aggregated.set_label("rbac.authorization.k8s.io/aggregate-to-admin", "true");
-        assert_eq!(told(&[], &[aggregated]), ["everyone with role admin Cluster get pods"]);
+        assert_eq!(new_grants(&[], &[aggregated]), ["everyone with role admin Cluster get pods"]);
     }
 }

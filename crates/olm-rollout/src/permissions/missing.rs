@@ -1,4 +1,4 @@
-//! Which needs the rules of an account do not meet.
+//! The needs that the rules of an account do not meet.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What an account must be allowed to do so that a revision's objects can be written and removed as it.
+//! The rights that an account must have so that a revision's objects can be written and removed as it.
 //!
 //! Rule: decision 8. Reading is the controller's own, so no `get`, `list` or `watch` is asked for. Handing on rights (Roles
 //! and bindings) takes either the rights themselves or `escalate`/`bind`; which of the two is the account owner's choice.
@@ -56,7 +56,7 @@ pub struct Needs {
 
 /// What writing and removing `objects` takes.
 ///
-/// `served` tells how the cluster serves a kind; kinds that neither it nor a CRD among `objects` knows are left out: they
+/// `served` returns how the cluster serves a kind; kinds that neither it nor a CRD among `objects` knows are left out: they
 /// cannot be written anyway. `roles` gives the rules of roles which are not among `objects`.
 pub fn needed(
     objects: &[Object],

@@ -15,7 +15,7 @@ pub enum Scope {
     Namespace(String),
 }
 
-/// One right: one verb on one resource, or on one URL. `*` stands for itself: to have it, a rule must say `*`.
+/// One right: one verb on one resource, or on one URL. `*` stands for itself: to have it, a rule must contain `*`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Right {
     /// On a resource.
@@ -150,7 +150,7 @@ impl Rule {
     /// Whether who has this rule has the right.
     #[must_use]
     pub fn grants(&self, right: &Right) -> bool {
-        let has = |list: &[String], wanted: &str| list.iter().any(|found| found == ANY || found == wanted);
+        let has = |list: &[String], value: &str| list.iter().any(|found| found == ANY || found == value);
         match right {
             Right::Resource { group, resource, name, verb } => {
                 has(&self.verbs, verb)
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_grants_what_the_apiserver_lets_its_holder_do() {
+    fn permissions_rule_grants_what_the_apiserver_allows() {
         let named = Some("x");
         for (rule, right, want) in [
             (
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_match_exactly_or_by_their_beginning() {
+    fn permissions_urls_match_exactly_or_by_prefix() {
         let urls = |path: &str| Rule {
             urls: vec![path.to_owned()],
             verbs: vec!["get".to_owned()],
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_stands_for_the_product_of_its_lists() {
+    fn permissions_rule_is_the_product_of_its_lists() {
         let rule = rule(&["a", "b"], &["x", "y"], &["n", "m"], &["get", "list"]);
         assert_eq!(rule.rights().count(), 16);
         assert!(rule.rights().all(|right| rule.grants(&right)));

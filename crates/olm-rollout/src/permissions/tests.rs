@@ -1,4 +1,4 @@
-//! Needs, what is missing of them, and the roles that mend it, over one small operator.
+//! Needs, those that are missing, and the roles that grant them, over one small operator.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,7 +51,7 @@ fn served(key: &ObjectKey) -> Option<Served> {
     Some(Served { plural: plural.to_owned(), namespaced })
 }
 
-fn nobody(_: &RoleRef) -> Option<Vec<Rule>> {
+fn no_rules(_: &RoleRef) -> Option<Vec<Rule>> {
     None
 }
 
@@ -64,15 +64,15 @@ fn texts(rights: &BTreeSet<(Scope, Right)>) -> Vec<String> {
 }
 
 #[test]
-fn an_account_without_rules_is_told_everything_in_roles_ready_to_apply() {
-    let needs = needed(&operator(), served, nobody);
+fn permissions_missing_are_reported_as_roles_to_apply() {
+    let needs = needed(&operator(), served, no_rules);
     let all = missing(&needs, &Granted::default());
     insta::assert_snapshot!(Roles::new("op-installer", "ns", "installer", &all));
 }
 
 #[test]
-fn who_has_what_the_roles_grant_lacks_nothing() {
-    let needs = needed(&operator(), served, nobody);
+fn permissions_granted_by_the_roles_are_not_missing() {
+    let needs = needed(&operator(), served, no_rules);
     let all = missing(&needs, &Granted::default());
     let mut granted = Granted::default();
     for (scope, rules) in Roles::new("x", "ns", "installer", &all).rules {
@@ -91,18 +91,18 @@ fn who_has_what_the_roles_grant_lacks_nothing() {
 }
 
 #[test]
-fn everything_is_allowed_to_a_cluster_admin() {
+fn permissions_of_a_cluster_admin_are_complete() {
     let star = || vec!["*".to_owned()];
     let admin = vec![
         Rule { groups: star(), resources: star(), verbs: star(), ..Rule::default() },
         Rule { urls: star(), verbs: star(), ..Rule::default() },
     ];
     let granted = Granted { cluster: admin, namespaces: BTreeMap::new() };
-    assert_eq!(texts(&missing(&needed(&operator(), served, nobody), &granted)), Vec::<String>::new());
+    assert_eq!(texts(&missing(&needed(&operator(), served, no_rules), &granted)), Vec::<String>::new());
 }
 
 #[test]
-fn rights_are_handed_on_by_who_has_them_or_may_escalate_and_bind() {
+fn permissions_granting_needs_the_rights_or_escalate_and_bind() {
     let role = vec![operator().remove(1)];
     let base = |verb: &str| Rule {
         groups: vec!["rbac.authorization.k8s.io".to_owned()],
@@ -112,7 +112,7 @@ fn rights_are_handed_on_by_who_has_them_or_may_escalate_and_bind() {
     };
     let lacks = |granted: Vec<Rule>| {
         let granted = Granted { cluster: granted, namespaces: BTreeMap::new() };
-        let needs = needed(&role, served, nobody);
+        let needs = needed(&role, served, no_rules);
         missing(&needs, &granted).iter().filter(|(_, right)| right.to_string().contains("things")).count()
     };
     assert_eq!(lacks(vec![base("create")]), 4);
@@ -122,7 +122,7 @@ fn rights_are_handed_on_by_who_has_them_or_may_escalate_and_bind() {
 }
 
 #[test]
-fn a_binding_to_a_role_elsewhere_takes_its_rules_or_bind() {
+fn permissions_binding_to_a_foreign_role_needs_its_rules() {
     let binding = vec![operator().remove(4)];
     let lacks = |roles: &dyn Fn(&RoleRef) -> Option<Vec<Rule>>| {
         let needs = needed(&binding, served, roles);
@@ -131,7 +131,7 @@ fn a_binding_to_a_role_elsewhere_takes_its_rules_or_bind() {
             .filter(|text| !text.contains("rolebindings") && !text.contains("finalizers"))
             .collect::<Vec<_>>()
     };
-    assert_eq!(lacks(&nobody), ["ns: bind clusterroles.rbac.authorization.k8s.io \"view\""]);
+    assert_eq!(lacks(&no_rules), ["ns: bind clusterroles.rbac.authorization.k8s.io \"view\""]);
     let view = |reference: &RoleRef| {
         assert_eq!(reference, &RoleRef { namespace: None, name: "view".to_owned() });
         Some(vec![Rule::from_value(
@@ -142,12 +142,12 @@ fn a_binding_to_a_role_elsewhere_takes_its_rules_or_bind() {
 }
 
 #[test]
-fn an_aggregated_role_can_only_be_escalated() {
+fn permissions_aggregated_role_needs_escalate() {
     let role = object(
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "a"},
         "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"x": "y"}}]}, "rules": []}),
     );
-    let all = texts(&missing(&needed(&[role], served, nobody), &Granted::default()));
+    let all = texts(&missing(&needed(&[role], served, no_rules), &Granted::default()));
     assert!(
         all.iter().any(|text| text.contains("escalate clusterroles.rbac.authorization.k8s.io \"a\"")),
         "{all:?}"

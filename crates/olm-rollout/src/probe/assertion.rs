@@ -1,11 +1,11 @@
-//! What a probe asserts of an object. The messages are part of the contract.
+//! The assertions of a probe about an object. The messages are part of the contract.
 //!
 //! Rule: revisions §8.3; numbers and booleans equal the text that prints them (§17 row 17).
 
 use olm_core::{Object, go_json_string};
 use serde_json::Value;
 
-use super::Verdict;
+use super::ProbeResult;
 
 /// One assertion. Paths are alphanumeric segments separated by dots.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,14 +28,14 @@ pub enum Assertion {
     FieldValue {
         /// Path.
         path: String,
-        /// Wanted value, as text.
+        /// Expected value, as text.
         value: String,
     },
 }
 
 impl Assertion {
     /// Checks one object.
-    pub fn check(&self, object: &Object) -> Verdict {
+    pub fn check(&self, object: &Object) -> ProbeResult {
         match self {
             Self::ConditionEqual { condition, status } => condition_equal(object, condition, status),
             Self::FieldsEqual { a, b } => fields_equal(object, a, b),
@@ -44,12 +44,12 @@ impl Assertion {
     }
 }
 
-fn condition_equal(object: &Object, wanted: &str, status: &str) -> Verdict {
+fn condition_equal(object: &Object, type_: &str, status: &str) -> ProbeResult {
     let Some(conditions) = object.0.get("status").and_then(|status| status.get("conditions")) else {
-        return Verdict::unknown("missing .status.conditions");
+        return ProbeResult::unknown("missing .status.conditions");
     };
     let Some(conditions) = conditions.as_array() else {
-        return Verdict::unknown("malformed .status.conditions");
+        return ProbeResult::unknown("malformed .status.conditions");
     };
     let generation = object
         .metadata()
@@ -58,54 +58,54 @@ fn condition_equal(object: &Object, wanted: &str, status: &str) -> Verdict {
         .unwrap_or(0);
     for condition in conditions {
         let Some(condition) = condition.as_object() else {
-            return Verdict::unknown("malformed .status.conditions");
+            return ProbeResult::unknown("malformed .status.conditions");
         };
         let text = |key: &str| condition.get(key).and_then(Value::as_str).unwrap_or_default();
-        if text("type") != wanted {
+        if text("type") != type_ {
             continue;
         }
         let observed = condition.get("observedGeneration").and_then(Value::as_i64);
         if observed.is_some_and(|observed| observed != generation) {
-            return Verdict::unknown(format!(".status.condition[{wanted:?}] outdated"));
+            return ProbeResult::unknown(format!(".status.condition[{type_:?}] outdated"));
         }
         let actual = text("status");
-        let found = format!(".status.condition[{wanted:?}] is {actual}");
-        return if actual == status { Verdict::holds(found) } else { Verdict::no(found) };
+        let found = format!(".status.condition[{type_:?}] is {actual}");
+        return if actual == status { ProbeResult::holds(found) } else { ProbeResult::no(found) };
     }
-    Verdict::unknown(format!("missing .status.condition[{wanted:?}]"))
+    ProbeResult::unknown(format!("missing .status.condition[{type_:?}]"))
 }
 
-fn fields_equal(object: &Object, a: &str, b: &str) -> Verdict {
+fn fields_equal(object: &Object, a: &str, b: &str) -> ProbeResult {
     match (locate(object, a), locate(object, b)) {
-        (Ok(Some(left)), Ok(Some(right))) if left == right => Verdict::holds(format!("{a:?} == {b:?}")),
-        (Ok(Some(left)), Ok(Some(right))) => Verdict::no(format!(
+        (Ok(Some(left)), Ok(Some(right))) if left == right => ProbeResult::holds(format!("{a:?} == {b:?}")),
+        (Ok(Some(left)), Ok(Some(right))) => ProbeResult::no(format!(
             "{a:?} != {b:?} expected: {} got: {}",
             go_json_string(left),
             go_json_string(right)
         )),
-        (Ok(Some(_)), _) => Verdict::no(format!("{b:?} missing")),
-        _ => Verdict::no(format!("{a:?} missing")),
+        (Ok(Some(_)), _) => ProbeResult::no(format!("{b:?} missing")),
+        _ => ProbeResult::no(format!("{a:?} missing")),
     }
 }
 
-fn field_value(object: &Object, path: &str, wanted: &str) -> Verdict {
+fn field_value(object: &Object, path: &str, type_: &str) -> ProbeResult {
     match locate(object, path) {
-        Err(problem) => Verdict::no(format!("error locating key {path:?}; {problem}")),
-        Ok(None) => Verdict::no(format!("missing key: {path:?}")),
-        Ok(Some(value)) if is_text(value, wanted) => {
-            Verdict::holds(format!("value at key {path:?} == {wanted:?}"))
+        Err(problem) => ProbeResult::no(format!("error locating key {path:?}; {problem}")),
+        Ok(None) => ProbeResult::no(format!("missing key: {path:?}")),
+        Ok(Some(value)) if is_text(value, type_) => {
+            ProbeResult::holds(format!("value at key {path:?} == {type_:?}"))
         }
-        Ok(Some(value)) => Verdict::no(format!(
-            "value at key {path:?} != {wanted:?}; expected: {wanted:?} got: {}",
+        Ok(Some(value)) => ProbeResult::no(format!(
+            "value at key {path:?} != {type_:?}; expected: {type_:?} got: {}",
             go_json_string(value)
         )),
     }
 }
 
-fn is_text(value: &Value, wanted: &str) -> bool {
+fn is_text(value: &Value, type_: &str) -> bool {
     match value {
-        Value::String(text) => text == wanted,
-        Value::Number(_) | Value::Bool(_) => go_json_string(value) == wanted,
+        Value::String(text) => text == type_,
+        Value::Number(_) | Value::Bool(_) => go_json_string(value) == type_,
         Value::Null | Value::Array(_) | Value::Object(_) => false,
     }
 }
@@ -151,7 +151,7 @@ mod tests {
 
     /// rule: revisions §8.3, every row
     #[test]
-    fn every_row_of_the_table() {
+    fn probe_assertions_table() {
         let condition = || Assertion::ConditionEqual { condition: "T".into(), status: "True".into() };
         let fields = || Assertion::FieldsEqual { a: "status.a".into(), b: "status.b".into() };
         let value = || Assertion::FieldValue { path: "status.phase".into(), value: "Bound".into() };
@@ -227,6 +227,6 @@ mod tests {
             );
         }
         let bare = test_object(json!({}));
-        assert_eq!(value().check(&bare), Verdict::no(r#"missing key: "status.phase""#));
+        assert_eq!(value().check(&bare), ProbeResult::no(r#"missing key: "status.phase""#));
     }
 }

@@ -1,25 +1,25 @@
-//! Readiness of kinds for which the written default probes say nothing, or something that can never hold.
+//! Readiness of kinds for which the written default probes assert nothing, or something that can never hold.
 //!
 //! Only for revisions of an extension, never written into their spec. What is defined here replaces the *default* probe
-//! of the kind; a probe that somebody changed is still asked. Rule: revisions §17 row 16.
+//! of the kind; a probe that a user changed is still evaluated. Rule: revisions §17 row 16.
 
 use olm_core::Object;
 use serde_json::Value;
 
-use super::{Assertion, Verdict, field, status_is_outdated};
+use super::{Assertion, ProbeResult, field, status_is_outdated};
 
 /// Readiness by kind; `None` where nothing is built in and the written probes decide alone.
-pub fn readiness(object: &Object) -> Option<Verdict> {
+pub fn readiness(object: &Object) -> Option<ProbeResult> {
     let check = match (object.group(), object.kind()) {
         ("apps", "StatefulSet") => stateful_set,
         ("apps", "DaemonSet") => daemon_set,
-        ("apps", "Deployment") if wanted_replicas(object) == 0 => idle_deployment,
+        ("apps", "Deployment") if desired_replicas(object) == 0 => idle_deployment,
         ("batch", "Job") => job,
         ("apiregistration.k8s.io", "APIService") => api_service,
         _ => return None,
     };
     if status_is_outdated(object) {
-        return Some(Verdict::unknown(".status outdated"));
+        return Some(ProbeResult::unknown(".status outdated"));
     }
     Some(check(object))
 }
@@ -34,17 +34,17 @@ pub fn covers(group: &str, kind: &str) -> bool {
     )
 }
 
-/// Most characters of what a Deployment says about itself.
-const TROUBLE: usize = 200;
+/// Most characters of the cause that a Deployment reports.
+const MAX_CAUSE_CHARS: usize = 200;
 
-/// Why a Deployment is not ready, where it knows itself: its pods are refused, or they make no progress. Why a pod waits for
-/// a node only the pod says.
-pub(super) fn trouble(object: &Object) -> Option<String> {
+/// The cause why a Deployment is not ready, where its status has it: its pods are refused, or they make no progress. Why a pod
+/// waits for a node is only in the pod.
+pub(super) fn cause(object: &Object) -> Option<String> {
     if (object.group(), object.kind()) != ("apps", "Deployment") || status_is_outdated(object) {
         return None;
     }
     let conditions = field(object, &["status", "conditions"])?.as_array()?;
-    let said = |type_: &str, status: &str| {
+    let condition_text = |type_: &str, status: &str| {
         let text = |condition: &Value, member: &str| Some(condition.get(member)?.as_str()?.to_owned());
         let is = |condition: &&Value| {
             text(condition, "type").as_deref() == Some(type_)
@@ -53,14 +53,14 @@ pub(super) fn trouble(object: &Object) -> Option<String> {
         let condition = conditions.iter().find(is)?;
         Some(format!("{}: {}", text(condition, "reason")?, text(condition, "message")?))
     };
-    let why = said("ReplicaFailure", "True").or_else(|| said("Progressing", "False"))?;
-    Some(match why.char_indices().nth(TROUBLE) {
-        Some(_) => why.chars().take(TROUBLE - 1).chain(['…']).collect(),
+    let why = condition_text("ReplicaFailure", "True").or_else(|| condition_text("Progressing", "False"))?;
+    Some(match why.char_indices().nth(MAX_CAUSE_CHARS) {
+        Some(_) => why.chars().take(MAX_CAUSE_CHARS - 1).chain(['…']).collect(),
         None => why,
     })
 }
 
-fn wanted_replicas(object: &Object) -> i64 {
+fn desired_replicas(object: &Object) -> i64 {
     field(object, &["spec", "replicas"]).and_then(Value::as_i64).unwrap_or(1)
 }
 
@@ -69,66 +69,70 @@ fn status_number(object: &Object, key: &str) -> i64 {
 }
 
 /// Has the kind's controller seen the object at all?
-fn observed(object: &Object) -> Verdict {
+fn observed(object: &Object) -> ProbeResult {
     match field(object, &["status", "observedGeneration"]) {
-        Some(_) => Verdict::yes(),
-        None => Verdict::unknown("missing .status.observedGeneration"),
+        Some(_) => ProbeResult::yes(),
+        None => ProbeResult::unknown("missing .status.observedGeneration"),
     }
 }
 
-fn at_least(object: &Object, key: &str, wanted: i64) -> Verdict {
+fn at_least(object: &Object, key: &str, desired: i64) -> ProbeResult {
     let found = status_number(object, key);
-    if found >= wanted {
-        Verdict::yes()
+    if found >= desired {
+        ProbeResult::yes()
     } else {
-        Verdict::no(format!(".status.{key} is {found}, want {wanted}"))
+        ProbeResult::no(format!(".status.{key} is {found}, want {desired}"))
     }
 }
 
-fn stateful_set(object: &Object) -> Verdict {
-    let wanted = wanted_replicas(object);
+fn stateful_set(object: &Object) -> ProbeResult {
+    let desired = desired_replicas(object);
     let on_delete =
         field(object, &["spec", "updateStrategy", "type"]).and_then(Value::as_str) == Some("OnDelete");
     let partition = field(object, &["spec", "updateStrategy", "rollingUpdate", "partition"])
         .and_then(Value::as_i64)
         .unwrap_or(0);
     let updated = if on_delete {
-        Verdict::yes()
+        ProbeResult::yes()
     } else {
-        at_least(object, "updatedReplicas", wanted.saturating_sub(partition).max(0))
+        at_least(object, "updatedReplicas", desired.saturating_sub(partition).max(0))
     };
-    Verdict::all([observed(object), at_least(object, "readyReplicas", wanted), updated])
+    ProbeResult::all([observed(object), at_least(object, "readyReplicas", desired), updated])
 }
 
-fn daemon_set(object: &Object) -> Verdict {
-    let wanted = status_number(object, "desiredNumberScheduled");
+fn daemon_set(object: &Object) -> ProbeResult {
+    let desired = status_number(object, "desiredNumberScheduled");
     let on_delete =
         field(object, &["spec", "updateStrategy", "type"]).and_then(Value::as_str) == Some("OnDelete");
-    let updated = if on_delete { Verdict::yes() } else { at_least(object, "updatedNumberScheduled", wanted) };
-    Verdict::all([observed(object), updated, at_least(object, "numberAvailable", wanted)])
+    let updated =
+        if on_delete { ProbeResult::yes() } else { at_least(object, "updatedNumberScheduled", desired) };
+    ProbeResult::all([observed(object), updated, at_least(object, "numberAvailable", desired)])
 }
 
-fn idle_deployment(object: &Object) -> Verdict {
+fn idle_deployment(object: &Object) -> ProbeResult {
     let left = status_number(object, "replicas");
-    let gone =
-        if left == 0 { Verdict::yes() } else { Verdict::no(format!(".status.replicas is {left}, want 0")) };
-    Verdict::all([observed(object), gone])
+    let gone = if left == 0 {
+        ProbeResult::yes()
+    } else {
+        ProbeResult::no(format!(".status.replicas is {left}, want 0"))
+    };
+    ProbeResult::all([observed(object), gone])
 }
 
-fn job(object: &Object) -> Verdict {
+fn job(object: &Object) -> ProbeResult {
     if field(object, &["spec", "suspend"]).and_then(Value::as_bool) == Some(true) {
-        return Verdict::yes();
+        return ProbeResult::yes();
     }
     let holds = |condition: &str| {
         Assertion::ConditionEqual { condition: condition.into(), status: "True".into() }.check(object)
     };
     if holds("Failed").is_ready() {
-        return Verdict::no(r#".status.condition["Failed"] is True"#);
+        return ProbeResult::no(r#".status.condition["Failed"] is True"#);
     }
     holds("Complete")
 }
 
-fn api_service(object: &Object) -> Verdict {
+fn api_service(object: &Object) -> ProbeResult {
     Assertion::ConditionEqual { condition: "Available".into(), status: "True".into() }.check(object)
 }
 
@@ -139,7 +143,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn readiness_by_kind() {
+    fn probe_builtin_readiness_by_kind() {
         let ready = Some((Ready::Yes, String::new()));
         let no = |message: &str| Some((Ready::No, message.to_owned()));
         let unknown = |message: &str| Some((Ready::Unknown, message.to_owned()));

@@ -1,7 +1,7 @@
 //! Is an object ready, so that the next phase may start? Probes are data of the revision; each selects objects and
 //! asserts something of their status.
 //!
-//! A probe first looks whether the status is current at all, even for objects that its selector skips. Readiness of
+//! A probe first checks whether the status is current at all, even for objects that its selector skips. Readiness of
 //! kinds which the written probes cannot express lives in [`builtin`]. Rule: revisions §2.2 and §8; typed comparison of
 //! values: §17 row 17.
 
@@ -32,7 +32,7 @@ pub enum Ready {
     Yes,
     /// Something does not hold.
     No,
-    /// It cannot be told (yet).
+    /// It cannot be decided (yet).
     Unknown,
 }
 
@@ -49,14 +49,14 @@ impl Ready {
 
 /// Outcome of probing one object, with what stands in the way.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct ProbeResult {
     /// May the next phase start?
     pub ready: Ready,
     /// What was found by the deciding assertions; empty when nothing was asked.
     pub messages: Vec<String>,
 }
 
-impl Verdict {
+impl ProbeResult {
     /// All is well.
     pub fn yes() -> Self {
         Self { ready: Ready::Yes, messages: vec![] }
@@ -72,23 +72,23 @@ impl Verdict {
         Self { ready: Ready::No, messages: vec![message.into()] }
     }
 
-    /// One thing that cannot be told.
+    /// One assertion that cannot be decided.
     pub fn unknown(message: impl Into<String>) -> Self {
         Self { ready: Ready::Unknown, messages: vec![message.into()] }
     }
 
-    /// All of `verdicts`: unknown if any is, else no if any is. Only the messages of the deciding ones are kept, each
+    /// All of `results`: unknown if any is, else no if any is. Only the messages of the deciding ones are kept, each
     /// once.
-    pub fn all(verdicts: impl IntoIterator<Item = Self>) -> Self {
+    pub fn all(results: impl IntoIterator<Item = Self>) -> Self {
         let mut whole = Self::yes();
-        for verdict in verdicts {
-            if verdict.ready < whole.ready {
+        for result in results {
+            if result.ready < whole.ready {
                 continue;
             }
-            if verdict.ready > whole.ready {
-                whole = Self { ready: verdict.ready, messages: vec![] };
+            if result.ready > whole.ready {
+                whole = Self { ready: result.ready, messages: vec![] };
             }
-            for message in verdict.messages {
+            for message in result.messages {
                 if !whole.messages.contains(&message) {
                     whole.messages.push(message);
                 }
@@ -97,46 +97,46 @@ impl Verdict {
         whole
     }
 
-    /// Does it let the rollout go on?
+    /// Does it let the rollout continue?
     pub fn is_ready(&self) -> bool {
         self.ready == Ready::Yes
     }
 }
 
-/// Who wrote the revision: decides whether built-in readiness applies.
+/// The author of the revision: decides whether built-in readiness applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Author {
     /// The extension controller: its default probes are completed by [`builtin`].
     Extension,
-    /// Somebody's hand: the probes are taken as written, nothing else is asked.
-    Hand,
+    /// A user: the probes are taken as written, nothing else is evaluated.
+    User,
 }
 
 /// Probes an object.
-pub fn evaluate(probes: &[Probe], author: Author, object: &Object) -> Verdict {
+pub fn evaluate(probes: &[Probe], author: Author, object: &Object) -> ProbeResult {
     let builtin = match author {
         Author::Extension => builtin::readiness(object),
-        Author::Hand => None,
+        Author::User => None,
     };
     let replaced = builtin.is_some().then(default_probes).unwrap_or_default();
     let written = probes.iter().map(|probe| {
         if status_is_outdated(object) {
-            return Verdict::unknown(".status outdated");
+            return ProbeResult::unknown(".status outdated");
         }
         if !probe.selector.matches(object) || replaced.contains(probe) {
-            return Verdict::yes();
+            return ProbeResult::yes();
         }
-        Verdict::all(probe.assertions.iter().map(|assertion| assertion.check(object)))
+        ProbeResult::all(probe.assertions.iter().map(|assertion| assertion.check(object)))
     });
-    let mut verdict = Verdict::all(written.chain(builtin));
+    let mut result = ProbeResult::all(written.chain(builtin));
     if author == Author::Extension
-        && !verdict.is_ready()
-        && let Some(why) = builtin::trouble(object)
-        && let Some(last) = verdict.messages.last_mut()
+        && !result.is_ready()
+        && let Some(why) = builtin::cause(object)
+        && let Some(last) = result.messages.last_mut()
     {
         last.push_str(&format!("; {why}"));
     }
-    verdict
+    result
 }
 
 /// Does the status speak of an older generation?
@@ -164,20 +164,27 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn unknown_beats_no_beats_yes() {
-        let no = || Verdict::no("n");
-        let unknown = || Verdict::unknown("u");
-        for (verdicts, ready, messages) in [
+    fn probe_results_unknown_beats_no_beats_yes() {
+        let no = || ProbeResult::no("n");
+        let unknown = || ProbeResult::unknown("u");
+        for (results, ready, messages) in [
             (vec![], Ready::Yes, vec![]),
-            (vec![Verdict::yes(), Verdict::yes()], Ready::Yes, vec![]),
-            (vec![Verdict::yes(), no(), Verdict::no("m"), no()], Ready::No, vec!["n", "m"]),
+            (vec![ProbeResult::yes(), ProbeResult::yes()], Ready::Yes, vec![]),
+            (vec![ProbeResult::yes(), no(), ProbeResult::no("m"), no()], Ready::No, vec!["n", "m"]),
             (
-                vec![no(), unknown(), Verdict::yes(), Verdict::no("m"), unknown(), Verdict::unknown("v")],
+                vec![
+                    no(),
+                    unknown(),
+                    ProbeResult::yes(),
+                    ProbeResult::no("m"),
+                    unknown(),
+                    ProbeResult::unknown("v"),
+                ],
                 Ready::Unknown,
                 vec!["u", "v"],
             ),
         ] {
-            let got = Verdict::all(verdicts);
+            let got = ProbeResult::all(results);
             assert_eq!(
                 (got.ready, got.messages.iter().map(String::as_str).collect::<Vec<_>>()),
                 (ready, messages)
@@ -193,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_says_itself_why_it_is_not_ready() {
+    fn probe_of_a_deployment_has_the_cause_of_its_status() {
         let condition = |type_: &str, status: &str, reason: &str, message: &str| json!({"type": type_, "status": status, "reason": reason, "message": message});
         let available = || condition("Available", "False", "MinimumReplicasUnavailable", "not yet");
         let refused = || condition("ReplicaFailure", "True", "FailedCreate", "exceeded quota: q");
@@ -222,18 +229,18 @@ mod tests {
             let status = json!({"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "conditions": conditions});
             let asked = |author| evaluate(&default_probes(), author, &deployment(status.clone())).messages;
             assert_eq!(asked(Author::Extension), [format!("{plain}{help}")]);
-            assert_eq!(asked(Author::Hand), [plain]);
+            assert_eq!(asked(Author::User), [plain]);
         }
         let stale = json!({"observedGeneration": 1, "conditions": [available(), refused()]});
-        let verdict = evaluate(&default_probes(), Author::Extension, &deployment(stale));
-        assert_eq!(verdict.messages, [".status outdated"]);
+        let result = evaluate(&default_probes(), Author::Extension, &deployment(stale));
+        assert_eq!(result.messages, [".status outdated"]);
         let well = json!({"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1,
             "conditions": [condition("Available", "True", "R", "m"), late("False")]});
         assert!(evaluate(&default_probes(), Author::Extension, &deployment(well)).is_ready());
     }
 
     #[test]
-    fn default_probes_on_deployments() {
+    fn probe_defaults_on_deployments() {
         let probes = default_probes();
         for (status, ready, messages) in [
             (json!({}), Ready::Unknown, vec!["missing .status.conditions"]),
@@ -263,21 +270,24 @@ mod tests {
                 (ready, messages),
                 "{status}"
             );
-            assert_eq!(evaluate(&probes, Author::Hand, &deployment(status)), got);
+            assert_eq!(evaluate(&probes, Author::User, &deployment(status)), got);
         }
     }
 
     #[test]
-    fn guard_needs_a_probe_and_ignores_the_selector() {
+    fn probe_guard_ignores_the_selector() {
         let stale = test_object(json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generation": 3}, "status": {"observedGeneration": 2},
         }));
-        assert_eq!(evaluate(&default_probes(), Author::Hand, &stale), Verdict::unknown(".status outdated"));
-        assert_eq!(evaluate(&[], Author::Hand, &stale), Verdict::yes());
+        assert_eq!(
+            evaluate(&default_probes(), Author::User, &stale),
+            ProbeResult::unknown(".status outdated")
+        );
+        assert_eq!(evaluate(&[], Author::User, &stale), ProbeResult::yes());
     }
 
     #[test]
-    fn built_in_readiness_replaces_only_the_default_probe() {
+    fn probe_builtin_replaces_only_the_default_probe() {
         let set = test_object(json!({
             "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"generation": 1}, "spec": {"replicas": 1},
             "status": {"observedGeneration": 1, "replicas": 1, "readyReplicas": 1, "updatedReplicas": 1,
@@ -285,14 +295,14 @@ mod tests {
         }));
         assert!(evaluate(&default_probes(), Author::Extension, &set).is_ready());
         assert_eq!(
-            evaluate(&default_probes(), Author::Hand, &set),
-            Verdict::unknown("missing .status.conditions")
+            evaluate(&default_probes(), Author::User, &set),
+            ProbeResult::unknown("missing .status.conditions")
         );
         let own = Probe {
             selector: Selector::GroupKind { group: "apps".into(), kind: "StatefulSet".into() },
             assertions: vec![Assertion::FieldValue { path: "status.replicas".into(), value: "3".into() }],
         };
         let got = evaluate(&[own], Author::Extension, &set);
-        assert_eq!(got, Verdict::no(r#"value at key "status.replicas" != "3"; expected: "3" got: 1"#));
+        assert_eq!(got, ProbeResult::no(r#"value at key "status.replicas" != "3"; expected: "3" got: 1"#));
     }
 }

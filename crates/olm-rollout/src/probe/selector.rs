@@ -1,4 +1,4 @@
-//! Which objects a probe is about.
+//! The objects that a probe is about.
 
 use std::collections::BTreeMap;
 
@@ -95,7 +95,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn label_selectors() {
+    fn probe_label_selectors() {
         let object = test_object(json!({"metadata": {"labels": {"a": "1", "b": "2"}}}));
         let values = |values: &[&str]| values.iter().map(|&value| value.to_owned()).collect::<Vec<_>>();
         for (key, operator, set, want) in [

@@ -8,11 +8,11 @@ use olm_api::cluster_object_set::{
 };
 use olm_api::{ClusterObjectSet, labels};
 use olm_rollout::probe::{Assertion, Author, LabelSelector, Probe, Requirement, Selector};
-use olm_rollout::{Protection, RevisionFacts, Sibling, Us};
+use olm_rollout::{Protection, Revision, RevisionFacts, Sibling};
 
 /// The revision as the engine names it.
-pub(super) fn us(revision: &ClusterObjectSet) -> Us {
-    Us {
+pub(super) fn us(revision: &ClusterObjectSet) -> Revision {
+    Revision {
         api_version: olm_api::API_VERSION.to_owned(),
         kind: "ClusterObjectSet".to_owned(),
         name: revision.name_any(),
@@ -33,7 +33,7 @@ pub(super) fn author(revision: &ClusterObjectSet) -> Author {
     if kind == Some(labels::OWNER_KIND_CLUSTER_EXTENSION) && extension(revision).is_some() {
         Author::Extension
     } else {
-        Author::Hand
+        Author::User
     }
 }
 

@@ -39,7 +39,7 @@ use kube::runtime::controller::{self, Action};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Client, Resource, ResourceExt};
 use olm_api::{ClusterExtension, ClusterObjectSet};
-use olm_rollout::Us;
+use olm_rollout::Revision;
 use olm_runtime::events::{Events, NewEvent};
 use olm_runtime::metrics::{ControllerMeter, Outcome};
 use olm_runtime::{Intervals, task};
@@ -351,7 +351,7 @@ impl Shell {
     }
 
     /// What a revision consists of, searched in the cluster.
-    async fn search(&self, us: &Us) -> Result<Arc<Inventory>, String> {
+    async fn search(&self, us: &Revision) -> Result<Arc<Inventory>, String> {
         search::search(&self.client, us).await
     }
 

@@ -14,7 +14,7 @@ use olm_api::condition::{self, Condition, ConditionStatus};
 use olm_api::{ClusterObjectSet, ClusterObjectSetStatus, annotations, finalizers, reason};
 use olm_rollout::outdated_by;
 use olm_rollout::schedule::{self, Deadline};
-use olm_rollout::status::{Facts, Outcome, Statement, Truth, statements};
+use olm_rollout::status::{self, ConditionUpdate, Facts, Outcome, condition_updates};
 use olm_rollout::teardown::Reason;
 use olm_runtime::metrics::Outcome as Ended;
 use serde_json::json;
@@ -222,10 +222,10 @@ async fn roll_out(revision: &Arc<ClusterObjectSet>, shell: &Shell, memory: &mut 
     }
     let retry = match &outcome {
         // a namespace is watched for
-        Outcome::Failed(_) if rollout.lacks_only_namespaces() => Retry::After(schedule::SLOWEST),
+        Outcome::Failed(_) if rollout.lacks_only_namespaces() => Retry::After(schedule::MAX_RETRY_DELAY),
         Outcome::Failed(_) => rollout.left_alone().map_or(Retry::Backoff, Retry::BackoffWithin),
         // what stands in the way is watched; this is for what could not be
-        Outcome::Refused(_) => Retry::After(schedule::SLOWEST),
+        Outcome::Refused(_) => Retry::After(schedule::MAX_RETRY_DELAY),
         _ => Retry::OnChange,
     };
     Pass { outcome, retry }
@@ -331,7 +331,7 @@ async fn tear_down(
     let since = elapsed(revision.metadata.deletion_timestamp.as_ref().map(|time| time.0), now);
     if let Some(later) = later_sibling(revision, shell, &facts, since) {
         let detail = Some(format!("waiting for revision {later} to be removed"));
-        return Ok(Removed::Waiting { detail, after: schedule::TEARDOWN });
+        return Ok(Removed::Waiting { detail, after: schedule::TEARDOWN_INTERVAL });
     }
     let removing = Removing { shell, revision, us: convert::us(revision), reason, successors: vec![] };
     if reason == Reason::Delete
@@ -441,15 +441,15 @@ fn status(
     let version =
         revision.annotations().get(annotations::BUNDLE_VERSION).map(String::as_str).unwrap_or_default();
     let had_available = before.conditions.iter().any(|known| known.type_ == condition::AVAILABLE);
-    for Statement { condition: type_, status: truth, reason, message } in
-        statements(outcome, Facts { version, had_available, deadline })
+    for ConditionUpdate { condition: type_, status: updated, reason, message } in
+        condition_updates(outcome, Facts { version, had_available, deadline })
     {
-        let truth = match truth {
-            Truth::True => ConditionStatus::True,
-            Truth::False => ConditionStatus::False,
-            Truth::Unknown => ConditionStatus::Unknown,
+        let updated = match updated {
+            status::ConditionStatus::True => ConditionStatus::True,
+            status::ConditionStatus::False => ConditionStatus::False,
+            status::ConditionStatus::Unknown => ConditionStatus::Unknown,
         };
-        let derived = Condition::new(type_, truth, reason, message, revision.metadata.generation, now);
+        let derived = Condition::new(type_, updated, reason, message, revision.metadata.generation, now);
         condition::set(&mut status.conditions, derived);
     }
     if let Some(observed) = observed.filter(|_| status.observed_phases.is_empty()) {

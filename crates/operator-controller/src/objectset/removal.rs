@@ -11,8 +11,8 @@ use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams
 use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta};
 use olm_api::ClusterObjectSet;
 use olm_core::{Object, ObjectKey};
-use olm_rollout::teardown::{Reason, Removal, remove, standing};
-use olm_rollout::{Us, keys, release_patch};
+use olm_rollout::teardown::{Reason, Removal, ownership, remove};
+use olm_rollout::{Revision, keys, release_patch};
 use serde_json::Value;
 use tracing::{info, warn};
 
@@ -51,7 +51,7 @@ pub(super) enum Removed {
 pub(super) struct Removing<'a> {
     pub(super) shell: &'a Shell,
     pub(super) revision: &'a ClusterObjectSet,
-    pub(super) us: Us,
+    pub(super) us: Revision,
     pub(super) reason: Reason,
     /// UIDs of siblings in force.
     pub(super) successors: Vec<String>,
@@ -72,7 +72,7 @@ impl Removing<'_> {
             if !waiting.is_empty() {
                 let long = memory.waits_for(index, Instant::now()) >= USUAL;
                 let detail = if long { Some(self.holders(&waiting).await) } else { None };
-                return Ok(Removed::Waiting { detail, after: olm_rollout::schedule::TEARDOWN });
+                return Ok(Removed::Waiting { detail, after: olm_rollout::schedule::TEARDOWN_INTERVAL });
             }
         }
         Ok(Removed::All)
@@ -136,7 +136,7 @@ impl Removing<'_> {
         };
         // the manifest's own wish to be kept is an annotation that was applied with it
         let awaited = self.successors.iter().any(|uid| self.shell.memories.has(uid, key));
-        let removal = remove(standing(&live, &live, &self.us, awaited), self.reason);
+        let removal = remove(ownership(&live, &live, &self.us, awaited), self.reason);
         let client = self.shell.identities.client(self.us.extension.as_deref(), Purpose::Remove).await?;
         let api = watch.api(client, key);
         match removal {
@@ -310,7 +310,7 @@ impl Removing<'_> {
             return Ok(None);
         };
         let crd = watch.plain(&found);
-        if !standing(&crd, &crd, &self.us, false).controlled {
+        if !ownership(&crd, &crd, &self.us, false).controlled {
             return Ok(None);
         }
         Ok(served(&crd))

@@ -14,9 +14,11 @@ use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use olm_api::ClusterObjectSet;
 use olm_core::{Object, ObjectKey};
-use olm_rollout::probe::{Author, Probe, Selector, Verdict, builtin, evaluate};
+use olm_rollout::probe::{Author, Probe, ProbeResult, Selector, builtin, evaluate};
 use olm_rollout::status::{ObjectState, Outcome, PhaseState};
-use olm_rollout::{Sibling, Step, Us, adopting, converted, decide_object, desired, enforcing, keys, report};
+use olm_rollout::{
+    Revision, Sibling, Step, adopting, converted, decide_object, desired, enforcing, keys, report,
+};
 use serde_json::{Value, json};
 use tracing::{debug, info};
 
@@ -36,7 +38,7 @@ const ROUNDS: usize = 3;
 pub(super) struct Rollout<'a> {
     pub(super) shell: &'a Shell,
     pub(super) revision: &'a ClusterObjectSet,
-    pub(super) us: Us,
+    pub(super) us: Revision,
     pub(super) siblings: Vec<Sibling>,
     /// Look, but do not write.
     pub(super) paused: bool,
@@ -186,7 +188,7 @@ impl Rollout<'_> {
                 .map_err(|error| format!("reconciling {}: {error}", key.objref()))?;
             let writes = matches!(step, Step::Create | Step::Apply { .. } | Step::Adopt);
             if writes && self.paused {
-                let verdict = live.as_ref().map_or_else(Verdict::yes, |live| self.evaluate(probes, live));
+                let verdict = live.as_ref().map_or_else(ProbeResult::yes, |live| self.evaluate(probes, live));
                 return Ok(self.done(key, verdict, false, false));
             }
             // making it is a correction when it was there before
@@ -246,7 +248,7 @@ impl Rollout<'_> {
         Err(format!("reconciling {}: it changes faster than it can be applied", key.objref()))
     }
 
-    fn done(&self, key: &ObjectKey, verdict: Verdict, settled: bool, progressed: bool) -> Done {
+    fn done(&self, key: &ObjectKey, verdict: ProbeResult, settled: bool, progressed: bool) -> Done {
         let title = format!(
             "{}.{} {}/{}",
             key.kind,
@@ -392,7 +394,7 @@ impl Rollout<'_> {
         self.shell.identities.client(self.us.extension.as_deref(), Purpose::Apply).await
     }
 
-    fn evaluate(&self, probes: &[Probe], object: &Object) -> Verdict {
+    fn evaluate(&self, probes: &[Probe], object: &Object) -> ProbeResult {
         evaluate(probes, convert::author(self.revision), object)
     }
 
@@ -403,14 +405,14 @@ impl Rollout<'_> {
         watch: &KindWatch,
         key: &ObjectKey,
         live: &Live,
-    ) -> Result<Verdict, String> {
+    ) -> Result<ProbeResult, String> {
         if !live.outdated && !is_probed(probes, convert::author(self.revision), key) {
-            return Ok(Verdict::yes());
+            return Ok(ProbeResult::yes());
         }
         if live.partial && needs_whole(probes) {
             return Ok(match self.read(watch, key).await? {
                 Some(whole) => self.evaluate(probes, &whole),
-                None => Verdict::unknown("object is gone"),
+                None => ProbeResult::unknown("object is gone"),
             });
         }
         Ok(self.evaluate(probes, &live.object()))

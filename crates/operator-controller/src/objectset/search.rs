@@ -11,14 +11,14 @@ use kube::core::PartialObjectMeta;
 use kube::discovery::{Discovery, Scope, verbs};
 use kube::{Client, ResourceExt};
 use olm_core::Object;
-use olm_rollout::{Protection, Us, phases};
+use olm_rollout::{Protection, Revision, phases};
 use serde_json::json;
 
 use super::content::{Inventory, Item};
 use super::errors::text;
 
 /// Objects that have `us` among their owners, laid out in phases by kind.
-pub(super) async fn search(client: &Client, us: &Us) -> Result<Arc<Inventory>, String> {
+pub(super) async fn search(client: &Client, us: &Revision) -> Result<Arc<Inventory>, String> {
     let Some(extension) = &us.extension else { return Ok(Arc::default()) };
     let discovery = Discovery::new(client.clone())
         .run_aggregated()

@@ -18,7 +18,7 @@ use olm_client::issuer::{Issuers, Preference, choose, from_status, present};
 use olm_client::preflight;
 use olm_client::resolution::{BundleFacts, Cause, Wish, revision};
 use olm_core::Object;
-use olm_rollout::{RevisionFacts, Sibling, newcomer, next_number};
+use olm_rollout::{RevisionFacts, Sibling, future_revision, next_number};
 use olm_runtime::error_text::chain;
 use serde_json::{Value, json};
 
@@ -197,7 +197,7 @@ async fn foretell(arguments: &Arguments) -> Result<Outlook, Failure> {
         client: &client,
         extension: &wish.name,
         uid: &wish.uid,
-        us: newcomer(&wish.name, number),
+        us: future_revision(&wish.name, number),
         siblings: siblings.collect(),
     };
     let mut kinds = Kinds::new(&client);
