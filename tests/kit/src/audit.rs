@@ -96,12 +96,12 @@ pub(crate) fn read(dir: &Path) -> Result<Vec<Request>> {
     Ok(complete.lines().filter_map(|line| parse(line.as_bytes())).collect())
 }
 
-/// A request that a line tells of. A killed apiserver leaves half a line, and the next one goes on behind it: such a line is
+/// The request of a line. A killed apiserver leaves half a line, and the next one continues behind it: such a line is
 /// left out.
 fn parse(line: &[u8]) -> Option<Request> {
     let event: Value = serde_json::from_slice(line).ok()?;
     let request = request(&event);
-    // a watch is told when it starts (what is refused never does), anything else at its end
+    // a watch is recorded when it starts (what is refused never does), anything else at its end
     let started = event["stage"] == "ResponseStarted";
     (started == (request.verb == "watch" && request.code < 400)).then_some(request)
 }

@@ -1,4 +1,4 @@
-//! Child processes that never outlive us.
+//! Child processes that never outlive this one.
 //!
 //! Three ways end a child: [`Child::stop`] (TERM, then KILL), dropping it (KILL, also while a test panics), and the
 //! *watchdog*. The watchdog is one `/bin/sh` per process that uses this crate. It knows the pid and start time of every
@@ -50,7 +50,7 @@ done
 
 static WATCHDOG_INPUT: OnceLock<Mutex<Option<ChildStdin>>> = OnceLock::new();
 
-/// Tells the watchdog one line; starts it at first use. A missing watchdog is an error only for `+`.
+/// Sends the watchdog one line; starts it at first use. A missing watchdog is an error only for `+`.
 fn watchdog(line: &str) -> Result<()> {
     let input = WATCHDOG_INPUT.get_or_init(|| {
         let started = Command::new("/bin/sh")
@@ -83,7 +83,7 @@ pub struct Child {
     exited: Option<ExitStatus>,
 }
 
-/// What `/proc` says about a process's memory, in bytes.
+/// The memory of a process by `/proc`, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
     /// resident now
@@ -94,7 +94,7 @@ pub struct Memory {
     pub peak: u64,
 }
 
-/// What `/proc` says that a process holds at an instant.
+/// The resources that a process holds at an instant, by `/proc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holding {
     /// resident memory, in bytes
@@ -109,7 +109,7 @@ pub struct Holding {
 
 impl Holding {
     /// What this process holds now; an error when it has ended.
-    pub fn of(pid: u32) -> Result<Self> {
+    pub fn read(pid: u32) -> Result<Self> {
         let count = |what: &str| -> Result<usize> {
             let path = format!("/proc/{pid}/{what}");
             Ok(std::fs::read_dir(&path).with_context(|| format!("cannot read {path}"))?.count())
@@ -282,15 +282,15 @@ pub fn tail(path: &Path, start: u64, lines: usize) -> String {
     all[all.len().saturating_sub(lines)..].join("\n")
 }
 
-/// A process that is not our child, told apart from a later one with the same pid by its start time.
+/// A process that is not our child, distinguished from a later one with the same pid by its start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stranger {
+pub struct ForeignProcess {
     pid: u32,
     start: u64,
 }
 
-impl Stranger {
-    /// This very process, to be written to a file that [`Stranger::parse`] reads.
+impl ForeignProcess {
+    /// This very process, to be written to a file that [`ForeignProcess::parse`] reads.
     pub fn me() -> Result<Self> {
         let pid = std::process::id();
         Ok(Self { pid, start: start_time(pid)? })
@@ -321,7 +321,7 @@ impl Stranger {
     }
 }
 
-impl std::fmt::Display for Stranger {
+impl std::fmt::Display for ForeignProcess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.pid, self.start)
     }
@@ -357,7 +357,7 @@ fn stat_fields(pid: u32) -> Result<Vec<String>> {
     Ok(rest.split_ascii_whitespace().map(str::to_owned).collect())
 }
 
-/// Start time in clock ticks since boot; an ended process that nobody reaped counts as gone.
+/// Start time in clock ticks since boot; an ended process that is not reaped yet counts as gone.
 fn start_time(pid: u32) -> Result<u64> {
     let fields = stat_fields(pid)?;
     if fields.first().is_some_and(|state| state == "Z" || state == "X") {
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn stop_ends_a_child_with_term() {
+    fn child_stops_with_term() {
         let dir = tempfile::tempdir().unwrap();
         let mut child = sleeper(dir.path());
         assert!(child.exited().is_none());
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_ignores_term_is_killed() {
+    fn child_that_ignores_term_is_killed() {
         let dir = tempfile::tempdir().unwrap();
         let script = "trap '' TERM; echo up; while :; do sleep 0.05; done";
         let mut child =
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_ends_the_child() {
+    fn child_ends_with_a_panic() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().to_owned();
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn the_watchdog_script_kills_what_is_registered_and_only_that() {
+    fn child_watchdog_kills_registered_processes_only() {
         let dir = tempfile::Builder::new().prefix("olm-kit-watchdog-test").tempdir().unwrap();
         let registered = Command::new("sleep").arg("600").spawn().unwrap();
         let released = Command::new("sleep").arg("600").spawn().unwrap();
@@ -437,11 +437,11 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_told_apart_by_start_time() {
+    fn child_foreign_process_is_identified_by_start_time() {
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
-        let it = Stranger { pid: child.id(), start: start_time(child.id()).unwrap() };
-        assert_eq!(Stranger::parse(&it.to_string()), Some(it));
-        let other = Stranger { start: it.start + 1, ..it };
+        let it = ForeignProcess { pid: child.id(), start: start_time(child.id()).unwrap() };
+        assert_eq!(ForeignProcess::parse(&it.to_string()), Some(it));
+        let other = ForeignProcess { start: it.start + 1, ..it };
         assert!(other.stop(Duration::ZERO), "a reused pid counts as gone");
         assert!(child.try_wait().unwrap().is_none(), "and is not signalled");
         assert!(it.runs());
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_and_cpu_are_read() {
+    fn child_memory_and_cpu_are_read() {
         let dir = tempfile::tempdir().unwrap();
         let child = sleeper(dir.path());
         // until it sleeps it may not have touched any of its memory
@@ -461,7 +461,7 @@ mod tests {
         let memory = child.memory().unwrap();
         assert!(memory.resident > 0 && memory.peak >= memory.resident);
         assert!(child.cpu().unwrap() < Duration::from_secs(5));
-        let held = Holding::of(child.pid()).unwrap();
+        let held = Holding::read(child.pid()).unwrap();
         assert!(held.files >= 3 && held.threads == 1 && held.resident > held.anonymous, "{held:?}");
     }
 }

@@ -22,11 +22,11 @@ use crate::{SYSTEM_NAMESPACE, Tools, Wait, audit, eventually, kubeconfig, reposi
 /// How long the apiserver may take until what it has stored counts.
 const COUNTS: Duration = Duration::from_secs(60);
 
-/// A control plane that is ours ([`Cluster::start`]) or somebody else's ([`Cluster::shared`], [`Cluster::attach`]).
+/// A control plane that is ours ([`Cluster::start`]) or another process's ([`Cluster::shared`], [`Cluster::attach`]).
 #[derive(Debug)]
 pub struct Cluster {
     dir: PathBuf,
-    // dropping it stops the programs; absent for a cluster that somebody else owns
+    // dropping it stops the programs; absent for a cluster of another process
     plane: Option<ControlPlane>,
 }
 
@@ -58,7 +58,7 @@ impl Cluster {
         Ok(Self { dir: plane.dir().to_owned(), plane: Some(plane) })
     }
 
-    /// The cluster whose control plane somebody else runs in `dir`.
+    /// The cluster whose control plane another process runs in `dir`.
     pub fn attach(dir: &Path) -> Result<Self> {
         if !dir.join("kubeconfig").is_file() {
             bail!("{} is not the folder of a running cluster: it has no kubeconfig", dir.display());
@@ -118,8 +118,8 @@ impl Cluster {
         Ok(path)
     }
 
-    /// A kubeconfig with a token of a service account of the system namespace that may do everything: the audit record tells its
-    /// requests from those of others.
+    /// A kubeconfig with a token of a service account of the system namespace that may do everything: the audit log shows its
+    /// requests apart from those of others.
     pub async fn kubeconfig_that_may_all(&self, account: &str) -> Result<PathBuf> {
         let kubeconfig = self.kubeconfig_for_service_account(SYSTEM_NAMESPACE, account).await?;
         let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
@@ -186,7 +186,7 @@ impl Cluster {
         Ok(applied)
     }
 
-    /// Installs the project's CRDs (`manifests/crds`). Doing it twice does no harm.
+    /// Installs the project's CRDs (`manifests/crds`). Doing it twice is fine.
     pub async fn install_crds(&self) -> Result<()> {
         let applied = self.apply_dir(&repository().join("manifests/crds")).await?;
         if applied.is_empty() {
@@ -195,12 +195,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// Installs the two kinds of OpenShift that cluster-operator knows (`manifests/openshift`). Doing it twice does no harm.
+    /// Installs the two kinds of OpenShift that cluster-operator knows (`manifests/openshift`). Doing it twice is fine.
     pub async fn install_openshift_kinds(&self) -> Result<()> {
         self.apply_dir(&repository().join("manifests/openshift")).await.map(|_| ())
     }
 
-    /// Says in ClusterVersion `version` that the cluster has this version of OpenShift.
+    /// Sets this version of OpenShift in ClusterVersion `version`.
     pub async fn set_openshift_version(&self, version: &str) -> Result<()> {
         let api: Api<DynamicObject> = {
             let kind = GroupVersionKind::gvk("config.openshift.io", "v1", "ClusterVersion");
@@ -283,7 +283,7 @@ async fn apply_one(client: &Client, document: &Value) -> Result<DynamicObject> {
     let applied = api.patch(name, &PatchParams::apply("olm-kit").force(), &Patch::Apply(document)).await?;
     if document["kind"] == "CustomResourceDefinition" {
         Wait::new(&api, name).within(COUNTS).for_condition("Established", "True").await?;
-        // the condition is written first; what answers requests, and what lists kinds, hears of it through a watch
+        // the condition is written first; what answers requests, and what lists kinds, follows it through a watch
         for kind in served(document) {
             eventually(&format!("{kind:?} is served"), COUNTS, || async {
                 Ok(kube::discovery::pinned_kind(client, &kind).await.map(drop)?)

@@ -73,7 +73,7 @@ impl ControlPlane {
                     if !clash || attempt == 2 {
                         return Err(problem);
                     }
-                    // somebody took one of the ports between choosing and using it: once more with others
+                    // another program took one of the ports between choosing and using it: once more with others
                     if let Some(dir) = &options.dir {
                         drop(plane);
                         std::fs::remove_dir_all(dir)?;
@@ -125,7 +125,7 @@ impl ControlPlane {
         all.find(|(child, _)| child.name() == name).with_context(|| format!("no program {name} was started"))
     }
 
-    /// Forgets the history of everything stored: a watch that resumes at an earlier version is told that it expired, once
+    /// Compacts the history of everything stored: a watch that resumes at an earlier version gets the answer that it expired, once
     /// the apiserver does not remember it either (it does until it is restarted). Gives the version compacted at.
     pub async fn compact(&self) -> Result<i64> {
         let now = self.ask_etcd("range", &json!({"key": "Lw=="})).await?;

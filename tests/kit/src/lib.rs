@@ -69,7 +69,7 @@ mod tools;
 mod wait;
 
 pub use audit::{AuditTail, Request};
-pub use child::{Child, Holding, Memory, Stranger, tail, wait_for_exit};
+pub use child::{Child, ForeignProcess, Holding, Memory, tail, wait_for_exit};
 pub use cluster::Cluster;
 pub use control_plane::{ControlPlane, Options};
 pub use image::{BundleImage, CatalogImage, Crd, Entry, Image, Index, Layer, Package};
@@ -79,7 +79,7 @@ pub use process::{Process, Program, SYSTEM_NAMESPACE, built};
 pub use registry::{PASSWORD, Pushed, Registry, USER};
 pub use run_dir::RunDir;
 pub use signing::Signer;
-pub use stack::{LogsOnFailure, Stack};
+pub use stack::{LogsOnPanic, Stack};
 pub use tools::{Tools, repository, shared_material};
 pub use wait::{Condition, Wait, condition, eventually, still, wait_for};
 

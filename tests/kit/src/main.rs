@@ -63,12 +63,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_are_consistent() {
+    fn args_are_consistent() {
         Arguments::command().debug_assert();
     }
 
     #[test]
-    fn arguments_of_the_makefile_are_accepted() {
+    fn args_of_the_makefile_are_accepted() {
         for line in [
             "cluster up",
             "cluster down",

@@ -30,7 +30,7 @@ pub struct Identity {
 }
 
 impl Ca {
-    /// The authority of this test process: what [`crate::Registry`] and [`crate::Process`] use unless told otherwise.
+    /// The authority of this test process: the default of [`crate::Registry`] and [`crate::Process`].
     pub fn shared() -> Result<&'static Self> {
         static SHARED: OnceLock<Result<Ca>> = OnceLock::new();
         SHARED

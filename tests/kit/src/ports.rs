@@ -1,4 +1,4 @@
-//! Free loopback ports for programs that must be told a number.
+//! Free loopback ports for programs that need a number.
 
 use std::collections::HashSet;
 use std::net::TcpListener;
@@ -9,9 +9,9 @@ use rand::Rng;
 
 static GIVEN: Mutex<Option<HashSet<u16>>> = Mutex::new(None);
 
-/// A port that nobody listens on now. It is below the range from which the kernel takes ports for outgoing connections,
+/// A port without a listener. It is below the range from which the kernel takes ports for outgoing connections,
 /// chosen at random (so that parallel runs rarely meet), and not handed out twice by this process. Another program can
-/// still take it before it is used; whoever starts a server retries with a new one.
+/// still take it before it is used; a caller that starts a server retries with a new one.
 pub fn free_port() -> Result<u16> {
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
     let given = given.get_or_insert_default();

@@ -304,7 +304,7 @@ impl Process {
         self.child.signal(rustix::process::Signal::STOP);
     }
 
-    /// Lets a frozen process go on.
+    /// Lets a frozen process continue.
     pub fn thaw(&mut self) {
         self.child.signal(rustix::process::Signal::CONT);
     }

@@ -12,7 +12,7 @@ use http::{Method, StatusCode};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use tokio::sync::OnceCell;
 
-use crate::image::{Fault, Image, Index, OCI_INDEX, sha256};
+use crate::image::{Defect, Image, Index, OCI_INDEX, sha256};
 use crate::{Ca, Child, RunDir, Tools, eventually, free_port, pki};
 
 /// The user of a registry with basic authentication.
@@ -114,7 +114,7 @@ impl Registry {
         wait_serving(&self.client, &self.address, &mut self.child).await
     }
 
-    /// What a docker `config.json` (or a Secret of type kubernetes.io/dockerconfigjson) says to log in here.
+    /// A docker `config.json` (or a Secret of type kubernetes.io/dockerconfigjson) that logs in here.
     pub fn docker_config(&self) -> String {
         let auth = base64::engine::general_purpose::STANDARD.encode(format!("{USER}:{PASSWORD}"));
         serde_json::json!({"auths": {&self.address: {"auth": auth}}}).to_string()
@@ -220,7 +220,7 @@ impl Registry {
         path: &str,
         mut headers: HeaderMap,
         body: Vec<u8>,
-        wanted: StatusCode,
+        expected: StatusCode,
     ) -> Result<(HeaderMap, Vec<u8>)> {
         if self.auth {
             let user = base64::engine::general_purpose::STANDARD.encode(format!("{USER}:{PASSWORD}"));
@@ -230,20 +230,20 @@ impl Registry {
         let answer = self.client.request(method.clone(), &url).headers(headers).body(body).send().await?;
         let (status, headers) = (answer.status(), answer.headers().clone());
         let body = answer.bytes().await?.to_vec();
-        if status != wanted {
+        if status != expected {
             bail!("registry: {method} {path}: {status}: {}", String::from_utf8_lossy(&body));
         }
         Ok((headers, body))
     }
 
     /// Damages a blob in the registry's storage, as a broken disk would.
-    fn damage(&self, blob: &[u8], fault: Fault) -> Result<()> {
+    fn damage(&self, blob: &[u8], fault: Defect) -> Result<()> {
         let digest = sha256(blob);
         let hex = digest.trim_start_matches("sha256:");
         let path =
             self.dir.join("content/docker/registry/v2/blobs/sha256").join(&hex[..2]).join(hex).join("data");
         match fault {
-            Fault::MissingBlob => std::fs::remove_file(&path)?,
+            Defect::MissingBlob => std::fs::remove_file(&path)?,
             _ => {
                 let mut bytes = std::fs::read(&path)?;
                 let middle = bytes.len() / 2;

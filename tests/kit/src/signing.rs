@@ -10,7 +10,7 @@ use sha2::Digest as _;
 use crate::image::OCI_MANIFEST;
 use crate::{Pushed, Registry};
 
-/// Somebody with a key (ECDSA P-256, as cosign makes them).
+/// A key pair (ECDSA P-256, as cosign makes them) that signs.
 #[derive(Debug)]
 pub struct Signer(KeyPair);
 

@@ -37,7 +37,7 @@ impl Stack {
         Self::start_with(&Options::default(), |program| program).await
     }
 
-    /// With options of the control plane and changes to the two programs (told apart by [`Program::name`]).
+    /// With options of the control plane and changes to the two programs (chosen by [`Program::name`]).
     pub async fn start_with(options: &Options, change: impl Fn(Program) -> Program) -> Result<Self> {
         let (cluster, registry) = tokio::try_join!(Cluster::start_with(options), Registry::start())?;
         cluster.install_olm().await?;
@@ -57,14 +57,14 @@ impl Stack {
     }
 
     /// Prints the end of all logs when the test that holds it panics. Needed with [`Stack::shared`], which no test owns.
-    pub fn logs_on_failure(&self) -> LogsOnFailure {
+    pub fn logs_on_failure(&self) -> LogsOnPanic {
         let always = [&self.catalogd, &self.operator_controller];
-        LogsOnFailure(always.into_iter().chain(&self.cluster_operator).map(Process::log).collect())
+        LogsOnPanic(always.into_iter().chain(&self.cluster_operator).map(Process::log).collect())
     }
 }
 
 impl Cluster {
-    /// Installs what the two processes expect to find: the CRDs and the system namespace. Doing it twice does no harm.
+    /// Installs what the two processes expect to find: the CRDs and the system namespace. Doing it twice is fine.
     pub async fn install_olm(&self) -> Result<()> {
         self.install_crds().await?;
         self.apply(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {SYSTEM_NAMESPACE}}}}}"))
@@ -75,9 +75,9 @@ impl Cluster {
 
 /// See [`Stack::logs_on_failure`].
 #[derive(Debug)]
-pub struct LogsOnFailure(Vec<PathBuf>);
+pub struct LogsOnPanic(Vec<PathBuf>);
 
-impl Drop for LogsOnFailure {
+impl Drop for LogsOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
             for log in &self.0 {

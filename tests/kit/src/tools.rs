@@ -13,7 +13,7 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// `OLM_TOOLS` if set (make sets it), else what `hack/tools/build.sh` says, which builds what is missing.
+    /// `OLM_TOOLS` if set (make sets it), else the output of `hack/tools/build.sh`, which builds what is missing.
     pub fn locate() -> Result<&'static Self> {
         static FOUND: OnceLock<Result<Tools>> = OnceLock::new();
         FOUND.get_or_init(find).as_ref().map_err(|problem| anyhow::anyhow!("{problem:#}"))

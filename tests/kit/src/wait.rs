@@ -1,4 +1,4 @@
-//! Waiting for a state through a watch, with a deadline, and saying what was there instead when it does not come.
+//! Waiting for a state through a watch, with a deadline; the error shows the last state if the expected one does not come.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -50,7 +50,7 @@ where
         self
     }
 
-    /// Until `reached` holds for the object; `what` says it in words. Absent objects are not asked.
+    /// Until `reached` holds for the object; `what` describes it. Absent objects are not checked.
     pub async fn until(self, what: &str, mut reached: impl FnMut(&K) -> bool) -> Result<K> {
         let found = self.watch(what, |object| object.is_some_and(&mut reached)).await?;
         found.ok_or_else(|| anyhow::anyhow!("{what}: no object"))
@@ -84,7 +84,7 @@ where
 
     async fn watch(&self, what: &str, mut reached: impl FnMut(Option<&K>) -> bool) -> Result<Option<K>> {
         let mut last = None;
-        let mut trouble = None;
+        let mut watch_error = None;
         let follow = async {
             let mut events = std::pin::pin!(watcher::watch_object(self.api.clone(), self.name));
             loop {
@@ -96,8 +96,8 @@ where
                             return;
                         }
                     }
-                    // the watcher recovers by itself; what it said is worth telling if the deadline passes
-                    Err(problem) => trouble = Some(problem),
+                    // the watcher recovers by itself; its last error is worth reporting if the deadline passes
+                    Err(problem) => watch_error = Some(problem),
                     Ok(None) => return std::future::pending().await,
                 }
             }
@@ -111,8 +111,8 @@ where
             None => message += "; it does not exist",
             Some(object) => message += &format!("; last seen:\n{}", describe(object)),
         }
-        if let Some(trouble) = trouble {
-            message += &format!("\nwatch: {trouble}");
+        if let Some(watch_error) = watch_error {
+            message += &format!("\nwatch: {watch_error}");
         }
         for log in &self.logs {
             message += &format!("\n--- end of {}:\n{}", log.display(), crate::child::tail(log, 0, 40));
@@ -135,8 +135,8 @@ where
     Wait::new(api, name).within(deadline).until(what, reached).await
 }
 
-/// Asks `check` again and again until it gives a value; for what cannot be watched (files, HTTP answers, process state).
-/// `check` says why not yet; the last such reason is in the failure message.
+/// Calls `check` until it gives a value; for what cannot be watched (files, HTTP answers, process state).
+/// The error of `check` is why not yet; the last one is in the failure message.
 pub async fn eventually<T, F>(what: &str, limit: Duration, mut check: impl FnMut() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,
@@ -176,11 +176,11 @@ pub async fn still(
         {
             (last, since) = (now, Instant::now());
         }
-        let quiet = since.elapsed();
+        let unchanged_for = since.elapsed();
         async move {
             let now = now?;
-            if quiet <= rest {
-                bail!("{now}, {quiet:.1?} ago the last");
+            if unchanged_for <= rest {
+                bail!("{now}, {unchanged_for:.1?} ago the last");
             }
             Ok(now)
         }
@@ -242,7 +242,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn conditions_are_found_and_described() {
+    fn wait_finds_and_describes_conditions() {
         let object = json!({"metadata": {"generation": 3}, "status": {"conditions": [
             {"type": "Installed", "status": "False", "reason": "Failed", "message": "no", "observedGeneration": 2},
         ]}});
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn eventually_tells_the_last_reason() {
+    async fn wait_eventually_reports_the_last_reason() {
         let mut count = 0;
         let problem = eventually::<(), _>("a sign", Duration::from_millis(200), || {
             count += 1;

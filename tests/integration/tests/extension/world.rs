@@ -7,7 +7,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, Condition, condition, labels};
-use olm_kit::{BundleImage, CatalogImage, Entry, LogsOnFailure, Package, Stack, Wait, eventually, unique};
+use olm_kit::{BundleImage, CatalogImage, Entry, LogsOnPanic, Package, Stack, Wait, eventually, unique};
 use serde_json::{Value, json};
 
 /// How long anything may take.
@@ -24,7 +24,7 @@ pub(crate) struct World {
     /// Revisions.
     pub(crate) sets: Api<ClusterObjectSet>,
     catalogs: Api<ClusterCatalog>,
-    _logs: LogsOnFailure,
+    _logs: LogsOnPanic,
 }
 
 impl World {

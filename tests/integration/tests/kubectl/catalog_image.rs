@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use olm_kit::image::{Compression, Fault};
+use olm_kit::image::{Compression, Defect};
 use olm_kit::{BundleImage, Ca, CatalogImage, Entry, Package, Registry, RunDir};
 
 use crate::support::olm;
@@ -61,9 +61,9 @@ async fn what_cannot_be_had_is_told_with_exit_code_2() -> Result<()> {
     let ca = ca.to_str().context("path")?;
     let good = registry.push("cat", "1", &sound().image()).await?;
     let bundle = registry.push("bundle", "1", &BundleImage::new("demo", "1.0.0").image()).await?;
-    let torn = registry.push("torn", "1", &sound().image().fault(Fault::TruncatedLayer)).await?;
+    let torn = registry.push("torn", "1", &sound().image().fault(Defect::TruncatedLayer)).await?;
     let rotten = registry
-        .push("rotten", "1", &sound().file("own.yaml", "schema: own\n").image().fault(Fault::CorruptBlob))
+        .push("rotten", "1", &sound().file("own.yaml", "schema: own\n").image().fault(Defect::CorruptBlob))
         .await?;
     let auth = home.path().join("auth.json");
     std::fs::write(&auth, registry.docker_config())?;

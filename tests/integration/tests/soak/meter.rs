@@ -113,7 +113,7 @@ impl Meter {
 
 impl Life {
     fn now(&self) -> Option<Sample> {
-        Some(Sample { at: self.began.elapsed(), held: Holding::of(self.pid).ok()? })
+        Some(Sample { at: self.began.elapsed(), held: Holding::read(self.pid).ok()? })
     }
 
     /// How long it was watched.

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
-use super::{Group, Home, interruption, say};
+use super::{Group, Home, interruption, print_line};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -67,22 +67,22 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<ExitCode> {
         signal = signal => return Ok(ExitCode::from(128 + signal?.0)),
     };
     let verdict = judge(&results, &listed, &accepted, arguments.only.is_some());
-    say(format_args!("\n{}", table(&results)));
-    say(format_args!("lab: {last_line}; {} s", started.elapsed().as_secs()));
+    print_line(format_args!("\n{}", table(&results)));
+    print_line(format_args!("lab: {last_line}; {} s", started.elapsed().as_secs()));
     if arguments.update {
         ensure!(arguments.only.is_none(), "--update needs a whole run, without --only");
         write_list(&folder.join("passing.txt"), &results)?;
     }
     for line in &verdict.notes {
-        say(line);
+        print_line(line);
     }
-    say(verdict.summary());
+    print_line(verdict.summary());
     Ok(if verdict.lost.is_empty() && verdict.ran() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn skipped(why: &str) -> ExitCode {
-    say(format_args!("SKIPPED acceptance: {why}"));
-    say("acceptance result: skipped. 0 passed; 0 failed; nothing was run");
+    print_line(format_args!("SKIPPED acceptance: {why}"));
+    print_line("acceptance result: skipped. 0 passed; 0 failed; nothing was run");
     ExitCode::SUCCESS
 }
 
@@ -127,11 +127,11 @@ async fn compare(
     let mut lines = BufReader::new(group.stdout()?).lines();
     let mut report = Report::default();
     while let Some(line) = lines.next_line().await? {
-        say(&line);
+        print_line(&line);
         report.read(&line);
     }
     let status = group.wait().await?;
-    say(format_args!("logs of this run: {}", run_dir.display()));
+    print_line(format_args!("logs of this run: {}", run_dir.display()));
     if !report.complete() {
         let logs = ["catalogd", "operator-controller"].map(|name| run_dir.join(format!("{name}.log")));
         let ends = logs.map(|log| format!("\n--- end of {}:\n{}", log.display(), olm_kit::tail(&log, 0, 15)));
@@ -161,7 +161,7 @@ fn without_deployments(rendered: &str) -> String {
     kept.join("\n---\n")
 }
 
-/// A base port with the hundred ports above it unused by us; the lab takes fixed offsets from it.
+/// A base port with the hundred ports above it free; the lab takes fixed offsets from it.
 fn free_block() -> Result<u16> {
     for _ in 0..100 {
         let base = olm_kit::free_port()?;
@@ -212,11 +212,11 @@ impl Report {
     /// Whether the last line is the lab's own count and it agrees with the table.
     fn complete(&self) -> bool {
         let count = |outcome: Outcome| self.outcomes.values().filter(|&&it| it == outcome).count();
-        let mut wanted = format!("{} passed, {} failed", count(Outcome::Pass), count(Outcome::Fail));
+        let mut expected = format!("{} passed, {} failed", count(Outcome::Pass), count(Outcome::Fail));
         if count(Outcome::Accepted) > 0 {
-            wanted += &format!(", {} skipped", count(Outcome::Accepted));
+            expected += &format!(", {} skipped", count(Outcome::Accepted));
         }
-        self.last == wanted
+        self.last == expected
     }
 }
 
@@ -284,12 +284,12 @@ fn write_list(path: &Path, results: &BTreeMap<String, Outcome>) -> Result<()> {
         text += &format!("{id}\n");
     }
     std::fs::write(path, text)?;
-    say(format_args!("wrote {}", path.display()));
+    print_line(format_args!("wrote {}", path.display()));
     Ok(())
 }
 
 #[derive(Debug, Default)]
-struct Verdict {
+struct Comparison {
     passed: usize,
     accepted: usize,
     failed: usize,
@@ -298,7 +298,7 @@ struct Verdict {
     notes: Vec<String>,
 }
 
-impl Verdict {
+impl Comparison {
     fn ran(&self) -> bool {
         self.passed + self.accepted + self.failed > 0
     }
@@ -320,13 +320,13 @@ fn judge(
     listed: &BTreeSet<String>,
     accepted: &BTreeMap<String, Accepted>,
     partial: bool,
-) -> Verdict {
+) -> Comparison {
     let count = |outcome: Outcome| results.values().filter(|&&it| it == outcome).count();
-    let mut verdict = Verdict {
+    let mut verdict = Comparison {
         passed: count(Outcome::Pass),
         accepted: count(Outcome::Accepted),
         failed: count(Outcome::Fail),
-        ..Verdict::default()
+        ..Comparison::default()
     };
     for id in listed {
         match results.get(id) {
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn the_labs_table_is_read() {
+    fn acceptance_reads_the_labs_table() {
         let report = read(&format!("{LAB}2 passed, 1 failed, 1 skipped"));
         assert!(report.complete());
         let ids: Vec<_> = report.outcomes.iter().map(|(id, outcome)| (id.as_str(), *outcome)).collect();
@@ -414,20 +414,20 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_breaks_off_or_disagrees_is_not_complete() {
+    fn acceptance_run_that_ends_early_or_disagrees_is_incomplete() {
         assert!(!read(LAB).complete());
         assert!(!read(&format!("{LAB}3 passed, 1 failed, 1 skipped")).complete());
         assert!(!read("Traceback (most recent call last):").complete());
     }
 
-    fn verdict(listed: &[&str], partial: bool) -> Verdict {
+    fn verdict(listed: &[&str], partial: bool) -> Comparison {
         let report = read(&format!("{LAB}2 passed, 1 failed, 1 skipped"));
         let listed = listed.iter().map(|&id| id.to_owned()).collect();
         judge(&report.outcomes, &listed, &BTreeMap::new(), partial)
     }
 
     #[test]
-    fn deployments_are_left_out() {
+    fn acceptance_leaves_out_deployments() {
         let text = "kind: Role\nrules: []\n---\nkind: Deployment\nspec: {}\n---\nkind: Crd\nspec:\n  kind: Deployment\n";
         assert_eq!(
             without_deployments(text),
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn losing_a_scenario_fails_whatever_happened_to_it() {
+    fn acceptance_fails_for_a_lost_scenario() {
         for (listed, partial, lost) in [
             (vec!["inst-a"], false, vec![]),
             (vec!["inst-a", "inst-b"], false, vec!["inst-b"]),
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_newly_passes_is_named() {
+    fn acceptance_names_scenarios_that_newly_pass() {
         assert!(
             verdict(&["inst-a"], false)
                 .notes
@@ -461,13 +461,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_run_is_a_failure() {
+    fn acceptance_without_a_run_fails() {
         let verdict = judge(&BTreeMap::new(), &BTreeSet::new(), &BTreeMap::new(), true);
         assert!(verdict.summary().contains("FAILED"));
     }
 
     #[test]
-    fn accepted_differences_need_a_decision_paths_and_a_test() {
+    fn acceptance_differences_need_a_decision_paths_and_a_test() {
         let sources = ["    fn proves_it() {".to_owned()];
         let entry = |reason: &str, paths: &[&str], test: &str| Accepted {
             reason: reason.to_owned(),
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn accepted_differences_of_this_repository_are_valid() {
+    fn acceptance_differences_of_this_repository_are_valid() {
         let read = read_accepted(&repository().join("tests/acceptance/accepted.yaml"));
         assert!(!read.unwrap().is_empty());
     }

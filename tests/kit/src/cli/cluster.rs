@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use olm_kit::{Ca, Cluster, Options, Registry, Tools, eventually, repository};
 
-use super::{Home, interruption, say};
+use super::{Home, interruption, print_line};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
@@ -31,7 +31,11 @@ pub(crate) async fn run(action: Action) -> Result<ExitCode> {
         Action::Status => Ok(if show(&home)? { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
         Action::Serve => serve(&home).await,
         Action::Down => {
-            say(if home.stop()? { "the local cluster is stopped" } else { "no local cluster is running" });
+            print_line(if home.stop()? {
+                "the local cluster is stopped"
+            } else {
+                "no local cluster is running"
+            });
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -42,7 +46,7 @@ async fn up(home: &Home) -> Result<ExitCode> {
         // found (or built) here, where its progress can be seen
         let tools = Tools::locate()?;
         let ready = home.path().join("ready");
-        // what a run that was killed left behind says nothing about the new one
+        // the file of a run that was killed is not about the new one
         let _ = std::fs::remove_file(&ready);
         let log_dir = home.path().parent().context("no parent folder")?;
         std::fs::create_dir_all(log_dir)?;
@@ -76,17 +80,17 @@ async fn up(home: &Home) -> Result<ExitCode> {
 fn show(home: &Home) -> Result<bool> {
     let ready = home.path().join("ready");
     let (Some(_), Ok(registry)) = (home.owner(), std::fs::read_to_string(ready)) else {
-        say("no local cluster is running; `make cluster-up` starts one");
+        print_line("no local cluster is running; `make cluster-up` starts one");
         return Ok(false);
     };
-    say(format_args!(
+    print_line(format_args!(
         "registry: {} (certificates of {})",
         registry.trim(),
         home.path().join("ca/ca.crt").display()
     ));
-    say(format_args!("logs:     {}", home.path().join("control-plane/logs").display()));
-    say(format_args!("programs: {}", Tools::locate()?.bin().display()));
-    say(format_args!("export KUBECONFIG={}", home.path().join("control-plane/kubeconfig").display()));
+    print_line(format_args!("logs:     {}", home.path().join("control-plane/logs").display()));
+    print_line(format_args!("programs: {}", Tools::locate()?.bin().display()));
+    print_line(format_args!("export KUBECONFIG={}", home.path().join("control-plane/kubeconfig").display()));
     Ok(true)
 }
 

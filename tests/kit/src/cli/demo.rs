@@ -1,6 +1,6 @@
 //! `demo`: the main job on real parts, each command and its outcome shown. The sample operator is in `hack/demo`.
 //!
-//! Commands that are printed are run as printed (kubectl and curl as programs); what is waited for is said in words.
+//! Commands that are printed are run as printed (kubectl and curl as programs); what is waited for is printed in words.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -12,12 +12,12 @@ use kube::{Api, Client};
 use olm_kit::{Ca, Cluster, Options, Process, Program, Registry, Tools, Wait, condition, repository, sample};
 use serde_json::{Value, json};
 
-use super::{Home, interruption, say, step};
+use super::{Home, interruption, print_line, step};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
 pub(crate) fn down() -> Result<ExitCode> {
-    say(if Home::named("demo").stop()? { "the demo is stopped" } else { "no demo is running" });
+    print_line(if Home::named("demo").stop()? { "the demo is stopped" } else { "no demo is running" });
     Ok(ExitCode::SUCCESS)
 }
 
@@ -39,7 +39,7 @@ pub(crate) async fn run(oneshot: bool) -> Result<ExitCode> {
         }
         demo.sum_up()?;
         if !oneshot {
-            say("Everything keeps running. Ctrl-C here or `make demo-down` stops it.");
+            print_line("Everything keeps running. Ctrl-C here or `make demo-down` stops it.");
             std::future::pending::<()>().await;
         }
         Ok(ExitCode::SUCCESS)
@@ -48,7 +48,7 @@ pub(crate) async fn run(oneshot: bool) -> Result<ExitCode> {
     tokio::select! {
         outcome = work => outcome,
         signal = signal => {
-            say("\nstopping");
+            print_line("\nstopping");
             let number = signal?.0;
             Ok(if oneshot { ExitCode::from(128 + number) } else { ExitCode::SUCCESS })
         }
@@ -151,16 +151,16 @@ impl Demo {
 
         title("4. A downgrade is refused, and then forced");
         self.patch(&json!({"version": "1.0.0"}))?;
-        let refusal = "error upgrading from currently installed version \"1.1.0\": no bundles found for package \"greeter\" \
+        let error = "error upgrading from currently installed version \"1.1.0\": no bundles found for package \"greeter\" \
                        matching version \"1.0.0\"";
         let refused = self
             .wait("ClusterExtension", "greeter", "it is refused (Progressing=True/Retrying)", |it| {
                 is(it, "Progressing", "True", "Retrying")
-                    && condition(it, "Progressing").is_some_and(|it| it.message.starts_with(refusal))
+                    && condition(it, "Progressing").is_some_and(|it| it.message.starts_with(error))
             })
             .await?;
         for kind in ["Installed", "Progressing"] {
-            say(format_args!(
+            print_line(format_args!(
                 "  {kind}: {}",
                 condition(&refused, kind).map(|it| it.message).unwrap_or_default()
             ));
@@ -177,7 +177,10 @@ impl Demo {
 
         title("5. An update of an OpenShift cluster waits for the operator");
         self.gate().await?;
-        say(format_args!("\nAll steps had the expected outcome ({:.1} s).", started.elapsed().as_secs_f64()));
+        print_line(format_args!(
+            "\nAll steps had the expected outcome ({:.1} s).",
+            started.elapsed().as_secs_f64()
+        ));
         Ok(())
     }
 
@@ -202,7 +205,7 @@ impl Demo {
                 })
             })
             .await?;
-        say(format_args!(
+        print_line(format_args!(
             "  Upgradeable: {}",
             condition(&closed, "Upgradeable").map(|it| it.message).unwrap_or_default()
         ));
@@ -229,7 +232,7 @@ impl Demo {
         title("What is running");
         for process in [&self.catalogd, &self.operator_controller, &self.cluster_operator] {
             let memory = process.memory()?;
-            say(format_args!(
+            print_line(format_args!(
                 "{:<20} {:>4} MiB resident, {:>4} MiB at most, {:.1} s of processor time",
                 process.name(),
                 memory.resident >> 20,
@@ -237,12 +240,12 @@ impl Demo {
                 process.cpu()?.as_secs_f64()
             ));
         }
-        say(format_args!("logs                 {}", self.dir.display()));
-        say(format_args!("registry             {}", self.registry.address()));
-        say(format_args!("catalog              {}", self.catalog_url()));
-        say(format_args!("kubectl              {}", Tools::locate()?.program("kubectl")?.display()));
-        say(format_args!("\n  curl --cacert {} {}", self.ca.display(), self.catalog_url()));
-        say(format_args!("  export KUBECONFIG={}\n", self.cluster.kubeconfig().display()));
+        print_line(format_args!("logs                 {}", self.dir.display()));
+        print_line(format_args!("registry             {}", self.registry.address()));
+        print_line(format_args!("catalog              {}", self.catalog_url()));
+        print_line(format_args!("kubectl              {}", Tools::locate()?.program("kubectl")?.display()));
+        print_line(format_args!("\n  curl --cacert {} {}", self.ca.display(), self.catalog_url()));
+        print_line(format_args!("  export KUBECONFIG={}\n", self.cluster.kubeconfig().display()));
         Ok(())
     }
 
@@ -261,7 +264,7 @@ impl Demo {
     fn kubectl(&self, arguments: &[&str]) -> Result<()> {
         let mut command = self.cluster.kubectl()?;
         command.args(arguments);
-        shown("kubectl", arguments, &mut command).map(|_| ())
+        run_printed("kubectl", arguments, &mut command).map(|_| ())
     }
 
     fn patch(&self, catalog: &Value) -> Result<()> {
@@ -315,10 +318,10 @@ impl Demo {
         let text = if curl {
             let mut command = Command::new("curl");
             command.args(arguments).env("NO_PROXY", "127.0.0.1");
-            say(format_args!("$ curl {}", arguments.join(" ")));
+            print_line(format_args!("$ curl {}", arguments.join(" ")));
             run_quietly(&mut command)?
         } else {
-            say(format_args!(
+            print_line(format_args!(
                 "(there is no curl here, so this program asks)\n$ curl {}",
                 arguments.join(" ")
             ));
@@ -333,7 +336,7 @@ impl Demo {
         };
         let mut found: Vec<(String, usize)> = Vec::new();
         for line in text.lines() {
-            say(format_args!("  {}", clip(line, 150)));
+            print_line(format_args!("  {}", clip(line, 150)));
             let document: Value = serde_json::from_str(line).context("a line of the answer is not JSON")?;
             let schema = document["schema"].as_str().context("a line of the answer has no schema")?;
             match found.iter_mut().find(|(name, _)| name == schema) {
@@ -342,10 +345,10 @@ impl Demo {
             }
         }
         found.sort();
-        let wanted = [("olm.bundle", sample::VERSIONS.len()), ("olm.channel", 2), ("olm.package", 1)];
-        let wanted = wanted.map(|(name, count)| (name.to_owned(), count));
-        ensure!(found == wanted, "the catalog should hold {wanted:?}, but it holds {found:?}");
-        say("  => one package, two channels, five bundles: ok");
+        let expected = [("olm.bundle", sample::VERSIONS.len()), ("olm.channel", 2), ("olm.package", 1)];
+        let expected = expected.map(|(name, count)| (name.to_owned(), count));
+        ensure!(found == expected, "the catalog should hold {expected:?}, but it holds {found:?}");
+        print_line("  => one package, two channels, five bundles: ok");
         Ok(())
     }
 
@@ -375,13 +378,13 @@ fn installed_version(object: &DynamicObject) -> &str {
 }
 
 fn title(text: &str) {
-    say(format_args!("\n{text}\n{}", "─".repeat(text.chars().count())));
+    print_line(format_args!("\n{text}\n{}", "─".repeat(text.chars().count())));
 }
 
 fn show_file(path: &Path) -> Result<()> {
-    say(format_args!("$ cat {}", relative(path)));
+    print_line(format_args!("$ cat {}", relative(path)));
     for line in std::fs::read_to_string(path)?.lines() {
-        say(format_args!("  {line}"));
+        print_line(format_args!("  {line}"));
     }
     Ok(())
 }
@@ -390,26 +393,26 @@ fn relative(path: &Path) -> String {
     path.strip_prefix(repository()).unwrap_or(path).display().to_string()
 }
 
-/// Says what is waited for and how it ended.
+/// Prints what is waited for and how it ended.
 async fn waiting<T>(what: &str, wait: impl Future<Output = Result<T>>) -> Result<T> {
     let started = Instant::now();
     let outcome = wait.await;
     let word = if outcome.is_ok() { "ok" } else { "NOT REACHED" };
-    say(format_args!("  => {what}: {word} ({:.1} s)", started.elapsed().as_secs_f64()));
+    print_line(format_args!("  => {what}: {word} ({:.1} s)", started.elapsed().as_secs_f64()));
     outcome
 }
 
 /// Prints a command, runs it, prints its output; a failing command is an error.
-fn shown(name: &str, arguments: &[&str], command: &mut Command) -> Result<String> {
+fn run_printed(name: &str, arguments: &[&str], command: &mut Command) -> Result<String> {
     let words: Vec<String> = arguments
         .iter()
         .map(|&word| relative(Path::new(word)))
         .map(|word| if word.contains(['{', ' ', '*']) { format!("'{word}'") } else { word })
         .collect();
-    say(format_args!("$ {name} {}", words.join(" ")));
+    print_line(format_args!("$ {name} {}", words.join(" ")));
     let output = run_quietly(command)?;
     for line in output.lines() {
-        say(format_args!("  {}", clip(line, 160)));
+        print_line(format_args!("  {}", clip(line, 160)));
     }
     Ok(output)
 }

@@ -1,4 +1,4 @@
-//! The commands of the program, and what they share: saying what happens, folders of long-running things, signals.
+//! The commands of the program, and what they share: output, folders of long-running programs, signals.
 
 pub(crate) mod acceptance;
 pub(crate) mod cluster;
@@ -12,18 +12,18 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use olm_kit::{Stranger, repository};
+use olm_kit::{ForeignProcess, repository};
 use rustix::process::{Pid, Signal};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Writes a line to standard output; a closed pipe is no reason to fail.
-pub(crate) fn say(line: impl Display) {
+pub(crate) fn print_line(line: impl Display) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// Runs one step of several and says how long it took.
+/// Runs one step of several and prints how long it took.
 pub(crate) async fn step<T>(
     number: usize,
     of: usize,
@@ -37,11 +37,11 @@ pub(crate) async fn step<T>(
     }
     let outcome = work.await;
     let word = if outcome.is_ok() { "" } else { " failed after" };
-    say(format_args!("{word} {:.1} s", started.elapsed().as_secs_f64()));
+    print_line(format_args!("{word} {:.1} s", started.elapsed().as_secs_f64()));
     outcome
 }
 
-/// The folder of something that runs until it is told to stop, with the identity of its owner in it.
+/// The folder of a program that runs until it is stopped, with the identity of its owner in it.
 #[derive(Debug)]
 pub(crate) struct Home {
     path: PathBuf,
@@ -61,13 +61,13 @@ impl Home {
         &self.path
     }
 
-    /// Who runs here, if anybody still does.
-    pub(crate) fn owner(&self) -> Option<Stranger> {
+    /// The process that runs here, if it still does.
+    pub(crate) fn owner(&self) -> Option<ForeignProcess> {
         let text = std::fs::read_to_string(self.path.join("owner")).ok()?;
-        Stranger::parse(&text).filter(|owner| owner.runs())
+        ForeignProcess::parse(&text).filter(|owner| owner.runs())
     }
 
-    /// Takes the folder: fails when somebody runs here, and removes what an earlier run left.
+    /// Takes the folder: fails when a process runs here, and removes what an earlier run left.
     pub(crate) fn take(&self) -> Result<()> {
         if let Some(owner) = self.owner() {
             bail!("{} is in use (process {owner})", self.path.display());
@@ -80,11 +80,11 @@ impl Home {
         }
         std::fs::create_dir_all(&self.path)
             .with_context(|| format!("cannot create {}", self.path.display()))?;
-        std::fs::write(self.path.join("owner"), Stranger::me()?.to_string())?;
+        std::fs::write(self.path.join("owner"), ForeignProcess::me()?.to_string())?;
         Ok(())
     }
 
-    /// Ends who runs here; false when nobody does.
+    /// Ends the process that runs here; false when there is none.
     pub(crate) fn stop(&self) -> Result<bool> {
         let Some(owner) = self.owner() else { return Ok(false) };
         if !owner.stop(Duration::from_secs(60)) {
@@ -94,7 +94,7 @@ impl Home {
     }
 }
 
-/// Which signal asked us to end.
+/// The signal that asked this process to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Interrupted(pub(crate) u8);
 
@@ -134,7 +134,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // `id` is absent once it was reaped; until then the number cannot belong to anybody else
+        // `id` is absent once it was reaped; until then the number cannot belong to another process
         if let Some(pid) = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
             let _ = rustix::process::kill_process_group(pid, Signal::TERM);
             olm_kit::wait_for_exit(pid.as_raw_nonzero().get().cast_unsigned(), Duration::from_secs(30));

@@ -16,7 +16,7 @@ use olm_kit::{Cluster, Tools, repository, shared_material};
 use serde_json::Value;
 use tokio::process::Command;
 
-use super::{interruption, say};
+use super::{interruption, print_line};
 
 /// Which tests to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -47,7 +47,11 @@ pub(crate) async fn run(tier: Tier) -> Result<ExitCode> {
     let signal = interruption();
     let work = async {
         let programs = build(tier).await?;
-        say(format_args!("{} test programs built in {} s", programs.len(), started.elapsed().as_secs()));
+        print_line(format_args!(
+            "{} test programs built in {} s",
+            programs.len(),
+            started.elapsed().as_secs()
+        ));
         let tools = Tools::locate()?;
         let cluster = Cluster::start().await?;
         let summary = run_all(programs, tools, &cluster).await;
@@ -61,9 +65,9 @@ pub(crate) async fn run(tier: Tier) -> Result<ExitCode> {
     };
     summary.skips_fail = shared_material().is_some();
     summary.record(tier)?;
-    say(summary.slowest());
-    say(format_args!("elapsed: {} s", started.elapsed().as_secs()));
-    say(summary.text());
+    print_line(summary.slowest());
+    print_line(format_args!("elapsed: {} s", started.elapsed().as_secs()));
+    print_line(summary.text());
     Ok(if summary.passes() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -198,7 +202,7 @@ async fn run_all(programs: Vec<TestProgram>, tools: &Tools, cluster: &Cluster) -
                 return Ok(());
             };
             let report = run_one(&program, tools, cluster).await?;
-            say(report.text());
+            print_line(report.text());
             summary.lock().unwrap_or_else(PoisonError::into_inner).programs.push(report);
         }
     };
@@ -452,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn every_tested_target_belongs_to_one_tier() {
+    fn test_targets_belong_to_one_tier() {
         let target = |kind: &str, name: &str, test: bool| json!({"kind": [kind], "name": name, "test": test});
         let metadata = json!({"packages": [
             {"name": "olm-core", "targets": [target("lib", "olm_core", true), target("test", "hostile", true), target("bench", "b", true)]},
@@ -466,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_cargo_name_their_package() {
+    fn test_messages_of_cargo_name_their_package() {
         for (id, want) in [
             ("path+file:///w/crates/olm-core#0.1.0", true),
             ("path+file:///w/api#olm-core@0.1.0", true),

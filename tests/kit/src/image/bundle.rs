@@ -363,8 +363,9 @@ impl BundleImage {
     /// The image: one layer, the annotations as labels too.
     pub fn image(&self) -> Image {
         let labels = self.annotations.iter().filter_map(|(key, value)| Some((key, value.as_str()?)));
-        labels
-            .fold(Image::new().layer(Layer::of(&self.files())), |image, (key, value)| image.label(key, value))
+        labels.fold(Image::new().layer(Layer::from_files(&self.files())), |image, (key, value)| {
+            image.label(key, value)
+        })
     }
 }
 
@@ -408,7 +409,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_bundle_has_every_part() {
+    fn image_default_bundle_has_every_part() {
         let files = BundleImage::new("demo", "1.2.3").files();
         let paths: Vec<&str> = files.keys().map(String::as_str).collect();
         assert_eq!(
@@ -427,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn patches_files_and_omissions_apply_in_order() {
+    fn image_bundle_changes_apply_in_order() {
         let bundle = BundleImage::new("demo", "1.0.0")
             .csv_patch(json!({"spec": {"maturity": null, "extra": {"a": 1}}}))
             .csv_patch(json!({"spec": {"extra": {"b": 2}}}))

@@ -165,7 +165,7 @@ impl Package {
     }
 }
 
-/// A catalog image: files below `/configs`, and the label that says so.
+/// A catalog image: files below `/configs`, and the label that names the folder.
 #[derive(Debug, Clone, Default)]
 pub struct CatalogImage {
     files: Files,
@@ -223,7 +223,7 @@ impl CatalogImage {
 
     /// The image: one layer and the label.
     pub fn image(&self) -> Image {
-        let image = Image::new().layer(Layer::of(&self.files));
+        let image = Image::new().layer(Layer::from_files(&self.files));
         match &self.label {
             Some(None) => image,
             Some(Some(value)) => image.label(LABEL, value),
@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_package_becomes_documents() {
+    fn image_package_becomes_documents() {
         let package = Package::new("demo")
             .channel("stable", [Entry::new("1.0.0"), Entry::new("1.1.0").replaces("1.0.0").skips("1.0.1")])
             .bundle("1.0.0", "example.invalid/demo:v1.0.0");
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_label_can_be_changed_and_left_out() {
+    fn image_catalog_label_can_be_changed_and_left_out() {
         let catalog = CatalogImage::from_text("{}");
         assert!(catalog.files().contains_key("configs/catalog.yaml"));
         let label = |catalog: CatalogImage| catalog.image().labels.get(LABEL).cloned();

@@ -42,7 +42,7 @@ pub enum Compression {
 
 /// One way in which an image is broken on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum Defect {
     /// the manifest lists no layers
     NoLayers,
     /// each layer is cut in half; its digest fits
@@ -77,7 +77,7 @@ impl Layer {
     }
 
     /// A layer of files.
-    pub fn of(files: &Files) -> Self {
+    pub fn from_files(files: &Files) -> Self {
         files.iter().fold(Self::new(), |layer, (path, content)| layer.file(path, content))
     }
 
@@ -212,7 +212,7 @@ pub struct Image {
     os: String,
     architecture: String,
     docker: bool,
-    fault: Option<Fault>,
+    fault: Option<Defect>,
 }
 
 impl Default for Image {
@@ -303,13 +303,13 @@ impl Image {
 
     /// Breaks the image.
     #[must_use]
-    pub fn fault(mut self, fault: Fault) -> Self {
+    pub fn fault(mut self, fault: Defect) -> Self {
         self.fault = Some(fault);
         self
     }
 
-    pub(crate) fn stored_fault(&self) -> Option<Fault> {
-        self.fault.filter(|fault| matches!(fault, Fault::CorruptBlob | Fault::MissingBlob))
+    pub(crate) fn stored_fault(&self) -> Option<Defect> {
+        self.fault.filter(|fault| matches!(fault, Defect::CorruptBlob | Defect::MissingBlob))
     }
 
     /// Makes blobs and manifest.
@@ -328,15 +328,15 @@ impl Image {
             )
         };
         let (mut layers, mut descriptors, mut diff_ids) = (Vec::new(), Vec::new(), Vec::new());
-        let sources: &[Layer] = if self.fault == Some(Fault::NoLayers) { &[] } else { &self.layers };
+        let sources: &[Layer] = if self.fault == Some(Defect::NoLayers) { &[] } else { &self.layers };
         for layer in sources {
             let mut tar = layer.tar()?;
             diff_ids.push(sha256(&tar));
-            if self.fault == Some(Fault::NotATar) {
+            if self.fault == Some(Defect::NotATar) {
                 tar = b"this is text, not an archive\n".repeat(40);
             }
             let mut packed = layer.packed(&tar)?;
-            if self.fault == Some(Fault::TruncatedLayer) {
+            if self.fault == Some(Defect::TruncatedLayer) {
                 packed.truncate(packed.len() / 2);
             }
             let suffix = match (layer.compression, self.docker) {
@@ -383,7 +383,7 @@ impl Index {
         Self::default()
     }
 
-    /// Adds an image; its platform is the one that [`Image::platform`] says.
+    /// Adds an image; its platform is that of [`Image::platform`].
     #[must_use]
     pub fn image(mut self, image: Image) -> Self {
         self.images.push(image);
@@ -438,13 +438,13 @@ mod tests {
     }
 
     #[test]
-    fn folders_come_before_files_once() {
+    fn image_folders_come_before_files_once() {
         let image = Image::new().layer(Layer::new().file("a/b/c", b"1").file("a/b/d", b"2").whiteout("a/x"));
         assert_eq!(listed(&image), ["a", "a/b", "a/b/c", "a/b/d", "a/.wh.x"]);
     }
 
     #[test]
-    fn the_same_description_gives_the_same_digest() {
+    fn image_digest_depends_on_the_description_only() {
         let image =
             |text: &[u8]| sha256(&Image::new().layer(Layer::new().file("f", text)).build().unwrap().manifest);
         assert_eq!(image(b"1"), image(b"1"));
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn media_types_follow_compression_and_dialect() {
+    fn image_media_types_follow_compression_and_dialect() {
         for (compression, docker, want) in [
             (Compression::Gzip, false, "application/vnd.oci.image.layer.v1.tar+gzip"),
             (Compression::Zstd, false, "application/vnd.oci.image.layer.v1.tar+zstd"),
@@ -470,13 +470,13 @@ mod tests {
     }
 
     #[test]
-    fn long_paths_survive() {
+    fn image_long_paths_survive() {
         let path = format!("manifests/{}.yaml", "x".repeat(180));
         assert!(listed(&Image::new().layer(Layer::new().file(&path, b"1"))).contains(&path));
     }
 
     #[test]
-    fn hostile_paths_are_written_as_they_are() {
+    fn image_hostile_paths_are_written_as_they_are() {
         let image = Image::new().layer(Layer::new().file("../../etc/x", b"1").symlink("out", "/etc/passwd"));
         assert!(listed(&image).contains(&"../../etc/x".to_owned()));
     }

@@ -20,7 +20,7 @@ spec:
 ";
 
 #[tokio::test]
-async fn a_deployment_becomes_available_and_a_namespace_goes_away() {
+async fn cluster_runs_deployments_and_removes_namespaces() {
     let cluster = Cluster::shared().await.unwrap();
     let namespace = cluster.namespace("web").await.unwrap();
     cluster.apply(&DEPLOYMENT.replace("NAMESPACE", &namespace)).await.unwrap();
@@ -34,7 +34,7 @@ async fn a_deployment_becomes_available_and_a_namespace_goes_away() {
 }
 
 #[tokio::test]
-async fn rbac_counts_for_other_users() {
+async fn cluster_rbac_counts_for_other_users() {
     let cluster = Cluster::shared().await.unwrap();
     let namespace = cluster.namespace("rbac").await.unwrap();
     for kubeconfig in [
@@ -51,14 +51,14 @@ async fn rbac_counts_for_other_users() {
 }
 
 #[tokio::test]
-async fn a_wait_that_fails_says_what_it_saw() {
+async fn cluster_wait_that_fails_reports_the_last_state() {
     let cluster = Cluster::shared().await.unwrap();
     let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(cluster.client().await.unwrap());
     let mut limit = Duration::from_millis(500);
     let problem = loop {
         let wait = Wait::new(&nodes, "node-1").within(limit);
         let problem = wait.for_condition("Ready", "False").await.unwrap_err().to_string();
-        // an apiserver that is slow has told nothing yet
+        // an apiserver that is slow has sent nothing yet
         if !problem.contains("it does not exist") || limit > Duration::from_secs(60) {
             break problem.replace(&format!("{limit:.0?}"), "LIMIT");
         }
@@ -72,7 +72,7 @@ async fn a_wait_that_fails_says_what_it_saw() {
 }
 
 #[tokio::test]
-async fn the_audit_log_counts_requests() {
+async fn cluster_audit_log_counts_requests() {
     let options = Options { audit: true, api_only: true, ..Options::default() };
     let cluster = Cluster::start_with(&options).await.unwrap();
     let client = cluster.client().await.unwrap();
@@ -90,7 +90,7 @@ async fn the_audit_log_counts_requests() {
 }
 
 #[tokio::test]
-async fn stopping_leaves_nothing_behind() {
+async fn cluster_stop_leaves_nothing_behind() {
     let started = Instant::now();
     let mut cluster = Cluster::start().await.unwrap();
     eprintln!("control plane up in {:.1?}", started.elapsed());

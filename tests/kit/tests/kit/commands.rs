@@ -35,7 +35,7 @@ fn processes(home: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_cluster_stays_until_it_is_told_to_stop_or_its_owner_is_killed() {
+async fn commands_cluster_runs_until_it_is_stopped_or_killed() {
     let home = RunDir::new("commands").unwrap();
     let home = home.path();
     assert!(!kit(home, &["cluster", "status"]).status.success());
@@ -67,14 +67,14 @@ async fn a_cluster_stays_until_it_is_told_to_stop_or_its_owner_is_killed() {
 }
 
 #[test]
-fn stopping_a_demo_that_does_not_run_is_no_error() {
+fn commands_stop_of_a_demo_that_does_not_run_is_no_error() {
     let home = RunDir::new("commands").unwrap();
     let output = kit(home.path(), &["demo-down"]);
     assert_eq!((output.status.success(), text(&output).trim()), (true, "no demo is running"));
 }
 
 #[test]
-fn the_lab_is_skipped_loudly_when_it_is_not_there() {
+fn commands_acceptance_without_the_lab_reports_a_skip() {
     let output = Command::new(env!("CARGO_BIN_EXE_olm-kit"))
         .args(["acceptance", "--programs", "/nowhere"])
         .env("OLM_SHARED", "/nowhere")

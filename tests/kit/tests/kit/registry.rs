@@ -1,7 +1,7 @@
-//! What the builders make, the registry takes and gives back.
+//! The images that the builders make, pushed to the registry and fetched again.
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
-use olm_kit::image::{Compression, Fault, sha256};
+use olm_kit::image::{Compression, Defect, sha256};
 use olm_kit::{BundleImage, Ca, CatalogImage, Entry, Image, Index, Layer, Package, Registry, unique};
 use reqwest::StatusCode;
 
@@ -15,7 +15,7 @@ async fn get(registry: &Registry, path: &str) -> (StatusCode, Vec<u8>) {
 }
 
 #[tokio::test]
-async fn an_image_can_be_fetched_by_tag_and_digest() {
+async fn registry_serves_images_by_tag_and_digest() {
     let registry = Registry::shared().await.unwrap();
     let repository = unique("images");
     for (tag, image) in [
@@ -34,7 +34,7 @@ async fn an_image_can_be_fetched_by_tag_and_digest() {
 }
 
 #[tokio::test]
-async fn an_index_lists_its_platforms_and_tags_move() {
+async fn registry_index_lists_platforms_and_tags_move() {
     let registry = Registry::shared().await.unwrap();
     let repository = unique("index");
     let image = |text: &[u8], architecture| {
@@ -55,12 +55,12 @@ async fn an_index_lists_its_platforms_and_tags_move() {
 }
 
 #[tokio::test]
-async fn broken_images_are_really_broken() {
+async fn registry_broken_images_are_really_broken() {
     let registry = Registry::shared().await.unwrap();
     let repository = unique("broken");
     let package = Package::new("demo").channel("stable", [Entry::new("1.0.0")]).bundle("1.0.0", "x");
     let image = CatalogImage::new().package(&package).image();
-    let layer = async |fault: Fault| {
+    let layer = async |fault: Defect| {
         let tag = format!("{fault:?}").to_lowercase();
         // content of its own, so that damage in the storage does not hit another image
         let image = image.clone().layer(Layer::new().file("fault", tag.as_bytes())).fault(fault);
@@ -71,14 +71,14 @@ async fn broken_images_are_really_broken() {
         let (status, bytes) = get(registry, &format!("{repository}/blobs/{digest}")).await;
         Some((status, sha256(&bytes) == digest))
     };
-    assert_eq!(layer(Fault::NoLayers).await, None);
-    assert_eq!(layer(Fault::TruncatedLayer).await, Some((StatusCode::OK, true)));
-    assert_eq!(layer(Fault::CorruptBlob).await, Some((StatusCode::OK, false)));
-    assert_eq!(layer(Fault::MissingBlob).await, Some((StatusCode::NOT_FOUND, false)));
+    assert_eq!(layer(Defect::NoLayers).await, None);
+    assert_eq!(layer(Defect::TruncatedLayer).await, Some((StatusCode::OK, true)));
+    assert_eq!(layer(Defect::CorruptBlob).await, Some((StatusCode::OK, false)));
+    assert_eq!(layer(Defect::MissingBlob).await, Some((StatusCode::NOT_FOUND, false)));
 }
 
 #[tokio::test]
-async fn a_registry_with_authentication_refuses_strangers() {
+async fn registry_with_authentication_rejects_anonymous_clients() {
     let registry = Registry::start_with_auth().await.unwrap();
     let image = BundleImage::new("demo", "1.0.0").image();
     registry.push("private", "v1", &image).await.unwrap();

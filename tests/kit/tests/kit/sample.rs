@@ -4,11 +4,11 @@ use olm_kit::image::sha256;
 use olm_kit::{Cluster, RunDir, Tools, sample};
 
 #[test]
-fn opm_finds_the_catalog_valid() {
+fn sample_catalog_is_valid_for_opm() {
     let digests: Vec<String> = sample::VERSIONS.iter().map(|version| sha256(version.as_bytes())).collect();
     let text = sample::catalog("registry.example.com", &digests).unwrap();
-    for wanted in ["replaces:", "skips:", "skipRange:", "name: stable", "name: candidate"] {
-        assert!(text.contains(wanted), "the demo is to show {wanted}");
+    for part in ["replaces:", "skips:", "skipRange:", "name: stable", "name: candidate"] {
+        assert!(text.contains(part), "the demo is to show {part}");
     }
     let dir = RunDir::new("catalog").unwrap();
     std::fs::write(dir.path().join("catalog.yaml"), text).unwrap();
@@ -18,7 +18,7 @@ fn opm_finds_the_catalog_valid() {
 }
 
 #[tokio::test]
-async fn the_apiserver_takes_every_manifest() {
+async fn sample_manifests_are_accepted_by_the_apiserver() {
     let cluster = Cluster::shared().await.unwrap();
     let namespace = cluster.namespace("sample").await.unwrap();
     for version in sample::VERSIONS {

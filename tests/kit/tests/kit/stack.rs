@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use olm_kit::{Options, Stack};
 
 #[tokio::test]
-async fn both_processes_start_survive_a_kill_and_stop_when_asked() {
+async fn stack_processes_start_survive_a_kill_and_stop() {
     let started = Instant::now();
     let mut stack = Stack::start_with(&Options::default(), |program| program).await.unwrap();
     eprintln!("up in {:.1?}", started.elapsed());
