@@ -22,12 +22,12 @@ const EMPTY: &str = "application/vnd.oci.empty.v1+json";
 /// Media type of a bill of materials.
 pub const SBOM: &str = "application/vnd.cyclonedx+json";
 
-/// Whom the program runs as: the number that images without a shell use for "nobody special".
+/// The user that the program runs as: the number that images without a shell use for a user without rights.
 const USER: u32 = 65532;
-/// catalogd starts itself anew to set this (see its `memory.rs`); where it is set already, it need not.
+/// catalogd starts itself again to set this (see its `memory.rs`); where it is set already, it need not.
 const ENVIRONMENT: &[&str] = &["MALLOC_TRIM_THRESHOLD_=131072"];
 
-/// What is said of a release: in labels and annotations, and as the date of all files.
+/// The description of a release: in labels and annotations, and as the date of all files.
 #[derive(Debug, Clone)]
 pub struct About {
     /// `1.2.3`
@@ -330,12 +330,12 @@ mod tests {
     }
 
     #[test]
-    fn an_image_holds_the_program_and_little_else() {
+    fn image_holds_the_program_and_little_else() {
         insta::assert_snapshot!(entries(&made()).join("\n"));
     }
 
     #[test]
-    fn the_configuration_says_how_it_runs() {
+    fn image_configuration_of_the_program() {
         let mut config: Value = serde_json::from_slice(&made().blobs[0].bytes).unwrap();
         // it changes with the list of authorities
         config["rootfs"]["diff_ids"][0] = json!("(the first layer's)");
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_release_is_the_same_image() {
+    fn image_of_the_same_release_is_equal() {
         assert_eq!(made().manifest.digest, made().manifest.digest);
         let other = About { created: 1_700_000_001, ..about() };
         let later = image("catalogd", "serves", b"a program", b"{}", Platform::Amd64, &other).unwrap();
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_lists_platforms_and_a_referrer_names_it() {
+    fn image_index_lists_platforms_and_a_referrer_names_it() {
         let arm = image("catalogd", "serves", b"other", b"{}", Platform::Arm64, &about()).unwrap();
         let parts = [(Platform::Amd64, made()), (Platform::Arm64, arm)];
         let index = index("catalogd", "serves", &parts, &about()).unwrap();
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn the_authorities_are_certificates() {
+    fn image_authorities_are_certificates() {
         let pem = authorities();
         let count = pem.matches("-----BEGIN CERTIFICATE-----").count();
         assert!(count > 50, "{count}");

@@ -12,7 +12,7 @@ use crate::image::{Blob, Part};
 /// folder is replaced.
 ///
 /// # Errors
-/// When a file cannot be written; the sentence names it.
+/// When a file cannot be written; the error message names it.
 pub fn write(folder: &Path, index: &Blob, tag: &str, parts: &[&Part], referrers: &[Part]) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("cannot replace {}", folder.display()))?;

@@ -124,12 +124,12 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_consistent() {
+    fn args_are_consistent() {
         Arguments::command().debug_assert();
     }
 
     #[test]
-    fn arguments_of_make_images_are_accepted() {
+    fn args_of_make_images_are_accepted() {
         let images = |settings: &[&str]| {
             let words = from_make(settings);
             Arguments::try_parse_from(&words)
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_are_wrong_name_the_flag() {
+    fn args_errors_name_the_flag() {
         for (words, flag) in [
             (&["--platform=linux/amd64=x"][..], "--program"),
             (&["--program=catalogd"], "--platform"),

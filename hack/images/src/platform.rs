@@ -37,16 +37,16 @@ impl Platform {
     /// loader and no libraries. `dynamic` lets one pass that does (for trying things out).
     ///
     /// # Errors
-    /// When it is something else; the sentence names the file and the mend.
+    /// When it is something else; the error message names the file and what to do.
     pub fn check(self, program: &Path, bytes: &[u8], dynamic: bool) -> Result<()> {
         let name = program.display();
         let file = object::File::parse(bytes).with_context(|| format!("{name} is no executable"))?;
-        let wanted = match self {
+        let expected = match self {
             Self::Amd64 => Architecture::X86_64,
             Self::Arm64 => Architecture::Aarch64,
         };
         ensure!(
-            file.architecture() == wanted
+            file.architecture() == expected
                 && matches!(file.kind(), ObjectKind::Executable | ObjectKind::Dynamic),
             "{name} is no program of {self}: it is a {:?} of {:?}; build it with `--target {}`",
             file.kind(),
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_and_written() {
+    fn platform_names_are_parsed_and_printed() {
         for platform in [Platform::Amd64, Platform::Arm64] {
             assert_eq!(platform.to_string().parse::<Platform>().unwrap(), platform);
         }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn this_test_program_needs_a_loader() {
+    fn platform_check_rejects_programs_that_need_a_loader() {
         let path = std::env::current_exe().unwrap();
         let bytes = std::fs::read(&path).unwrap();
         let here = if cfg!(target_arch = "x86_64") { Platform::Amd64 } else { Platform::Arm64 };

@@ -96,7 +96,7 @@ fn credentials(registry: &str, way: &Way) -> Result<RegistryAuth> {
     match found {
         Ok(DockerCredential::UsernamePassword(user, password)) => Ok(RegistryAuth::Basic(user, password)),
         Ok(DockerCredential::IdentityToken(token)) => Ok(RegistryAuth::Bearer(token)),
-        // nobody is logged in
+        // no user is logged in
         Err(
             CredentialRetrievalError::ConfigNotFound
             | CredentialRetrievalError::ConfigReadError

@@ -1,4 +1,4 @@
-//! A release: programs of several platforms to images on disk and, if wanted, in a registry.
+//! A release: programs of several platforms to images on disk and, on request, in a registry.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ pub struct Order {
     pub programs: Vec<String>,
     /// where the programs of each platform are
     pub platforms: Vec<(Platform, PathBuf)>,
-    /// what is said of it
+    /// its description
     pub about: About,
     /// a folder for layouts, `<output>/<program>`, and for the bills, `<output>/<program>-<architecture>.cdx.json`
     pub output: PathBuf,
@@ -59,7 +59,7 @@ pub async fn make(order: &Order, target: Option<&Target>) -> Result<Vec<Made>> {
     let crates: Vec<Crates> = order
         .platforms
         .iter()
-        .map(|(platform, _)| Crates::of(&order.workspace, *platform))
+        .map(|(platform, _)| Crates::read_workspace(&order.workspace, *platform))
         .collect::<Result<_>>()?;
     let mut all = Vec::new();
     for program in &order.programs {

@@ -1,4 +1,4 @@
-//! Bills of materials (CycloneDX 1.6, JSON) from what cargo says of the workspace and from its lock file.
+//! Bills of materials (CycloneDX 1.6, JSON) from cargo's metadata of the workspace and its lock file.
 //!
 //! Listed is what a program may contain: all crates that it reaches over ordinary dependencies on its platform. Crates that
 //! only tests or build scripts use are left out. Features are those of the whole workspace, so a list can name a crate
@@ -80,8 +80,8 @@ impl Crates {
     /// Asks cargo, which downloads nothing.
     ///
     /// # Errors
-    /// When cargo cannot tell, or the lock file does not fit.
-    pub fn of(workspace: &Path, platform: Platform) -> Result<Self> {
+    /// When cargo fails, or the lock file does not fit.
+    pub fn read_workspace(workspace: &Path, platform: Platform) -> Result<Self> {
         let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
             .args(["metadata", "--format-version", "1", "--offline", "--filter-platform", platform.target()])
             .current_dir(workspace)
@@ -114,10 +114,10 @@ impl Crates {
         })
     }
 
-    /// What `program` says of itself in its manifest.
+    /// The description of `program` in its manifest.
     ///
     /// # Errors
-    /// When the workspace has no such package, or it says nothing.
+    /// When the workspace has no such package, or it has no description.
     pub fn description(&self, program: &str) -> Result<&str> {
         let package = self.own(program)?;
         package.description.as_deref().with_context(|| format!("the package {program} has no description"))
@@ -241,14 +241,14 @@ mod tests {
     }
 
     #[test]
-    fn lists_what_is_reached_and_not_what_tests_use() {
+    fn sbom_lists_reached_crates_only() {
         let crates = Crates::read(&metadata(), LOCK).unwrap();
         let bill: Value = serde_json::from_slice(&crates.bill("program", &about()).unwrap()).unwrap();
         insta::assert_json_snapshot!(bill);
     }
 
     #[test]
-    fn an_unknown_program_is_named() {
+    fn sbom_error_names_an_unknown_program() {
         let crates = Crates::read(&metadata(), LOCK).unwrap();
         let problem = crates.bill("used", &about()).unwrap_err();
         assert_eq!(problem.to_string(), "the workspace has no package used");
