@@ -36,7 +36,7 @@ pub(crate) fn bundle(input: &[u8]) {
     let _ = (inspect(&bundle), lint(&bundle));
 }
 
-/// Install modes and gates (one byte each), configuration. Refused with a sentence, or read; the schema that is shown to users
+/// Install modes and gates (one byte each), configuration. Rejected with a message, or read; the schema that is shown to users
 /// is the same each time.
 pub(crate) fn config(input: &[u8]) {
     let [modes, config] = parts::<2>(input);

@@ -64,7 +64,7 @@ pub(crate) fn resolve(input: &[u8]) {
     let range = (!range.trim().is_empty()).then(|| Range::masterminds(range.trim()).ok()).flatten();
     let installed = Installed::parse(name.trim(), version.trim(), None).ok();
     for package in catalog.packages().into_iter().take(4) {
-        let Ok(wanted) = package.parse::<PackageName>() else { continue };
+        let Ok(package_name) = package.parse::<PackageName>() else { continue };
         let (contents, findings) = catalog.package(package);
         let graph = Arc::new(PackageGraph::new(&contents, &findings, ReleaseField::Counts));
         for bundle in graph.bundles().take(8) {
@@ -78,7 +78,7 @@ pub(crate) fn resolve(input: &[u8]) {
         let source = CatalogSource { name: catalog, priority: 0, content: Ok(Arc::clone(&graph)) };
         for policy in [Policy::CatalogProvided, Policy::SelfCertified] {
             let request = Request {
-                package: wanted.clone(),
+                package: package_name.clone(),
                 channels: vec![],
                 range: range.clone(),
                 policy,

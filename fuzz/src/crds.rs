@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::parts;
 
 /// Old CRD, new CRD, an object. No change is no danger (but for what is wrong with the CRD in itself); findings are sorted, the same
-/// twice; what is wrong with an object is told without its values.
+/// twice; a validation error of an object names no value.
 pub(crate) fn crd_safety(input: &[u8]) {
     let [old, new, object] = parts::<3>(input);
     let (Some(old), Some(new)) = (read(old), read(new)) else { return };
@@ -42,7 +42,7 @@ pub(crate) fn crd_safety(input: &[u8]) {
         let schemas = format!("{old:?}{new:?}");
         let mut values = Vec::new();
         texts(&object, &mut values);
-        // values may be secret; those that the schemas spell themselves are known
+        // values may be secret; those that the schemas contain themselves are known
         for value in values.iter().filter(|value| value.len() > 8 && !schemas.contains(**value)) {
             assert!(
                 problems.iter().all(|problem| !problem.message.contains(*value)),

@@ -1,4 +1,4 @@
-//! What a registry serves: manifests and layers.
+//! Answers of a registry: manifests and layers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write as _};
@@ -36,7 +36,7 @@ pub(crate) fn manifest(input: &[u8]) {
     assert_eq!(fuzz::labels(config).ok(), fuzz::labels(config).ok());
 }
 
-/// Bytes and entries that the target allows; small, so that a bomb is a refusal and not a slow input.
+/// Bytes and entries that the target allows; small, so that a bomb is rejected and is no slow input.
 fn limits() -> Limits {
     Limits {
         unpacked_bytes: 1 << 20,
@@ -51,9 +51,10 @@ fn limits() -> Limits {
     }
 }
 
-/// One to three layers, the uppermost first, separated by `%%%%LAYER%%%%`; the first byte says how large the pieces are that they
-/// arrive in, and whether plain layers are taken as they are or get true checksums and a compression. No name leads out of the image, nothing is announced twice, links lead to files that were given, no limit is
-/// passed; and whole layers give what layers in pieces give.
+/// One to three layers, the uppermost first, separated by `%%%%LAYER%%%%`; the first byte sets the size of the pieces that they
+/// arrive in, and whether plain layers are taken as they are or get true checksums and a compression. No name leads out of the
+/// image, nothing is announced twice, links lead to files that were given, no limit is passed; and whole layers give what layers
+/// in pieces give.
 pub(crate) fn layer(input: &[u8]) {
     const BORDER: &[u8] = b"%%%%LAYER%%%%";
     let Some((&piece, mut rest)) = input.split_first() else { return };
@@ -98,8 +99,10 @@ fn prepare(layer: &[u8], how: u8) -> Vec<u8> {
 }
 
 fn outcome(layers: &[&[u8]], piece: usize, selection: &[&str]) -> Result<BTreeMap<String, u64>, String> {
-    let seen =
-        Seen { selection: selection.iter().map(|text| (*text).to_owned()).collect(), ..Seen::default() };
+    let seen = VisitCheck {
+        selection: selection.iter().map(|text| (*text).to_owned()).collect(),
+        ..VisitCheck::default()
+    };
     let seen = fuzz::layers(layers, piece, selection, &limits(), seen)
         .map_err(|error: VisitError<Infallible>| error.into_error().to_string())?;
     assert!(seen.bytes <= limits().selected_bytes, "{} bytes were given", seen.bytes);
@@ -109,21 +112,21 @@ fn outcome(layers: &[&[u8]], piece: usize, selection: &[&str]) -> Result<BTreeMa
 
 /// The files that are there, by name, with a sum over their content.
 #[derive(Default)]
-struct Seen {
+struct VisitCheck {
     selection: BTreeSet<String>,
     files: BTreeMap<String, u64>,
     bytes: u64,
     calls: u64,
 }
 
-impl Seen {
+impl VisitCheck {
     fn name(&mut self, path: &str) {
         self.calls += 1;
         let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
         assert!(path.split('/').all(plain) && !path.contains('\0'), "{path:?} leads elsewhere");
         assert!(path.len() <= limits().name_bytes && path.split('/').count() <= limits().depth);
-        let wanted = self.selection.contains("/") || path == "configs" || path.starts_with("configs/");
-        assert!(wanted, "{path:?} was not asked for");
+        let is_selected = self.selection.contains("/") || path == "configs" || path.starts_with("configs/");
+        assert!(is_selected, "{path:?} was not asked for");
         assert!(!self.files.contains_key(path), "{path:?} is given twice");
         // a file has nothing beneath it, and lies beneath no file
         let mut parent = path;
@@ -140,7 +143,7 @@ impl Seen {
     }
 }
 
-impl Visitor for Seen {
+impl Visitor for VisitCheck {
     type Error = Infallible;
 
     fn file(&mut self, path: &str, size: u64, content: &mut dyn Read) -> Result<(), Infallible> {

@@ -1,7 +1,7 @@
 //! Foreign bytes: one function for each family of parsers, with what must hold for every input.
 //!
 //! The functions are what libFuzzer calls (`targets/`, `make fuzz`) and what an ordinary test feeds the committed seeds
-//! (`tests/seeds.rs`, `make test`). They panic when an invariant is broken, and for nothing else: a refusal is an answer.
+//! (`tests/seeds.rs`, `make test`). They panic when an invariant is broken, and for nothing else: an error is a valid result.
 //! Table of targets and invariants: docs/internals/fuzzing.md.
 //!
 //! Inputs with several parts are texts whose parts are separated by the line `%%%`, so that seeds can be read and written by
@@ -10,15 +10,15 @@
 mod bundles;
 mod catalogs;
 mod crds;
+mod files;
 mod layers;
 mod references;
+mod scenarios;
 mod secrets;
 mod server;
 mod signatures;
-mod stored;
 mod texts;
 mod versions;
-mod wishes;
 mod yaml;
 
 pub use signatures::accepted;
@@ -38,11 +38,11 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("manifest", layers::manifest),
     ("references", references::references),
     ("resolve", catalogs::resolve),
+    ("scenarios", scenarios::scenarios),
     ("secrets", secrets::secrets),
     ("signature", signatures::signature),
-    ("stored", stored::stored),
+    ("stored", files::index_and_cache),
     ("versions", versions::versions),
-    ("wishes", wishes::wishes),
     ("yaml", yaml::yaml),
 ];
 

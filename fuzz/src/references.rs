@@ -57,7 +57,7 @@ pub(crate) fn references(input: &[u8]) {
     }
 }
 
-/// This machine or its link, as far as an address says it plainly.
+/// This machine or its link, if the address is written plainly.
 fn is_own(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(v4)) => v4.is_loopback() || v4.is_link_local() || v4.is_unspecified(),

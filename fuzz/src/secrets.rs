@@ -1,4 +1,4 @@
-//! What lies in Secrets: objects of a revision, and the reference's Helm releases.
+//! Data of Secrets: objects of a revision, and the reference's Helm releases.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

@@ -56,8 +56,8 @@ pub fn accepted(input: &[u8]) -> usize {
 }
 
 /// Payload or bundle, annotations (JSON) or nothing, policy or nothing, a key or certificate. With the policy of the seeds
-/// nothing is accepted but what was signed, for nothing but the digest that it names; any other policy is read or refused with a
-/// sentence, and says the same of an image twice.
+/// nothing is accepted but what was signed, for nothing but the digest that it names; any other policy is read or rejected with a
+/// message, and decides the same about an image twice.
 pub(crate) fn signature(input: &[u8]) {
     let [payload, _, policy, pem] = parts::<4>(input);
     let annotations = annotations(input);

@@ -4,7 +4,7 @@ use olm_fbc::indexignore::IndexIgnore;
 
 use crate::texts;
 
-/// Scope, patterns, path. The answer does not depend on when it is asked; a pattern that spells a plain path hides it, and
+/// Scope, patterns, path. The answer does not depend on when it is asked; a pattern that equals a plain path hides it, and
 /// without patterns nothing is hidden.
 pub(crate) fn indexignore(input: &[u8]) {
     let [scope, patterns, path] = texts::<3>(input);

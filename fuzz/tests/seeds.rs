@@ -1,4 +1,4 @@
-//! The committed seeds through the functions that the fuzzer calls: what was found once stays mended, without libFuzzer.
+//! The committed seeds through the functions that the fuzzer calls: what was found once stays fixed, without libFuzzer.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
@@ -23,7 +23,7 @@ fn names(folder: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_target_has_a_program_and_seeds() {
+fn seeds_and_programs_exist_for_each_target() {
     let known: BTreeSet<String> = TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
     assert_eq!(names(&folder("targets")), known);
     assert_eq!(names(&folder("seeds")), known);
@@ -35,7 +35,7 @@ fn every_target_has_a_program_and_seeds() {
 }
 
 #[test]
-fn every_seed_keeps_the_invariants() {
+fn seeds_keep_the_invariants() {
     let mut bytes = 0;
     for (name, target) in TARGETS {
         let mut seeds: Vec<PathBuf> = std::fs::read_dir(folder("seeds").join(name))
@@ -61,7 +61,7 @@ fn every_seed_keeps_the_invariants() {
 
 #[test]
 fn seeds_reach_what_they_are_for() {
-    // a seed that is refused at the door tests nothing: these are taken
+    // a seed that is rejected early tests nothing: these are accepted
     let trust =
         |seed: &str| olm_fuzz::accepted(&std::fs::read(folder("seeds/signature").join(seed)).unwrap());
     for (seed, want) in [

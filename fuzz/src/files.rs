@@ -1,4 +1,4 @@
-//! What lies on disk: a catalog's index, and the cache of package content.
+//! Files on disk: a catalog's index, and the cache of package content.
 
 use std::cell::RefCell;
 
@@ -13,7 +13,7 @@ thread_local! {
 
 /// An index file, or one of the package cache. The checksum of an index is made right, so that what lies behind it is reached:
 /// what is read then lies within the catalog and is written as it was read. The cache gives what was kept, or nothing.
-pub(crate) fn stored(input: &[u8]) {
+pub(crate) fn index_and_cache(input: &[u8]) {
     index(input);
     let mut sealed = input.to_vec();
     seal(&mut sealed);

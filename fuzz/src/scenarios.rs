@@ -1,4 +1,4 @@
-//! What people write: scenarios for the CLI, and label selectors.
+//! Texts of users: scenarios for the CLI, and label selectors.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::texts;
 
 /// A scenario, or a label selector (JSON) and a list of labels. Every question gets one answer, the same twice; the two readers
 /// of selectors (of catalogs, of probes) select the same.
-pub(crate) fn wishes(input: &[u8]) {
+pub(crate) fn scenarios(input: &[u8]) {
     let [text, labels] = texts::<2>(input);
     if text.starts_with('{') {
         if let Ok(selector) = serde_json::from_str(&text) {

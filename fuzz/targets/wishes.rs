@@ -1,4 +1,0 @@
-//! `wishes` for libFuzzer.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(init: olm_fuzz::expect_engine_panics(), |input: &[u8]| olm_fuzz::run("wishes", input));
