@@ -16,7 +16,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use self::verdict::Verdict;
+use self::verdict::Conformance;
 
 const THREATS: &str = "docs/threat-model.md";
 
@@ -71,7 +71,7 @@ fn pages(root: &Path) -> Result<BTreeMap<String, String>> {
 /// Numbers and texts of the drawn lines, in the page's order.
 fn drawn<'a>(page: &str, text: &'a str, count: usize, seed: u64) -> Vec<(usize, &'a str)> {
     let claims = verdict::cells(text)
-        .filter(|(_, cell)| Verdict::parse(cell).is_ok_and(Verdict::needs_test))
+        .filter(|(_, cell)| Conformance::parse(cell).is_ok_and(Conformance::needs_test))
         .filter_map(|(at, _)| Some((at, text.lines().nth(at)?)))
         .filter(|(_, line)| !references(line).is_empty());
     let mut rows: Vec<(usize, &str)> = claims.map(|(at, line)| (at + 1, line)).collect();
@@ -110,7 +110,7 @@ fn faults(page: &str, text: &str, read: &mut dyn FnMut(&str) -> Option<String>) 
     }
     for (number, cell) in verdict::cells(text) {
         let named = text.lines().nth(number).is_some_and(|line| !references(line).is_empty());
-        let fault = match Verdict::parse(cell) {
+        let fault = match Conformance::parse(cell) {
             Err(fault) => fault,
             Ok(verdict) if verdict.needs_test() && !named => format!("says `{verdict}` and names no test"),
             Ok(_) => continue,
@@ -212,7 +212,7 @@ mod tests {
     ";
 
     #[test]
-    fn only_tests_count() {
+    fn conformance_rows_name_tests_only() {
         for (name, want) in [
             ("one_thing", true),
             ("two_things", true),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn each_sort_of_fault_is_named() {
+    fn conformance_names_each_kind_of_error() {
         let page = "| § | what | test | verdict |\n|---|---|---|---|\n\
                     | x §1 | a | `a/b.rs::one_thing`, `a/b.rs::tests::two_things` | same |\n\
                     | x §2 | b `x` | none | gap: you see no x |\n\
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_drawn_claims_something_and_is_the_same_for_everybody() {
+    fn conformance_draw_is_reproducible_and_takes_claims() {
         let rows: String = (0..40).map(|i| format!("| {i} | x | `a/b.rs::one_thing` | same |\n")).collect();
         let page = format!(
             "| § | what | test | verdict |\n|---|---|---|---|\n{rows}| 41 | y | `a/b.rs::one_thing` | gap: you see x |\n"
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn every_threat_has_a_test_and_files_that_exist() {
+    fn conformance_threats_have_tests_and_files() {
         let page = "| who | may |\n|---|---|\n| a | b |\n\n\
                     | threat | done | test | left |\n|---|---|---|---|\n\
                     | 1 | x (`a/b.rs`) | `a/b.rs::one_thing` | none |\n\

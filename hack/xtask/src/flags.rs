@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_flag_that_is_shown_says_what_it_is_for() {
+    fn flags_that_are_shown_have_help() {
         for program in programs() {
             for flag in flags(&program) {
                 assert!(flag.get_help().is_some(), "{} --{}", program.get_name(), flag.get_id());

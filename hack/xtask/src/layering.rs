@@ -1,6 +1,6 @@
-//! The arrows between the crates of the workspace: which may use which, as data, and a check over `cargo metadata`.
+//! The dependencies between the crates of the workspace: which may use which, as data, and a check over `cargo metadata`.
 //!
-//! There are no others. A new arrow is its own commit that changes this table and says why.
+//! There are no others. A new dependency is its own commit that changes this table and gives the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -25,7 +25,7 @@ const LIBRARIES: &[&str] = &[
 ];
 
 /// A package and the packages of this workspace that it may use.
-const ARROWS: &[(&str, &[&str])] = &[
+const ALLOWED: &[(&str, &[&str])] = &[
     ("olm-core", &[]),
     ("olm-yaml", &[]),
     ("olm-fbc", &["olm-core", "olm-yaml"]),
@@ -98,7 +98,7 @@ const KUBE_USERS: &[&str] = &[
     "olm-integration",
 ];
 const KUBE_PACKAGES: &[&str] = &["kube", "k8s-openapi"];
-/// Nowhere in the tree, not even through others: rustls with ring is the one TLS. `deny.toml` says the same to cargo-deny.
+/// Nowhere in the tree, not even through others: rustls with ring is the one TLS. `deny.toml` has the same list for cargo-deny.
 const BANNED: &[&str] = &["aws-lc-rs", "aws-lc-sys", "native-tls", "openssl", "openssl-sys"];
 
 #[derive(Deserialize)]
@@ -119,7 +119,7 @@ struct Dependency {
     kind: Option<String>,
 }
 
-/// Fails with one line for each arrow that is not allowed.
+/// Fails with one line for each dependency that is not allowed.
 pub(crate) fn check(root: &Path) -> Result<()> {
     let metadata: Metadata =
         serde_json::from_value(source::metadata(root)?).context("cannot read cargo metadata")?;
@@ -141,13 +141,13 @@ fn banned(lock: &str) -> Vec<String> {
 }
 
 fn violations(packages: &[Package]) -> Vec<String> {
-    let arrows: BTreeMap<&str, &[&str]> = ARROWS.iter().copied().collect();
+    let allowed: BTreeMap<&str, &[&str]> = ALLOWED.iter().copied().collect();
     let ours: BTreeSet<&str> = packages.iter().map(|package| package.name.as_str()).collect();
     let mut found = Vec::new();
     for package in packages {
         let name = package.name.as_str();
         let test_package = TEST_PACKAGES.contains(&name);
-        if !arrows.contains_key(name) && !test_package {
+        if !allowed.contains_key(name) && !test_package {
             found.push(format!("{name} is not in the table of hack/xtask/src/layering.rs"));
             continue;
         }
@@ -156,7 +156,7 @@ fn violations(packages: &[Package]) -> Vec<String> {
             // tests may use the kit, and their own crate with more features
             let only_tests = dependency.kind.as_deref() == Some("dev");
             if ours.contains(used) {
-                let allowed = match arrows.get(name) {
+                let allowed = match allowed.get(name) {
                     Some(list) => list.contains(&used) || only_tests && (used == "olm-kit" || used == name),
                     None => true,
                 };
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_each_sort_of_violation() {
+    fn layering_finds_each_kind_of_violation() {
         let packages = [
             package("olm-core", &[("serde", None), ("tokio", None)]),
             package("olm-fbc", &[("olm-core", None), ("olm-resolver", None)]),
@@ -217,17 +217,17 @@ mod tests {
     }
 
     #[test]
-    fn finds_banned_packages_in_the_lock_file() {
+    fn layering_finds_banned_packages_in_the_lock_file() {
         let lock =
             "[[package]]\nname = \"openssl-probe\"\n\n[[package]]\nname = \"openssl-sys\"\nversion = \"1\"\n";
         assert_eq!(banned(lock), ["openssl-sys is in Cargo.lock"]);
     }
 
     #[test]
-    fn the_table_has_no_way_back() {
+    fn layering_table_has_no_cycle() {
         // every library may use only libraries that come earlier in the table
-        let order: Vec<&str> = ARROWS.iter().map(|(name, _)| *name).collect();
-        for (index, (name, uses)) in ARROWS.iter().enumerate() {
+        let order: Vec<&str> = ALLOWED.iter().map(|(name, _)| *name).collect();
+        for (index, (name, uses)) in ALLOWED.iter().enumerate() {
             for used in *uses {
                 let place = order.iter().position(|candidate| candidate == used).unwrap();
                 assert!(place < index, "{name} -> {used}");

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_sort_of_broken_link_is_named() {
+    fn links_names_each_kind_of_broken_link() {
         let pages = BTreeMap::from([
             (
                 PathBuf::from("docs/a.md"),

@@ -4,10 +4,10 @@
 //! cargo run -p xtask -- generate    write manifests/crds and docs/reference from the API types and the flags; pages of metrics
 //!                                   and events, dashboard and alerts from their tables; the indexes of docs/internals/conformance
 //!                                   and of docs/decisions; the ratios of docs/internals/benchmarks.md and their pictures
-//! cargo run -p xtask -- verify      fail if a generated file is not current, an arrow between crates is not allowed, or a
+//! cargo run -p xtask -- verify      fail if a generated file is not current, a dependency between crates is not allowed, or a
 //!                                   conformance table names a test that does not exist, a link leads nowhere, or a citation names nothing
 //! cargo run -p xtask -- language [PATH…]  print how many words are left that the glossary replaces, and those below the paths
-//! cargo run -p xtask -- layering    only the arrows
+//! cargo run -p xtask -- layering    only the dependencies
 //! cargo run -p xtask -- conformance only the tables
 //! cargo run -p xtask -- conformance --draw N --seed S   print N rows of each table, to break the code behind them
 //! cargo run -p xtask -- manifests   render manifests/ and the chart, and compare and check the objects (needs OLM_TOOLS)
@@ -101,16 +101,16 @@ fn generated(root: &Path) -> Result<Vec<(PathBuf, String)>> {
 }
 
 fn generate(root: &Path) -> Result<()> {
-    for (path, wanted) in generated(root)? {
+    for (path, content) in generated(root)? {
         let target = root.join(&path);
-        if std::fs::read_to_string(&target).is_ok_and(|present| present == wanted) {
+        if std::fs::read_to_string(&target).is_ok_and(|present| present == content) {
             eprintln!("current  {}", path.display());
             continue;
         }
         if let Some(folder) = target.parent() {
             std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         }
-        std::fs::write(&target, wanted).with_context(|| format!("cannot write {}", path.display()))?;
+        std::fs::write(&target, content).with_context(|| format!("cannot write {}", path.display()))?;
         eprintln!("written  {}", path.display());
     }
     Ok(())
@@ -118,13 +118,13 @@ fn generate(root: &Path) -> Result<()> {
 
 fn verify(root: &Path) -> Result<()> {
     let mut stale = Vec::new();
-    for (path, wanted) in generated(root)? {
+    for (path, content) in generated(root)? {
         let present = std::fs::read_to_string(root.join(&path)).unwrap_or_default();
-        if present != wanted {
+        if present != content {
             stale.push(format!(
                 "{} (first difference in line {})",
                 path.display(),
-                first_difference(&present, &wanted)
+                first_difference(&present, &content)
             ));
         }
     }
@@ -137,8 +137,8 @@ fn verify(root: &Path) -> Result<()> {
     links::check(root)
 }
 
-fn first_difference(present: &str, wanted: &str) -> usize {
-    let same = present.lines().zip(wanted.lines()).take_while(|(a, b)| a == b).count();
+fn first_difference(present: &str, content: &str) -> usize {
+    let same = present.lines().zip(content.lines()).take_while(|(a, b)| a == b).count();
     same + 1
 }
 
@@ -154,12 +154,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn generated_files_are_current_arrows_allowed_and_tables_true() {
+    fn verify_this_repository() {
         verify(&root().unwrap()).unwrap();
     }
 
     #[test]
-    fn first_difference_counts_from_one() {
+    fn verify_first_difference_counts_from_one() {
         assert_eq!(first_difference("a\nb\n", "a\nc\n"), 2);
         assert_eq!(first_difference("", "a\n"), 1);
         assert_eq!(first_difference("a\n", "a\nb\n"), 2);

@@ -319,7 +319,7 @@ pub(crate) fn files() -> Result<Vec<(PathBuf, String)>> {
     ])
 }
 
-/// The first metric of the expression that nobody shows.
+/// The first metric of the expression that no program exposes.
 fn unknown(expression: &str) -> Option<String> {
     promql::metrics(expression).into_iter().find(|name| !is_shown(name))
 }
@@ -469,7 +469,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_nobody_shows_are_found() {
+    fn monitoring_finds_names_of_no_metric() {
         assert_eq!(unknown("rate(workqueue_adds_total[5m])"), None);
         assert_eq!(unknown("workqueue_work_duration_seconds_bucket"), None);
         assert_eq!(unknown("up == 0"), None);
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn alerts_say_what_they_are_about() {
+    fn monitoring_alerts_have_a_description_and_severity() {
         for alert in ALERTS {
             assert!(alert.description.ends_with('.') && !alert.summary.ends_with('.'), "{}", alert.name);
             assert!(["info", "warning", "critical"].contains(&alert.severity), "{}", alert.name);

@@ -1,4 +1,4 @@
-//! Which metrics a PromQL expression asks for. Not a parser: enough to find names, so that none is asked for which nobody shows.
+//! The metrics that a PromQL expression asks for. Not a parser: enough to find names that no program exposes.
 
 /// Words of PromQL that stand where a metric's name could.
 const WORDS: &[&str] = &[
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_names_and_nothing_else() {
+    fn promql_finds_names_and_nothing_else() {
         for (expression, want) in [
             ("up", &["up"][..]),
             (r#"sum by (name, reason) (rate(a_total{job="b_total",c=~"d"}[5m])) > 0.5"#, &["a_total"]),

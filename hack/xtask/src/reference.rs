@@ -19,7 +19,7 @@ pub(crate) fn files() -> Result<Vec<(PathBuf, String)>> {
         let schema = serde_json::to_value(schema.context("a CRD without a schema")?)?;
         let _ = writeln!(page, "\n## {}\n\n`{}`\n", names.kind, names.plural);
         if let Some(text) = schema["description"].as_str() {
-            let _ = writeln!(page, "{}\n", sentence(text));
+            let _ = writeln!(page, "{}\n", cell(text));
         }
         page.push_str("| field | type | rules | meaning |\n|---|---|---|---|\n");
         for part in ["spec", "status"] {
@@ -38,7 +38,7 @@ fn rows(page: &mut String, path: &str, schema: &Value, required: &Value) {
         rules.push("required".to_owned());
     }
     rules.extend(limits(schema));
-    let text = schema["description"].as_str().map(sentence).unwrap_or_default();
+    let text = schema["description"].as_str().map(cell).unwrap_or_default();
     let _ = writeln!(page, "| `{path}` | {} | {} | {text} |", kind(schema), rules.join("; "));
     let (inner, path) = match &schema["items"] {
         Value::Null => (schema, path.to_owned()),
@@ -94,7 +94,7 @@ fn limits(schema: &Value) -> Vec<String> {
     }
     for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
         if let Some(message) = rule["message"].as_str() {
-            all.push(sentence(message));
+            all.push(cell(message));
         }
     }
     all
@@ -105,7 +105,7 @@ fn plain(value: &Value) -> String {
 }
 
 /// On one line, and nothing in it ends a cell.
-fn sentence(text: &str) -> String {
+fn cell(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     words.join(" ").replace('|', "\\|").replace('<', "&lt;")
 }
@@ -116,7 +116,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn every_reason_is_in_the_troubleshooting_page() {
+    fn reference_reasons_are_in_the_troubleshooting_page() {
         let reasons = include_str!("../../../api/src/reason.rs");
         let page = include_str!("../../../docs/troubleshooting.md");
         let named: Vec<&str> =
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_is_told_with_its_rules() {
+    fn reference_field_has_its_rules() {
         let schema = json!({
             "type": "object",
             "description": "a\n wish | more",

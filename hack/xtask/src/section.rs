@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_between_the_marks_is_replaced() {
+    fn section_between_the_marks_is_replaced() {
         let marks = ["<!-- a -->", "<!-- b -->"];
         let new = replaced("before\n<!-- a -->\nold\n<!-- b -->\nafter\n", marks, "new\n").unwrap();
         assert_eq!(new, "before\n<!-- a -->\n\nnew\n\n<!-- b -->\nafter\n");

@@ -10,13 +10,13 @@ use serde_json::Value;
 /// The document, ending in a newline.
 pub(crate) fn block(value: &Value) -> String {
     let mut out = String::new();
-    node(&mut out, value, 0, Place::Line);
+    node(&mut out, value, 0, Position::Line);
     out
 }
 
 /// Where the next value is written.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum Position {
     /// At the start of a line.
     Line,
     /// Behind `key:`.
@@ -25,27 +25,27 @@ enum Place {
     Item,
 }
 
-fn node(out: &mut String, value: &Value, depth: usize, place: Place) {
+fn node(out: &mut String, value: &Value, depth: usize, position: Position) {
     match value {
         Value::Object(members) if !members.is_empty() => {
             for (index, (key, member)) in members.iter().enumerate() {
-                start(out, depth, place, index);
+                start(out, depth, position, index);
                 out.push_str(&scalar(key));
                 out.push(':');
-                node(out, member, depth + 1, Place::Key);
+                node(out, member, depth + 1, Position::Key);
             }
         }
         Value::Array(items) if !items.is_empty() => {
             // items of a list that is a member stand below the key, not deeper
-            let depth = if place == Place::Key { depth - 1 } else { depth };
+            let depth = if position == Position::Key { depth - 1 } else { depth };
             for (index, item) in items.iter().enumerate() {
-                start(out, depth, place, index);
+                start(out, depth, position, index);
                 out.push('-');
-                node(out, item, depth + 1, Place::Item);
+                node(out, item, depth + 1, Position::Item);
             }
         }
         Value::String(text) if text.contains('\n') && literal_block(text) => {
-            space(out, place);
+            space(out, position);
             out.push_str(if text.ends_with('\n') { "|\n" } else { "|-\n" });
             for line in text.trim_end_matches('\n').split('\n') {
                 if !line.is_empty() {
@@ -56,7 +56,7 @@ fn node(out: &mut String, value: &Value, depth: usize, place: Place) {
             }
         }
         leaf => {
-            space(out, place);
+            space(out, position);
             match leaf {
                 Value::String(text) => out.push_str(&scalar(text)),
                 other => {
@@ -69,19 +69,19 @@ fn node(out: &mut String, value: &Value, depth: usize, place: Place) {
     }
 }
 
-fn start(out: &mut String, depth: usize, place: Place, index: usize) {
-    match (place, index) {
-        (Place::Item, 0) => out.push(' '),
-        (Place::Key, 0) => {
+fn start(out: &mut String, depth: usize, position: Position, index: usize) {
+    match (position, index) {
+        (Position::Item, 0) => out.push(' '),
+        (Position::Key, 0) => {
             out.push('\n');
             indent(out, depth);
         }
-        (Place::Line | Place::Key | Place::Item, _) => indent(out, depth),
+        (Position::Line | Position::Key | Position::Item, _) => indent(out, depth),
     }
 }
 
-fn space(out: &mut String, place: Place) {
-    if place != Place::Line {
+fn space(out: &mut String, position: Position) {
+    if position != Position::Line {
         out.push(' ');
     }
 }
@@ -119,7 +119,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn writes_blocks() {
+    fn yaml_writes_blocks() {
         let value = json!({
             "a": { "b": [1, true, null, "x y", {"k": "v", "l": []}, [1, 2], {}] },
             "empty": "", "number": "1", "bool": "yes", "colon": "a: b", "dash": "- a", "regex": "^a$",

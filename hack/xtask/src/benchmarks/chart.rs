@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 const WIDTH: f64 = 900.0;
 /// Where the bars begin; the names stand left of it.
 const LEFT: f64 = 360.0;
-/// Room for the numbers right of the longest line.
+/// Width for the numbers right of the longest line.
 const RIGHT: f64 = 140.0;
 const TOP: f64 = 42.0;
 const STEP: f64 = 26.0;
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_stand_in_order_with_number_and_bound() {
+    fn benchmarks_chart_has_bars_in_order_with_number_and_bound() {
         let bars = [("twice", 2.0, 2.5), ("none & <none>", 0.0, 0.0)];
         let bars = bars.into_iter().map(|(name, value, bound)| Bar { name, value, bound });
         insta::assert_snapshot!(super::bars("Reading", bars), @r##"
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn without_any_value_nothing_is_divided_by_zero() {
+    fn benchmarks_chart_without_values() {
         let svg = bars("T", [Bar { name: "n", value: 0.0, bound: 0.0 }].into_iter());
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
     }

@@ -1,4 +1,4 @@
-//! What a run of the benches left behind.
+//! The results of a run of the benches.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,7 +29,7 @@ impl Measured {
     }
 
     #[cfg(test)]
-    pub(super) fn of(output: &str, times: &[(&str, f64)]) -> Self {
+    pub(super) fn from_parts(output: &str, times: &[(&str, f64)]) -> Self {
         let times = times.iter().map(|(id, time)| ((*id).to_owned(), *time)).collect();
         Self { figures: figures(output).unwrap(), times }
     }
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_numbers_and_have_names_of_their_own() {
+    fn benchmarks_figures_are_numbers_with_unique_names() {
         let found = figures("figure: 1.5 a, b\nnoise\n figure: 2 c\nfigure: 0 d\n").unwrap();
         assert_eq!(found, BTreeMap::from([("a, b".to_owned(), 1.5), ("d".to_owned(), 0.0)]));
         for (text, want) in [
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn of_criterions_samples_the_least_counts() {
+    fn benchmarks_take_the_least_sample_of_criterion() {
         let samples: Samples =
             serde_json::from_str(r#"{"iters": [1.0, 2.0, 3.0], "times": [9.0, 8.0, 27.0]}"#).unwrap();
         assert_eq!(samples.least(), Some(4.0));
@@ -134,8 +134,8 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_fits_two_benchmarks_is_refused() {
-        let measured = Measured::of("", &[("x/one", 30.0), ("x/two", 10.0)]);
+    fn benchmarks_reject_a_name_that_fits_two() {
+        let measured = Measured::from_parts("", &[("x/one", 30.0), ("x/two", 10.0)]);
         let error = measured.time("x/").unwrap_err().to_string();
         assert_eq!(error, "two benchmarks begin with \"x/\": x/one, x/two");
     }

@@ -1,8 +1,8 @@
-//! What the benches measured against what was measured when it was last written down: ratios, never times.
+//! Ratios of the benches against the recorded ratios; never times.
 //!
 //! `ratios.json` lists charts of ratios: each ratio is of two things that one run measured, has a value and a factor by which a
 //! run may exceed it. `make bench` runs the benches and then [`check`], which fails for a ratio above its bound or without a
-//! measurement, and tells which figures nobody has written down; [`write`] takes the measured values over. A part of
+//! measurement, and prints the figures that have no record; [`write`] takes the measured values over. A part of
 //! docs/internals/benchmarks.md and its pictures are made from the file alone, so that `verify` keeps them current.
 //!
 //! Two sources: samples of criterion, and lines `figure: <number> <name>` that the other benches print.
@@ -104,7 +104,7 @@ pub(crate) fn write(root: &Path, output: &Path, criterion: &Path) -> Result<()> 
     for chart in &mut charts {
         for ratio in &mut chart.ratios {
             let now = ratio.now(&measured).with_context(|| format!("{}: {}", chart.title, ratio.what))?;
-            // more digits than a run can tell
+            // no more digits than a run can show
             ratio.value = format!("{now:.3e}").parse()?;
         }
     }
@@ -131,7 +131,7 @@ fn committed(text: &str) -> Result<Vec<Chart>> {
 struct Comparison {
     /// Markdown.
     table: String,
-    /// A sentence for each ratio that does not hold.
+    /// A message for each ratio that does not hold.
     bad: Vec<String>,
     /// Figures that a bench printed and no ratio names.
     unknown: Vec<String>,
@@ -146,7 +146,7 @@ fn compare(charts: &[Chart], measured: &Measured) -> Comparison {
         for ratio in &chart.ratios {
             let Ratio { what, to, value, may_grow, .. } = ratio;
             let [written, bound] = [*value, ratio.bound()].map(number);
-            let told = match ratio.now(measured) {
+            let now = match ratio.now(measured) {
                 Ok(now) if now > ratio.bound() => {
                     bad.push(format!(
                         "{}: {what}: {} × {to}, more than the bound {bound} ({written} was written down and may grow by {may_grow}); \
@@ -164,7 +164,7 @@ fn compare(charts: &[Chart], measured: &Measured) -> Comparison {
                     "– | **not measured**".to_owned()
                 }
             };
-            let _ = writeln!(table, "| {} | {what} | {to} | {written} | {bound} | {told} |", chart.title);
+            let _ = writeln!(table, "| {} | {what} | {to} | {written} | {bound} | {now} |", chart.title);
         }
     }
     let named = |name: &&String| {
@@ -179,7 +179,7 @@ fn compare(charts: &[Chart], measured: &Measured) -> Comparison {
 fn number(value: f64) -> String {
     let digits = match value {
         0.0 => 0,
-        value => (2.0 - value.abs().log10().floor()).max(0.0) as usize,
+        value => (2.0 - value.abs().log10()).ceil().max(0.0) as usize,
     };
     format!("{value:.digits$}")
 }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_above_its_bound_fails_with_bench_figure_and_bound() {
+    fn benchmarks_ratio_above_its_bound_fails() {
         for (now, want) in [
             ("1.49", None),
             ("1.5", None),
@@ -216,56 +216,58 @@ mod tests {
             ("NaN", Some("Reading: a: NaN is no ratio; alone: cargo bench x")),
             ("-1", Some("Reading: a: -1 is no ratio; alone: cargo bench x")),
         ] {
-            let measured = Measured::of(&format!("figure: {now} a\n"), &[]);
+            let measured = Measured::from_parts(&format!("figure: {now} a\n"), &[]);
             let found = compare(&chart(vec![figure("a", 1.0)]), &measured);
             assert_eq!(found.bad.first().map(String::as_str), want, "{now}");
         }
     }
 
     #[test]
-    fn of_nothing_nothing_may_grow() {
+    fn benchmarks_zero_may_not_grow() {
         let none = chart(vec![figure("writes at rest", 0.0)]);
-        assert!(compare(&none, &Measured::of("figure: 0 writes at rest\n", &[])).bad.is_empty());
-        assert_eq!(compare(&none, &Measured::of("figure: 0.01 writes at rest\n", &[])).bad.len(), 1);
+        assert!(compare(&none, &Measured::from_parts("figure: 0 writes at rest\n", &[])).bad.is_empty());
+        assert_eq!(compare(&none, &Measured::from_parts("figure: 0.01 writes at rest\n", &[])).bad.len(), 1);
     }
 
     #[test]
-    fn a_figure_that_was_not_measured_fails_and_one_that_nobody_wrote_down_is_told() {
-        let found =
-            compare(&chart(vec![figure("a", 1.0)]), &Measured::of("noise\nfigure: 1 b, twice\n", &[]));
+    fn benchmarks_missing_figure_fails_and_new_figure_is_named() {
+        let found = compare(
+            &chart(vec![figure("a", 1.0)]),
+            &Measured::from_parts("noise\nfigure: 1 b, twice\n", &[]),
+        );
         assert_eq!(found.bad, ["Reading: a: no bench printed the figure \"a\"; alone: cargo bench x"]);
         assert_eq!(found.unknown, ["b, twice"]);
         assert!(found.table.ends_with("| Reading | a | a parse | 1.00 | 1.50 | – | **not measured** |\n"));
     }
 
     #[test]
-    fn one_that_fell_is_told() {
-        let found = compare(&chart(vec![figure("a", 1.0)]), &Measured::of("figure: 0.5 a\n", &[]));
+    fn benchmarks_ratio_that_fell_is_named() {
+        let found = compare(&chart(vec![figure("a", 1.0)]), &Measured::from_parts("figure: 0.5 a\n", &[]));
         assert!(found.bad.is_empty());
         assert!(found.table.ends_with("| 0.500 | less: write it down |\n"), "{}", found.table);
     }
 
     #[test]
-    fn times_of_criterion_are_divided() {
+    fn benchmarks_divide_times_of_criterion() {
         let source = Source::Criterion { of: "x/o".to_owned(), to: "x/two".to_owned() };
         let charts = chart(vec![ratio("pair", source, 2.5)]);
-        let found = compare(&charts, &Measured::of("", &[("x/one", 30.0), ("x/two", 10.0)]));
+        let found = compare(&charts, &Measured::from_parts("", &[("x/one", 30.0), ("x/two", 10.0)]));
         assert!(found.bad.is_empty());
         assert!(found.table.ends_with("| pair | a parse | 2.50 | 3.75 | 3.00 | ok |\n"), "{}", found.table);
-        let found = compare(&charts, &Measured::of("", &[("x/two", 10.0)]));
+        let found = compare(&charts, &Measured::from_parts("", &[("x/two", 10.0)]));
         let missing =
             "Reading: pair: criterion measured nothing that begins with \"x/o\"; alone: cargo bench x";
         assert_eq!(found.bad, [missing]);
     }
 
     #[test]
-    fn numbers_have_three_digits_that_count() {
+    fn benchmarks_numbers_have_three_digits() {
         let all = [0.0, 0.000_812, 0.044_4, 0.77, 1.0, 2.431, 17.56, 123.4, 1234.0].map(number);
         assert_eq!(all, ["0", "0.000812", "0.0444", "0.770", "1.00", "2.43", "17.6", "123", "1234"]);
     }
 
     #[test]
-    fn a_factor_that_forbids_what_was_measured_is_refused() {
+    fn benchmarks_reject_a_factor_below_the_measured_value() {
         let text = serde_json::to_string(&chart(vec![Ratio { may_grow: 1.0, ..figure("a", 1.0) }])).unwrap();
         assert!(committed(&text).unwrap_err().to_string().contains("a: may_grow must be above 1"));
     }

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_chart_has_its_picture_command_method_and_table() {
+    fn benchmarks_page_has_picture_command_method_and_table() {
         let chart = serde_json::from_value(serde_json::json!({
             "title": "Reading a catalog", "command": "cargo bench -p x", "method": "Twice.",
             "ratios": [{"what": "a", "to": "a parse", "source": {"figure": "a"}, "value": 2.0, "may_grow": 1.25}]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 use super::pages;
-use super::verdict::{self, Verdict};
+use super::verdict::{self, Conformance};
 use crate::section;
 
 const FILE: &str = "docs/internals/conformance/README.md";
@@ -19,10 +19,10 @@ pub(crate) fn files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     Ok(vec![section::written(root, FILE, [BEGIN, END], &index(&pages(root)?))?])
 }
 
-/// Fails when the index is not what the pages say.
+/// Fails when the index does not agree with the pages.
 pub(super) fn check(root: &Path) -> Result<()> {
-    for (path, wanted) in files(root)? {
-        if std::fs::read_to_string(root.join(&path))? != wanted {
+    for (path, current) in files(root)? {
+        if std::fs::read_to_string(root.join(&path))? != current {
             bail!("the index in {} is not what the pages say; run `make generate`", path.display());
         }
     }
@@ -30,14 +30,14 @@ pub(super) fn check(root: &Path) -> Result<()> {
 }
 
 fn index(pages: &BTreeMap<String, String>) -> String {
-    let verdicts = Verdict::ALL.map(|verdict| verdict.to_string()).join(" | ");
+    let verdicts = Conformance::ALL.map(|verdict| verdict.to_string()).join(" | ");
     let mut table =
-        format!("| page | {verdicts} | rows |\n|---|{}---:|\n", "---:|".repeat(Verdict::ALL.len()));
-    let mut totals = [0; Verdict::ALL.len()];
+        format!("| page | {verdicts} | rows |\n|---|{}---:|\n", "---:|".repeat(Conformance::ALL.len()));
+    let mut totals = [0; Conformance::ALL.len()];
     for (path, text) in pages {
-        let found: Vec<Verdict> =
-            verdict::cells(text).filter_map(|(_, cell)| Verdict::parse(cell).ok()).collect();
-        let counts = Verdict::ALL.map(|verdict| found.iter().filter(|found| **found == verdict).count());
+        let found: Vec<Conformance> =
+            verdict::cells(text).filter_map(|(_, cell)| Conformance::parse(cell).ok()).collect();
+        let counts = Conformance::ALL.map(|verdict| found.iter().filter(|found| **found == verdict).count());
         let name = path.rsplit('/').next().unwrap_or(path);
         let title = text.lines().find_map(|line| line.strip_prefix("# ")).unwrap_or(name);
         table.push_str(&row(&format!("[{title}]({name})"), counts));
@@ -48,7 +48,7 @@ fn index(pages: &BTreeMap<String, String>) -> String {
     table + &row("all", totals)
 }
 
-fn row(name: &str, counts: [usize; Verdict::ALL.len()]) -> String {
+fn row(name: &str, counts: [usize; Conformance::ALL.len()]) -> String {
     let columns = counts.map(|count| count.to_string()).join(" | ");
     format!("| {name} | {columns} | {} |\n", counts.iter().sum::<usize>())
 }
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rows_of_each_page_are_counted() {
+    fn conformance_index_counts_rows_of_each_page() {
         let rows = "# A page\n| § | test | verdict |\n|---|---|---|\n| 1 | a | same |\n| 2 | b | same; c |\n\
                     | 3 | d | better (decision 1) |\n| 4 | | gap: you see x |\n| 5 | e | yes |\n\
                     | 6 | | out of scope: x |\n| 7 | | not applicable: x |\n| 8 | | not applicable: y |\n\n\

@@ -13,10 +13,10 @@ const NOTICED: &str = "gap: you see ";
 
 /// How olm-rs compares with the Go reference in one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Conformance {
     /// Equal for every client.
     Same,
-    /// Different, and the row says why that is an improvement.
+    /// Different, and the row has the reason why that is an improvement.
     Better,
     /// A user can meet the difference and would want it closed.
     Gap,
@@ -26,7 +26,7 @@ pub(super) enum Verdict {
     NotApplicable,
 }
 
-impl Verdict {
+impl Conformance {
     pub(super) const ALL: [Self; 5] =
         [Self::Same, Self::Better, Self::Gap, Self::OutOfScope, Self::NotApplicable];
 
@@ -73,7 +73,7 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for Conformance {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.words())
     }
@@ -108,14 +108,14 @@ mod tests {
     #[test]
     fn verdict_parse() {
         for (cell, want) in [
-            ("same", Ok(Verdict::Same)),
-            ("same; watched", Ok(Verdict::Same)),
-            ("same [inst-nons]; watched", Ok(Verdict::Same)),
-            ("better (decision 14): no webhook", Ok(Verdict::Better)),
-            ("better: kept", Ok(Verdict::Better)),
-            ("gap: you see no event", Ok(Verdict::Gap)),
-            ("out of scope: another product", Ok(Verdict::OutOfScope)),
-            ("not applicable: no such step", Ok(Verdict::NotApplicable)),
+            ("same", Ok(Conformance::Same)),
+            ("same; watched", Ok(Conformance::Same)),
+            ("same [inst-nons]; watched", Ok(Conformance::Same)),
+            ("better (decision 14): no webhook", Ok(Conformance::Better)),
+            ("better: kept", Ok(Conformance::Better)),
+            ("gap: you see no event", Ok(Conformance::Gap)),
+            ("out of scope: another product", Ok(Conformance::OutOfScope)),
+            ("not applicable: no such step", Ok(Conformance::NotApplicable)),
             ("", Err("begins with none of: same, better, gap, out of scope, not applicable")),
             ("missing: no time", Err("begins with none of")),
             ("yes", Err("begins with none of")),
@@ -130,7 +130,7 @@ mod tests {
             ("not applicable: ", Err("write `not applicable: …`")),
             ("not applicable (decision 1)", Err("write `not applicable: …`")),
         ] {
-            match (Verdict::parse(cell), want) {
+            match (Conformance::parse(cell), want) {
                 (Ok(got), Ok(want)) => assert_eq!(got, want, "{cell:?}"),
                 (Err(got), Err(want)) => assert!(got.contains(want), "{cell:?}: {got}"),
                 (got, want) => panic!("{cell:?}: {got:?}, not {want:?}"),

@@ -222,7 +222,7 @@ fn product(parsed: &Parsed) -> Result<Product> {
     Ok(found)
 }
 
-/// Counts public items, watches and watch loops; says whether there was such a loop.
+/// Counts public items, watches and watch loops; returns whether there was such a loop.
 fn count(tokens: &TokenStream, names_params: bool, found: &mut Product) -> bool {
     const ITEMS: &str = "fn async unsafe const static struct enum trait type mod use extern union";
     let tokens = trees(tokens);

@@ -1,4 +1,4 @@
-//! What people read in a checkout: words that the glossary replaces, and citations.
+//! Texts of a checkout: words that the glossary replaces, and citations.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_count_where_they_say() {
+    fn rules_count_at_their_positions() {
         use Area::{Comments, Documents, Help, Identifiers, TestNames};
         use Role::{Heading, Item, Plain, Type};
         let long = "a".repeat(61);

@@ -1,4 +1,4 @@
-//! What people read in a source file or a page, by area.
+//! The texts of a source file or a page, by area.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

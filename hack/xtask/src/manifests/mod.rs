@@ -59,11 +59,11 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         let values = chart.join("presets").join(format!("{preset}.yaml"));
         let arguments = [chart.as_os_str(), "olm".as_ref(), "olmv1-system".as_ref(), values.as_ref()];
         let charted = render(&tools.join("helm-template"), &arguments)?;
-        let mut wanted = BTreeMap::new();
+        let mut expected = BTreeMap::new();
         for part in *parts {
-            wanted.extend(rendered.get(*part).with_context(|| format!("no {part}"))?.clone());
+            expected.extend(rendered.get(*part).with_context(|| format!("no {part}"))?.clone());
         }
-        compare(&wanted, &charted)
+        compare(&expected, &charted)
             .with_context(|| format!("the chart with preset {preset} is not {}", parts.join(" and ")))?;
         eprintln!("checked  manifests/chart, preset {preset}: {} objects", charted.len());
     }
@@ -104,11 +104,11 @@ fn title(object: &Value) -> String {
     )
 }
 
-fn compare(wanted: &Objects, got: &Objects) -> Result<()> {
+fn compare(expected: &Objects, got: &Objects) -> Result<()> {
     let mut differences = Vec::new();
-    for title in wanted.keys().chain(got.keys().filter(|title| !wanted.contains_key(*title))) {
-        match (wanted.get(title), got.get(title)) {
-            (Some(wanted), Some(got)) => {
+    for title in expected.keys().chain(got.keys().filter(|title| !expected.contains_key(*title))) {
+        match (expected.get(title), got.get(title)) {
+            (Some(expected), Some(got)) => {
                 let mut got = got.clone();
                 if let Some(metadata) = got["metadata"].as_object_mut() {
                     let annotations = metadata.get_mut("annotations").and_then(Value::as_object_mut);
@@ -116,12 +116,12 @@ fn compare(wanted: &Objects, got: &Objects) -> Result<()> {
                         metadata.remove("annotations");
                     }
                 }
-                if let Some(place) = first_difference(wanted, &got, "") {
+                if let Some(place) = first_difference(expected, &got, "") {
                     differences.push(format!("{title}: {place}"));
                 }
             }
             (Some(_), None) => differences.push(format!("{title}: missing")),
-            (None, _) => differences.push(format!("{title}: not wanted")),
+            (None, _) => differences.push(format!("{title}: not expected")),
         }
     }
     ensure!(differences.is_empty(), "{}", differences.join("\n"));
@@ -129,25 +129,26 @@ fn compare(wanted: &Objects, got: &Objects) -> Result<()> {
 }
 
 /// The place of the first difference and both values.
-fn first_difference(wanted: &Value, got: &Value, place: &str) -> Option<String> {
-    match (wanted, got) {
-        (Value::Object(wanted), Value::Object(got)) => {
-            let keys = wanted.keys().chain(got.keys().filter(|key| !wanted.contains_key(*key)));
+fn first_difference(expected: &Value, got: &Value, place: &str) -> Option<String> {
+    match (expected, got) {
+        (Value::Object(expected), Value::Object(got)) => {
+            let keys = expected.keys().chain(got.keys().filter(|key| !expected.contains_key(*key)));
             let of = |map: &serde_json::Map<String, Value>, key: &String| {
                 map.get(key).cloned().unwrap_or_default()
             };
-            keys.into_iter()
-                .find_map(|key| first_difference(&of(wanted, key), &of(got, key), &format!("{place}/{key}")))
+            keys.into_iter().find_map(|key| {
+                first_difference(&of(expected, key), &of(got, key), &format!("{place}/{key}"))
+            })
         }
-        (Value::Array(wanted), Value::Array(got)) if wanted.len() == got.len() => {
-            let pairs = wanted.iter().zip(got).enumerate();
+        (Value::Array(expected), Value::Array(got)) if expected.len() == got.len() => {
+            let pairs = expected.iter().zip(got).enumerate();
             pairs
                 .into_iter()
-                .find_map(|(at, (wanted, got))| first_difference(wanted, got, &format!("{place}/{at}")))
+                .find_map(|(at, (expected, got))| first_difference(expected, got, &format!("{place}/{at}")))
         }
-        (Value::Number(wanted), Value::Number(got)) if wanted.as_f64() == got.as_f64() => None,
-        _ if wanted == got => None,
-        _ => Some(format!("{place}: wanted {wanted}, got {got}")),
+        (Value::Number(expected), Value::Number(got)) if expected.as_f64() == got.as_f64() => None,
+        _ if expected == got => None,
+        _ => Some(format!("{place}: expected {expected}, got {got}")),
     }
 }
 
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn one(more: Value) -> Objects {
+    fn config_map(more: Value) -> Objects {
         let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
         for (key, value) in more.as_object().into_iter().flatten() {
             object[key] = value.clone();
@@ -165,21 +166,21 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_found_and_named() {
-        let plain = one(json!({"n": 1, "l": [{"x": "y"}]}));
-        assert!(compare(&plain, &one(json!({"n": 1.0, "l": [{"x": "y"}]}))).is_ok());
-        assert!(compare(&plain, &one(json!({"n": 1, "l": [{"x": "y"}], "metadata": {"name": "a", "annotations": {KEEP: "keep"}}}))).is_ok());
-        for (other, told) in [
-            (one(json!({"n": 2, "l": [{"x": "y"}]})), "/n: wanted 1, got 2"),
-            (one(json!({"n": 1, "l": [{"x": "z"}]})), "/l/0/x: wanted \"y\", got \"z\""),
-            (one(json!({"n": 1, "l": [{"x": "y"}, {}]})), "/l: wanted"),
-            (one(json!({"n": 1, "l": [{"x": "y"}], "m": true})), "/m: wanted null, got true"),
-            (one(json!({"kind": "Secret"})), "missing"),
+    fn manifests_differences_are_named() {
+        let plain = config_map(json!({"n": 1, "l": [{"x": "y"}]}));
+        assert!(compare(&plain, &config_map(json!({"n": 1.0, "l": [{"x": "y"}]}))).is_ok());
+        assert!(compare(&plain, &config_map(json!({"n": 1, "l": [{"x": "y"}], "metadata": {"name": "a", "annotations": {KEEP: "keep"}}}))).is_ok());
+        for (other, difference) in [
+            (config_map(json!({"n": 2, "l": [{"x": "y"}]})), "/n: expected 1, got 2"),
+            (config_map(json!({"n": 1, "l": [{"x": "z"}]})), "/l/0/x: expected \"y\", got \"z\""),
+            (config_map(json!({"n": 1, "l": [{"x": "y"}, {}]})), "/l: expected"),
+            (config_map(json!({"n": 1, "l": [{"x": "y"}], "m": true})), "/m: expected null, got true"),
+            (config_map(json!({"kind": "Secret"})), "missing"),
             (Objects::new(), "v1 ConfigMap -/a: missing"),
         ] {
             let error = compare(&plain, &other).unwrap_err().to_string();
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(difference), "{error}");
         }
-        assert!(compare(&Objects::new(), &plain).unwrap_err().to_string().contains("not wanted"));
+        assert!(compare(&Objects::new(), &plain).unwrap_err().to_string().contains("not expected"));
     }
 }

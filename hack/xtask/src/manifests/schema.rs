@@ -62,14 +62,14 @@ pub(super) fn check(object: &Value) -> Result<()> {
 /// Reads the object as its type, and finds in what is written again all that was given.
 fn fits<T: Serialize + DeserializeOwned>(object: &Value) -> Result<()> {
     let typed: T = serde_json::from_value(object.clone())?;
-    match lost(object, &serde_json::to_value(&typed)?, "") {
+    match dropped_field(object, &serde_json::to_value(&typed)?, "") {
         None => Ok(()),
         Some(place) => bail!("no such field: {place}"),
     }
 }
 
 /// A field that was given with something in it and is not there any more.
-fn lost(given: &Value, kept: &Value, place: &str) -> Option<String> {
+fn dropped_field(given: &Value, kept: &Value, place: &str) -> Option<String> {
     let empty = |value: &Value| match value {
         Value::Null => true,
         Value::Object(members) => members.is_empty(),
@@ -80,13 +80,15 @@ fn lost(given: &Value, kept: &Value, place: &str) -> Option<String> {
         (Value::Object(given), Value::Object(kept)) => given.iter().find_map(|(key, value)| {
             let place = format!("{place}/{key}");
             match kept.get(key) {
-                Some(kept) => lost(value, kept, &place),
+                Some(kept) => dropped_field(value, kept, &place),
                 None => (!empty(value)).then_some(place),
             }
         }),
         (Value::Array(given), Value::Array(kept)) => {
             let pairs = given.iter().zip(kept).enumerate();
-            pairs.into_iter().find_map(|(at, (given, kept))| lost(given, kept, &format!("{place}/{at}")))
+            pairs
+                .into_iter()
+                .find_map(|(at, (given, kept))| dropped_field(given, kept, &format!("{place}/{at}")))
         }
         _ => None,
     }
@@ -98,10 +100,10 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_does_not_fit_is_named() {
+    fn manifests_schema_names_what_does_not_fit() {
         let service = |spec: Value| json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}, "spec": spec});
         check(&service(json!({"ports": [{"port": 1, "targetPort": "x"}]}))).unwrap();
-        for (object, told) in [
+        for (object, message) in [
             (
                 service(json!({"ports": [{"port": 1, "tragetPort": 2}]})),
                 "no such field: /spec/ports/0/tragetPort",
@@ -111,7 +113,7 @@ mod tests {
             (json!({"kind": "Service"}), "no apiVersion"),
         ] {
             let error = check(&object).unwrap_err().to_string();
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(message), "{error}");
         }
     }
 }
