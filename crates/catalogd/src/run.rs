@@ -12,7 +12,7 @@ use olm_runtime::events::Events;
 use olm_runtime::health::Health;
 use olm_runtime::leader::{self, Election};
 use olm_runtime::metrics::{KubeReviews, Metrics};
-use olm_runtime::pull_secrets::{self, Place};
+use olm_runtime::pull_secrets::{self, NamespacedName};
 use olm_runtime::tls;
 use olm_runtime::{Shutdown, client, listen, serve, shutdown, task};
 use tokio::sync::{mpsc, watch};
@@ -41,7 +41,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let gates = args.run.feature_gates(GATES)?;
     let serving = args.serving()?;
     let metrics_address = args.run.metrics_address(METRICS_ADDRESS)?;
-    let pull_secret = args.pull.pull_secret()?.map(|(namespace, name)| Place { namespace, name });
+    let pull_secret = args.pull.pull_secret()?.map(|(namespace, name)| NamespacedName { namespace, name });
     let tls_settings = args.run.tls.settings()?;
     args.run.logs.init()?;
     tls::install_provider();
@@ -117,7 +117,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let credentials = Credentials::new(client.clone(), pull_secret, account, keyring);
     let watching = tokio::spawn(task::supervised("watch of pull secrets", watching));
     let (lead, leader) = watch::channel(!args.run.leader_elect);
-    let election = args.run.leader_elect.then(|| Election::of(LEASE, args.run.system_namespace()));
+    let election = args.run.leader_elect.then(|| Election::new(LEASE, args.run.system_namespace()));
     let writing = election.as_ref().map_or_else(|| client.clone(), |election| election.client(&client));
     let context = Arc::new(reconcile::Context {
         client: writing.clone(),
@@ -145,10 +145,10 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         lead.send_replace(true);
         tokio::select! {
             () = stop.cancelled() => {}
-            () = leadership.lost().cancelled() => {
+            () = leadership.loss().cancelled() => {
                 lead.send_replace(false);
                 stop.cancel();
-                return Err(leader::Lost.into());
+                return Err(leader::LeadershipLost.into());
             }
         }
         leadership.release().await;

@@ -12,7 +12,7 @@ use olm_api::field_managers::CLUSTER_OPERATOR as MANAGER;
 use olm_api::openshift::{CLUSTER_OPERATOR, ClusterOperator, ClusterOperatorStatus};
 use olm_runtime::apply::{ErrorClass, classify, message};
 use olm_runtime::events::Events;
-use olm_runtime::metrics::{ControllerMeter, Metrics, Outcome};
+use olm_runtime::metrics::{ControllerMetrics, Metrics, Outcome};
 use olm_runtime::{Shutdown, write_status};
 use tokio::time::{Instant, sleep_until};
 
@@ -82,7 +82,7 @@ struct Reporter<'a> {
     context: &'a Context,
     world: &'a World,
     status_metrics: StatusMetrics,
-    running: ControllerMeter,
+    running: ControllerMetrics,
     /// `None` until the first snapshot.
     memory: Option<Memory>,
     extension_events: ExtensionEvents,

@@ -61,7 +61,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         _ => tracing::warn!("metrics are not served: no certificate is given and none is self-issued"),
     }
 
-    let election = args.run.leader_elect.then(|| Election::of(LEASE, namespace));
+    let election = args.run.leader_elect.then(|| Election::new(LEASE, namespace));
     let writing = election.as_ref().map_or_else(|| client.clone(), |election| election.client(&client));
     let work = controller::run(context(&args, writing, &metrics), &metrics, stop.clone());
     let outcome = leader::lead(client, election, &metrics, &stop, work).await;

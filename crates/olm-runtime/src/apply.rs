@@ -54,7 +54,7 @@ fn classify_status(status: &Status) -> ErrorClass {
     }
 }
 
-/// The error as a sentence: what the apiserver says, or the chain of causes. Nothing that changes from attempt to attempt.
+/// The error message: that of the apiserver, or the chain of causes. Nothing that changes from attempt to attempt.
 pub fn message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => crate::error_text::stable(&status.message),
@@ -118,7 +118,7 @@ impl Apply<'_> {
     /// Applies the object, which has apiVersion and kind; returns it as it is stored.
     ///
     /// # Errors
-    /// Whatever the apiserver or the connection says; see [`classify`] and [`message`].
+    /// The error of the apiserver or the connection; see [`classify`] and [`message`].
     pub async fn object<T: Serialize + std::fmt::Debug + Sync>(
         self,
         api: &Api<DynamicObject>,
@@ -132,7 +132,7 @@ impl Apply<'_> {
 /// Creates the object, and only that: an existing one is an error ([`ErrorClass::AlreadyExists`]).
 ///
 /// # Errors
-/// Whatever the apiserver or the connection says.
+/// The error of the apiserver or the connection.
 pub async fn create(
     api: &Api<DynamicObject>,
     object: &DynamicObject,
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn classifies_answers() {
+    fn apply_classifies_errors() {
         for (code, reason, want) in [
             (409, "Conflict", ErrorClass::Conflict),
             (409, "AlreadyExists", ErrorClass::AlreadyExists),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn names_conflicting_managers() {
+    fn apply_names_conflicting_managers() {
         let conflict = error(json!({
             "code": 409, "reason": "Conflict", "message": "Apply failed with 1 conflict: conflict with \"kubectl\" using v1: .data.a",
             "details": {"causes": [

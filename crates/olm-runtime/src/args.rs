@@ -14,7 +14,7 @@ use crate::duration::GoDuration;
 use crate::features::{FeatureGateError, FeatureGates, Gate, go_bool};
 use crate::intervals::Intervals;
 use crate::telemetry::{LogFormat, TelemetryError};
-use crate::tls::issue::{SelfIssued, Wish};
+use crate::tls::issue::{CertificateSpec, SelfIssued};
 use crate::tls::{ProfileError, ServingPair, Source, TlsError, TlsSettings};
 
 /// Flags that do not fit together. The texts are those of the reference.
@@ -26,7 +26,7 @@ pub enum ArgsError {
     /// Two certificates to serve with.
     #[error("tls-self-issued and tls-cert exclude each other; give one of the two")]
     TwoPairs,
-    /// A certificate that would end at once, or never.
+    /// A certificate that would end immediately, or never.
     #[error("tls-self-issued-validity must lie between 10s and 87600h")]
     Validity,
     /// Metrics are served over TLS only.
@@ -111,8 +111,8 @@ impl RunArgs {
     /// # Errors
     /// As [`TlsArgs::serving`], or if there is an address without a certificate.
     pub fn metrics_address(&self, fallback: &str) -> Result<Option<String>, ArgsError> {
-        let wanted = self.metrics_bind_address.as_str();
-        match (self.tls.serving()?, wanted) {
+        let address = self.metrics_bind_address.as_str();
+        match (self.tls.serving()?, address) {
             // `0` is controller-runtime's word for off
             (_, "0") | (None, "") => Ok(None),
             (None, _) => Err(ArgsError::MetricsWithoutTls),
@@ -174,7 +174,7 @@ pub struct TlsArgs {
 /// Where the certificate to serve with comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Serving {
-    /// Files that somebody else writes.
+    /// Files that another program writes.
     Files {
         /// The certificate chain, PEM.
         cert: PathBuf,
@@ -185,7 +185,7 @@ pub enum Serving {
     SelfIssued(SelfIssuing),
 }
 
-/// What the flags say about a self-issued certificate.
+/// The flags of a self-issued certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SelfIssuing {
     secret: String,
@@ -202,7 +202,7 @@ impl Serving {
         match self {
             Self::Files { cert, key } => ServingPair::load(cert, key).map(Source::Files),
             Self::SelfIssued(issuing) => {
-                let issued = SelfIssued::new(client, issuing.wish(namespace, names));
+                let issued = SelfIssued::new(client, issuing.spec(namespace, names));
                 Ok(Source::SelfIssued(Box::new(issued)))
             }
         }
@@ -212,8 +212,8 @@ impl Serving {
 impl SelfIssuing {
     /// What to issue in `namespace`; `names` stand in when none are given.
     #[must_use]
-    pub fn wish(&self, namespace: &str, names: Vec<String>) -> Wish {
-        Wish {
+    pub fn spec(&self, namespace: &str, names: Vec<String>) -> CertificateSpec {
+        CertificateSpec {
             namespace: namespace.to_owned(),
             name: self.secret.clone(),
             names: if self.names.is_empty() { names } else { self.names.clone() },
@@ -258,7 +258,7 @@ impl TlsArgs {
         }
     }
 
-    /// What the profile flags say.
+    /// The TLS settings of the profile flags.
     ///
     /// # Errors
     /// If a name is unknown.
@@ -329,7 +329,7 @@ pub struct LogArgs {
 }
 
 impl LogArgs {
-    /// Starts logging, and tracing if it is wanted. Call it in the async runtime.
+    /// Starts logging, and tracing if it is enabled. Call it in the async runtime.
     ///
     /// # Errors
     /// As [`crate::telemetry::init`].
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn switches_work_as_in_pflag() {
+    fn args_switches_work_as_in_pflag() {
         for (flags, want) in [
             (&[][..], false),
             (&["--leader-elect"], true),
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn klog_flags_are_accepted() {
+    fn args_accept_klog_flags() {
         let cli = parse(&[
             "--logtostderr=true",
             "--alsologtostderr",
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_need_tls_files() {
+    fn args_metrics_need_tls_files() {
         let both = ["--tls-cert=c", "--tls-key=k"];
         for (flags, want) in [
             (vec![], "None"),
@@ -461,20 +461,20 @@ mod tests {
     }
 
     #[test]
-    fn a_self_issued_certificate_has_the_names_given_or_those_of_the_service() {
-        let wish = |flags: &[&str]| match parse(flags).run.tls.serving() {
-            Ok(Some(Serving::SelfIssued(issuing))) => issuing.wish("ns", service_names("web", "ns")),
+    fn args_self_issued_certificate_defaults_to_service_names() {
+        let spec = |flags: &[&str]| match parse(flags).run.tls.serving() {
+            Ok(Some(Serving::SelfIssued(issuing))) => issuing.spec("ns", service_names("web", "ns")),
             other => panic!("{flags:?}: {other:?}"),
         };
-        let own = wish(&["--tls-self-issued=s"]);
+        let own = spec(&["--tls-self-issued=s"]);
         assert_eq!(own.names, ["web.ns.svc", "web.ns.svc.cluster.local"]);
         assert_eq!((own.name.as_str(), own.validity), ("s", SignedDuration::from_hours(90 * 24)));
-        let given = wish(&["--tls-self-issued=s", "--tls-self-issued-names=a.example,127.0.0.1"]);
+        let given = spec(&["--tls-self-issued=s", "--tls-self-issued-names=a.example,127.0.0.1"]);
         assert_eq!(given.names, ["a.example", "127.0.0.1"]);
     }
 
     #[test]
-    fn reads_the_rest() {
+    fn args_read_the_rest() {
         let cli = parse(&[
             "--feature-gates=A=true",
             "--feature-gates",

@@ -1,4 +1,4 @@
-//! How long to wait before an object is tried again: 5 ms, doubled for each failure in a row, at most 1,000 s; after a pass that
+//! The wait before an object is tried again: 5 ms, doubled for each failure in a row, at most 1,000 s; after a pass that
 //! panicked: 1 s, doubled, at most 10 s; and before a watch is begun again: half a second, doubled, at most five seconds.
 //!
 //! Rule for objects: operator-controller §3.1. For watches the client's own default goes up to 30 s and stays there for two minutes:
@@ -34,7 +34,7 @@ pub fn after_panic(earlier_failures: u32) -> Duration {
 }
 
 /// Counts failures in a row for each object. One entry for an object that fails, none for the others: memory is bounded by the
-/// objects there are, if [`Backoff::forget`] is called on success and when the object is gone.
+/// objects there are, if [`Backoff::reset`] is called on success and when the object is gone.
 #[derive(Debug, Default)]
 pub struct Backoff<K> {
     failures: Mutex<HashMap<K, u32>>,
@@ -46,12 +46,12 @@ impl<K: Eq + Hash> Backoff<K> {
         Self { failures: Mutex::new(HashMap::new()) }
     }
 
-    /// Notes a failure and says how long to wait.
+    /// Records a failure and returns the wait.
     pub fn failed(&self, key: K) -> Duration {
         delay(self.count(key))
     }
 
-    /// Notes a panic, which counts as a failure, and says how long to wait.
+    /// Records a panic, which counts as a failure, and returns the wait.
     pub fn panicked(&self, key: K) -> Duration {
         after_panic(self.count(key))
     }
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn doubles_up_to_the_cap() {
+    fn backoff_doubles_up_to_the_cap() {
         let backoff = Backoff::new();
         let waits: Vec<u128> = (0..20).map(|_| backoff.failed("a").as_millis()).collect();
         assert_eq!(waits[..4], [5, 10, 20, 40]);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_waits_for_seconds_at_most() {
+    fn backoff_of_watches_is_seconds_at_most() {
         let mut waits = Doubling::default();
         let most = [500, 1_000, 2_000, 4_000, 5_000, 5_000, 5_000].map(Duration::from_millis);
         for most in most {

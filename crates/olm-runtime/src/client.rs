@@ -18,9 +18,9 @@ use tower::{BoxError, Layer, Service};
 use crate::metrics::Metrics;
 
 /// The longest wait for the head of an answer; the apiserver itself ends requests other than watches after this time.
-const ANSWER: Duration = Duration::from_secs(60);
-/// The longest silence within an answer. A watch is never silent for so long: the apiserver ends it earlier.
-const SILENCE: Duration = Duration::from_secs(330);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest pause within an answer. A watch never pauses for so long: the apiserver ends it earlier.
+const READ_TIMEOUT: Duration = Duration::from_secs(330);
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
@@ -67,18 +67,18 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ClientError> {
 /// # Errors
 /// If the configuration cannot be turned into a connection.
 pub fn client(mut config: Config, metrics: &Metrics) -> Result<Client, ClientError> {
-    config.read_timeout = config.read_timeout.or(Some(SILENCE));
-    // else the time that a connection was unused counts as silence
+    config.read_timeout = config.read_timeout.or(Some(READ_TIMEOUT));
+    // else the time that a connection was unused counts as a pause
     config.reset_reader_on_write = true;
-    // the client's own policy goes on for minutes after a 429 or 503, holds a worker up and hides what is wrong; whoever asks
-    // tries again with a backoff of its own
+    // the client's own policy retries for minutes after a 429 or 503, holds a worker up and hides what is wrong; the caller
+    // retries with a backoff of its own
     config.default_retry = false;
     config.headers.push((http::header::USER_AGENT, agent(std::env::args_os().next().as_deref())));
     let url = config.cluster_url.to_string();
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
     let builder = ClientBuilder::try_from(config)
         .map_err(|source| ClientError::Build { url, source: Box::new(source) })?;
-    Ok(builder.with_layer(&Counting { metrics: metrics.clone(), host, limit: ANSWER }).build())
+    Ok(builder.with_layer(&Counting { metrics: metrics.clone(), host, limit: RESPONSE_TIMEOUT }).build())
 }
 
 /// How the process started as `argv0` calls itself to the apiserver, which writes it into its audit record, as Go's client does:
@@ -104,7 +104,7 @@ pub async fn connect(kubeconfig: Option<&Path>, metrics: &Metrics) -> Result<Cli
 #[must_use]
 pub fn impersonating(client: &Client, user: &str) -> Client {
     let (client, namespace) = (client.clone(), client.default_namespace().to_owned());
-    // a name that is no header value is no user either: the apiserver says so
+    // a name that is no header value is no user either: the apiserver rejects it
     let user = HeaderValue::from_str(user).unwrap_or(HeaderValue::from_static("invalid"));
     let service = tower::service_fn(move |mut request: Request<Body>| {
         let client = client.clone();
@@ -182,9 +182,10 @@ mod tests {
     use axum::http::StatusCode;
 
     #[tokio::test]
-    async fn counts_requests_and_failures() {
+    async fn client_counts_requests_and_failures() {
         let metrics = Metrics::new();
-        let layer = Counting { metrics: metrics.clone(), host: "cluster:6443".to_owned(), limit: ANSWER };
+        let layer =
+            Counting { metrics: metrics.clone(), host: "cluster:6443".to_owned(), limit: RESPONSE_TIMEOUT };
         for status in [Some(StatusCode::OK), Some(StatusCode::NOT_FOUND), None] {
             let mut service = layer.layer(tower::service_fn(move |_: Request<Body>| async move {
                 let status = status.ok_or("refused")?;
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_calls_itself_by_its_file() {
+    fn client_user_agent_is_the_program() {
         let platform = format!("({}/{})", std::env::consts::OS, std::env::consts::ARCH);
         let version = env!("CARGO_PKG_VERSION");
         for (argv0, program) in
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn gives_up_what_is_not_answered() {
+    async fn client_gives_up_requests_without_an_answer() {
         let limit = Duration::from_millis(10);
         let layer = Counting { metrics: Metrics::new(), host: "cluster:6443".to_owned(), limit };
         let mut service = layer.layer(tower::service_fn(|_: Request<Body>| {
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_the_kubeconfig_that_is_missing() {
+    async fn client_names_the_missing_kubeconfig() {
         let error = config(Some(Path::new("no/such/file"))).await.unwrap_err();
         assert_eq!(error.to_string(), "cannot use kubeconfig no/such/file");
     }

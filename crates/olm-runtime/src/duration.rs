@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_go_reads() {
+    fn duration_reads_what_go_reads() {
         for (text, want) in [
             ("0", 0),
             ("0s", 0),
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_with_a_reason() {
+    fn duration_rejects_with_a_reason() {
         for (text, want) in [
             ("", "invalid duration \"\"; write it like 12h or 1m30s"),
             ("h", "invalid duration \"h\"; write it like 12h or 1m30s"),

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn prints_the_whole_chain_once() {
+    fn error_text_prints_the_whole_chain_once() {
         let error = Sample::Outer(Box::new(Sample::Middle(Box::new(Sample::Inner))));
         assert_eq!(chain(&error), "cannot pull image: registry says no: quota");
     }
@@ -105,14 +105,14 @@ mod tests {
     struct Listing(#[source] kube::Error);
 
     #[test]
-    fn an_answer_of_the_apiserver_is_its_message() {
+    fn error_text_of_the_apiserver_is_its_message() {
         let status = kube::core::Status::failure("clustercatalogs is forbidden", "Forbidden").with_code(403);
         let error = Listing(kube::Error::Api(status.boxed()));
         assert_eq!(chain(&error), "cannot list catalogs: clustercatalogs is forbidden");
     }
 
     #[test]
-    fn removes_addresses_of_connections() {
+    fn error_text_has_no_addresses_of_connections() {
         for (text, want) in [
             (
                 "get: read tcp 10.0.0.1:4711->10.0.0.2:443: connection reset by peer",

@@ -24,10 +24,10 @@ use olm_api::observe;
 use crate::metrics::Metrics;
 
 /// How long an event is not repeated.
-const QUIET: Duration = Duration::from_secs(600);
-/// How many events are remembered; when full, those that may be repeated are forgotten, then all.
-const REMEMBERED: usize = 2048;
-/// How much of an object's name an event's name begins with; the rest tells events of one object apart.
+const DEDUP_WINDOW: Duration = Duration::from_secs(600);
+/// How many events are remembered; when full, those that may be repeated are evicted, then all.
+const MAX_REMEMBERED: usize = 2048;
+/// How much of an object's name an event's name begins with; the rest distinguishes events of one object.
 const MAX_NAME: usize = 220;
 /// The longest note that the API takes, in bytes.
 const MAX_NOTE: usize = 1024;
@@ -161,12 +161,12 @@ impl Sent {
     /// Whether the event may be sent now; if so it is remembered.
     fn due(&mut self, key: &str, now: Instant) -> bool {
         let key = self.hasher.hash_one(key);
-        if self.last.get(&key).is_some_and(|at| now.duration_since(*at) < QUIET) {
+        if self.last.get(&key).is_some_and(|at| now.duration_since(*at) < DEDUP_WINDOW) {
             return false;
         }
-        if self.last.len() >= REMEMBERED {
-            self.last.retain(|_, at| now.duration_since(*at) < QUIET);
-            if self.last.len() >= REMEMBERED {
+        if self.last.len() >= MAX_REMEMBERED {
+            self.last.retain(|_, at| now.duration_since(*at) < DEDUP_WINDOW);
+            if self.last.len() >= MAX_REMEMBERED {
                 self.last.clear();
             }
         }
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_event_is_not_repeated_soon() {
+    fn events_are_not_repeated_within_the_window() {
         let mut sent = Sent::default();
         let start = Instant::now();
         for (seconds, name, want) in [
@@ -198,17 +198,17 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded() {
+    fn events_memory_is_bounded() {
         let mut sent = Sent::default();
         let now = Instant::now();
         for n in 0..10_000 {
             assert!(sent.due(&n.to_string(), now));
-            assert!(sent.last.len() <= REMEMBERED);
+            assert!(sent.last.len() <= MAX_REMEMBERED);
         }
     }
 
     #[test]
-    fn notes_are_cut_at_a_character() {
+    fn events_notes_are_cut_at_a_character() {
         assert_eq!(cut("short"), "short");
         assert_eq!(cut(&"é".repeat(600)).len(), MAX_NOTE);
         assert_eq!(cut(&format!("x{}", "é".repeat(600))).len(), MAX_NOTE - 1);

@@ -1,6 +1,6 @@
 //! Feature gates, written as Kubernetes writes them: `--feature-gates A=true,B=false`, repeatable, later wins.
 //!
-//! Which gates exist is said by each process; here is how they are read, defaulted and logged.
+//! Each process lists its gates; this module reads, defaults and logs them.
 //!
 //! Rule: operator-controller §2, catalogd §2.3.
 
@@ -24,7 +24,7 @@ pub struct Gate {
     pub name: &'static str,
     /// How finished it is.
     pub stage: Stage,
-    /// Whether it is on when nothing is said.
+    /// Whether it is on by default.
     pub default: bool,
 }
 
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_flags_as_kubernetes_does() {
+    fn features_read_flags_as_kubernetes_does() {
         let unknown =
             "unrecognized feature gate: Nope; known gates are AllAlpha, AllBeta, Fresh, New, Old, Tried";
         for (flags, want) in [
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_that_is_not_known_is_off() {
+    fn features_unknown_gate_is_off() {
         let gates = FeatureGates::parse(GATES, &["New=1"]).unwrap();
         assert!(gates.enabled("New") && !gates.enabled("Other"));
     }

@@ -1,12 +1,12 @@
 //! Writes are for the leader, up to the last moment: a client whose writes are refused when the lease was not renewed in time.
 //!
-//! A process that was frozen goes on where it stopped, in the middle of its work, before anything can tell it that another one
-//! leads by now. So each write asks the clock, not a signal. Reading is free to all.
+//! A process that was frozen continues where it stopped, in the middle of its work, before it can learn that another one
+//! leads by now. So each write checks the clock, not a signal. Reading is free to all.
 //!
 //! One clock is not enough. The monotonic clock stands still while the machine is suspended; `CLOCK_BOOTTIME` counts that time. Both
 //! stand still in a virtual machine that its host stops or restores from a snapshot; the wall clock is then the first to be set
 //! right. So a write must be in time by all three. A wall clock that is set forward closes the fence, and one that is set back behind
-//! the last renewal closes it too, because it no longer says how long ago that was; neither ever extends the time, and the next
+//! the last renewal closes it too, because it no longer shows how long ago that was; neither ever extends the time, and the next
 //! renewal (after two seconds) opens the fence again. What no clock shows is a stop of the whole machine after which its clocks are
 //! not set: only the next renewal finds out then.
 
@@ -36,7 +36,7 @@ impl Moment {
         Self { monotonic: Instant::now(), boot: since_boot(), wall: SystemTime::now() }
     }
 
-    /// Whether less than `limit` has passed since `earlier`, by all clocks. A clock that was set back does not say.
+    /// Whether less than `limit` has passed since `earlier`, by all clocks. A clock that was set back does not count as that.
     fn is_within(self, earlier: Self, limit: Duration) -> bool {
         let passed = [
             self.monotonic.checked_duration_since(earlier.monotonic),
@@ -75,7 +75,7 @@ impl std::fmt::Debug for Clock {
     }
 }
 
-/// Until when this process may write; it may not at all as long as nothing was said.
+/// Until when this process may write; it may not at all before the first renewal.
 #[derive(Clone, Debug)]
 pub(crate) struct Fence {
     open: Arc<Mutex<Option<Open>>>,
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_are_refused_before_and_after_the_time_and_reads_never() {
+    fn fence_rejects_writes_outside_of_the_time_and_no_reads() {
         let writes = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
         let (fence, start, now) = fence();
         let all = |seconds| {
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refused_write_does_not_reach_the_apiserver() -> kube::Result<()> {
+    async fn fence_keeps_rejected_writes_from_the_apiserver() -> kube::Result<()> {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let record = Arc::clone(&asked);
         let server = tower::service_fn(move |request: Request<Body>| {

@@ -1,6 +1,6 @@
 //! `/healthz` and `/readyz`, in the form of the Kubernetes health library: plain text, `?verbose`, `?exclude=`, a path for each check.
 //!
-//! Checks are added by the process; nothing here says what ready means.
+//! Checks are added by the process; this module does not define readiness.
 //!
 //! Rule: catalogd §10, operator-controller §7.1.
 
@@ -14,7 +14,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 
-/// Says whether something is as it should be; the text of a failure goes to the log, not to the client.
+/// Checks one condition; the text of a failure goes to the log, not to the client.
 pub type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// The checks of a process.
@@ -64,7 +64,7 @@ impl Health {
     /// The routes; serve them with [`crate::serve::http`].
     pub fn router(self) -> Router {
         let checks = |checks: BTreeMap<String, Check>| {
-            Router::new().route("/", any(all)).route("/{check}", any(one)).with_state(Arc::new(checks))
+            Router::new().route("/", any(all)).route("/{check}", any(run_check)).with_state(Arc::new(checks))
         };
         let (live, ready) = (checks(self.live), checks(self.ready));
         Router::new().nest("/healthz", live).nest("/readyz", ready).fallback(not_found)
@@ -113,7 +113,7 @@ async fn all(State(checks): State<Checks>, RawQuery(query): RawQuery) -> Respons
     text(StatusCode::OK, report)
 }
 
-async fn one(State(checks): State<Checks>, Path(name): Path<String>) -> Response {
+async fn run_check(State(checks): State<Checks>, Path(name): Path<String>) -> Response {
     let Some(check) = checks.get(&name) else { return not_found().await };
     match check() {
         Ok(()) => text(StatusCode::OK, "ok".to_owned()),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_like_the_kubernetes_library() {
+    async fn health_answers_like_the_kubernetes_library() {
         let started = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&started);
         let health = Health::new().ready("catalog-server", move || {

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn intervals_are_the_products_unless_named() {
+    fn intervals_default_to_those_of_the_product() {
         let usual = Intervals::default();
         assert_eq!(usual.minute, Duration::from_secs(60));
         let second = Duration::from_secs(1);

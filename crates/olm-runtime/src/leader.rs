@@ -60,14 +60,14 @@ pub struct Election {
 
 impl Election {
     /// This process, with the usual times.
-    pub fn of(name: &str, namespace: String) -> Self {
+    pub fn new(name: &str, namespace: String) -> Self {
         let (identity, timing) = (identity(), Timing::default());
         Self { name: name.to_owned(), namespace, identity, timing, fence: Fence::default() }
     }
 
     /// Under another name for this process, with other times.
     #[must_use]
-    pub fn with(self, identity: &str, timing: Timing) -> Self {
+    pub fn with_identity(self, identity: &str, timing: Timing) -> Self {
         Self { identity: identity.to_owned(), timing, ..self }
     }
 
@@ -87,20 +87,20 @@ impl Election {
 /// The lease went to another process, or could not be renewed in time: nothing may be written any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("leader election lost")]
-pub struct Lost;
+pub struct LeadershipLost;
 
 /// Runs `work` to its end, as the leader of `election` if there is one; the lease is released after it. When the process is asked
 /// to stop before the lease is ours, `work` never begins.
 ///
 /// # Errors
-/// [`Lost`]; `work` is dropped then, because another leader may write already.
+/// [`LeadershipLost`]; `work` is dropped then, because another leader may write already.
 pub async fn lead(
     client: Client,
     election: Option<Election>,
     metrics: &Metrics,
     stop: &Shutdown,
     work: impl Future<Output = ()>,
-) -> Result<(), Lost> {
+) -> Result<(), LeadershipLost> {
     let Some(election) = election else {
         work.await;
         return Ok(());
@@ -108,7 +108,7 @@ pub async fn lead(
     let Some(leadership) = acquire(client, election, metrics, stop).await else { return Ok(()) };
     tokio::select! {
         () = work => {}
-        () = leadership.lost().cancelled() => return Err(Lost),
+        () = leadership.loss().cancelled() => return Err(LeadershipLost),
     }
     leadership.release().await;
     Ok(())
@@ -153,8 +153,8 @@ pub async fn acquire(
     shutdown: &Shutdown,
 ) -> Option<Leadership> {
     let api = LeaseApi(Api::namespaced(client, &election.namespace));
-    let mut seen = Seen::default();
-    // who waits is told at once when the lease is given back; that it runs out nobody tells
+    let mut observed = ObservedLease::default();
+    // a released lease is seen in the watch; that a lease expires is in no event
     let watched = watcher::watch_object(api.0.clone(), &election.name).backoff(crate::backoff::of_watch());
     let mut watched = std::pin::pin!(watched);
     metrics.leads(&election.name, false);
@@ -163,7 +163,7 @@ pub async fn acquire(
         let begun = election.fence.now();
         let attempt = tokio::select! {
             () = shutdown.cancelled() => return None,
-            attempt = attempt(&api, &election, &mut seen) => attempt,
+            attempt = attempt(&api, &election, &mut observed) => attempt,
         };
         if attempt == Attempt::Leader {
             break begun;
@@ -175,7 +175,7 @@ pub async fn acquire(
             tokio::select! {
                 () = shutdown.cancelled() => return None,
                 () = &mut wait => break,
-                Some(lease) = watched.next() => if seen.is_released(lease, Instant::now()) { break },
+                Some(lease) = watched.next() => if observed.is_released(lease, Instant::now()) { break },
             }
         }
     };
@@ -184,14 +184,14 @@ pub async fn acquire(
     tracing::info!(lease = election.name, identity = election.identity, "became leader");
     let (stop, lost) = (Shutdown::new(), Shutdown::new());
     let keeping = (renewed, metrics.clone(), stop.clone(), lost.clone());
-    let renewing = renew(api.clone(), election.clone(), seen, keeping);
+    let renewing = renew(api.clone(), election.clone(), observed, keeping);
     let renewing = tokio::spawn(task::supervised("lease renewal", renewing));
     Some(Leadership { election, api, metrics: metrics.clone(), stop, lost, renewing })
 }
 
 impl Leadership {
-    /// Cancelled when the lease could not be renewed in time; the process must stop working then, at once.
-    pub fn lost(&self) -> &Shutdown {
+    /// Cancelled when the lease could not be renewed in time; the process must stop working then.
+    pub fn loss(&self) -> &Shutdown {
         &self.lost
     }
 
@@ -207,7 +207,8 @@ impl Leadership {
         if self.lost.is_cancelled() {
             return;
         }
-        match tokio::time::timeout(self.election.timing.renew, give_back(&self.api, &self.election)).await {
+        match tokio::time::timeout(self.election.timing.renew, release_lease(&self.api, &self.election)).await
+        {
             Ok(Ok(())) => tracing::info!(lease = self.election.name, "lease released"),
             Ok(Err(error)) => {
                 tracing::warn!(error = message(&error), "cannot release the lease, it will run out")
@@ -220,7 +221,7 @@ impl Leadership {
 async fn renew(
     api: LeaseApi,
     election: Election,
-    mut seen: Seen,
+    mut observed: ObservedLease,
     (mut renewed, metrics, stop, lost): (Moment, Metrics, Shutdown, Shutdown),
 ) {
     loop {
@@ -232,7 +233,7 @@ async fn renew(
         let begun = election.fence.now();
         let outcome = tokio::select! {
             () = stop.cancelled() => return,
-            outcome = tokio::time::timeout_at(deadline, attempt(&api, &election, &mut seen)) => outcome,
+            outcome = tokio::time::timeout_at(deadline, attempt(&api, &election, &mut observed)) => outcome,
         };
         match outcome {
             // counted from before the request: the others count from when they see its effect, which is later
@@ -261,14 +262,14 @@ async fn renew(
 enum Attempt {
     /// The lease is ours for now.
     Leader,
-    /// It belongs to someone else.
+    /// It belongs to another process.
     Other,
-    /// The apiserver could not be asked, or someone wrote at the same time.
+    /// The apiserver could not be asked, or another process wrote at the same time.
     Failed,
 }
 
-async fn attempt(api: &LeaseApi, election: &Election, seen: &mut Seen) -> Attempt {
-    match try_once(api, election, seen).await {
+async fn attempt(api: &LeaseApi, election: &Election, observed: &mut ObservedLease) -> Attempt {
+    match try_once(api, election, observed).await {
         Ok(true) => Attempt::Leader,
         Ok(false) => Attempt::Other,
         Err(error) => {
@@ -287,10 +288,10 @@ async fn attempt(api: &LeaseApi, election: &Election, seen: &mut Seen) -> Attemp
     }
 }
 
-async fn try_once(api: &LeaseApi, election: &Election, seen: &mut Seen) -> kube::Result<bool> {
+async fn try_once(api: &LeaseApi, election: &Election, observed: &mut ObservedLease) -> kube::Result<bool> {
     let stored = api.0.get_opt(&election.name).await?;
     let spec = stored.as_ref().and_then(|lease| lease.spec.clone());
-    let step = seen.decide(stored.as_ref().map(|_| spec.as_ref()), election, Instant::now());
+    let step = observed.decide(stored.as_ref().map(|_| spec.as_ref()), election, Instant::now());
     let params = PostParams { field_manager: Some(election.identity.clone()), ..PostParams::default() };
     let mut lease = stored.unwrap_or_else(|| Lease {
         metadata: ObjectMeta {
@@ -307,11 +308,11 @@ async fn try_once(api: &LeaseApi, election: &Election, seen: &mut Seen) -> kube:
         // the resourceVersion makes sure that no one else wrote since we read
         Step::Take | Step::Renew => api.0.replace(&election.name, &params, &lease).await?,
     };
-    seen.note(written.spec.as_ref(), Instant::now());
+    observed.record(written.spec.as_ref(), Instant::now());
     Ok(true)
 }
 
-async fn give_back(api: &LeaseApi, election: &Election) -> kube::Result<()> {
+async fn release_lease(api: &LeaseApi, election: &Election) -> kube::Result<()> {
     let Some(mut lease) = api.0.get_opt(&election.name).await? else { return Ok(()) };
     let Some(spec) = lease.spec.as_mut() else { return Ok(()) };
     if spec.holder_identity.as_deref() != Some(&election.identity) {
@@ -326,7 +327,7 @@ async fn give_back(api: &LeaseApi, election: &Election) -> kube::Result<()> {
     api.0.replace(&election.name, &params, &lease).await.map(drop)
 }
 
-/// The spec that makes or keeps us the leader.
+/// The spec that makes or keeps this process the leader.
 fn written(stored: Option<LeaseSpec>, election: &Election, ours: bool, now: Timestamp) -> LeaseSpec {
     let now = MicroTime(now);
     let had_holder = stored.as_ref().is_some_and(|spec| spec.holder_identity.is_some());
@@ -355,7 +356,7 @@ enum Step {
 
 /// The lease as we last saw it change.
 #[derive(Debug, Default)]
-struct Seen {
+struct ObservedLease {
     spec: Option<LeaseSpec>,
     /// `None` until there was a lease.
     at: Option<Instant>,
@@ -363,8 +364,8 @@ struct Seen {
     deleted: Option<Instant>,
 }
 
-impl Seen {
-    fn note(&mut self, spec: Option<&LeaseSpec>, now: Instant) {
+impl ObservedLease {
+    fn record(&mut self, spec: Option<&LeaseSpec>, now: Instant) {
         self.deleted = None;
         if self.at.is_none() || self.spec.as_ref() != spec {
             self.spec = spec.cloned();
@@ -372,24 +373,24 @@ impl Seen {
         }
     }
 
-    /// Whether the lease, as it is watched, has no holder. Trouble with the watch is none with the election: it asks again anyway.
+    /// Whether the lease, as it is watched, has no holder. An error of the watch is none of the election, which polls anyway.
     fn is_released(&mut self, watched: watcher::Result<Option<Lease>>, now: Instant) -> bool {
         let Ok(lease) = watched.inspect_err(|error| tracing::debug!(%error, "cannot watch the lease")) else {
             return false;
         };
         let Some(lease) = lease else {
-            self.note_deleted(now);
+            self.record_deleted(now);
             return false;
         };
         self.deleted = None;
         if self.at.is_none() {
-            self.note(lease.spec.as_ref(), now);
+            self.record(lease.spec.as_ref(), now);
         }
         lease.spec.unwrap_or_default().holder_identity.unwrap_or_default().is_empty()
     }
 
-    /// The lease is not there. Says since when, if it ever was.
-    fn note_deleted(&mut self, now: Instant) -> Option<Instant> {
+    /// The lease is not there. Returns since when, if it ever was.
+    fn record_deleted(&mut self, now: Instant) -> Option<Instant> {
         self.at?;
         Some(*self.deleted.get_or_insert(now))
     }
@@ -400,10 +401,10 @@ impl Seen {
         let Some(spec) = stored else {
             // its holder may still write, and holds it on; a process that does not lead waits until that has run out
             let lasts = self.lasts(election).max(election.timing.lease);
-            let waited = self.note_deleted(now).is_none_or(|since| now.duration_since(since) >= lasts);
+            let waited = self.record_deleted(now).is_none_or(|since| now.duration_since(since) >= lasts);
             return if waited || election.fence.is_open() { Step::Create } else { Step::Wait };
         };
-        self.note(spec, now);
+        self.record(spec, now);
         let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
         if holder == election.identity {
             return Step::Renew;
@@ -436,17 +437,17 @@ mod tests {
 
     /// rule: decision 29
     #[test]
-    fn another_takes_over_after_fifteen_seconds() {
+    fn leader_another_takes_over_after_fifteen_seconds() {
         let Timing { lease, renew, retry } = Timing::default();
         assert_eq!([lease, renew, retry].map(|time| time.as_secs()), [15, 10, 2]);
     }
 
     #[test]
-    fn decides_by_what_it_saw_change() {
+    fn leader_decides_by_observed_changes() {
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
-        let election = Election::of("l", "n".to_owned()).with("me", Timing::default());
-        let mut seen = Seen::default();
+        let election = Election::new("l", "n".to_owned()).with_identity("me", Timing::default());
+        let mut observed = ObservedLease::default();
         for (second, stored, want, case) in [
             (0, None, Step::Create, "no lease"),
             (1, Some(Some(spec("other", 15, 1))), Step::Wait, "held"),
@@ -462,17 +463,17 @@ mod tests {
             (177, Some(Some(spec("other", 137, 40))), Step::Take, "run out"),
         ] {
             let stored = stored.as_ref().map(Option::as_ref);
-            assert_eq!(seen.decide(stored, &election, at(second)), want, "{case}");
+            assert_eq!(observed.decide(stored, &election, at(second)), want, "{case}");
         }
     }
 
     #[test]
-    fn deleted_lease_is_waited_for() {
+    fn leader_waits_for_a_deleted_lease() {
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
-        let election = Election::of("l", "n".to_owned()).with("me", Timing::default());
+        let election = Election::new("l", "n".to_owned()).with_identity("me", Timing::default());
         let held = spec("other", 15, 1);
-        let mut seen = Seen::default();
+        let mut observed = ObservedLease::default();
         for (second, stored, want, case) in [
             (0, Some(Some(&held)), Step::Wait, "held"),
             (60, None, Step::Wait, "deleted after its holder renewed it unseen"),
@@ -481,27 +482,27 @@ mod tests {
             (75, None, Step::Wait, "deleted again"),
             (90, None, Step::Create, "15 s later"),
         ] {
-            assert_eq!(seen.decide(stored, &election, at(second)), want, "{case}");
+            assert_eq!(observed.decide(stored, &election, at(second)), want, "{case}");
         }
         // only the watch has seen it
-        let mut seen = Seen::default();
+        let mut observed = ObservedLease::default();
         let lease = |spec: LeaseSpec| Ok(Some(Lease { spec: Some(spec), ..Lease::default() }));
-        assert!(!seen.is_released(Ok(None), at(0)), "no lease yet");
-        assert_eq!(seen.decide(None, &election, at(0)), Step::Create);
-        assert!(!seen.is_released(lease(held.clone()), at(0)));
-        assert!(!seen.is_released(Ok(None), at(3)), "deleted");
-        assert_eq!(seen.decide(None, &election, at(17)), Step::Wait);
-        assert_eq!(seen.decide(None, &election, at(18)), Step::Create);
-        assert!(seen.is_released(lease(spec("", 1, 20)), at(20)));
+        assert!(!observed.is_released(Ok(None), at(0)), "no lease yet");
+        assert_eq!(observed.decide(None, &election, at(0)), Step::Create);
+        assert!(!observed.is_released(lease(held.clone()), at(0)));
+        assert!(!observed.is_released(Ok(None), at(3)), "deleted");
+        assert_eq!(observed.decide(None, &election, at(17)), Step::Wait);
+        assert_eq!(observed.decide(None, &election, at(18)), Step::Create);
+        assert!(observed.is_released(lease(spec("", 1, 20)), at(20)));
         // its own: others that saw it wait
         let renewed = election.fence.now();
         election.fence.open(renewed, election.timing.renew);
-        assert_eq!(seen.decide(None, &election, at(21)), Step::Create);
+        assert_eq!(observed.decide(None, &election, at(21)), Step::Create);
     }
 
     #[test]
-    fn counts_transitions() {
-        let election = Election::of("l", "n".to_owned()).with("me", Timing::default());
+    fn leader_counts_transitions() {
+        let election = Election::new("l", "n".to_owned()).with_identity("me", Timing::default());
         let now = Timestamp::from_second(100).unwrap();
         let first = written(None, &election, false, now);
         assert_eq!((first.lease_transitions, first.lease_duration_seconds), (Some(0), Some(15)));
@@ -515,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn identities_differ() {
+    fn leader_identities_differ() {
         assert_ne!(identity(), identity());
     }
 }

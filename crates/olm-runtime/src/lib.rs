@@ -1,7 +1,7 @@
-//! What every process of the project needs besides its own job: flags, logs, health, metrics, TLS, leader election, the client,
+//! The base of every process of the project: flags, logs, health, metrics, TLS, leader election, the client,
 //! and the few write patterns (apply, status, events) that all controllers share.
 //!
-//! What it deliberately does not know: any OLM rule. Nothing here says what a catalog or an extension is.
+//! What it deliberately does not know: any OLM rule. This crate knows no catalogs and no extensions.
 //!
 //! One TLS provider (ring) serves all; [`tls::install_provider`] comes first in every `main`.
 

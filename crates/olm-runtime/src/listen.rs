@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn binds_or_says_why_not() {
+    async fn listen_binds_or_reports_the_cause() {
         assert!(is_off("") && is_off("0") && !is_off(":0"));
         let listener = bind("127.0.0.1:0").await.unwrap();
         let taken = listener.local_addr().unwrap().to_string();

@@ -1,8 +1,8 @@
-//! Lets the process give back memory that it has freed.
+//! Makes the allocator return memory that the process has freed.
 //!
 //! The allocator of glibc raises its own thresholds whenever a large piece is freed, and from then on keeps megabytes that
 //! nothing uses: after one pull catalogd would hold a quarter more than it needs, for ever. The thresholds stay where
-//! they are when the environment names one, and only the environment of a new program is looked at: so the process starts
+//! they are when the environment names one, and only the environment of a new program is read: so the process starts
 //! itself again, once, in place (same process id, 2 ms). Other allocators do not look.
 //!
 //! The same environment limits the heaps. The allocator would make up to eight for each processor, each with holes of its own;
@@ -11,9 +11,9 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// From how many unused bytes at the end of a heap memory is given back. Whoever sets it decides.
+/// From how many unused bytes at the end of a heap memory is returned. A value of the environment wins.
 const THRESHOLD: (&str, &str) = ("MALLOC_TRIM_THRESHOLD_", "131072");
-/// Heaps, at most. Whoever sets it decides.
+/// Heaps, at most. A value of the environment wins.
 const HEAPS: (&str, &str) = ("MALLOC_ARENA_MAX", "2");
 
 /// Replaces this process by itself with the threshold set, unless it is set. Comes back when there is nothing to do or it
@@ -37,6 +37,6 @@ fn again_with(settings: &[(&str, &str)]) {
     if let Some(name) = arguments.next() {
         again.arg0(name);
     }
-    // It returns only with an error: then this is still the old process, and it goes on.
+    // It returns only with an error: then this is still the old process, and it continues.
     let _still_here = again.args(arguments).envs(missing.into_iter().copied()).exec();
 }

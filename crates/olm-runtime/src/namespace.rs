@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flag_then_file_then_default() {
+    fn namespace_is_flag_then_file_then_default() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("namespace");
         assert_eq!(choose("", &file), "olmv1-system");

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// How long a process that has ended waits for threads that still write to disk.
-const LINGER: Duration = Duration::from_secs(1);
+const EXIT_GRACE_PERIOD: Duration = Duration::from_secs(1);
 
-/// Runs a process to its end. A failure is said on standard error, with its causes, and gives exit code 1.
+/// Runs a process to its end. A failure is printed on standard error, with its causes, and gives exit code 1.
 pub fn run<E: Display>(work: impl Future<Output = Result<(), E>>) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -17,7 +17,7 @@ pub fn run<E: Display>(work: impl Future<Output = Result<(), E>>) -> ExitCode {
     };
     let ended = runtime.block_on(work);
     crate::telemetry::traces::finish();
-    runtime.shutdown_timeout(LINGER);
+    runtime.shutdown_timeout(EXIT_GRACE_PERIOD);
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&error),
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_build_says_all_four_facts() {
+    fn process_build_has_all_four_facts() {
         let build = Build { version: "1.0", commit: "abc", date: "unknown", state: "clean" };
         assert_eq!(
             build.to_string(),

@@ -1,6 +1,6 @@
 //! Pull secrets from the cluster: the one named by `--global-pull-secret` first, then those of the process's own service account.
 //!
-//! Hands out documents, not meanings: whoever pulls images knows what a docker configuration says. A secret that does not exist is
+//! Returns documents without reading them: the part that pulls images knows docker configurations. A secret that does not exist is
 //! none. Rule: catalogd §5.2, operator-controller §7.8.
 
 use std::path::Path;
@@ -13,14 +13,14 @@ const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
 /// The namespace and name of something.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct NamespacedName {
     /// Namespace.
     pub namespace: String,
     /// Name.
     pub name: String,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for NamespacedName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }
@@ -46,7 +46,7 @@ impl std::fmt::Debug for Document {
 #[error("error reading {what} {place}: {source}")]
 pub struct ReadError {
     what: &'static str,
-    place: Place,
+    place: NamespacedName,
     source: Box<kube::Error>,
 }
 
@@ -56,17 +56,19 @@ pub struct ReadError {
 /// When one of them cannot be read.
 pub async fn read(
     client: &Client,
-    global: Option<&Place>,
-    account: Option<&Place>,
-) -> Result<Vec<(Place, Document)>, ReadError> {
-    let mut places: Vec<Place> = global.into_iter().cloned().collect();
+    global: Option<&NamespacedName>,
+    account: Option<&NamespacedName>,
+) -> Result<Vec<(NamespacedName, Document)>, ReadError> {
+    let mut places: Vec<NamespacedName> = global.into_iter().cloned().collect();
     if let Some(account) = account {
         let api: Api<ServiceAccount> = Api::namespaced(client.clone(), &account.namespace);
         let found =
             api.get_opt(&account.name).await.map_err(|source| failed("service account", account, source))?;
         let names = found.and_then(|account| account.image_pull_secrets).unwrap_or_default();
         places.extend(
-            names.into_iter().map(|secret| Place { namespace: account.namespace.clone(), name: secret.name }),
+            names
+                .into_iter()
+                .map(|secret| NamespacedName { namespace: account.namespace.clone(), name: secret.name }),
         );
     }
     let mut documents = Vec::new();
@@ -80,7 +82,7 @@ pub async fn read(
     Ok(documents)
 }
 
-fn failed(what: &'static str, place: &Place, source: kube::Error) -> ReadError {
+fn failed(what: &'static str, place: &NamespacedName, source: kube::Error) -> ReadError {
     ReadError { what, place: place.clone(), source: Box::new(source) }
 }
 
@@ -101,11 +103,11 @@ fn document(secret: Secret) -> Option<Document> {
 }
 
 /// The account that the process runs as, if it runs in a pod.
-pub fn own_account() -> Option<Place> {
+pub fn own_account() -> Option<NamespacedName> {
     account_of_file(Path::new(TOKEN))
 }
 
-fn account_of_file(token: &Path) -> Option<Place> {
+fn account_of_file(token: &Path) -> Option<NamespacedName> {
     let token = std::fs::read_to_string(token).ok()?;
     match account_of_token(&token) {
         Ok(account) => Some(account),
@@ -120,7 +122,7 @@ fn account_of_file(token: &Path) -> Option<Place> {
 ///
 /// # Errors
 /// When it is no token of a service account.
-pub fn account_of_token(token: &str) -> Result<Place, String> {
+pub fn account_of_token(token: &str) -> Result<NamespacedName, String> {
     use base64::Engine as _;
     let malformed = || "service account token is not a JSON web token".to_owned();
     let payload = token.trim().split('.').nth(1).ok_or_else(malformed)?;
@@ -131,7 +133,7 @@ pub fn account_of_token(token: &str) -> Result<Place, String> {
         subject.strip_prefix("system:serviceaccount:").into_iter().flat_map(|rest| rest.split(':'));
     match (parts.next(), parts.next(), parts.next()) {
         (Some(namespace), Some(name), None) if !namespace.is_empty() && !name.is_empty() => {
-            Ok(Place { namespace: namespace.to_owned(), name: name.to_owned() })
+            Ok(NamespacedName { namespace: namespace.to_owned(), name: name.to_owned() })
         }
         _ => Err(format!(
             "badly formatted subject: expected system:serviceaccount:<namespace>:<name>, got {subject}"
@@ -150,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn account_of_file_is_none_outside_of_a_pod() {
+    fn pull_secrets_account_is_none_outside_of_a_pod() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("token");
         assert_eq!(account_of_file(&file), None, "there is no token");
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_subject_names_the_account() {
+    fn pull_secrets_account_is_the_subject_of_the_token() {
         let place = account_of_token(&token("system:serviceaccount:olmv1-system:catalogd")).unwrap();
         assert_eq!(place.to_string(), "olmv1-system/catalogd");
         for subject in

@@ -32,7 +32,7 @@ pub struct Limits {
     pub connections: usize,
     /// The time for a TLS handshake.
     pub handshake: Duration,
-    /// The time for a request's head, also the longest silence between two requests of a connection.
+    /// The time for a request's head, also the longest pause between two requests of a connection.
     pub head: Duration,
     /// The size of a request's head (request line and headers) in bytes; 431 above it. A URI above 64 kB gives 414.
     pub head_bytes: usize,

@@ -1,11 +1,11 @@
-//! When to stop: SIGTERM or SIGINT asks politely, a second one ends the process at once.
+//! The stop of a process: SIGTERM or SIGINT asks for it, a second one ends the process without waiting.
 
 use tokio_util::sync::CancellationToken;
 
-/// Cancelled when the process should stop. Clones and children share the wish; a component waits on `cancelled()`.
+/// Cancelled when the process should stop. Clones and children are cancelled with it; a component waits on `cancelled()`.
 pub type Shutdown = CancellationToken;
 
-/// A token that the first SIGTERM or SIGINT cancels. The second signal exits with code 1 without waiting for anyone.
+/// A token that the first SIGTERM or SIGINT cancels. The second signal exits with code 1 without waiting.
 ///
 /// # Errors
 /// If the process may not install signal handlers.

@@ -1,4 +1,4 @@
-//! Writing a status: once per reconciliation, only if it says something new, never over a newer object.
+//! Writing a status: once per reconciliation, only if it differs, never over a newer object.
 //!
 //! The status itself is derived elsewhere, from a value.
 //!
@@ -31,7 +31,7 @@ impl StatusError {
     }
 }
 
-/// Writes `wanted` as the status of `stored`, unless it is there already. Returns the object as stored then, or `None` if nothing
+/// Writes `desired` as the status of `stored`, unless it is there already. Returns the object as stored then, or `None` if nothing
 /// was written. `stored` must be the object as read, with its resourceVersion.
 ///
 /// # Errors
@@ -39,32 +39,32 @@ impl StatusError {
 pub async fn write_status<K>(
     api: &Api<K>,
     stored: &K,
-    wanted: K::Status,
+    desired: K::Status,
     manager: &str,
 ) -> Result<Option<K>, StatusError>
 where
     K: Resource + HasStatus + Clone + fmt::Debug + Serialize + DeserializeOwned,
     K::Status: Serialize,
 {
-    if same(stored.status(), &wanted) {
+    if same(stored.status(), &desired) {
         return Ok(None);
     }
     let mut object = stored.clone();
-    *object.status_mut() = Some(wanted);
+    *object.status_mut() = Some(desired);
     let name = stored.meta().name.clone().unwrap_or_default();
     let params = PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() };
     api.replace_status(&name, &params, &object).await.map(Some).map_err(StatusError)
 }
 
-/// Whether both say the same: no status and an empty one do.
-fn same<S: Serialize>(stored: Option<&S>, wanted: &S) -> bool {
+/// Whether both are equal; no status and an empty one are.
+fn same<S: Serialize>(stored: Option<&S>, desired: &S) -> bool {
     let value = |status: &S| serde_json::to_value(status).ok();
     let stored = match stored {
         Some(status) => value(status),
         None => Some(Value::Object(serde_json::Map::new())),
     };
-    // what cannot be compared is written; the client will say why it cannot be serialised
-    stored.is_some() && stored == value(wanted)
+    // what cannot be compared is written; the client reports why it cannot be serialised
+    stored.is_some() && stored == value(desired)
 }
 
 /// Several errors of one reconciliation, one to a line.
@@ -104,13 +104,13 @@ mod tests {
     use olm_api::{ClusterCatalogStatus, Condition, ConditionStatus, condition, reason};
 
     #[test]
-    fn compares_meaning() {
+    fn status_compares_meaning() {
         let now = k8s_openapi::jiff::Timestamp::UNIX_EPOCH;
         let empty = ClusterCatalogStatus::default();
         let mut serving = empty.clone();
-        let wanted =
+        let desired =
             Condition::new(condition::SERVING, ConditionStatus::True, reason::AVAILABLE, "", Some(1), now);
-        condition::set(&mut serving.conditions, wanted);
+        condition::set(&mut serving.conditions, desired);
         assert!(same(None, &empty));
         assert!(same(Some(&empty), &empty));
         assert!(same(Some(&serving), &serving.clone()));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn joins_errors_by_lines() {
+    fn status_joins_errors_by_lines() {
         assert!(Joined::result([None, None]).is_ok());
         let status = kube::core::Status::failure("the object has been modified", "Conflict").with_code(409);
         let status = StatusError(kube::Error::Api(status.boxed()));

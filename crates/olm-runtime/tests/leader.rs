@@ -1,6 +1,6 @@
-//! A leader whose apiserver refuses, says nothing, or has given the lease to another: nobody writes on. The apiserver is played
-//! here, because a real one cannot be told to fall silent. So is time: it goes on when nobody has anything to do, and a machine that
-//! is slow changes nothing. Rule: operator-controller §7.2, decision 29.
+//! A leader whose apiserver refuses, does not answer, or has given the lease to another: it writes no more. The apiserver is played
+//! here, because a real one cannot be made to stop answering. So is time: it passes when no task has anything to do, and a machine
+//! that is slow changes nothing. Rule: operator-controller §7.2, decision 29.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test, also in its helpers")]
 
 use std::convert::Infallible;
@@ -13,7 +13,7 @@ use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
 use olm_runtime::Shutdown;
-use olm_runtime::leader::{Election, Lost, Moment, Timing, acquire, lead};
+use olm_runtime::leader::{Election, LeadershipLost, Moment, Timing, acquire, lead};
 use olm_runtime::metrics::Metrics;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -25,7 +25,7 @@ const TIMING: Timing = Timing {
     retry: Duration::from_millis(100),
 };
 /// Longer than anything here may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mood {
@@ -58,12 +58,12 @@ impl Server {
         let server = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let server = server.clone();
-            async move { Ok::<_, Infallible>(server.answer(request).await) }
+            async move { Ok::<_, Infallible>(server.respond(request).await) }
         });
         Client::new(service, "n")
     }
 
-    async fn answer(&self, request: Request<Body>) -> Response<Body> {
+    async fn respond(&self, request: Request<Body>) -> Response<Body> {
         let watches = request.uri().query().is_some_and(|query| query.contains("fieldSelector"));
         let mood = self.state().mood;
         if watches || mood == Mood::Silent {
@@ -73,14 +73,14 @@ impl Server {
             return status(StatusCode::INTERNAL_SERVER_ERROR, "etcdserver: leader changed");
         }
         if request.uri().path() == "/write" {
-            return said(StatusCode::OK, &json!({}));
+            return response(StatusCode::OK, &json!({}));
         }
         let method = request.method().clone();
         let body = request.into_body().collect().await.unwrap().to_bytes();
         let mut state = self.state();
         if method == Method::GET {
             return match &state.lease {
-                Some(lease) => said(StatusCode::OK, lease),
+                Some(lease) => response(StatusCode::OK, lease),
                 None => status(StatusCode::NOT_FOUND, "there is no lease"),
             };
         }
@@ -93,7 +93,7 @@ impl Server {
         state.writes += 1;
         lease["metadata"]["resourceVersion"] = state.version.to_string().into();
         state.lease = Some(lease.clone());
-        said(StatusCode::OK, &lease)
+        response(StatusCode::OK, &lease)
     }
 
     fn holder(&self) -> String {
@@ -107,7 +107,7 @@ impl Server {
         client.send(write).await.is_ok()
     }
 
-    /// Somebody writes the lease behind the leader's back.
+    /// Another process writes the lease behind the leader's back.
     fn steal(&self) {
         let mut state = self.state();
         state.version += 1;
@@ -123,11 +123,11 @@ impl Server {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
+        tokio::time::timeout(TEST_TIMEOUT, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
     }
 }
 
-fn said(code: StatusCode, value: &Value) -> Response<Body> {
+fn response(code: StatusCode, value: &Value) -> Response<Body> {
     let mut answer = Response::new(Body::from(value.to_string().into_bytes()));
     *answer.status_mut() = code;
     answer
@@ -143,18 +143,18 @@ fn status(code: StatusCode, message: &str) -> Response<Body> {
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "reason": reason,
         "code": code.as_u16(),
     });
-    said(code, &value)
+    response(code, &value)
 }
 
 fn election(timing: Timing) -> Election {
-    Election::of("l", "n".to_owned()).with("me", timing)
+    Election::new("l", "n".to_owned()).with_identity("me", timing)
 }
 
-/// Work that ends when it is told to, and says when it is there and when it is not any more.
+/// Work that ends on request, and records when it runs and when it does not any more.
 struct Work {
     running: Arc<AtomicBool>,
     end: Option<oneshot::Sender<()>>,
-    led: tokio::task::JoinHandle<Result<(), Lost>>,
+    led: tokio::task::JoinHandle<Result<(), LeadershipLost>>,
 }
 
 struct Running(Arc<AtomicBool>);
@@ -191,8 +191,9 @@ async fn gives_up(mood: Mood) {
     server.until("renews", |server| server.state().writes > before).await;
     server.state().mood = mood;
     let since = Instant::now();
-    let led = tokio::time::timeout(PATIENCE, work.led).await.unwrap_or_else(|_| panic!("{mood:?}: leads on"));
-    assert_eq!(led.unwrap(), Err(Lost), "{mood:?}");
+    let led =
+        tokio::time::timeout(TEST_TIMEOUT, work.led).await.unwrap_or_else(|_| panic!("{mood:?}: leads on"));
+    assert_eq!(led.unwrap(), Err(LeadershipLost), "{mood:?}");
     let took = since.elapsed();
     assert!(!work.running.load(Ordering::SeqCst), "{mood:?}: the work goes on");
     assert!(took < TIMING.lease, "{mood:?}: {took:?}, and others may take over after {:?}", TIMING.lease);
@@ -200,12 +201,12 @@ async fn gives_up(mood: Mood) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_cannot_renew_ends_its_work_before_another_may_begin() {
+async fn leader_that_cannot_renew_ends_its_work_in_time() {
     tokio::join!(gives_up(Mood::Refuses), gives_up(Mood::Silent));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_short_outage_costs_nobody_the_lease() {
+async fn leader_keeps_the_lease_in_a_short_outage() {
     let server = Server::new();
     let mut work = leading(&server).await;
     server.state().mood = Mood::Refuses;
@@ -215,17 +216,17 @@ async fn a_short_outage_costs_nobody_the_lease() {
     server.until("renews again", |server| server.state().writes > before + 2).await;
     assert!(work.running.load(Ordering::SeqCst));
     work.end.take().unwrap().send(()).unwrap();
-    assert_eq!(tokio::time::timeout(PATIENCE, work.led).await.unwrap().unwrap(), Ok(()));
+    assert_eq!(tokio::time::timeout(TEST_TIMEOUT, work.led).await.unwrap().unwrap(), Ok(()));
     assert_eq!(server.holder(), "", "given back");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_another_took_is_neither_kept_nor_given_back() {
+async fn leader_neither_keeps_nor_releases_a_lease_of_another() {
     let server = Server::new();
     let work = leading(&server).await;
     server.steal();
     let since = Instant::now();
-    assert_eq!(tokio::time::timeout(PATIENCE, work.led).await.unwrap().unwrap(), Err(Lost));
+    assert_eq!(tokio::time::timeout(TEST_TIMEOUT, work.led).await.unwrap().unwrap(), Err(LeadershipLost));
     assert!(!work.running.load(Ordering::SeqCst));
     assert!(
         since.elapsed() < TIMING.renew / 2,
@@ -263,7 +264,7 @@ async fn leader_writes_nothing_after_losing_the_lease() {
     assert!(Server::takes_write(&client).await);
     server.steal();
     let since = Instant::now();
-    leadership.lost().cancelled().await;
+    leadership.loss().cancelled().await;
     assert!(since.elapsed() < TIMING.renew / 2, "its last renewal would allow writes for longer");
     assert!(!Server::takes_write(&client).await, "another may lead already");
 }
@@ -295,7 +296,7 @@ async fn leader_writes_nothing_after_a_suspend() {
     assert!(Server::takes_write(&client).await, "nobody took the lease");
     suspended.fetch_add(300, Ordering::SeqCst);
     server.state().lease = None;
-    leadership.lost().cancelled().await;
+    leadership.loss().cancelled().await;
     assert!(server.state().lease.is_none(), "another may have led, and its lease was deleted");
 }
 
@@ -307,7 +308,7 @@ async fn leader_keeps_a_lease_that_was_deleted() {
     server.until("creates it again", |server| server.holder() == "me").await;
     assert!(work.running.load(Ordering::SeqCst));
     work.end.take().unwrap().send(()).unwrap();
-    assert_eq!(tokio::time::timeout(PATIENCE, work.led).await.unwrap().unwrap(), Ok(()));
+    assert_eq!(tokio::time::timeout(TEST_TIMEOUT, work.led).await.unwrap().unwrap(), Ok(()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -316,7 +317,7 @@ async fn standby_waits_after_the_lease_was_deleted() {
     let spec = json!({"holderIdentity": "other", "leaseDurationSeconds": TIMING.lease.as_secs()});
     server.state().lease = Some(json!({"metadata": {"name": "l", "resourceVersion": "1"}, "spec": spec}));
     let client = server.client();
-    let standby = election(TIMING).with("standby", TIMING);
+    let standby = election(TIMING).with_identity("standby", TIMING);
     let acquired =
         tokio::spawn(
             async move { acquire(client, standby, &Metrics::new(), &Shutdown::new()).await.map(drop) },

@@ -3,13 +3,13 @@
 use kube::Client;
 use olm_oci::{Keyring, SharedKeyring};
 use olm_runtime::error_text::chain;
-use olm_runtime::pull_secrets::{self, Document, Place};
+use olm_runtime::pull_secrets::{self, Document, NamespacedName};
 
 /// Where the pull secrets are and who uses them.
 pub struct PullSecrets {
     client: Client,
-    global: Option<Place>,
-    account: Option<Place>,
+    global: Option<NamespacedName>,
+    account: Option<NamespacedName>,
     keyring: SharedKeyring,
 }
 
@@ -18,8 +18,8 @@ impl PullSecrets {
     #[must_use]
     pub fn new(
         client: Client,
-        global: Option<Place>,
-        account: Option<Place>,
+        global: Option<NamespacedName>,
+        account: Option<NamespacedName>,
         keyring: SharedKeyring,
     ) -> Self {
         Self { client, global, account, keyring }
@@ -90,7 +90,7 @@ mod tests {
     async fn pull_secrets_refresh_follows_the_secret() {
         let registry = Arc::new(Mutex::new(None));
         let keyring = SharedKeyring::default();
-        let place = Place { namespace: "ns".to_owned(), name: "name".to_owned() };
+        let place = NamespacedName { namespace: "ns".to_owned(), name: "name".to_owned() };
         let secrets = PullSecrets::new(apiserver(&registry), Some(place), None, keyring.clone());
         for host in [Some("a.test"), Some("b.test"), None, Some("a.test")] {
             *registry.lock().unwrap() = host;

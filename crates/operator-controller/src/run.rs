@@ -17,7 +17,7 @@ use olm_runtime::events::Events;
 use olm_runtime::health::Health;
 use olm_runtime::leader::{self, Election};
 use olm_runtime::metrics::{self, Metrics};
-use olm_runtime::pull_secrets::Place;
+use olm_runtime::pull_secrets::NamespacedName;
 use olm_runtime::tls::issue::PublishedCa;
 use olm_runtime::tls::{self, TlsSettings};
 use olm_runtime::{FeatureGates, Shutdown, client, listen, serve, shutdown, task};
@@ -56,7 +56,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let gates = args.gates()?;
     let metrics_address = args.run.metrics_address(METRICS_ADDRESS)?;
     let tls_settings = args.run.tls.settings()?;
-    let pull_secret = args.pull.pull_secret()?.map(|(namespace, name)| Place { namespace, name });
+    let pull_secret = args.pull.pull_secret()?.map(|(namespace, name)| NamespacedName { namespace, name });
     args.run.logs.init()?;
     tls::install_provider();
     gates.log();
@@ -94,7 +94,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         parts.spawn(task::supervised("watch of the CA of catalogd", watched));
     }
 
-    let election = args.run.leader_elect.then(|| Election::of(LEASE, namespace));
+    let election = args.run.leader_elect.then(|| Election::new(LEASE, namespace));
     let work = controllers(
         &args,
         &gates,
@@ -117,7 +117,7 @@ async fn controllers(
     args: &ServeArgs,
     gates: &FeatureGates,
     (tls_settings, published): (TlsSettings, Option<Arc<PublishedCa>>),
-    pull_secret: Option<Place>,
+    pull_secret: Option<NamespacedName>,
     client: Client,
     metrics: &Metrics,
     stop: Shutdown,

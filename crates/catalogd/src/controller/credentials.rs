@@ -11,7 +11,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use olm_oci::{Keyring, SharedKeyring};
-use olm_runtime::pull_secrets::{self, Document, Place, ReadError};
+use olm_runtime::pull_secrets::{self, Document, NamespacedName, ReadError};
 use tokio::sync::mpsc;
 
 /// Why the credentials are not known.
@@ -22,18 +22,15 @@ pub enum CredentialsError {
     Read(#[from] ReadError),
     /// The secret's content cannot be read; its text is not shown.
     #[error("error reading pull secret {place}: {source}")]
-    Content {
-        place: Place,
-        source: olm_oci::Fault,
-    },
+    Content { place: NamespacedName, source: olm_oci::Fault },
 }
 
 /// Keeps the puller's credentials up to date.
 #[derive(Clone)]
 pub struct Credentials {
     client: Client,
-    global: Option<Place>,
-    account: Option<Place>,
+    global: Option<NamespacedName>,
+    account: Option<NamespacedName>,
     keyring: SharedKeyring,
 }
 
@@ -52,8 +49,8 @@ impl Credentials {
     #[must_use]
     pub fn new(
         client: Client,
-        global: Option<Place>,
-        account: Option<Place>,
+        global: Option<NamespacedName>,
+        account: Option<NamespacedName>,
         keyring: SharedKeyring,
     ) -> Self {
         Self { client, global, account, keyring }
@@ -80,7 +77,12 @@ impl Credentials {
 
 /// Sends to `changed` when a pull secret (or the account that names them) changes, so that a pull refused for want of
 /// credentials is retried immediately. Runs until it is dropped; only names and versions are read.
-pub async fn watch(client: Client, global: Option<Place>, account: Option<Place>, changed: mpsc::Sender<()>) {
+pub async fn watch(
+    client: Client,
+    global: Option<NamespacedName>,
+    account: Option<NamespacedName>,
+    changed: mpsc::Sender<()>,
+) {
     let mut watches = SelectAll::new();
     if let Some(place) = &global {
         let api: Api<PartialObjectMeta<Secret>> = Api::namespaced(client.clone(), &place.namespace);

@@ -14,7 +14,7 @@ use olm_core::Digest;
 use olm_runtime::Intervals;
 use olm_runtime::error_text;
 use olm_runtime::events::Events;
-use olm_runtime::metrics::{ControllerMeter, Outcome};
+use olm_runtime::metrics::{ControllerMetrics, Outcome};
 use olm_runtime::status::{StatusError, write_status};
 use tokio::sync::watch;
 
@@ -47,7 +47,7 @@ pub struct Context {
     /// To emit events.
     pub events: Events,
     /// Counts reconciliations.
-    pub meter: ControllerMeter,
+    pub meter: ControllerMetrics,
     /// `https://<external address>`.
     pub base: String,
     /// How long a minute of a poll interval is.
@@ -71,18 +71,13 @@ pub struct Remembered {
 pub enum ReconcileError {
     /// The API server refused a write.
     #[error("error updating {what}")]
-    Write {
-        what: &'static str,
-        source: Box<kube::Error>,
-    },
+    Write { what: &'static str, source: Box<kube::Error> },
     /// The API server refused the status.
     #[error(transparent)]
     Status(#[from] StatusError),
     /// The API server did not answer a write.
     #[error("error updating {what}: no answer in time")]
-    Slow {
-        what: &'static str,
-    },
+    Slow { what: &'static str },
     /// The store refused.
     #[error(transparent)]
     Store(#[from] StoreError),

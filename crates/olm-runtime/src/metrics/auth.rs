@@ -1,4 +1,4 @@
-//! Who may read `/metrics`: a bearer token that TokenReview knows and whose user SubjectAccessReview allows.
+//! The access check of `/metrics`: a bearer token that TokenReview knows and whose user SubjectAccessReview allows.
 //!
 //! Verdicts are remembered for a while, by the token's hash, so that a scraper does not cost two requests each time.
 //!
@@ -18,8 +18,8 @@ use sha2::{Digest, Sha256};
 
 const ALLOWED_FOR: Duration = Duration::from_secs(300);
 const DENIED_FOR: Duration = Duration::from_secs(30);
-/// How many tokens are remembered; when full, all are forgotten.
-const REMEMBERED: usize = 1024;
+/// How many tokens are remembered; when full, all are evicted.
+const MAX_REMEMBERED: usize = 1024;
 
 /// Who a token belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct User {
     pub uid: String,
     /// The user's groups.
     pub groups: Vec<String>,
-    /// What else the authenticator says.
+    /// Further data of the authenticator.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
@@ -108,7 +108,7 @@ impl Reviews for KubeReviews {
 
 /// What a request with a token gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Decision {
     Allowed,
     /// the token is no good
     Unknown,
@@ -116,7 +116,7 @@ pub(super) enum Verdict {
     Denied(String),
 }
 
-impl Verdict {
+impl Decision {
     fn lasts(&self) -> Duration {
         match self {
             Self::Allowed => ALLOWED_FOR,
@@ -125,9 +125,9 @@ impl Verdict {
     }
 }
 
-/// Why there is no verdict.
+/// Why there is no decision.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum AccessError {
     Authentication(ReviewError),
     Authorization(String, ReviewError),
 }
@@ -135,7 +135,7 @@ pub(super) enum Failure {
 pub(super) struct Gate<R> {
     reviews: R,
     path: &'static str,
-    known: Mutex<HashMap<[u8; 32], (Instant, Verdict)>>,
+    known: Mutex<HashMap<[u8; 32], (Instant, Decision)>>,
 }
 
 impl<R: Reviews> Gate<R> {
@@ -143,30 +143,30 @@ impl<R: Reviews> Gate<R> {
         Self { reviews, path, known: Mutex::default() }
     }
 
-    pub(super) async fn verdict(&self, token: &str, now: Instant) -> Result<Verdict, Failure> {
+    pub(super) async fn decision(&self, token: &str, now: Instant) -> Result<Decision, AccessError> {
         let key: [u8; 32] = Sha256::digest(token.as_bytes()).into();
-        if let Some(verdict) = self.remembered(&key, now) {
-            return Ok(verdict);
+        if let Some(decision) = self.remembered(&key, now) {
+            return Ok(decision);
         }
-        let verdict = match self.reviews.user(token).await.map_err(Failure::Authentication)? {
-            None => Verdict::Unknown,
+        let decision = match self.reviews.user(token).await.map_err(AccessError::Authentication)? {
+            None => Decision::Unknown,
             Some(user) => match self.reviews.may_get(&user, self.path).await {
-                Ok(true) => Verdict::Allowed,
-                Ok(false) => Verdict::Denied(user.name),
-                Err(error) => return Err(Failure::Authorization(user.name, error)),
+                Ok(true) => Decision::Allowed,
+                Ok(false) => Decision::Denied(user.name),
+                Err(error) => return Err(AccessError::Authorization(user.name, error)),
             },
         };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= REMEMBERED {
+        if known.len() >= MAX_REMEMBERED {
             known.clear();
         }
-        known.insert(key, (now + verdict.lasts(), verdict.clone()));
-        Ok(verdict)
+        known.insert(key, (now + decision.lasts(), decision.clone()));
+        Ok(decision)
     }
 
-    fn remembered(&self, key: &[u8; 32], now: Instant) -> Option<Verdict> {
+    fn remembered(&self, key: &[u8; 32], now: Instant) -> Option<Decision> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(key).filter(|(until, _)| *until > now).map(|(_, verdict)| verdict.clone())
+        known.get(key).filter(|(until, _)| *until > now).map(|(_, decision)| decision.clone())
     }
 }
 
@@ -176,7 +176,7 @@ pub(super) mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Knows the tokens `good`, `poor` (may not) and `odd` (authorisation fails); `down` fails at once.
+    /// Knows the tokens `good`, `poor` (may not) and `unsure` (authorisation fails); `down` always fails.
     #[derive(Clone, Default)]
     pub(crate) struct FakeReviews {
         pub(crate) asked: Arc<AtomicUsize>,
@@ -187,7 +187,7 @@ pub(super) mod tests {
             self.asked.fetch_add(1, Ordering::Relaxed);
             let user = |name: &str| Ok(Some(User { name: name.to_owned(), ..User::default() }));
             let answer = match token {
-                "good" | "poor" | "odd" => user(token),
+                "good" | "poor" | "unsure" => user(token),
                 "down" => Err(ReviewError("apiserver is away".to_owned())),
                 _ => Ok(None),
             };
@@ -197,7 +197,7 @@ pub(super) mod tests {
         fn may_get<'a>(&'a self, user: &'a User, path: &'a str) -> BoxFuture<'a, Result<bool, ReviewError>> {
             assert_eq!(path, "/metrics");
             let answer = match user.name.as_str() {
-                "odd" => Err(ReviewError("apiserver is away".to_owned())),
+                "unsure" => Err(ReviewError("apiserver is away".to_owned())),
                 name => Ok(name == "good"),
             };
             Box::pin(async move { answer })
@@ -205,7 +205,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn remembers_verdicts_for_a_while() {
+    async fn metrics_access_decisions_are_cached_for_a_while() {
         let reviews = FakeReviews::default();
         let gate = Gate::new(reviews.clone(), "/metrics");
         let start = Instant::now();
@@ -214,7 +214,7 @@ pub(super) mod tests {
             let asked_at = |seconds: u64| {
                 let (gate, reviews) = (&gate, &reviews);
                 async move {
-                    gate.verdict(token, start + Duration::from_secs(seconds)).await.unwrap();
+                    gate.decision(token, start + Duration::from_secs(seconds)).await.unwrap();
                     reviews.asked.load(Ordering::Relaxed) - before
                 }
             };
@@ -225,17 +225,17 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn memory_is_bounded_and_failures_are_not_remembered() {
+    async fn metrics_access_cache_is_bounded_and_without_failures() {
         let reviews = FakeReviews::default();
         let gate = Gate::new(reviews.clone(), "/metrics");
         let now = Instant::now();
         for n in 0..3000 {
-            gate.verdict(&format!("token {n}"), now).await.unwrap();
+            gate.decision(&format!("token {n}"), now).await.unwrap();
         }
-        assert!(gate.known.lock().unwrap().len() <= REMEMBERED);
+        assert!(gate.known.lock().unwrap().len() <= MAX_REMEMBERED);
         for _ in 0..2 {
-            assert!(matches!(gate.verdict("down", now).await, Err(Failure::Authentication(_))));
-            assert!(matches!(gate.verdict("odd", now).await, Err(Failure::Authorization(_, _))));
+            assert!(matches!(gate.decision("down", now).await, Err(AccessError::Authentication(_))));
+            assert!(matches!(gate.decision("unsure", now).await, Err(AccessError::Authorization(_, _))));
         }
         assert_eq!(reviews.asked.load(Ordering::Relaxed), 3004);
     }

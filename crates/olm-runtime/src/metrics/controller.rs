@@ -1,4 +1,4 @@
-//! What a controller tells about its work, under the names of controller-runtime and its work queue.
+//! Metrics of a controller, under the names of controller-runtime and its work queue.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,7 +25,7 @@ pub enum Outcome {
     Requeue,
     /// Failed; tried again with backoff.
     Error,
-    /// Failed in a way that only a change can mend; not tried again.
+    /// Failed in a way that only a change can fix; not tried again.
     TerminalError,
 }
 
@@ -159,7 +159,7 @@ impl ControllerFamilies {
         families
     }
 
-    pub(super) fn meter(&self, name: &str, workers: u32) -> ControllerMeter {
+    pub(super) fn meter(&self, name: &str, workers: u32) -> ControllerMetrics {
         let controller = ControllerLabel { controller: name.to_owned() };
         let queue = QueueLabels { controller: name.to_owned(), name: name.to_owned() };
         // touched once, so that every series is there with 0 before the first object
@@ -181,25 +181,25 @@ impl ControllerFamilies {
         drop(self.waited.get_or_create(&queue));
         drop(self.worked.get_or_create(&queue));
         self.running.lock().entry(name.to_owned()).or_default();
-        ControllerMeter { families: self.clone(), controller, queue }
+        ControllerMetrics { families: self.clone(), controller, queue }
     }
 }
 
 /// Counts the work of one controller.
 #[derive(Clone)]
-pub struct ControllerMeter {
+pub struct ControllerMetrics {
     families: ControllerFamilies,
     controller: ControllerLabel,
     queue: QueueLabels,
 }
 
-impl fmt::Debug for ControllerMeter {
+impl fmt::Debug for ControllerMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("ControllerMeter").field(&self.controller.controller).finish()
     }
 }
 
-impl ControllerMeter {
+impl ControllerMetrics {
     /// A reconciliation begins. End it with [`Running::finish`]; one that is dropped without counts as a panic.
     #[must_use]
     pub fn start(&self) -> Running {
@@ -224,7 +224,7 @@ impl ControllerMeter {
 /// A reconciliation that runs.
 #[derive(Debug)]
 pub struct Running {
-    meter: ControllerMeter,
+    meter: ControllerMetrics,
     begun: Instant,
     id: u64,
     finished: bool,
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_what_happens() {
+    fn metrics_count_reconciliations() {
         let metrics = Metrics::new();
         let meter = metrics.controller("catalogs", 2);
         for outcome in [

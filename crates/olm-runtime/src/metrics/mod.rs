@@ -1,6 +1,6 @@
 //! Metrics under the names that controller-runtime gives them, and the HTTPS server that shows them to who may see them.
 //!
-//! Controllers feed a [`ControllerMeter`]; a process adds its own metrics with [`Metrics::register`]. What only Go has (`go_*`)
+//! Controllers feed a [`ControllerMetrics`]; a process adds its own metrics with [`Metrics::register`]. What only Go has (`go_*`)
 //! is absent.
 //!
 //! Rule: operator-controller §7.4, catalogd §10, decision 19 (text format 0.0.4 unless Accept asks for OpenMetrics).
@@ -12,7 +12,7 @@ mod server;
 mod text;
 
 pub use auth::{KubeReviews, ReviewError, Reviews, User};
-pub use controller::{ControllerMeter, Outcome, Running};
+pub use controller::{ControllerMetrics, Outcome, Running};
 pub use server::{router, serve};
 
 use std::fmt;
@@ -95,12 +95,12 @@ impl Metrics {
 
     /// Adds a metric. The name of a counter is given without `_total`, the help without a full stop.
     pub fn register(&self, name: &str, help: &str, metric: impl Metric) {
-        self.with(|registry| registry.register(name, help, metric));
+        self.with_registry(|registry| registry.register(name, help, metric));
     }
 
     /// Adds metrics that are made when they are asked for.
     pub fn register_collector(&self, collector: impl Collector) {
-        self.with(|registry| registry.register_collector(Box::new(collector)));
+        self.with_registry(|registry| registry.register_collector(Box::new(collector)));
     }
 
     /// Shows when the serving certificate ends, and how often it was read (`certwatcher_*`).
@@ -108,8 +108,8 @@ impl Metrics {
         self.register_collector(Reads(pair));
     }
 
-    /// The meter of one controller; `workers` is how many objects it reconciles at once.
-    pub fn controller(&self, name: &str, workers: u32) -> ControllerMeter {
+    /// The metrics of one controller; `workers` is how many objects it reconciles at the same time.
+    pub fn controller(&self, name: &str, workers: u32) -> ControllerMetrics {
         self.controllers.meter(name, workers)
     }
 
@@ -126,7 +126,7 @@ impl Metrics {
         self.events.get_or_create(&EventLabels { reason: reason.to_owned(), r#type: kind }).inc();
     }
 
-    /// Says whether this process holds the lease of this name.
+    /// Records whether this process holds the lease of this name.
     pub fn leads(&self, name: &str, leads: bool) {
         self.leader.get_or_create(&LeaderLabels { name: name.to_owned() }).set(i64::from(leads));
     }
@@ -134,7 +134,8 @@ impl Metrics {
     /// The metrics as OpenMetrics text.
     pub fn open_metrics(&self) -> String {
         let mut text = String::new();
-        let result = self.with(|registry| prometheus_client::encoding::text::encode(&mut text, registry));
+        let result =
+            self.with_registry(|registry| prometheus_client::encoding::text::encode(&mut text, registry));
         if result.is_err() {
             // only a metric's own encoder can fail; a String takes everything
             tracing::error!("a metric cannot be encoded");
@@ -147,7 +148,7 @@ impl Metrics {
         text::classic(&self.open_metrics())
     }
 
-    fn with<T>(&self, f: impl FnOnce(&mut Registry) -> T) -> T {
+    fn with_registry<T>(&self, f: impl FnOnce(&mut Registry) -> T) -> T {
         f(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 /// Clock ticks a second in `/proc`; the kernel shows 100 to all programs, whatever it uses itself.
 const TICKS: f64 = 100.0;
-/// `/proc/self/status` says `kB` and means 1024 bytes.
+/// `/proc/self/status` has `kB` and means 1024 bytes.
 const KIB: f64 = 1024.0;
 
 #[derive(Debug)]
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_plausible_values() {
+    fn metrics_of_the_process_are_plausible() {
         let status = fs::read_to_string("/proc/self/status").unwrap();
         let resident = status_bytes(&status, "VmRSS:").unwrap();
         assert!(resident > 1e5 && resident < status_bytes(&status, "VmSize:").unwrap());

@@ -15,7 +15,7 @@ use futures::stream;
 use kube::Client;
 use tokio::net::TcpListener;
 
-use super::auth::{Failure, Gate, KubeReviews, Reviews, Verdict};
+use super::auth::{AccessError, Decision, Gate, KubeReviews, Reviews};
 use super::{Metrics, text};
 use crate::Shutdown;
 use crate::error_text::chain;
@@ -31,7 +31,7 @@ pub fn router(metrics: Metrics, reviews: impl Reviews + 'static) -> Router {
     Router::new().route(PATH, any(show)).with_state(state).fallback(not_found)
 }
 
-/// Shows the metrics from when there is a certificate until shutdown. Trouble is logged: no work waits for it, and none fails
+/// Serves the metrics from when there is a certificate until shutdown. Errors are logged: no work waits for it, and none fails
 /// because of it.
 pub async fn serve(
     certificate: Source,
@@ -65,17 +65,17 @@ async fn show<R: Reviews + 'static>(State(page): State<Arc<Page<R>>>, headers: H
     let Some(token) = bearer(&headers) else {
         return plain(StatusCode::UNAUTHORIZED, "Unauthorized\n".to_owned());
     };
-    match page.gate.verdict(token, Instant::now()).await {
-        Ok(Verdict::Allowed) => metrics(&page.metrics, &headers),
-        Ok(Verdict::Unknown) => plain(StatusCode::UNAUTHORIZED, "Unauthorized\n".to_owned()),
-        Ok(Verdict::Denied(user)) => {
+    match page.gate.decision(token, Instant::now()).await {
+        Ok(Decision::Allowed) => metrics(&page.metrics, &headers),
+        Ok(Decision::Unknown) => plain(StatusCode::UNAUTHORIZED, "Unauthorized\n".to_owned()),
+        Ok(Decision::Denied(user)) => {
             plain(StatusCode::FORBIDDEN, format!("Authorization denied for user {user}\n"))
         }
-        Err(Failure::Authentication(error)) => {
+        Err(AccessError::Authentication(error)) => {
             tracing::warn!(error = %error, "cannot authenticate a metrics request");
             plain(StatusCode::INTERNAL_SERVER_ERROR, "Authentication failed\n".to_owned())
         }
-        Err(Failure::Authorization(user, error)) => {
+        Err(AccessError::Authorization(user, error)) => {
             tracing::warn!(user, error = %error, "cannot authorize a metrics request");
             plain(StatusCode::INTERNAL_SERVER_ERROR, format!("Authorization for user {user} failed\n"))
         }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn shows_metrics_to_who_may_see_them() {
+    async fn metrics_are_served_to_authorized_users() {
         let router = router(Metrics::new(), FakeReviews::default());
         let plain = "text/plain; charset=utf-8";
         for (path, authorization, status, body) in [
@@ -132,7 +132,7 @@ mod tests {
             ("/metrics", "Bearer wrong", 401, "Unauthorized\n"),
             ("/metrics", "Bearer poor", 403, "Authorization denied for user poor\n"),
             ("/metrics", "Bearer down", 500, "Authentication failed\n"),
-            ("/metrics", "Bearer odd", 500, "Authorization for user odd failed\n"),
+            ("/metrics", "Bearer unsure", 500, "Authorization for user unsure failed\n"),
             ("/other", "Bearer good", 404, "404 page not found\n"),
         ] {
             let want = (status, plain.to_owned(), body.to_owned());

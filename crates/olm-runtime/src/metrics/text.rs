@@ -11,13 +11,13 @@ pub(super) const OPEN: &str =
 
 /// Whether `Accept` asks for OpenMetrics at least as much as for plain text.
 pub(super) fn wants_open_metrics(accept: &str) -> bool {
-    let weight = |wanted: &str| {
+    let weight = |media_type: &str| {
         accept
             .split(',')
             .filter_map(|entry| {
                 let mut parts = entry.split(';').map(str::trim);
                 let media = parts.next()?;
-                if !media.eq_ignore_ascii_case(wanted) {
+                if !media.eq_ignore_ascii_case(media_type) {
                     return None;
                 }
                 let quality =
@@ -80,14 +80,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rewrites_comments_only() {
+    fn metrics_text_rewrites_comments_only() {
         let open = "# HELP a Counts a.\n# TYPE a counter\na_total{x=\"# EOF\"} 1\n# HELP b_seconds B.\n# TYPE b_seconds gauge\n# UNIT b_seconds seconds\nb_seconds 2\n# EOF\n";
         let want = "# HELP a_total Counts a\n# TYPE a_total counter\na_total{x=\"# EOF\"} 1\n# HELP b_seconds B\n# TYPE b_seconds gauge\nb_seconds 2\n";
         assert_eq!(classic(open), want);
     }
 
     #[test]
-    fn chooses_by_accept() {
+    fn metrics_text_follows_accept() {
         for (accept, want) in [
             ("", false),
             ("*/*", false),

@@ -81,7 +81,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[tokio::test]
-    async fn a_client_that_takes_nothing_is_given_up() {
+    async fn serve_guard_gives_up_a_client_that_reads_nothing() {
         let (ours, _theirs) = tokio::io::duplex(8);
         let mut guarded = StallGuard::new(ours, Duration::from_millis(20));
         let begun = tokio::time::Instant::now();
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_time_starts_anew_with_every_byte_that_is_taken() {
+    async fn serve_guard_restarts_the_time_with_every_byte() {
         let (ours, mut theirs) = tokio::io::duplex(8);
         let mut guarded = StallGuard::new(ours, Duration::from_secs(3600));
         guarded.write_all(&[7; 8]).await.unwrap();

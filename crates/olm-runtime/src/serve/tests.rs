@@ -38,7 +38,7 @@ fn hello() -> Router {
 }
 
 #[tokio::test]
-async fn limits_heads() {
+async fn serve_limits_heads() {
     let server = start(hello(), Limits { head_bytes: 16_384, ..Limits::default() }).await;
     let get = |extra: &str| format!("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{extra}\r\n");
     let small = exchange(server.address, get("").as_bytes()).await;
@@ -54,7 +54,7 @@ async fn limits_heads() {
 }
 
 #[tokio::test]
-async fn a_slow_head_ends_the_connection() {
+async fn serve_slow_head_ends_the_connection() {
     let limits = Limits { head: Duration::from_millis(50), ..Limits::default() };
     let server = start(hello(), limits).await;
     // no time limit here: the answer is that the server closes, sooner or later
@@ -65,7 +65,7 @@ async fn a_slow_head_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn connections_above_the_bound_wait() {
+async fn serve_connections_above_the_bound_wait() {
     let head = Duration::from_millis(300);
     let server = start(hello(), Limits { connections: 1, head, ..Limits::default() }).await;
     // an idle client holds the only slot until the head's time is over; the second is served after it, not before
@@ -80,15 +80,15 @@ async fn connections_above_the_bound_wait() {
 }
 
 #[tokio::test]
-async fn running_answers_end_before_the_server_does() {
+async fn serve_drain_finishes_running_answers() {
     let entered = Arc::new(Notify::new());
-    let go_on = Arc::new(Notify::new());
-    let (entered_there, go_on_there) = (Arc::clone(&entered), Arc::clone(&go_on));
+    let proceed = Arc::new(Notify::new());
+    let (entered_there, proceed_there) = (Arc::clone(&entered), Arc::clone(&proceed));
     let router = Router::new().route(
         "/",
         get(move || async move {
             entered_there.notify_one();
-            go_on_there.notified().await;
+            proceed_there.notified().await;
             "late"
         }),
     );
@@ -96,7 +96,7 @@ async fn running_answers_end_before_the_server_does() {
     let client = tokio::spawn(exchange_once(server.address));
     entered.notified().await;
     server.shutdown.cancel();
-    go_on.notify_one();
+    proceed.notify_one();
     server.task.await.unwrap().unwrap();
     let answer = client.await.unwrap();
     assert!(answer.ends_with("late"), "{answer}");
@@ -108,7 +108,7 @@ async fn exchange_once(address: SocketAddr) -> String {
 }
 
 #[tokio::test]
-async fn an_answer_that_never_ends_is_cut_off() {
+async fn serve_drain_cuts_off_endless_answers() {
     let entered = Arc::new(Notify::new());
     let entered_there = Arc::clone(&entered);
     let router = Router::new().route(
@@ -141,7 +141,7 @@ async fn connect(
 }
 
 #[tokio::test]
-async fn serves_http_1_over_tls() {
+async fn serve_http_1_over_tls() {
     let folder = tempfile::tempdir().unwrap();
     let ca = TestCa::new();
     ca.write_pair(folder.path(), "server");
@@ -168,10 +168,10 @@ async fn serves_http_1_over_tls() {
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("hello"), "{answer}");
 
-    // one that speaks no TLS is sent away, and the server goes on
+    // one that speaks no TLS is sent away, and the server continues
     let plain = exchange(address, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await;
     assert!(!plain.contains("hello"), "{plain}");
-    // so is one that says nothing at all, where a handshake has so little time that a slow machine may not make one
+    // so is one that sends nothing at all, where a handshake has so little time that a slow machine may not make one
     let hurried = serve(Limits { handshake: Duration::from_millis(100), ..Limits::default() }).await;
     for _ in 0..2 {
         assert_eq!(exchange(hurried.address, b"").await, "");

@@ -34,7 +34,7 @@ pub enum TelemetryError {
 }
 
 /// Starts logging; called once, first in `main`. `verbosity` is the number given to `-v`: 0 and 1 log what operators need, 2 to 5 what
-/// developers need, 6 and above everything. Traces go to `collector` (a URL), or to where the environment says.
+/// developers need, 6 and above everything. Traces go to `collector` (a URL), or to that of the environment.
 ///
 /// # Errors
 /// If `RUST_LOG` cannot be read, traces cannot be sent, or logging was started before.
@@ -50,7 +50,7 @@ pub fn init(format: LogFormat, verbosity: u8, collector: &str) -> Result<(), Tel
         LogFormat::Text => lines().boxed(),
         LogFormat::Json => lines().json().flatten_event(true).boxed(),
     };
-    if traces::wanted(collector) {
+    if traces::is_enabled(collector) {
         // each layer has a filter of its own: what is logged and what is traced do not depend on each other
         let traces = traces::layer(collector, &program())?;
         tracing_subscriber::registry().with(lines.with_filter(filter)).with(traces).try_init()?;
@@ -82,14 +82,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_verbosity_has_valid_directives() {
+    fn telemetry_directives_of_each_verbosity_are_valid() {
         for verbosity in [0, 1, 2, 5, 6, 255] {
             EnvFilter::builder().parse(directives(verbosity)).unwrap();
         }
     }
 
     #[test]
-    fn starts_once() {
+    fn telemetry_starts_once() {
         let first = init(LogFormat::Json, 0, "");
         let second = init(LogFormat::Text, 0, "");
         assert!(first.is_ok() || matches!(first, Err(TelemetryError::Twice(_))));

@@ -30,14 +30,14 @@ use crate::tls::{CaPool, TlsSettings};
 /// The path below an endpoint that is given for all signals.
 const PATH: &str = "v1/traces";
 /// The answer of a collector is short.
-const LONGEST_ANSWER: usize = 1 << 20;
+const MAX_RESPONSE_BYTES: usize = 1 << 20;
 /// How long the end of the process waits for the last spans.
 const FLUSH: Duration = Duration::from_secs(3);
 
 static PROVIDER: OnceLock<SdkTracerProvider> = OnceLock::new();
 
 /// Whether a collector is named by the flag or by the environment, and tracing is not switched off.
-pub(super) fn wanted(flag: &str) -> bool {
+pub(super) fn is_enabled(flag: &str) -> bool {
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let off = std::env::var("OTEL_SDK_DISABLED").is_ok_and(|value| value.eq_ignore_ascii_case("true"));
     !off && (!flag.is_empty()
@@ -59,7 +59,7 @@ where
         exporter = exporter.with_endpoint(format!("{}/{PATH}", flag.trim_end_matches('/')));
     }
     let exporter = exporter.build().map_err(|error| fail(crate::error_text::chain(&error)))?;
-    // what the environment says about the resource wins over what is set here
+    // the resource of the environment wins over what is set here
     let named = std::env::var_os("OTEL_SERVICE_NAME").is_some_and(|name| !name.is_empty());
     let resource = Resource::builder();
     let resource = if named { resource } else { resource.with_service_name(service.to_owned()) };
@@ -96,12 +96,12 @@ pub(crate) fn finish() {
 struct Client {
     client: reqwest::Client,
     runtime: Handle,
-    /// The last request failed; told once, not every few seconds.
+    /// The last request failed; logged once, not every few seconds.
     failing: Arc<AtomicBool>,
 }
 
-/// Tells when the collector stops or begins to take spans.
-fn note(failing: &AtomicBool, problem: Option<String>) {
+/// Logs when the collector stops or begins to take spans.
+fn log_change(failing: &AtomicBool, problem: Option<String>) {
     let before = failing.swap(problem.is_some(), Ordering::Relaxed);
     match problem {
         Some(problem) if !before => tracing::warn!(problem, "the collector takes no spans; they are dropped"),
@@ -144,7 +144,7 @@ impl HttpClient for Client {
             let mut answer = client.execute(request.try_into()?).await?;
             let mut body = Vec::new();
             while let Some(chunk) = answer.chunk().await? {
-                if body.len() + chunk.len() > LONGEST_ANSWER {
+                if body.len() + chunk.len() > MAX_RESPONSE_BYTES {
                     return Err(HttpError::from("the collector's answer is too long"));
                 }
                 body.extend_from_slice(&chunk);
@@ -157,7 +157,7 @@ impl HttpClient for Client {
         });
         Box::pin(async move {
             let outcome: Result<Response<Bytes>, HttpError> = sending.await?;
-            note(
+            log_change(
                 &failing,
                 match &outcome {
                     Ok(answer) if answer.status().is_success() => None,

@@ -1,6 +1,6 @@
 //! TLS with one provider (ring): profiles, a serving pair that follows its files, and the pool of trusted CAs.
 //!
-//! What the provider cannot do is said, not hidden: TLS 1.0/1.1, CBC, RSA key exchange and post-quantum curves are accepted as
+//! What the provider cannot do is logged, not hidden: TLS 1.0/1.1, CBC, RSA key exchange and post-quantum curves are accepted as
 //! names and left out with one log line, because no secure server loses anything by it.
 //!
 //! Rule: catalogd §2.4, operator-controller §7.3, §7.9.
@@ -75,7 +75,7 @@ pub enum TlsError {
 
 /// Makes ring the provider of this process; comes first in `main`. A second call changes nothing.
 pub fn install_provider() {
-    // an error says that a provider is installed already, which is what is wanted
+    // an error means that a provider is installed already
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 

@@ -42,9 +42,9 @@ impl ServingPair {
     /// If a file cannot be read or parsed, or the two do not belong together.
     pub fn load(cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<Arc<Self>, TlsError> {
         let (cert, key) = (cert.into(), key.into());
-        let seen = [Stamp::of(&cert), Stamp::of(&key)];
+        let seen = [Stamp::read(&cert), Stamp::read(&key)];
         let current = read(&cert, &key)?;
-        Ok(Self::with(Some((cert, key)), current, seen))
+        Ok(Self::from_parts(Some((cert, key)), current, seen))
     }
 
     /// Takes the pair as PEM text.
@@ -52,14 +52,14 @@ impl ServingPair {
     /// # Errors
     /// If a part cannot be parsed, or the two do not belong together.
     pub fn given(cert: &str, key: &str) -> Result<Arc<Self>, TlsError> {
-        Ok(Self::with(
+        Ok(Self::from_parts(
             None,
             parse(CERT.as_ref(), cert.as_bytes(), KEY.as_ref(), key.as_bytes())?,
             <[Stamp; 2]>::default(),
         ))
     }
 
-    fn with(files: Option<(PathBuf, PathBuf)>, current: CertifiedKey, seen: [Stamp; 2]) -> Arc<Self> {
+    fn from_parts(files: Option<(PathBuf, PathBuf)>, current: CertifiedKey, seen: [Stamp; 2]) -> Arc<Self> {
         Arc::new(Self {
             files,
             current: RwLock::new(Arc::new(current)),
@@ -101,7 +101,7 @@ impl ServingPair {
     /// If the files are broken now; the pair in use stays, and the files are read again when they change once more.
     pub fn reload_if_changed(&self) -> Result<bool, TlsError> {
         let Some((cert, key)) = &self.files else { return Ok(false) };
-        let now = [Stamp::of(cert), Stamp::of(key)];
+        let now = [Stamp::read(cert), Stamp::read(key)];
         {
             let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
             if *seen == now {
@@ -123,7 +123,7 @@ impl ServingPair {
         (self.reads.load(Ordering::Relaxed), self.failures.load(Ordering::Relaxed))
     }
 
-    /// When the certificate in use ends; `None` if it is too odd to tell.
+    /// When the certificate in use ends; `None` if it cannot be read.
     pub fn ends(&self) -> Option<Timestamp> {
         let current = self.current();
         let (_, certificate) = X509Certificate::from_der(current.cert.first()?).ok()?;

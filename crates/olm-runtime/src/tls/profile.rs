@@ -17,7 +17,7 @@ pub enum Profile {
     Intermediate,
     /// The same as intermediate: what "old" adds, the TLS provider does not have.
     Old,
-    /// What the custom flags say.
+    /// The settings of the custom flags.
     Custom,
 }
 
@@ -72,7 +72,7 @@ impl TlsSettings {
     /// only for the custom profile.
     ///
     /// # Errors
-    /// Names the first word that is unknown, or says that nothing is left.
+    /// Names the first word that is unknown, or reports that nothing is left.
     pub fn parse(
         profile: &str,
         ciphers: &[String],
@@ -112,8 +112,8 @@ impl TlsSettings {
         provider.cipher_suites.retain(|suite| {
             is_tls13(suite) || self.suites.is_empty() || self.suites.contains(&suite.suite())
         });
-        let wanted: &[NamedGroup] = if self.curves.is_empty() { BUILT_IN_CURVES } else { &self.curves };
-        let groups: Vec<&'static dyn SupportedKxGroup> = wanted
+        let curves: &[NamedGroup] = if self.curves.is_empty() { BUILT_IN_CURVES } else { &self.curves };
+        let groups: Vec<&'static dyn SupportedKxGroup> = curves
             .iter()
             .filter_map(|name| provider.kx_groups.iter().find(|group| group.name() == *name).copied())
             .collect();
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn profiles() {
+    fn tls_profiles() {
         let all = "X25519 secp256r1 secp384r1";
         for (profile, want) in [
             ("modern", format!("1 versions, 6 old suites, {all}")),
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn custom_flags() {
+    fn tls_custom_flags() {
         for (ciphers, curves, version, want) in [
             (
                 "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn custom_flags_do_not_count_elsewhere() {
+    fn tls_custom_flags_count_for_the_custom_profile_only() {
         assert_eq!(
             describe("modern", "RC4", "x", "y"),
             "1 versions, 6 old suites, X25519 secp256r1 secp384r1"

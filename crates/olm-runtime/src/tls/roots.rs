@@ -139,7 +139,7 @@ fn stamps(folder: &Path) -> Result<Vec<(PathBuf, Stamp)>, TlsError> {
     Ok(files(folder)?
         .into_iter()
         .map(|path| {
-            let stamp = Stamp::of(&path);
+            let stamp = Stamp::read(&path);
             (path, stamp)
         })
         .collect())

@@ -1,4 +1,4 @@
-//! Where a process has its serving certificate from, in one value: files that somebody else writes, or [`SelfIssued`].
+//! The source of a process's serving certificate, in one value: files that another program writes, or [`SelfIssued`].
 
 use std::sync::Arc;
 

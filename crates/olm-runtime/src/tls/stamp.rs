@@ -10,7 +10,7 @@ use crate::error_text::chain;
 /// How often files are looked at. One `stat` each: far below anything measurable.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// What `stat` says about a file, symlinks followed; mounted Secrets change by swapping a symlink.
+/// The result of `stat` for a file, symlinks followed; mounted Secrets change by swapping a symlink.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stamp {
     length: u64,
@@ -20,13 +20,13 @@ pub(crate) struct Stamp {
 
 impl Stamp {
     /// The stamp of a file; a missing file has the empty stamp, which is different from that of any file.
-    pub(crate) fn of(path: &Path) -> Self {
+    pub(crate) fn read(path: &Path) -> Self {
         let Ok(metadata) = std::fs::metadata(path) else { return Self::default() };
         Self { length: metadata.len(), modified: metadata.modified().ok(), inode: inode(&metadata) }
     }
 }
 
-/// Looks at `path` every few seconds until shutdown; `reload` says whether there was something new. What cannot be read is logged,
+/// Checks `path` every few seconds until shutdown; `reload` returns whether something was new. What cannot be read is logged,
 /// and what was read before stays in use.
 pub(crate) async fn follow(
     what: &'static str,

@@ -74,7 +74,7 @@ fn settings(profile: &str) -> TlsSettings {
 }
 
 #[tokio::test]
-async fn new_handshakes_use_the_new_pair() {
+async fn tls_new_handshakes_use_the_new_pair() {
     let folder = tempfile::tempdir().unwrap();
     let cas = tempfile::tempdir().unwrap();
     let ca = TestCa::new();
@@ -116,7 +116,7 @@ async fn new_handshakes_use_the_new_pair() {
 }
 
 #[tokio::test]
-async fn profiles_decide_the_version() {
+async fn tls_profiles_decide_the_version() {
     let folder = tempfile::tempdir().unwrap();
     let cas = tempfile::tempdir().unwrap();
     let ca = TestCa::new();
@@ -143,7 +143,7 @@ async fn profiles_decide_the_version() {
 }
 
 #[tokio::test]
-async fn the_pool_follows_its_folder() {
+async fn tls_ca_pool_follows_its_folder() {
     let folder = tempfile::tempdir().unwrap();
     let cas = tempfile::tempdir().unwrap();
     let (old, new) = (TestCa::new(), TestCa::new());
@@ -172,7 +172,7 @@ async fn the_pool_follows_its_folder() {
 }
 
 #[test]
-fn says_what_is_wrong_with_files() {
+fn tls_errors_name_the_invalid_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let text = |result: Result<Arc<ServingPair>, TlsError>| {

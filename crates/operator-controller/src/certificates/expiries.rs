@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::material;
 use super::needs::Place;
-use super::plan::Stored;
+use super::plan::CertificateState;
 
 type Known = BTreeMap<(String, Place), i64>;
 
@@ -25,7 +25,7 @@ impl Expiries {
         metrics.register_collector(self.clone());
     }
 
-    pub(super) fn set(&self, extension: &str, place: &Place, stored: &Stored) {
+    pub(super) fn set(&self, extension: &str, place: &Place, stored: &CertificateState) {
         let ends = material::check(&stored.current, &[]).map(|lifetime| lifetime.not_after.as_second());
         let key = (extension.to_owned(), place.clone());
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
@@ -71,7 +71,7 @@ mod tests {
         let expiries = Expiries::default();
         let metrics = Metrics::new();
         expiries.register(&metrics);
-        let stored = Stored {
+        let stored = CertificateState {
             current: generation(NOW, SignedDuration::from_secs(100)),
             next: None,
             previous: String::new(),

@@ -24,7 +24,7 @@ use super::cluster::{Cluster, place};
 use super::expiries::Expiries;
 use super::material::{self, Keys};
 use super::needs::{Content, Needs, Place};
-use super::plan::{Step, Stored, Timing, after, plan};
+use super::plan::{CertificateState, Step, Timing, after, plan};
 use super::secret::{self, Owner, Standing};
 
 /// Common name of authorities.
@@ -141,7 +141,7 @@ impl Issuer {
         extension: &Extension<'_>,
         place: &Place,
         certificate: &WebhookCertificate,
-    ) -> Result<(Stored, Option<Timestamp>), Trouble> {
+    ) -> Result<(CertificateState, Option<Timestamp>), Trouble> {
         let owner = &extension.owner;
         let service = (certificate.namespace.clone(), certificate.service.clone());
         let callers: Vec<Caller> = certificate
@@ -150,9 +150,10 @@ impl Issuer {
             .filter_map(|target| self.cluster.caller(target, &owner.name))
             .collect();
         let trusted: Vec<&str> = callers.iter().flat_map(|caller| caller.trusted(&service)).collect();
-        let decide =
-            |stored: Option<&Stored>, now| plan(stored, &certificate.dns_names, &trusted, now, &self.timing);
-        let done = |stored: Stored, again| {
+        let decide = |stored: Option<&CertificateState>, now| {
+            plan(stored, &certificate.dns_names, &trusted, now, &self.timing)
+        };
+        let done = |stored: CertificateState, again| {
             self.expiries.set(&owner.name, place, &stored);
             Ok((stored, again))
         };
@@ -164,7 +165,7 @@ impl Issuer {
             let plan = decide(Some(&stored), Timestamp::now());
             if plan.step == Step::Nothing {
                 self.disputes.settled(&place_title(place));
-                return done(stored, plan.look_again);
+                return done(stored, plan.recheck_at);
             }
         }
 
@@ -189,7 +190,7 @@ impl Issuer {
                 && standing == Some(Standing::Ours)
                 && let Some(stored) = stored
             {
-                return done(stored, plan.look_again);
+                return done(stored, plan.recheck_at);
             }
             if let Some(wait) = self.disputes.write(&place_title(place)) {
                 let title = place_title(place);
@@ -344,13 +345,13 @@ impl Issuer {
         extension: &Extension<'_>,
         step: &Step,
         certificate: &WebhookCertificate,
-        now: &Stored,
+        now: &CertificateState,
     ) {
         let place = format!("{}/{}", certificate.namespace, certificate.secret);
         let served =
             material::check(&now.current, &[]).map_or(Timestamp::UNIX_EPOCH, |lifetime| lifetime.not_after);
         let (reason, note) = match step {
-            Step::Issue { fault: material::Fault::Missing, .. } => (
+            Step::Issue { fault: material::CertificateError::Missing, .. } => (
                 "CertificateIssued",
                 format!(
                     "certificate of Service {} issued into Secret {place}, valid until {served}",

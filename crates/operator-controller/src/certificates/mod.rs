@@ -38,7 +38,7 @@ use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_client::resolution::revision;
 use olm_runtime::backoff::Backoff;
 use olm_runtime::events::{Events, NewEvent};
-use olm_runtime::metrics::{ControllerMeter, Outcome};
+use olm_runtime::metrics::{ControllerMetrics, Outcome};
 use olm_runtime::task;
 
 pub use olm_runtime::tls::issue::{material, plan};
@@ -77,7 +77,7 @@ pub struct Context {
     /// Told of changes of both.
     pub wake: Wake,
     /// Counts passes and how they end.
-    pub meter: ControllerMeter,
+    pub meter: ControllerMetrics,
     /// Where issues and rotations are told as events.
     pub events: Events,
     /// Where the ends of certificates are shown.
@@ -90,7 +90,7 @@ struct Shell {
     issuer: Issuer,
     extensions: watch::Cache<ClusterExtension>,
     revisions: Revisions,
-    meter: ControllerMeter,
+    meter: ControllerMetrics,
     backoff: Backoff<String>,
 }
 

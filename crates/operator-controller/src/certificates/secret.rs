@@ -14,7 +14,7 @@ use olm_runtime::tls::issue::secret::{bytes, changes};
 use serde_json::{Value, json};
 
 use super::needs::Place;
-use super::plan::Stored;
+use super::plan::CertificateState;
 
 pub use olm_runtime::tls::issue::secret::read;
 
@@ -111,7 +111,7 @@ fn is_of_other_provider(secret: &Secret, certificate: &WebhookCertificate) -> bo
 
 /// The Secret to create.
 #[must_use]
-pub fn fresh(place: &Place, owner: &Owner, stored: &Stored) -> Secret {
+pub fn fresh(place: &Place, owner: &Owner, stored: &CertificateState) -> Secret {
     Secret {
         metadata: kube::core::ObjectMeta {
             namespace: Some(place.0.clone()),
@@ -130,7 +130,7 @@ pub fn fresh(place: &Place, owner: &Owner, stored: &Stored) -> Secret {
 
 /// The merge patch that makes `secret` hold `stored` and marks it as ours; refused if it changed meanwhile.
 #[must_use]
-pub fn patch(secret: &Secret, owner: &Owner, stored: &Stored) -> Value {
+pub fn patch(secret: &Secret, owner: &Owner, stored: &CertificateState) -> Value {
     let others = secret.owner_references().iter().filter(|one| one.uid != owner.uid).cloned();
     let owners: Vec<OwnerReference> = others.chain([reference(owner)]).collect();
     json!({
@@ -181,9 +181,9 @@ mod tests {
         Owner { name: "demo".to_owned(), uid: "u1".to_owned() }
     }
 
-    fn stored(next: bool, previous: &str) -> Stored {
+    fn stored(next: bool, previous: &str) -> CertificateState {
         let one = || generation(NOW, SignedDuration::from_hours(1));
-        Stored { current: one(), next: next.then(one), previous: previous.to_owned() }
+        CertificateState { current: one(), next: next.then(one), previous: previous.to_owned() }
     }
 
     fn place() -> Place {

@@ -11,7 +11,7 @@ use olm_client::resolution::{BundleFacts, Wish, revision};
 use olm_runtime::Intervals;
 use olm_runtime::backoff::Backoff;
 use olm_runtime::events::Events;
-use olm_runtime::metrics::ControllerMeter;
+use olm_runtime::metrics::ControllerMetrics;
 
 use super::details::Details;
 use super::misfits::Misfits;
@@ -83,7 +83,7 @@ pub struct Shell {
     /// Passes that work at the same time.
     pub workers: Arc<Workers>,
     /// Counts passes and how they end.
-    pub meter: ControllerMeter,
+    pub meter: ControllerMetrics,
     /// Extensions that wait for what a bundle depends on, or for a CRD.
     pub waiting: Waiting,
     /// Which CRDs there are.

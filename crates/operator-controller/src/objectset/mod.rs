@@ -41,7 +41,7 @@ use kube::{Client, Resource, ResourceExt};
 use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_rollout::Revision;
 use olm_runtime::events::{Events, NewEvent};
-use olm_runtime::metrics::{ControllerMeter, Outcome};
+use olm_runtime::metrics::{ControllerMetrics, Outcome};
 use olm_runtime::{Intervals, task};
 use tracing::{Instrument, error, info_span, warn};
 
@@ -81,7 +81,7 @@ pub struct Context {
     /// How long a minute of a deadline is, and the time over which corrections are counted.
     pub intervals: Intervals,
     /// Counts passes and how they end, if anyone wants to know.
-    pub meter: Option<ControllerMeter>,
+    pub meter: Option<ControllerMetrics>,
     /// Where corrections and collisions are told as events.
     pub events: Option<Events>,
     /// Content that the extension controller has just written.
@@ -148,7 +148,7 @@ struct Shell {
     identities: Arc<dyn Identities>,
     custom_resource_wait: Duration,
     intervals: Intervals,
-    meter: Option<ControllerMeter>,
+    meter: Option<ControllerMetrics>,
     events: Option<Events>,
     revisions: Revisions,
     kept: Kept,
@@ -267,7 +267,7 @@ fn extension_of(revision: &Stored) -> Option<&str> {
 impl Shell {
     /// One pass, counted; one that panics is counted as that.
     async fn metered(&self, stored: Arc<Stored>) -> Action {
-        let running = self.meter.as_ref().map(ControllerMeter::start);
+        let running = self.meter.as_ref().map(ControllerMetrics::start);
         let (action, outcome) = self.pass(stored).await;
         if let Some(running) = running {
             running.finish(outcome);

@@ -36,8 +36,9 @@ async fn one_leader_at_a_time() -> Result<()> {
     let namespace = cluster.namespace("leader").await?;
     let metrics = Metrics::new();
     let never = Shutdown::new();
-    let election =
-        |identity: &str, timing: Timing| Election::of("lock", namespace.clone()).with(identity, timing);
+    let election = |identity: &str, timing: Timing| {
+        Election::new("lock", namespace.clone()).with_identity(identity, timing)
+    };
     let leases: Api<Lease> = Api::namespaced(client.clone(), &namespace);
     let holder = || async {
         let spec = leases.get("lock").await?.spec.unwrap_or_default();
@@ -87,7 +88,7 @@ async fn one_leader_at_a_time() -> Result<()> {
         }
     };
     assert_eq!(stolen.spec.and_then(|spec| spec.holder_identity).as_deref(), Some("thief"));
-    tokio::time::timeout(PATIENCE, second.lost().cancelled()).await?;
+    tokio::time::timeout(PATIENCE, second.loss().cancelled()).await?;
     second.release().await;
 
     // the thief does not renew: the next process takes over when the lease has run out

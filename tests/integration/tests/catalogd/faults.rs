@@ -28,7 +28,7 @@ use olm_kit::{Cluster, Wait, eventually};
 use olm_oci::{CertificateDirs, Puller, SharedKeyring};
 use olm_runtime::events::Events;
 use olm_runtime::metrics::Metrics;
-use olm_runtime::pull_secrets::Place;
+use olm_runtime::pull_secrets::NamespacedName;
 use olm_runtime::{Intervals, Shutdown};
 use serde_json::json;
 use support::pki::Authority;
@@ -69,7 +69,11 @@ impl World {
     }
 
     /// The same with credentials of a Secret.
-    async fn with_secret(client: &Client, secret: Option<Place>, keyring: SharedKeyring) -> Result<Self> {
+    async fn with_secret(
+        client: &Client,
+        secret: Option<NamespacedName>,
+        keyring: SharedKeyring,
+    ) -> Result<Self> {
         let cluster = Cluster::start().await?;
         cluster.install_crds().await?;
         let kube = cluster.client().await?;
@@ -539,7 +543,7 @@ async fn secrets_are_read_before_each_pull_and_wake_who_waits_for_them() -> Resu
     let mut client = Client::new(&[&registry]);
     let keyring = SharedKeyring::default();
     client.config.credentials.shared = Some(keyring.clone());
-    let place = Place { namespace: "default".to_owned(), name: "registry".to_owned() };
+    let place = NamespacedName { namespace: "default".to_owned(), name: "registry".to_owned() };
     let world = World::with_secret(&client, Some(place), keyring).await?;
     let secrets: Api<Secret> = Api::namespaced(world.api.clone().into_client(), "default");
     let entry =

@@ -162,7 +162,7 @@ impl Site {
     }
 
     /// What the Secret holds.
-    pub(crate) async fn stored(&self) -> Result<(Secret, plan::Stored)> {
+    pub(crate) async fn stored(&self) -> Result<(Secret, plan::CertificateState)> {
         let live = self.secrets.get(&self.secret()).await?;
         let stored = secret::read(&live);
         Ok((live, stored))
@@ -172,8 +172,8 @@ impl Site {
     pub(crate) async fn until_stored(
         &self,
         what: &str,
-        mut reached: impl FnMut(&Secret, &plan::Stored) -> bool,
-    ) -> Result<(Secret, plan::Stored)> {
+        mut reached: impl FnMut(&Secret, &plan::CertificateState) -> bool,
+    ) -> Result<(Secret, plan::CertificateState)> {
         let name = self.secret();
         let wait =
             Wait::new(&self.secrets, &name).within(LIMIT).log(self.world.stack.operator_controller.log());
@@ -183,7 +183,7 @@ impl Site {
     }
 
     /// Waits until every caller trusts exactly what the Secret says.
-    pub(crate) async fn settled(&self) -> Result<plan::Stored> {
+    pub(crate) async fn settled(&self) -> Result<plan::CertificateState> {
         let (_, stored) = self.until_stored("is there", |_, _| true).await?;
         for target in &self.callers() {
             let wanted = authorities(&stored.trust());

@@ -100,7 +100,7 @@ async fn a_leader_with_a_wrong_clock_is_neither_robbed_nor_kept_for_ever() -> Re
         let wrong = WrongLeader::start(&client, &lease, SignedDuration::from_hours(hours)).await?;
         let timing =
             Timing { lease: LASTS, renew: Duration::from_secs(2), retry: Duration::from_millis(300) };
-        let election = Election::of(&lease, SYSTEM_NAMESPACE.to_owned()).with("right", timing);
+        let election = Election::new(&lease, SYSTEM_NAMESPACE.to_owned()).with_identity("right", timing);
         let (metrics, never) = (Metrics::new(), Shutdown::new());
         let mut acquiring = std::pin::pin!(leader::acquire(client.clone(), election, &metrics, &never));
         if let Ok(leadership) = tokio::time::timeout(LASTS * 3, &mut acquiring).await {

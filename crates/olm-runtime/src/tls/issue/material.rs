@@ -2,7 +2,7 @@
 //!
 //! Each serving certificate has an authority of its own. The authority's key signs that one certificate and is then
 //! dropped, never stored: there is no signing key to steal, and a new certificate always means a new authority, which
-//! callers learn to trust before anybody serves with it (see [`super::plan`]).
+//! callers learn to trust before it is served (see [`super::plan`]).
 //!
 //! What a caller would check is checked with the verifier that callers' TLS libraries use, not by comparing fields.
 
@@ -34,7 +34,7 @@ pub const BACKDATED: SignedDuration = SignedDuration::from_hours(1);
 pub struct PrivateKey(String);
 
 impl PrivateKey {
-    /// Takes PEM text, whatever it says.
+    /// Takes PEM text without reading it.
     #[must_use]
     pub fn new(pem: String) -> Self {
         Self(pem)
@@ -83,7 +83,7 @@ impl Lifetime {
 
 /// Why a stored certificate cannot be served with. The texts go into events: no content of the Secret is in them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum CertificateError {
     /// There is none.
     #[error("there is no certificate")]
     Missing,
@@ -127,7 +127,7 @@ impl Keys {
 }
 
 /// Issues a certificate for `names` (DNS names or addresses), valid from an hour before `now` until `validity` after it.
-/// `authority` is the common name of the authority that vouches for it.
+/// `authority` is the common name of the authority that signs it.
 ///
 /// # Errors
 /// When a name is neither a DNS name nor an address.
@@ -182,41 +182,42 @@ fn common_name(name: &str) -> DistinguishedName {
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn check(generation: &Generation, names: &[String]) -> Result<Lifetime, Fault> {
-    let der = one_certificate(&generation.certificate).ok_or(Fault::Unreadable("tls.crt"))?;
-    let (_, parsed) = X509Certificate::from_der(&der).map_err(|_| Fault::Unreadable("tls.crt"))?;
-    let key = KeyPair::from_pem(generation.key.pem()).map_err(|_| Fault::Unreadable("tls.key"))?;
+pub fn check(generation: &Generation, names: &[String]) -> Result<Lifetime, CertificateError> {
+    let der = one_certificate(&generation.certificate).ok_or(CertificateError::Unreadable("tls.crt"))?;
+    let (_, parsed) = X509Certificate::from_der(&der).map_err(|_| CertificateError::Unreadable("tls.crt"))?;
+    let key = KeyPair::from_pem(generation.key.pem()).map_err(|_| CertificateError::Unreadable("tls.key"))?;
     if key.subject_public_key_info() != parsed.tbs_certificate.subject_pki.raw {
-        return Err(Fault::OtherKey);
+        return Err(CertificateError::OtherKey);
     }
-    let authority = one_certificate(&generation.authority).ok_or(Fault::Unreadable("ca.crt"))?;
-    let lifetime = lifetime(&parsed).ok_or(Fault::Unreadable("tls.crt"))?;
-    let trusted = authority_lifetime(&generation.authority).ok_or(Fault::Unreadable("ca.crt"))?;
+    let authority = one_certificate(&generation.authority).ok_or(CertificateError::Unreadable("ca.crt"))?;
+    let lifetime = lifetime(&parsed).ok_or(CertificateError::Unreadable("tls.crt"))?;
+    let trusted = authority_lifetime(&generation.authority).ok_or(CertificateError::Unreadable("ca.crt"))?;
     let both = Lifetime {
         not_before: lifetime.not_before.max(trusted.not_before),
         not_after: lifetime.not_after.min(trusted.not_after),
     };
     if both.not_before > both.not_after {
-        return Err(Fault::NotTrusted);
+        return Err(CertificateError::NotTrusted);
     }
 
     let mut roots = RootCertStore::empty();
-    roots.add(authority).map_err(|_| Fault::Unreadable("ca.crt"))?;
+    roots.add(authority).map_err(|_| CertificateError::Unreadable("ca.crt"))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
         .build()
-        .map_err(|_| Fault::Unreadable("ca.crt"))?;
+        .map_err(|_| CertificateError::Unreadable("ca.crt"))?;
     let seconds = u64::try_from(both.not_before.as_second()).unwrap_or_default();
     let at = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
     for name in names {
-        let host = ServerName::try_from(name.as_str()).map_err(|_| Fault::OtherName(name.clone()))?;
+        let host =
+            ServerName::try_from(name.as_str()).map_err(|_| CertificateError::OtherName(name.clone()))?;
         match verifier.verify_server_cert(&der, &[], &host, &[], at) {
             Ok(_) => {}
             Err(rustls::Error::InvalidCertificate(
                 rustls::CertificateError::NotValidForName
                 | rustls::CertificateError::NotValidForNameContext { .. },
-            )) => return Err(Fault::OtherName(name.clone())),
-            Err(_) => return Err(Fault::NotTrusted),
+            )) => return Err(CertificateError::OtherName(name.clone())),
+            Err(_) => return Err(CertificateError::NotTrusted),
         }
     }
     Ok(both)
@@ -302,7 +303,7 @@ mod tests {
     use crate::tls::issue::testing::{AUTHORITY, NOW, at, generation, names};
 
     #[test]
-    fn what_is_issued_passes_the_check() {
+    fn material_issued_certificate_passes_the_check() {
         let issued = generation(NOW, SignedDuration::from_hours(24));
         let lifetime = check(&issued, &names()).unwrap();
         assert_eq!(lifetime.not_before, at(NOW, -3600), "back-dated for late clocks");
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_common_name_that_is_too_long_is_left_out() {
+    fn material_leaves_out_a_long_common_name() {
         let long = vec![format!("{}.{}", "s".repeat(63), "n".repeat(10))];
         let issued =
             issue(AUTHORITY, &long, NOW, SignedDuration::from_hours(1), Keys::generate().unwrap()).unwrap();
@@ -338,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told_apart() {
+    fn material_errors_are_distinguished() {
         let (good, other) =
             (generation(NOW, SignedDuration::from_hours(1)), generation(NOW, SignedDuration::from_hours(1)));
         let with = |change: fn(&mut Generation, &Generation)| {
@@ -350,7 +351,7 @@ mod tests {
             (
                 "no certificate",
                 (|g, _| g.certificate.clear()) as fn(&mut Generation, &Generation),
-                Fault::Unreadable("tls.crt"),
+                CertificateError::Unreadable("tls.crt"),
             ),
             (
                 "garbage",
@@ -358,23 +359,31 @@ mod tests {
                     g.certificate =
                         "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_owned()
                 },
-                Fault::Unreadable("tls.crt"),
+                CertificateError::Unreadable("tls.crt"),
             ),
-            ("no key", |g, _| g.key = PrivateKey::new(String::new()), Fault::Unreadable("tls.key")),
-            ("no authority", |g, _| g.authority = "x".to_owned(), Fault::Unreadable("ca.crt")),
-            ("two authorities", |g, o| g.authority += &o.authority, Fault::Unreadable("ca.crt")),
-            ("another key", |g, o| g.key = o.key.clone(), Fault::OtherKey),
-            ("another authority", |g, o| g.authority.clone_from(&o.authority), Fault::NotTrusted),
-            ("the authority itself", |g, _| g.authority.clone_from(&g.certificate), Fault::NotTrusted),
+            (
+                "no key",
+                |g, _| g.key = PrivateKey::new(String::new()),
+                CertificateError::Unreadable("tls.key"),
+            ),
+            ("no authority", |g, _| g.authority = "x".to_owned(), CertificateError::Unreadable("ca.crt")),
+            ("two authorities", |g, o| g.authority += &o.authority, CertificateError::Unreadable("ca.crt")),
+            ("another key", |g, o| g.key = o.key.clone(), CertificateError::OtherKey),
+            ("another authority", |g, o| g.authority.clone_from(&o.authority), CertificateError::NotTrusted),
+            (
+                "the authority itself",
+                |g, _| g.authority.clone_from(&g.certificate),
+                CertificateError::NotTrusted,
+            ),
         ] {
             assert_eq!(with(change), want, "{case}");
         }
         let renamed = check(&good, &["other.demo.svc".to_owned()]).unwrap_err();
-        assert_eq!(renamed, Fault::OtherName("other.demo.svc".to_owned()));
+        assert_eq!(renamed, CertificateError::OtherName("other.demo.svc".to_owned()));
     }
 
     #[test]
-    fn bundles_hold_each_authority_once() {
+    fn material_bundles_hold_each_authority_once() {
         let (a, b) =
             (generation(NOW, SignedDuration::from_hours(1)), generation(NOW, SignedDuration::from_hours(2)));
         let both = bundle([a.authority.as_str(), "", &b.authority, &a.authority]);
@@ -387,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_not_shown() {
+    fn material_keys_are_not_printed() {
         let issued = generation(NOW, SignedDuration::from_hours(1));
         let shown = format!("{issued:?}");
         assert!(!shown.contains("PRIVATE"), "{shown}");

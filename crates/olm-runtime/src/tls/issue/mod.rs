@@ -1,6 +1,6 @@
-//! Serving certificates that we issue ourselves, without cert-manager or anybody else.
+//! Serving certificates that this program issues itself, without cert-manager.
 //!
-//! [`material`] makes and checks certificates, [`plan`] decides what is next in a certificate's life, [`secret`] says how it lies
+//! [`material`] makes and checks certificates, [`plan`] decides the next step in a certificate's life, [`secret`] reads and writes them
 //! in a Secret: all pure, shared by the issuer for webhooks of bundles and by the processes' own certificates, which
 //! [`SelfIssued`] keeps. [`PublishedCa`] is the other side: what a client trusts who calls such a process.
 
@@ -13,4 +13,4 @@ mod self_issued;
 mod testing;
 
 pub use published::PublishedCa;
-pub use self_issued::{CA_KEY, SelfIssued, SelfIssuedError, Wish};
+pub use self_issued::{CA_KEY, CertificateSpec, SelfIssued, SelfIssuedError};

@@ -1,20 +1,21 @@
-//! What is to be done next with one serving certificate. A pure state machine: the whole state is in the Secret and in
-//! what callers trust (`caBundle`s, or the ConfigMap of the CA), so that every step can be repeated and another replica can go on after any of them.
+//! The next step for one serving certificate. A pure state machine: the whole state is in the Secret and in
+//! what callers trust (`caBundle`s, or the ConfigMap of the CA), so that every step can be repeated and another replica can
+//! continue after any of them.
 //!
 //! ```text
 //! nothing, or unusable --Issue--> serving
-//! serving --Stage--> serving, next one waits   callers are taught to trust the next authority too
+//! serving --Stage--> serving, next one waits   the next authority is published to callers too
 //!         --Switch--> serving the next one     pods read it; callers trust both authorities
 //!         --Drop--> serving                    callers trust one authority again
 //! ```
 //!
-//! No step takes trust away that somebody still needs: pods that read their certificate only when they start serve with
+//! No step takes trust away that a pod still needs: pods that read their certificate only when they start serve with
 //! the old one until they restart, so its authority stays trusted until it expires. Rule: decision 13.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::material::{
-    self, Authority, Fault, Generation, Lifetime, authorities, authority_lifetime, bundle,
+    self, Authority, CertificateError, Generation, Lifetime, authorities, authority_lifetime, bundle,
 };
 
 /// How long things take.
@@ -24,7 +25,7 @@ pub struct Timing {
     pub validity: SignedDuration,
     /// How long before its end a certificate is rotated, at most a third of its life.
     pub renew_before: SignedDuration,
-    /// How long callers get to learn of a new authority before anybody serves with it, at most half of what is left.
+    /// How long callers get to learn of a new authority before it is served, at most half of what is left.
     pub settle: SignedDuration,
 }
 
@@ -42,7 +43,7 @@ impl Default for Timing {
 
 /// What the Secret holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stored {
+pub struct CertificateState {
     /// What pods serve with.
     pub current: Generation,
     /// What they will serve with.
@@ -51,7 +52,7 @@ pub struct Stored {
     pub previous: String,
 }
 
-impl Stored {
+impl CertificateState {
     /// The authorities that callers must trust.
     #[must_use]
     pub fn trust(&self) -> String {
@@ -70,7 +71,7 @@ pub enum Due {
     /// The Service has other names.
     Names(String),
     /// What was staged cannot be served with.
-    Next(Fault),
+    Next(CertificateError),
 }
 
 /// The next write to the Secret.
@@ -78,10 +79,10 @@ pub enum Due {
 pub enum Step {
     /// None: it is as it should be.
     Nothing,
-    /// A fresh certificate at once; callers go on to trust `keep`, which pods may still serve with.
+    /// A fresh certificate without delay; callers still trust `keep`, which pods may still serve with.
     Issue {
         /// What is wrong with what there is.
-        fault: Fault,
+        fault: CertificateError,
         /// PEM.
         keep: String,
     },
@@ -89,29 +90,29 @@ pub enum Step {
     Stage(Due),
     /// The staged certificate takes the place of the present one.
     Switch,
-    /// Authorities that nobody serves with any more are forgotten.
+    /// Authorities that no pod serves with any more are removed.
     Drop,
 }
 
-/// The next write, and when to look again if nothing changes meanwhile.
+/// The next write, and when to plan again if nothing changes meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// The write.
     pub step: Step,
     /// When the next one is due.
-    pub look_again: Option<Timestamp>,
+    pub recheck_at: Option<Timestamp>,
 }
 
 impl Plan {
     fn now(step: Step) -> Self {
-        Self { step, look_again: None }
+        Self { step, recheck_at: None }
     }
 }
 
 /// Decides. `trusted` is what each of the callers that there are trusts (PEM), `names` the names that the server has.
 #[must_use]
 pub fn plan(
-    stored: Option<&Stored>,
+    stored: Option<&CertificateState>,
     names: &[String],
     trusted: &[&str],
     now: Timestamp,
@@ -119,7 +120,7 @@ pub fn plan(
 ) -> Plan {
     let Some(stored) = stored else {
         return Plan::now(Step::Issue {
-            fault: Fault::Missing,
+            fault: CertificateError::Missing,
             keep: still_valid(trusted.iter().copied(), now),
         });
     };
@@ -151,15 +152,15 @@ pub fn plan(
             if known && now >= switch {
                 return Plan::now(Step::Switch);
             }
-            // callers that do not know it yet wake us when they do; the end of the present one is the last moment
+            // callers that do not know it yet wake the issuer when they do; the end of the present one is the last moment
             let look = if known { switch } else { lifetime.not_after };
-            Plan { step: Step::Nothing, look_again: Some(earliest(look, drop)) }
+            Plan { step: Step::Nothing, recheck_at: Some(earliest(look, drop)) }
         }
         (Some(Err(fault)), _) => Plan::now(Step::Stage(Due::Next(fault))),
         (_, _) if renamed.is_some() => Plan::now(Step::Stage(Due::Names(renamed.unwrap_or_default()))),
         (_, _) if now >= renewal => Plan::now(Step::Stage(Due::Ends(lifetime.not_after))),
         (_, _) if now < lifetime.not_before => Plan::now(Step::Stage(Due::Begins(lifetime.not_before))),
-        (_, _) => Plan { step: Step::Nothing, look_again: Some(earliest(renewal, drop)) },
+        (_, _) => Plan { step: Step::Nothing, recheck_at: Some(earliest(renewal, drop)) },
     }
 }
 
@@ -167,26 +168,26 @@ pub fn plan(
 #[must_use]
 pub fn after(
     step: &Step,
-    stored: Option<Stored>,
+    stored: Option<CertificateState>,
     fresh: Option<Generation>,
     now: Timestamp,
     timing: &Timing,
-) -> Option<Stored> {
+) -> Option<CertificateState> {
     match (step, stored, fresh) {
         (Step::Nothing, stored, _) => stored,
         (Step::Issue { keep, .. }, _, Some(fresh)) => {
-            Some(Stored { current: fresh, next: None, previous: keep.clone() })
+            Some(CertificateState { current: fresh, next: None, previous: keep.clone() })
         }
-        (Step::Stage(_), Some(stored), Some(fresh)) => Some(Stored { next: Some(fresh), ..stored }),
-        (Step::Switch, Some(Stored { current, next: Some(next), previous }), _) => {
+        (Step::Stage(_), Some(stored), Some(fresh)) => Some(CertificateState { next: Some(fresh), ..stored }),
+        (Step::Switch, Some(CertificateState { current, next: Some(next), previous }), _) => {
             let previous = still_valid([current.authority.as_str(), &previous].into_iter(), now);
-            Some(Stored { current: next, next: None, previous })
+            Some(CertificateState { current: next, next: None, previous })
         }
         (Step::Drop, Some(stored), _) => {
             let lifetime = authority_lifetime(&stored.current.authority)?;
             let (kept, _) = split(&stored.previous, lifetime, now, timing);
             let previous = bundle(kept.iter().map(|one| one.pem.as_str()));
-            Some(Stored { previous, ..stored })
+            Some(CertificateState { previous, ..stored })
         }
         (Step::Issue { .. } | Step::Stage(_) | Step::Switch | Step::Drop, stored, _) => stored,
     }
@@ -197,14 +198,18 @@ fn usable(
     current: &Generation,
     names: &[String],
     now: Timestamp,
-) -> Result<(Lifetime, Option<String>), Fault> {
+) -> Result<(Lifetime, Option<String>), CertificateError> {
     let (lifetime, renamed) = match material::check(current, names) {
         Ok(lifetime) => (lifetime, None),
-        // pods go on to serve under the names that it has
-        Err(Fault::OtherName(name)) => (material::check(current, &[])?, Some(name)),
+        // pods still serve under the names that it has
+        Err(CertificateError::OtherName(name)) => (material::check(current, &[])?, Some(name)),
         Err(fault) => return Err(fault),
     };
-    if now > lifetime.not_after { Err(Fault::Expired(lifetime.not_after)) } else { Ok((lifetime, renamed)) }
+    if now > lifetime.not_after {
+        Err(CertificateError::Expired(lifetime.not_after))
+    } else {
+        Ok((lifetime, renamed))
+    }
 }
 
 fn renew_at(lifetime: Lifetime, timing: &Timing) -> Timestamp {
@@ -232,14 +237,14 @@ fn split(previous: &str, current: Lifetime, now: Timestamp, timing: &Timing) -> 
     (kept, others)
 }
 
-/// The authorities in these texts that have not expired, at most [`KEPT`].
+/// The authorities in these texts that have not expired, at most [`MAX_PREVIOUS`].
 fn still_valid<'a>(texts: impl Iterator<Item = &'a str>, now: Timestamp) -> String {
     let all: Vec<Authority> = texts.flat_map(authorities).filter(|one| now < one.not_after).collect();
-    bundle(all.iter().take(KEPT).map(|one| one.pem.as_str()))
+    bundle(all.iter().take(MAX_PREVIOUS).map(|one| one.pem.as_str()))
 }
 
-/// More former authorities than that are not kept, or whoever edits Secrets could make them grow.
-const KEPT: usize = 8;
+/// More former authorities than that are dropped, or edits of the Secret could make them grow.
+const MAX_PREVIOUS: usize = 8;
 
 fn back(time: Timestamp, by: SignedDuration) -> Timestamp {
     time.checked_sub(by).unwrap_or(time)

@@ -1,4 +1,4 @@
-//! The CA that a server publishes in a ConfigMap, for who calls it: watched, so that a rotation counts at once.
+//! The CA that a server publishes in a ConfigMap, for its clients: watched, so that a rotation is noticed.
 //!
 //! It reads what [`super::SelfIssued`] publishes (`ca.crt`), and what OpenShift's service CA injects (`service-ca.crt`).
 
@@ -105,7 +105,7 @@ mod tests {
     use k8s_openapi::jiff::SignedDuration;
 
     #[tokio::test]
-    async fn takes_either_key_and_says_what_is_missing() {
+    async fn published_ca_reads_either_key_and_names_what_is_missing() {
         let ca = PublishedCa::new("ns", "serving");
         let error = ca.certificates().unwrap_err().to_string();
         assert_eq!(error, "ConfigMap ns/serving holds no certificate in PEM form");

@@ -1,7 +1,7 @@
-//! How a serving certificate and its rotation lie in a Secret. Pure.
+//! The form of a serving certificate and its rotation in a Secret. Pure.
 //!
-//! Who serves mounts or reads `tls.crt` and `tls.key` alone; the other keys are the issuer's memory. Whose the Secret is and
-//! what else it says is the issuer's.
+//! Servers mount or read `tls.crt` and `tls.key` alone; the other keys are the issuer's memory. The owner and the other content of
+//! the Secret are the issuer's business.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Map, Value};
 
 use super::material::{Generation, PrivateKey};
-use super::plan::Stored;
+use super::plan::CertificateState;
 
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
@@ -23,7 +23,7 @@ const PREVIOUS: &str = "previous-ca.crt";
 
 /// What the Secret holds; parts that are missing are empty, and found unusable later.
 #[must_use]
-pub fn read(secret: &Secret) -> Stored {
+pub fn read(secret: &Secret) -> CertificateState {
     let text = |key: &str| {
         let bytes = secret.data.as_ref().and_then(|data| data.get(key)).map(|bytes| bytes.0.as_slice());
         String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned()
@@ -35,7 +35,7 @@ pub fn read(secret: &Secret) -> Stored {
     };
     let next = generation(NEXT_CERTIFICATE, NEXT_KEY, NEXT_AUTHORITY);
     let empty = next.certificate.is_empty() && next.key.pem().is_empty() && next.authority.is_empty();
-    Stored {
+    CertificateState {
         current: generation(CERTIFICATE, KEY, AUTHORITY),
         next: (!empty).then_some(next),
         previous: text(PREVIOUS),
@@ -44,7 +44,7 @@ pub fn read(secret: &Secret) -> Stored {
 
 /// The data of a Secret that is to be created.
 #[must_use]
-pub fn bytes(stored: &Stored) -> BTreeMap<String, ByteString> {
+pub fn bytes(stored: &CertificateState) -> BTreeMap<String, ByteString> {
     data(stored)
         .into_iter()
         .filter_map(|(key, text)| Some((key.to_owned(), ByteString(text?.as_bytes().to_vec()))))
@@ -53,7 +53,7 @@ pub fn bytes(stored: &Stored) -> BTreeMap<String, ByteString> {
 
 /// The `data` of a merge patch that makes `secret` hold `stored`; keys that are not ours stay.
 #[must_use]
-pub fn changes(secret: &Secret, stored: &Stored) -> Map<String, Value> {
+pub fn changes(secret: &Secret, stored: &CertificateState) -> Map<String, Value> {
     let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
     let present = |key: &str| secret.data.as_ref().is_some_and(|data| data.contains_key(key));
     data(stored)
@@ -64,7 +64,7 @@ pub fn changes(secret: &Secret, stored: &Stored) -> Map<String, Value> {
 }
 
 /// Every key of ours, `None` for those that are not to be there.
-fn data(stored: &Stored) -> BTreeMap<&'static str, Option<&str>> {
+fn data(stored: &CertificateState) -> BTreeMap<&'static str, Option<&str>> {
     let next = stored.next.as_ref();
     let previous = Some(stored.previous.as_str()).filter(|text| !text.is_empty());
     BTreeMap::from([

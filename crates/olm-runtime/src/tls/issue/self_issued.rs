@@ -1,11 +1,11 @@
-//! The serving certificate of a process that nobody else issues one for: made by the process, kept in a Secret of its namespace,
+//! The serving certificate of a process without another issuer: made by the process, kept in a Secret of its namespace,
 //! shared by all replicas, rotated with overlap, and its CA published in a ConfigMap of the same name.
 //!
 //! There is no leader among the replicas: each may take the next step of [`super::plan`], and the apiserver lets one of them
 //! win (create-only, `resourceVersion`); the others read what the winner wrote. Each serves what the Secret holds, so a restart
-//! keeps it. Clients learn of a new CA through the ConfigMap before anybody serves with it.
+//! keeps it. Clients learn of a new CA through the ConfigMap before it is served.
 //!
-//! A Secret or ConfigMap of that name that somebody else wrote is refused, not replaced; an empty one (as manifests may create,
+//! A Secret or ConfigMap of that name that another program wrote is rejected, not replaced; an empty one (as manifests may create,
 //! so that the process needs no permission to create) is taken. Nothing is done periodically: the two objects are watched.
 
 use std::future::pending;
@@ -25,7 +25,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::material::{self, Generation, Keys};
-use super::plan::{self, Step, Stored, Timing};
+use super::plan::{self, CertificateState, Step, Timing};
 use super::secret;
 use crate::Shutdown;
 use crate::apply::{ErrorClass, classify, message};
@@ -43,18 +43,18 @@ const MANAGER: &str = "olm.operatorframework.io/serving-certificate";
 const RENEW_BEFORE: SignedDuration = SignedDuration::from_hours(30 * 24);
 /// How long clients get to learn of a new CA: longer than a kubelet takes to bring a ConfigMap into a mounted folder.
 const SETTLE: SignedDuration = SignedDuration::from_mins(10);
-/// How long clients get when the CA was published late, because whoever staged it died.
-const GRACE: Duration = Duration::from_secs(5);
+/// How long clients get when the CA was published late, because the replica that staged it died.
+const GRACE_PERIOD: Duration = Duration::from_secs(5);
 /// Rounds of one pass, at most: read, create or repair, stage, publish, switch, and a race or two.
-const ROUNDS: usize = 12;
-/// No date is slept towards for longer: clocks are set.
-const LONGEST: Duration = Duration::from_secs(12 * 3600);
+const MAX_ROUNDS: usize = 12;
+/// The longest sleep towards a date: clocks are set.
+const MAX_SLEEP: Duration = Duration::from_secs(12 * 3600);
 /// The longest wait between attempts that fail.
-const SLOWEST: Duration = Duration::from_secs(60);
+const MAX_RETRY_WAIT: Duration = Duration::from_secs(60);
 
-/// What certificate is wished for.
+/// The certificate to issue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wish {
+pub struct CertificateSpec {
     /// The namespace of the process.
     pub namespace: String,
     /// The name of the Secret and of the ConfigMap.
@@ -95,7 +95,7 @@ pub struct SelfIssued {
 
 /// Reads and writes the two objects.
 struct Keeper {
-    wish: Wish,
+    spec: CertificateSpec,
     timing: Timing,
     secrets: Api<Secret>,
     maps: Api<ConfigMap>,
@@ -103,24 +103,24 @@ struct Keeper {
 
 impl std::fmt::Debug for SelfIssued {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SelfIssued").field("wish", &self.keeper.wish).finish_non_exhaustive()
+        f.debug_struct("SelfIssued").field("wish", &self.keeper.spec).finish_non_exhaustive()
     }
 }
 
 impl SelfIssued {
     /// Nothing is asked of the apiserver yet.
-    pub fn new(client: &Client, wish: Wish) -> Self {
-        let timing = Timing { validity: wish.validity, renew_before: RENEW_BEFORE, settle: SETTLE };
-        let secrets: Api<Secret> = Api::namespaced(client.clone(), &wish.namespace);
-        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &wish.namespace);
+    pub fn new(client: &Client, spec: CertificateSpec) -> Self {
+        let timing = Timing { validity: spec.validity, renew_before: RENEW_BEFORE, settle: SETTLE };
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), &spec.namespace);
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &spec.namespace);
         Self {
-            secret_changes: watcher::watch_object(secrets.clone(), &wish.name)
+            secret_changes: watcher::watch_object(secrets.clone(), &spec.name)
                 .backoff(crate::backoff::of_watch())
                 .boxed(),
-            map_changes: watcher::watch_object(maps.clone(), &wish.name)
+            map_changes: watcher::watch_object(maps.clone(), &spec.name)
                 .backoff(crate::backoff::of_watch())
                 .boxed(),
-            keeper: Keeper { wish, timing, secrets, maps },
+            keeper: Keeper { spec, timing, secrets, maps },
             secret: None,
             map: None,
             wake: None,
@@ -166,7 +166,7 @@ impl SelfIssued {
         }
     }
 
-    /// Waits for a reason to look, looks, and says what is to be served with; `None` when asked to stop.
+    /// Waits for a reason to check, checks, and returns the certificate to serve with; `None` when asked to stop.
     async fn next(&mut self, stop: &Shutdown) -> Option<Result<Generation, SelfIssuedError>> {
         loop {
             let wake = self.wake;
@@ -199,12 +199,12 @@ impl SelfIssued {
             match &outcome {
                 Ok((_, again)) => {
                     self.failures = 0;
-                    self.wake = again.map(|wait| Instant::now() + wait.min(LONGEST));
+                    self.wake = again.map(|wait| Instant::now() + wait.min(MAX_SLEEP));
                 }
-                // a change wakes us
+                // a change wakes this
                 Err(SelfIssuedError::Refused(_)) => self.wake = None,
                 Err(_) => {
-                    let wait = Duration::from_secs(1 << self.failures.min(6)).min(SLOWEST);
+                    let wait = Duration::from_secs(1 << self.failures.min(6)).min(MAX_RETRY_WAIT);
                     self.failures = self.failures.saturating_add(1);
                     self.wake = Some(Instant::now() + wait.mul_f64(0.5 + rand::random::<f64>() / 2.0));
                 }
@@ -225,11 +225,11 @@ impl SelfIssued {
 
 impl Keeper {
     fn title(&self) -> String {
-        format!("{}/{}", self.wish.namespace, self.wish.name)
+        format!("{}/{}", self.spec.namespace, self.spec.name)
     }
 
-    /// Makes Secret and ConfigMap, as last seen, what they should be; gives what is to be served with, and when to look again
-    /// if nothing changes.
+    /// Makes Secret and ConfigMap, as last observed, what they should be; returns the certificate to serve with, and when to check
+    /// again if nothing changes.
     async fn pass(
         &self,
         mut secret: Option<Secret>,
@@ -237,21 +237,21 @@ impl Keeper {
     ) -> Result<(Generation, Option<Duration>), SelfIssuedError> {
         // what is as it should be costs no request; a write is decided on objects that were just read
         let mut live = false;
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             let now = Timestamp::now();
-            let found = State::of(secret.as_ref(), map.as_ref()).map_err(|kind| self.foreign(kind))?;
+            let found = State::read(secret.as_ref(), map.as_ref()).map_err(|kind| self.foreign(kind))?;
             let plan =
-                plan::plan(found.stored.as_ref(), &self.wish.names, &[&found.published], now, &self.timing);
+                plan::plan(found.stored.as_ref(), &self.spec.names, &[&found.published], now, &self.timing);
             let publish = match (&plan.step, &found.stored) {
                 (Step::Nothing, Some(stored)) if stored.trust() == found.published => {
                     let wait = |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or_default();
-                    return Ok((stored.current.clone(), plan.look_again.map(wait)));
+                    return Ok((stored.current.clone(), plan.recheck_at.map(wait)));
                 }
                 (Step::Nothing, Some(stored)) => Some(stored.trust()),
                 _ => None,
             };
             if !live {
-                // the ConfigMap first: whoever changes the Secret after that writes the ConfigMap later than we have read it
+                // the ConfigMap first: a replica that changes the Secret after that writes the ConfigMap later than it was read here
                 map = self.read("ConfigMap", &self.maps).await?;
                 secret = self.read("Secret", &self.secrets).await?;
                 live = true;
@@ -260,7 +260,7 @@ impl Keeper {
             let written = match publish {
                 Some(trust) => self.publish(map.as_ref(), &trust).await.map(|written| map = Some(written)),
                 None => match self.after(&plan.step, found.stored, now)? {
-                    Some(wanted) => self.store(secret.as_ref(), &wanted, &plan.step).await.map(|written| {
+                    Some(desired) => self.store(secret.as_ref(), &desired, &plan.step).await.map(|written| {
                         secret = Some(written);
                     }),
                     None => {
@@ -274,7 +274,7 @@ impl Keeper {
             match written {
                 Ok(()) if plan.step == Step::Nothing => {
                     if let Some(secret) = &secret {
-                        return Ok((secret::read(secret).current, Some(GRACE)));
+                        return Ok((secret::read(secret).current, Some(GRACE_PERIOD)));
                     }
                 }
                 Ok(()) => {}
@@ -295,14 +295,14 @@ impl Keeper {
     fn after(
         &self,
         step: &Step,
-        stored: Option<Stored>,
+        stored: Option<CertificateState>,
         now: Timestamp,
-    ) -> Result<Option<Stored>, SelfIssuedError> {
+    ) -> Result<Option<CertificateState>, SelfIssuedError> {
         let fresh = match step {
             Step::Issue { .. } | Step::Stage(_) => Some(
                 Keys::generate()
                     .and_then(|keys| {
-                        material::issue(AUTHORITY, &self.wish.names, now, self.timing.validity, keys)
+                        material::issue(AUTHORITY, &self.spec.names, now, self.timing.validity, keys)
                     })
                     .map_err(|error| SelfIssuedError::Refused(error.to_string()))?,
             ),
@@ -315,19 +315,24 @@ impl Keeper {
     where
         K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
     {
-        let answer = api.get_opt(&self.wish.name).await;
+        let answer = api.get_opt(&self.spec.name).await;
         answer.map_err(|error| {
             SelfIssuedError::Failed(format!("reading {kind} {}: {}", self.title(), message(&error)))
         })
     }
 
-    async fn store(&self, present: Option<&Secret>, wanted: &Stored, step: &Step) -> kube::Result<Secret> {
+    async fn store(
+        &self,
+        present: Option<&Secret>,
+        desired: &CertificateState,
+        step: &Step,
+    ) -> kube::Result<Secret> {
         let written = match present {
             None => {
                 let fresh = Secret {
                     metadata: self.metadata(),
                     type_: Some("kubernetes.io/tls".to_owned()),
-                    data: Some(secret::bytes(wanted)),
+                    data: Some(secret::bytes(desired)),
                     ..Secret::default()
                 };
                 self.secrets.create(&create(), &fresh).await?
@@ -335,9 +340,9 @@ impl Keeper {
             Some(present) => {
                 let patch = json!({
                     "metadata": marks(present.resource_version()),
-                    "data": secret::changes(present, wanted),
+                    "data": secret::changes(present, desired),
                 });
-                self.secrets.patch(&self.wish.name, &patched(), &Patch::Merge(patch)).await?
+                self.secrets.patch(&self.spec.name, &patched(), &Patch::Merge(patch)).await?
             }
         };
         let what = match step {
@@ -365,7 +370,7 @@ impl Keeper {
             }
             Some(present) => {
                 let patch = json!({"metadata": marks(present.resource_version()), "data": {CA_KEY: trust}});
-                self.maps.patch(&self.wish.name, &patched(), &Patch::Merge(patch)).await?
+                self.maps.patch(&self.spec.name, &patched(), &Patch::Merge(patch)).await?
             }
         };
         tracing::info!(config_map = self.title(), "CA of the serving certificate published");
@@ -374,8 +379,8 @@ impl Keeper {
 
     fn metadata(&self) -> ObjectMeta {
         ObjectMeta {
-            namespace: Some(self.wish.namespace.clone()),
-            name: Some(self.wish.name.clone()),
+            namespace: Some(self.spec.namespace.clone()),
+            name: Some(self.spec.name.clone()),
             labels: Some([(LABEL.0.to_owned(), LABEL.1.to_owned())].into()),
             ..ObjectMeta::default()
         }
@@ -389,15 +394,15 @@ impl Keeper {
     }
 }
 
-/// What the two objects say.
+/// The content of the two objects.
 struct State {
-    stored: Option<Stored>,
+    stored: Option<CertificateState>,
     published: String,
 }
 
 impl State {
-    /// Or the kind of the object that is somebody else's.
-    fn of(secret: Option<&Secret>, map: Option<&ConfigMap>) -> Result<Self, &'static str> {
+    /// Or the kind of the object that another program wrote.
+    fn read(secret: Option<&Secret>, map: Option<&ConfigMap>) -> Result<Self, &'static str> {
         let marked = |labels: &std::collections::BTreeMap<String, String>| {
             labels.get(LABEL.0).is_some_and(|value| value == LABEL.1)
         };
@@ -437,7 +442,7 @@ fn patched() -> PatchParams {
     PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
 }
 
-/// Somebody wrote, created or deleted it since it was read.
+/// The object was written, created or deleted since it was read.
 fn is_race(error: &kube::Error) -> bool {
     matches!(classify(error), ErrorClass::Conflict | ErrorClass::AlreadyExists | ErrorClass::NotFound)
 }
@@ -461,12 +466,12 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_wrote_is_refused_and_what_is_empty_is_taken() {
+    fn self_issued_rejects_foreign_objects_and_takes_empty_ones() {
         let map = |label: bool, text: &str| -> ConfigMap {
             let labels = if label { json!({LABEL.0: LABEL.1}) } else { json!({}) };
             serde_json::from_value(json!({"metadata": {"labels": labels}, "data": {"ca.crt": text}})).unwrap()
         };
-        let tell = |secret: Option<&Secret>, map: Option<&ConfigMap>| match State::of(secret, map) {
+        let describe = |secret: Option<&Secret>, map: Option<&ConfigMap>| match State::read(secret, map) {
             Ok(state) => format!("{} {:?}", state.stored.is_some(), state.published),
             Err(kind) => kind.to_owned(),
         };
@@ -478,13 +483,13 @@ mod tests {
             ("another's Secret", Some(secret(false, &[("tls.crt", "x")])), None, "Secret"),
             ("another's ConfigMap", None, Some(map(false, "ca")), "ConfigMap"),
         ] {
-            assert_eq!(tell(secret.as_ref(), map.as_ref()), want, "{case}");
+            assert_eq!(describe(secret.as_ref(), map.as_ref()), want, "{case}");
         }
     }
 
     #[test]
-    fn what_is_stored_is_read() {
-        let stored = |next: bool, previous: &str| Stored {
+    fn self_issued_secret_is_read_as_stored() {
+        let stored = |next: bool, previous: &str| CertificateState {
             current: generation(NOW, SignedDuration::from_hours(1)),
             next: next.then(|| generation(NOW, SignedDuration::from_hours(2))),
             previous: previous.to_owned(),

@@ -1,4 +1,4 @@
-//! The state machine row by row, and whole rotations with somebody shaking hands all the time.
+//! The state machine row by row, and whole rotations with handshakes all the time.
 
 use std::io;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ fn issued(seconds: i64) -> Generation {
     generation(at(NOW, seconds), TIMING.validity)
 }
 
-fn stored(current: &Generation, next: Option<&Generation>, previous: &[&Generation]) -> Stored {
-    Stored {
+fn state(current: &Generation, next: Option<&Generation>, previous: &[&Generation]) -> CertificateState {
+    CertificateState {
         current: current.clone(),
         next: next.cloned(),
         previous: bundle(previous.iter().map(|one| one.authority.as_str())),
@@ -34,8 +34,8 @@ fn stored(current: &Generation, next: Option<&Generation>, previous: &[&Generati
 fn word(step: &Step) -> &'static str {
     match step {
         Step::Nothing => "nothing",
-        Step::Issue { fault: Fault::Missing, .. } => "issue, missing",
-        Step::Issue { fault: Fault::Expired(_), .. } => "issue, expired",
+        Step::Issue { fault: CertificateError::Missing, .. } => "issue, missing",
+        Step::Issue { fault: CertificateError::Expired(_), .. } => "issue, expired",
         Step::Issue { .. } => "issue, unusable",
         Step::Stage(Due::Ends(_)) => "stage, ends",
         Step::Stage(Due::Begins(_)) => "stage, begins",
@@ -47,16 +47,16 @@ fn word(step: &Step) -> &'static str {
 }
 
 #[test]
-fn every_row() {
+fn plan_table() {
     let (old, new) = (issued(0), issued(950 * HOUR));
     let (bare, both) = (bundle([old.authority.as_str()]), bundle([old.authority.as_str(), &new.authority]));
     let broken = Generation { key: PrivateKey::new(String::new()), ..old.clone() };
     let broken_next = Generation { certificate: old.certificate.clone(), ..new.clone() };
-    let only = |current: &Generation| Some(stored(current, None, &[]));
-    let staged = Some(stored(&old, Some(&new), &[]));
-    let switched = Some(stored(&new, None, &[&old]));
-    let rubbish = Some(Stored { previous: "x".to_owned(), ..stored(&new, None, &[]) });
-    for (case, stored, trusted, hours, want, again) in [
+    let only = |current: &Generation| Some(state(current, None, &[]));
+    let staged = Some(state(&old, Some(&new), &[]));
+    let switched = Some(state(&new, None, &[&old]));
+    let rubbish = Some(CertificateState { previous: "x".to_owned(), ..state(&new, None, &[]) });
+    for (case, state, trusted, hours, want, again) in [
         ("nothing there", None, vec![], 0, "issue, missing", None),
         ("fresh", only(&old), vec![bare.as_str()], 0, "nothing", Some(900 * HOUR)),
         (
@@ -73,15 +73,29 @@ fn every_row() {
         ("broken", only(&broken), vec![&bare], 0, "issue, unusable", None),
         ("issued by a clock far ahead", only(&old), vec![&bare], -2, "stage, begins", None),
         ("a clock that is a little late", only(&old), vec![&bare], -1, "nothing", Some(900 * HOUR)),
-        ("staged, callers not taught", staged.clone(), vec![&bare], 951, "nothing", Some(1000 * HOUR)),
-        ("staged, one of two taught", staged.clone(), vec![&both, &bare], 951, "nothing", Some(1000 * HOUR)),
-        ("staged, taught", staged.clone(), vec![&both], 951, "switch", None),
+        ("staged, callers not updated", staged.clone(), vec![&bare], 951, "nothing", Some(1000 * HOUR)),
+        (
+            "staged, one of two callers updated",
+            staged.clone(),
+            vec![&both, &bare],
+            951,
+            "nothing",
+            Some(1000 * HOUR),
+        ),
+        ("staged, callers updated", staged.clone(), vec![&both], 951, "switch", None),
         ("staged, no callers yet", staged.clone(), vec![], 951, "switch", None),
-        ("staged, taught, too early", staged.clone(), vec![&both], 950, "nothing", Some(950 * HOUR + 300)),
-        ("staged, never taught, expired", staged, vec![&bare], 1001, "switch", None),
+        (
+            "staged, callers updated, too early",
+            staged.clone(),
+            vec![&both],
+            950,
+            "nothing",
+            Some(950 * HOUR + 300),
+        ),
+        ("staged, callers never updated, expired", staged, vec![&bare], 1001, "switch", None),
         (
             "unusable, but one is staged",
-            Some(self::stored(&broken, Some(&new), &[])),
+            Some(self::state(&broken, Some(&new), &[])),
             vec![&both],
             950,
             "switch",
@@ -89,7 +103,7 @@ fn every_row() {
         ),
         (
             "staged is bad",
-            Some(self::stored(&old, Some(&broken_next), &[])),
+            Some(self::state(&old, Some(&broken_next), &[])),
             vec![&bare],
             950,
             "stage, next is bad",
@@ -99,37 +113,37 @@ fn every_row() {
         ("the old one expired", switched, vec![&both], 1000, "drop", None),
         ("what is kept cannot be read", rubbish, vec![], 951, "drop", None),
     ] {
-        let got = plan(stored.as_ref(), &names(), &trusted, at(NOW, hours * HOUR), &TIMING);
+        let got = plan(state.as_ref(), &names(), &trusted, at(NOW, hours * HOUR), &TIMING);
         assert_eq!(word(&got.step), want, "{case}");
-        assert_eq!(got.look_again, again.map(|seconds| at(NOW, seconds)), "{case}");
+        assert_eq!(got.recheck_at, again.map(|seconds| at(NOW, seconds)), "{case}");
     }
 }
 
 #[test]
-fn another_name_is_staged_not_swapped() {
-    let old = stored(&issued(0), None, &[]);
+fn plan_stages_another_name() {
+    let old = state(&issued(0), None, &[]);
     let names = vec!["hook-service.demo.svc".to_owned(), "hook-service.demo.svc.elsewhere".to_owned()];
     let got = plan(Some(&old), &names, &[], NOW, &TIMING);
     assert_eq!(got.step, Step::Stage(Due::Names("hook-service.demo.svc.elsewhere".to_owned())));
 }
 
 #[test]
-fn short_lives_have_short_waits() {
+fn plan_waits_less_for_short_lives() {
     let old = generation(NOW, SignedDuration::from_secs(40));
     let new = issued(0);
-    let trust = stored(&old, Some(&new), &[]).trust();
-    let step = |stored: &Stored, seconds: i64| {
-        word(&plan(Some(stored), &names(), &[&trust], at(NOW, seconds), &TIMING).step)
+    let trust = state(&old, Some(&new), &[]).trust();
+    let step = |state: &CertificateState, seconds: i64| {
+        word(&plan(Some(state), &names(), &[&trust], at(NOW, seconds), &TIMING).step)
     };
-    assert_eq!(step(&stored(&old, None, &[]), 0), "stage, ends");
-    let staged = stored(&old, Some(&new), &[]);
+    assert_eq!(step(&state(&old, None, &[]), 0), "stage, ends");
+    let staged = state(&old, Some(&new), &[]);
     assert_eq!((step(&staged, 19), step(&staged, 20)), ("nothing", "switch"), "half of what is left");
-    let switched = stored(&new, None, &[&old]);
+    let switched = state(&new, None, &[&old]);
     assert_eq!((step(&switched, 39), step(&switched, 40)), ("nothing", "drop"));
 }
 
 #[test]
-fn a_lost_secret_keeps_the_trust_that_callers_have() {
+fn plan_lost_secret_keeps_the_trust_of_callers() {
     let (old, expired) = (issued(0), generation(NOW, SignedDuration::from_secs(10)));
     let trusted = bundle([old.authority.as_str(), &expired.authority]);
     let now = at(NOW, 60);
@@ -141,12 +155,12 @@ fn a_lost_secret_keeps_the_trust_that_callers_have() {
     assert_eq!((later(100 * HOUR), later(100 * HOUR + 300)), ("nothing", "drop"));
     let many = bundle((0..12).map(|_| issued(0).authority).collect::<Vec<_>>().iter().map(String::as_str));
     let Step::Issue { keep, .. } = plan(None, &names(), &[&many], now, &TIMING).step else { unreachable!() };
-    assert_eq!(authorities(&keep).len(), KEPT);
+    assert_eq!(authorities(&keep).len(), MAX_PREVIOUS);
 }
 
 /// A cluster in small: a Secret, a caller's bundle, and a pod that reads the Secret late or only when it restarts.
 struct Small {
-    secret: Option<Stored>,
+    secret: Option<CertificateState>,
     trusted: String,
     pod: Option<Generation>,
     writes: Vec<&'static str>,
@@ -170,21 +184,21 @@ impl Small {
             self.secret =
                 after(&step, self.secret.take(), Some(generation(now, TIMING.validity)), now, &TIMING);
         }
-        let wanted = self.secret.as_ref().unwrap().trust();
-        if wanted != self.trusted && writes > 0 {
-            self.writes.push("teach");
-            self.trusted = wanted;
+        let trust = self.secret.as_ref().unwrap().trust();
+        if trust != self.trusted && writes > 0 {
+            self.writes.push("publish");
+            self.trusted = trust;
         }
     }
 
     fn pod_reads(&mut self) {
-        self.pod = self.secret.as_ref().map(|stored| stored.current.clone());
+        self.pod = self.secret.as_ref().map(|state| state.current.clone());
     }
 }
 
 #[test]
-fn nobody_notices_a_rotation() {
-    // pods that read at once, and pods that read ten hours before their certificate ends, when they restart at last
+fn plan_rotation_breaks_no_handshake() {
+    // pods that read every change, and pods that read ten hours before their certificate ends, when they restart at last
     let slow: fn(i64) -> bool = |hour| hour == 0 || hour % 900 == 90;
     for (case, reads, kill_after) in [
         ("quick pod", (|_| true) as fn(i64) -> bool, 9),
@@ -207,20 +221,20 @@ fn nobody_notices_a_rotation() {
             }
         }
         // the switch itself needs no other trust
-        let rotation = ["stage, ends", "teach", "switch", "drop", "teach"];
+        let rotation = ["stage, ends", "publish", "switch", "drop", "publish"];
         let expected: Vec<_> =
-            ["issue, missing", "teach"].into_iter().chain([rotation; 3].concat()).collect();
+            ["issue, missing", "publish"].into_iter().chain([rotation; 3].concat()).collect();
         assert_eq!(small.writes, expected, "{case}");
     }
 }
 
 #[test]
-fn who_trusts_what_during_a_rotation() {
-    let (old, new, stranger) = (issued(0), issued(950 * HOUR), issued(950 * HOUR));
-    let before = stored(&old, None, &[]).trust();
-    let during = stored(&old, Some(&new), &[]).trust();
-    let switched = stored(&new, None, &[&old]).trust();
-    let settled = stored(&new, None, &[]).trust();
+fn plan_trust_during_a_rotation() {
+    let (old, new, foreign) = (issued(0), issued(950 * HOUR), issued(950 * HOUR));
+    let before = state(&old, None, &[]).trust();
+    let during = state(&old, Some(&new), &[]).trust();
+    let switched = state(&new, None, &[&old]).trust();
+    let settled = state(&new, None, &[]).trust();
     let now = at(NOW, 960 * HOUR);
     for (case, server, bundle, want) in [
         ("before", &old, &before, true),
@@ -231,7 +245,7 @@ fn who_trusts_what_during_a_rotation() {
         ("settled, new server", &new, &settled, true),
         ("settled, old server", &old, &settled, false),
         ("before, new server", &new, &before, false),
-        ("a stranger", &stranger, &switched, false),
+        ("a foreign one", &foreign, &switched, false),
     ] {
         assert_eq!(handshake(server, bundle, now).is_ok(), want, "{case}");
     }
