@@ -33,7 +33,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("olm-bundle", &["olm-core", "olm-yaml"]),
     ("olm-crd-safety", &["olm-core"]),
     ("olm-rollout", &["olm-core"]),
-    ("olm-oci", &["olm-core"]),
+    ("olm-signature", &["olm-core"]),
+    // it brings signatures from the registry and has them judged
+    ("olm-oci", &["olm-core", "olm-signature"]),
     ("olm-api", &[]),
     ("olm-runtime", &["olm-api"]),
     // it builds the resolver's question, reads its answer, judges CRDs and lays revisions out for the controller and the CLI alike

@@ -10,7 +10,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::der_parser::asn1_rs::{Any, FromDer as _, Utf8String};
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 
-use super::keys::PublicKey;
+use crate::keys::PublicKey;
 
 /// The identity provider as plain text, and as a DER string (newer; counts first).
 const ISSUER_PLAIN: &str = "1.3.6.1.4.1.57264.1.1";

@@ -5,13 +5,12 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::signature::bundle;
-use crate::signature::find::simple;
-use crate::signature::policy::{Policy, Requirement};
-use crate::signature::testing::{
+use crate::policy::{Policy, Requirement};
+use crate::testing::{
     BEGIN, Certified, EMAIL, Fulcio, ISSUER, Key, LIFE, Rekor, dsse_entry, email, envelope, hashedrekord,
     payload, statement, uri,
 };
+use crate::{bundle, cosign};
 
 fn digest() -> String {
     format!("sha256:{}", "a1".repeat(32))
@@ -75,7 +74,7 @@ impl Layer {
     }
 
     fn claim(&self) -> Result<Claim, String> {
-        simple(self.payload.clone(), &self.annotations)
+        cosign::read(self.payload.clone(), &self.annotations)
     }
 }
 
@@ -379,7 +378,7 @@ fn bundles_are_as_good_as_tags_if_the_policy_lets_them_name_no_repository() {
         let statement = statement(name, digest);
         let signature = who.key.sign(&envelope(&statement));
         let log = keyless.rekor.bundled(&dsse_entry(&statement, &signature, &who.pem), BEGIN + 1);
-        let mut bundle = crate::signature::testing::bundle(&statement, &signature, Some(&who.der), Some(log));
+        let mut bundle = crate::testing::bundle(&statement, &signature, Some(&who.der), Some(log));
         // Fulcio's chain is the policy's business in bundles of this version
         bundle["verificationMaterial"]["x509CertificateChain"] = json!({ "certificates": [
             bundle["verificationMaterial"]["certificate"],
@@ -490,9 +489,9 @@ fn bundles_are_as_good_as_tags_if_the_policy_lets_them_name_no_repository() {
         "keyData": encoded(&key.public()), "signedIdentity": { "type": "matchDigest" },
     }));
     let said = statement("", &digest());
-    let bundle = crate::signature::testing::bundle(&said, &key.sign(&envelope(&said)), None, None);
+    let bundle = crate::testing::bundle(&said, &key.sign(&envelope(&said)), None, None);
     assert!(judged(&by_key, vec![read(&bundle)]).is_ok());
     // a signature over the bare payload is not one over the envelope
-    let bundle = crate::signature::testing::bundle(&said, &key.sign(&said), None, None);
+    let bundle = crate::testing::bundle(&said, &key.sign(&said), None, None);
     assert!(judged(&by_key, vec![read(&bundle)]).is_err());
 }

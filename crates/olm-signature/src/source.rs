@@ -1,4 +1,4 @@
-//! Where the signature policy comes from; [`crate::signature`] reads and applies it.
+//! The source of the signature policy; [`crate::policy`] reads and applies it.
 //!
 //! Decision 18: either everything, said by name (`insecureAcceptAnything`), or a file that must be readable.
 

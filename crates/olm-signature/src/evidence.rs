@@ -1,31 +1,34 @@
 //! One signature as it was found, not yet believed.
 
+use std::collections::BTreeMap;
+
 use rustls_pki_types::CertificateDer;
 
-use super::rekor::Entry;
-use super::statement::Format;
+use crate::rekor::Entry;
+use crate::statement::Format;
+use crate::{bundle, cosign};
 
 /// Signatures of one image that are looked at.
-pub(crate) const MAX_SIGNATURES: usize = 64;
+pub const MAX_SIGNATURES: usize = 64;
 /// Largest signed payload, in bytes.
-pub(crate) const MAX_PAYLOAD: usize = 128 << 10;
+pub const MAX_PAYLOAD: usize = 128 << 10;
 /// Largest sigstore bundle, in bytes.
-pub(crate) const MAX_BUNDLE: usize = 256 << 10;
+pub const MAX_BUNDLE: usize = 256 << 10;
 /// Certificates that come with one signature.
 pub(crate) const MAX_CHAIN: usize = 8;
 
 /// Something that claims to be a signature.
 #[derive(Debug)]
-pub(crate) struct Evidence {
+pub struct Evidence {
     /// Where it was found, for messages: `signature 1 of sha256-….sig`.
-    pub(crate) place: String,
+    pub place: String,
     /// What it is, or why it cannot be read.
-    pub(crate) claim: Result<Claim, String>,
+    pub claim: Result<Claim, String>,
 }
 
 /// A signature with what came with it.
 #[derive(Debug)]
-pub(crate) struct Claim {
+pub struct Claim {
     /// What was signed.
     pub(crate) payload: Vec<u8>,
     /// How to read and how to hash it.
@@ -38,4 +41,22 @@ pub(crate) struct Claim {
     pub(crate) chain: Vec<CertificateDer<'static>>,
     /// The entry of the transparency log.
     pub(crate) entry: Option<Entry>,
+}
+
+impl Claim {
+    /// Reads cosign's signature: the payload with the annotations of its layer.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub fn from_cosign(payload: Vec<u8>, annotations: &BTreeMap<String, String>) -> Result<Self, String> {
+        cosign::read(payload, annotations)
+    }
+
+    /// Reads a sigstore bundle.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub fn from_bundle(bytes: &[u8]) -> Result<Self, String> {
+        bundle::read(bytes)
+    }
 }

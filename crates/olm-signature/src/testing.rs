@@ -1,7 +1,11 @@
 //! Signatures as cosign, Fulcio and Rekor make them, for tests: made here with keys of the test, by the documented
 //! formats. Unit tests and the tests on a registry share it.
 
-#![allow(dead_code, reason = "each test binary uses its part")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::new_without_default,
+    reason = "only for tests, with new keys each time"
+)]
 
 use std::time::Duration;
 
@@ -16,17 +20,17 @@ use serde_json::{Value, json};
 use sha2::Digest as _;
 
 /// 1 March 2026, when certificates of [`Fulcio`] begin; they end [`LIFE`] seconds later.
-pub(crate) const BEGIN: i64 = 1_772_323_200;
-pub(crate) const LIFE: u64 = 600;
-pub(crate) const ISSUER: &str = "https://issuer.test";
-pub(crate) const EMAIL: &str = "release@olm.test";
+pub const BEGIN: i64 = 1_772_323_200;
+pub const LIFE: u64 = 600;
+pub const ISSUER: &str = "https://issuer.test";
+pub const EMAIL: &str = "release@olm.test";
 
-pub(crate) fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Cosign's payload.
-pub(crate) fn payload(reference: &str, digest: &str) -> Vec<u8> {
+pub fn payload(reference: &str, digest: &str) -> Vec<u8> {
     format!(
         r#"{{"critical":{{"identity":{{"docker-reference":"{reference}"}},"image":{{"docker-manifest-digest":"{digest}"}},"type":"cosign container image signature"}},"optional":null}}"#
     )
@@ -34,7 +38,7 @@ pub(crate) fn payload(reference: &str, digest: &str) -> Vec<u8> {
 }
 
 /// Cosign's statement in bundles.
-pub(crate) fn statement(name: &str, digest: &str) -> Vec<u8> {
+pub fn statement(name: &str, digest: &str) -> Vec<u8> {
     let hex = digest.strip_prefix("sha256:").unwrap();
     json!({
         "_type": "https://in-toto.io/Statement/v1",
@@ -47,51 +51,51 @@ pub(crate) fn statement(name: &str, digest: &str) -> Vec<u8> {
 }
 
 /// What DSSE signs.
-pub(crate) fn envelope(payload: &[u8]) -> Vec<u8> {
+pub fn envelope(payload: &[u8]) -> Vec<u8> {
     let mut bytes = format!("DSSEv1 28 application/vnd.in-toto+json {} ", payload.len()).into_bytes();
     bytes.extend_from_slice(payload);
     bytes
 }
 
 /// Somebody with a key.
-pub(crate) struct Key(pub(crate) KeyPair);
+pub struct Key(pub KeyPair);
 
 impl Key {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self(KeyPair::generate().unwrap())
     }
 
-    pub(crate) fn public(&self) -> String {
+    pub fn public(&self) -> String {
         self.0.public_key_pem()
     }
 
-    pub(crate) fn sign(&self, bytes: &[u8]) -> Vec<u8> {
+    pub fn sign(&self, bytes: &[u8]) -> Vec<u8> {
         self.0.sign(bytes).unwrap()
     }
 }
 
 /// A certificate for a key.
-pub(crate) struct Certified {
-    pub(crate) key: Key,
-    pub(crate) pem: String,
-    pub(crate) der: Vec<u8>,
+pub struct Certified {
+    pub key: Key,
+    pub pem: String,
+    pub der: Vec<u8>,
 }
 
 /// An authority with root and intermediate.
-pub(crate) struct Fulcio {
-    pub(crate) root: String,
-    pub(crate) intermediate: String,
-    pub(crate) intermediate_der: Vec<u8>,
+pub struct Fulcio {
+    pub root: String,
+    pub intermediate: String,
+    pub intermediate_der: Vec<u8>,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Fulcio {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self::valid_from(2025)
     }
 
     /// For ten years.
-    pub(crate) fn valid_from(year: i32) -> Self {
+    pub fn valid_from(year: i32) -> Self {
         let authority = |name: &str| {
             let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
             params.distinguished_name.push(DnType::CommonName, name);
@@ -112,7 +116,7 @@ impl Fulcio {
     }
 
     /// The certificate of somebody who signs in with this provider.
-    pub(crate) fn certify(&self, name: SanType, provider: &str) -> Certified {
+    pub fn certify(&self, name: SanType, provider: &str) -> Certified {
         self.certify_with(name, |params| {
             // the newer extension is a DER string
             let mut string = vec![0x0c, u8::try_from(provider.len()).unwrap()];
@@ -127,11 +131,7 @@ impl Fulcio {
         })
     }
 
-    pub(crate) fn certify_with(
-        &self,
-        name: SanType,
-        change: impl FnOnce(&mut CertificateParams),
-    ) -> Certified {
+    pub fn certify_with(&self, name: SanType, change: impl FnOnce(&mut CertificateParams)) -> Certified {
         let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
         params.distinguished_name = rcgen::DistinguishedName::new();
         params.subject_alt_names = vec![name];
@@ -146,16 +146,16 @@ impl Fulcio {
     }
 }
 
-pub(crate) fn email(text: &str) -> SanType {
+pub fn email(text: &str) -> SanType {
     SanType::Rfc822Name(Ia5String::try_from(text).unwrap())
 }
 
-pub(crate) fn uri(text: &str) -> SanType {
+pub fn uri(text: &str) -> SanType {
     SanType::URI(Ia5String::try_from(text).unwrap())
 }
 
 /// The log's entry for a detached signature; `pem` is the signer's key or certificate.
-pub(crate) fn hashedrekord(payload: &[u8], signature: &[u8], pem: &str) -> Value {
+pub fn hashedrekord(payload: &[u8], signature: &[u8], pem: &str) -> Value {
     json!({
         "apiVersion": "0.0.1",
         "kind": "hashedrekord",
@@ -170,7 +170,7 @@ pub(crate) fn hashedrekord(payload: &[u8], signature: &[u8], pem: &str) -> Value
 }
 
 /// The log's entry for an envelope.
-pub(crate) fn dsse_entry(payload: &[u8], signature: &[u8], pem: &str) -> Value {
+pub fn dsse_entry(payload: &[u8], signature: &[u8], pem: &str) -> Value {
     json!({
         "apiVersion": "0.0.1",
         "kind": "dsse",
@@ -183,10 +183,10 @@ pub(crate) fn dsse_entry(payload: &[u8], signature: &[u8], pem: &str) -> Value {
 }
 
 /// A transparency log.
-pub(crate) struct Rekor(pub(crate) Key);
+pub struct Rekor(pub Key);
 
 impl Rekor {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self(Key::new())
     }
 
@@ -202,7 +202,7 @@ impl Rekor {
     }
 
     /// Cosign's annotation.
-    pub(crate) fn annotation(&self, entry: &Value, at: i64) -> String {
+    pub fn annotation(&self, entry: &Value, at: i64) -> String {
         let body = STANDARD.encode(entry.to_string());
         json!({
             "SignedEntryTimestamp": STANDARD.encode(self.promise(&body, at)),
@@ -212,7 +212,7 @@ impl Rekor {
     }
 
     /// The same in a bundle.
-    pub(crate) fn bundled(&self, entry: &Value, at: i64) -> Value {
+    pub fn bundled(&self, entry: &Value, at: i64) -> Value {
         let body = STANDARD.encode(entry.to_string());
         let id = sha2::Sha256::digest(self.0.0.public_key_raw());
         json!({
@@ -227,12 +227,7 @@ impl Rekor {
 }
 
 /// A sigstore bundle; `certificate` is DER, without one the key is known otherwise.
-pub(crate) fn bundle(
-    statement: &[u8],
-    signature: &[u8],
-    certificate: Option<&[u8]>,
-    log: Option<Value>,
-) -> Value {
+pub fn bundle(statement: &[u8], signature: &[u8], certificate: Option<&[u8]>, log: Option<Value>) -> Value {
     let mut material = match certificate {
         Some(der) => json!({ "certificate": { "rawBytes": STANDARD.encode(der) } }),
         None => json!({ "publicKey": { "hint": "some" } }),

@@ -19,18 +19,46 @@ use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use sha2::Digest as _;
 
-use super::certificate::{Roots, Subject, certificates};
-use super::identity::{Identity, Raw as RawIdentity};
-use super::keys::PublicKey;
-use super::rekor::hex;
-use crate::config::SignaturePolicy;
-use crate::error::Fault;
+use crate::certificate::{Roots, Subject, certificates};
+use crate::identity::{Identity, Raw as RawIdentity};
+use crate::keys::PublicKey;
+use crate::rekor::hex;
+use crate::source::SignaturePolicy;
+
+/// Why a policy cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// The policy, or a key or certificate that it names, is invalid.
+    #[error("invalid policy in {origin}: {why}")]
+    Invalid {
+        /// The policy file.
+        origin: String,
+        /// The field, and what is wrong with it.
+        why: String,
+    },
+    /// A file is too large.
+    #[error("{} exceeds the limit of {limit} bytes", .path.display())]
+    Limit {
+        /// The file.
+        path: PathBuf,
+        /// The limit.
+        limit: u64,
+    },
+    /// A file cannot be read.
+    #[error("{}: {source}", .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}
 
 /// Largest policy, key and certificate file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 /// Largest number of keys in one requirement.
 const MAX_KEYS: usize = 64;
-/// Counts the versions of the rules by which signatures are judged; a new one forgets old verdicts.
+/// Counts the versions of the rules by which signatures are judged; with a new one, images are verified again.
 const RULES: u8 = 1;
 
 #[derive(Deserialize)]
@@ -145,7 +173,7 @@ struct RawPki {
 
 /// A loaded policy.
 #[derive(Debug)]
-pub(crate) struct Policy {
+pub struct Policy {
     origin: String,
     fingerprint: String,
     default: Vec<Requirement>,
@@ -164,7 +192,7 @@ pub(crate) enum Requirement {
 
 /// A signature as cosign makes them.
 #[derive(Debug)]
-pub(crate) struct Sigstore {
+pub struct Sigstore {
     pub(crate) signer: Signer,
     /// Keys of transparency logs; one must have promised the entry, if there are any.
     pub(crate) rekor: Vec<PublicKey>,
@@ -202,7 +230,10 @@ impl fmt::Display for Ruling<'_> {
 
 impl Policy {
     /// Reads the policy with all that it names. `None`: there is none, everything is accepted.
-    pub(crate) fn load(source: &SignaturePolicy) -> Result<Option<Self>, Fault> {
+    ///
+    /// # Errors
+    /// What cannot be read, or is invalid.
+    pub fn load(source: &SignaturePolicy) -> Result<Option<Self>, PolicyError> {
         let SignaturePolicy::File(path) = source else { return Ok(None) };
         let bytes = read_file(path)?;
         let base = path.parent().unwrap_or(Path::new("."));
@@ -213,9 +244,9 @@ impl Policy {
     pub(crate) fn parse(
         bytes: &[u8],
         origin: &str,
-        read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, Fault>,
-    ) -> Result<Self, Fault> {
-        let invalid = |why: String| Fault::Config(format!("invalid policy in {origin}: {why}"));
+        read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, PolicyError>,
+    ) -> Result<Self, PolicyError> {
+        let invalid = |why: String| PolicyError::Invalid { origin: origin.to_owned(), why };
         let document: Document = serde_json::from_slice(bytes).map_err(|error| invalid(error.to_string()))?;
         let mut hash = sha2::Sha256::new();
         hash.update([RULES]);
@@ -236,7 +267,7 @@ impl Policy {
                 .collect::<Result<Vec<_>, Why>>()
                 .map_err(|why| match why {
                     Why::Sentence(why) => invalid(format!("{scope}: {why}")),
-                    Why::File(fault) => invalid(format!("{scope}: {fault}")),
+                    Why::File(error) => invalid(format!("{scope}: {error}")),
                 })
         };
         let default = built(document.default, "default")?;
@@ -278,7 +309,7 @@ impl Policy {
 
 enum Why {
     Sentence(String),
-    File(Fault),
+    File(PolicyError),
 }
 
 impl From<String> for Why {
@@ -290,7 +321,7 @@ impl From<String> for Why {
 impl Requirement {
     fn build(
         raw: RawRequirement,
-        read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, Fault>,
+        read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, PolicyError>,
     ) -> Result<Self, Why> {
         Ok(match raw {
             RawRequirement::Accept(Nothing {}) => Self::Accept,
@@ -306,7 +337,10 @@ impl Requirement {
 type Named = (String, Vec<u8>);
 
 impl Sigstore {
-    fn build(raw: RawSigstore, read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, Fault>) -> Result<Self, Why> {
+    fn build(
+        raw: RawSigstore,
+        read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, PolicyError>,
+    ) -> Result<Self, Why> {
         let RawSigstore { key_path, key_paths, key_data, key_datas, fulcio, pki, signed_identity, .. } = raw;
         let keys = sources("key", key_path, key_paths, key_data, key_datas, read)?;
         let rekor = sources(
@@ -343,7 +377,7 @@ impl Sigstore {
 }
 
 impl RawFulcio {
-    fn build(self, read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, Fault>) -> Result<Signer, Why> {
+    fn build(self, read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, PolicyError>) -> Result<Signer, Why> {
         let Some((name, pem)) = one("fulcio.ca", self.ca_path, self.ca_data, read)? else {
             return Err(Why::Sentence("fulcio needs caPath or caData".into()));
         };
@@ -362,7 +396,7 @@ impl RawFulcio {
 }
 
 impl RawPki {
-    fn build(self, read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, Fault>) -> Result<Signer, Why> {
+    fn build(self, read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, PolicyError>) -> Result<Signer, Why> {
         let Some((name, pem)) = one("pki.caRoots", self.ca_roots_path, self.ca_roots_data, read)? else {
             return Err(Why::Sentence("pki needs caRootsPath or caRootsData".into()));
         };
@@ -400,7 +434,7 @@ fn sources(
     paths: Option<Vec<PathBuf>>,
     data: Option<String>,
     datas: Option<Vec<String>>,
-    read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, Fault>,
+    read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, PolicyError>,
 ) -> Result<Option<Vec<Named>>, Why> {
     let mut given = Vec::new();
     let mut file = |path: PathBuf| {
@@ -437,7 +471,7 @@ fn one(
     field: &str,
     path: Option<PathBuf>,
     data: Option<String>,
-    read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, Fault>,
+    read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, PolicyError>,
 ) -> Result<Option<Named>, Why> {
     Ok(sources(field, path, None, data, None, read)?.and_then(|list| list.into_iter().next()))
 }
@@ -449,13 +483,12 @@ fn decoded(name: &str, data: &str) -> Result<Named, String> {
     }
 }
 
-fn read_file(path: &Path) -> Result<Vec<u8>, Fault> {
-    let io = |source| Fault::Io { path: path.to_owned(), source };
+fn read_file(path: &Path) -> Result<Vec<u8>, PolicyError> {
+    let io = |source| PolicyError::Io { path: path.to_owned(), source };
     let mut bytes = Vec::new();
     std::fs::File::open(path).map_err(io)?.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(io)?;
     if bytes.len() as u64 > MAX_FILE {
-        let what = path.display().to_string();
-        return Err(Fault::Limit { what, limit: MAX_FILE, unit: "bytes" });
+        return Err(PolicyError::Limit { path: path.to_owned(), limit: MAX_FILE });
     }
     Ok(bytes)
 }

@@ -10,15 +10,15 @@ use rustls_pki_types::CertificateDer;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use super::evidence::{Claim, MAX_CHAIN, MAX_PAYLOAD};
-use super::rekor::{Entry, hex};
-use super::statement::{Format, IN_TOTO};
+use crate::evidence::{Claim, MAX_CHAIN, MAX_PAYLOAD};
+use crate::rekor::{Entry, hex};
+use crate::statement::{Format, IN_TOTO};
 
 /// Media types of version 0.3.
 const MEDIA_TYPES: [&str; 2] =
     ["application/vnd.dev.sigstore.bundle.v0.3+json", "application/vnd.dev.sigstore.bundle+json;version=0.3"];
 /// How every bundle's media type begins.
-pub(crate) const MEDIA_TYPE_PREFIX: &str = "application/vnd.dev.sigstore.bundle";
+pub const MEDIA_TYPE_PREFIX: &str = "application/vnd.dev.sigstore.bundle";
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]

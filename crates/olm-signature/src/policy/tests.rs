@@ -1,12 +1,12 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::signature::testing::{Fulcio, Key, Rekor};
+use crate::testing::{Fulcio, Key, Rekor};
 
-fn parse(text: &str) -> Result<Policy, Fault> {
+fn parse(text: &str) -> Result<Policy, PolicyError> {
     Policy::parse(text.as_bytes(), "p.json", &mut |path| {
         let source = std::io::ErrorKind::NotFound.into();
-        Err(Fault::Io { path: path.to_owned(), source })
+        Err(PolicyError::Io { path: path.to_owned(), source })
     })
 }
 

@@ -1,6 +1,6 @@
-//! Which images were found to be signed as the policy demands, so that a steady cluster asks for nothing.
+//! Images that were found to be signed as the policy demands, so that a steady cluster sends no request.
 //!
-//! A verdict is about a policy with all its keys, a reference as the user wrote it and a digest; changing any of them
+//! An entry is about a policy with all its keys, a reference as the user wrote it and a digest; changing any of them
 //! makes it another. Only acceptance is remembered, and only what stays true. On disk it lets a restarted process serve
 //! what it has while the registry is away; who can write there can write the content beside it as well.
 
@@ -12,27 +12,29 @@ use std::sync::{Mutex, PoisonError};
 use olm_core::{Digest, ImageRef};
 use sha2::Digest as _;
 
-use super::policy::Policy;
-use super::rekor::hex;
+use crate::policy::Policy;
+use crate::rekor::hex;
 
-/// Verdicts remembered; older ones are looked up again.
-const MAX_VERDICTS: usize = 4096;
-/// A verdict in the file: 64 hex digits and the end of the line.
+/// Images remembered; older ones are verified again.
+const MAX_IMAGES: usize = 4096;
+/// An entry in the file: 64 hex digits and the end of the line.
 const LINE: usize = 65;
 
 /// Remembers, in memory and, if there is a place for it, on disk.
 #[derive(Debug)]
-pub(crate) struct Verdicts {
+pub struct AcceptedImages {
     file: Option<PathBuf>,
     known: Mutex<Option<VecDeque<String>>>,
 }
 
-/// What a verdict is about.
+/// An image under a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Case(String);
+pub struct AcceptedImage(String);
 
-impl Case {
-    pub(crate) fn new(policy: &Policy, asked: &ImageRef, digest: &Digest) -> Self {
+impl AcceptedImage {
+    /// `asked` is the reference that the user wrote, `digest` what it resolves to.
+    #[must_use]
+    pub fn new(policy: &Policy, asked: &ImageRef, digest: &Digest) -> Self {
         let mut hash = sha2::Sha256::new();
         for part in [policy.fingerprint(), &asked.to_string(), digest.as_str()] {
             hash.update(part);
@@ -42,25 +44,26 @@ impl Case {
     }
 }
 
-impl Verdicts {
+impl AcceptedImages {
     /// Nothing is read yet.
-    pub(crate) fn new(file: Option<PathBuf>) -> Self {
+    #[must_use]
+    pub fn new(file: Option<PathBuf>) -> Self {
         Self { file, known: Mutex::default() }
     }
 
-    /// Was it accepted before?
-    pub(crate) fn accepted(&self, case: &Case) -> bool {
-        self.with(|known| known.contains(&case.0))
+    /// Whether the image was accepted before.
+    pub fn contains(&self, image: &AcceptedImage) -> bool {
+        self.with(|known| known.contains(&image.0))
     }
 
-    /// Remembers that it was accepted. A disk that does not take it costs another look after a restart.
-    pub(crate) fn accept(&self, case: Case) {
+    /// Remembers that it was accepted. A disk that does not take it costs another verification after a restart.
+    pub fn insert(&self, image: AcceptedImage) {
         self.with(|known| {
-            if known.contains(&case.0) {
+            if known.contains(&image.0) {
                 return;
             }
-            known.push_back(case.0);
-            while known.len() > MAX_VERDICTS {
+            known.push_back(image.0);
+            while known.len() > MAX_IMAGES {
                 known.pop_front();
             }
             if let Some(file) = &self.file
@@ -77,11 +80,11 @@ impl Verdicts {
     }
 }
 
-/// What is no verdict is passed over: it accepts nothing.
+/// Lines that are no entries are ignored: they accept nothing.
 fn load(file: &Path) -> VecDeque<String> {
     let mut text = String::new();
     let read = std::fs::File::open(file)
-        .and_then(|file| file.take((MAX_VERDICTS * LINE) as u64).read_to_string(&mut text));
+        .and_then(|file| file.take((MAX_IMAGES * LINE) as u64).read_to_string(&mut text));
     match read {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             tracing::warn!(file = %file.display(), %error, "cannot read which signatures were verified");
@@ -97,8 +100,8 @@ fn save(file: &Path, known: &VecDeque<String>) -> std::io::Result<()> {
     }
     let fresh = file.with_extension("new");
     let mut written = std::fs::File::create(&fresh)?;
-    for case in known {
-        writeln!(written, "{case}")?;
+    for image in known {
+        writeln!(written, "{image}")?;
     }
     written.sync_all()?;
     std::fs::rename(fresh, file)
@@ -108,40 +111,40 @@ fn save(file: &Path, known: &VecDeque<String>) -> std::io::Result<()> {
 mod tests {
     use super::*;
 
-    fn case(n: usize) -> Case {
-        Case(format!("{n:064x}"))
+    fn image(n: usize) -> AcceptedImage {
+        AcceptedImage(format!("{n:064x}"))
     }
 
     #[test]
-    fn verdicts_survive_and_are_bounded() {
+    fn accepted_images_survive_and_are_bounded() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("deep/verified");
-        let first = Verdicts::new(Some(file.clone()));
-        assert!(!first.accepted(&case(1)));
-        first.accept(case(1));
-        first.accept(case(1));
-        first.accept(case(2));
+        let first = AcceptedImages::new(Some(file.clone()));
+        assert!(!first.contains(&image(1)));
+        first.insert(image(1));
+        first.insert(image(1));
+        first.insert(image(2));
         assert_eq!(std::fs::read_to_string(&file).unwrap().lines().count(), 2);
-        let second = Verdicts::new(Some(file.clone()));
-        assert!(second.accepted(&case(1)) && second.accepted(&case(2)) && !second.accepted(&case(3)));
+        let second = AcceptedImages::new(Some(file.clone()));
+        assert!(second.contains(&image(1)) && second.contains(&image(2)) && !second.contains(&image(3)));
 
-        let many: String = (0..MAX_VERDICTS + 10).map(|n| format!("{n:064x}\n")).collect();
+        let many: String = (0..MAX_IMAGES + 10).map(|n| format!("{n:064x}\n")).collect();
         std::fs::write(&file, many).unwrap();
-        let third = Verdicts::new(Some(file.clone()));
-        third.accept(case(MAX_VERDICTS + 99));
-        assert!(!third.accepted(&case(0)) && third.accepted(&case(MAX_VERDICTS + 99)));
-        assert_eq!(std::fs::read_to_string(&file).unwrap().lines().count(), MAX_VERDICTS);
+        let third = AcceptedImages::new(Some(file.clone()));
+        third.insert(image(MAX_IMAGES + 99));
+        assert!(!third.contains(&image(0)) && third.contains(&image(MAX_IMAGES + 99)));
+        assert_eq!(std::fs::read_to_string(&file).unwrap().lines().count(), MAX_IMAGES);
     }
 
     #[test]
-    fn damage_accepts_nothing() {
+    fn accepted_images_damaged_file_accepts_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("verified");
         std::fs::write(&file, [0xff, 0xfe, b'\n']).unwrap();
-        assert!(!Verdicts::new(Some(file.clone())).accepted(&case(1)));
+        assert!(!AcceptedImages::new(Some(file.clone())).contains(&image(1)));
         std::fs::write(&file, "short\n").unwrap();
-        let verdicts = Verdicts::new(Some(file));
-        assert!(!verdicts.accepted(&Case("short".into())));
-        assert!(!Verdicts::new(Some(directory.path().to_owned())).accepted(&case(1)));
+        let images = AcceptedImages::new(Some(file));
+        assert!(!images.contains(&AcceptedImage("short".into())));
+        assert!(!AcceptedImages::new(Some(directory.path().to_owned())).contains(&image(1)));
     }
 }

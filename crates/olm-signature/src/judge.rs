@@ -5,44 +5,40 @@
 
 use olm_core::{Digest, ImageRef};
 
-use super::certificate::Leaf;
-use super::evidence::{Claim, Evidence};
-use super::policy::{Signer, Sigstore};
-use super::rekor;
-use super::statement;
+use crate::certificate::Leaf;
+use crate::evidence::{Claim, Evidence};
+use crate::policy::{Signer, Sigstore};
+use crate::rekor;
+use crate::statement;
 
 /// Reasons that are told; more would drown the message.
 const TOLD: usize = 3;
 
 /// What is to be signed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Image<'a> {
+pub struct Image<'a> {
     /// The reference that the user wrote.
-    pub(crate) asked: &'a ImageRef,
+    pub asked: &'a ImageRef,
     /// The digest of the manifest.
-    pub(crate) digest: &'a Digest,
+    pub digest: &'a Digest,
     /// Seconds since 1970, for certificates without a log.
-    pub(crate) now: i64,
+    pub now: i64,
 }
 
 /// A requirement that is fulfilled.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Accepted {
+pub struct Accepted {
     /// By whom, in words.
-    pub(crate) signer: String,
+    pub signer: String,
     /// It will be so tomorrow, too.
-    pub(crate) lasting: bool,
+    pub lasting: bool,
 }
 
 /// The first signature that fulfils the requirement.
 ///
 /// # Errors
 /// Why each does not, in one text; `None` when there is none at all.
-pub(crate) fn judge(
-    wanted: &Sigstore,
-    evidence: &[Evidence],
-    image: Image<'_>,
-) -> Result<Accepted, Option<String>> {
+pub fn judge(wanted: &Sigstore, evidence: &[Evidence], image: Image<'_>) -> Result<Accepted, Option<String>> {
     let mut reasons: Vec<String> = Vec::new();
     for found in evidence {
         let judged = match &found.claim {

@@ -11,7 +11,7 @@ use rustls_pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 use serde::{Deserialize, Deserializer};
 use sha2::Digest as _;
 
-use super::keys::PublicKey;
+use crate::keys::PublicKey;
 
 /// An entry with the log's promise.
 #[derive(Debug, Clone)]
