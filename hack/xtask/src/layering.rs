@@ -13,10 +13,11 @@ use crate::source;
 const LIBRARIES: &[&str] = &[
     "olm-api",
     "olm-bundle",
-    "olm-client",
+    "olm-catalog",
     "olm-core",
     "olm-crd-safety",
     "olm-fbc",
+    "olm-install",
     "olm-oci",
     "olm-resolver",
     "olm-rollout",
@@ -38,19 +39,20 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("olm-oci", &["olm-core", "olm-signature"]),
     ("olm-api", &[]),
     ("olm-runtime", &["olm-api"]),
+    // it hands the resolver what it reads
+    ("olm-catalog", &["olm-core", "olm-fbc", "olm-resolver", "olm-oci", "olm-api", "olm-runtime"]),
     // it builds the resolver's question, reads its answer, judges CRDs and lays revisions out for the controller and the CLI alike
     (
-        "olm-client",
+        "olm-install",
         &[
             "olm-core",
-            "olm-fbc",
             "olm-resolver",
             "olm-oci",
             "olm-bundle",
             "olm-crd-safety",
             "olm-rollout",
             "olm-api",
-            "olm-runtime",
+            "olm-catalog",
         ],
     ),
     ("catalogd", &["olm-core", "olm-fbc", "olm-oci", "olm-api", "olm-runtime"]),
@@ -88,7 +90,8 @@ const IMPURE_PACKAGES: &[&str] = &[
 const KUBE_USERS: &[&str] = &[
     "olm-api",
     "olm-runtime",
-    "olm-client",
+    "olm-catalog",
+    "olm-install",
     "catalogd",
     "operator-controller",
     "kubectl-olm",

@@ -83,7 +83,8 @@ fn spans() -> Targets {
         "olm_runtime",
         "olm_oci",
         "olm_signature",
-        "olm_client",
+        "olm_catalog",
+        "olm_install",
     ];
     let all = ours.map(|target| (target, tracing::Level::INFO));
     Targets::new().with_targets(all).with_target("kube_client", tracing::Level::DEBUG)

@@ -1,7 +1,7 @@
 //! Catalogs as a reader sees them, wherever they are: served in a cluster, in an image, or in a directory.
 //!
 //! The three answer the same questions, so that a verb of the CLI, or a test, does not care. Nothing is chosen here:
-//! [`crate::resolution`] and the resolver do that with what is read. A reader is made for one command; it does not watch.
+//! `olm-install` and the resolver do that with what is read. A reader is made for one command; it does not watch.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,12 +15,13 @@ use olm_resolver::{CatalogReadError, CatalogSource, PackageGraph, ReleaseField};
 use olm_runtime::error_text::chain;
 
 use crate::access::AccessError;
+use crate::catalog::{CatalogFacts, selected};
 use crate::catalogd::{self, CatalogError, Endpoint};
 use crate::image_store::{CatalogImage, ImageError};
 use crate::local::{self, LocalCatalog};
 use crate::package_store::PackageStore;
-use crate::resolution::{CatalogFacts, Selector, selected};
 use crate::route::{InCluster, Route};
+use crate::selector::Selector;
 use crate::served;
 
 /// Catalogs that are read at the same time.

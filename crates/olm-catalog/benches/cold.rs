@@ -1,6 +1,6 @@
 //! What a package costs when nothing of it is in memory: from catalogd over HTTP, and from the cache on disk.
 //!
-//! `cargo bench -p olm-client --bench cold`. The server is a stand-in on loopback that sends the bytes that catalogd would; the
+//! `cargo bench -p olm-catalog --bench cold`. The server is a stand-in on loopback that sends the bytes that catalogd would; the
 //! packages are the largest of a generated catalog, whose figures `make bench` checks, and the largest of the real ones in
 //! `../shared/data/catalog`.
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints figures and may panic")]
@@ -8,8 +8,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use olm_client::catalogd::Endpoint;
-use olm_client::{PackageContent, PackageStore, Route, served};
+use olm_catalog::catalogd::Endpoint;
+use olm_catalog::{PackageContent, PackageStore, Route, served};
 use olm_core::PackageName;
 use olm_fbc::testing::{Format, generate};
 use olm_fbc::{IngestLimits, load_dir};
@@ -76,7 +76,7 @@ async fn measure(package: PackageName, lines: Vec<u8>) -> [Duration; 3] {
     let endpoint =
         Endpoint { catalog: "c".parse().unwrap(), base, resolved: format!("example.com/c@{DIGEST}") };
     let dir = tempfile::tempdir().unwrap();
-    let store = PackageStore::new(dir.path(), olm_client::package_store::DEFAULT_BYTES);
+    let store = PackageStore::new(dir.path(), olm_catalog::package_store::DEFAULT_BYTES);
 
     let mut cold = Vec::new();
     let mut disk = Vec::new();

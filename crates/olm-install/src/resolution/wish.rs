@@ -6,11 +6,11 @@
 use olm_api::ClusterExtension;
 use olm_api::annotations;
 use olm_api::cluster_extension::{CrdUpgradeSafetyEnforcement, UpgradeConstraintPolicy};
+use olm_catalog::Selector;
 use olm_core::{ChannelName, PackageName, Range};
 use serde_json::{Map, Value};
 
 use super::failure::{Class, Failure};
-use super::selector::Selector;
 
 /// Longest name that leaves room for the number of a first revision in the labels of its Secrets (`<name>-1`).
 const LONGEST_NAME: usize = 61;

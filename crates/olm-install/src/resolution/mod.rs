@@ -4,16 +4,12 @@
 //! Plain functions, shared by operator-controller, which acts on the answer, and kubectl-olm, which explains it: there is no
 //! second way to resolve. They read no cluster and write no status. Rules: operator-controller §3.4, §4.
 
-mod catalog;
 mod failure;
 pub mod revision;
-mod selector;
 mod wanted;
 mod wish;
 
-pub use catalog::{CatalogFacts, Unserved, available, select, selected};
 pub use failure::{Cause, Class, Failure};
 pub use revision::{BundleFacts, RevisionFacts, RevisionStates};
-pub use selector::Selector;
 pub use wanted::{Learnt, Resolved, Wanted, refused, wanted};
 pub use wish::{Wish, validate};

@@ -7,8 +7,8 @@ use olm_api::{ClusterCatalog, condition};
 use olm_core::CatalogName;
 use olm_resolver::CatalogReadError;
 
-use super::selector::Selector;
 use crate::catalogd::Endpoint;
+use crate::selector::Selector;
 
 /// What matters of one ClusterCatalog. Two equal values resolve alike.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
