@@ -2,6 +2,8 @@
 //!
 //! There are no others. A new arrow is its own commit that changes this table and says why.
 
+mod table;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -9,6 +11,8 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
 use crate::source;
+
+pub(crate) use self::table::{files, print};
 
 const LIBRARIES: &[&str] = &[
     "olm-api",
