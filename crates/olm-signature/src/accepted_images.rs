@@ -53,12 +53,12 @@ impl AcceptedImages {
 
     /// Whether the image was accepted before.
     pub fn contains(&self, image: &AcceptedImage) -> bool {
-        self.with(|known| known.contains(&image.0))
+        self.with_entries(|known| known.contains(&image.0))
     }
 
     /// Remembers that it was accepted. A disk that does not take it costs another verification after a restart.
     pub fn insert(&self, image: AcceptedImage) {
-        self.with(|known| {
+        self.with_entries(|known| {
             if known.contains(&image.0) {
                 return;
             }
@@ -74,7 +74,7 @@ impl AcceptedImages {
         });
     }
 
-    fn with<T>(&self, work: impl FnOnce(&mut VecDeque<String>) -> T) -> T {
+    fn with_entries<T>(&self, work: impl FnOnce(&mut VecDeque<String>) -> T) -> T {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         work(known.get_or_insert_with(|| self.file.as_deref().map(load).unwrap_or_default()))
     }

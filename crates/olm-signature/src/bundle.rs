@@ -160,7 +160,7 @@ fn entry(entries: Vec<LogEntry>) -> Result<Option<Entry>, String> {
     let entry = match <[LogEntry; 1]>::try_from(entries) {
         Ok([entry]) => entry,
         Err(none) if none.is_empty() => return Ok(None),
-        // which of them counts would be a choice that somebody else makes for us
+        // their order would decide which of them counts, and that is not signed
         Err(_) => return Err("it has several transparency log entries".into()),
     };
     // without a promise (Rekor 2) there is no time that the log has signed

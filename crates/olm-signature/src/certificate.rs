@@ -73,7 +73,7 @@ impl Roots {
     }
 
     /// Does the certificate lead to a root, all valid `at` seconds since 1970 and fit for signing?
-    pub(crate) fn vouch(
+    pub(crate) fn verify(
         &self,
         leaf: &CertificateDer<'_>,
         chain: &[CertificateDer<'static>],
@@ -107,7 +107,7 @@ impl Roots {
 
 fn reason(error: &webpki::Error) -> String {
     match error {
-        // a stranger may use the name of a trusted issuer
+        // a foreign certificate may use the name of a trusted issuer
         webpki::Error::UnknownIssuer | webpki::Error::InvalidSignatureForPublicKey => {
             "it does not lead to a root of the policy".into()
         }
@@ -197,23 +197,25 @@ impl Leaf {
     }
 
     /// Is it this one?
-    pub(crate) fn names(&self, wanted: &Subject) -> Result<(), String> {
-        let (kind, wanted, found) = match wanted {
+    pub(crate) fn names(&self, expected: &Subject) -> Result<(), String> {
+        let (kind, expected, found) = match expected {
             Subject::Email(email) => ("email", email, &self.emails),
             Subject::Uri(uri) => ("URI", uri, &self.uris),
             Subject::Hostname(host) => ("host name", host, &self.hosts),
         };
-        if found.contains(wanted) {
+        if found.contains(expected) {
             return Ok(());
         }
-        Err(format!("it is signed by {}, not by the {kind} {wanted:?}", self.described()))
+        Err(format!("it is signed by {}, not by the {kind} {expected:?}", self.described()))
     }
 
-    /// Did this identity provider vouch for the signer?
-    pub(crate) fn issued_by(&self, wanted: &str) -> Result<(), String> {
+    /// Whether this identity provider confirmed the signer.
+    pub(crate) fn issued_by(&self, expected: &str) -> Result<(), String> {
         match &self.issuer {
-            Some(issuer) if issuer == wanted => Ok(()),
-            Some(issuer) => Err(format!("the identity provider of its signer is {issuer:?}, not {wanted:?}")),
+            Some(issuer) if issuer == expected => Ok(()),
+            Some(issuer) => {
+                Err(format!("the identity provider of its signer is {issuer:?}, not {expected:?}"))
+            }
             None => Err("its certificate names no identity provider".into()),
         }
     }

@@ -21,7 +21,7 @@ const ENTRY: &str = "dev.sigstore.cosign/bundle";
 pub(crate) fn read(payload: Vec<u8>, annotations: &BTreeMap<String, String>) -> Result<Claim, String> {
     let signature = annotations.get(SIGNATURE).ok_or_else(|| format!("it has no annotation {SIGNATURE}"))?;
     let signature = STANDARD.decode(signature).map_err(|error| format!("it is no base64: {error}"))?;
-    // cosign writes empty annotations where it has nothing to say
+    // cosign writes empty annotations where it has no value
     let given = |name: &str| annotations.get(name).filter(|text| !text.is_empty());
     let mut certificate = match given(CERTIFICATE) {
         Some(pem) => certificates(pem.as_bytes(), CERTIFICATE)?,

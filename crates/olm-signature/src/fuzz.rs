@@ -28,14 +28,14 @@ impl Trust {
         Policy::parse(bytes, "policy.json", &mut read).map(Self)
     }
 
-    /// What it says about an image: where that stands, and the requirements in words.
+    /// The ruling about an image: its scope, and the requirements in words.
     #[must_use]
     pub fn ruling(&self, image: &ImageRef) -> (String, Vec<String>) {
         let ruling = self.0.ruling(image);
         (ruling.to_string(), ruling.requirements.iter().map(|it| format!("{it:?}")).collect())
     }
 
-    /// Judges one signature of the image `asked` with this digest by each requirement that wants one: the signed bytes and
+    /// Judges one signature of the image `asked` with this digest by each requirement that needs one: the signed bytes and
     /// the signer for each requirement that is fulfilled.
     ///
     /// # Errors
@@ -52,11 +52,11 @@ impl Trust {
         let evidence = [Evidence { place: "here".to_owned(), claim: Ok(claim) }];
         let requirements =
             self.0.ruling(asked).requirements.iter().filter_map(|requirement| match requirement {
-                Requirement::Sigstore(wanted) => Some(wanted),
+                Requirement::Sigstore(required) => Some(required),
                 _ => None,
             });
         let image = Image { asked, digest, now };
-        let accepted = requirements.filter_map(|wanted| judge(wanted, &evidence, image).ok());
+        let accepted = requirements.filter_map(|required| judge(required, &evidence, image).ok());
         Ok(accepted.map(|accepted| (signed.clone(), accepted.signer)).collect())
     }
 }

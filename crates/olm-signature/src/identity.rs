@@ -81,7 +81,7 @@ impl Name {
         Some(Self { repository, full })
     }
 
-    fn of(image: &ImageRef) -> Self {
+    fn from_image(image: &ImageRef) -> Self {
         Self { repository: image.name(), full: image.to_string() }
     }
 
@@ -145,14 +145,14 @@ impl Identity {
                 .to_owned());
         };
         let signed = Name::parse(text).ok_or_else(|| format!("it names {text:?}, which is no reference"))?;
-        let image = Name::of(asked);
+        let image = Name::from_image(asked);
         let matches = match self {
             Self::Digest => true,
             Self::Exact => signed.full == image.full,
             Self::RepoDigestOrExact => same(asked, &image, &signed),
             Self::Repository => signed.repository == image.repository,
-            Self::ExactReference(wanted) => signed.full == wanted.full,
-            Self::ExactRepository(wanted) => signed.repository == wanted.repository,
+            Self::ExactReference(reference) => signed.full == reference.full,
+            Self::ExactRepository(reference) => signed.repository == reference.repository,
             Self::Remap { prefix, signed_prefix } => {
                 let moved = |name: &str| match name.strip_prefix(prefix.as_str()) {
                     Some(rest) if rest.is_empty() || rest.starts_with('/') => {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_compares_what_it_says() {
+    fn identity_kinds_compare_their_names() {
         let digest = format!("sha256:{}", "a1".repeat(32));
         let by_digest = format!("r.test/a/b@{digest}");
         let other = format!("r.test/a/b@sha256:{}", "b2".repeat(32));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_makes_no_sense_is_refused() {
+    fn identity_rejects_invalid_values() {
         for (json, want) in [
             (r#"{"type":"matchSome"}"#, "unknown variant"),
             (r#"{"type":"matchExact","prefix":"x"}"#, "unknown field"),

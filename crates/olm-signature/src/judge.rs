@@ -1,7 +1,7 @@
 //! Does one of these signatures fulfil the requirement? Pure.
 //!
 //! The order is that of trust: first the signer (key, or certificate at the time which the log promises), then the
-//! signature over the bytes, and only then what the bytes say.
+//! signature over the bytes, and only then the content of the bytes.
 
 use olm_core::{Digest, ImageRef};
 
@@ -11,8 +11,8 @@ use crate::policy::{Signer, Sigstore};
 use crate::rekor;
 use crate::statement;
 
-/// Reasons that are told; more would drown the message.
-const TOLD: usize = 3;
+/// Reasons in the error message; more would drown it.
+const MAX_REASONS: usize = 3;
 
 /// What is to be signed.
 #[derive(Debug, Clone, Copy)]
@@ -38,11 +38,15 @@ pub struct Accepted {
 ///
 /// # Errors
 /// Why each does not, in one text; `None` when there is none at all.
-pub fn judge(wanted: &Sigstore, evidence: &[Evidence], image: Image<'_>) -> Result<Accepted, Option<String>> {
+pub fn judge(
+    required: &Sigstore,
+    evidence: &[Evidence],
+    image: Image<'_>,
+) -> Result<Accepted, Option<String>> {
     let mut reasons: Vec<String> = Vec::new();
     for found in evidence {
         let judged = match &found.claim {
-            Ok(claim) => one(wanted, claim, image),
+            Ok(claim) => judge_claim(required, claim, image),
             Err(why) => Err(why.clone()),
         };
         match judged {
@@ -53,8 +57,8 @@ pub fn judge(wanted: &Sigstore, evidence: &[Evidence], image: Image<'_>) -> Resu
     if reasons.is_empty() {
         return Err(None);
     }
-    let more = reasons.len().saturating_sub(TOLD);
-    reasons.truncate(TOLD);
+    let more = reasons.len().saturating_sub(MAX_REASONS);
+    reasons.truncate(MAX_REASONS);
     let mut text = reasons.join("; ");
     if more > 0 {
         text.push_str(&format!("; and {more} more"));
@@ -62,23 +66,23 @@ pub fn judge(wanted: &Sigstore, evidence: &[Evidence], image: Image<'_>) -> Resu
     Err(Some(text))
 }
 
-fn one(wanted: &Sigstore, claim: &Claim, image: Image<'_>) -> Result<Accepted, String> {
+fn judge_claim(required: &Sigstore, claim: &Claim, image: Image<'_>) -> Result<Accepted, String> {
     let signed = claim.format.signed(&claim.payload);
-    let accepted = match &wanted.signer {
+    let accepted = match &required.signer {
         Signer::Keys(keys) => {
             let key = keys
                 .iter()
                 .find(|key| key.verifies(&signed, &claim.signature))
                 .ok_or("it is not made with a key of the policy, or its payload was changed")?;
-            if !wanted.rekor.is_empty() {
-                logged(wanted, claim, rekor::Signer::Key(key))?;
+            if !required.rekor.is_empty() {
+                logged(required, claim, rekor::Signer::Key(key))?;
             }
             Accepted { signer: format!("key {}", key.name()), lasting: true }
         }
         Signer::Fulcio { roots, issuer, subject } => {
             let (der, leaf) = certified(claim)?;
-            let at = logged(wanted, claim, rekor::Signer::Certificate(der))?;
-            roots.vouch(der, &claim.chain, at)?;
+            let at = logged(required, claim, rekor::Signer::Certificate(der))?;
+            roots.verify(der, &claim.chain, at)?;
             leaf.issued_by(issuer)?;
             leaf.names(subject)?;
             by(&leaf, &signed, claim)?;
@@ -86,19 +90,19 @@ fn one(wanted: &Sigstore, claim: &Claim, image: Image<'_>) -> Result<Accepted, S
         }
         Signer::Pki { roots, subject } => {
             let (der, leaf) = certified(claim)?;
-            let promised = !wanted.rekor.is_empty();
+            let promised = !required.rekor.is_empty();
             let at = match promised {
-                true => logged(wanted, claim, rekor::Signer::Certificate(der))?,
+                true => logged(required, claim, rekor::Signer::Certificate(der))?,
                 false => image.now,
             };
-            roots.vouch(der, &claim.chain, at)?;
+            roots.verify(der, &claim.chain, at)?;
             leaf.names(subject)?;
             by(&leaf, &signed, claim)?;
             Accepted { signer: leaf.described(), lasting: promised }
         }
     };
     let named = statement::read(claim.format, &claim.payload, image.digest)?;
-    wanted.identity.accepts(image.asked, named.as_deref())?;
+    required.identity.accepts(image.asked, named.as_deref())?;
     Ok(accepted)
 }
 
@@ -108,10 +112,10 @@ fn certified(claim: &Claim) -> Result<(&rustls_pki_types::CertificateDer<'static
 }
 
 /// The time at which the log took in the signature.
-fn logged(wanted: &Sigstore, claim: &Claim, signer: rekor::Signer<'_>) -> Result<i64, String> {
+fn logged(required: &Sigstore, claim: &Claim, signer: rekor::Signer<'_>) -> Result<i64, String> {
     let entry =
         claim.entry.as_ref().ok_or("it comes without a signed entry timestamp of a transparency log")?;
-    entry.verify(&wanted.rekor, &claim.payload, &claim.signature, signer)
+    entry.verify(&required.rekor, &claim.payload, &claim.signature, signer)
 }
 
 fn by(leaf: &Leaf, signed: &[u8], claim: &Claim) -> Result<(), String> {

@@ -39,7 +39,7 @@ const EDWARDS: &[&dyn VerificationAlgorithm] = &[&ED25519];
 const RSA: &[&dyn VerificationAlgorithm] = &[&RSA_PKCS1_2048_8192_SHA256];
 
 impl PublicKey {
-    /// One PEM block `PUBLIC KEY`, as `cosign generate-key-pair` writes it. `name` says where the bytes come from.
+    /// One PEM block `PUBLIC KEY`, as `cosign generate-key-pair` writes it. `name` is where the bytes come from.
     pub(crate) fn from_pem(pem: &[u8], name: &str) -> Result<Self, String> {
         let mut blocks = SubjectPublicKeyInfoDer::pem_slice_iter(pem);
         let first = match blocks.next() {
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_usable_key_gets_a_sentence() {
+    fn public_key_rejects_unusable_keys() {
         let pair = rcgen::KeyPair::generate().unwrap();
         let pem = pair.public_key_pem();
         let twice = format!("{pem}{pem}");
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_is_of_one_key_and_one_message() {
+    fn public_key_verifies_one_message() {
         use rcgen::SigningKey as _;
         for algorithm in
             [&rcgen::PKCS_ECDSA_P256_SHA256, &rcgen::PKCS_ECDSA_P384_SHA384, &rcgen::PKCS_ED25519]
@@ -143,12 +143,12 @@ mod tests {
             let pair = rcgen::KeyPair::generate_for(algorithm).unwrap();
             let other = rcgen::KeyPair::generate_for(algorithm).unwrap();
             let key = PublicKey::from_pem(pair.public_key_pem().as_bytes(), "k").unwrap();
-            let stranger = PublicKey::from_pem(other.public_key_pem().as_bytes(), "k").unwrap();
+            let foreign = PublicKey::from_pem(other.public_key_pem().as_bytes(), "k").unwrap();
             let mut signature = pair.sign(b"message").unwrap();
             assert!(key.verifies(b"message", &signature));
             assert!(!key.verifies(b"massage", &signature));
             assert!(!key.verifies(b"message", b""));
-            assert!(!stranger.verifies(b"message", &signature));
+            assert!(!foreign.verifies(b"message", &signature));
             let last = signature.len() - 1;
             signature[last] ^= 1;
             assert!(!key.verifies(b"message", &signature));

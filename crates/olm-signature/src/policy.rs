@@ -2,7 +2,7 @@
 //!
 //! Read strictly: an unknown or repeated field, an unreadable key, a scope that can match nothing is an error that names
 //! it. Keys and roots are loaded with the file, so that a mistake in one shows at start and not with the first image that
-//! needs it. The file is read again for every check; [`Policy::fingerprint`] tells whether it says the same as before.
+//! needs it. The file is read again for every check; [`Policy::fingerprint`] is equal when it has not changed.
 //!
 //! Additions of ours: `fulcio.subjectURI` beside `subjectEmail`, and the identity `matchDigest`. `signedBy` (GPG) is
 //! recognised, and images that need it are refused.
@@ -210,7 +210,7 @@ pub(crate) enum Signer {
     Pki { roots: Roots, subject: Subject },
 }
 
-/// What the policy says about one image.
+/// The part of the policy that applies to one image.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ruling<'p> {
     /// The scope that decided, as the file has it.
@@ -266,7 +266,7 @@ impl Policy {
                 .map(|raw| Requirement::build(raw, &mut read))
                 .collect::<Result<Vec<_>, Why>>()
                 .map_err(|why| match why {
-                    Why::Sentence(why) => invalid(format!("{scope}: {why}")),
+                    Why::Message(why) => invalid(format!("{scope}: {why}")),
                     Why::File(error) => invalid(format!("{scope}: {error}")),
                 })
         };
@@ -274,7 +274,7 @@ impl Policy {
         let mut docker = BTreeMap::new();
         for (transport, scopes) in document.transports.0 {
             for (scope, list) in scopes.0 {
-                // images come from registries only; what is said of other places needs no keys
+                // images come from registries only; scopes of other transports need no keys
                 if transport == "docker" {
                     matchable(&scope).map_err(|why| invalid(format!("docker {scope:?}: {why}")))?;
                     let list = built(list, &format!("docker {scope:?}"))?;
@@ -308,13 +308,13 @@ impl Policy {
 }
 
 enum Why {
-    Sentence(String),
+    Message(String),
     File(PolicyError),
 }
 
 impl From<String> for Why {
     fn from(why: String) -> Self {
-        Self::Sentence(why)
+        Self::Message(why)
     }
 }
 
@@ -356,7 +356,7 @@ impl Sigstore {
             (Some(keys), None, None) => Signer::Keys(public_keys(keys)?),
             (None, Some(fulcio), None) => {
                 if rekor.is_empty() {
-                    return Err(Why::Sentence(
+                    return Err(Why::Message(
                         "fulcio needs rekorPublicKeyPath or rekorPublicKeyData: its certificates live for minutes, and \
                          only the log says when one was used"
                             .into(),
@@ -366,7 +366,7 @@ impl Sigstore {
             }
             (None, None, Some(pki)) => pki.build(read)?,
             _ => {
-                return Err(Why::Sentence(
+                return Err(Why::Message(
                     "sigstoreSigned needs exactly one of keyPath, keyPaths, keyData, keyDatas, fulcio and pki".into(),
                 ));
             }
@@ -378,8 +378,8 @@ impl Sigstore {
 
 impl RawFulcio {
     fn build(self, read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, PolicyError>) -> Result<Signer, Why> {
-        let Some((name, pem)) = one("fulcio.ca", self.ca_path, self.ca_data, read)? else {
-            return Err(Why::Sentence("fulcio needs caPath or caData".into()));
+        let Some((name, pem)) = single_source("fulcio.ca", self.ca_path, self.ca_data, read)? else {
+            return Err(Why::Message("fulcio needs caPath or caData".into()));
         };
         let roots = Roots::new(certificates(&pem, &name)?, Vec::new(), &name)?;
         let issuer = self
@@ -389,7 +389,7 @@ impl RawFulcio {
         let subject = match (self.subject_email, self.subject_uri) {
             (Some(email), None) if !email.is_empty() => Subject::Email(email),
             (None, Some(uri)) if !uri.is_empty() => Subject::Uri(uri),
-            _ => return Err(Why::Sentence("fulcio needs exactly one of subjectEmail and subjectURI".into())),
+            _ => return Err(Why::Message("fulcio needs exactly one of subjectEmail and subjectURI".into())),
         };
         Ok(Signer::Fulcio { roots, issuer, subject })
     }
@@ -397,11 +397,16 @@ impl RawFulcio {
 
 impl RawPki {
     fn build(self, read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, PolicyError>) -> Result<Signer, Why> {
-        let Some((name, pem)) = one("pki.caRoots", self.ca_roots_path, self.ca_roots_data, read)? else {
-            return Err(Why::Sentence("pki needs caRootsPath or caRootsData".into()));
+        let Some((name, pem)) = single_source("pki.caRoots", self.ca_roots_path, self.ca_roots_data, read)?
+        else {
+            return Err(Why::Message("pki needs caRootsPath or caRootsData".into()));
         };
-        let between =
-            one("pki.caIntermediates", self.ca_intermediates_path, self.ca_intermediates_data, read)?;
+        let between = single_source(
+            "pki.caIntermediates",
+            self.ca_intermediates_path,
+            self.ca_intermediates_data,
+            read,
+        )?;
         let between = match between {
             Some((name, pem)) => certificates(&pem, &name)?,
             None => Vec::new(),
@@ -411,9 +416,7 @@ impl RawPki {
             (Some(email), None) if !email.is_empty() => Subject::Email(email),
             (None, Some(host)) if !host.is_empty() => Subject::Hostname(host),
             _ => {
-                return Err(Why::Sentence(
-                    "pki needs exactly one of subjectEmail and subjectHostname".into(),
-                ));
+                return Err(Why::Message("pki needs exactly one of subjectEmail and subjectHostname".into()));
             }
         };
         Ok(Signer::Pki { roots, subject })
@@ -422,7 +425,7 @@ impl RawPki {
 
 fn public_keys(sources: Vec<Named>) -> Result<Vec<PublicKey>, Why> {
     if sources.len() > MAX_KEYS {
-        return Err(Why::Sentence(format!("more than {MAX_KEYS} keys")));
+        return Err(Why::Message(format!("more than {MAX_KEYS} keys")));
     }
     Ok(sources.into_iter().map(|(name, pem)| PublicKey::from_pem(&pem, &name)).collect::<Result<_, _>>()?)
 }
@@ -457,17 +460,17 @@ fn sources(
         given.push((name.clone(), datas.iter().enumerate().map(number).collect::<Result<_, _>>()?));
     }
     match <[_; 1]>::try_from(given) {
-        Ok([(name, list)]) if list.is_empty() => Err(Why::Sentence(format!("{name} is empty"))),
+        Ok([(name, list)]) if list.is_empty() => Err(Why::Message(format!("{name} is empty"))),
         Ok([(_, list)]) => Ok(Some(list)),
         Err(none) if none.is_empty() => Ok(None),
         Err(several) => {
             let names: Vec<String> = several.into_iter().map(|(name, _)| name).collect();
-            Err(Why::Sentence(format!("only one of {} is allowed", names.join(" and "))))
+            Err(Why::Message(format!("only one of {} is allowed", names.join(" and "))))
         }
     }
 }
 
-fn one(
+fn single_source(
     field: &str,
     path: Option<PathBuf>,
     data: Option<String>,
@@ -513,7 +516,7 @@ fn matchable(scope: &str) -> Result<(), String> {
     } else {
         None
     };
-    wrong.map_or(Ok(()), |mend| Err(format!("this scope matches no image; {mend}")))
+    wrong.map_or(Ok(()), |fix| Err(format!("this scope matches no image; {fix}")))
 }
 
 /// From the most specific to the least: the whole reference, repository, its parents, host, wildcards of the host,

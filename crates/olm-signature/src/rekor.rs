@@ -87,7 +87,7 @@ impl Entry {
     /// The time at which the log took in this very signature of this signer over this payload.
     ///
     /// # Errors
-    /// A sentence, when none of `keys` promised it or the entry is about something else.
+    /// When none of `keys` promised it or the entry is about something else.
     pub(crate) fn verify(
         &self,
         keys: &[PublicKey],
@@ -197,11 +197,10 @@ fn about(body: &[u8], payload: &[u8], signed: &[u8], signer: Signer<'_>) -> Resu
         return Err("its transparency log entry is of another signature".into());
     }
     let same = match signer {
-        Signer::Key(wanted) => {
-            SubjectPublicKeyInfoDer::from_pem_slice(&key.0).is_ok_and(|found| found.as_ref() == wanted.spki())
-        }
-        Signer::Certificate(wanted) => {
-            CertificateDer::from_pem_slice(&key.0).is_ok_and(|found| found.as_ref() == wanted.as_ref())
+        Signer::Key(expected) => SubjectPublicKeyInfoDer::from_pem_slice(&key.0)
+            .is_ok_and(|found| found.as_ref() == expected.spki()),
+        Signer::Certificate(expected) => {
+            CertificateDer::from_pem_slice(&key.0).is_ok_and(|found| found.as_ref() == expected.as_ref())
         }
     };
     if same { Ok(()) } else { Err("its transparency log entry is of another signer".into()) }

@@ -1,6 +1,6 @@
 //! The source of the signature policy; [`crate::policy`] reads and applies it.
 //!
-//! Decision 18: either everything, said by name (`insecureAcceptAnything`), or a file that must be readable.
+//! Decision 18: either everything, by an explicit name (`insecureAcceptAnything`), or a file that must be readable.
 
 use std::path::PathBuf;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! What a signature says: a simple-signing payload, or an in-toto statement in a DSSE envelope.
+//! The signed content: a simple-signing payload, or an in-toto statement in a DSSE envelope.
 //!
 //! Read only after the signature over the bytes was verified. Both are read strictly: a field too much in the critical
 //! part might mean a restriction that is not understood here.
@@ -87,7 +87,7 @@ struct Subject {
 /// Reads a payload; the repository that it names for `digest`, if it names one.
 ///
 /// # Errors
-/// A sentence, when it does not say that the image of this digest is signed.
+/// When it does not state that the image of this digest is signed.
 pub(crate) fn read(format: Format, payload: &[u8], digest: &Digest) -> Result<Option<String>, String> {
     match format {
         Format::Simple => {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn simple_signing_is_read_strictly() {
+    fn statement_simple_signing_is_read_strictly() {
         let good = format!(
             r#"{{"critical":{{"identity":{{"docker-reference":"r.test/a"}},"image":{{"docker-manifest-digest":"{}"}},"type":"cosign container image signature"}},"optional":null}}"#,
             digest()
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_signature_statement_about_the_digest_counts() {
+    fn statement_must_be_a_signature_of_the_digest() {
         let good = format!(
             r#"{{"_type":"https://in-toto.io/Statement/v1","subject":[{{"name":"x","digest":{{"sha256":"00"}}}},{{"name":"","digest":{{"sha256":"{}"}}}}],"predicateType":"https://sigstore.dev/cosign/sign/v1","predicate":{{}}}}"#,
             digest().hex()
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_envelope_is_signed_with_its_type_and_length() {
+    fn statement_envelope_is_signed_with_type_and_length() {
         assert_eq!(Format::Dsse.signed(b"{}"), b"DSSEv1 28 application/vnd.in-toto+json 2 {}");
         assert_eq!(Format::Simple.signed(b"{}"), b"{}");
     }

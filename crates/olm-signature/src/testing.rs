@@ -57,7 +57,7 @@ pub fn envelope(payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Somebody with a key.
+/// A signer with a key.
 pub struct Key(pub KeyPair);
 
 impl Key {
@@ -115,7 +115,7 @@ impl Fulcio {
         Self { root, intermediate: made.pem(), intermediate_der: made.der().to_vec(), issuer }
     }
 
-    /// The certificate of somebody who signs in with this provider.
+    /// The certificate of a signer that this provider confirmed.
     pub fn certify(&self, name: SanType, provider: &str) -> Certified {
         self.certify_with(name, |params| {
             // the newer extension is a DER string

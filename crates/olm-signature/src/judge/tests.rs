@@ -44,10 +44,10 @@ fn judged(policy: &Policy, claims: Vec<Result<Claim, String>>) -> Result<Accepte
     let asked = asked();
     let digest = digest().parse().unwrap();
     let image = Image { asked: &asked, digest: &digest, now: BEGIN + 1_000_000 };
-    let [Requirement::Sigstore(wanted)] = policy.ruling(&asked).requirements else {
+    let [Requirement::Sigstore(required)] = policy.ruling(&asked).requirements else {
         panic!("one requirement")
     };
-    judge(wanted, &evidence, image).map_err(Option::unwrap_or_default)
+    judge(required, &evidence, image).map_err(Option::unwrap_or_default)
 }
 
 /// A signature with its annotations, before it is read.
@@ -63,12 +63,12 @@ const CHAIN: &str = "dev.sigstore.cosign/chain";
 const ENTRY: &str = "dev.sigstore.cosign/bundle";
 
 impl Layer {
-    fn of(payload: &[u8], signature: &[u8]) -> Self {
+    fn new(payload: &[u8], signature: &[u8]) -> Self {
         let annotations = BTreeMap::from([(SIGNATURE.to_owned(), STANDARD.encode(signature))]);
         Self { payload: payload.to_owned(), annotations }
     }
 
-    fn with(mut self, name: &str, value: impl Into<String>) -> Self {
+    fn annotated(mut self, name: &str, value: impl Into<String>) -> Self {
         self.annotations.insert(name.to_owned(), value.into());
         self
     }
@@ -79,11 +79,11 @@ impl Layer {
 }
 
 fn by_key(key: &Key, payload: &[u8]) -> Layer {
-    Layer::of(payload, &key.sign(payload))
+    Layer::new(payload, &key.sign(payload))
 }
 
 #[test]
-fn a_signature_by_key_is_of_this_key_payload_and_image() {
+fn judge_accepts_key_payload_and_image_together() {
     let (key, other) = (Key::new(), Key::new());
     let right = payload("r.test/cat/one", &digest());
     let good = by_key(&key, &right);
@@ -114,8 +114,8 @@ fn a_signature_by_key_is_of_this_key_payload_and_image() {
             "of the type \"some other signature\"",
         ),
         ("no JSON", by_key(&key, b"{").claim(), "not that of a container signature"),
-        ("no base64", good.clone().with(SIGNATURE, "%%").claim(), "it is no base64"),
-        ("empty", good.clone().with(SIGNATURE, "").claim(), "it is not made with a key of the policy"),
+        ("no base64", good.clone().annotated(SIGNATURE, "%%").claim(), "it is no base64"),
+        ("empty", good.clone().annotated(SIGNATURE, "").claim(), "it is not made with a key of the policy"),
         (
             "no annotation",
             Layer { annotations: BTreeMap::new(), ..good.clone() }.claim(),
@@ -125,7 +125,7 @@ fn a_signature_by_key_is_of_this_key_payload_and_image() {
         let got = judged(&one, vec![claim]).unwrap_err();
         assert!(got.contains(want), "{name}: {got}");
     }
-    // a bad one beside a good one does no harm, whatever the order
+    // an invalid one beside a good one is ignored, in any order
     assert!(judged(&one, vec![by_key(&other, &right).claim(), good.claim()]).is_ok());
     assert!(judged(&one, vec![good.claim(), Err("unreadable".into())]).is_ok());
     let many = (0..5).map(|_| by_key(&other, &right).claim()).collect();
@@ -135,18 +135,18 @@ fn a_signature_by_key_is_of_this_key_payload_and_image() {
 }
 
 #[test]
-fn a_log_entry_is_of_this_signature_if_the_policy_wants_one() {
+fn judge_compares_the_log_entry_with_the_signature() {
     let (key, rekor, forger) = (Key::new(), Rekor::new(), Rekor::new());
     let right = payload("r.test/cat/one", &digest());
     let good = by_key(&key, &right);
     let signature = STANDARD.decode(&good.annotations[SIGNATURE]).unwrap();
     let entry = hashedrekord(&right, &signature, &key.public());
-    let wanted = policy(json!({
+    let required = policy(json!({
         "keyData": encoded(&key.public()),
         "rekorPublicKeyData": encoded(&rekor.0.public()),
     }));
-    let logged = |annotation: String| good.clone().with(ENTRY, annotation).claim();
-    assert!(judged(&wanted, vec![logged(rekor.annotation(&entry, BEGIN))]).is_ok());
+    let logged = |annotation: String| good.clone().annotated(ENTRY, annotation).claim();
+    assert!(judged(&required, vec![logged(rekor.annotation(&entry, BEGIN))]).is_ok());
 
     let altered = |change: &dyn Fn(&mut Value)| {
         let mut entry = entry.clone();
@@ -187,7 +187,7 @@ fn a_log_entry_is_of_this_signature_if_the_policy_wants_one() {
         ("another version", altered(&|entry| entry["apiVersion"] = json!("0.0.2")), "which is not supported"),
         ("half an entry", altered(&|entry| entry["spec"] = json!({})), "cannot be read"),
     ] {
-        let got = judged(&wanted, vec![claim]).unwrap_err();
+        let got = judged(&required, vec![claim]).unwrap_err();
         assert!(got.contains(want), "{name}: {got}");
     }
 }
@@ -207,10 +207,10 @@ impl Keyless {
     fn signed(&self, who: &Certified, at: i64) -> Layer {
         let signature = who.key.sign(&self.payload);
         let entry = hashedrekord(&self.payload, &signature, &who.pem);
-        Layer::of(&self.payload, &signature)
-            .with(CERTIFICATE, &who.pem)
-            .with(CHAIN, format!("{}{}", self.fulcio.intermediate, self.fulcio.root))
-            .with(ENTRY, self.rekor.annotation(&entry, at))
+        Layer::new(&self.payload, &signature)
+            .annotated(CERTIFICATE, &who.pem)
+            .annotated(CHAIN, format!("{}{}", self.fulcio.intermediate, self.fulcio.root))
+            .annotated(ENTRY, self.rekor.annotation(&entry, at))
     }
 
     fn policy(&self) -> Policy {
@@ -226,13 +226,13 @@ impl Keyless {
 }
 
 #[test]
-fn a_keyless_signature_is_of_this_person_at_a_time_the_log_promises() {
+fn judge_keyless_needs_identity_and_logged_time() {
     let keyless = Keyless::new();
     let fulcio = &keyless.fulcio;
     let who = fulcio.certify(email(EMAIL), ISSUER);
-    let wanted = keyless.policy();
+    let required = keyless.policy();
     let good = keyless.signed(&who, BEGIN + 30);
-    let accepted = judged(&wanted, vec![good.claim()]).unwrap();
+    let accepted = judged(&required, vec![good.claim()]).unwrap();
     assert_eq!(accepted.signer, format!("{EMAIL:?} of {ISSUER}"));
     assert!(accepted.lasting);
     let workflow = "https://forge.test/olm/.forge/release.yaml@refs/tags/v1";
@@ -245,11 +245,11 @@ fn a_keyless_signature_is_of_this_person_at_a_time_the_log_promises() {
             ISSUER.as_bytes().to_vec(),
         )];
     });
-    assert!(judged(&wanted, vec![keyless.signed(&only_plain, BEGIN).claim()]).is_ok());
+    assert!(judged(&required, vec![keyless.signed(&only_plain, BEGIN).claim()]).is_ok());
 
     let end = BEGIN + i64::try_from(LIFE).unwrap();
-    let stranger = Keyless { fulcio: Fulcio::new(), rekor: Rekor::new(), payload: keyless.payload.clone() };
-    let theirs = stranger.fulcio.certify(email(EMAIL), ISSUER);
+    let foreign = Keyless { fulcio: Fulcio::new(), rekor: Rekor::new(), payload: keyless.payload.clone() };
+    let theirs = foreign.fulcio.certify(email(EMAIL), ISSUER);
     let mut unlogged = good.clone();
     unlogged.annotations.remove(ENTRY);
     let mut bare = good.clone();
@@ -257,11 +257,11 @@ fn a_keyless_signature_is_of_this_person_at_a_time_the_log_promises() {
     let mut rootless = good.clone();
     rootless.annotations.remove(CHAIN);
     let second = fulcio.certify(email(EMAIL), ISSUER);
-    let swapped = good.clone().with(CERTIFICATE, &second.pem);
+    let swapped = good.clone().annotated(CERTIFICATE, &second.pem);
     let relogged = {
         let signature = STANDARD.decode(&good.annotations[SIGNATURE]).unwrap();
         let entry = hashedrekord(&keyless.payload, &signature, &second.pem);
-        swapped.clone().with(ENTRY, keyless.rekor.annotation(&entry, BEGIN))
+        swapped.clone().annotated(ENTRY, keyless.rekor.annotation(&entry, BEGIN))
     };
     let server = fulcio.certify_with(email(EMAIL), |params| {
         params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
@@ -281,7 +281,7 @@ fn a_keyless_signature_is_of_this_person_at_a_time_the_log_promises() {
         ("not logged", unlogged.claim(), "without a signed entry timestamp"),
         (
             "another log",
-            good.clone().with(ENTRY, stranger.signed(&who, BEGIN).annotations[ENTRY].clone()).claim(),
+            good.clone().annotated(ENTRY, foreign.signed(&who, BEGIN).annotations[ENTRY].clone()).claim(),
             "not of the Rekor key",
         ),
         ("no certificate", bare.claim(), "it comes without a certificate"),
@@ -295,7 +295,7 @@ fn a_keyless_signature_is_of_this_person_at_a_time_the_log_promises() {
             "its own root",
             keyless
                 .signed(&theirs, BEGIN)
-                .with(CHAIN, format!("{}{}", stranger.fulcio.intermediate, stranger.fulcio.root))
+                .annotated(CHAIN, format!("{}{}", foreign.fulcio.intermediate, foreign.fulcio.root))
                 .claim(),
             "it does not lead to a root of the policy",
         ),
@@ -319,21 +319,25 @@ fn a_keyless_signature_is_of_this_person_at_a_time_the_log_promises() {
         ("no provider", keyless.signed(&unnamed, BEGIN).claim(), "names no identity provider"),
         ("two providers", keyless.signed(&two_faced, BEGIN).claim(), "names two identity providers"),
         ("a server's certificate", keyless.signed(&server, BEGIN).claim(), "is not for code signing"),
-        ("two certificates", good.clone().with(CERTIFICATE, twice).claim(), "holds 2 certificates, not one"),
-        ("rubbish", good.clone().with(CERTIFICATE, "rubbish").claim(), "holds no PEM block"),
+        (
+            "two certificates",
+            good.clone().annotated(CERTIFICATE, twice).claim(),
+            "holds 2 certificates, not one",
+        ),
+        ("rubbish", good.clone().annotated(CERTIFICATE, "rubbish").claim(), "holds no PEM block"),
         (
             "endless chain",
-            good.clone().with(CHAIN, fulcio.intermediate.repeat(9)).claim(),
+            good.clone().annotated(CHAIN, fulcio.intermediate.repeat(9)).claim(),
             "more than 8 certificates",
         ),
     ] {
-        let got = judged(&wanted, vec![claim]).unwrap_err();
+        let got = judged(&required, vec![claim]).unwrap_err();
         assert!(got.contains(want), "{name}: {got}");
     }
     // signed keyless is not signed by key, and the other way round
-    let by_key_wanted = policy(json!({ "keyData": encoded(&Key::new().public()) }));
-    assert!(judged(&by_key_wanted, vec![good.claim()]).is_err());
-    assert!(judged(&wanted, vec![by_key(&Key::new(), &keyless.payload).claim()]).is_err());
+    let by_key_required = policy(json!({ "keyData": encoded(&Key::new().public()) }));
+    assert!(judged(&by_key_required, vec![good.claim()]).is_err());
+    assert!(judged(&required, vec![by_key(&Key::new(), &keyless.payload).claim()]).is_err());
     // a root that had ended when it was used
     let old = Keyless { fulcio: Fulcio::valid_from(2010), ..Keyless::new() };
     let got =
@@ -342,7 +346,7 @@ fn a_keyless_signature_is_of_this_person_at_a_time_the_log_promises() {
 }
 
 #[test]
-fn a_pki_of_ones_own_counts_now_unless_a_log_says_when() {
+fn judge_private_pki_is_checked_now_or_at_logged_time() {
     let keyless = Keyless::new();
     let short = keyless.fulcio.certify(email(EMAIL), ISSUER);
     let long = keyless.fulcio.certify_with(email(EMAIL), |params| {
@@ -371,7 +375,7 @@ fn a_pki_of_ones_own_counts_now_unless_a_log_says_when() {
 }
 
 #[test]
-fn bundles_are_as_good_as_tags_if_the_policy_lets_them_name_no_repository() {
+fn judge_bundles_may_name_no_repository() {
     let keyless = Keyless::new();
     let who = keyless.fulcio.certify(email(EMAIL), ISSUER);
     let made = |name: &str, digest: &str| {
@@ -416,7 +420,7 @@ fn bundles_are_as_good_as_tags_if_the_policy_lets_them_name_no_repository() {
     assert!(judged(&trusting, vec![read(&alone)]).is_ok());
     assert!(judged(&with("matchDigest"), vec![read(&alone)]).is_err());
 
-    let wanted = with("matchDigest");
+    let required = with("matchDigest");
     type Change = fn(&mut Value);
     let changes: [(&str, Change, &str); 12] = [
         (
@@ -477,10 +481,10 @@ fn bundles_are_as_good_as_tags_if_the_policy_lets_them_name_no_repository() {
     for (name, change, want) in changes {
         let mut bundle = nameless.clone();
         change(&mut bundle);
-        let got = judged(&wanted, vec![read(&bundle)]).unwrap_err();
+        let got = judged(&required, vec![read(&bundle)]).unwrap_err();
         assert!(got.contains(want), "{name}: {got}");
     }
-    let got = judged(&wanted, vec![read(&made("", &digest().replace("a1a1", "a1a2")))]).unwrap_err();
+    let got = judged(&required, vec![read(&made("", &digest().replace("a1a1", "a1a2")))]).unwrap_err();
     assert!(got.contains("it is for another digest"), "{got}");
 
     // by key, without any log
@@ -488,10 +492,10 @@ fn bundles_are_as_good_as_tags_if_the_policy_lets_them_name_no_repository() {
     let by_key = policy(json!({
         "keyData": encoded(&key.public()), "signedIdentity": { "type": "matchDigest" },
     }));
-    let said = statement("", &digest());
-    let bundle = crate::testing::bundle(&said, &key.sign(&envelope(&said)), None, None);
+    let signed = statement("", &digest());
+    let bundle = crate::testing::bundle(&signed, &key.sign(&envelope(&signed)), None, None);
     assert!(judged(&by_key, vec![read(&bundle)]).is_ok());
     // a signature over the bare payload is not one over the envelope
-    let bundle = crate::testing::bundle(&said, &key.sign(&said), None, None);
+    let bundle = crate::testing::bundle(&signed, &key.sign(&signed), None, None);
     assert!(judged(&by_key, vec![read(&bundle)]).is_err());
 }

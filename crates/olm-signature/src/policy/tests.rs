@@ -11,7 +11,7 @@ fn parse(text: &str) -> Result<Policy, PolicyError> {
 }
 
 #[test]
-fn the_most_specific_scope_decides() {
+fn policy_uses_the_most_specific_scope() {
     let digest = format!("sha256:{}", "a1".repeat(32));
     let text = json!({
         "default": [{ "type": "reject" }],
@@ -51,7 +51,7 @@ fn the_most_specific_scope_decides() {
 }
 
 #[test]
-fn a_mistake_is_never_silence() {
+fn policy_reports_every_mistake() {
     let missing = SignaturePolicy::File("/nonexistent/policy.json".into());
     assert!(Policy::load(&missing).is_err());
     let accept = r#"[{"type":"insecureAcceptAnything"}]"#;
@@ -87,7 +87,7 @@ fn a_mistake_is_never_silence() {
 }
 
 #[test]
-fn a_requirement_is_complete_and_of_one_kind() {
+fn policy_requirement_is_complete_and_of_one_kind() {
     use base64::Engine as _;
     let encoded = |pem: &str| base64::engine::general_purpose::STANDARD.encode(pem);
     let (key, ca) = (encoded(&Key::new().public()), encoded(&Fulcio::new().root));
@@ -140,7 +140,7 @@ fn a_requirement_is_complete_and_of_one_kind() {
 }
 
 #[test]
-fn files_are_found_beside_the_policy_and_belong_to_it() {
+fn policy_includes_the_files_beside_it() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("policy.json");
     let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
