@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use olm_client::package_store::{Kept, Key, PackageStore};
+use olm_catalog::package_store::{Kept, Key, PackageStore};
 use olm_fbc::{Index, Query};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;

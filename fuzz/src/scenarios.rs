@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use olm_client::resolution::Selector;
+use olm_catalog::Selector;
 use olm_core::Object;
 use olm_resolver::scenario::{Scenario, run};
 use olm_rollout::probe;

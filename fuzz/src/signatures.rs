@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use olm_core::{Digest, ImageRef};
-use olm_oci::fuzz::{Signature, Trust};
+use olm_signature::fuzz::{Signature, Trust};
 
 use crate::{parts, texts};
 

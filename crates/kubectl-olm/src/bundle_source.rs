@@ -7,7 +7,7 @@ use std::path::Path;
 
 use clap::Args;
 use olm_bundle::RegistryV1;
-use olm_client::{BundleError, BundleFetcher};
+use olm_install::{BundleError, BundleFetcher};
 use olm_oci::{Error as ImageError, Store};
 use olm_runtime::error_text::chain;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 use olm_api::{ClusterExtension, ClusterObjectSet, Condition, condition, labels};
-use olm_client::resolution::revision;
+use olm_install::resolution::revision;
 use olm_runtime::error_text::chain;
 
 use crate::cmd::bundle::document;

@@ -54,7 +54,7 @@ fn fits(graph: &PackageGraph, bundle: BundleIndex, target: Stream) -> bool {
 mod tests {
     use std::sync::Arc;
 
-    use olm_client::PackageContent;
+    use olm_catalog::PackageContent;
     use olm_resolver::{CatalogReadError, ReleaseField};
     use serde_json::json;
 

@@ -6,11 +6,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use olm_client::image::{Access, Step};
-use olm_client::resolution::{CatalogFacts, Selector};
-use olm_client::{
-    CatalogImages, CatalogReader, ClusterAccess, Fetching, ImageError, PackageContent, PackageStore,
-    ReadError, package_store,
+use olm_catalog::image::{Access, Step};
+use olm_catalog::{
+    CatalogFacts, CatalogImages, CatalogReader, ClusterAccess, Fetching, ImageError, PackageContent,
+    PackageStore, ReadError, Selector, package_store,
 };
 use olm_core::PackageName;
 use olm_oci::Store;
@@ -189,7 +188,7 @@ impl Sources {
         let pool = CaPool::load(self.cluster.catalogd_cas_dir.as_deref()).map_err(|error| bad(&error))?;
         let tls = pool.client_config(&TlsSettings::default()).map_err(|error| bad(&error))?;
         let builder = reqwest::Client::builder().tls_backend_preconfigured(tls);
-        let direct = olm_client::catalogd::timeouts(builder).build().map_err(|error| bad(&error))?;
+        let direct = olm_catalog::catalogd::timeouts(builder).build().map_err(|error| bad(&error))?;
         let store = self
             .cache
             .directory()
@@ -264,10 +263,10 @@ impl From<ReadError> for Failure {
         match error {
             ReadError::NoCatalog { .. } => Self::NotFound(error.to_string()),
             ReadError::Directory { path, source } => Self::Content { path, message: chain(&source) },
-            ReadError::Image(ImageError::Catalog(olm_client::image::CatalogImageError::NoLabel {
+            ReadError::Image(ImageError::Catalog(olm_catalog::image::CatalogImageError::NoLabel {
                 ..
             })) => Self::Usage(error.to_string()),
-            ReadError::Image(ImageError::Catalog(olm_client::image::CatalogImageError::Image(
+            ReadError::Image(ImageError::Catalog(olm_catalog::image::CatalogImageError::Image(
                 olm_oci::Error::ReferenceForm { .. } | olm_oci::Error::ReferenceSyntax { .. },
             ))) => Self::Usage(format!("{}; write quay.io/example/catalog:tag", chain(&error))),
             ReadError::List(why)

@@ -7,6 +7,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use olm_signature::PolicyError;
+
 /// When is another attempt worth making?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
@@ -254,6 +256,18 @@ impl Fault {
             Self::Status { status, .. } => Some(*status),
             Self::Mirrors { primary, .. } => primary.status(),
             _ => None,
+        }
+    }
+}
+
+impl From<PolicyError> for Fault {
+    fn from(error: PolicyError) -> Self {
+        match error {
+            PolicyError::Invalid { .. } => Self::Config(error.to_string()),
+            PolicyError::Limit { path, limit } => {
+                Self::Limit { what: path.display().to_string(), limit, unit: "bytes" }
+            }
+            PolicyError::Io { path, source } => Self::Io { path, source },
         }
     }
 }

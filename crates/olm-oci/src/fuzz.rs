@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use bytes::Bytes;
-use olm_core::{Digest, DigestAlgorithm, ImageRef};
+use olm_core::{DigestAlgorithm, ImageRef};
 use url::Url;
 
 use crate::config::Platform;
@@ -17,9 +17,6 @@ use crate::http::{challenge, redirect};
 use crate::layer::{Applier, Selection, Verified, VisitError, Visitor, hash_of};
 use crate::limits::Limits;
 use crate::manifest::{self, Descriptor, Document};
-use crate::signature::evidence::{Claim, Evidence};
-use crate::signature::policy::{Policy, Requirement};
-use crate::signature::{bundle, find, judge};
 
 /// What a manifest leads to.
 #[derive(Debug, PartialEq, Eq)]
@@ -103,72 +100,4 @@ pub fn challenge(header: &str) -> Option<Option<String>> {
 /// Why it leads nowhere.
 pub fn redirect(from: &Url, location: &str) -> Result<Url, Fault> {
     redirect::target(from, location, false)
-}
-
-/// A signature policy.
-#[derive(Debug)]
-pub struct Trust(Policy);
-
-impl Trust {
-    /// Reads a policy.json. `read` knows the files that it names.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn parse(bytes: &[u8], read: impl Fn(&str) -> Option<Vec<u8>>) -> Result<Self, Fault> {
-        let mut read = |path: &Path| {
-            read(&path.to_string_lossy())
-                .ok_or_else(|| Fault::Config(format!("{} is missing", path.display())))
-        };
-        Policy::parse(bytes, "policy.json", &mut read).map(Self)
-    }
-
-    /// What it says about an image: where that stands, and the requirements in words.
-    #[must_use]
-    pub fn ruling(&self, image: &ImageRef) -> (String, Vec<String>) {
-        let ruling = self.0.ruling(image);
-        (ruling.to_string(), ruling.requirements.iter().map(|it| format!("{it:?}")).collect())
-    }
-
-    /// Judges one signature of the image `asked` with this digest by each requirement that wants one: the signed bytes and
-    /// the signer for each requirement that is fulfilled.
-    ///
-    /// # Errors
-    /// Why the signature cannot be read.
-    pub fn judge(
-        &self,
-        signature: Signature<'_>,
-        asked: &ImageRef,
-        digest: &Digest,
-        now: i64,
-    ) -> Result<Vec<(Vec<u8>, String)>, String> {
-        let claim = signature.claim()?;
-        let signed = claim.format.signed(&claim.payload);
-        let evidence = [Evidence { place: "here".to_owned(), claim: Ok(claim) }];
-        let requirements =
-            self.0.ruling(asked).requirements.iter().filter_map(|requirement| match requirement {
-                Requirement::Sigstore(wanted) => Some(wanted),
-                _ => None,
-            });
-        let image = judge::Image { asked, digest, now };
-        let accepted = requirements.filter_map(|wanted| judge::judge(wanted, &evidence, image).ok());
-        Ok(accepted.map(|accepted| (signed.clone(), accepted.signer)).collect())
-    }
-}
-
-/// A signature as a registry keeps it.
-#[derive(Debug, Clone, Copy)]
-pub enum Signature<'a> {
-    /// Cosign's: the payload and the annotations of its layer.
-    Simple(&'a [u8], &'a BTreeMap<String, String>),
-    /// A sigstore bundle.
-    Bundle(&'a [u8]),
-}
-
-impl Signature<'_> {
-    fn claim(self) -> Result<Claim, String> {
-        match self {
-            Self::Simple(payload, annotations) => find::simple(payload.to_vec(), annotations),
-            Self::Bundle(bytes) => bundle::read(bytes),
-        }
-    }
 }

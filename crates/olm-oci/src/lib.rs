@@ -23,14 +23,15 @@ mod signature;
 pub mod store;
 
 pub use config::{
-    ACCEPT_ANYTHING, CertificateDirs, Config, Credential, Credentials, Keyring, Platform, Proxies,
-    RegistriesFiles, Retries, SharedKeyring, SignaturePolicy, Timeouts,
+    CertificateDirs, Config, Credential, Credentials, Keyring, Platform, Proxies, RegistriesFiles, Retries,
+    SharedKeyring, Timeouts,
 };
 pub use error::{Error, Fault, Retry};
 pub use image::{Image, Unpacked};
 pub use layer::{Infallible, Selection, VisitError, Visitor};
 pub use limits::Limits;
 pub use manifest::Descriptor;
+pub use olm_signature::{ACCEPT_ANYTHING, SignaturePolicy};
 pub use puller::{Puller, parse_reference};
 pub use signature::Verified;
 pub use store::{Lease, Store, StoreError};

@@ -8,16 +8,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use olm_core::{Digest, DigestAlgorithm, ImageRef};
+use olm_signature::{ACCEPT_ANYTHING, AcceptedImages, SignaturePolicy};
 use reqwest::Method;
 use reqwest::header::CONTENT_TYPE;
 
+use crate::config::Config;
 use crate::config::registries::{Location, Registries};
-use crate::config::{ACCEPT_ANYTHING, Config, SignaturePolicy};
 use crate::error::{Error, Fault};
 use crate::http::{Ask, Place, Transport};
 use crate::image::Image;
 use crate::signature::Verified;
-use crate::signature::verdicts::Verdicts;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
@@ -52,7 +52,7 @@ fn named(reference: &ImageRef) -> Result<(), Error> {
 #[derive(Clone)]
 pub struct Puller {
     transport: Arc<Transport>,
-    verdicts: Arc<Verdicts>,
+    accepted_images: Arc<AcceptedImages>,
 }
 
 impl std::fmt::Debug for Puller {
@@ -68,16 +68,16 @@ impl Puller {
         if config.signature_policy == SignaturePolicy::AcceptAnything {
             tracing::info!(policy = ACCEPT_ANYTHING, "signatures of images are not checked");
         }
-        let verdicts = Arc::new(Verdicts::new(config.verdicts.clone()));
-        Self { transport: Arc::new(Transport::new(config)), verdicts }
+        let accepted_images = Arc::new(AcceptedImages::new(config.verdicts.clone()));
+        Self { transport: Arc::new(Transport::new(config)), accepted_images }
     }
 
     pub(crate) fn transport(&self) -> &Transport {
         &self.transport
     }
 
-    pub(crate) fn verdicts(&self) -> &Verdicts {
-        &self.verdicts
+    pub(crate) fn accepted_images(&self) -> &AcceptedImages {
+        &self.accepted_images
     }
 
     /// The reference with the digest that its tag has now. A digest is returned as it is, without a request.

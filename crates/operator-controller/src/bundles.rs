@@ -10,9 +10,9 @@ use kube::Client;
 use olm_bundle::{
     CertProvider, Gates, PROPERTIES_ANNOTATION, RenderError, RenderOptions, render_with_report,
 };
-use olm_client::resolution::{BundleFacts, Cause, Class, Failure, Wish};
-use olm_client::{BundleError, BundleFetcher};
 use olm_core::Object;
+use olm_install::resolution::{BundleFacts, Cause, Class, Failure, Wish};
+use olm_install::{BundleError, BundleFetcher};
 use olm_oci::Retry;
 use serde_json::Value;
 
@@ -65,7 +65,7 @@ impl Bundles {
     /// Gates and certificate issuer in words, part of what a revision is rendered from.
     #[must_use]
     pub fn options_text(&self, issuer: Option<CertProvider>) -> String {
-        olm_client::desired::options_text(self.gates, issuer)
+        olm_install::desired::options_text(self.gates, issuer)
     }
 
     /// Who issues webhook certificates for an extension whose status says `kept`, as far as it is settled.

@@ -11,7 +11,7 @@ use kube::core::{GroupVersionKind, PartialObjectMeta};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt as _};
-use olm_client::preflight::{self, OwnedCrd};
+use olm_install::preflight::{self, OwnedCrd};
 
 /// An API that appears, changes or goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -154,7 +154,7 @@ fn events(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use olm_client::preflight::Known as _;
+    use olm_install::preflight::Known as _;
     use serde_json::json;
 
     fn crd(name: &str, generation: i64) -> PartialObjectMeta<DynamicObject> {

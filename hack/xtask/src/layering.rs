@@ -2,6 +2,8 @@
 //!
 //! There are no others. A new dependency is its own commit that changes this table and gives the reason.
 
+mod table;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -10,13 +12,16 @@ use serde::Deserialize;
 
 use crate::source;
 
+pub(crate) use self::table::{files, print};
+
 const LIBRARIES: &[&str] = &[
     "olm-api",
     "olm-bundle",
-    "olm-client",
+    "olm-catalog",
     "olm-core",
     "olm-crd-safety",
     "olm-fbc",
+    "olm-install",
     "olm-oci",
     "olm-resolver",
     "olm-rollout",
@@ -33,22 +38,25 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("olm-bundle", &["olm-core", "olm-yaml"]),
     ("olm-crd-safety", &["olm-core"]),
     ("olm-rollout", &["olm-core"]),
-    ("olm-oci", &["olm-core"]),
+    ("olm-signature", &["olm-core"]),
+    // it brings signatures from the registry and has them judged
+    ("olm-oci", &["olm-core", "olm-signature"]),
     ("olm-api", &[]),
     ("olm-runtime", &["olm-api"]),
+    // it hands the resolver what it reads
+    ("olm-catalog", &["olm-core", "olm-fbc", "olm-resolver", "olm-oci", "olm-api", "olm-runtime"]),
     // it builds the resolver's question, reads its answer, judges CRDs and lays revisions out for the controller and the CLI alike
     (
-        "olm-client",
+        "olm-install",
         &[
             "olm-core",
-            "olm-fbc",
             "olm-resolver",
             "olm-oci",
             "olm-bundle",
             "olm-crd-safety",
             "olm-rollout",
             "olm-api",
-            "olm-runtime",
+            "olm-catalog",
         ],
     ),
     ("catalogd", &["olm-core", "olm-fbc", "olm-oci", "olm-api", "olm-runtime"]),
@@ -86,7 +94,8 @@ const IMPURE_PACKAGES: &[&str] = &[
 const KUBE_USERS: &[&str] = &[
     "olm-api",
     "olm-runtime",
-    "olm-client",
+    "olm-catalog",
+    "olm-install",
     "catalogd",
     "operator-controller",
     "kubectl-olm",

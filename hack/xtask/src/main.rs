@@ -3,13 +3,15 @@
 //! ```text
 //! cargo run -p xtask -- generate    write manifests/crds and docs/reference from the API types and the flags; pages of metrics
 //!                                   and events, dashboard and alerts from their tables; the indexes of docs/internals/conformance
-//!                                   and of docs/decisions; the ratios of docs/internals/benchmarks.md and their pictures
+//!                                   and of docs/decisions; the ratios of docs/internals/benchmarks.md and their pictures; the
+//!                                   table of crates in ARCHITECTURE.md
 //! cargo run -p xtask -- verify      fail if a generated file is not current, a dependency between crates is not allowed, or a
 //!                                   conformance table names a test that does not exist, a link leads nowhere, or a citation names nothing
 //! cargo run -p xtask -- language [PATH…]  print how many words are left that the glossary replaces, and those below the paths
 //! cargo run -p xtask -- layering    only the dependencies
 //! cargo run -p xtask -- conformance only the tables
 //! cargo run -p xtask -- conformance --draw N --seed S   print N rows of each table, to break the code behind them
+//! cargo run -p xtask -- layering --table   print the table of crates in ARCHITECTURE.md
 //! cargo run -p xtask -- manifests   render manifests/ and the chart, and compare and check the objects (needs OLM_TOOLS)
 //! cargo run -p xtask -- links       only the links
 //! cargo run -p xtask -- citations   only the citations
@@ -42,7 +44,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-const USAGE: &str = "usage: cargo run -p xtask -- generate | verify | language [PATH…] | layering | conformance [--draw N --seed S] | links | citations | manifests | wire | figures [--checkout DIR] [-o json] | benchmarks [--write] OUTPUT CRITERION";
+const USAGE: &str = "usage: cargo run -p xtask -- generate | verify | language [PATH…] | layering [--table] | conformance [--draw N --seed S] | links | citations | manifests | wire | figures [--checkout DIR] [-o json] | benchmarks [--write] OUTPUT CRITERION";
 
 fn main() -> ExitCode {
     match run() {
@@ -63,6 +65,7 @@ fn run() -> Result<()> {
         ["verify"] => verify(&root),
         ["language", ref below @ ..] => language::print(&root, below),
         ["layering"] => layering::check(&root),
+        ["layering", "--table"] => layering::print(&root),
         ["conformance"] => conformance::check(&root),
         ["conformance", "--draw", count, "--seed", seed] => conformance::draw(
             &root,
@@ -95,6 +98,7 @@ fn generated(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     files.extend(conformance::index::files(root)?);
     files.extend(benchmarks::files(root)?);
     files.extend(decisions::files(root)?);
+    files.extend(layering::files(root)?);
     files.extend(wire::files(root)?);
     files.extend(language::files(root)?);
     Ok(files)

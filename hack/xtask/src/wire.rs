@@ -43,11 +43,11 @@ const STORES: [&str; 9] = [
     "crates/catalogd/src/run",
     "crates/catalogd/src/store",
     "crates/cluster-operator/src/run",
-    "crates/olm-client/src/image_store",
-    "crates/olm-client/src/package_store",
+    "crates/olm-catalog/src/image_store",
+    "crates/olm-catalog/src/package_store",
     "crates/olm-fbc/src/index",
-    "crates/olm-oci/src/signature/verdicts",
     "crates/olm-oci/src/store",
+    "crates/olm-signature/src/accepted_images",
     "crates/operator-controller/src/run",
 ];
 /// Of strings that are not listed from the syntax.

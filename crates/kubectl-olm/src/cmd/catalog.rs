@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use clap::{Args, Subcommand, ValueEnum};
-use olm_client::image::{CatalogLimits, catalog_metas};
+use olm_catalog::image::{CatalogLimits, catalog_metas};
 use olm_fbc::{Catalog, FileError, Finding, Severity, file_findings, load_dir_leniently, validate};
 use olm_runtime::error_text::chain;
 use serde::Serialize;

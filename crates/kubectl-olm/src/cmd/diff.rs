@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use clap::Args;
 use kube::ResourceExt as _;
 use olm_api::ClusterObjectSet;
-use olm_client::resolution::revision;
 use olm_core::Object;
+use olm_install::resolution::revision;
 use olm_rollout::{Sibling, future_revision};
 use serde::Serialize;
 

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use clap::Args;
 use kube::ResourceExt as _;
 use olm_api::{ClusterExtension, ClusterObjectSet, condition};
-use olm_client::CatalogReader;
-use olm_client::resolution::{Selector, Wanted, Wish, revision, validate, wanted};
+use olm_catalog::{CatalogReader, Selector};
 use olm_core::{PackageName, VersionRelease};
+use olm_install::resolution::{Wanted, Wish, revision, validate, wanted};
 use olm_resolver::{CatalogSource, ReleaseField};
 use serde::Serialize;
 

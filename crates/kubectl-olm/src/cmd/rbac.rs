@@ -9,8 +9,8 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, ResourceExt as _};
 use olm_api::ClusterExtension;
 use olm_bundle::{CertProvider, RenderOptions, render};
-use olm_client::resolution::revision;
 use olm_core::Object;
+use olm_install::resolution::revision;
 use olm_rollout::permissions::{Granted, Right, Roles, Served, missing, needed};
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! `search`: the packages of all catalogs, or those that a word occurs in.
 
 use clap::Args;
-use olm_client::resolution::Selector;
+use olm_catalog::Selector;
 use olm_fbc::PackageSummary;
 use serde::Serialize;
 

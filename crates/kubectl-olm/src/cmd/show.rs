@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
-use olm_client::PackageContent;
+use olm_catalog::PackageContent;
 use olm_core::VersionRelease;
 use olm_fbc::property::{self, CsvMetadata, Gvk, GvkRequired, PackageRequired};
 use olm_fbc::{Bundle, PackageSummary, summarise};

@@ -1,7 +1,7 @@
 //! `versions`: the bundles of a package, highest version first.
 
 use clap::Args;
-use olm_client::resolution::CatalogFacts;
+use olm_catalog::CatalogFacts;
 use olm_core::Range;
 use olm_resolver::{PackageGraph, ReleaseField, parse_range};
 use serde::Serialize;

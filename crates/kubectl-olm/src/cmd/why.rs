@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use olm_api::{ClusterExtension, condition};
-use olm_client::resolution::{
-    BundleFacts, Learnt, RevisionFacts, RevisionStates, Selector, Wanted, Wish, revision, validate, wanted,
+use olm_catalog::Selector;
+use olm_install::resolution::{
+    BundleFacts, Learnt, RevisionFacts, RevisionStates, Wanted, Wish, revision, validate, wanted,
 };
 use olm_resolver::{
     CatalogOutcome, CatalogSource, CatalogView, DeprecationState, PackageGraph, ReleaseField, ReportView,
@@ -294,7 +295,7 @@ async fn unmet(chosen: &Resolution, wish: &Wish, sources: &Sources) -> Option<St
         let client = sources.cluster.client().await?;
         let revisions = extensions::revisions(&client, None).await?;
         let needed = olm_resolver::needed(&chosen.graph, chosen.index);
-        let facts = olm_client::dependencies::facts(&client, &revisions, &wish.name, &needed);
+        let facts = olm_install::dependencies::facts(&client, &revisions, &wish.name, &needed);
         let facts = facts.await.map_err(|failure| Failure::Unreachable(failure.message))?;
         let report = olm_resolver::dependencies(&chosen.graph, chosen.index, &facts, &[]);
         Ok::<_, Failure>(report.error_message(chosen.graph.bundle_name(chosen.index)))

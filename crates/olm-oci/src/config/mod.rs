@@ -5,7 +5,6 @@
 
 pub(crate) mod certs;
 pub(crate) mod keyring;
-pub(crate) mod policy;
 pub(crate) mod registries;
 
 use std::path::{Path, PathBuf};
@@ -14,8 +13,9 @@ use std::time::Duration;
 
 pub use certs::CertificateDirs;
 pub use keyring::{Credential, Keyring};
-pub use policy::{ACCEPT_ANYTHING, SignaturePolicy};
 pub use registries::RegistriesFiles;
+
+use olm_signature::SignaturePolicy;
 
 use crate::error::Fault;
 

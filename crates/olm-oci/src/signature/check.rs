@@ -3,24 +3,15 @@
 use std::time::{Duration, SystemTime};
 
 use olm_core::{Digest, ImageRef};
+use olm_signature::{Accepted, AcceptedImage, Demand, Evidence, Image, Policy, Sigstore, judge};
 
 use super::Verified;
-use super::evidence::Evidence;
-use super::judge::{Accepted, Image, judge};
-use super::policy::{Policy, Requirement, Ruling, Sigstore};
-use super::verdicts::Case;
 use crate::error::{Error, Fault};
 use crate::http::Place;
 use crate::puller::Puller;
 
 /// How long looking for the signatures of one image may take.
 const VERIFY_LIMIT: Duration = Duration::from_secs(120);
-
-/// What a policy asks of one image.
-enum Demand<'p> {
-    Nothing,
-    Signatures(Vec<&'p Sigstore>),
-}
 
 impl Puller {
     /// Reads the policy with its keys and roots, so that a mistake in it shows before the first image.
@@ -38,10 +29,12 @@ impl Puller {
     /// [`Error::Policy`] for an unreadable policy.
     pub fn accepts_stored(&self, asked: &ImageRef, digest: &Digest) -> Result<bool, Error> {
         let Some(policy) = self.policy()? else { return Ok(true) };
-        Ok(match demand(&policy, asked) {
+        Ok(match policy.demand(asked) {
             Err(_) => false,
             Ok(Demand::Nothing) => true,
-            Ok(Demand::Signatures(_)) => self.verdicts().accepted(&Case::new(&policy, asked, digest)),
+            Ok(Demand::Signatures(_)) => {
+                self.accepted_images().contains(&AcceptedImage::new(&policy, asked, digest))
+            }
         })
     }
 
@@ -55,15 +48,15 @@ impl Puller {
     pub async fn verify(&self, asked: &ImageRef, canonical: &ImageRef) -> Result<Verified, Error> {
         let accepted = |signer| Ok(Verified { canonical: canonical.clone(), signer });
         let Some(policy) = self.policy()? else { return accepted(None) };
-        let wanted = match demand(&policy, asked).map_err(Error::Copy)? {
+        let wanted = match policy.demand(asked).map_err(rejected)? {
             Demand::Nothing => return accepted(None),
             Demand::Signatures(wanted) => wanted,
         };
         let Some(digest) = canonical.digest() else {
             return Err(Error::ReferenceForm { why: format!("{canonical} has no digest") });
         };
-        let case = Case::new(&policy, asked, digest);
-        if self.verdicts().accepted(&case) {
+        let image = AcceptedImage::new(&policy, asked, digest);
+        if self.accepted_images().contains(&image) {
             return accepted(Some("a signature that was verified before".to_owned()));
         }
         let looking = self.look(&policy, asked, canonical, digest, &wanted);
@@ -79,7 +72,7 @@ impl Puller {
         let signer = all.iter().map(|one| one.signer.as_str()).collect::<Vec<_>>().join(" and ");
         tracing::info!(image = %canonical, signer, "signature verified");
         if all.iter().all(|one| one.lasting) {
-            self.verdicts().accept(case);
+            self.accepted_images().insert(image);
         }
         accepted(Some(signer))
     }
@@ -90,11 +83,11 @@ impl Puller {
     /// As [`Puller::verify`], before anybody is asked.
     pub(crate) fn wants_signatures(&self, asked: &ImageRef) -> Result<bool, Error> {
         let Some(policy) = self.policy()? else { return Ok(false) };
-        Ok(matches!(demand(&policy, asked).map_err(Error::Copy)?, Demand::Signatures(_)))
+        Ok(matches!(policy.demand(asked).map_err(rejected)?, Demand::Signatures(_)))
     }
 
     fn policy(&self) -> Result<Option<Policy>, Error> {
-        Policy::load(&self.transport().config().signature_policy).map_err(Error::Policy)
+        Policy::load(&self.transport().config().signature_policy).map_err(|error| Error::Policy(error.into()))
     }
 
     async fn look(
@@ -118,7 +111,7 @@ impl Puller {
         {
             return Ok(all);
         }
-        Err(Error::Copy(Fault::Rejected(refusal(policy, asked, canonical, refused))))
+        Err(rejected(policy.rejection(asked, canonical, refused)))
     }
 
     /// Looks in one place after the other, until all requirements are fulfilled; else why not.
@@ -169,44 +162,6 @@ impl Puller {
     }
 }
 
-/// What the policy asks, without looking at the image.
-fn demand<'p>(policy: &'p Policy, asked: &ImageRef) -> Result<Demand<'p>, Fault> {
-    let ruling = policy.ruling(asked);
-    let mut wanted = Vec::new();
-    for requirement in ruling.requirements {
-        match requirement {
-            Requirement::Accept => {}
-            Requirement::Reject => {
-                return Err(Fault::Rejected(format!(
-                    "Source image rejected: Running image docker://{asked} is rejected by policy.{}",
-                    decided(policy, ruling)
-                )));
-            }
-            Requirement::Unsupported(kind) => {
-                return Err(Fault::Rejected(format!(
-                    "Source image rejected: docker://{asked} needs {kind}, which is not supported{}; use sigstoreSigned",
-                    decided(policy, ruling)
-                )));
-            }
-            Requirement::Sigstore(sigstore) => wanted.push(sigstore.as_ref()),
-        }
-    }
-    Ok(if wanted.is_empty() { Demand::Nothing } else { Demand::Signatures(wanted) })
-}
-
-fn decided(policy: &Policy, ruling: Ruling<'_>) -> String {
-    format!("; {ruling} of {} decides", policy.origin())
-}
-
-/// The texts of containers/image, then image, scope and mend.
-fn refusal(policy: &Policy, asked: &ImageRef, canonical: &ImageRef, why: Option<String>) -> String {
-    let why = match why {
-        None => "A signature was required, but no signature exists".to_owned(),
-        Some(why) => format!("None of the signatures were accepted, reasons: {why}"),
-    };
-    let ruling = policy.ruling(asked);
-    format!(
-        "Source image rejected: {why}; sign {canonical} as {ruling} of {} demands, or change the policy",
-        policy.origin()
-    )
+fn rejected(why: String) -> Error {
+    Error::Copy(Fault::Rejected(why))
 }

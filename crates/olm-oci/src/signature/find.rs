@@ -6,28 +6,17 @@
 
 use std::collections::BTreeMap;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use olm_core::Digest;
+use olm_signature::{
+    BUNDLE_MEDIA_TYPE_PREFIX, Claim, Evidence, MAX_BUNDLE, MAX_PAYLOAD, MAX_SIGNATURES, SIMPLE_SIGNING,
+};
 use reqwest::Method;
 use serde::Deserialize;
 
-use super::bundle;
-use super::certificate::certificates;
-use super::evidence::{Claim, Evidence, MAX_BUNDLE, MAX_CHAIN, MAX_PAYLOAD, MAX_SIGNATURES};
-use super::rekor::Entry;
-use super::statement::Format;
 use crate::error::Fault;
 use crate::http::{Ask, Place};
 use crate::manifest::{self, Descriptor, MAX_DOCUMENT};
 use crate::puller::Puller;
-
-/// Media type of cosign's payloads.
-const SIMPLE_SIGNING: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
-const SIGNATURE: &str = "dev.cosignproject.cosign/signature";
-const CERTIFICATE: &str = "dev.sigstore.cosign/certificate";
-const CHAIN: &str = "dev.sigstore.cosign/chain";
-const ENTRY: &str = "dev.sigstore.cosign/bundle";
 
 #[derive(Deserialize)]
 struct Manifest {
@@ -96,7 +85,7 @@ impl Puller {
                     continue;
                 }
             };
-            found.push(Evidence { place: name, claim: simple(payload, &layer.annotations) });
+            found.push(Evidence { place: name, claim: Claim::from_cosign(payload, &layer.annotations) });
         }
         Ok(found)
     }
@@ -116,14 +105,14 @@ impl Puller {
         let bundles: Vec<Referrer> = index
             .manifests
             .into_iter()
-            .filter(|one| one.artifact_type.starts_with(bundle::MEDIA_TYPE_PREFIX))
+            .filter(|one| one.artifact_type.starts_with(BUNDLE_MEDIA_TYPE_PREFIX))
             .collect();
         few(bundles.len(), &name)?;
         let mut found = Vec::new();
         for referrer in &bundles {
             let name = format!("bundle {}", referrer.digest);
             match self.bundle(place, referrer, &name).await {
-                Ok(bytes) => found.push(Evidence { place: name, claim: bundle::read(&bytes) }),
+                Ok(bytes) => found.push(Evidence { place: name, claim: Claim::from_bundle(&bytes) }),
                 Err(fault) => found.push(unread(name, fault)?),
             }
         }
@@ -160,7 +149,7 @@ impl Puller {
         let manifest: Manifest = serde_json::from_slice(&body)
             .map_err(|error| Fault::Content(format!("it is no manifest: {error}")))?;
         let layer =
-            manifest.layers.iter().find(|layer| layer.media_type.starts_with(bundle::MEDIA_TYPE_PREFIX));
+            manifest.layers.iter().find(|layer| layer.media_type.starts_with(BUNDLE_MEDIA_TYPE_PREFIX));
         let layer = layer.ok_or_else(|| Fault::Content("its manifest has no layer with a bundle".into()))?;
         self.small_blob(place, &layer.descriptor(), MAX_BUNDLE, name).await
     }
@@ -187,28 +176,4 @@ fn few(number: usize, what: &str) -> Result<(), Fault> {
     }
     let what = format!("the number of signatures in {what}");
     Err(Fault::Limit { what, limit: MAX_SIGNATURES as u64, unit: "signatures" })
-}
-
-/// A payload with the annotations of its layer.
-pub(crate) fn simple(payload: Vec<u8>, annotations: &BTreeMap<String, String>) -> Result<Claim, String> {
-    let signature = annotations.get(SIGNATURE).ok_or_else(|| format!("it has no annotation {SIGNATURE}"))?;
-    let signature = STANDARD.decode(signature).map_err(|error| format!("it is no base64: {error}"))?;
-    // cosign writes empty annotations where it has nothing to say
-    let given = |name: &str| annotations.get(name).filter(|text| !text.is_empty());
-    let mut certificate = match given(CERTIFICATE) {
-        Some(pem) => certificates(pem.as_bytes(), CERTIFICATE)?,
-        None => Vec::new(),
-    };
-    if certificate.len() > 1 {
-        return Err(format!("{CERTIFICATE} holds {} certificates, not one", certificate.len()));
-    }
-    let chain = match given(CHAIN) {
-        Some(pem) => certificates(pem.as_bytes(), CHAIN)?,
-        None => Vec::new(),
-    };
-    if chain.len() > MAX_CHAIN {
-        return Err(format!("it comes with more than {MAX_CHAIN} certificates"));
-    }
-    let entry = given(ENTRY).map(|text| Entry::from_annotation(text)).transpose()?;
-    Ok(Claim { payload, format: Format::Simple, signature, certificate: certificate.pop(), chain, entry })
 }

@@ -1,8 +1,5 @@
 //! The signature policy on a registry: what is looked for where, what is remembered, what is read after it.
 
-#[path = "../../src/signature/testing.rs"]
-mod signing;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use olm_core::{Digest, ImageRef};
@@ -10,7 +7,7 @@ use olm_oci::{Error, Puller, Retry};
 use serde_json::{Value, json};
 
 use crate::support::{Client, INDEX, MANIFEST, Pushed, Registry, Reply, layer};
-use signing::{BEGIN, EMAIL, Fulcio, ISSUER, Key, Rekor};
+use olm_signature::testing::{self as signing, BEGIN, EMAIL, Fulcio, ISSUER, Key, Rekor};
 
 const SIMPLE: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
 const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";

@@ -76,8 +76,16 @@ where
 
 /// Which spans are sent: ours, and one for each request to the apiserver.
 fn spans() -> Targets {
-    let ours =
-        ["catalogd", "operator_controller", "cluster_operator", "olm_runtime", "olm_oci", "olm_client"];
+    let ours = [
+        "catalogd",
+        "operator_controller",
+        "cluster_operator",
+        "olm_runtime",
+        "olm_oci",
+        "olm_signature",
+        "olm_catalog",
+        "olm_install",
+    ];
     let all = ours.map(|target| (target, tracing::Level::INFO));
     Targets::new().with_targets(all).with_target("kube_client", tracing::Level::DEBUG)
 }

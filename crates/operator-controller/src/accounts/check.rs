@@ -15,7 +15,7 @@ use olm_rollout::permissions::{Granted, Needs, Right, Roles, Scope, Served, miss
 
 use super::{Account, Accounts, Mode, granted};
 use crate::kinds::KindError;
-use olm_client::resolution::{Class, Failure, Wish};
+use olm_install::resolution::{Class, Failure, Wish};
 
 /// Rights about which the apiserver is asked, at most, before they count as missing.
 const ASKED: usize = 64;

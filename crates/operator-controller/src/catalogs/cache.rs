@@ -5,9 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use olm_client::catalogd::Endpoint;
-use olm_client::resolution::CatalogFacts;
-use olm_client::{PackageContent, PackageStore, Route, served};
+use olm_catalog::catalogd::Endpoint;
+use olm_catalog::{CatalogFacts, PackageContent, PackageStore, Route, served};
 use olm_core::{CatalogName, PackageName};
 use olm_fbc::PackageSummary;
 use olm_resolver::{CatalogReadError, CatalogSource, GvkRef, PackageGraph, ReleaseField};

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use olm_client::catalogd::timeouts;
+use olm_catalog::catalogd::timeouts;
 use olm_runtime::error_text::chain;
 use olm_runtime::tls::issue::PublishedCa;
 use olm_runtime::tls::{CaPool, TlsError, TlsSettings};

@@ -17,7 +17,7 @@ mod cluster;
 mod expiries;
 mod issuer;
 pub mod needs;
-pub use olm_client::issuer as provider;
+pub use olm_install::issuer as provider;
 pub mod secret;
 #[cfg(test)]
 mod testing;
@@ -35,7 +35,7 @@ use kube::runtime::controller::{self, Action};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Client, Resource as _, ResourceExt as _};
 use olm_api::{ClusterExtension, ClusterObjectSet};
-use olm_client::resolution::revision;
+use olm_install::resolution::revision;
 use olm_runtime::backoff::Backoff;
 use olm_runtime::events::{Events, NewEvent};
 use olm_runtime::metrics::{ControllerMetrics, Outcome};

@@ -1,7 +1,7 @@
 //! How far one pass over a ClusterExtension got, as a value. The status is derived from it, and from nothing else.
 
 use olm_bundle::CertProvider;
-use olm_client::resolution::{BundleFacts, Failure, Learnt, RevisionStates};
+use olm_install::resolution::{BundleFacts, Failure, Learnt, RevisionStates};
 
 /// How far the pass got.
 #[derive(Debug, Clone, PartialEq)]

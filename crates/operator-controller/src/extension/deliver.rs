@@ -8,11 +8,11 @@ use std::sync::Arc;
 use kube::ResourceExt as _;
 use olm_api::ClusterObjectSet;
 use olm_bundle::CertProvider;
-use olm_client::desired::{
+use olm_install::desired::{
     Desired, DesiredError, applied_metadata, fingerprint, same_content, same_settings,
 };
-use olm_client::preflight;
-use olm_client::resolution::{BundleFacts, Class, Failure, Wish, revision};
+use olm_install::preflight;
+use olm_install::resolution::{BundleFacts, Class, Failure, Wish, revision};
 use olm_rollout::{RevisionFacts as Counted, expired, next_number};
 
 use super::attempt::Note;

@@ -1,6 +1,6 @@
 //! What a chosen bundle depends on, asked before anything is written. Nothing is ever installed for it.
 //!
-//! The judgement is `olm_resolver::dependencies`'s, what it needs to know of the cluster `olm_client::dependencies`'s; this room
+//! The judgement is `olm_resolver::dependencies`'s, what it needs to know of the cluster `olm_install::dependencies`'s; this room
 //! asks for both and, only when something is missing, which package of which catalog has it. A bundle that
 //! is on its way or installed already is not asked again. Rule: decision 25.
 
@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use olm_client::dependencies::facts;
-use olm_client::resolution::{BundleFacts, Cause, Class, Failure, RevisionStates, Wish, refused};
 use olm_core::{CatalogName, PackageName};
+use olm_install::dependencies::facts;
+use olm_install::resolution::{BundleFacts, Cause, Class, Failure, RevisionStates, Wish, refused};
 use olm_resolver::{Needed, PackageGraph, Resolution, dependencies, needed};
 
 use super::attempt::Note;
@@ -79,7 +79,7 @@ pub async fn check(
 /// Packages that could meet a need, of every catalog that can be asked in time. Nothing fails for it.
 async fn offers(shell: &Shell, needed: &Needed) -> Vec<(CatalogName, Arc<PackageGraph>)> {
     let catalogs = shell.all_catalogs();
-    let facts = olm_client::resolution::available(catalogs.iter().map(AsRef::as_ref));
+    let facts = olm_catalog::available(catalogs.iter().map(AsRef::as_ref));
     let asked = facts.iter().map(|facts| async move {
         let mut names: BTreeSet<PackageName> =
             needed.packages.iter().filter_map(|name| name.parse().ok()).collect();

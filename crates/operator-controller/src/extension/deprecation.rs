@@ -4,7 +4,7 @@
 
 use k8s_openapi::jiff::Timestamp;
 use olm_api::{Condition, ConditionStatus, condition, reason};
-use olm_client::resolution::Learnt;
+use olm_install::resolution::Learnt;
 use olm_resolver::{DeprecationState, Deprecations};
 
 const UNKNOWN_TEXT: &str = "deprecation status unknown: catalog data unavailable";

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use olm_client::resolution::{BundleFacts, Failure};
+use olm_install::resolution::{BundleFacts, Failure};
 
 /// The refusals, by UID of the extension.
 #[derive(Debug, Default)]
@@ -46,7 +46,7 @@ impl Misfits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use olm_client::resolution::Class;
+    use olm_install::resolution::Class;
 
     #[test]
     fn a_refusal_counts_for_the_same_bundle_and_inputs_only() {

@@ -29,7 +29,7 @@ use kube::ResourceExt as _;
 use kube::runtime::controller::{self, Action, applier};
 use kube::runtime::reflector::ObjectRef;
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
-use olm_client::resolution::CatalogFacts;
+use olm_catalog::CatalogFacts;
 use olm_runtime::metrics::Outcome;
 use olm_runtime::task;
 
@@ -271,7 +271,7 @@ fn newly_succeeded(
         known.remove(uid);
         return None;
     }
-    (olm_client::dependencies::has_succeeded(set) && known.insert(uid.clone()))
+    (olm_install::dependencies::has_succeeded(set) && known.insert(uid.clone()))
         .then(|| set.annotations().get(olm_api::annotations::PACKAGE_NAME).cloned())?
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use kube::ResourceExt as _;
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
-use olm_client::resolution::revision;
+use olm_install::resolution::revision;
 
 use super::writer::Writer;
 

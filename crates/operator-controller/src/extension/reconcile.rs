@@ -9,8 +9,9 @@ use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 use olm_api::{ClusterExtension, ClusterObjectSet, condition, finalizers};
 use olm_bundle::CertProvider;
-use olm_client::resolution::{
-    BundleFacts, Class, Failure, Learnt, Wanted, Wish, revision, select, validate, wanted,
+use olm_catalog::select;
+use olm_install::resolution::{
+    BundleFacts, Class, Failure, Learnt, Wanted, Wish, revision, validate, wanted,
 };
 use olm_resolver::Resolution;
 use olm_runtime::backoff::Backoff;
@@ -231,7 +232,7 @@ fn next(attempt: &Attempt, uid: &str, backoff: &Backoff<String>) -> (Option<Dura
 #[cfg(test)]
 mod tests {
     use super::*;
-    use olm_client::resolution::RevisionStates;
+    use olm_install::resolution::RevisionStates;
 
     #[test]
     fn requeue_after_each_class_of_failure() {

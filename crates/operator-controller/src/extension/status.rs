@@ -6,7 +6,7 @@
 use k8s_openapi::jiff::Timestamp;
 use olm_api::cluster_extension::{BundleMetadata, InstallStatus, RevisionStatus, WebhookCertificates};
 use olm_api::{ClusterExtensionStatus, Condition, ConditionStatus, condition, reason};
-use olm_client::resolution::{BundleFacts, Class, Failure, RevisionFacts, RevisionStates};
+use olm_install::resolution::{BundleFacts, Class, Failure, RevisionFacts, RevisionStates};
 
 use super::attempt::{Attempt, Progress};
 use super::deprecation;

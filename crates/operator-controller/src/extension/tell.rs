@@ -5,8 +5,8 @@
 
 use olm_api::cluster_extension::BundleMetadata;
 use olm_api::{ClusterExtensionStatus, Condition, ConditionStatus, condition, reason};
-use olm_client::resolution::{BundleFacts, Cause, Class, Failure};
 use olm_core::VersionRelease;
+use olm_install::resolution::{BundleFacts, Cause, Class, Failure};
 
 use super::attempt::{Attempt, Note, Progress, Story};
 
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
     use crate::extension::status;
     use k8s_openapi::jiff::Timestamp;
-    use olm_client::resolution::{BundleFacts, Learnt, RevisionFacts, RevisionStates};
+    use olm_install::resolution::{BundleFacts, Learnt, RevisionFacts, RevisionStates};
 
     fn bundle(version: &str) -> BundleFacts {
         BundleFacts {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use kube::ResourceExt as _;
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
-use olm_client::resolution::revision;
+use olm_install::resolution::revision;
 
 use super::shell::Shell;
 use crate::watch::Stored;

@@ -15,7 +15,7 @@ use kube::runtime::controller::Action;
 use kube::{Api, Client, ResourceExt as _};
 use olm_api::cluster_extension::WebhookCertificateProvider;
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations, condition, finalizers, labels};
-use olm_client::resolution::{Learnt, revision};
+use olm_install::resolution::{Learnt, revision};
 
 use super::attempt::{Attempt, Progress, Story};
 use super::report::{ReconcileError, patch_finalizers, report};

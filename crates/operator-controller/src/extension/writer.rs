@@ -11,8 +11,8 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Precon
 use kube::core::ObjectMeta;
 use kube::{Api, Client, ResourceExt as _};
 use olm_api::{ClusterObjectSet, annotations, field_managers, labels, secret_types};
-use olm_client::desired::Numbered;
 use olm_core::Object;
+use olm_install::desired::Numbered;
 use olm_rollout::{PackedSecret, unpack};
 use serde_json::json;
 

@@ -5,9 +5,6 @@
 
 #![expect(clippy::unwrap_used, reason = "signatures are made with unwrap")]
 
-#[path = "../../../../crates/olm-oci/src/signature/testing.rs"]
-mod signing;
-
 use std::path::Path;
 use std::process::Stdio;
 
@@ -16,8 +13,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use olm_kit::{Ca, CatalogImage, Pushed, Registry, Tools};
 use olm_oci::{CertificateDirs, Config, Puller, RegistriesFiles, SignaturePolicy};
+use olm_signature::testing::{self as signing, BEGIN, EMAIL, Fulcio, ISSUER, Key, LIFE, Rekor};
 use serde_json::{Value, json};
-use signing::{BEGIN, EMAIL, Fulcio, ISSUER, Key, LIFE, Rekor};
 
 const SIGNATURE: &str = "dev.cosignproject.cosign/signature";
 const CERTIFICATE: &str = "dev.sigstore.cosign/certificate";

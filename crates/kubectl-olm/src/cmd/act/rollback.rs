@@ -4,7 +4,7 @@ use clap::Args;
 use kube::ResourceExt as _;
 use olm_api::cluster_object_set::LifecycleState;
 use olm_api::{ClusterExtension, ClusterObjectSet, condition, labels};
-use olm_client::resolution::revision;
+use olm_install::resolution::revision;
 use serde::Serialize;
 use serde_json::json;
 

@@ -21,8 +21,8 @@ use kube::{Api, ResourceExt as _};
 use olm_api::{
     ClusterObjectSet, Condition, ConditionStatus, condition, field_managers, labels, reason, secret_types,
 };
-use olm_client::desired::Desired;
-use olm_client::resolution::{Class, Failure, Wish, revision};
+use olm_install::desired::Desired;
+use olm_install::resolution::{Class, Failure, Wish, revision};
 use serde_json::json;
 
 use self::release::{Index, Release, ReleaseError, deployed, further_chunks, payload};
@@ -100,7 +100,7 @@ fn is_unfinished(set: &ClusterObjectSet) -> bool {
     set.spec.revision == FIRST
         && revision::is_active(set)
         && set.labels().get(labels::MIGRATED_FROM_HELM).is_some_and(|value| value == "true")
-        && !olm_client::dependencies::has_succeeded(set)
+        && !olm_install::dependencies::has_succeeded(set)
 }
 
 /// Whether there are revisions under the extension's name that are not its own: those left by `--cascade=orphan`.

@@ -9,8 +9,8 @@ use flate2::read::MultiGzDecoder;
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::ObjectMeta;
 use olm_api::{annotations, labels, secret_types};
-use olm_client::resolution::BundleFacts;
 use olm_core::Object;
+use olm_install::resolution::BundleFacts;
 use serde::Deserialize;
 
 /// Chunks of one release, the index included.

@@ -1,6 +1,6 @@
 //! Every row of the tables of rules operator-controller §3.5, §5.1 and §5.3, and of decision 4.
 
-use olm_client::resolution::Learnt;
+use olm_install::resolution::Learnt;
 
 use super::*;
 

@@ -1,0 +1,154 @@
+//! A ClusterCatalog as resolution sees it.
+
+use std::collections::BTreeMap;
+
+use olm_api::cluster_catalog::AvailabilityMode;
+use olm_api::{ClusterCatalog, condition};
+use olm_core::CatalogName;
+use olm_resolver::CatalogReadError;
+
+use crate::catalogd::Endpoint;
+use crate::selector::Selector;
+
+/// What matters of one ClusterCatalog. Two equal values resolve alike.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CatalogFacts {
+    /// Its name.
+    pub name: CatalogName,
+    /// Its labels, its own name among them even before catalogd has put it there (decision 14).
+    pub labels: BTreeMap<String, String>,
+    /// `spec.priority`.
+    pub priority: i32,
+    /// `spec.availabilityMode` is not `Unavailable`.
+    pub available: bool,
+    /// Where its content is, or why it cannot be asked.
+    pub endpoint: Result<Endpoint, Unserved>,
+}
+
+/// Why a catalog cannot be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Unserved {
+    /// `Serving` is not True.
+    NotServing,
+    /// No `status.resolvedSource`.
+    NoSource,
+    /// No `status.urls`.
+    NoUrls,
+}
+
+impl Unserved {
+    /// As a sentence.
+    #[must_use]
+    pub fn describe(self, catalog: &CatalogName) -> String {
+        match self {
+            Self::NotServing => "is not served; look at its conditions".to_owned(),
+            Self::NoSource | Self::NoUrls => match self.problem(catalog) {
+                CatalogReadError::Other(text) => text,
+                _ => String::new(),
+            },
+        }
+    }
+
+    /// The resolver's word for it.
+    #[must_use]
+    pub fn problem(self, catalog: &CatalogName) -> CatalogReadError {
+        match self {
+            Self::NotServing => CatalogReadError::NotServing,
+            Self::NoSource => CatalogReadError::Other(format!(
+                "error: catalog \"{catalog}\" has a nil status.resolvedSource value"
+            )),
+            Self::NoUrls => {
+                CatalogReadError::Other(format!("error: catalog \"{catalog}\" has a nil status.urls value"))
+            }
+        }
+    }
+}
+
+impl CatalogFacts {
+    /// Reads a ClusterCatalog; `None` for one without a name.
+    #[must_use]
+    pub fn of(catalog: &ClusterCatalog) -> Option<Self> {
+        let name: CatalogName = catalog.metadata.name.as_deref()?.parse().ok()?;
+        let mut labels = catalog.metadata.labels.clone().unwrap_or_default();
+        labels.entry(olm_api::labels::METADATA_NAME.to_owned()).or_insert_with(|| name.to_string());
+        let status = catalog.status.as_ref();
+        let serving = status.is_some_and(|status| condition::is_true(&status.conditions, condition::SERVING));
+        let source = status.and_then(|status| status.resolved_source.as_ref());
+        let urls = status.and_then(|status| status.urls.as_ref());
+        let endpoint = match (serving, source, urls) {
+            (false, _, _) => Err(Unserved::NotServing),
+            (true, None, _) => Err(Unserved::NoSource),
+            (true, Some(_), None) => Err(Unserved::NoUrls),
+            (true, Some(source), Some(urls)) => Ok(Endpoint {
+                catalog: name.clone(),
+                base: urls.base.clone(),
+                resolved: source.image.reference.clone(),
+            }),
+        };
+        Some(Self {
+            labels,
+            priority: catalog.spec.priority,
+            available: catalog.spec.availability_mode == AvailabilityMode::Available
+                && catalog.metadata.deletion_timestamp.is_none(),
+            endpoint,
+            name,
+        })
+    }
+}
+
+/// The catalogs that the selector picks and the user has not switched off, in name order.
+#[must_use]
+pub fn select<'a>(
+    catalogs: impl IntoIterator<Item = &'a ClusterCatalog>,
+    selector: &Selector,
+) -> Vec<CatalogFacts> {
+    selected(catalogs.into_iter().filter_map(CatalogFacts::of), selector)
+}
+
+/// The catalogs that the user has not switched off, in name order.
+#[must_use]
+pub fn available<'a>(catalogs: impl IntoIterator<Item = &'a ClusterCatalog>) -> Vec<CatalogFacts> {
+    select(catalogs, &Selector::default())
+}
+
+/// As [`select`], of facts.
+#[must_use]
+pub fn selected(catalogs: impl IntoIterator<Item = CatalogFacts>, selector: &Selector) -> Vec<CatalogFacts> {
+    let wanted = |facts: &CatalogFacts| facts.available && selector.matches(&facts.labels);
+    let mut selected: Vec<CatalogFacts> = catalogs.into_iter().filter(wanted).collect();
+    selected.sort_by(|a, b| a.name.cmp(&b.name));
+    selected
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_catalog_lacks_is_named() {
+        let serving = serde_json::json!([{"type": "Serving", "status": "True", "reason": "Available", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+        let urls = serde_json::json!({"base": "https://catalogd.example/catalogs/c"});
+        for (status, want) in [
+            (serde_json::json!({}), "catalog \"c\" is not being served"),
+            (
+                serde_json::json!({"conditions": serving, "urls": urls}),
+                "error: catalog \"c\" has a nil status.resolvedSource value",
+            ),
+            (
+                serde_json::json!({"conditions": serving, "resolvedSource":
+                    {"type": "Image", "image": {"ref": "quay.io/c@sha256:1"}}}),
+                "error: catalog \"c\" has a nil status.urls value",
+            ),
+        ] {
+            let catalog: ClusterCatalog = serde_json::from_value(serde_json::json!({
+                "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog", "metadata": {"name": "c"},
+                "spec": {"source": {"type": "Image", "image": {"ref": "quay.io/c:v1"}}}, "status": status,
+            }))
+            .unwrap();
+            let facts = CatalogFacts::of(&catalog).unwrap();
+            let problem = facts.endpoint.unwrap_err().problem(&facts.name);
+            assert_eq!(problem.describe(&facts.name, &"p".parse().unwrap()), want);
+        }
+    }
+}

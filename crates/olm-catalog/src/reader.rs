@@ -1,0 +1,348 @@
+//! Catalogs as a reader sees them, wherever they are: served in a cluster, in an image, or in a directory.
+//!
+//! The three answer the same questions, so that a verb of the CLI, or a test, does not care. Nothing is chosen here:
+//! `olm-install` and the resolver do that with what is read. A reader is made for one command; it does not watch.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kube::Api;
+use kube::api::ListParams;
+use olm_api::ClusterCatalog;
+use olm_core::{CatalogName, PackageName};
+use olm_fbc::{Finding, IngestError, PackageContents, PackageSummary};
+use olm_resolver::{CatalogReadError, CatalogSource, PackageGraph, ReleaseField};
+use olm_runtime::error_text::chain;
+
+use crate::access::AccessError;
+use crate::catalog::{CatalogFacts, selected};
+use crate::catalogd::{self, CatalogError, Endpoint};
+use crate::image_store::{CatalogImage, ImageError};
+use crate::local::{self, LocalCatalog};
+use crate::package_store::PackageStore;
+use crate::route::{InCluster, Route};
+use crate::selector::Selector;
+use crate::served;
+
+/// Catalogs that are read at the same time.
+const PARALLEL: usize = 8;
+
+/// Why catalogs cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// No cluster.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    /// The cluster does not list its catalogs.
+    #[error("cannot list ClusterCatalogs: {0}")]
+    List(String),
+    /// There is no catalog of this name.
+    #[error("there is no catalog {name:?}; there are {known}")]
+    NoCatalog {
+        /// The name.
+        name: String,
+        /// Those that there are.
+        known: String,
+    },
+    /// A catalog is there but does not answer.
+    #[error("catalog {catalog}: {why}")]
+    Catalog {
+        /// Which.
+        catalog: CatalogName,
+        /// What is wrong.
+        why: String,
+    },
+    /// A directory cannot be read.
+    #[error("cannot read catalog directory {}: {source}", path.display())]
+    Directory {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        source: IngestError,
+    },
+    /// An image cannot be read.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// A reading task died.
+    #[error("reading did not end: {0}")]
+    Task(#[from] tokio::task::JoinError),
+}
+
+/// What a catalog says of one package.
+#[derive(Debug, Clone, Default)]
+pub struct PackageContent {
+    /// Its objects.
+    pub contents: PackageContents,
+    /// What of them could not be read.
+    pub findings: Vec<Finding>,
+}
+
+impl PackageContent {
+    /// Decodes JSON lines.
+    #[must_use]
+    pub fn from_lines(package: &PackageName, lines: &[u8]) -> Self {
+        let (contents, findings) = PackageContents::from_jsonl(package.as_str(), lines);
+        Self { contents, findings }
+    }
+
+    /// Whether the catalog says nothing of the package.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.contents == PackageContents::default() && self.findings.is_empty()
+    }
+
+    /// The package as the resolver takes it.
+    #[must_use]
+    pub fn graph(&self, release: ReleaseField) -> PackageGraph {
+        if self.is_empty() {
+            return PackageGraph::empty();
+        }
+        PackageGraph::new(&self.contents, &self.findings, release)
+    }
+}
+
+/// Catalogs, and where their content is.
+#[derive(Debug, Clone)]
+pub struct CatalogReader {
+    catalogs: Vec<CatalogFacts>,
+    content: Content,
+    /// Files that were passed over.
+    warnings: Vec<String>,
+}
+
+#[derive(Debug, Clone)]
+enum Content {
+    Served(Arc<Served>),
+    Local(Arc<LocalCatalog>),
+}
+
+#[derive(Debug)]
+struct Served {
+    /// The way that the user asked for.
+    asked: Option<Route>,
+    /// To Services of the cluster.
+    proxy: Route,
+    /// To anywhere else.
+    direct: Route,
+    store: Option<PackageStore>,
+}
+
+/// How content of the cluster's catalogs is fetched.
+#[derive(Debug, Clone, Default)]
+pub struct Fetching {
+    /// Another address of catalogd; else its Service through the apiserver, else the address of the catalog's status.
+    pub address: Option<String>,
+    /// For connections straight to catalogd.
+    pub direct: reqwest::Client,
+    /// Cache on disk.
+    pub store: Option<PackageStore>,
+}
+
+impl CatalogReader {
+    /// All ClusterCatalogs of the cluster.
+    ///
+    /// # Errors
+    /// When they cannot be listed. A catalog that does not serve is no error here.
+    pub async fn cluster(client: kube::Client, fetching: Fetching) -> Result<Self, ReadError> {
+        let api: Api<ClusterCatalog> = Api::all(client.clone());
+        let listed =
+            api.list(&ListParams::default()).await.map_err(|error| ReadError::List(chain(&error)))?;
+        let mut catalogs: Vec<CatalogFacts> = listed.items.iter().filter_map(CatalogFacts::of).collect();
+        catalogs.sort_by(|a, b| a.name.cmp(&b.name));
+        let Fetching { address, direct, store } = fetching;
+        let served = Served {
+            asked: address.map(|address| Route::Address(direct.clone(), address)),
+            proxy: Route::Proxy(client),
+            direct: Route::Direct(direct),
+            store,
+        };
+        Ok(Self { catalogs, content: Content::Served(Arc::new(served)), warnings: Vec::new() })
+    }
+
+    /// The files of a directory, as one catalog named after it.
+    ///
+    /// # Errors
+    /// When the directory cannot be read. Files that do not decode are passed over ([`Self::warnings`]).
+    pub async fn directory(path: &Path) -> Result<Self, ReadError> {
+        let owned = path.to_owned();
+        let (catalog, warnings) = tokio::task::spawn_blocking(move || local::directory(&owned))
+            .await?
+            .map_err(|source| ReadError::Directory { path: path.to_owned(), source })?;
+        let absolute = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let name = absolute.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        Ok(Self::local(name, path.display().to_string(), catalog, warnings))
+    }
+
+    /// A catalog image, as one catalog named after its repository.
+    #[must_use]
+    pub fn image(image: CatalogImage) -> Self {
+        let reference = image.reference().to_owned();
+        let repository =
+            reference.split('@').next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
+        let warnings = image.passed_over().to_vec();
+        Self::local(repository.to_owned().as_str(), reference, LocalCatalog::Image(Box::new(image)), warnings)
+    }
+
+    fn local(name: &str, resolved: String, catalog: LocalCatalog, warnings: Vec<String>) -> Self {
+        let name = catalog_name(name);
+        let endpoint = name.clone().map(|catalog| Endpoint { catalog, base: String::new(), resolved });
+        let catalogs = name.zip(endpoint).map(|(name, endpoint)| CatalogFacts {
+            labels: [(olm_api::labels::METADATA_NAME.to_owned(), name.to_string())].into(),
+            name,
+            priority: 0,
+            available: true,
+            endpoint: Ok(endpoint),
+        });
+        Self {
+            catalogs: catalogs.into_iter().collect(),
+            content: Content::Local(Arc::new(catalog)),
+            warnings,
+        }
+    }
+
+    /// The catalogs, by name.
+    #[must_use]
+    pub fn catalogs(&self) -> &[CatalogFacts] {
+        &self.catalogs
+    }
+
+    /// Files of a directory or an image that do not decode and were passed over.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Only the catalog of this name.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn only(mut self, name: &str) -> Result<Self, ReadError> {
+        let known = self.catalogs.iter().map(|facts| facts.name.to_string()).collect::<Vec<_>>().join(", ");
+        self.catalogs.retain(|facts| facts.name.as_str() == name);
+        if self.catalogs.is_empty() {
+            let known = if known.is_empty() { "none".to_owned() } else { known };
+            return Err(ReadError::NoCatalog { name: name.to_owned(), known });
+        }
+        Ok(self)
+    }
+
+    /// The catalogs that a selector picks and nobody switched off.
+    #[must_use]
+    pub fn select(&self, selector: &Selector) -> Vec<CatalogFacts> {
+        selected(self.catalogs.iter().cloned(), selector)
+    }
+
+    /// One package of one catalog; empty when the catalog does not have it.
+    ///
+    /// # Errors
+    /// When the catalog does not serve or cannot be read.
+    pub async fn package(
+        &self,
+        catalog: &CatalogFacts,
+        package: &PackageName,
+    ) -> Result<PackageContent, ReadError> {
+        let lines = self.lines(catalog, package).await?;
+        let package = package.clone();
+        Ok(tokio::task::spawn_blocking(move || PackageContent::from_lines(&package, &lines)).await?)
+    }
+
+    /// What the resolver takes: each catalog's package, or why it is not at hand.
+    pub async fn sources(
+        &self,
+        catalogs: &[CatalogFacts],
+        package: &PackageName,
+        release: ReleaseField,
+    ) -> Vec<CatalogSource> {
+        use futures::StreamExt as _;
+        let asked = catalogs.iter().map(|facts| async move {
+            let content = match &facts.endpoint {
+                Err(unserved) => Err(unserved.problem(&facts.name)),
+                Ok(_) => match self.package(facts, package).await {
+                    Ok(content) => Ok(Arc::new(content.graph(release))),
+                    Err(ReadError::Catalog { why, .. }) => Err(CatalogReadError::Fetch(why)),
+                    Err(error) => Err(CatalogReadError::Fetch(error.to_string())),
+                },
+            };
+            CatalogSource { name: facts.name.clone(), priority: facts.priority, content }
+        });
+        futures::stream::iter(asked).buffered(PARALLEL).collect().await
+    }
+
+    /// Every package of one catalog in brief, by name.
+    ///
+    /// # Errors
+    /// As [`Self::package`].
+    pub async fn packages(&self, catalog: &CatalogFacts) -> Result<Vec<PackageSummary>, ReadError> {
+        let failed = |why: String| ReadError::Catalog { catalog: catalog.name.clone(), why };
+        match &self.content {
+            Content::Local(local) => {
+                let local = Arc::clone(local);
+                let summaries = tokio::task::spawn_blocking(move || local.summaries()).await?;
+                summaries.map_err(|error| failed(error.to_string()))
+            }
+            Content::Served(cluster) => {
+                let (route, endpoint) = self.route(catalog)?;
+                let told = |error: CatalogError| failed(error.to_string());
+                let lines =
+                    served::summary_lines(&route, cluster.store.as_ref(), endpoint).await.map_err(told)?;
+                if let Some(lines) = lines {
+                    return summaries(&lines).map_err(|error| failed(error.to_string()));
+                }
+                // the reference's catalogd: only the whole catalog tells
+                let all = catalogd::all_lines(&route, endpoint).await.map_err(told)?;
+                let summed = tokio::task::spawn_blocking(move || local::summaries_of(&all)).await?;
+                summed.map_err(|error| failed(error.to_string()))
+            }
+        }
+    }
+
+    async fn lines(&self, catalog: &CatalogFacts, package: &PackageName) -> Result<Vec<u8>, ReadError> {
+        let failed = |why: String| ReadError::Catalog { catalog: catalog.name.clone(), why };
+        match &self.content {
+            Content::Local(local) => {
+                let (local, package) = (Arc::clone(local), package.clone());
+                let lines = tokio::task::spawn_blocking(move || local.lines(package.as_str())).await?;
+                lines.map_err(|error| failed(error.to_string()))
+            }
+            Content::Served(cluster) => {
+                let (route, endpoint) = self.route(catalog)?;
+                served::package_lines(&route, cluster.store.as_ref(), endpoint, package)
+                    .await
+                    .map_err(|error| failed(error.to_string()))
+            }
+        }
+    }
+
+    /// The way to a served catalog: the one that was asked for, else through the apiserver to a Service, else straight.
+    fn route<'a>(&self, catalog: &'a CatalogFacts) -> Result<(Route, &'a Endpoint), ReadError> {
+        let failed = |why: String| ReadError::Catalog { catalog: catalog.name.clone(), why };
+        let endpoint =
+            catalog.endpoint.as_ref().map_err(|unserved| failed(unserved.describe(&catalog.name)))?;
+        match &self.content {
+            Content::Local(_) => Err(failed("is not served".to_owned())),
+            Content::Served(served) => {
+                let service = InCluster::parse(&endpoint.base).is_some();
+                let usual = if service { &served.proxy } else { &served.direct };
+                Ok((served.asked.as_ref().unwrap_or(usual).clone(), endpoint))
+            }
+        }
+    }
+}
+
+/// Reads what catalogd's `packages` endpoint serves.
+fn summaries(lines: &[u8]) -> Result<Vec<PackageSummary>, serde_json::Error> {
+    let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.iter().all(u8::is_ascii_whitespace));
+    let mut summaries = lines.map(serde_json::from_slice).collect::<Result<Vec<PackageSummary>, _>>()?;
+    summaries.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(summaries)
+}
+
+/// A name that a ClusterCatalog could have.
+fn catalog_name(text: &str) -> Option<CatalogName> {
+    let kept = |letter: char| {
+        if letter.is_ascii_alphanumeric() || letter == '.' { letter.to_ascii_lowercase() } else { '-' }
+    };
+    let name: String = text.split(':').next().unwrap_or_default().chars().map(kept).collect();
+    let name = name.trim_matches(['-', '.']);
+    if name.is_empty() { "catalog".parse().ok() } else { name.parse().ok() }
+}

@@ -1,0 +1,544 @@
+//! The policy file, containers-policy.json(5): which images need which signatures.
+//!
+//! Read strictly: an unknown or repeated field, an unreadable key, a scope that can match nothing is an error that names
+//! it. Keys and roots are loaded with the file, so that a mistake in one shows at start and not with the first image that
+//! needs it. The file is read again for every check; [`Policy::fingerprint`] is equal when it has not changed.
+//!
+//! Additions of ours: `fulcio.subjectURI` beside `subjectEmail`, and the identity `matchDigest`. `signedBy` (GPG) is
+//! recognised, and images that need it are refused.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use olm_core::ImageRef;
+use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use sha2::Digest as _;
+
+use crate::certificate::{Roots, Subject, certificates};
+use crate::identity::{Identity, Raw as RawIdentity};
+use crate::keys::PublicKey;
+use crate::rekor::hex;
+use crate::source::SignaturePolicy;
+
+/// Why a policy cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// The policy, or a key or certificate that it names, is invalid.
+    #[error("invalid policy in {origin}: {why}")]
+    Invalid {
+        /// The policy file.
+        origin: String,
+        /// The field, and what is wrong with it.
+        why: String,
+    },
+    /// A file is too large.
+    #[error("{} exceeds the limit of {limit} bytes", .path.display())]
+    Limit {
+        /// The file.
+        path: PathBuf,
+        /// The limit.
+        limit: u64,
+    },
+    /// A file cannot be read.
+    #[error("{}: {source}", .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// Largest policy, key and certificate file, in bytes.
+const MAX_FILE: u64 = 1 << 20;
+/// Largest number of keys in one requirement.
+const MAX_KEYS: usize = 64;
+/// Counts the versions of the rules by which signatures are judged; with a new one, images are verified again.
+const RULES: u8 = 1;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    default: Vec<RawRequirement>,
+    #[serde(default)]
+    transports: Unique<Unique<Vec<RawRequirement>>>,
+}
+
+/// A map without repeated keys.
+struct Unique<V>(BTreeMap<String, V>);
+
+impl<V> Default for Unique<V> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for Unique<V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries<V>(std::marker::PhantomData<V>);
+        impl<'de, V: Deserialize<'de>> Visitor<'de> for Entries<V> {
+            type Value = BTreeMap<String, V>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+                let mut map = BTreeMap::new();
+                while let Some((key, value)) = entries.next_entry::<String, V>()? {
+                    if map.contains_key(&key) {
+                        return Err(A::Error::custom(format!("{key:?} is there twice")));
+                    }
+                    map.insert(key, value);
+                }
+                Ok(map)
+            }
+        }
+        deserializer.deserialize_map(Entries(std::marker::PhantomData)).map(Self)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type")]
+enum RawRequirement {
+    #[serde(rename = "insecureAcceptAnything")]
+    Accept(Nothing),
+    #[serde(rename = "reject")]
+    Reject(Nothing),
+    #[serde(rename = "signedBy")]
+    Gpg(#[expect(dead_code, reason = "only recognised")] RawGpg),
+    #[serde(rename = "signedBaseLayer")]
+    BaseLayer(IgnoredAny),
+    #[serde(rename = "sigstoreSigned")]
+    Sigstore(Box<RawSigstore>),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[expect(dead_code, reason = "read only to be sure that it is well-formed")]
+struct RawGpg {
+    key_type: String,
+    key_path: Option<PathBuf>,
+    key_paths: Option<Vec<PathBuf>>,
+    key_data: Option<String>,
+    signed_identity: Option<RawIdentity>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct RawSigstore {
+    key_path: Option<PathBuf>,
+    key_paths: Option<Vec<PathBuf>>,
+    key_data: Option<String>,
+    key_datas: Option<Vec<String>>,
+    fulcio: Option<RawFulcio>,
+    pki: Option<RawPki>,
+    rekor_public_key_path: Option<PathBuf>,
+    rekor_public_key_paths: Option<Vec<PathBuf>>,
+    rekor_public_key_data: Option<String>,
+    rekor_public_key_datas: Option<Vec<String>>,
+    signed_identity: Option<RawIdentity>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct RawFulcio {
+    ca_path: Option<PathBuf>,
+    ca_data: Option<String>,
+    oidc_issuer: Option<String>,
+    subject_email: Option<String>,
+    #[serde(rename = "subjectURI")]
+    subject_uri: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct RawPki {
+    ca_roots_path: Option<PathBuf>,
+    ca_roots_data: Option<String>,
+    ca_intermediates_path: Option<PathBuf>,
+    ca_intermediates_data: Option<String>,
+    subject_email: Option<String>,
+    subject_hostname: Option<String>,
+}
+
+/// A loaded policy.
+#[derive(Debug)]
+pub struct Policy {
+    origin: String,
+    fingerprint: String,
+    default: Vec<Requirement>,
+    docker: BTreeMap<String, Vec<Requirement>>,
+}
+
+/// One thing that an image must fulfil.
+#[derive(Debug)]
+pub(crate) enum Requirement {
+    Accept,
+    Reject,
+    /// The kind of a requirement that cannot be checked.
+    Unsupported(&'static str),
+    Sigstore(Box<Sigstore>),
+}
+
+/// A signature as cosign makes them.
+#[derive(Debug)]
+pub struct Sigstore {
+    pub(crate) signer: Signer,
+    /// Keys of transparency logs; one must have promised the entry, if there are any.
+    pub(crate) rekor: Vec<PublicKey>,
+    pub(crate) identity: Identity,
+}
+
+/// Who may have signed.
+#[derive(Debug)]
+pub(crate) enum Signer {
+    /// Any of these.
+    Keys(Vec<PublicKey>),
+    /// Whom Fulcio gave a certificate.
+    Fulcio { roots: Roots, issuer: String, subject: Subject },
+    /// Whom another authority gave a certificate.
+    Pki { roots: Roots, subject: Subject },
+}
+
+/// The part of the policy that applies to one image.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ruling<'p> {
+    /// The scope that decided, as the file has it.
+    pub(crate) scope: Option<&'p str>,
+    pub(crate) requirements: &'p [Requirement],
+}
+
+impl fmt::Display for Ruling<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.scope {
+            None => f.write_str("the default"),
+            Some("") => f.write_str("the default for docker"),
+            Some(scope) => write!(f, "the scope {scope:?}"),
+        }
+    }
+}
+
+impl Policy {
+    /// Reads the policy with all that it names. `None`: there is none, everything is accepted.
+    ///
+    /// # Errors
+    /// What cannot be read, or is invalid.
+    pub fn load(source: &SignaturePolicy) -> Result<Option<Self>, PolicyError> {
+        let SignaturePolicy::File(path) = source else { return Ok(None) };
+        let bytes = read_file(path)?;
+        let base = path.parent().unwrap_or(Path::new("."));
+        Self::parse(&bytes, &path.display().to_string(), &mut |named| read_file(&base.join(named))).map(Some)
+    }
+
+    /// `read` opens the files that the policy names.
+    pub(crate) fn parse(
+        bytes: &[u8],
+        origin: &str,
+        read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, PolicyError>,
+    ) -> Result<Self, PolicyError> {
+        let invalid = |why: String| PolicyError::Invalid { origin: origin.to_owned(), why };
+        let document: Document = serde_json::from_slice(bytes).map_err(|error| invalid(error.to_string()))?;
+        let mut hash = sha2::Sha256::new();
+        hash.update([RULES]);
+        hash.update((bytes.len() as u64).to_be_bytes());
+        hash.update(bytes);
+        let mut read = |path: &Path| {
+            let content = read(path)?;
+            hash.update((content.len() as u64).to_be_bytes());
+            hash.update(&content);
+            Ok(content)
+        };
+        let mut built = |list: Vec<RawRequirement>, scope: &str| {
+            if list.is_empty() {
+                return Err(invalid(format!("no requirements for {scope}")));
+            }
+            list.into_iter()
+                .map(|raw| Requirement::build(raw, &mut read))
+                .collect::<Result<Vec<_>, Why>>()
+                .map_err(|why| match why {
+                    Why::Message(why) => invalid(format!("{scope}: {why}")),
+                    Why::File(error) => invalid(format!("{scope}: {error}")),
+                })
+        };
+        let default = built(document.default, "default")?;
+        let mut docker = BTreeMap::new();
+        for (transport, scopes) in document.transports.0 {
+            for (scope, list) in scopes.0 {
+                // images come from registries only; scopes of other transports need no keys
+                if transport == "docker" {
+                    matchable(&scope).map_err(|why| invalid(format!("docker {scope:?}: {why}")))?;
+                    let list = built(list, &format!("docker {scope:?}"))?;
+                    docker.insert(scope, list);
+                } else if list.is_empty() {
+                    return Err(invalid(format!("no requirements for {transport} {scope:?}")));
+                }
+            }
+        }
+        Ok(Self { origin: origin.to_owned(), fingerprint: hex(&hash.finalize()), default, docker })
+    }
+
+    /// The file.
+    pub(crate) fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    /// Equal when file, keys and roots have the same bytes.
+    pub(crate) fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    /// The most specific scope decides, alone.
+    pub(crate) fn ruling(&self, image: &ImageRef) -> Ruling<'_> {
+        let decided = scopes(image).into_iter().find_map(|scope| self.docker.get_key_value(&scope));
+        match decided {
+            Some((scope, requirements)) => Ruling { scope: Some(scope), requirements },
+            None => Ruling { scope: None, requirements: &self.default },
+        }
+    }
+}
+
+enum Why {
+    Message(String),
+    File(PolicyError),
+}
+
+impl From<String> for Why {
+    fn from(why: String) -> Self {
+        Self::Message(why)
+    }
+}
+
+impl Requirement {
+    fn build(
+        raw: RawRequirement,
+        read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, PolicyError>,
+    ) -> Result<Self, Why> {
+        Ok(match raw {
+            RawRequirement::Accept(Nothing {}) => Self::Accept,
+            RawRequirement::Reject(Nothing {}) => Self::Reject,
+            RawRequirement::Gpg(_) => Self::Unsupported("signedBy"),
+            RawRequirement::BaseLayer(_) => Self::Unsupported("signedBaseLayer"),
+            RawRequirement::Sigstore(raw) => Self::Sigstore(Box::new(Sigstore::build(*raw, read)?)),
+        })
+    }
+}
+
+/// Bytes with where they come from.
+type Named = (String, Vec<u8>);
+
+impl Sigstore {
+    fn build(
+        raw: RawSigstore,
+        read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, PolicyError>,
+    ) -> Result<Self, Why> {
+        let RawSigstore { key_path, key_paths, key_data, key_datas, fulcio, pki, signed_identity, .. } = raw;
+        let keys = sources("key", key_path, key_paths, key_data, key_datas, read)?;
+        let rekor = sources(
+            "rekorPublicKey",
+            raw.rekor_public_key_path,
+            raw.rekor_public_key_paths,
+            raw.rekor_public_key_data,
+            raw.rekor_public_key_datas,
+            read,
+        )?;
+        let rekor = public_keys(rekor.unwrap_or_default())?;
+        let signer = match (keys, fulcio, pki) {
+            (Some(keys), None, None) => Signer::Keys(public_keys(keys)?),
+            (None, Some(fulcio), None) => {
+                if rekor.is_empty() {
+                    return Err(Why::Message(
+                        "fulcio needs rekorPublicKeyPath or rekorPublicKeyData: its certificates live for minutes, and \
+                         only the log says when one was used"
+                            .into(),
+                    ));
+                }
+                fulcio.build(read)?
+            }
+            (None, None, Some(pki)) => pki.build(read)?,
+            _ => {
+                return Err(Why::Message(
+                    "sigstoreSigned needs exactly one of keyPath, keyPaths, keyData, keyDatas, fulcio and pki".into(),
+                ));
+            }
+        };
+        let identity = signed_identity.map_or(Ok(Identity::RepoDigestOrExact), Identity::try_from)?;
+        Ok(Self { signer, rekor, identity })
+    }
+}
+
+impl RawFulcio {
+    fn build(self, read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, PolicyError>) -> Result<Signer, Why> {
+        let Some((name, pem)) = single_source("fulcio.ca", self.ca_path, self.ca_data, read)? else {
+            return Err(Why::Message("fulcio needs caPath or caData".into()));
+        };
+        let roots = Roots::new(certificates(&pem, &name)?, Vec::new(), &name)?;
+        let issuer = self
+            .oidc_issuer
+            .filter(|issuer| !issuer.is_empty())
+            .ok_or_else(|| "fulcio needs oidcIssuer".to_owned())?;
+        let subject = match (self.subject_email, self.subject_uri) {
+            (Some(email), None) if !email.is_empty() => Subject::Email(email),
+            (None, Some(uri)) if !uri.is_empty() => Subject::Uri(uri),
+            _ => return Err(Why::Message("fulcio needs exactly one of subjectEmail and subjectURI".into())),
+        };
+        Ok(Signer::Fulcio { roots, issuer, subject })
+    }
+}
+
+impl RawPki {
+    fn build(self, read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, PolicyError>) -> Result<Signer, Why> {
+        let Some((name, pem)) = single_source("pki.caRoots", self.ca_roots_path, self.ca_roots_data, read)?
+        else {
+            return Err(Why::Message("pki needs caRootsPath or caRootsData".into()));
+        };
+        let between = single_source(
+            "pki.caIntermediates",
+            self.ca_intermediates_path,
+            self.ca_intermediates_data,
+            read,
+        )?;
+        let between = match between {
+            Some((name, pem)) => certificates(&pem, &name)?,
+            None => Vec::new(),
+        };
+        let roots = Roots::new(certificates(&pem, &name)?, between, &name)?;
+        let subject = match (self.subject_email, self.subject_hostname) {
+            (Some(email), None) if !email.is_empty() => Subject::Email(email),
+            (None, Some(host)) if !host.is_empty() => Subject::Hostname(host),
+            _ => {
+                return Err(Why::Message("pki needs exactly one of subjectEmail and subjectHostname".into()));
+            }
+        };
+        Ok(Signer::Pki { roots, subject })
+    }
+}
+
+fn public_keys(sources: Vec<Named>) -> Result<Vec<PublicKey>, Why> {
+    if sources.len() > MAX_KEYS {
+        return Err(Why::Message(format!("more than {MAX_KEYS} keys")));
+    }
+    Ok(sources.into_iter().map(|(name, pem)| PublicKey::from_pem(&pem, &name)).collect::<Result<_, _>>()?)
+}
+
+/// The contents of at most one of `fieldPath`, `fieldPaths`, `fieldData` and `fieldDatas`.
+fn sources(
+    field: &str,
+    path: Option<PathBuf>,
+    paths: Option<Vec<PathBuf>>,
+    data: Option<String>,
+    datas: Option<Vec<String>>,
+    read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, PolicyError>,
+) -> Result<Option<Vec<Named>>, Why> {
+    let mut given = Vec::new();
+    let mut file = |path: PathBuf| {
+        let content = read(&path).map_err(Why::File)?;
+        Ok::<Named, Why>((path.display().to_string(), content))
+    };
+    if let Some(path) = path {
+        given.push((format!("{field}Path"), vec![file(path)?]));
+    }
+    if let Some(paths) = paths {
+        given.push((format!("{field}Paths"), paths.into_iter().map(&mut file).collect::<Result<_, _>>()?));
+    }
+    if let Some(data) = data {
+        let name = format!("{field}Data");
+        given.push((name.clone(), vec![decoded(&name, &data)?]));
+    }
+    if let Some(datas) = datas {
+        let name = format!("{field}Datas");
+        let number = |(index, data): (usize, &String)| decoded(&format!("{name}[{index}]"), data);
+        given.push((name.clone(), datas.iter().enumerate().map(number).collect::<Result<_, _>>()?));
+    }
+    match <[_; 1]>::try_from(given) {
+        Ok([(name, list)]) if list.is_empty() => Err(Why::Message(format!("{name} is empty"))),
+        Ok([(_, list)]) => Ok(Some(list)),
+        Err(none) if none.is_empty() => Ok(None),
+        Err(several) => {
+            let names: Vec<String> = several.into_iter().map(|(name, _)| name).collect();
+            Err(Why::Message(format!("only one of {} is allowed", names.join(" and "))))
+        }
+    }
+}
+
+fn single_source(
+    field: &str,
+    path: Option<PathBuf>,
+    data: Option<String>,
+    read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, PolicyError>,
+) -> Result<Option<Named>, Why> {
+    Ok(sources(field, path, None, data, None, read)?.and_then(|list| list.into_iter().next()))
+}
+
+fn decoded(name: &str, data: &str) -> Result<Named, String> {
+    match STANDARD.decode(data) {
+        Ok(bytes) => Ok((name.to_owned(), bytes)),
+        Err(error) => Err(format!("{name} is no base64: {error}")),
+    }
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, PolicyError> {
+    let io = |source| PolicyError::Io { path: path.to_owned(), source };
+    let mut bytes = Vec::new();
+    std::fs::File::open(path).map_err(io)?.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(io)?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(PolicyError::Limit { path: path.to_owned(), limit: MAX_FILE });
+    }
+    Ok(bytes)
+}
+
+/// A scope with a slip of the pen would leave images to a more general one, without a word.
+fn matchable(scope: &str) -> Result<(), String> {
+    let plain = scope.strip_prefix("*.").unwrap_or(scope);
+    let wrong = if scope.is_empty() {
+        None
+    } else if plain.contains('*') {
+        Some("a * is only possible as *. at the beginning")
+    } else if scope.starts_with("*.") && plain.contains(['/', ':']) {
+        Some("a scope with *. is a domain, without port and path")
+    } else if scope.contains("://") {
+        Some("leave out the scheme")
+    } else if scope.ends_with('/') {
+        Some("leave out the slash at the end")
+    } else if scope.contains(char::is_whitespace) {
+        Some("leave out the blanks")
+    } else if scope == "index.docker.io" || scope.starts_with("index.docker.io/") {
+        Some("write docker.io")
+    } else {
+        None
+    };
+    wrong.map_or(Ok(()), |fix| Err(format!("this scope matches no image; {fix}")))
+}
+
+/// From the most specific to the least: the whole reference, repository, its parents, host, wildcards of the host,
+/// the transport's own default.
+fn scopes(reference: &ImageRef) -> Vec<String> {
+    let mut scopes = vec![reference.to_string()];
+    let mut name = reference.name();
+    loop {
+        scopes.push(name.clone());
+        match name.rfind('/') {
+            Some(slash) => name.truncate(slash),
+            None => break,
+        }
+    }
+    let host = reference.registry();
+    let host = host.split_once(':').map_or(host, |(host, _)| host);
+    for (at, _) in host.match_indices('.') {
+        scopes.push(format!("*{}", &host[at..]));
+    }
+    scopes.push(String::new());
+    scopes
+}
+
+#[cfg(test)]
+mod tests;
