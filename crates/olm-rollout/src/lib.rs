@@ -6,8 +6,8 @@
 //!
 //! Making a revision: [`sanitise`] each rendered object, lay them out with [`phases`], [`pack`] them into Secrets, with
 //! [`default_probes`], under [`next_number`]. Rolling it out: [`unpack`], [`check_observed`], [`validate`], then for each
-//! object [`decide_object`] and [`probe::evaluate`], at the end [`status::condition_updates`]. Removing it: [`teardown`]. A dry run of
-//! all that: [`forecast()`], [`relinquished`], [`changes()`].
+//! object [`decide_object`] and [`probe::evaluate`], at the end [`status::condition_updates`]. Removing it: [`teardown`].
+//! A dry run of all that: [`forecast()`], [`relinquished`], [`changes()`].
 
 mod applied;
 mod changes;

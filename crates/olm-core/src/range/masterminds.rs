@@ -116,7 +116,7 @@ pub(super) fn parse(text: &str) -> Result<Constraints, RangeError> {
         return Err(RangeError::new(
             format!("constraint string is too long (max {MAX_CONSTRAINT} bytes)"),
             text,
-            MAX_CONSTRAINT..text.len(),
+            text.floor_char_boundary(MAX_CONSTRAINT)..text.len(),
         ));
     }
     let rewritten = rewrite_hyphens(text);

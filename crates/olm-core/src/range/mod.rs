@@ -253,6 +253,9 @@ mod tests {
             (error.to_string().as_str(), error.position()),
             ("constraint string is too long (max 512 bytes)", 512..513)
         );
+        // a position never cuts a character: `ü` has the bytes 511 and 512
+        let long = format!("{}ü", "1".repeat(511));
+        assert_eq!(Range::masterminds(&long).unwrap_err().position(), 511..513);
         let many = vec!["1"; 33].join("||");
         assert_eq!(Range::masterminds(&many).unwrap_err().to_string(), "too many constraint groups (max 32)");
     }

@@ -276,6 +276,12 @@ impl<V: Visitor> Applier<V> {
         if target == path {
             return Err(Fault::Content(format!("hard link {path:?} points to itself")).into());
         }
+        if target.strip_prefix(path).is_some_and(|rest| rest.starts_with('/')) {
+            let problem = format!("hard link {path:?} replaces the directory of its target {target:?}");
+            // an upper layer may have replaced this name
+            let is_taken = self.put(path, Node::HardLink(target))?;
+            return if is_taken { Err(Fault::Content(problem).into()) } else { Ok(()) };
+        }
         let node = self.tree.in_this_layer(&target);
         match node {
             Ok(Some(Node::File { given: true, size })) => {

@@ -142,6 +142,10 @@ fn hostile_layers_are_refused_with_a_sentence() {
         ),
         (TarOf::new().hard_link("configs/x", "etc/passwd").tar(), "not one of the unpacked files"),
         (TarOf::new().hard_link("configs/x", "configs/x").tar(), "points to itself"),
+        (
+            TarOf::new().file("configs/x/y", "1").hard_link("configs/x", "configs/x/y").tar(),
+            "replaces the directory of its target",
+        ),
         (TarOf::new().symlink("configs/x", "x").tar(), "leads through more than 40 links"),
         (
             TarOf::new().symlink("configs/l", "/tmp").file("configs/l/x", "").tar(),

@@ -251,7 +251,7 @@ impl Keeper {
                 _ => None,
             };
             if !live {
-                // the ConfigMap first: a replica that changes the Secret after that writes the ConfigMap later than it was read here
+                // the ConfigMap first: a replica that changes the Secret after that writes the ConfigMap later than this read
                 map = self.read("ConfigMap", &self.maps).await?;
                 secret = self.read("Secret", &self.secrets).await?;
                 live = true;
