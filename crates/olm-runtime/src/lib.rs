@@ -29,6 +29,7 @@ pub mod status;
 pub mod task;
 pub mod telemetry;
 pub mod tls;
+pub mod watched;
 
 pub use features::FeatureGates;
 pub use intervals::Intervals;

@@ -1,17 +1,14 @@
-//! Which CustomResourceDefinitions and API groups there are: names, and whose they are, for whoever waits for one or is about to
-//! read one.
-
-use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+//! The CustomResourceDefinitions and API groups of the cluster: an extension that waits for one is reconciled when it appears, and
+//! one that is about to read a CRD learns that it does not exist without a request.
 
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::{GroupVersionKind, PartialObjectMeta};
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
 use olm_install::preflight::{self, OwnedCrd};
+use olm_runtime::watched::{Change, Watched};
 
 /// An API that appears, changes or goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,191 +19,151 @@ pub struct ApiChange {
     pub crd: Option<String>,
 }
 
-/// UID and generation, which tell a changed spec.
-type Edition = (Option<String>, Option<i64>);
-
 /// The CRDs of the cluster by name. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Crds(Arc<RwLock<Known>>);
+pub struct Crds(Watched<String, Definition>);
 
-#[derive(Default)]
-struct Known {
-    complete: bool,
-    all: HashMap<String, Seen>,
-    listing: HashMap<String, Seen>,
+/// What is stored of a CRD.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Definition {
+    uid: Option<String>,
+    generation: Option<i64>,
+    resource_version: Option<String>,
+    /// The extension whose labels it carries, and what the checks need of it.
+    owner: Option<(String, OwnedCrd)>,
 }
 
-/// What is kept of a CRD.
-#[derive(Debug, Clone)]
-struct Seen {
-    edition: Edition,
-    /// The extension whose labels it carries, and what counts of it then.
-    of: Option<(String, OwnedCrd)>,
-}
+impl Definition {
+    fn row(crd: PartialObjectMeta<DynamicObject>) -> (String, Self) {
+        let owner = OwnedCrd::extension(&crd).map(|extension| (extension.to_owned(), OwnedCrd::of(&crd)));
+        let generation = crd.metadata.generation;
+        (crd.name_any(), Self { uid: crd.uid(), generation, resource_version: crd.resource_version(), owner })
+    }
 
-impl Seen {
-    fn new(crd: &PartialObjectMeta<DynamicObject>) -> Self {
-        Self {
-            edition: (crd.uid(), crd.metadata.generation),
-            of: OwnedCrd::extension(crd).map(|extension| (extension.to_owned(), OwnedCrd::of(crd))),
-        }
+    /// UID and generation: they differ when the spec does.
+    fn spec(&self) -> (Option<&str>, Option<i64>) {
+        (self.uid.as_deref(), self.generation)
     }
 }
 
 impl Crds {
-    /// Watches CRDs and APIServices while the stream is polled. At its start every one of them is told.
+    /// Watches CRDs and APIServices while the stream is polled. It begins with a change for each of them.
     pub fn watch(client: &Client) -> (Self, BoxStream<'static, ApiChange>) {
         let crds = Self::default();
-        let known = crds.clone();
-        let definitions =
-            events(client, "apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions")
-                .flat_map(move |event| futures::stream::iter(known.take(event)));
-        let services =
-            events(client, "apiregistration.k8s.io", "APIService", "apiservices").flat_map(|event| {
-                let named = match event {
-                    Event::Apply(object) | Event::InitApply(object) | Event::Delete(object) => {
-                        group(&object.name_any()).map(|group| ApiChange { group, crd: None })
-                    }
-                    Event::Init | Event::InitDone => None,
-                };
-                futures::stream::iter(named)
-            });
-        (crds, futures::stream::select(definitions, services).boxed())
-    }
-
-    fn take(&self, event: Event<PartialObjectMeta<DynamicObject>>) -> Vec<ApiChange> {
-        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let change = |name: &str, spec: bool| {
-            group(name).map(|group| ApiChange { group, crd: spec.then(|| name.to_owned()) })
-        };
-        let changes = match event {
-            Event::Init => {
-                known.listing = HashMap::new();
-                vec![]
-            }
-            Event::InitApply(object) => {
-                let (name, now) = (object.name_any(), Seen::new(&object));
-                let spec = known.all.get(&name).map(|before| &before.edition) != Some(&now.edition);
-                known.listing.insert(name.clone(), now);
-                vec![change(&name, spec)]
-            }
-            Event::InitDone => {
-                let now = std::mem::take(&mut known.listing);
-                let before = std::mem::replace(&mut known.all, now);
-                known.complete = true;
-                before
-                    .keys()
-                    .filter(|name| !known.all.contains_key(*name))
-                    .map(|name| change(name, true))
-                    .collect()
-            }
-            Event::Apply(object) => {
-                let (name, now) = (object.name_any(), Seen::new(&object));
-                let edition = now.edition.clone();
-                let before = known.all.insert(name.clone(), now).map(|before| before.edition);
-                vec![change(&name, before != Some(edition))]
-            }
-            Event::Delete(object) => {
-                let name = object.name_any();
-                known.all.remove(&name);
-                vec![change(&name, true)]
-            }
-        };
-        changes.into_iter().flatten().collect()
+        let definitions = crds.0.follow(
+            api(client, "apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions"),
+            watcher::Config::default(),
+            Definition::row,
+        );
+        let services = Watched::default().follow(
+            api(client, "apiregistration.k8s.io", "APIService", "apiservices"),
+            watcher::Config::default(),
+            |service| (service.name_any(), service.resource_version()),
+        );
+        let changes = futures::stream::select(
+            definitions.filter_map(async |change| crd_change(change)),
+            services.filter_map(async |change| {
+                Some(ApiChange { group: group(&change.key)?.to_owned(), crd: None })
+            }),
+        );
+        (crds, changes.boxed())
     }
 }
 
 impl preflight::Known for Crds {
-    /// `false` only when all are known and it is not among them.
+    /// `false` only when all are listed and it is not among them.
     fn may_exist(&self, name: &str) -> bool {
-        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        !known.complete || known.all.contains_key(name)
+        let table = self.0.read();
+        !table.is_listed() || table.rows().contains_key(name)
     }
 
     fn of_extension(&self, extension: &str) -> Option<Vec<OwnedCrd>> {
-        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let all = known.all.values().filter_map(|seen| seen.of.as_ref());
-        known.complete.then(|| all.filter(|(of, _)| of == extension).map(|(_, crd)| crd.clone()).collect())
+        let table = self.0.read();
+        let owned = table.rows().values().filter_map(|definition| definition.owner.as_ref());
+        let owned = owned.filter(|(owner, _)| owner == extension).map(|(_, crd)| crd.clone());
+        table.is_listed().then(|| owned.collect())
     }
 }
 
-/// The group in `<plural>.<group>` or `<version>.<group>`.
-fn group(name: &str) -> Option<String> {
-    name.split_once('.').map(|(_, group)| group.to_owned())
+fn crd_change(change: Change<String, Definition>) -> Option<ApiChange> {
+    let group = group(&change.key)?.to_owned();
+    let is_status = match (&change.before, &change.after) {
+        (Some(before), Some(after)) => before.spec() == after.spec(),
+        _ => false,
+    };
+    Some(ApiChange { group, crd: (!is_status).then_some(change.key) })
 }
 
-fn events(
-    client: &Client,
-    group: &str,
-    kind: &'static str,
-    plural: &str,
-) -> BoxStream<'static, Event<PartialObjectMeta<DynamicObject>>> {
+/// The group in `<plural>.<group>` or `<version>.<group>`.
+fn group(name: &str) -> Option<&str> {
+    name.split_once('.').map(|(_, group)| group)
+}
+
+fn api(client: &Client, group: &str, kind: &str, plural: &str) -> Api<PartialObjectMeta<DynamicObject>> {
     let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural);
-    let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &resource);
-    let events = watcher::watcher(api, watcher::Config::default()).backoff(olm_runtime::backoff::of_watch());
-    events
-        .filter_map(move |event| async move {
-            event.inspect_err(|error| tracing::warn!(kind, %error, "watch interrupted")).ok()
-        })
-        .boxed()
+    Api::all_with(client.clone(), &resource)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kube::runtime::watcher::Event;
     use olm_install::preflight::Known as _;
     use serde_json::json;
 
-    fn crd(name: &str, generation: i64) -> PartialObjectMeta<DynamicObject> {
-        serde_json::from_value(json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
-            "metadata": {"name": name, "uid": "u", "generation": generation}}))
-        .unwrap()
+    type Crd = PartialObjectMeta<DynamicObject>;
+
+    fn crd(name: &str, generation: i64, version: &str) -> Crd {
+        let metadata =
+            json!({"name": name, "uid": "u", "generation": generation, "resourceVersion": version});
+        serde_json::from_value(json!({"metadata": metadata})).unwrap()
+    }
+
+    fn owned(name: &str, extension: &str) -> Crd {
+        let labels = json!({"olm.operatorframework.io/owner-kind": "ClusterExtension",
+            "olm.operatorframework.io/owner-name": extension});
+        serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).unwrap()
+    }
+
+    /// What the events change, each as its group and, when the spec changed, the name.
+    fn changes(crds: &Crds, events: impl IntoIterator<Item = Event<Crd>>) -> Vec<String> {
+        let changes = events.into_iter().flat_map(|event| crds.0.apply(event, Definition::row));
+        let changes = changes.filter_map(crd_change);
+        changes.map(|change| format!("{} {}", change.group, change.crd.unwrap_or_default())).collect()
     }
 
     #[test]
-    fn the_crds_of_an_extension_are_known_once_all_are_listed() {
+    fn owned_crds_are_found_once_all_are_listed() {
         let crds = Crds::default();
-        let of = |name: &str, extension: &str| -> PartialObjectMeta<DynamicObject> {
-            let labels = json!({"olm.operatorframework.io/owner-kind": "ClusterExtension",
-                "olm.operatorframework.io/owner-name": extension});
-            serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).unwrap()
-        };
-        crds.take(Event::InitApply(of("as.g.io", "x")));
-        crds.take(Event::InitApply(of("bs.g.io", "y")));
-        crds.take(Event::InitApply(crd("cs.g.io", 1)));
-        assert_eq!(crds.of_extension("x"), None, "the list is not complete");
-        crds.take(Event::InitDone);
-        let known = |extension: &str| crds.of_extension(extension).map(|all| all.len());
-        assert_eq!((known("x"), known("y"), known("z")), (Some(1), Some(1), Some(0)));
-        crds.take(Event::Apply(of("bs.g.io", "x")));
-        assert_eq!((known("x"), known("y")), (Some(2), Some(0)));
-        crds.take(Event::Delete(of("bs.g.io", "x")));
-        assert_eq!(known("x"), Some(1));
+        let count = |extension: &str| crds.of_extension(extension).map(|all| all.len());
+        let listing = [owned("as.g.io", "x"), owned("bs.g.io", "y"), crd("cs.g.io", 1, "1")];
+        changes(&crds, listing.map(Event::InitApply));
+        assert_eq!(count("x"), None, "the listing is not complete");
+        changes(&crds, [Event::InitDone]);
+        assert_eq!((count("x"), count("y"), count("z")), (Some(1), Some(1), Some(0)));
+        changes(&crds, [Event::Apply(owned("bs.g.io", "x"))]);
+        assert_eq!((count("x"), count("y")), (Some(2), Some(0)));
+        changes(&crds, [Event::Delete(owned("bs.g.io", "x"))]);
+        assert_eq!(count("x"), Some(1));
     }
 
     #[test]
-    fn a_changed_spec_is_told_apart_and_absence_is_known_once_all_are_listed() {
+    fn crd_change_names_the_crd_when_its_spec_changed() {
         let crds = Crds::default();
-        let told = |event| {
-            let changes = crds.take(event).into_iter();
-            changes
-                .map(|change| format!("{} {}", change.group, change.crd.unwrap_or_default()))
-                .collect::<Vec<_>>()
-        };
-        assert!(crds.may_exist("as.g.io"), "nothing is known yet");
-        assert!(told(Event::Init).is_empty());
-        assert_eq!(told(Event::InitApply(crd("as.g.io", 1))), ["g.io as.g.io"]);
-        assert!(crds.may_exist("bs.g.io"), "the list is not complete");
-        assert!(told(Event::InitDone).is_empty());
+        let all = |events: &[Event<Crd>]| changes(&crds, events.to_vec());
+        assert!(crds.may_exist("as.g.io"), "nothing is listed yet");
+        assert!(all(&[Event::Init, Event::InitApply(crd("as.g.io", 1, "1"))]).is_empty());
+        assert!(crds.may_exist("bs.g.io"), "the listing is not complete");
+        assert_eq!(all(&[Event::InitDone]), ["g.io as.g.io"]);
         assert!(crds.may_exist("as.g.io") && !crds.may_exist("bs.g.io"));
-        assert_eq!(told(Event::Apply(crd("as.g.io", 1))), ["g.io "]);
-        assert_eq!(told(Event::Apply(crd("as.g.io", 2))), ["g.io as.g.io"]);
-        assert_eq!(told(Event::Apply(crd("bs.g.io", 1))), ["g.io bs.g.io"]);
-        assert_eq!(told(Event::Delete(crd("bs.g.io", 1))), ["g.io bs.g.io"]);
+        assert!(all(&[Event::Apply(crd("as.g.io", 1, "1"))]).is_empty());
+        assert_eq!(all(&[Event::Apply(crd("as.g.io", 1, "2"))]), ["g.io "]);
+        assert_eq!(all(&[Event::Apply(crd("as.g.io", 2, "3"))]), ["g.io as.g.io"]);
+        assert_eq!(all(&[Event::Apply(crd("bs.g.io", 1, "4"))]), ["g.io bs.g.io"]);
+        assert_eq!(all(&[Event::Delete(crd("bs.g.io", 1, "5"))]), ["g.io bs.g.io"]);
         assert!(!crds.may_exist("bs.g.io"));
-        // a new listing tells what went meanwhile
-        told(Event::Init);
-        assert_eq!(told(Event::InitDone), ["g.io as.g.io"]);
+        // what went while the watch was interrupted
+        assert_eq!(all(&[Event::Init, Event::InitDone]), ["g.io as.g.io"]);
         assert!(!crds.may_exist("as.g.io"));
     }
 }

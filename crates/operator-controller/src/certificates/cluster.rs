@@ -1,28 +1,28 @@
 //! What the built-in issuer watches: its Secrets, and what calls webhooks of extensions. Every object is reduced as it
 //! arrives; a change wakes the extension that it belongs to.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Debug;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DynamicObject};
-use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Client, Resource, ResourceExt as _};
+use kube::runtime::watcher;
+use kube::{Client, ResourceExt as _};
 use olm_api::labels;
 use olm_bundle::CaTarget;
 use olm_runtime::task;
-use serde::de::DeserializeOwned;
-use tokio::sync::{Notify, watch};
+use olm_runtime::watched::{Change, Watched};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::caller::{Caller, Kind};
 use super::needs::Place;
 
-/// How long a first listing may take before a pass gives up (and is tried again).
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The first listings may take this long; then the pass fails and is retried.
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Extensions that are to be looked at, each once however often it is woken. Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -53,109 +53,81 @@ impl Wake {
     }
 }
 
-/// A watch's objects, reduced.
-#[derive(Debug)]
-pub(super) struct Cache<V> {
-    items: RwLock<BTreeMap<String, V>>,
-}
-
-impl<V: Clone> Cache<V> {
-    fn new() -> Arc<Self> {
-        Arc::new(Self { items: RwLock::default() })
-    }
-
-    fn get(&self, key: &str) -> Option<V> {
-        self.items.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
-    }
-
-    fn put(&self, key: String, value: V) {
-        self.items.write().unwrap_or_else(PoisonError::into_inner).insert(key, value);
-    }
-
-    fn find(&self, wanted: impl Fn(&V) -> bool) -> Vec<V> {
-        let items = self.items.read().unwrap_or_else(PoisonError::into_inner);
-        items.values().filter(|value| wanted(value)).cloned().collect()
-    }
-}
-
-/// What is known of the cluster.
+/// The Secrets and webhook callers of the cluster.
 #[derive(Debug)]
 pub(super) struct Cluster {
-    secrets: Arc<Cache<Secret>>,
-    callers: Arc<Cache<Caller>>,
-    kinds: Vec<watch::Receiver<bool>>,
+    secrets: Watched<Place, Secret>,
+    callers: [Watched<CaTarget, Caller>; Kind::ALL.len()],
 }
 
 impl Cluster {
     /// Starts to watch.
     pub(super) fn start(client: &Client, wake: &Wake, tasks: &mut JoinSet<()>) -> Self {
-        let secrets = Cache::new();
-        let marked = watcher::Config::default().labels(&format!(
-            "{}={}",
-            labels::WEBHOOK_CERTIFICATE,
-            labels::WEBHOOK_CERTIFICATE_BUILT_IN
-        ));
-        let (state, synced) = watch::channel(false);
-        let (cache, waker) = (Arc::clone(&secrets), wake.clone());
-        let key = |secret: &Secret| place_key(&place(secret));
-        let api = Api::<Secret>::all(client.clone());
-        let follows = follow(api, marked, cache, state, waker, key, |mut secret| {
-            secret.metadata.managed_fields = None;
-            secret
-        });
-        tasks.spawn(task::supervised("watch of webhook certificates", follows));
-        let callers: Arc<Cache<Caller>> = Cache::new();
-        let mut kinds = vec![synced];
-        for kind in Kind::ALL {
-            let (state, synced) = watch::channel(false);
-            kinds.push(synced);
+        let labelled = |key, value| watcher::Config::default().labels(&format!("{key}={value}"));
+        let secrets: Watched<Place, Secret> = Watched::default();
+        let changes = secrets.follow(
+            Api::<Secret>::all(client.clone()),
+            labelled(labels::WEBHOOK_CERTIFICATE, labels::WEBHOOK_CERTIFICATE_BUILT_IN),
+            |mut secret: Secret| {
+                secret.metadata.managed_fields = None;
+                (place(&secret), secret)
+            },
+        );
+        let wakes = wake_owners(changes, wake.clone());
+        tasks.spawn(task::supervised("watch of webhook certificates", wakes));
+        let callers = Kind::ALL.map(|kind| {
+            let callers: Watched<CaTarget, Caller> = Watched::default();
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind.resource());
-            let owned = watcher::Config::default().labels(&format!(
-                "{}={}",
-                labels::OWNER_KIND,
-                labels::OWNER_KIND_CLUSTER_EXTENSION
-            ));
-            let (cache, waker) = (Arc::clone(&callers), wake.clone());
-            let key = move |object: &DynamicObject| target_key(&kind.target(object.name_any()));
-            let follows =
-                follow(api, owned, cache, state, waker, key, move |object| Caller::of(kind, &object));
-            tasks.spawn(task::supervised("watch of webhook callers", follows));
-        }
-        Self { secrets, callers, kinds }
+            let owned = labelled(labels::OWNER_KIND, labels::OWNER_KIND_CLUSTER_EXTENSION);
+            let row =
+                move |object: DynamicObject| (kind.target(object.name_any()), Caller::of(kind, &object));
+            let wakes = wake_owners(callers.follow(api, owned, row), wake.clone());
+            tasks.spawn(task::supervised("watch of webhook callers", wakes));
+            callers
+        });
+        Self { secrets, callers }
     }
 
     /// Waits for the first listings.
     pub(super) async fn synced(&self) -> Result<(), String> {
         let all = async {
-            for kind in &self.kinds {
-                // an error means that the process ends
-                let _ = kind.clone().wait_for(|synced| *synced).await;
+            self.secrets.wait_until_listed().await;
+            for callers in &self.callers {
+                callers.wait_until_listed().await;
             }
         };
-        tokio::time::timeout(PATIENCE, all)
+        tokio::time::timeout(LIST_TIMEOUT, all)
             .await
             .map_err(|_| "Secrets, webhook configurations or CRDs could not be listed yet".to_owned())
     }
 
     /// A Secret of ours.
     pub(super) fn secret(&self, place: &Place) -> Option<Secret> {
-        self.secrets.get(&place_key(place))
+        self.secrets.get(place)
     }
 
-    /// The Secrets of ours that are marked as an extension's.
+    /// The Secrets of ours that are marked as an extension's, in the order of their names.
     pub(super) fn secrets_of(&self, extension: &str) -> Vec<Secret> {
-        self.secrets
-            .find(|secret| secret.labels().get(labels::OWNER_NAME).is_some_and(|name| name == extension))
+        let table = self.secrets.read();
+        table.rows().values().filter(|secret| secret.extension() == extension).cloned().collect()
     }
 
     /// A caller, if it is an object of that extension.
     pub(super) fn caller(&self, target: &CaTarget, extension: &str) -> Option<Caller> {
-        self.callers.get(&target_key(target)).filter(|caller| caller.extension == extension)
+        let found = self.callers_like(target)?.get(target);
+        found.filter(|caller| caller.extension == extension)
     }
 
     /// Takes in what the apiserver answered to a write.
     pub(super) fn put_caller(&self, caller: Caller) {
-        self.callers.put(target_key(&caller.target), caller);
+        if let Some(callers) = self.callers_like(&caller.target) {
+            callers.put(caller.target.clone(), caller);
+        }
+    }
+
+    fn callers_like(&self, target: &CaTarget) -> Option<&Watched<CaTarget, Caller>> {
+        let kind = Kind::of(target);
+        Kind::ALL.iter().zip(&self.callers).find_map(|(one, callers)| (*one == kind).then_some(callers))
     }
 }
 
@@ -164,17 +136,9 @@ pub(super) fn place(secret: &Secret) -> Place {
     (secret.namespace().unwrap_or_default(), secret.name_any())
 }
 
-fn place_key(place: &Place) -> String {
-    format!("{}/{}", place.0, place.1)
-}
-
-fn target_key(target: &CaTarget) -> String {
-    super::caller::title(target)
-}
-
-/// What a cached value tells of its extension.
+/// An object that belongs to an extension.
 pub(super) trait Owned {
-    /// Name of the extension.
+    /// Name of the extension, empty without the label.
     fn extension(&self) -> String;
 }
 
@@ -190,58 +154,11 @@ impl Owned for Caller {
     }
 }
 
-async fn follow<K, V>(
-    api: Api<K>,
-    config: watcher::Config,
-    cache: Arc<Cache<V>>,
-    state: watch::Sender<bool>,
-    wake: Wake,
-    key: impl Fn(&K) -> String + Send,
-    digest: impl Fn(K) -> V + Send,
-) where
-    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-    V: Owned + Clone + PartialEq,
-{
-    let mut events = watcher(api, config).backoff(olm_runtime::backoff::of_watch()).boxed();
-    let mut mine: BTreeSet<String> = BTreeSet::new();
-    let mut listed: BTreeSet<String> = BTreeSet::new();
-    let changed = |key: &str, value: Option<V>| {
-        let mut items = cache.items.write().unwrap_or_else(PoisonError::into_inner);
-        let before = match value.clone() {
-            Some(value) => items.insert(key.to_owned(), value),
-            None => items.remove(key),
-        };
-        if before != value {
-            before.iter().chain(&value).for_each(|one| wake.extension(&one.extension()));
-        }
-    };
-    while let Some(event) = events.next().await {
-        match event {
-            Ok(watcher::Event::Init) => listed.clear(),
-            Ok(watcher::Event::InitApply(object)) => {
-                let key = key(&object);
-                changed(&key, Some(digest(object)));
-                listed.insert(key);
-            }
-            Ok(watcher::Event::InitDone) => {
-                for gone in mine.difference(&listed) {
-                    changed(gone, None);
-                }
-                mine.clone_from(&listed);
-                state.send_replace(true);
-            }
-            Ok(watcher::Event::Apply(object)) => {
-                let key = key(&object);
-                changed(&key, Some(digest(object)));
-                mine.insert(key);
-            }
-            Ok(watcher::Event::Delete(object)) => {
-                let key = key(&object);
-                changed(&key, None);
-                mine.remove(&key);
-            }
-            Err(error) => tracing::warn!(%error, "watch of webhook certificates failed"),
-        }
+/// Wakes the extensions that own the object, before the change and after it.
+async fn wake_owners<K, V: Owned>(changes: impl Stream<Item = Change<K, V>>, wake: Wake) {
+    let mut changes = pin!(changes);
+    while let Some(change) = changes.next().await {
+        change.states().for_each(|object| wake.extension(&object.extension()));
     }
 }
 

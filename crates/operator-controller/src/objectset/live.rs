@@ -16,7 +16,7 @@ const LARGEST: usize = 32 * 1024;
 pub(super) type Place = (String, String);
 
 /// A live object as a watch or a write showed it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Live {
     /// `metadata.resourceVersion`.
     pub(super) version: String,

@@ -5,16 +5,18 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt as _;
 use kube::api::{Api, DynamicObject};
 use kube::core::{GroupVersionKind, PartialObjectMeta};
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, ResourceExt};
 use olm_core::{Object, ObjectKey};
 use olm_runtime::task;
+use olm_runtime::watched::{Change, Table, Watched};
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tracing::{debug, warn};
@@ -70,6 +72,7 @@ impl WatchError {
     }
 }
 
+/// Whether a kind is watched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Synced {
     NotYet,
@@ -77,40 +80,48 @@ enum Synced {
     Failed { problem: String, gone: bool },
 }
 
-/// What a watch and our own requests told of the objects of one kind, in whichever order.
-#[derive(Default)]
+/// The objects of one kind, from the watch and from answers to our own requests, in whichever order they come.
+#[derive(Clone)]
 struct Objects {
-    live: HashMap<Place, Live>,
-    /// The version in which an object went: an answer to a write of ours may come later than the end of what it wrote.
-    gone: HashMap<Place, u64>,
+    live: Watched<Place, Live>,
+    /// The version in which an object was deleted: the answer to a write of ours may come later than the deletion.
+    deleted: Arc<Mutex<HashMap<Place, u64>>>,
 }
 
 impl Objects {
+    fn new() -> Self {
+        Self { live: Watched::new(Table::with_order(Live::is_older_than)), deleted: Arc::default() }
+    }
+
     /// Takes in a state that a request of ours was answered with, unless the watch was faster.
-    fn put(&mut self, place: Place, live: Live) {
-        let ended =
-            self.gone.get(&place).is_some_and(|ended| live.number().is_some_and(|mine| mine <= *ended));
-        if !ended && self.live.get(&place).is_none_or(|known| !live.is_older_than(known)) {
-            self.live.insert(place, live);
+    fn put(&self, place: Place, live: Live) {
+        let deleted = lock(&self.deleted).get(&place).copied();
+        if !deleted.is_some_and(|deleted| live.number().is_some_and(|mine| mine <= deleted)) {
+            self.live.put(place, live);
         }
     }
 
-    /// Takes in the end of an object.
-    fn end(&mut self, place: Place, last: &Live) {
-        self.live.remove(&place);
-        if self.gone.len() >= TOMBSTONES {
-            self.gone.clear();
+    /// Applies an event and remembers the versions of deleted objects.
+    fn apply<O>(&self, event: Event<O>, row: impl Fn(O) -> (Place, Live)) -> Vec<Change<Place, Live>> {
+        let changes = self.live.apply(event, row);
+        let gone = changes.iter().filter(|change| change.after.is_none());
+        for Change { key, before, .. } in gone {
+            let mut deleted = lock(&self.deleted);
+            if deleted.len() >= TOMBSTONES {
+                deleted.clear();
+            }
+            if let Some(version) = before.as_ref().and_then(Live::number) {
+                deleted.insert(key.clone(), version);
+            }
         }
-        if let Some(version) = last.number() {
-            self.gone.insert(place, version);
-        }
+        changes
     }
 }
 
 /// The live objects of one kind.
 pub(super) struct KindWatch {
     pub(super) kind: Kind,
-    objects: Arc<RwLock<Objects>>,
+    objects: Objects,
     synced: watch::Receiver<Synced>,
     users: Mutex<HashSet<String>>,
     task: AbortHandle,
@@ -125,18 +136,18 @@ impl KindWatch {
     }
 
     pub(super) fn get(&self, key: &ObjectKey) -> Option<Live> {
-        read(&self.objects).live.get(&self.place(key)).cloned()
+        self.objects.live.get(&self.place(key))
     }
 
     /// Takes in what the apiserver answered to the revision `by`, unless a watch was faster.
     pub(super) fn put(&self, key: &ObjectKey, mut live: Live, by: &str) {
         live.known_to = Some(by.to_owned());
-        write(&self.objects).put(self.place(key), live);
+        self.objects.put(self.place(key), live);
     }
 
     /// Forgets an object that a request of ours found gone.
     pub(super) fn remove(&self, key: &ObjectKey) {
-        write(&self.objects).live.remove(&self.place(key));
+        self.objects.live.remove(&self.place(key));
     }
 
     /// The API of the object's kind, in its namespace.
@@ -354,18 +365,18 @@ impl World {
             while let Some(event) = events.next().await {
                 let changed = match event {
                     // it came just now, or it was there all the time and does not help: no reason to hurry
-                    Ok(watcher::Event::InitApply(_)) if unjudged => {
+                    Ok(Event::InitApply(_)) if unjudged => {
                         tokio::time::sleep(UNHURRIED).await;
                         true
                     }
-                    Ok(watcher::Event::InitApply(object)) => {
+                    Ok(Event::InitApply(object)) => {
                         seen = true;
                         object.resource_version().as_deref() != Some(version.as_str())
                     }
                     // listed, and it is not there any more
-                    Ok(watcher::Event::InitDone) => !seen,
-                    Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_)) => true,
-                    Ok(watcher::Event::Init) | Err(_) => false,
+                    Ok(Event::InitDone) => !seen,
+                    Ok(Event::Apply(_) | Event::Delete(_)) => true,
+                    Ok(Event::Init) | Err(_) => false,
                 };
                 if changed {
                     tells.store(true, Ordering::Release);
@@ -386,16 +397,16 @@ impl World {
             config = config.fields(&format!("type!={}", olm_api::secret_types::OBJECT_DATA));
         }
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind.resource);
+        let objects = Objects::new();
         let follower = Follower {
             gvk: gvk.clone(),
             kind: kind.clone(),
             wake: self.wake.clone(),
             waiting: Arc::clone(&self.waiting),
+            objects: objects.clone(),
             state,
         };
-        let objects: Arc<RwLock<Objects>> = Arc::default();
-        let (name, follows) =
-            (format!("watch of {}", kind.resource.plural), follower.run(api, config, Arc::clone(&objects)));
+        let (name, follows) = (format!("watch of {}", kind.resource.plural), follower.run(api, config));
         let task = tokio::spawn(async move { task::supervised(&name, follows).await });
         KindWatch { kind, objects, synced, users: Mutex::default(), task: task.abort_handle() }
     }
@@ -407,68 +418,46 @@ struct Follower {
     kind: Kind,
     wake: Wake,
     waiting: Arc<Mutex<Waiting>>,
+    objects: Objects,
     state: watch::Sender<Synced>,
 }
 
 impl Follower {
-    async fn run(self, api: Api<DynamicObject>, config: watcher::Config, objects: Arc<RwLock<Objects>>) {
+    async fn run(self, api: Api<DynamicObject>, config: watcher::Config) {
         let mut events = watcher(api, config).backoff(olm_runtime::backoff::of_watch()).boxed();
-        let mut listing: HashMap<Place, Live> = HashMap::new();
-        loop {
-            match events.try_next().await {
-                Ok(Some(watcher::Event::Init)) => listing = HashMap::new(),
-                Ok(Some(watcher::Event::InitApply(object))) => {
-                    let (place, live) = self.digest(&object);
-                    listing.insert(place, live);
+        while let Some(event) = events.next().await {
+            let event = match event {
+                Ok(event) => event,
+                Err(error) => {
+                    self.failed(&error);
+                    continue;
                 }
-                Ok(Some(watcher::Event::InitDone)) => {
-                    let now = std::mem::take(&mut listing);
-                    let before = std::mem::replace(&mut write(&objects).live, now);
-                    let changed = self.changes(&before, &objects);
-                    self.state.send_replace(Synced::Yes);
-                    for name in changed {
-                        self.wake.revision(&name).await;
-                    }
-                }
-                Ok(Some(watcher::Event::Apply(object))) => {
-                    let (place, live) = self.digest(&object);
-                    let names = {
-                        let mut objects = write(&objects);
-                        let known_to = match objects.live.get(&place) {
-                            Some(known) if live.is_older_than(known) => continue,
-                            Some(known) if known.version == live.version => match &known.known_to {
-                                Some(by) => Some(by.clone()),
-                                None => continue,
-                            },
-                            _ => None,
-                        };
-                        let mut names = self.interested(&place);
-                        names.extend(live.owners.iter().cloned());
-                        let before = objects.live.insert(place, live);
-                        names.extend(before.into_iter().flat_map(|before| before.owners));
-                        names.retain(|name| Some(name) != known_to.as_ref());
-                        names
-                    };
-                    self.wake_all(names).await;
-                }
-                Ok(Some(watcher::Event::Delete(object))) => {
-                    let (place, live) = self.digest(&object);
-                    let names = {
-                        let mut objects = write(&objects);
-                        if objects.live.get(&place).is_some_and(|known| live.is_older_than(known)) {
-                            continue;
-                        }
-                        let mut names = self.interested(&place);
-                        objects.end(place, &live);
-                        names.extend(live.owners);
-                        names
-                    };
-                    self.wake_all(names).await;
-                }
-                Ok(None) => return,
-                Err(error) => self.failed(&error),
+            };
+            let is_listed = matches!(event, Event::InitDone);
+            let changes = self.objects.apply(event, |object| self.digest(&object));
+            if is_listed {
+                self.state.send_replace(Synced::Yes);
+            }
+            let revisions: BTreeSet<String> =
+                changes.iter().flat_map(|change| self.concerned(change)).collect();
+            for name in revisions {
+                self.wake.revision(&name).await;
             }
         }
+    }
+
+    /// The revisions to wake: those that own the object or wait for it, but for one that knows this state from the answer to its
+    /// own request.
+    fn concerned(&self, change: &Change<Place, Live>) -> BTreeSet<String> {
+        let mut names =
+            lock(&self.waiting).get(&(self.gvk.clone(), change.key.clone())).cloned().unwrap_or_default();
+        names.extend(change.states().flat_map(|live| live.owners.iter().cloned()));
+        if let (Some(before), Some(after)) = (&change.before, &change.after)
+            && before.version == after.version
+        {
+            names.retain(|name| Some(name) != before.known_to.as_ref());
+        }
+        names
     }
 
     fn failed(&self, error: &watcher::Error) {
@@ -490,47 +479,10 @@ impl Follower {
         let place = (object.namespace().unwrap_or_default(), object.name_any());
         (place, Live::new(&plain(object, &self.kind.resource.api_version, &self.kind.resource.kind)))
     }
-
-    fn interested(&self, place: &Place) -> BTreeSet<String> {
-        lock(&self.waiting).get(&(self.gvk.clone(), place.clone())).cloned().unwrap_or_default()
-    }
-
-    /// Whom a new listing concerns: owners of what appeared, changed or vanished since the last one.
-    fn changes(&self, before: &HashMap<Place, Live>, objects: &RwLock<Objects>) -> BTreeSet<String> {
-        let now = &read(objects).live;
-        let mut names = BTreeSet::new();
-        for (place, live) in now {
-            if before.get(place).is_none_or(|known| known.version != live.version) {
-                names.extend(live.owners.iter().cloned());
-                names.extend(self.interested(place));
-            }
-        }
-        for (place, live) in before {
-            if !now.contains_key(place) {
-                names.extend(live.owners.iter().cloned());
-                names.extend(self.interested(place));
-            }
-        }
-        names
-    }
-
-    async fn wake_all(&self, names: BTreeSet<String>) {
-        for name in names {
-            self.wake.revision(&name).await;
-        }
-    }
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub(super) fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub(super) fn write<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
-    lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -605,20 +557,60 @@ mod tests {
         Live::new(&Object::from_value(object).unwrap())
     }
 
+    fn row((place, version): (&Place, u64)) -> (Place, Live) {
+        (place.clone(), live(version))
+    }
+
     #[test]
-    fn an_answer_that_comes_after_the_end_of_the_object_does_not_bring_it_back() {
+    fn late_answer_does_not_restore_a_deleted_object() {
         let place: Place = ("n".to_owned(), "a".to_owned());
-        let mut objects = Objects::default();
-        objects.end(place.clone(), &live(7));
+        let objects = Objects::new();
+        let version = || objects.live.get(&place).map(|live| live.version);
+        objects.apply(Event::Delete((&place, 7)), row);
         objects.put(place.clone(), live(6));
-        assert!(!objects.live.contains_key(&place), "it was made before it ended");
+        assert_eq!(version(), None, "it was written before the deletion");
         objects.put(place.clone(), live(8));
-        assert_eq!(objects.live[&place].version, "8", "it was made anew");
+        assert_eq!(version().as_deref(), Some("8"), "it was created again");
         objects.put(place.clone(), live(7));
-        assert_eq!(objects.live[&place].version, "8", "an older state");
+        assert_eq!(version().as_deref(), Some("8"), "an older state");
         for number in 0..2 * TOMBSTONES {
-            objects.end((String::new(), number.to_string()), &live(9));
+            objects.apply(Event::Delete((&(String::new(), number.to_string()), 9)), row);
         }
-        assert!(objects.gone.len() <= TOMBSTONES);
+        assert!(lock(&objects.deleted).len() <= TOMBSTONES);
+    }
+
+    #[tokio::test]
+    async fn own_write_wakes_only_the_others() {
+        let gvk = GroupVersionKind::gvk("", "v1", "ConfigMap");
+        let kind = Kind {
+            resource: kube::core::ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&()),
+            namespaced: true,
+        };
+        let follower = Follower {
+            gvk: gvk.clone(),
+            kind,
+            wake: Wake::channel().0,
+            waiting: Arc::default(),
+            objects: Objects::new(),
+            state: watch::Sender::new(Synced::NotYet),
+        };
+        let place: Place = ("n".to_owned(), "a".to_owned());
+        let owned = |version: u64, owners: &[&str], known_to: Option<&str>| {
+            let mut live = live(version);
+            live.owners = owners.iter().map(|&owner| owner.to_owned()).collect();
+            live.known_to = known_to.map(str::to_owned);
+            live
+        };
+        let woken = |live: Live| -> Vec<String> {
+            let event = Event::Apply(live);
+            let changes = follower.objects.apply(event, |live| (place.clone(), live));
+            changes.iter().flat_map(|change| follower.concerned(change)).collect()
+        };
+        lock(&follower.waiting).insert((gvk, place.clone()), ["e-2".to_owned()].into());
+        follower.objects.put(place.clone(), owned(5, &["e-1"], Some("e-1")));
+        assert_eq!(woken(owned(5, &["e-1"], None)), ["e-2"], "the answer's own state");
+        assert!(woken(owned(5, &["e-1"], None)).is_empty(), "shown again");
+        assert!(woken(owned(4, &["e-1"], None)).is_empty(), "an older state");
+        assert_eq!(woken(owned(6, &["e-3"], None)), ["e-1", "e-2", "e-3"], "another owner");
     }
 }
