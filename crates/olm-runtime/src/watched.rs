@@ -168,7 +168,6 @@ impl<K, V> Watched<K, V> {
     }
 
     /// The table, which does not change while the guard lives. Not to be held across an `await`.
-    #[must_use]
     pub fn read(&self) -> RwLockReadGuard<'_, Table<K, V>> {
         self.0.table.read()
     }
