@@ -118,7 +118,10 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let watching = tokio::spawn(task::supervised("watch of pull secrets", watching));
     let (lead, leader) = watch::channel(!args.run.leader_elect);
     let election = args.run.leader_elect.then(|| Election::new(LEASE, args.run.system_namespace()));
-    let writing = election.as_ref().map_or_else(|| client.clone(), |election| election.client(&client));
+    let writing = match &election {
+        Some(election) => election.connect(args.run.kubeconfig(), &metrics).await?,
+        None => client.clone(),
+    };
     let context = Arc::new(reconcile::Context {
         client: writing.clone(),
         store: store.clone(),

@@ -62,7 +62,10 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     }
 
     let election = args.run.leader_elect.then(|| Election::new(LEASE, namespace));
-    let writing = election.as_ref().map_or_else(|| client.clone(), |election| election.client(&client));
+    let writing = match &election {
+        Some(election) => election.connect(args.run.kubeconfig(), &metrics).await?,
+        None => client.clone(),
+    };
     let work = controller::run(context(&args, writing, &metrics), &metrics, stop.clone());
     let outcome = leader::lead(client, election, &metrics, &stop, work).await;
     stop.cancel();

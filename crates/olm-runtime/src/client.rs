@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{HeaderValue, Request, Response};
+use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -66,7 +67,19 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ClientError> {
 ///
 /// # Errors
 /// If the configuration cannot be turned into a connection.
-pub fn client(mut config: Config, metrics: &Metrics) -> Result<Client, ClientError> {
+pub fn client(config: Config, metrics: &Metrics) -> Result<Client, ClientError> {
+    client_on(config, metrics, TokioExecutor::new())
+}
+
+/// A task that reads and writes one connection.
+pub(crate) type ConnectionTask = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// As [`client`], with the executor that runs its connections.
+pub(crate) fn client_on(
+    mut config: Config,
+    metrics: &Metrics,
+    executor: impl hyper::rt::Executor<ConnectionTask> + Clone + Send + Sync + 'static,
+) -> Result<Client, ClientError> {
     config.read_timeout = config.read_timeout.or(Some(READ_TIMEOUT));
     // else the time that a connection was unused counts as a pause
     config.reset_reader_on_write = true;
@@ -76,7 +89,7 @@ pub fn client(mut config: Config, metrics: &Metrics) -> Result<Client, ClientErr
     config.headers.push((http::header::USER_AGENT, agent(std::env::args_os().next().as_deref())));
     let url = config.cluster_url.to_string();
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
-    let builder = ClientBuilder::try_from(config)
+    let builder = ClientBuilder::try_from((config, executor))
         .map_err(|source| ClientError::Build { url, source: Box::new(source) })?;
     Ok(builder.with_layer(&Counting { metrics: metrics.clone(), host, limit: RESPONSE_TIMEOUT }).build())
 }

@@ -11,13 +11,17 @@
 //! not set: only the next renewal finds out then.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use http::{Method, Request};
-use kube::Client;
 use kube::client::Body;
+use kube::{Client, Config};
 use tokio::time::Instant;
 use tower::BoxError;
+
+use crate::client::{self, ClientError, ConnectionTask};
+use crate::metrics::Metrics;
 
 /// A moment, by each clock of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,18 +79,21 @@ impl std::fmt::Debug for Clock {
     }
 }
 
-/// Until when this process may write; it may not at all before the first renewal.
+/// Until when this process may write.
 #[derive(Clone, Debug)]
 pub(crate) struct Fence {
-    open: Arc<Mutex<Option<Open>>>,
+    state: Arc<Mutex<State>>,
     clock: Clock,
 }
 
-/// Writes are allowed for `limit` since the lease was renewed.
 #[derive(Clone, Copy, Debug)]
-struct Open {
-    renewed: Moment,
-    limit: Duration,
+enum State {
+    /// This process has not led yet.
+    Unopened,
+    /// Writes are allowed for `limit` since the lease was renewed.
+    Open { renewed: Moment, limit: Duration },
+    /// The lease was lost or given back.
+    Closed,
 }
 
 /// A write that came too late, or too early.
@@ -102,7 +109,7 @@ impl Default for Fence {
 
 impl Fence {
     pub(crate) fn with_clock(clock: Clock) -> Self {
-        Self { open: Arc::default(), clock }
+        Self { state: Arc::new(Mutex::new(State::Unopened)), clock }
     }
 
     /// The present, by the clocks that writes are checked against.
@@ -112,24 +119,44 @@ impl Fence {
 
     /// Writes are allowed for `limit` since the lease was renewed.
     pub(crate) fn open(&self, renewed: Moment, limit: Duration) {
-        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(Open { renewed, limit });
+        self.set(State::Open { renewed, limit });
     }
 
     /// Writes are refused from now on.
     pub(crate) fn close(&self) {
-        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.set(State::Closed);
+    }
+
+    fn set(&self, state: State) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
+    /// The state now: open only if the lease was renewed in time.
+    fn state(&self) -> State {
+        let state = *self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        // the clock is read after the renewal that it is compared with
+        match state {
+            State::Open { renewed, limit } if !self.now().is_within(renewed, limit) => State::Closed,
+            state => state,
+        }
     }
 
     /// Whether writes are allowed now.
     pub(crate) fn is_open(&self) -> bool {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        // the clock is read under the lock: never before a renewal that it is compared with
-        open.is_some_and(|open| self.now().is_within(open.renewed, open.limit))
+        matches!(self.state(), State::Open { .. })
     }
 
     fn check(&self, method: &Method) -> Result<(), NotLeader> {
         let allowed = matches!(*method, Method::GET | Method::HEAD) || self.is_open();
         if allowed { Ok(()) } else { Err(NotLeader) }
+    }
+
+    /// A client for the leader's work, with connections of its own.
+    ///
+    /// # Errors
+    /// As [`client::client`].
+    pub(crate) fn connect(&self, config: Config, metrics: &Metrics) -> Result<Client, ClientError> {
+        Ok(self.client(&client::client_on(config, metrics, ConnectionTasks(self.clone()))?))
     }
 
     /// The same connections, for the leader's work.
@@ -144,6 +171,20 @@ impl Fence {
             }
         });
         Client::new(service, namespace)
+    }
+}
+
+/// Runs connections until the fence closes.
+#[derive(Clone, Debug)]
+struct ConnectionTasks(Fence);
+
+impl hyper::rt::Executor<ConnectionTask> for ConnectionTasks {
+    fn execute(&self, mut task: ConnectionTask) {
+        let fence = self.0.clone();
+        tokio::spawn(std::future::poll_fn(move |context| match fence.state() {
+            State::Closed => Poll::Ready(()),
+            State::Unopened | State::Open { .. } => task.as_mut().poll(context),
+        }));
     }
 }
 
@@ -245,5 +286,35 @@ mod tests {
         client.send(post()?).await?;
         assert_eq!(*asked.lock().unwrap_or_else(PoisonError::into_inner), [Method::GET, Method::POST]);
         Ok(())
+    }
+
+    /// What a write meets that was allowed and waits while the process is frozen: only the connection's task is in its way.
+    #[tokio::test]
+    async fn connection_ends_when_the_lease_was_not_renewed_in_time() {
+        crate::tls::install_provider();
+        let (fence, start, now) = fence();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let record = Arc::clone(&asked);
+        let answer = async move |request: axum::extract::Request| {
+            record.lock().unwrap().push(request.uri().path().to_owned());
+            "{}"
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        tokio::spawn(axum::serve(listener, axum::Router::new().fallback(answer)).into_future());
+        let tasks = ConnectionTasks(fence.clone());
+        let client = client::client_on(Config::new(url), &Metrics::new(), tasks).unwrap();
+        let post = |path: &str| client.send(Request::post(path).body(Body::from(b"{}".to_vec())).unwrap());
+
+        post("/unopened").await.unwrap();
+        fence.open(start, LIMIT);
+        post("/open").await.unwrap();
+        *now.lock().unwrap() = later(start, 10);
+        post("/late").await.unwrap_err();
+        fence.open(later(start, 10), LIMIT);
+        post("/renewed").await.unwrap();
+        fence.close();
+        post("/closed").await.unwrap_err();
+        assert_eq!(*asked.lock().unwrap(), ["/unopened", "/open", "/renewed"]);
     }
 }

@@ -7,6 +7,7 @@
 //!
 //! Rule: operator-controller §7.2, decision 29 (15/10/2 s).
 
+use std::path::Path;
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -21,6 +22,7 @@ use tokio::time::Instant;
 
 use crate::Shutdown;
 use crate::apply::{ErrorClass, classify, message};
+use crate::client::{self, ClientError};
 use crate::fence::{Clock, Fence};
 use crate::metrics::Metrics;
 use crate::task;
@@ -77,8 +79,18 @@ impl Election {
         Self { fence: Fence::with_clock(Clock::new(read)), ..self }
     }
 
-    /// The same client for the leader's work: its writes fail before the lease is ours and when it was not renewed in time, however
-    /// long the process was frozen in between. Reading is not limited.
+    /// A client for the leader's work, with connections of its own: its writes fail before the lease is ours and when it was not
+    /// renewed in time, however long the process was frozen in between, also those that were begun before. Reading is not
+    /// limited before the lease is ours.
+    ///
+    /// # Errors
+    /// As [`client::connect`](crate::client::connect).
+    pub async fn connect(&self, kubeconfig: Option<&Path>, metrics: &Metrics) -> Result<Client, ClientError> {
+        self.fence.connect(client::config(kubeconfig).await?, metrics)
+    }
+
+    /// The same client for the leader's work: as [`connect`](Self::connect), but for writes that were begun before the process was
+    /// frozen.
     pub fn client(&self, client: &Client) -> Client {
         self.fence.client(client)
     }

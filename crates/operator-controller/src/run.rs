@@ -96,16 +96,13 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     }
 
     let election = args.run.leader_elect.then(|| Election::new(LEASE, namespace));
-    let work = controllers(
-        &args,
-        &gates,
-        (tls_settings, published),
-        pull_secret,
-        election.as_ref().map_or_else(|| client.clone(), |election| election.client(&client)),
-        &metrics,
-        stop.clone(),
-    )
-    .await?;
+    let writing = match &election {
+        Some(election) => election.connect(args.run.kubeconfig(), &metrics).await?,
+        None => client.clone(),
+    };
+    let work =
+        controllers(&args, &gates, (tls_settings, published), pull_secret, writing, &metrics, stop.clone())
+            .await?;
     let outcome = leader::lead(client, election, &metrics, &stop, work).await;
     stop.cancel();
     while parts.join_next().await.is_some() {}
