@@ -7,7 +7,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use olm_core::go_json;
+use olm_core::go;
 use olm_rollout::{MAX_OBJECT, Phase, pack, phase_digest, unpack};
 use operator_controller::extension::adopt::fuzz::read_release;
 use serde_json::json;
@@ -44,8 +44,8 @@ fn packed(value: &[u8]) {
     let again =
         value.map(|value| unpack(value, &place.key, &place.secret).map_err(|error| error.to_string()));
     // as Go writes it: 5.0 comes back as 5
-    let again = again.map(|again| again.map(|again| go_json(&again.into_value())));
-    assert_eq!(again, Some(Ok(go_json(&object.to_value()))), "packed is not what was read");
+    let again = again.map(|again| again.map(|again| go::json(&again.into_value())));
+    assert_eq!(again, Some(Ok(go::json(&object.to_value()))), "packed is not what was read");
     assert_eq!(digest, phase_digest("deploy", &[object.clone(), object]));
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use olm_api::openshift::{CLUSTER_OPERATOR, ClusterOperatorStatus};
-use olm_core::go_quote;
+use olm_core::go;
 use olm_core::openshift::Report;
 use olm_runtime::events::{Events, NewEvent};
 
@@ -39,7 +39,7 @@ impl ExtensionEvents {
         let message = published.condition("Upgradeable").map_or("", |it| it.message.as_str());
         // both forms in which the message names an extension
         let named = |name: &str| {
-            [format!("ClusterExtension {}", go_quote(name)), format!("cluster extension {name}:")]
+            [format!("ClusterExtension {}", go::quote(name)), format!("cluster extension {name}:")]
         };
         let is_published = |event: &ExtensionEvent| {
             message.contains(INSTALLED) && named(&event.extension).iter().any(|part| message.contains(part))

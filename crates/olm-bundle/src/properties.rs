@@ -73,7 +73,7 @@ pub(crate) fn merge(mut csv: Csv, file: Option<&[u8]>, budget: &mut NodeBudget) 
             Some(Value::String(kind)) => kind,
             _ => return Err(wrong(format!("properties[{index}] must be an object whose type is a string"))),
         };
-        written.push(write(kind, &olm_core::go_json_string(property.get("value").unwrap_or(&Value::Null))));
+        written.push(write(kind, &olm_core::go::json_string(property.get("value").unwrap_or(&Value::Null))));
     }
     if written.is_empty() {
         return Ok(csv);
@@ -85,7 +85,7 @@ pub(crate) fn merge(mut csv: Csv, file: Option<&[u8]>, budget: &mut NodeBudget) 
 }
 
 fn write(kind: &str, value: &str) -> String {
-    format!("{{\"type\":{},\"value\":{value}}}", olm_core::go_json_string(&Value::from(kind)))
+    format!("{{\"type\":{},\"value\":{value}}}", olm_core::go::json_string(&Value::from(kind)))
 }
 
 /// JSON text without white space between tokens, characters that Go escapes escaped; order and spelling stay.

@@ -69,7 +69,7 @@ fn real_bundles_render() {
                 let bytes = |objects: &[olm_core::Object]| {
                     objects
                         .iter()
-                        .map(|object| olm_core::go_json_string(&object.to_value()))
+                        .map(|object| olm_core::go::json_string(&object.to_value()))
                         .collect::<Vec<_>>()
                 };
                 assert_eq!(

@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::quote::go_quote;
+use crate::go;
 
 /// Longest repository (registry and path) in bytes.
 const MAX_REPOSITORY: usize = 255;
@@ -168,9 +168,9 @@ impl ImageRefError {
             Self::TagAndDigest => {
                 let (head, digest) = text.split_once('@')?;
                 let (repository, _) = head.rsplit_once(':')?;
-                Some(format!("drop the tag: {}", go_quote(&format!("{repository}@{digest}"))))
+                Some(format!("drop the tag: {}", go::quote(&format!("{repository}@{digest}"))))
             }
-            Self::NotCanonical => Some(format!("write the registry: {}", go_quote(&canonical_guess(text)))),
+            Self::NotCanonical => Some(format!("write the registry: {}", go::quote(&canonical_guess(text)))),
             Self::Uppercase => Some("use lower case for the repository path".to_owned()),
             Self::Format if text.contains("://") => Some("leave out the scheme".to_owned()),
             Self::TooLong | Self::Empty | Self::Format | Self::Digest(_) => None,

@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::quote::go_quote;
+use crate::go;
 use crate::version::{Version, VersionError, check_pre_identifier};
 
 /// Longest release in characters.
@@ -18,7 +18,7 @@ const MAX_RELEASE: usize = 20;
 
 /// Why a text is no release.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("invalid release {}: {why}", go_quote(text))]
+#[error("invalid release {}: {why}", go::quote(text))]
 pub struct ReleaseError {
     text: String,
     why: String,
@@ -109,7 +109,7 @@ impl From<Release> for String {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VersionReleaseError {
     /// The version is no strict semantic version.
-    #[error("invalid version {}: {source}", go_quote(text))]
+    #[error("invalid version {}: {source}", go::quote(text))]
     Version {
         /// What was given.
         text: String,

@@ -10,7 +10,7 @@ use std::str::FromStr;
 use semver::{BuildMetadata, Prerelease};
 use serde::{Deserialize, Serialize};
 
-use crate::quote::go_quote;
+use crate::go;
 
 /// Why a text is no version. The text is the Go library's, because it ends up in conditions.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -122,7 +122,7 @@ pub(crate) fn check_pre_identifier(identifier: &str) -> Result<(), VersionError>
         if identifier.len() > 1 && identifier.starts_with('0') {
             return Err(VersionError::new(format!(
                 "Numeric PreRelease version must not contain leading zeroes {}",
-                go_quote(identifier)
+                go::quote(identifier)
             )));
         }
         return parse_uint(identifier).map(drop);
@@ -130,7 +130,7 @@ pub(crate) fn check_pre_identifier(identifier: &str) -> Result<(), VersionError>
     if identifier.bytes().all(is_identifier_byte) {
         Ok(())
     } else {
-        Err(VersionError::new(format!("Invalid character(s) found in prerelease {}", go_quote(identifier))))
+        Err(VersionError::new(format!("Invalid character(s) found in prerelease {}", go::quote(identifier))))
     }
 }
 
@@ -147,7 +147,7 @@ fn parse_build(text: &str) -> Result<BuildMetadata, VersionError> {
         if !identifier.bytes().all(is_identifier_byte) {
             return Err(VersionError::new(format!(
                 "Invalid character(s) found in build meta data {}",
-                go_quote(identifier)
+                go::quote(identifier)
             )));
         }
     }
@@ -158,13 +158,13 @@ fn parse_number(text: &str, lower: &str, upper: &str) -> Result<u64, VersionErro
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(VersionError::new(format!(
             "Invalid character(s) found in {lower} number {}",
-            go_quote(text)
+            go::quote(text)
         )));
     }
     if text.len() > 1 && text.starts_with('0') {
         return Err(VersionError::new(format!(
             "{upper} number must not contain leading zeroes {}",
-            go_quote(text)
+            go::quote(text)
         )));
     }
     parse_uint(text)
@@ -174,7 +174,7 @@ fn parse_number(text: &str, lower: &str, upper: &str) -> Result<u64, VersionErro
 fn parse_uint(text: &str) -> Result<u64, VersionError> {
     let problem = if text.is_empty() { "invalid syntax" } else { "value out of range" };
     text.parse()
-        .map_err(|_| VersionError::new(format!("strconv.ParseUint: parsing {}: {problem}", go_quote(text))))
+        .map_err(|_| VersionError::new(format!("strconv.ParseUint: parsing {}: {problem}", go::quote(text))))
 }
 
 fn is_identifier_byte(byte: u8) -> bool {

@@ -1,6 +1,6 @@
 //! Any text at all: no panic, and what is accepted prints as it came.
 
-use olm_core::{Digest, ImageRef, LooseVersion, Range, RangeError, Release, Version, go_json, go_quote};
+use olm_core::{Digest, ImageRef, LooseVersion, Range, RangeError, Release, Version, go};
 use proptest::prelude::*;
 
 /// Texts near to what the parsers know, and texts of any kind.
@@ -51,8 +51,8 @@ proptest! {
         if let Ok(digest) = text.parse::<Digest>() {
             prop_assert_eq!(digest.to_string(), text.clone());
         }
-        prop_assert!(go_quote(&text).len() >= text.len());
+        prop_assert!(go::quote(&text).len() >= text.len());
         let json = serde_json::Value::String(text);
-        prop_assert_eq!(serde_json::from_slice::<serde_json::Value>(&go_json(&json)).ok(), Some(json));
+        prop_assert_eq!(serde_json::from_slice::<serde_json::Value>(&go::json(&json)).ok(), Some(json));
     }
 }

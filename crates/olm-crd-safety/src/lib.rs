@@ -13,7 +13,6 @@
 
 mod checks;
 mod existing;
-mod go;
 mod schema;
 mod served;
 mod structural;

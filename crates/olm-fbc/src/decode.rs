@@ -173,7 +173,7 @@ macro_rules! integers {
                 if whole as f64 == number {
                     return Ok(whole);
                 }
-                Err(path.mismatch(&format!("number {}", olm_yaml::GoNumber(number)), $go))
+                Err(path.mismatch(&format!("number {}", olm_core::go::json_number(number)), $go))
             }
         }
     )* };

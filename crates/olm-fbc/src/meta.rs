@@ -1,9 +1,9 @@
 //! One object of a catalog and the three members that every object may have (fbc §4.1).
 
-use std::{borrow::Cow, fmt::Write as _};
+use std::borrow::Cow;
 
+use olm_core::go;
 use olm_yaml::{Document, Limits, Normaliser};
-use serde_json::Value;
 use unicase::UniCase;
 
 /// The members by which objects are found. Empty means absent.
@@ -40,7 +40,7 @@ impl Meta {
         let mut blob = Vec::with_capacity(line.len());
         let used = normaliser.value(line, &mut blob, &Limits::default()).map_err(|error| error.message)?;
         if let Some(byte) = line[used..].iter().find(|b| !b.is_ascii_whitespace()) {
-            return Err(format!("invalid character {:?} after top-level value", *byte as char));
+            return Err(format!("invalid character {} after top-level value", go::quote_byte(*byte)));
         }
         let document = Document { json: &blob, members: normaliser.members(), origin: Default::default() };
         let head = head(&document)?;
@@ -84,16 +84,14 @@ pub fn head(document: &Document<'_>) -> Result<Head, String> {
         // only these letters fold into the three names
         let Some(slot) = slot(key) else { continue };
         let value = &document.json[member.value()];
-        match serde_json::from_slice::<Value>(value) {
-            Ok(Value::String(text)) => {
-                let field = match slot {
-                    0 => &mut head.schema,
-                    1 => &mut head.package,
-                    _ => &mut head.name,
-                };
-                *field = text;
-            }
-            other => wrong[slot] = Some((member.key_text(document.json), other.unwrap_or_default())),
+        let Ok(text) = serde_json::from_slice(value) else {
+            wrong[slot] = Some((member.key_text(document.json), value));
+            continue;
+        };
+        match slot {
+            0 => head.schema = text,
+            1 => head.package = text,
+            _ => head.name = text,
         }
     }
     if may_fold {
@@ -102,9 +100,8 @@ pub fn head(document: &Document<'_>) -> Result<Head, String> {
     match wrong.into_iter().flatten().next() {
         None => Ok(head),
         Some((key, value)) => {
-            let key = String::from_utf8_lossy(&key);
-            let (t, v) = (go_t(&value), go_v(&value));
-            Err(format!("expected value for key {key:?} to be a string, got {t}: {v}"))
+            let (key, value) = (String::from_utf8_lossy(&key), String::from_utf8_lossy(value));
+            Err(format!("expected value for key {} to be a string, got {value}", go::quote(&key)))
         }
     }
 }
@@ -150,7 +147,7 @@ fn duplicates(document: &Document<'_>) -> Result<(), String> {
         .filter(|group| group.len() > 1)
         .map(|group| {
             let spellings: Vec<&str> = group.iter().map(|(_, key)| key.as_str()).collect();
-            format!("duplicate keys for key {:?}: [{}]", group[0].0, spellings.join(" "))
+            format!("duplicate keys for key {}: [{}]", go::quote(&group[0].0), spellings.join(" "))
         })
         .collect();
     match messages.as_slice() {
@@ -158,63 +155,6 @@ fn duplicates(document: &Document<'_>) -> Result<(), String> {
         [one] => Err(one.clone()),
         several => Err(format!("[{}]", several.join(", "))),
     }
-}
-
-/// A value as Go's `%t` prints it (which complains about everything but booleans).
-fn go_t(value: &Value) -> String {
-    match value {
-        Value::Bool(value) => value.to_string(),
-        Value::Null => "%!t(<nil>)".to_owned(),
-        Value::Number(_) => format!("%!t(float64={})", go_v(value)),
-        Value::String(text) => format!("%!t(string={text})"),
-        Value::Array(items) => {
-            list(items, &|item| if item.is_null() { "<nil>".to_owned() } else { go_t(item) })
-        }
-        Value::Object(members) => map(members, &|key| format!("%!t(string={key})"), &|item| {
-            if item.is_null() { "<nil>".to_owned() } else { go_t(item) }
-        }),
-    }
-}
-
-/// A value as Go's `%v` prints it.
-fn go_v(value: &Value) -> String {
-    match value {
-        Value::Bool(value) => value.to_string(),
-        Value::Null => "<nil>".to_owned(),
-        Value::Number(number) => go_g(number.as_f64().unwrap_or_default()),
-        Value::String(text) => text.clone(),
-        Value::Array(items) => list(items, &go_v),
-        Value::Object(members) => map(members, &str::to_owned, &go_v),
-    }
-}
-
-/// `%v` of a double: exponents below -4 and from 21 on, two digits at least.
-fn go_g(number: f64) -> String {
-    let text = olm_yaml::GoNumber(number).to_string();
-    if number != 0.0 && number.abs() < 1e-4 {
-        let scientific = format!("{number:e}");
-        let (digits, exponent) = scientific.split_once("e-").unwrap_or((&scientific, "0"));
-        return format!("{digits}e-{exponent:0>2}");
-    }
-    text
-}
-
-fn list(items: &[Value], print: &dyn Fn(&Value) -> String) -> String {
-    let items: Vec<String> = items.iter().map(print).collect();
-    format!("[{}]", items.join(" "))
-}
-
-fn map(
-    members: &serde_json::Map<String, Value>,
-    key: &dyn Fn(&str) -> String,
-    print: &dyn Fn(&Value) -> String,
-) -> String {
-    let mut text = "map[".to_owned();
-    for (index, (name, value)) in members.iter().enumerate() {
-        let space = if index > 0 { " " } else { "" };
-        let _ = write!(text, "{space}{}:{}", key(name), print(value));
-    }
-    text + "]"
 }
 
 #[cfg(test)]
@@ -246,16 +186,13 @@ mod tests {
                 r#"{"B":1,"b":2,"A":1,"a":1}"#,
                 r#"[duplicate keys for key "a": [A a], duplicate keys for key "b": [B b]]"#,
             ),
-            (r#"{"name":5}"#, r#"expected value for key "name" to be a string, got %!t(float64=5): 5"#),
-            (r#"{"Name":null}"#, r#"expected value for key "Name" to be a string, got %!t(<nil>): <nil>"#),
-            (
-                r#"{"schema":["x"]}"#,
-                r#"expected value for key "schema" to be a string, got [%!t(string=x)]: [x]"#,
-            ),
-            (r#"{"package":true}"#, r#"expected value for key "package" to be a string, got true: true"#),
+            (r#"{"name":5}"#, r#"expected value for key "name" to be a string, got 5"#),
+            (r#"{"Name":null}"#, r#"expected value for key "Name" to be a string, got null"#),
+            (r#"{"schema":["x"]}"#, r#"expected value for key "schema" to be a string, got ["x"]"#),
+            (r#"{"package":true}"#, r#"expected value for key "package" to be a string, got true"#),
             (
                 r#"{"name":{"a":0.00000015}}"#,
-                r#"expected value for key "name" to be a string, got map[%!t(string=a):%!t(float64=1.5e-07)]: map[a:1.5e-07]"#,
+                r#"expected value for key "name" to be a string, got {"a":1.5e-7}"#,
             ),
             ("[1]", "json: cannot unmarshal array into Go value of type map[string]interface {}"),
             ("{} x", "invalid character 'x' after top-level value"),

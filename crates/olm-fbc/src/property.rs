@@ -268,7 +268,7 @@ impl Property {
     /// `parse property[i] of type "T": …` (fbc §6).
     pub fn read<T: PropertyValue>(&self, index: usize) -> Result<T, String> {
         self.decode_value::<T>().map_err(|problem| {
-            format!("parse property[{index}] of type {}: {problem}", olm_core::go_quote(&self.kind))
+            format!("parse property[{index}] of type {}: {problem}", olm_core::go::quote(&self.kind))
         })
     }
 
@@ -299,7 +299,7 @@ impl Property {
             _ if self.value.is_some() => Ok(()),
             kind => Err(format!(
                 "parse property[{index}] of type {}: unexpected end of JSON input",
-                olm_core::go_quote(kind)
+                olm_core::go::quote(kind)
             )),
         }
     }

@@ -13,7 +13,7 @@ use olm_api::cluster_object_set::{
 };
 use olm_api::{ClusterExtension, ClusterObjectSet, ClusterObjectSetSpec, annotations, finalizers, labels};
 use olm_bundle::{CertProvider, Gates};
-use olm_core::{Object, go_json_string};
+use olm_core::{Object, go};
 use olm_rollout::{PackError, Packed, Stamp, TooManyPhases, probe};
 use serde_json::Value;
 
@@ -121,7 +121,7 @@ impl Desired {
             .phases
             .iter()
             .flat_map(|phase| &phase.objects)
-            .map(|object| go_json_string(&object.to_value()).len())
+            .map(|object| go::json_string(&object.to_value()).len())
             .sum();
         let (phases, packed) = if size <= MOST_INLINE {
             (self.phases.iter().map(inline_phase).collect(), Packed::default())
@@ -310,7 +310,7 @@ pub fn fingerprint(wish: &Wish, bundle: &BundleFacts, options: &str, renderer: &
         "options": options,
         "renderer": renderer,
     });
-    let digest = Sha256::digest(go_json_string(&inputs));
+    let digest = Sha256::digest(go::json_string(&inputs));
     digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 

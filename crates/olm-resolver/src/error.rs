@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use olm_core::{BundleName, CatalogName, ChannelName, PackageName, RangeError, Version, go_quote};
+use olm_core::{BundleName, CatalogName, ChannelName, PackageName, RangeError, Version, go};
 
 /// Longest help in characters that a condition message may carry after the text itself.
 const MAX_HELP: usize = 200;
@@ -35,12 +35,12 @@ pub enum CatalogReadError {
 impl CatalogReadError {
     /// The error as a message (rule: operator-controller §4.1).
     pub fn describe(&self, catalog: &CatalogName, package: &PackageName) -> String {
-        let catalog = go_quote(catalog.as_str());
+        let catalog = go::quote(catalog.as_str());
         match self {
             Self::NotServing => format!("catalog {catalog} is not being served"),
             Self::NotCached => format!("cache for catalog {catalog} not found"),
             Self::Fetch(why) => format!("error retrieving cache for catalog {catalog}: {why}"),
-            Self::Content(why) => format!("error loading package {}: {why}", go_quote(package.as_str())),
+            Self::Content(why) => format!("error loading package {}: {why}", go::quote(package.as_str())),
             Self::Other(text) => text.clone(),
         }
     }
@@ -120,13 +120,13 @@ impl Asked {
     fn message(&self, catalogs: &[CatalogName]) -> String {
         let mut text = String::new();
         if let Some(installed) = &self.installed {
-            let installed = go_quote(&installed.to_string());
+            let installed = go::quote(&installed.to_string());
             text.push_str(&format!("error upgrading from currently installed version {installed}: "));
         }
         let found = if catalogs.len() > 1 { "found bundles" } else { "no bundles found" };
-        text.push_str(&format!("{found} for package {} ", go_quote(self.package.as_str())));
+        text.push_str(&format!("{found} for package {} ", go::quote(self.package.as_str())));
         if let Some(range) = &self.range {
-            text.push_str(&format!("matching version {} ", go_quote(range)));
+            text.push_str(&format!("matching version {} ", go::quote(range)));
         }
         if !self.channels.is_empty() {
             text.push_str(&format!("in channels [{}] ", join(&self.channels)));
@@ -189,7 +189,7 @@ impl fmt::Display for ResolveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Range { text, error } => {
-                write!(f, "desired version range {} is invalid: {error}", go_quote(text))
+                write!(f, "desired version range {} is invalid: {error}", go::quote(text))
             }
             Self::Installed { text } => {
                 write!(f, "error walking catalogs: error finding upgrade edges: {text}")
@@ -197,8 +197,8 @@ impl fmt::Display for ResolveError {
             Self::Catalog { package, catalog, problem, .. } => write!(
                 f,
                 "error walking catalogs: error getting package {} from catalog {}: {}",
-                go_quote(package.as_str()),
-                go_quote(catalog.as_str()),
+                go::quote(package.as_str()),
+                go::quote(catalog.as_str()),
                 problem.describe(catalog, package)
             ),
             Self::NoMatch { asked, .. } => f.write_str(&asked.message(&[])),
@@ -207,16 +207,16 @@ impl fmt::Display for ResolveError {
                 write!(
                     f,
                     "error getting resolved bundle version for bundle {}: {why}",
-                    go_quote(bundle.as_str())
+                    go::quote(bundle.as_str())
                 )
             }
             Self::Dependency { bundle, property } => {
-                let bundle = go_quote(bundle.as_str());
+                let bundle = go::quote(bundle.as_str());
                 write!(
                     f,
                     "validating bundle {bundle}: bundle {bundle} has a dependency declared via property {} which is \
                      currently not supported",
-                    go_quote(property)
+                    go::quote(property)
                 )
             }
         }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use olm_core::{CatalogName, go_quote};
+use olm_core::{CatalogName, go};
 use serde::Serialize;
 
 use crate::error::CatalogReadError;
@@ -480,7 +480,7 @@ pub struct CandidateView {
 
 /// Names for messages: `a, b and 3 more`.
 pub(crate) fn some_of<'a>(names: impl Iterator<Item = &'a str>, most: usize) -> String {
-    let all: Vec<String> = names.map(go_quote).collect();
+    let all: Vec<String> = names.map(go::quote).collect();
     match all.len().checked_sub(most) {
         Some(more @ 1..) => format!("{} and {more} more", all[..most].join(", ")),
         _ => all.join(", "),

@@ -3,7 +3,7 @@
 //! It errs towards "changed" only, for values that the apiserver stores in another form (`cpu: "0.1"` as `100m`): an
 //! apply then changes nothing. Fields that we do not declare are never compared. Rule: feasibility §2, revisions §7.5.
 
-use olm_core::{Object, go_json_string};
+use olm_core::{Object, go};
 use serde_json::{Map, Value};
 
 use crate::fields::{Entry, Step, entries, item, owns};
@@ -129,7 +129,7 @@ pub fn owned(live: &Object) -> Option<Vec<String>> {
 
 fn collect(fields: &Map<String, Value>, live: Option<&Value>, out: &mut Vec<String>) {
     if fields.is_empty() {
-        out.push(live.map_or_else(String::new, go_json_string));
+        out.push(live.map_or_else(String::new, go::json_string));
         return;
     }
     for (key, below) in fields {

@@ -2,7 +2,7 @@
 //!
 //! Rule: revisions §5 step 3.
 
-use olm_core::{Object, go_json};
+use olm_core::{Object, go};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -20,7 +20,7 @@ pub struct PhaseDigest {
 /// Digest of a phase's name and its resolved, unchanged objects.
 pub fn phase_digest(name: &str, objects: &[Object]) -> PhaseDigest {
     let objects: Vec<Value> = objects.iter().map(Object::to_value).collect();
-    let input = go_json(&json!({"name": name, "objects": objects}));
+    let input = go::json(&json!({"name": name, "objects": objects}));
     PhaseDigest { name: name.to_owned(), digest: format!("sha256:{}", hex(&Sha256::digest(input))) }
 }
 

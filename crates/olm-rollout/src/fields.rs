@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use olm_core::{Object, go_json_string};
+use olm_core::{Object, go};
 use serde_json::{Map, Value};
 
 /// One entry of `metadata.managedFields`.
@@ -132,10 +132,10 @@ pub(crate) fn print_step(key: &str) -> String {
         Step::Member(name) => format!(".{name}"),
         Step::Item(keys) => {
             let keys: Vec<String> =
-                keys.iter().map(|(key, value)| format!("{key}={}", go_json_string(value))).collect();
+                keys.iter().map(|(key, value)| format!("{key}={}", go::json_string(value))).collect();
             format!("[{}]", keys.join(","))
         }
-        Step::Value(value) => format!("[={}]", go_json_string(&value)),
+        Step::Value(value) => format!("[={}]", go::json_string(&value)),
         Step::Other => format!("[{key}]"),
     }
 }

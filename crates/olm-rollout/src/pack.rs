@@ -11,7 +11,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
-use olm_core::{Object, go_json};
+use olm_core::{Object, go};
 use sha2::{Digest as _, Sha256};
 
 use crate::phase::Phase;
@@ -107,7 +107,7 @@ pub fn pack(revision: &str, phases: &[Phase]) -> Result<Packed, PackError> {
     for (phase_index, phase) in phases.iter().enumerate() {
         let mut objects = vec![];
         for (index, object) in phase.objects.iter().enumerate() {
-            let json = go_json(&object.to_value());
+            let json = go::json(&object.to_value());
             if json.len() > MAX_OBJECT {
                 return Err(PackError::TooLong { phase: phase_index, index, size: json.len() });
             }

@@ -247,7 +247,7 @@ impl Compare<'_> {
         live: Option<&Value>,
         known: &Value,
     ) {
-        let json = olm_core::go_json_string(&Value::Object(key.clone()));
+        let json = olm_core::go::json_string(&Value::Object(key.clone()));
         self.path.push(print_step(&format!("k:{json}")));
         self.pair(desired, live, known);
         self.path.pop();

@@ -4,8 +4,10 @@
 //! of up to 15 digits are copied, other numbers go through a double. Nesting lives on an explicit stack, so
 //! depth costs no call stack. Error messages are Go's.
 
+use olm_core::go;
+
 use crate::{
-    GoNumber, Limits, ParseError,
+    Limits, ParseError,
     members::{Member, sort_members},
     text::{plain_run, push_char, replace_invalid},
 };
@@ -31,26 +33,7 @@ fn bad<T>(at: usize, message: impl Into<String>) -> Step<T> {
 fn unexpected<T>(input: &[u8], at: usize, context: &str) -> Step<T> {
     match input.get(at) {
         None => Err(ValueError::End),
-        Some(&byte) => bad(at, format!("invalid character {} {context}", quoted(byte))),
-    }
-}
-
-/// One byte as Go's decoder quotes it.
-fn quoted(byte: u8) -> String {
-    match byte {
-        b'\'' => r"'\''".to_owned(),
-        b'"' => "'\"'".to_owned(),
-        b'\\' => r"'\\'".to_owned(),
-        0x07 => r"'\a'".to_owned(),
-        0x08 => r"'\b'".to_owned(),
-        0x0B => r"'\v'".to_owned(),
-        0x0C => r"'\f'".to_owned(),
-        b'\n' => r"'\n'".to_owned(),
-        b'\r' => r"'\r'".to_owned(),
-        b'\t' => r"'\t'".to_owned(),
-        b' '..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF => format!("'{}'", byte as char),
-        0x80..=0xA0 | 0xAD => format!(r"'\u{byte:04x}'"),
-        _ => format!(r"'\x{byte:02x}'"),
+        Some(&byte) => bad(at, format!("invalid character {} {context}", go::quote_byte(byte))),
     }
 }
 
@@ -433,7 +416,7 @@ fn number(input: &[u8], start: usize, last: bool, out: &mut Vec<u8>) -> Step<usi
     }
     let parsed = std::str::from_utf8(text).ok().and_then(|text| text.parse::<f64>().ok());
     match parsed.filter(|number| number.is_finite()) {
-        Some(number) => GoNumber(number).push(out),
+        Some(number) => out.extend_from_slice(go::json_number(number).as_bytes()),
         None => {
             let text = String::from_utf8_lossy(text);
             return bad(start, format!("json: cannot unmarshal number {text} into Go value of type float64"));

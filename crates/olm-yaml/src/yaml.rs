@@ -13,9 +13,10 @@ use base64::{
 use libyaml_safer::{
     Error as Syntax, ErrorKind, Event, EventData, MappingStyle, Mark, ScalarStyle, SequenceStyle,
 };
+use olm_core::go;
 
 use crate::{
-    GoNumber, Limits, Normaliser, ParseError,
+    Limits, Normaliser, ParseError,
     engine::{Engine, EngineError},
     members::{Member, sort_members},
     scalar::{Scalar, resolve},
@@ -613,15 +614,29 @@ fn push_scalar(scalar: Scalar<'_>, out: &mut Vec<u8>) {
         Scalar::Null => out.extend_from_slice(b"null"),
         Scalar::Bool(true) => out.extend_from_slice(b"true"),
         Scalar::Bool(false) => out.extend_from_slice(b"false"),
-        Scalar::Int(number) => GoNumber(number as f64).push(out),
-        Scalar::Uint(number) => GoNumber(number as f64).push(out),
-        Scalar::Float(number) => GoNumber(number).push(out),
+        Scalar::Int(number) => push_number(number as f64, out),
+        Scalar::Uint(number) => push_number(number as f64, out),
+        Scalar::Float(number) => push_number(number, out),
         Scalar::Text(text) => {
             out.push(b'"');
             push_escaped(text.as_bytes(), out);
             out.push(b'"');
         }
         Scalar::Merge => out.extend_from_slice(b"\"<<\""),
+    }
+}
+
+fn push_number(number: f64, out: &mut Vec<u8>) {
+    out.extend_from_slice(go::json_number(number).as_bytes());
+}
+
+/// The text of a float as the key of a mapping.
+fn float_key(number: f32) -> String {
+    match number {
+        f32::INFINITY => ".inf".to_owned(),
+        f32::NEG_INFINITY => "-.inf".to_owned(),
+        number if number.is_nan() => ".nan".to_owned(),
+        number => go::general_f32(number),
     }
 }
 
@@ -632,7 +647,7 @@ fn key_of(scalar: Scalar<'_>) -> Key {
         Scalar::Bool(true) => Key::Text(b"true".to_vec()),
         Scalar::Bool(false) => Key::Text(b"false".to_vec()),
         Scalar::Int(number) => Key::Text(number.to_string().into_bytes()),
-        Scalar::Float(number) => Key::Text(GoNumber(number).as_key()),
+        Scalar::Float(number) => Key::Text(float_key(number as f32).into_bytes()),
         Scalar::Merge => Key::Text(b"<<".to_vec()),
         Scalar::Text(text) => {
             let mut escaped = Vec::with_capacity(text.len());

@@ -32,7 +32,8 @@ const LIBRARIES: &[&str] = &[
 /// A package and the packages of this workspace that it may use.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("olm-core", &[]),
-    ("olm-yaml", &[]),
+    // it prints numbers and characters as Go does
+    ("olm-yaml", &["olm-core"]),
     ("olm-fbc", &["olm-core", "olm-yaml"]),
     ("olm-resolver", &["olm-core", "olm-fbc"]),
     ("olm-bundle", &["olm-core", "olm-yaml"]),

@@ -109,7 +109,7 @@ fn rendered(arguments: &Render) -> Result<Answer, Failure> {
         ..RenderOptions::new(&arguments.namespace)
     };
     let objects = render(&bundle, &options).map_err(|error| arguments.source.failure(error))?;
-    let text = objects.iter().map(|object| olm_core::go_json_string(&object.to_value()) + "\n").collect();
+    let text = objects.iter().map(|object| olm_core::go::json_string(&object.to_value()) + "\n").collect();
     Ok(Answer { text, yes: true })
 }
 

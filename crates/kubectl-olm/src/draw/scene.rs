@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use olm_core::{ChannelName, Range, Version, VersionRelease, go_quote};
+use olm_core::{ChannelName, Range, Version, VersionRelease, go};
 use olm_resolver::{
     CatalogSource, ClassicRequest, DeprecatedScope, Installed, PackageGraph, Policy, Request, classic_step,
     reachable, resolve,
@@ -369,7 +369,7 @@ fn mark_heads(entries: &mut [Link]) {
 fn findings(graph: &PackageGraph, shown: &[olm_resolver::ChannelIndex], only_shown: bool) -> Vec<String> {
     let of_channel = |place: &str| {
         let about = |channel: &olm_resolver::ChannelIndex| {
-            place.starts_with(&format!("channel {}", go_quote(graph.channel_name(*channel))))
+            place.starts_with(&format!("channel {}", go::quote(graph.channel_name(*channel))))
         };
         !place.starts_with("channel ") || shown.iter().any(about)
     };
@@ -383,7 +383,7 @@ fn findings(graph: &PackageGraph, shown: &[olm_resolver::ChannelIndex], only_sho
         let name = graph.channel_name(channel);
         let request = ClassicRequest { channel: Some(name.to_owned()), ..ClassicRequest::default() };
         if let Err(error) = classic_step(graph, &request) {
-            found.push(format!("OLM Classic refuses channel {}: {error}", go_quote(name)));
+            found.push(format!("OLM Classic refuses channel {}: {error}", go::quote(name)));
         }
     }
     found

@@ -322,7 +322,7 @@ fn flatten(path: &str, value: Value, depth: usize, found: &mut Vec<Object>) -> R
     let mut object =
         Object::from_value(value).map_err(|error| format!("unable to decode {path:?}: {error}"))?;
     if object.kind().is_empty() {
-        let text: String = olm_core::go_json_string(&object.to_value()).chars().take(100).collect();
+        let text: String = olm_core::go::json_string(&object.to_value()).chars().take(100).collect();
         return Err(format!("unable to decode {path:?}: Object 'Kind' is missing in '{text}'"));
     }
     if !object.kind().ends_with("List") || !object.0.get("items").is_some_and(Value::is_array) {

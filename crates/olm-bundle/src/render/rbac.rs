@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use olm_core::{Object, go_json_string};
+use olm_core::{Object, go};
 use serde_json::{Value, json};
 
 use super::Context;
@@ -120,7 +120,7 @@ fn optional_members(rule: &PolicyRule) -> [(&'static str, &[String]); 4] {
 
 /// The permission as Go encodes its struct: members in the struct's order, empty optional lists left out.
 fn go_text(permission: &Permission) -> String {
-    let account = go_json_string(&Value::from(permission.service_account.as_str()));
+    let account = go::json_string(&Value::from(permission.service_account.as_str()));
     let rules = match &permission.rules {
         None => "null".to_owned(),
         Some(rules) => format!("[{}]", rules.iter().map(go_rule).collect::<Vec<_>>().join(",")),
@@ -143,7 +143,7 @@ fn go_rule(rule: &PolicyRule) -> String {
 }
 
 fn go_texts(texts: &[String]) -> String {
-    go_json_string(&json!(texts))
+    go::json_string(&json!(texts))
 }
 
 #[cfg(test)]

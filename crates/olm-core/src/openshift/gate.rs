@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::limit::{Limit, limit};
 use super::stream::Stream;
-use crate::go_quote;
+use crate::go;
 
 /// Whether a revision of an extension is in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,7 +149,7 @@ pub fn judge(current: Stream, target: Stream, bundles: &[Bundle]) -> Report {
 impl Blocking {
     /// As the message names it.
     fn item(&self) -> String {
-        format!("bundle {} for ClusterExtension {}", go_quote(&self.bundle), go_quote(&self.extension))
+        format!("bundle {} for ClusterExtension {}", go::quote(&self.bundle), go::quote(&self.extension))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{Version, go_quote};
+use crate::{Version, go};
 
 /// The Y-stream of an OpenShift version: patch, pre-release and build do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,7 +18,7 @@ pub struct Stream {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
     /// A full version is required.
-    #[error("{} is no version of OpenShift such as 4.19.3: {cause}", go_quote(text))]
+    #[error("{} is no version of OpenShift such as 4.19.3: {cause}", go::quote(text))]
     Version {
         /// What was given.
         text: String,
@@ -28,7 +28,7 @@ pub enum StreamError {
     /// `major.minor` or a full version is required.
     #[error(
         "{} is neither a minor version of OpenShift such as 4.20 nor a full one such as 4.20.1",
-        go_quote(text)
+        go::quote(text)
     )]
     Target {
         /// What was given.

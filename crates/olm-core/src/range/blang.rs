@@ -5,7 +5,7 @@
 //! token with an `x` in it is rewritten, `!=1.2.x` becomes something that never holds, `~1.x` becomes `1.0.0`.
 
 use super::RangeError;
-use crate::quote::go_quote;
+use crate::go;
 use crate::version::Version;
 
 /// Groups of which one must hold.
@@ -150,14 +150,14 @@ fn split_operator<'a>(text: &str, part: &'a str, token: &Token) -> Result<(&'a s
                 Some('<' | '>' | '=' | '!') if token.text.contains('x') && token.text != part => {
                     Some(format!(
                         "{} contains an x and is read as a wildcard; use >= or < with such a pre-release",
-                        go_quote(&token.text)
+                        go::quote(&token.text)
                     ))
                 }
                 Some('*') => Some("there is no *: leave the range out, or write >=0.0.0".to_owned()),
                 _ => None,
             };
             Err(RangeError::new(
-                format!("Could not get version from string: {}", go_quote(part)),
+                format!("Could not get version from string: {}", go::quote(part)),
                 text,
                 token.start..token.end,
             )
@@ -170,7 +170,7 @@ fn comparison(text: &str, part: &str, token: &Token) -> Result<Comparison, Range
     let (operator_text, version_text) = split_operator(text, part, token)?;
     let refuse = |why: String, hint: Option<String>| {
         RangeError::new(
-            format!("Could not parse Range {}: {why}", go_quote(part)),
+            format!("Could not parse Range {}: {why}", go::quote(part)),
             text,
             token.start..token.end,
         )
@@ -186,13 +186,16 @@ fn comparison(text: &str, part: &str, token: &Token) -> Result<Comparison, Range
         "<=" => Operator::AtMost,
         _ => {
             let why =
-                format!("Could not parse comparator {} in {}", go_quote(operator_text), go_quote(&joined));
+                format!("Could not parse comparator {} in {}", go::quote(operator_text), go::quote(&joined));
             return Err(refuse(why, operator_hint(operator_text, version_text)));
         }
     };
     let version = version_text.parse().map_err(|problem| {
-        let why =
-            format!("Could not parse version {} in {}: {problem}", go_quote(version_text), go_quote(&joined));
+        let why = format!(
+            "Could not parse version {} in {}: {problem}",
+            go::quote(version_text),
+            go::quote(&joined)
+        );
         refuse(why, version_hint(operator_text, version_text))
     })?;
     Ok(Comparison { operator, version })
@@ -230,7 +233,7 @@ fn version_hint(operator: &str, version: &str) -> Option<String> {
         return Some("put spaces around ||".to_owned());
     }
     if let Some(at) = version.find(['<', '>', '=', '!']) {
-        return Some(format!("put a space before {}", go_quote(&version[at..])));
+        return Some(format!("put a space before {}", go::quote(&version[at..])));
     }
     if let Some(wild) = version.strip_suffix(".*").or_else(|| version.strip_suffix(".X")) {
         return Some(format!("wildcards are written as a lower-case x: {operator}{wild}.x"));

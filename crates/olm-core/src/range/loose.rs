@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::quote::go_quote;
+use crate::go;
 use crate::version::Version;
 
 /// Longest version text in bytes.
@@ -23,7 +23,7 @@ pub enum LooseVersionError {
     #[error("invalid semantic version")]
     Invalid,
     /// A number that does not fit 64 bits.
-    #[error("error parsing version segment: strconv.ParseUint: parsing {}: value out of range", go_quote(.0))]
+    #[error("error parsing version segment: strconv.ParseUint: parsing {}: value out of range", go::quote(.0))]
     Overflow(String),
     /// A numeric pre-release identifier with a leading zero.
     #[error("version segment starts with 0")]

@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 
 use super::RangeError;
 use super::loose::{LooseVersion, Tested};
-use crate::quote::go_quote;
+use crate::go;
 
 /// Longest constraint in bytes.
 const MAX_CONSTRAINT: usize = 512;
@@ -232,7 +232,7 @@ fn operator_hint(text: &str) -> Option<String> {
         _ => {
             return Some(format!(
                 "{} is no operator: use one of = != > < >= <= ~ ^ before a version",
-                go_quote(text)
+                go::quote(text)
             ));
         }
     };
@@ -251,13 +251,13 @@ fn version_hint(version: &str) -> Option<String> {
     let prefix = version_prefix(version).unwrap_or(0);
     let rest = &version[prefix..];
     Some(if prefix == 0 {
-        format!("{} is no version: write major.minor.patch, for example 1.2.3", go_quote(version))
+        format!("{} is no version: write major.minor.patch, for example 1.2.3", go::quote(version))
     } else if rest.starts_with(['<', '>', '=', '!', '~', '^']) {
-        format!("put a space or comma before {}", go_quote(rest))
+        format!("put a space or comma before {}", go::quote(rest))
     } else if rest.starts_with('.') {
         "a version has at most three numbers".to_owned()
     } else {
-        format!("{} does not belong to a version", go_quote(rest))
+        format!("{} does not belong to a version", go::quote(rest))
     })
 }
 
@@ -296,10 +296,10 @@ impl Source<'_> {
 
     fn improper(&self, group: &str, start: usize, bad: GroupError) -> RangeError {
         let hint = match self.rewritten {
-            Some(rewritten) => Some(format!("the hyphen range was read as {}", go_quote(rewritten))),
+            Some(rewritten) => Some(format!("the hyphen range was read as {}", go::quote(rewritten))),
             None => bad.hint,
         };
-        self.error(format!("improper constraint: {}", go_quote(group)), start + bad.start, start + bad.end)
+        self.error(format!("improper constraint: {}", go::quote(group)), start + bad.start, start + bad.end)
             .hinted(hint)
     }
 

@@ -1,10 +1,10 @@
 //! Checks on the CRD as a whole: scope, stored versions, fields that disappear. Rule: crd-upgrade-safety §4.1.
 
-use olm_core::Object;
+use olm_core::{Object, go};
 use serde_json::Value;
 
 use crate::schema::flatten;
-use crate::{Comparison, Finding, Profile, go, versions};
+use crate::{Comparison, Finding, Profile, versions};
 
 pub(crate) fn compare(old: &Object, new: &Object, profile: Profile) -> Vec<Finding> {
     let mut findings = Vec::new();

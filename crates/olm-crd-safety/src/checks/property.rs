@@ -1,9 +1,9 @@
 //! Checks on one schema node. Rule: crd-upgrade-safety §4.2; what the corrected profile lets through: decision 12.
 
+use olm_core::go;
 use serde_json::Value;
 
 use super::Pair;
-use crate::go;
 
 type CheckResult = Option<(&'static str, String)>;
 
@@ -59,10 +59,15 @@ fn enumeration(pair: &mut Pair) -> CheckResult {
     (!removed.is_empty()).then(|| ("enum", format!("allowed enum values removed : [{}]", removed.join(" "))))
 }
 
+/// A bound of a number as `%v` prints it (`3e+07`), a length as an integer.
+fn bound(value: f64, float: bool) -> String {
+    if float { go::general(value) } else { value.to_string() }
+}
+
 fn upper(pair: &mut Pair, check: &'static str) -> CheckResult {
     let (old, new) = pair.take(check);
     let new = new.as_ref().and_then(Value::as_f64)?;
-    let show = |n| go::number(n, check == "maximum");
+    let show = |n| bound(n, check == "maximum");
     match old.as_ref().and_then(Value::as_f64) {
         None => {
             Some((check, format!("maximum constraint added when there was none previously : {}", show(new))))
@@ -77,7 +82,7 @@ fn upper(pair: &mut Pair, check: &'static str) -> CheckResult {
 fn lower(pair: &mut Pair, check: &'static str) -> CheckResult {
     let (old, new) = pair.take(check);
     let new = new.as_ref().and_then(Value::as_f64)?;
-    let show = |n| go::number(n, check == "minimum");
+    let show = |n| bound(n, check == "minimum");
     match old.as_ref().and_then(Value::as_f64) {
         // nothing is shorter than 0
         None if pair.corrected() && check != "minimum" && new == 0.0 => None,

@@ -1,10 +1,10 @@
 //! Whatever no check understands. The parity profile blocks every such difference; the corrected one knows which
 //! directions only widen. Rule: crd-upgrade-safety §4.3, decision 12.
 
+use olm_core::go;
 use serde_json::Value;
 
 use super::Pair;
-use crate::go;
 
 /// Keywords with the reference's label for each, in the order of its struct.
 const LABELS: [(&str, &str); 24] = [
@@ -46,14 +46,14 @@ pub(super) fn compare(pair: &mut Pair) -> Option<(&'static str, String)> {
         differs = true;
         changes.push(format!(
             "{label} {} -> {}",
-            go::value(keyword, old.as_ref()),
-            go::value(keyword, new.as_ref())
+            keyword_value(keyword, old.as_ref()),
+            keyword_value(keyword, new.as_ref())
         ));
     }
     let (old, new) = pair.take("x-kubernetes-validations");
     if old != new && !(pair.corrected() && rules_removed(old.as_ref(), new.as_ref())) {
         differs = true;
-        changes.push(format!("XValidations {} -> {}", go::rules(old.as_ref()), go::rules(new.as_ref())));
+        changes.push(format!("XValidations {} -> {}", rules(old.as_ref()), rules(new.as_ref())));
     }
     // the rest has no short form: list map keys and keywords that this program does not know
     let rest: Vec<String> = pair.old.keys().chain(pair.new.keys()).cloned().collect();
@@ -103,4 +103,56 @@ fn rules_removed(old: Option<&Value>, new: Option<&Value>) -> bool {
     let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
     let before = list(old);
     list(new).iter().all(|rule| before.contains(rule))
+}
+
+/// The value of a keyword as the condensed text of an unhandled change shows it.
+fn keyword_value(keyword: &str, value: Option<&Value>) -> String {
+    let pointer = matches!(
+        keyword,
+        "multipleOf"
+            | "x-kubernetes-preserve-unknown-fields"
+            | "x-kubernetes-list-type"
+            | "x-kubernetes-map-type"
+            | "$ref"
+    );
+    match value {
+        None => match keyword {
+            "format" | "title" | "id" | "$schema" => "\"\"".to_owned(),
+            "exclusiveMaximum"
+            | "exclusiveMinimum"
+            | "uniqueItems"
+            | "x-kubernetes-embedded-resource"
+            | "x-kubernetes-int-or-string" => "false".to_owned(),
+            _ => "nil".to_owned(),
+        },
+        Some(Value::String(text)) if pointer => format!("&{}", go::quote(text)),
+        Some(Value::String(text)) => go::quote(text),
+        Some(Value::Bool(on)) if pointer => format!("&{on}"),
+        Some(Value::Bool(on)) => on.to_string(),
+        Some(Value::Number(n)) if pointer => format!("&{n}"),
+        Some(Value::Number(n)) => n.to_string(),
+        Some(_) => "<complex value>".to_owned(),
+    }
+}
+
+/// The CEL rules as that text shows them.
+fn rules(value: Option<&Value>) -> String {
+    let Some(Value::Array(list)) = value else { return "nil".to_owned() };
+    let shown: Vec<String> = list
+        .iter()
+        .map(|rule| {
+            let member = |json: &str, label: &str| {
+                let text = rule.get(json).and_then(Value::as_str).filter(|text| !text.is_empty())?;
+                Some(format!("{label}: {}", go::quote(text)))
+            };
+            let parts = [
+                member("rule", "Rule"),
+                member("message", "Message"),
+                member("messageExpression", "MessageExpression"),
+                member("fieldPath", "FieldPath"),
+            ];
+            format!("{{{}}}", parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
+        })
+        .collect();
+    format!("ValidationRules{{{}}}", shown.join(", "))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use olm_core::{Release, Version, go_quote};
+use olm_core::{Release, Version, go};
 
 use super::{image, load::Loaded};
 use crate::{
@@ -79,12 +79,12 @@ fn packages(loaded: &Loaded, model: &mut Model, findings: &mut Vec<Finding>) {
             continue;
         }
         if model.packages.contains_key(name) {
-            findings.push(Finding::error("A2", about, format!("duplicate package {}", go_quote(name))));
+            findings.push(Finding::error("A2", about, format!("duplicate package {}", go::quote(name))));
             continue;
         }
         let reasons = label_problems(name);
         if !reasons.is_empty() {
-            let message = format!("invalid package name {}: [{}]", go_quote(name), reasons.join(" "));
+            let message = format!("invalid package name {}: [{}]", go::quote(name), reasons.join(" "));
             findings.push(Finding::error("A3", about, message));
         }
         let default_channel = package.default_channel.clone();
@@ -116,7 +116,7 @@ fn channels(loaded: &Loaded, model: &mut Model, findings: &mut Vec<Finding>) {
     for (channel, meta) in &loaded.channels {
         let (owner, name) = (&channel.package, &channel.name);
         let about = subject(owner, CHANNEL, name);
-        let (p, c) = (go_quote(owner), go_quote(name));
+        let (p, c) = (go::quote(owner), go::quote(name));
         let Some(package) = model.packages.get_mut(owner) else {
             if !known_but_undecoded(loaded, owner) {
                 findings.push(Finding::error("A4", about, format!("unknown package {p} for channel {c}")));
@@ -137,7 +137,7 @@ fn channels(loaded: &Loaded, model: &mut Model, findings: &mut Vec<Finding>) {
             if seen.insert(&entry.name) {
                 entries.push(entry.clone());
             } else {
-                let e = go_quote(&entry.name);
+                let e = go::quote(&entry.name);
                 let message = format!("invalid package {p}, channel {c}: duplicate entry {e}");
                 findings.push(Finding::error("A7", about.clone(), message));
             }
@@ -155,7 +155,7 @@ fn bundles(loaded: &Loaded, model: &mut Model, findings: &mut Vec<Finding>) {
     for bundle in &loaded.bundles {
         let (owner, name) = (&bundle.package, &bundle.name);
         let about = subject(owner, BUNDLE, name);
-        let (p, b) = (go_quote(owner), go_quote(name));
+        let (p, b) = (go::quote(owner), go::quote(name));
         if owner.is_empty() {
             findings.push(Finding::error("A8", about, format!("package name must be set for bundle {b}")));
             continue;
@@ -174,7 +174,7 @@ fn bundles(loaded: &Loaded, model: &mut Model, findings: &mut Vec<Finding>) {
         let mut found = BundleModel::default();
         properties(bundle, &mut found, &mut report);
         if let Some(problem) = image::problem(&bundle.image).filter(|_| !bundle.image.is_empty()) {
-            let image = go_quote(&bundle.image);
+            let image = go::quote(&bundle.image);
             report(
                 "A14",
                 format!("package {p} bundle {b} image: invalid image pull spec {image}: {problem}"),
@@ -182,7 +182,7 @@ fn bundles(loaded: &Loaded, model: &mut Model, findings: &mut Vec<Finding>) {
         }
         for (index, related) in bundle.related_images.iter().enumerate() {
             if let Some(problem) = image::problem(&related.image).filter(|_| !related.image.is_empty()) {
-                let image = go_quote(&related.image);
+                let image = go::quote(&related.image);
                 report(
                     "A15",
                     format!(
@@ -206,7 +206,7 @@ fn bundles(loaded: &Loaded, model: &mut Model, findings: &mut Vec<Finding>) {
 
 /// A11–A13, A16, A17.
 fn properties(bundle: &Bundle, found: &mut BundleModel, report: &mut impl FnMut(&'static str, String)) {
-    let (p, b) = (go_quote(&bundle.package), go_quote(&bundle.name));
+    let (p, b) = (go::quote(&bundle.package), go::quote(&bundle.name));
     let mut broken = false;
     for (index, property) in bundle.properties.iter().enumerate() {
         if let Err(problem) = property.check(index) {
@@ -227,7 +227,7 @@ fn properties(bundle: &Bundle, found: &mut BundleModel, report: &mut impl FnMut(
     }
     let Ok(package) = bundle.package_property() else { return };
     if package.package_name != bundle.package {
-        let q = go_quote(&package.package_name);
+        let q = go::quote(&package.package_name);
         report("A13", format!("package {p} does not match \"olm.package\" property {q}"));
     }
     let version = match package.version.parse::<Version>() {
@@ -235,7 +235,7 @@ fn properties(bundle: &Bundle, found: &mut BundleModel, report: &mut impl FnMut(
         Err(problem) => {
             report(
                 "A16",
-                format!("error parsing bundle {b} version {}: {problem}", go_quote(&package.version)),
+                format!("error parsing bundle {b} version {}: {problem}", go::quote(&package.version)),
             );
             None
         }
@@ -245,7 +245,10 @@ fn properties(bundle: &Bundle, found: &mut BundleModel, report: &mut impl FnMut(
         _ if text.is_empty() => None,
         Ok(release) => Some(release),
         Err(problem) => {
-            report("A17", format!("error parsing bundle {b} release version {}: {problem}", go_quote(&text)));
+            report(
+                "A17",
+                format!("error parsing bundle {b} release version {}: {problem}", go::quote(&text)),
+            );
             None
         }
     };
@@ -278,7 +281,7 @@ fn entries_without_bundle(loaded: &Loaded, model: &Model, findings: &mut Vec<Fin
                 let missing: Vec<&str> = missing.into_iter().collect();
                 let message = format!(
                     "no olm.bundle blobs found in package {} for olm.channel entries [{}]",
-                    go_quote(name),
+                    go::quote(name),
                     missing.join(" ")
                 );
                 findings.push(Finding::error("A19", subject(name, CHANNEL, channel_name), message));
@@ -292,7 +295,7 @@ fn deprecations(loaded: &Loaded, model: &mut Model, findings: &mut Vec<Finding>)
     for (index, deprecation) in loaded.deprecations.iter().enumerate() {
         let owner = &deprecation.package;
         let about = subject(owner, DEPRECATIONS, "");
-        let p = go_quote(owner);
+        let p = go::quote(owner);
         if owner.is_empty() {
             let message = format!("package name must be set for deprecation item {index}");
             findings.push(Finding::error("A21", about, message));
@@ -318,8 +321,8 @@ fn deprecations(loaded: &Loaded, model: &mut Model, findings: &mut Vec<Finding>)
                 |rule, message: String| findings.push(Finding::error(rule, about.clone(), message));
             let shown = format!(
                 "declcfg.PackageScopedReference{{Schema:{}, Name:{}}}",
-                go_quote(&reference.schema),
-                go_quote(&reference.name)
+                go::quote(&reference.schema),
+                go::quote(&reference.name)
             );
             if reference.schema.is_empty() {
                 report("A24", format!("schema must be set for deprecation entry [{index}] for package {p}"));
@@ -331,7 +334,7 @@ fn deprecations(loaded: &Loaded, model: &mut Model, findings: &mut Vec<Finding>)
             }
             references.push(reference);
             let name = &reference.name;
-            let n = go_quote(name);
+            let n = go::quote(name);
             let undecoded =
                 |schema: &str| loaded.undecoded.contains(&(schema.to_owned(), owner.clone(), name.clone()));
             match reference.schema.as_str() {

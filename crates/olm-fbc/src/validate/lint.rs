@@ -1,6 +1,6 @@
 //! Warnings of our own: things that the reference accepts and that are hardly meant (fbc §14 rows 10 and 14).
 
-use olm_core::go_quote;
+use olm_core::go;
 
 use super::load::Loaded;
 use crate::{
@@ -16,7 +16,7 @@ pub(super) fn lint(loaded: &Loaded, findings: &mut Vec<Finding>) {
             && !icon.data.0.is_empty()
             && !icon.media_type.starts_with("image/")
         {
-            let message = format!("the icon's media type {} is not an image", go_quote(&icon.media_type));
+            let message = format!("the icon's media type {} is not an image", go::quote(&icon.media_type));
             findings.push(
                 Finding::warning("icon", subject, message).with_hint("such as image/png or image/svg+xml"),
             );
@@ -32,8 +32,8 @@ pub(super) fn lint(loaded: &Loaded, findings: &mut Vec<Finding>) {
             if let Some(oddity) = suspicious_range(&entry.skip_range) {
                 let message = format!(
                     "entry {}: skipRange {} {oddity}",
-                    go_quote(&entry.name),
-                    go_quote(&entry.skip_range)
+                    go::quote(&entry.name),
+                    go::quote(&entry.skip_range)
                 );
                 findings.push(Finding::warning("skip-range-odd", subject(), message));
             }

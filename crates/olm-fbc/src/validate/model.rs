@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use olm_core::{Range, go_quote};
+use olm_core::{Range, go};
 
 use super::{
     convert::{ChannelModel, Model, PackageModel},
@@ -30,7 +30,7 @@ impl Report<'_> {
 
     fn within(&mut self, level: &str, schema: &str, name: &str) -> Report<'_> {
         let mut path = self.path.clone();
-        path.push(format!("invalid {level} {}", go_quote(name)));
+        path.push(format!("invalid {level} {}", go::quote(name)));
         let subject = Subject { schema: schema.to_owned(), name: name.to_owned(), ..self.subject.clone() };
         Report { findings: self.findings, path, subject }
     }
@@ -38,7 +38,7 @@ impl Report<'_> {
 
 pub(super) fn check(model: &Model, findings: &mut Vec<Finding>) {
     for (name, package) in &model.packages {
-        let path = vec![format!("invalid package {}", go_quote(name))];
+        let path = vec![format!("invalid package {}", go::quote(name))];
         let subject = Subject { package: name.clone(), schema: PACKAGE.to_owned(), name: name.clone() };
         check_package(package, &mut Report { findings, path, subject });
     }
@@ -126,7 +126,7 @@ fn check_entry(package: &PackageModel, entry: &ChannelEntry, report: &mut Report
     }
     let bundle = package.bundles.get(&entry.name);
     if let Some(bundle) = bundle.filter(|bundle| bundle.has_release && bundle.normal_name != entry.name) {
-        let (name, normal) = (go_quote(&entry.name), go_quote(&bundle.normal_name));
+        let (name, normal) = (go::quote(&entry.name), go::quote(&bundle.normal_name));
         report.error("bundle-name", format!("name {name} does not match normalized name {normal}"));
     }
     for (index, skip) in entry.skips.iter().enumerate() {
@@ -138,7 +138,7 @@ fn check_entry(package: &PackageModel, entry: &ChannelEntry, report: &mut Report
         && let Err(problem) = Range::blang(&entry.skip_range)
     {
         let hint = problem.hint().map(str::to_owned);
-        let message = format!("invalid skipRange {}: {problem}", go_quote(&entry.skip_range));
+        let message = format!("invalid skipRange {}: {problem}", go::quote(&entry.skip_range));
         let finding = report.error("skip-range", message);
         finding.hint = hint;
         // the reference reads this range and fails when it is used

@@ -2,7 +2,7 @@
 //!
 //! Rule: update-graph §7.1, §7.2. Unknown members and empty constraints are errors, as in OLM Classic.
 
-use olm_core::{Range, go_quote};
+use olm_core::{Range, go};
 use serde_json::{Map, Value};
 
 use super::cel;
@@ -63,7 +63,7 @@ fn members<'a>(value: &'a Value, known: &[&str]) -> Result<&'a Map<String, Value
                 }
                 _ => "",
             };
-            return Err(format!("json: unknown field {}{hint}", go_quote(key)));
+            return Err(format!("json: unknown field {}{hint}", go::quote(key)));
         }
     }
     Ok(members)
@@ -112,7 +112,7 @@ fn package(value: &Value) -> Result<Constraint, String> {
     }
     let range = Range::blang(&range).map_err(|error| {
         let hint = error.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
-        format!("invalid versionRange {}: {error}{hint}", go_quote(&range))
+        format!("invalid versionRange {}: {error}{hint}", go::quote(&range))
     })?;
     Ok(Constraint::Package { name, range: Box::new(range) })
 }
@@ -161,7 +161,7 @@ impl Constraint {
         match self {
             Self::Gvk(gvk) => format!("API {gvk}"),
             Self::Package { name, range } => {
-                format!("package {} in range {}", go_quote(name), go_quote(range.as_str()))
+                format!("package {} in range {}", go::quote(name), go::quote(range.as_str()))
             }
             Self::All(parts) => join(parts, " and "),
             Self::Any(parts) => join(parts, " or "),

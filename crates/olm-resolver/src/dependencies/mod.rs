@@ -8,7 +8,7 @@ mod constraint;
 
 use std::collections::BTreeSet;
 
-use olm_core::{CatalogName, PackageName, VersionRelease, go_quote};
+use olm_core::{CatalogName, PackageName, VersionRelease, go};
 use serde_json::{Value, json};
 
 use crate::graph::{BundleIndex, GvkRef, PackageGraph, Property};
@@ -76,7 +76,7 @@ impl DependencyReport {
             return None;
         }
         let texts: Vec<String> = self.unmet.iter().map(Unmet::describe).collect();
-        Some(format!("bundle {} has dependencies that are not met: {}", go_quote(bundle), texts.join("; ")))
+        Some(format!("bundle {} has dependencies that are not met: {}", go::quote(bundle), texts.join("; ")))
     }
 }
 

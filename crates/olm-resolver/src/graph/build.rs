@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use olm_core::{Range, Version, VersionRelease, go_quote};
+use olm_core::{Range, Version, VersionRelease, go};
 use olm_fbc::property;
 
 use super::{
@@ -134,7 +134,8 @@ impl GraphDraft {
             let Some(at) = number(at) else { break };
             let mut entries = Vec::with_capacity(channel.entries.len());
             for entry in &channel.entries {
-                let place = || format!("{} entry {}", place_of_channel(&channel.name), go_quote(&entry.name));
+                let place =
+                    || format!("{} entry {}", place_of_channel(&channel.name), go::quote(&entry.name));
                 let Some(name) = id(&entry.name).filter(|_| !entry.name.is_empty()) else {
                     report(place_of_channel(&channel.name), "has an entry without name".to_owned());
                     continue;
@@ -242,7 +243,7 @@ impl Ranges {
                 (Ok(_), None) => Err("there are too many skipRanges".to_owned()),
                 (Err(error), _) => {
                     let hint = error.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
-                    Err(format!("invalid skipRange {}: {error}{hint}", go_quote(text)))
+                    Err(format!("invalid skipRange {}: {error}{hint}", go::quote(text)))
                 }
             };
             self.known.insert(text.to_owned(), id);
@@ -282,11 +283,11 @@ fn number(at: usize) -> Option<u32> {
 }
 
 fn place_of_bundle(name: &str) -> String {
-    format!("bundle {}", go_quote(name))
+    format!("bundle {}", go::quote(name))
 }
 
 fn place_of_channel(name: &str) -> String {
-    format!("channel {}", go_quote(name))
+    format!("channel {}", go::quote(name))
 }
 
 fn collect_names(
@@ -309,12 +310,12 @@ fn collect_names(
 fn read_version(bundle: &BundleDraft, field: ReleaseField) -> Result<VersionRelease, Box<str>> {
     let (text, release) = bundle.version.as_ref().map_err(|why| why.as_str())?;
     let version: Version =
-        text.parse().map_err(|error| format!("error parsing version {}: {error}", go_quote(text)))?;
+        text.parse().map_err(|error| format!("error parsing version {}: {error}", go::quote(text)))?;
     match release.as_deref().filter(|_| field == ReleaseField::Counts) {
         None => Ok(VersionRelease::legacy(version)),
         Some(release) => match release.parse() {
             Ok(release) => Ok(VersionRelease { version, release: Some(release) }),
-            Err(error) => Err(format!("error parsing release {}: {error}", go_quote(release)).into()),
+            Err(error) => Err(format!("error parsing release {}: {error}", go::quote(release)).into()),
         },
     }
 }

@@ -1,6 +1,6 @@
 //! From the typed contents of a package, as `olm-fbc` reads them, to a draft.
 
-use olm_core::go_quote;
+use olm_core::go;
 use olm_fbc::{Bundle, PackageContents, property, schema};
 
 use super::{
@@ -12,7 +12,7 @@ impl PackageGraph {
     pub fn new(contents: &PackageContents, findings: &[olm_fbc::Finding], release: ReleaseField) -> Self {
         let mut draft = GraphDraft::from(contents);
         draft.findings.extend(findings.iter().map(|finding| Finding {
-            place: format!("{} {}", finding.subject.schema, go_quote(&finding.subject.name)),
+            place: format!("{} {}", finding.subject.schema, go::quote(&finding.subject.name)),
             message: finding.to_string(),
         }));
         draft.build(release)
@@ -73,7 +73,7 @@ impl From<&PackageContents> for GraphDraft {
 
 fn bundle(bundle: &Bundle) -> BundleDraft {
     let version = if bundle.properties_of(property::PACKAGE).next().is_none() {
-        Err(format!("no package property found in bundle {}", go_quote(&bundle.name)))
+        Err(format!("no package property found in bundle {}", go::quote(&bundle.name)))
     } else {
         bundle.package_property().map(|package| (package.version, package.release))
     };

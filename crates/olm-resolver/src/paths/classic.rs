@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use olm_core::go_quote;
+use olm_core::go;
 
 use crate::graph::{BundleIndex, ChannelIndex, Edge, Entry, NameId, Origin, PackageGraph};
 use crate::installed::Installed;
@@ -118,23 +118,23 @@ impl fmt::Display for ClassicError {
             Self::NoHead { channel, package } => write!(
                 f,
                 "no channel heads (entries not replaced by another entry) found in channel {} of package {}",
-                go_quote(channel),
-                go_quote(package)
+                go::quote(channel),
+                go::quote(package)
             ),
             Self::Cycle { head, channel, package } => write!(
                 f,
                 "a cycle exists in the chain of replacement beginning with {} in channel {} of package {}",
-                go_quote(head),
-                go_quote(channel),
-                go_quote(package)
+                go::quote(head),
+                go::quote(channel),
+                go::quote(package)
             ),
             Self::Heads { channel, package, chains } => write!(
                 f,
                 "a unique replacement chain within a channel is required to determine the relative order between \
                  channel entries, but {} replacement chains were found in channel {} of package {}: {}",
                 chains.len(),
-                go_quote(channel),
-                go_quote(package),
+                go::quote(channel),
+                go::quote(package),
                 chains.join(", ")
             ),
         }

@@ -231,7 +231,7 @@ fn describe(got: &Got) -> String {
     match got {
         Got::Versions(versions) => versions.join(" "),
         Got::Stay => "stay".to_owned(),
-        Got::Error(message) => format!("error {}", olm_core::go_quote(message)),
+        Got::Error(message) => format!("error {}", olm_core::go::quote(message)),
         Got::Unreachable => "unreachable".to_owned(),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Rule: revisions §8.3; numbers and booleans equal the text that prints them (§17 row 17).
 
-use olm_core::{Object, go_json_string};
+use olm_core::{Object, go};
 use serde_json::Value;
 
 use super::ProbeResult;
@@ -80,32 +80,32 @@ fn fields_equal(object: &Object, a: &str, b: &str) -> ProbeResult {
         (Ok(Some(left)), Ok(Some(right))) if left == right => ProbeResult::holds(format!("{a:?} == {b:?}")),
         (Ok(Some(left)), Ok(Some(right))) => ProbeResult::no(format!(
             "{a:?} != {b:?} expected: {} got: {}",
-            go_json_string(left),
-            go_json_string(right)
+            go::json_string(left),
+            go::json_string(right)
         )),
         (Ok(Some(_)), _) => ProbeResult::no(format!("{b:?} missing")),
         _ => ProbeResult::no(format!("{a:?} missing")),
     }
 }
 
-fn field_value(object: &Object, path: &str, type_: &str) -> ProbeResult {
+fn field_value(object: &Object, path: &str, expected: &str) -> ProbeResult {
     match locate(object, path) {
         Err(problem) => ProbeResult::no(format!("error locating key {path:?}; {problem}")),
         Ok(None) => ProbeResult::no(format!("missing key: {path:?}")),
-        Ok(Some(value)) if is_text(value, type_) => {
-            ProbeResult::holds(format!("value at key {path:?} == {type_:?}"))
+        Ok(Some(value)) if is_text(value, expected) => {
+            ProbeResult::holds(format!("value at key {path:?} == {expected:?}"))
         }
         Ok(Some(value)) => ProbeResult::no(format!(
-            "value at key {path:?} != {type_:?}; expected: {type_:?} got: {}",
-            go_json_string(value)
+            "value at key {path:?} != {expected:?}; expected: {expected:?} got: {}",
+            go::json_string(value)
         )),
     }
 }
 
-fn is_text(value: &Value, type_: &str) -> bool {
+fn is_text(value: &Value, expected: &str) -> bool {
     match value {
-        Value::String(text) => text == type_,
-        Value::Number(_) | Value::Bool(_) => go_json_string(value) == type_,
+        Value::String(text) => text == expected,
+        Value::Number(_) | Value::Bool(_) => go::json_string(value) == expected,
         Value::Null | Value::Array(_) | Value::Object(_) => false,
     }
 }
@@ -137,7 +137,7 @@ fn locate<'a>(object: &'a Object, path: &str) -> Result<Option<&'a Value>, Strin
         };
         return Err(format!(
             "{walked}.{step} accessor error: {} is of the type {kind}, expected map[string]interface{{}}",
-            value.as_str().map_or_else(|| go_json_string(value), str::to_owned)
+            value.as_str().map_or_else(|| go::json_string(value), str::to_owned)
         ));
     }
     Ok(Some(value))

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use kube::core::DynamicObject;
-use olm_core::{Object, go_json_string};
+use olm_core::{Object, go};
 use serde_json::Value;
 
 /// Largest body that is kept whole, bytes of JSON.
@@ -95,13 +95,13 @@ impl Live {
 /// everything but status and counters counts.
 fn fingerprint(object: &Object) -> u64 {
     let mut hasher = DefaultHasher::new();
-    let metadata = |key: &str| object.metadata().and_then(|metadata| metadata.get(key)).map(go_json_string);
+    let metadata = |key: &str| object.metadata().and_then(|metadata| metadata.get(key)).map(go::json_string);
     for key in ["uid", "ownerReferences", "deletionTimestamp"] {
         metadata(key).hash(&mut hasher);
     }
     let Some(owned) = olm_rollout::owned(object) else {
         for (key, value) in object.0.iter().filter(|(key, _)| *key != "status" && *key != "metadata") {
-            (key, go_json_string(value)).hash(&mut hasher);
+            (key, go::json_string(value)).hash(&mut hasher);
         }
         (metadata("labels"), metadata("annotations")).hash(&mut hasher);
         return hasher.finish();

@@ -192,7 +192,7 @@ fn failed(messages: &[String]) -> Response<Body> {
 }
 
 fn ok(answer: &Value) -> Response<Body> {
-    let mut bytes = olm_core::go_json(answer);
+    let mut bytes = olm_core::go::json(answer);
     bytes.push(b'\n');
     let mut response = respond::bare(StatusCode::OK);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -1,0 +1,11 @@
+//! Text exactly as Go prints it: quotes, floats and JSON.
+//!
+//! Used for bytes that are hashed or compared with what the reference wrote, and for messages that the specification quotes.
+
+mod float;
+mod json;
+mod quote;
+
+pub use float::{general, general_f32, json_number};
+pub use json::{json, json_string};
+pub use quote::{quote, quote_byte};
