@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use olm_catalog::Selector;
+use kube::core::SelectorExt as _;
+use olm_catalog::parse_selector;
 use olm_core::Object;
 use olm_resolver::scenario::{Scenario, run};
 use olm_rollout::probe;
@@ -34,8 +35,8 @@ pub(crate) fn scenarios(input: &[u8]) {
 }
 
 fn select(selector: &LabelSelector, labels: &BTreeMap<String, String>) {
-    let checked = Selector::parse(Some(selector));
-    assert_eq!(checked, Selector::parse(Some(selector)));
+    let checked = parse_selector(Some(selector));
+    assert_eq!(checked, parse_selector(Some(selector)));
     let Ok(checked) = checked else { return };
     let expressions =
         selector.match_expressions.iter().flatten().map(|it| {

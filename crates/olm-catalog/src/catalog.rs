@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use kube::core::{Selector, SelectorExt as _};
 use olm_api::cluster_catalog::AvailabilityMode;
 use olm_api::{ClusterCatalog, condition};
 use olm_core::CatalogName;
 use olm_resolver::CatalogReadError;
 
 use crate::catalogd::Endpoint;
-use crate::selector::Selector;
 
 /// What matters of one ClusterCatalog. Two equal values resolve alike.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -20,4 +20,5 @@ pub use image_store::{CatalogImage, CatalogImages, ImageError};
 pub use package_store::PackageStore;
 pub use reader::{CatalogReader, Fetching, PackageContent, ReadError};
 pub use route::Route;
-pub use selector::Selector;
+pub use kube::core::Selector;
+pub use selector::parse_selector;

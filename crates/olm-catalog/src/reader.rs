@@ -21,7 +21,7 @@ use crate::image_store::{CatalogImage, ImageError};
 use crate::local::{self, LocalCatalog};
 use crate::package_store::PackageStore;
 use crate::route::{InCluster, Route};
-use crate::selector::Selector;
+use kube::core::Selector;
 use crate::served;
 
 /// Catalogs that are read at the same time.

@@ -1,74 +1,30 @@
-//! Label selectors as Kubernetes reads them: checked once, matched often.
+//! Label selectors, checked as Kubernetes checks them.
 //!
 //! The texts are those of the Kubernetes libraries, because users see them in the `Progressing` condition.
-//! Rule: operator-controller §4.1. It does not know which objects are selected.
-
-use std::collections::BTreeMap;
+//! Rule: operator-controller §4.1.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::{ParseExpressionError, Selector};
 
-/// A checked label selector. No requirements means that everything matches.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Selector(Vec<Requirement>);
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Requirement {
-    In { key: String, values: Vec<String> },
-    NotIn { key: String, values: Vec<String> },
-    Exists { key: String },
-    DoesNotExist { key: String },
-}
-
-impl Selector {
-    /// Checks `selector`; absent or empty selects everything.
-    ///
-    /// # Errors
-    /// The Kubernetes text for the first requirement that is wrong (labels in key order, then expressions).
-    pub fn parse(selector: Option<&LabelSelector>) -> Result<Self, String> {
-        let Some(selector) = selector else { return Ok(Self::default()) };
-        let mut requirements = Vec::new();
-        for (key, value) in selector.match_labels.iter().flatten() {
-            let values = vec![value.clone()];
-            check(key, &values, Vec::new())?;
-            requirements.push(Requirement::In { key: key.clone(), values });
-        }
-        for expression in selector.match_expressions.iter().flatten() {
-            let key = expression.key.clone();
-            let values = expression.values.clone().unwrap_or_default();
-            let requirement = match expression.operator.as_str() {
-                "In" | "NotIn" => {
-                    check(&key, &values, set_problem(&values))?;
-                    if expression.operator == "In" {
-                        Requirement::In { key, values }
-                    } else {
-                        Requirement::NotIn { key, values }
-                    }
-                }
-                "Exists" | "DoesNotExist" => {
-                    check(&key, &values, no_set_problem(&values))?;
-                    if expression.operator == "Exists" {
-                        Requirement::Exists { key }
-                    } else {
-                        Requirement::DoesNotExist { key }
-                    }
-                }
-                other => return Err(format!("{other:?} is not a valid label selector operator")),
-            };
-            requirements.push(requirement);
-        }
-        Ok(Self(requirements))
+/// Checks `selector`; absent or empty selects everything.
+///
+/// # Errors
+/// The Kubernetes text for the first requirement that is wrong (labels in key order, then expressions).
+pub fn parse_selector(selector: Option<&LabelSelector>) -> Result<Selector, String> {
+    let Some(selector) = selector else { return Ok(Selector::default()) };
+    for (key, value) in selector.match_labels.iter().flatten() {
+        check(key, std::slice::from_ref(value), Vec::new())?;
     }
-
-    /// Whether an object with these labels is selected.
-    #[must_use]
-    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.0.iter().all(|requirement| match requirement {
-            Requirement::In { key, values } => labels.get(key).is_some_and(|found| values.contains(found)),
-            Requirement::NotIn { key, values } => labels.get(key).is_none_or(|found| !values.contains(found)),
-            Requirement::Exists { key } => labels.contains_key(key),
-            Requirement::DoesNotExist { key } => !labels.contains_key(key),
-        })
+    for expression in selector.match_expressions.iter().flatten() {
+        let values = expression.values.as_deref().unwrap_or_default();
+        let set = match expression.operator.as_str() {
+            "In" | "NotIn" => set_problem(values),
+            "Exists" | "DoesNotExist" => no_set_problem(values),
+            other => return Err(format!("{other:?} is not a valid label selector operator")),
+        };
+        check(&expression.key, values, set)?;
     }
+    selector.clone().try_into().map_err(|error: ParseExpressionError| error.to_string())
 }
 
 fn set_problem(values: &[String]) -> Vec<String> {
@@ -180,14 +136,18 @@ fn is_subdomain(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use kube::core::SelectorExt as _;
+
     use super::*;
 
     fn parse(json: serde_json::Value) -> Result<Selector, String> {
-        Selector::parse(Some(&serde_json::from_value(json).unwrap()))
+        parse_selector(Some(&serde_json::from_value(json).unwrap()))
     }
 
     #[test]
-    fn matches_as_kubernetes_does() {
+    fn selector_matches_as_kubernetes() {
         let labels: BTreeMap<String, String> =
             [("tier", "gold"), ("team", "a")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
         for (json, want) in [
@@ -214,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_with_the_kubernetes_text() {
+    fn selector_errors_are_those_of_kubernetes() {
         for (json, want) in [
             (
                 serde_json::json!({"matchExpressions": [{"key": "tier", "operator": "bad"}]}),

@@ -6,7 +6,7 @@
 use olm_api::ClusterExtension;
 use olm_api::annotations;
 use olm_api::cluster_extension::{CrdUpgradeSafetyEnforcement, UpgradeConstraintPolicy};
-use olm_catalog::Selector;
+use olm_catalog::{Selector, parse_selector};
 use olm_core::{ChannelName, PackageName, Range};
 use serde_json::{Map, Value};
 
@@ -76,7 +76,7 @@ pub fn validate(extension: &ClusterExtension) -> Result<Wish, Failure> {
             "spec.source.catalog.packageName is empty; name the package to install there",
         )
     })?;
-    let selector = Selector::parse(catalog.selector.as_ref()).map_err(|text| {
+    let selector = parse_selector(catalog.selector.as_ref()).map_err(|text| {
         Failure::new(Class::NeedsChange, format!("desired catalog selector is invalid: {text}"))
     })?;
     let range = olm_resolver::parse_range(catalog.version.as_deref().unwrap_or_default())
