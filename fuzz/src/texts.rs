@@ -20,7 +20,10 @@ pub(crate) fn indexignore(input: &[u8]) {
         let mut literal = IndexIgnore::default();
         literal.add("", format!("/{path}\n").as_bytes());
         assert!(literal.ignores(&path), "{path:?} is named and not hidden");
-        assert!(!literal.ignores(&format!("{path}x/{path}")), "an anchored pattern hides what lies elsewhere");
+        assert!(
+            !literal.ignores(&format!("{path}x/{path}")),
+            "an anchored pattern hides what lies elsewhere"
+        );
         // a later exception in the same file takes it back
         literal.add("", format!("!/{path}\n").as_bytes());
         assert!(!literal.ignores(&path), "{path:?} is excepted and hidden");

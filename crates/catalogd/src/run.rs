@@ -131,7 +131,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         meter: metrics.controller(CONTROLLER, 0),
         base: format!("https://{}", args.external_address),
         intervals: args.run.test_intervals,
-        memory: std::sync::Mutex::default(),
+        memory: Default::default(),
         epoch: std::sync::atomic::AtomicU64::new(0),
     });
     let working = controller::run(context, readiness, args.gc_interval.0, damaged, secrets, stop.clone());

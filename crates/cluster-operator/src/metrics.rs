@@ -1,11 +1,12 @@
 //! Metrics: the conditions, which extensions stand in the way, and how often the status was written. Rule: decisions 17 and 19.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use olm_api::ConditionStatus;
 use olm_api::openshift::ClusterOperatorStatus;
 use olm_core::openshift::Report;
 use olm_runtime::metrics::Metrics;
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::counter::Counter;
@@ -44,7 +45,7 @@ impl StatusMetrics {
         report: Option<&Report>,
         elsewhere: Option<&Elsewhere>,
     ) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
+        *self.last.lock() =
             Last { status: Some(status.clone()), report: report.cloned(), elsewhere: elsewhere.cloned() };
     }
 
@@ -54,7 +55,7 @@ impl StatusMetrics {
 
     /// Removes the values: the state of the cluster is unknown.
     pub(crate) fn clear(&self) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Last::default();
+        *self.last.lock() = Last::default();
     }
 }
 
@@ -69,7 +70,7 @@ fn value(status: ConditionStatus) -> Option<i64> {
 
 impl Collector for StatusMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let last = self.last.lock().clone();
         let gauge = ConstGauge::new(0_i64).metric_type();
         let mut out = encoder.encode_descriptor(
             "olm_cluster_operator_condition",

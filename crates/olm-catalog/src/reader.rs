@@ -21,8 +21,8 @@ use crate::image_store::{CatalogImage, ImageError};
 use crate::local::{self, LocalCatalog};
 use crate::package_store::PackageStore;
 use crate::route::{InCluster, Route};
-use kube::core::Selector;
 use crate::served;
+use kube::core::Selector;
 
 /// Catalogs that are read at the same time.
 const PARALLEL: usize = 8;

@@ -84,8 +84,9 @@ async fn settle(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
+    use parking_lot::Mutex;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 
@@ -118,7 +119,7 @@ mod tests {
                     }
                     let head = String::from_utf8(head).unwrap().to_lowercase();
                     let said = answer(&head);
-                    kept.lock().unwrap().push(head);
+                    kept.lock().push(head);
                     let _ = stream.write_all(said.as_bytes()).await;
                 }
             });
@@ -131,7 +132,7 @@ mod tests {
 
         /// First lines of the requests since the last look.
         fn asked(&self) -> Vec<String> {
-            let asked = std::mem::take(&mut *self.asked.lock().unwrap());
+            let asked = std::mem::take(&mut *self.asked.lock());
             asked
                 .iter()
                 .map(|head| head.lines().next().unwrap_or_default().replace(" http/1.1", ""))

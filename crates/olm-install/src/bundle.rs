@@ -5,13 +5,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use olm_bundle::{ParseError, RegistryV1};
 use olm_core::Digest;
 use olm_oci::store::{Lease, Seal};
 use olm_oci::{Limits, Puller, Retry, Selection, Store, StoreError, Verified, parse_reference};
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Directories of a bundle image that are read; everything else stays in the registry's layers.
@@ -122,7 +123,7 @@ impl BundleFetcher {
         let digests = needed.iter().filter_map(|text| parse_reference(text).ok()?.digest().cloned());
         let mut kept: BTreeSet<Digest> = digests.collect();
         {
-            let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut used = self.used.lock();
             used.retain(|text, (_, when)| needed.contains(text) || when.elapsed() < spare);
             kept.extend(used.values().map(|(digest, _)| digest.clone()));
         }
@@ -130,7 +131,7 @@ impl BundleFetcher {
     }
 
     fn note_use(&self, text: &str, digest: &Digest) {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.used.lock();
         used.insert(text.to_owned(), (digest.clone(), Instant::now()));
     }
 
@@ -145,7 +146,7 @@ impl BundleFetcher {
 
     /// The permits of a registry; those of registries that nobody pulls from are dropped.
     fn permits(&self, registry: &str) -> Arc<Semaphore> {
-        let mut all = self.permits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.permits.lock();
         all.retain(|_, permits| Arc::strong_count(permits) > 1);
         let permits = all.entry(registry.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(PARALLEL)));
         Arc::clone(permits)
@@ -284,12 +285,12 @@ mod tests {
         fetcher.began = earlier;
         assert_eq!(fetcher.collect(&needed, hour).unwrap(), 1);
         assert_eq!(store.digests().unwrap(), [digest('a'), digest('b'), digest('c')]);
-        for (_, when) in fetcher.used.lock().unwrap().values_mut() {
+        for (_, when) in fetcher.used.lock().values_mut() {
             *when = earlier;
         }
         assert_eq!(fetcher.collect(&needed, hour).unwrap(), 1, "nobody asked for c lately");
         assert_eq!(store.digests().unwrap(), [digest('a'), digest('b')]);
         assert_eq!(fetcher.collect(&BTreeSet::new(), hour).unwrap(), 2);
-        assert!(fetcher.used.lock().unwrap().is_empty());
+        assert!(fetcher.used.lock().is_empty());
     }
 }

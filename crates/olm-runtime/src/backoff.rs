@@ -7,10 +7,10 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use kube::runtime::utils::{Backoff as Waits, ResetTimerBackoff};
+use parking_lot::Mutex;
 
 /// The wait after the first failure.
 pub const BASE: Duration = Duration::from_millis(5);
@@ -58,7 +58,7 @@ impl<K: Eq + Hash> Backoff<K> {
 
     /// Counts a failure; gives the number of earlier ones.
     fn count(&self, key: K) -> u32 {
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = self.failures.lock();
         let count = failures.entry(key).or_insert(0);
         let earlier = *count;
         *count = count.saturating_add(1);
@@ -67,7 +67,7 @@ impl<K: Eq + Hash> Backoff<K> {
 
     /// Notes a success, or that the object is gone.
     pub fn reset(&self, key: &K) {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.failures.lock().remove(key);
     }
 }
 

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -20,6 +20,7 @@ use kube::api::PostParams;
 use kube::core::ObjectMeta;
 use kube::{Api, Client};
 use olm_api::observe;
+use parking_lot::Mutex;
 
 use crate::metrics::Metrics;
 
@@ -84,7 +85,7 @@ impl Events {
     /// Sends the event unless one with this `key` about the same object was sent a moment ago, whatever its words.
     pub async fn publish_once(&self, about: &ObjectReference, key: &str, new: NewEvent<'_>) {
         let due = {
-            let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut sent = self.sent.lock();
             sent.due(&key_about(about, key), Instant::now())
         };
         if !due {

@@ -10,13 +10,14 @@
 //! renewal (after two seconds) opens the fence again. What no clock shows is a stop of the whole machine after which its clocks are
 //! not set: only the next renewal finds out then.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use http::{Method, Request};
 use kube::client::Body;
 use kube::{Client, Config};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tower::BoxError;
 
@@ -128,12 +129,12 @@ impl Fence {
     }
 
     fn set(&self, state: State) {
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        *self.state.lock() = state;
     }
 
     /// The state now: open only if the lease was renewed in time.
     fn state(&self) -> State {
-        let state = *self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = *self.state.lock();
         // the clock is read after the renewal that it is compared with
         match state {
             State::Open { renewed, limit } if !self.now().is_within(renewed, limit) => State::Closed,
@@ -203,7 +204,7 @@ mod tests {
         };
         let played = Arc::new(Mutex::new(start));
         let read = Arc::clone(&played);
-        (Fence::with_clock(Clock::new(move || *read.lock().unwrap())), start, played)
+        (Fence::with_clock(Clock::new(move || *read.lock())), start, played)
     }
 
     fn later(start: Moment, seconds: u64) -> Moment {
@@ -216,7 +217,7 @@ mod tests {
         let writes = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
         let (fence, start, now) = fence();
         let all = |seconds| {
-            *now.lock().unwrap() = later(start, seconds);
+            *now.lock() = later(start, seconds);
             writes.clone().map(|method| fence.check(&method))
         };
         assert_eq!(all(0), [Err(NotLeader); 4], "before the lease is ours");
@@ -252,10 +253,10 @@ mod tests {
             (Moment { wall: start.wall - hour, ..later(start, 11) }, false, "that extends nothing"),
             (Moment { wall: at.wall - Duration::from_secs(4), ..at }, true, "not behind the renewal"),
         ] {
-            *now.lock().unwrap() = moment;
+            *now.lock() = moment;
             assert_eq!(fence.is_open(), open, "{case}");
         }
-        *now.lock().unwrap() = Moment { wall: at.wall - hour, ..at };
+        *now.lock() = Moment { wall: at.wall - hour, ..at };
         fence.open(fence.now(), LIMIT);
         assert!(fence.is_open(), "the next renewal counts from the clocks as they are");
     }
@@ -273,7 +274,7 @@ mod tests {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let record = Arc::clone(&asked);
         let server = tower::service_fn(move |request: Request<Body>| {
-            record.lock().unwrap_or_else(PoisonError::into_inner).push(request.method().clone());
+            record.lock().push(request.method().clone());
             async { Ok::<_, BoxError>(http::Response::new(Body::from(b"{}".to_vec()))) }
         });
         let fence = Fence::default();
@@ -284,7 +285,7 @@ mod tests {
         client.send(Request::get("/x").body(Body::empty()).map_err(kube::Error::HttpError)?).await?;
         fence.open(fence.now(), Duration::from_secs(60));
         client.send(post()?).await?;
-        assert_eq!(*asked.lock().unwrap_or_else(PoisonError::into_inner), [Method::GET, Method::POST]);
+        assert_eq!(*asked.lock(), [Method::GET, Method::POST]);
         Ok(())
     }
 
@@ -296,7 +297,7 @@ mod tests {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let record = Arc::clone(&asked);
         let answer = async move |request: axum::extract::Request| {
-            record.lock().unwrap().push(request.uri().path().to_owned());
+            record.lock().push(request.uri().path().to_owned());
             "{}"
         };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -309,12 +310,12 @@ mod tests {
         post("/unopened").await.unwrap();
         fence.open(start, LIMIT);
         post("/open").await.unwrap();
-        *now.lock().unwrap() = later(start, 10);
+        *now.lock() = later(start, 10);
         post("/late").await.unwrap_err();
         fence.open(later(start, 10), LIMIT);
         post("/renewed").await.unwrap();
         fence.close();
         post("/closed").await.unwrap_err();
-        assert_eq!(*asked.lock().unwrap(), ["/unopened", "/open", "/renewed"]);
+        assert_eq!(*asked.lock(), ["/unopened", "/open", "/renewed"]);
     }
 }

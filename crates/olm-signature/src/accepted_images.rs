@@ -7,9 +7,9 @@
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use olm_core::{Digest, ImageRef};
+use parking_lot::Mutex;
 use sha2::Digest as _;
 
 use crate::policy::Policy;
@@ -75,7 +75,7 @@ impl AcceptedImages {
     }
 
     fn with_entries<T>(&self, work: impl FnOnce(&mut VecDeque<String>) -> T) -> T {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         work(known.get_or_insert_with(|| self.file.as_deref().map(load).unwrap_or_default()))
     }
 }

@@ -3,7 +3,7 @@
 //! Which certificate issuer serves webhooks is looked up in the cluster here (decision 13).
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
@@ -14,6 +14,7 @@ use olm_core::Object;
 use olm_install::resolution::{BundleFacts, Cause, Class, Failure, Wish};
 use olm_install::{BundleError, BundleFetcher};
 use olm_oci::Retry;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::certificates::provider::{self, Issuers, Preference};
@@ -85,7 +86,7 @@ impl Bundles {
         settled: Option<CertProvider>,
     ) -> Result<Content, Failure> {
         self.secrets.refresh().await.map_err(|text| Failure::new(Class::Transient, text))?;
-        self.last().insert(wish.uid.clone(), bundle.reference.clone());
+        self.last.lock().insert(wish.uid.clone(), bundle.reference.clone());
         let pulled = self.workers.away(self.fetcher.pull(&bundle.reference)).await;
         let pulled = pulled.map_err(|stopping| Failure::new(Class::Transient, stopping.to_string()))?;
         let pulled = pulled.map_err(|error| not_fetched(&error))?;
@@ -121,7 +122,7 @@ impl Bundles {
     /// (`installed`), unless they were used within `spare`. Reads and writes files.
     pub fn tidy(&self, extensions: &BTreeSet<String>, mut installed: BTreeSet<String>, spare: Duration) {
         {
-            let mut last = self.last();
+            let mut last = self.last.lock();
             last.retain(|uid, _| extensions.contains(uid));
             installed.extend(last.values().cloned());
         }
@@ -130,10 +131,6 @@ impl Bundles {
             Ok(bundles) => tracing::info!(bundles, "bundles that nobody has any more were removed"),
             Err(error) => tracing::warn!(%error, "bundles that nobody has any more could not be removed"),
         }
-    }
-
-    fn last(&self) -> std::sync::MutexGuard<'_, HashMap<String, String>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The issuer for a bundle with webhooks.

@@ -50,14 +50,16 @@ impl PullSecrets {
 mod tests {
     use super::*;
     use kube::client::Body;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
 
     /// An apiserver whose only Secret holds credentials for `registry`, or that has none.
     fn apiserver(registry: &Arc<Mutex<Option<&'static str>>>) -> Client {
         let registry = Arc::clone(registry);
         let server = tower::service_fn(move |request: http::Request<Body>| {
             assert_eq!(request.uri().path(), "/api/v1/namespaces/ns/secrets/name");
-            let (code, body) = match *registry.lock().unwrap() {
+            let (code, body) = match *registry.lock() {
                 Some(host) => {
                     let login = serde_json::json!({"auths": {host: {"username": "u", "password": "p"}}});
                     let secret = k8s_openapi::api::core::v1::Secret {
@@ -93,7 +95,7 @@ mod tests {
         let place = NamespacedName { namespace: "ns".to_owned(), name: "name".to_owned() };
         let secrets = PullSecrets::new(apiserver(&registry), Some(place), None, keyring.clone());
         for host in [Some("a.test"), Some("b.test"), None, Some("a.test")] {
-            *registry.lock().unwrap() = host;
+            *registry.lock() = host;
             secrets.refresh().await.unwrap();
             // it prints registries and no credentials
             let held = format!("{keyring:?}");

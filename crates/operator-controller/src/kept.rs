@@ -4,11 +4,12 @@
 //! Bounded by bytes; what was not used for longest goes first. Everything here can be lost at any time.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use olm_api::labels;
+use parking_lot::Mutex;
 
 /// Most bytes of content that are kept.
 const MOST: usize = 4 * 1024 * 1024;
@@ -41,7 +42,7 @@ impl Kept {
         if !seen || secret.immutable != Some(true) || secret.uid().is_none() || bytes > MOST {
             return;
         }
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.0.lock();
         inner.clock += 1;
         let used = inner.clock;
         let place = (secret.namespace().unwrap_or_default(), secret.name_any());
@@ -60,7 +61,7 @@ impl Kept {
     /// it has not seen it yet. One that contradicts it is forgotten.
     #[must_use]
     pub fn get(&self, place: &(String, String), edition: Option<&str>) -> Option<Arc<Secret>> {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.0.lock();
         inner.clock += 1;
         let used = inner.clock;
         let entry = inner.all.get_mut(place)?;
@@ -137,7 +138,7 @@ mod tests {
         for _ in 0..100 {
             kept.put(&secret("d", "u", MOST / 4));
         }
-        let inner = kept.0.lock().unwrap();
+        let inner = kept.0.lock();
         assert_eq!(inner.bytes, inner.all.values().map(|entry| entry.bytes).sum::<usize>());
         assert!(inner.bytes <= MOST);
     }

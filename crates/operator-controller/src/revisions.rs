@@ -1,11 +1,12 @@
 //! All revisions, with those of each extension at hand: no pass walks through the others, and none is copied.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use kube::ResourceExt as _;
 use kube::runtime::watcher::Event;
 use olm_api::{ClusterObjectSet, labels};
+use parking_lot::RwLock;
 
 use crate::watch::{Cache, Stored, Watch};
 
@@ -23,7 +24,7 @@ impl Revisions {
         let index: Arc<RwLock<Index>> = Arc::default();
         let (filled, mut listing) = (Arc::clone(&index), Index::default());
         watch.observe(move |event| {
-            let mut index = filled.write().unwrap_or_else(PoisonError::into_inner);
+            let mut index = filled.write();
             match event {
                 Event::Init => listing = Index::default(),
                 Event::InitApply(set) => listing.put(set),
@@ -38,7 +39,7 @@ impl Revisions {
     /// The readable revisions that name this extension as theirs, whatever their state, ascending by number.
     #[must_use]
     pub fn of(&self, extension: &str) -> Vec<Arc<ClusterObjectSet>> {
-        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        let index = self.index.read();
         let mut found = index.by_extension.get(extension).cloned().unwrap_or_default();
         found.sort_by_key(|set| set.spec.revision);
         found
@@ -47,7 +48,7 @@ impl Revisions {
     /// Whether a readable revision of some extension has this UID.
     #[must_use]
     pub fn has(&self, uid: &str) -> bool {
-        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        let index = self.index.read();
         index.by_extension.values().flatten().any(|set| set.metadata.uid.as_deref() == Some(uid))
     }
 }

@@ -211,7 +211,7 @@ async fn controllers(
             meter: extension_meter,
             events: Events::new(client.clone(), extension::NAME, Some(leader::identity())).counted(&metrics),
             backoff: olm_runtime::backoff::Backoff::new(),
-            memory: std::sync::Mutex::default(),
+            memory: Default::default(),
             waiting: extension::waiting::Waiting::default(),
             crds,
             details: extension::details::Details::default(),
@@ -279,10 +279,10 @@ fn registry_config(args: &ServeArgs, keyring: SharedKeyring) -> Config {
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
-    use std::sync::Mutex;
 
     use clap::Parser as _;
     use olm_api::labels;
+    use parking_lot::Mutex;
     use serde_json::{Value, json};
     use tokio::time::Instant;
 
@@ -370,11 +370,11 @@ mod tests {
         let writes: Arc<Mutex<HashMap<String, Vec<Instant>>>> = Arc::default();
         let (metrics, record) = (Metrics::new(), Arc::clone(&writes));
         let running = all(&metrics, move |path| {
-            record.lock().unwrap().entry(path).or_default().push(Instant::now());
+            record.lock().entry(path).or_default().push(Instant::now());
             async { panic!("a defect") }
         });
         let _ = tokio::time::timeout(Duration::from_secs(40), running.await).await;
-        let (writes, metrics) = (writes.lock().unwrap(), metrics.classic());
+        let (writes, metrics) = (writes.lock(), metrics.classic());
         for (controller, path) in WRITES {
             let waits: Vec<u64> = writes[path].windows(2).map(|pair| (pair[1] - pair[0]).as_secs()).collect();
             assert_eq!(waits, [1, 2, 4, 8, 10, 10], "{controller}");
@@ -391,14 +391,14 @@ mod tests {
         let running = all(&metrics, move |path| {
             let held = Arc::clone(&hold);
             async move {
-                held.lock().unwrap().push(path);
+                held.lock().push(path);
                 std::future::pending().await
             }
         });
         // the lease is lost while each of them waits for an answer
         assert!(tokio::time::timeout(Duration::from_secs(10), running.await).await.is_err());
         for (controller, path) in WRITES {
-            assert!(held.lock().unwrap().iter().any(|held| held == path), "{controller}");
+            assert!(held.lock().iter().any(|held| held == path), "{controller}");
         }
         tokio::task::yield_now().await;
         assert_eq!(Arc::strong_count(&held), 1, "a pass still runs");

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode};
@@ -10,6 +10,7 @@ use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
 use olm_runtime::telemetry::{self, LogFormat};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 /// Set in the process that panics, to the task that does.
@@ -114,7 +115,7 @@ impl Apiserver {
                 let (method, uri) = (request.method().to_string(), request.uri().to_string());
                 let body = request.into_body().collect().await?.to_bytes();
                 let line = format!("{method} {uri} {}", String::from_utf8_lossy(&body));
-                requests.lock().unwrap_or_else(PoisonError::into_inner).push(line.trim_end().to_owned());
+                requests.lock().push(line.trim_end().to_owned());
                 let (code, value) = answer(&method, &uri);
                 let response =
                     Response::builder().status(code).body(Body::from(value.to_string().into_bytes()));
@@ -126,6 +127,6 @@ impl Apiserver {
 
     /// Method, URI and body of each request, in order.
     pub(crate) fn requests(&self) -> Vec<String> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.requests.lock().clone()
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -85,7 +86,7 @@ impl Api {
 
     /// Changes a catalog and sends the change to the watches.
     pub(crate) fn change(&self, name: &str, change: impl FnOnce(&mut Value)) -> Value {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.version += 1;
         let version = state.version;
         let object = state.catalogs.entry(name.to_owned()).or_default();
@@ -99,7 +100,7 @@ impl Api {
 
     /// The catalog as it is now.
     pub(crate) fn catalog(&self, name: &str) -> Value {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock();
         state.catalogs.get(name).cloned().unwrap_or_default()
     }
 
@@ -113,7 +114,7 @@ impl Api {
         match (head.method, name) {
             (Method::GET, Some("")) if query.contains("watch=") => self.watch(query),
             (Method::GET, Some("")) => {
-                let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+                let state = self.state.lock();
                 let items: Vec<&Value> = state.catalogs.values().collect();
                 full(&json!({
                     "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalogList",
@@ -146,7 +147,7 @@ impl Api {
         let known: u64 = known.and_then(|known| known.parse().ok()).unwrap_or(0);
         let (sender, receiver) = mpsc::unbounded_channel();
         {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.state.lock();
             for object in state.catalogs.values() {
                 let version =
                     object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());

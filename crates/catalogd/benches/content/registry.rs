@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::Result;
 use bytes::Bytes;
@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use olm_kit::image::sha256;
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -83,12 +84,12 @@ impl Registry {
 
     /// Everything asked for since the last call.
     pub(crate) fn take_log(&self) -> Vec<String> {
-        std::mem::take(&mut *self.log.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.log.lock())
     }
 
     fn respond(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         let path = request.uri().path();
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{} {path}", request.method()));
+        self.log.lock().push(format!("{} {path}", request.method()));
         let Image { manifest, config, layer } = &*self.image;
         let digest = path.rsplit('/').next().unwrap_or_default();
         let (body, kind) = match path {

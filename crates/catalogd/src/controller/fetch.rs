@@ -5,12 +5,13 @@
 //! 3 to 6; decision 15.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use olm_api::annotations;
 use olm_core::{Digest, ImageRef};
 use olm_oci::{Image, Limits, Puller, Selection, Verified, VisitError, parse_reference};
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::credentials::Credentials;
@@ -131,7 +132,7 @@ impl Fetch {
         if let Some(content) = stored {
             return Ok(Fetched { reference: canonical.to_string(), content, signer, lease });
         }
-        if let Some(known) = self.refused.lock().unwrap_or_else(PoisonError::into_inner).get(&digest) {
+        if let Some(known) = self.refused.lock().get(&digest) {
             return Err(known.clone());
         }
         self.check_attempts(&digest, requested)?;
@@ -228,7 +229,7 @@ impl Fetch {
     fn refuse(&self, digest: &Digest, error: &IngestError) -> FetchError {
         let fetch_error = storing(error);
         if fetch_error.retry == Retry::Slow {
-            let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut refused = self.refused.lock();
             if refused.len() >= MAX_REFUSED {
                 refused.clear();
             }
@@ -248,7 +249,7 @@ impl Fetch {
     }
 
     fn registry(&self, name: &str) -> Arc<Semaphore> {
-        let mut registries = self.registries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut registries = self.registries.lock();
         registries.retain(|_, places| Arc::strong_count(places) > 1);
         Arc::clone(
             registries

@@ -321,7 +321,6 @@ fn older(a: &ClusterCatalog, b: &ClusterCatalog) -> bool {
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
-    use std::sync::Mutex;
 
     use http::{Method, Request, Response};
     use kube::Client;
@@ -330,6 +329,7 @@ mod tests {
     use olm_runtime::Intervals;
     use olm_runtime::events::Events;
     use olm_runtime::metrics::Metrics;
+    use parking_lot::Mutex;
     use serde_json::json;
     use tokio::sync::watch;
 

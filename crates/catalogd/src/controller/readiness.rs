@@ -2,8 +2,9 @@
 //! for long enough. Rule: decision 15.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// How long a catalog that should be served may hold back readiness.
 pub const MAX_WAIT: Duration = Duration::from_secs(120);
@@ -33,12 +34,12 @@ impl Readiness {
 
     /// The content server accepts connections.
     pub fn listening(&self) {
-        self.lock().listening = true;
+        self.inner.lock().listening = true;
     }
 
     /// The catalogs are known; these should be served here and are not.
     pub fn missing(&self, names: BTreeSet<String>, now: Instant) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.listed = true;
         let before = std::mem::take(&mut inner.missing);
         inner.missing = names
@@ -53,7 +54,7 @@ impl Readiness {
     /// # Errors
     /// The error message for the probe's answer.
     pub fn check(&self, now: Instant) -> Result<(), String> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         if !inner.listening {
             return Err("catalog server not yet started".to_owned());
         }
@@ -77,11 +78,7 @@ impl Readiness {
     /// The catalogs that should be served and are not, however long.
     #[must_use]
     pub fn unserved(&self) -> Vec<String> {
-        self.lock().missing.keys().cloned().collect()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().missing.keys().cloned().collect()
     }
 }
 

@@ -1,8 +1,8 @@
 //! One reconciliation of one catalog: gather, decide ([`super::plan`]), do, report ([`super::status`]).
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
@@ -16,6 +16,7 @@ use olm_runtime::error_text;
 use olm_runtime::events::Events;
 use olm_runtime::metrics::{ControllerMetrics, Outcome};
 use olm_runtime::status::{StatusError, write_status};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::fetch::{Fetch, FetchError, Fetched};
@@ -160,7 +161,7 @@ impl Context {
     pub fn retry_failed(&self) -> Vec<String> {
         self.epoch.fetch_add(1, Ordering::Relaxed);
         let now = Instant::now();
-        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memory = self.memory.lock();
         let mut names = Vec::new();
         for (name, remembered) in memory.iter_mut() {
             // A terminal error has nothing to do with credentials.
@@ -176,7 +177,7 @@ impl Context {
 
     /// Stops serving a catalog that is gone.
     pub async fn remove(&self, name: &str) {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.memory.lock().remove(name);
         if let Err(error) = self.withdraw(name).await {
             tracing::warn!(catalog = name, %error, "cannot remove content of a deleted catalog");
         }
@@ -508,11 +509,11 @@ impl Context {
     }
 
     fn recall(&self, name: &str) -> Remembered {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned().unwrap_or_default()
+        self.memory.lock().get(name).cloned().unwrap_or_default()
     }
 
     fn remember(&self, name: &str, remembered: Remembered) {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), remembered);
+        self.memory.lock().insert(name.to_owned(), remembered);
     }
 }
 

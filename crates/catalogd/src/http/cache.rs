@@ -6,9 +6,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 /// What one remembered answer costs beside its bytes.
 const OVERHEAD: usize = 128;
@@ -41,7 +42,7 @@ pub(super) struct Permit(Cache);
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.0.lock().encoders -= 1;
+        self.0.inner.lock().encoders -= 1;
     }
 }
 
@@ -72,7 +73,7 @@ impl Cache {
 
     /// The answer of this name, if it is known.
     pub(super) fn get(&self, name: &str) -> Option<Bytes> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.clock += 1;
         let clock = inner.clock;
         let (bytes, used) = inner.entries.get_mut(name)?;
@@ -82,7 +83,7 @@ impl Cache {
 
     /// The right to compress one more answer while it is sent; `None` when enough are.
     pub(super) fn encoder(&self) -> Option<Permit> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if inner.encoders >= MAX_ENCODERS {
             return None;
         }
@@ -93,7 +94,7 @@ impl Cache {
     /// Begins to collect an answer that is sent in pieces. `None` when another request collects the same, or enough
     /// others do.
     pub(super) fn collect(&self, name: &str) -> Option<Collector> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if inner.collected.len() >= MAX_COLLECTORS || !inner.collected.insert(name.to_owned()) {
             return None;
         }
@@ -106,7 +107,7 @@ impl Cache {
         if cost(name, &bytes) > self.limit / SHARE {
             return;
         }
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.clock += 1;
         let clock = inner.clock;
         inner.bytes += cost(name, &bytes);
@@ -121,10 +122,6 @@ impl Cache {
             };
             inner.bytes -= cost(&name, &bytes);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -153,7 +150,7 @@ impl Collector {
 
 impl Drop for Collector {
     fn drop(&mut self) {
-        self.cache.lock().collected.remove(&self.name);
+        self.cache.inner.lock().collected.remove(&self.name);
     }
 }
 
@@ -184,7 +181,7 @@ mod tests {
         let large = 10 * (OVERHEAD + 101);
         get(&cache, "large", large);
         assert_eq!(get(&cache, "large", large), 14, "too large to be kept");
-        let inner = cache.lock();
+        let inner = cache.inner.lock();
         assert!(inner.bytes <= cache.limit);
         assert_eq!(
             inner.bytes,
@@ -205,7 +202,7 @@ mod tests {
         assert!(cache.collect("f").is_none(), "enough are collected");
         drop(all);
         assert!(cache.collect("f").unwrap().push(&[0; 5000]).is_none(), "too large to be kept");
-        assert!(cache.get("f").is_none() && cache.lock().collected.is_empty());
+        assert!(cache.get("f").is_none() && cache.inner.lock().collected.is_empty());
         let permits: Vec<_> = (0..MAX_ENCODERS).map(|_| cache.encoder().unwrap()).collect();
         assert!(cache.encoder().is_none(), "enough are compressed");
         drop(permits);

@@ -1,8 +1,9 @@
 //! Values that are made of a content at the first request, and cached while the content is served.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
 use crate::store::{Content, Store};
@@ -20,7 +21,7 @@ impl<T> Default for PerContent<T> {
 impl<T> PerContent<T> {
     /// The cell of a content's `T`: concurrent requests wait for one making.
     pub(crate) fn cell(&self, store: &Store, content: &Content) -> Arc<OnceCell<T>> {
-        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = self.0.lock();
         let digest = content.digest().to_string();
         if !made.contains_key(&digest) {
             let serving = store.serving();

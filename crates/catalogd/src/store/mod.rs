@@ -24,8 +24,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use olm_core::Digest;
@@ -34,6 +34,7 @@ use tokio::sync::Notify;
 use attempts::{ATTEMPTS, Running};
 pub use content::{Content, Section};
 pub use files::{Blob, ContentError};
+use parking_lot::{Mutex, MutexGuard};
 use staging::Private;
 pub use staging::{COMPRESS_BEFORE_SERVING, Spool, Staging};
 
@@ -150,7 +151,7 @@ impl Attempt {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        let mut state = self.store.0.lock();
+        let mut state = self.store.0.state.lock();
         let Some(running) = state.attempts.get_mut(&self.digest) else { return };
         running.count -= 1;
         if self.finished {
@@ -186,7 +187,7 @@ impl Lease {
     fn settle(&self, dir: &Path) -> Result<Arc<Content>, StoreError> {
         let shared = &self.store.0;
         let place = shared.place(&self.digest);
-        let _state = shared.lock();
+        let _state = shared.state.lock();
         if place.exists() {
             if let Ok(content) = self.store.opened(&self.digest) {
                 return Ok(content);
@@ -201,7 +202,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let mut state = self.store.0.lock();
+        let mut state = self.store.0.state.lock();
         if let Some(count) = state.leases.get_mut(&self.digest) {
             *count -= 1;
             if *count == 0 {
@@ -272,7 +273,7 @@ impl Store {
     /// Keeps the content of `digest`, present or coming, until the lease is dropped.
     #[must_use]
     pub fn lease(&self, digest: &Digest) -> Lease {
-        *self.0.lock().leases.entry(digest.clone()).or_default() += 1;
+        *self.0.state.lock().leases.entry(digest.clone()).or_default() += 1;
         Lease { store: self.clone(), digest: digest.clone(), writer: None }
     }
 
@@ -285,7 +286,7 @@ impl Store {
     /// How many attempts to read an image have ended with the process, since the last one that came to an end.
     #[must_use]
     pub fn unfinished_attempts(&self, digest: &Digest) -> u32 {
-        match self.0.lock().attempts.get(digest) {
+        match self.0.state.lock().attempts.get(digest) {
             Some(running) => running.before,
             None => attempts::read(&self.0.attempt_file(digest)),
         }
@@ -296,7 +297,7 @@ impl Store {
     /// # Errors
     /// When the disk refuses it.
     pub fn clear_attempts(&self, digest: &Digest) -> Result<(), StoreError> {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         match state.attempts.get_mut(digest) {
             Some(running) => running.before = 0,
             None => attempts::write(&self.0.attempt_file(digest), 0)?,
@@ -309,7 +310,7 @@ impl Store {
     /// # Errors
     /// When the disk refuses it.
     pub fn attempt(&self, digest: &Digest) -> Result<Attempt, StoreError> {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         match state.attempts.get_mut(digest) {
             Some(running) => running.count += 1,
             None => {
@@ -335,7 +336,7 @@ impl Store {
     fn private(&self, lease: &mut Lease) -> Private {
         let number = self.0.next.fetch_add(1, Ordering::Relaxed);
         let dir = self.0.root.join("staging").join(format!("{}-{number}", std::process::id()));
-        self.0.lock().writers.insert(dir.clone());
+        self.0.state.lock().writers.insert(dir.clone());
         lease.writer = Some(dir.clone());
         Private(dir)
     }
@@ -345,7 +346,7 @@ impl Store {
     /// # Errors
     /// When the disk refuses it; the name then serves what it served before.
     pub fn publish(&self, name: &str, served: Served) -> Result<(), StoreError> {
-        let state = self.0.lock();
+        let state = self.0.state.lock();
         let pointer = names::Pointer::from_served(&served);
         let number = self.0.next.fetch_add(1, Ordering::Relaxed);
         let draft = self.0.root.join("staging").join(format!("name-{}-{number}", std::process::id()));
@@ -387,7 +388,7 @@ impl Store {
         let plain = File::open(content.dir().join(content::CATALOG)).map_err(StoreError::Write)?;
         copies::write(&plain, &private.0, content.digest(), stop).map_err(StoreError::Write)?;
         let place = content.dir().join(copies::COPIES);
-        let state = self.0.lock();
+        let state = self.0.state.lock();
         if content.adopt_copies() || !content.dir().exists() {
             return Ok(());
         }
@@ -405,7 +406,7 @@ impl Store {
     /// # Errors
     /// When the disk refuses it; the name is not served any more all the same, until the next start.
     pub fn withdraw(&self, name: &str) -> Result<bool, StoreError> {
-        let state = self.0.lock();
+        let state = self.0.state.lock();
         let mut served = false;
         self.swap(&state, |serving| served = serving.remove(name).is_some());
         names::remove(&self.0.root.join("names"), name)?;
@@ -417,7 +418,7 @@ impl Store {
     /// # Errors
     /// When the disk refuses it; the names are not served any more all the same.
     pub fn condemn(&self, digest: &Digest) -> Result<Vec<String>, StoreError> {
-        let state = self.0.lock();
+        let state = self.0.state.lock();
         let mut lost = Vec::new();
         self.swap(&state, |serving| {
             serving.retain(|name, served| {
@@ -443,7 +444,7 @@ impl Store {
         let mut collected = Collected::default();
         let mut doomed = Vec::new();
         {
-            let state = self.0.lock();
+            let state = self.0.state.lock();
             if let Some(known) = known {
                 for name in names::list(&self.0.root.join("names")).map_err(StoreError::Write)? {
                     if !known.contains(&name) {
@@ -504,7 +505,7 @@ impl Store {
             });
             match read {
                 Ok(served) => {
-                    let state = self.0.lock();
+                    let state = self.0.state.lock();
                     self.swap(&state, |serving| {
                         serving.insert(name.clone(), Arc::new(served));
                     });
@@ -525,10 +526,6 @@ impl Store {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn place(&self, digest: &Digest) -> PathBuf {
         self.root.join("content").join(digest.to_string())
     }

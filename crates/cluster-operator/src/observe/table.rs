@@ -1,7 +1,7 @@
 //! One kind as a table: what is known of each object, and whether the table is complete.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures::stream::{BoxStream, StreamExt as _};
 use kube::api::{ApiResource, DynamicObject};
@@ -9,6 +9,7 @@ use kube::core::GroupVersionKind;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::runtime::{WatchStreamExt as _, watcher::watch_object};
 use kube::{Api, Client, ResourceExt as _};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::Notify;
 
@@ -36,15 +37,11 @@ impl<T: Clone + PartialEq> Table<T> {
     }
 
     pub(crate) fn state(&self) -> State<T> {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().clone()
     }
 
     fn set(&self, state: State<T>) {
-        let mut now = self.lock();
+        let mut now = self.state.lock();
         if *now != state {
             *now = state;
             self.changed.notify_one();
@@ -53,7 +50,7 @@ impl<T: Clone + PartialEq> Table<T> {
 
     /// Stores an object; also one that this process has just written, before the watch delivers it.
     pub(crate) fn put(&self, name: String, fact: T) {
-        if let State::Complete(all) = &mut *self.lock()
+        if let State::Complete(all) = &mut *self.state.lock()
             && all.get(&name) != Some(&fact)
         {
             all.insert(name, fact);
@@ -62,7 +59,7 @@ impl<T: Clone + PartialEq> Table<T> {
     }
 
     fn remove(&self, name: &str) {
-        if let State::Complete(all) = &mut *self.lock()
+        if let State::Complete(all) = &mut *self.state.lock()
             && all.remove(name).is_some()
         {
             self.changed.notify_one();

@@ -8,8 +8,10 @@ pub(crate) mod keyring;
 pub(crate) mod registries;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::RwLock;
 
 pub use certs::CertificateDirs;
 pub use keyring::{Credential, Keyring};
@@ -26,11 +28,11 @@ pub struct SharedKeyring(Arc<RwLock<Option<Arc<Keyring>>>>);
 impl SharedKeyring {
     /// Replaces the credentials for all later pulls. `None`: there are none, the default files are looked at.
     pub fn set(&self, keyring: Option<Keyring>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = keyring.map(Arc::new);
+        *self.0.write() = keyring.map(Arc::new);
     }
 
     fn get(&self) -> Option<Arc<Keyring>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.read().clone()
     }
 }
 

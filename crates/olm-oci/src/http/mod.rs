@@ -12,10 +12,11 @@ mod guard;
 pub(crate) mod redirect;
 
 use std::collections::HashMap;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
+use parking_lot::Mutex;
 use reqwest::header::{
     ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, LOCATION, RANGE, RETRY_AFTER, WWW_AUTHENTICATE,
 };
@@ -181,7 +182,7 @@ impl Transport {
                 self.follow(pair, &url, place.location.insecure, authorization.as_ref(), ask).await;
             if place.location.insecure {
                 // remember how the host answers, and look again after it did not
-                let mut plain = self.plain.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut plain = self.plain.lock();
                 match &response {
                     Ok(_) => plain.insert(place.host().to_owned(), url.scheme() == "http"),
                     Err(_) => plain.remove(place.host()),
@@ -222,7 +223,7 @@ impl Transport {
         if !place.location.insecure {
             return Ok(secure);
         }
-        let known = self.plain.lock().unwrap_or_else(PoisonError::into_inner).get(place.host()).copied();
+        let known = self.plain.lock().get(place.host()).copied();
         let plain = match known {
             Some(plain) => plain,
             None => {
@@ -321,7 +322,7 @@ impl Transport {
         if let Some(Credential::Registry(token)) = &place.credential {
             return header(&format!("Bearer {token}"));
         }
-        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tokens = self.tokens.lock();
         let now = Instant::now();
         tokens.retain(|_, token| token.until.is_none_or(|until| until > now));
         tokens.get(&token_key(place)).map(|token| token.header.clone())
@@ -355,7 +356,7 @@ impl Transport {
             }
         };
         let value = value.ok_or_else(|| Fault::Config("credentials hold control characters".into()))?;
-        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tokens = self.tokens.lock();
         if tokens.len() >= MAX_TOKENS {
             tokens.clear(); // secrets that rotate for years leave nothing behind
         }
@@ -423,12 +424,12 @@ impl Transport {
         let get = |identify: bool, guard: Option<Guard>| -> Result<Client, Fault> {
             let beyond = guard.as_ref().map(|guard| guard.registry.as_str()).unwrap_or_default();
             let key = format!("{print} {insecure} {identify} {beyond}");
-            if let Some(client) = self.clients.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            if let Some(client) = self.clients.lock().get(&key) {
                 return Ok(client.clone());
             }
             let system = self.system.get_or_init(system_roots);
             let client = self.client(material.client_config(system, identify, insecure)?, guard)?;
-            let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut clients = self.clients.lock();
             if clients.len() >= 64 {
                 clients.clear(); // certificates that rotate for years leave nothing behind
             }

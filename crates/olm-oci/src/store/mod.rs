@@ -25,9 +25,10 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use olm_core::Digest;
+use parking_lot::Mutex;
 
 use self::disk::{Disk, Lock, RealDisk, lock};
 pub use self::seal::Seal;
@@ -219,7 +220,7 @@ impl Store {
     }
 
     fn flight(&self, digest: &Digest) -> Arc<tokio::sync::Mutex<()>> {
-        let mut flights = self.inner.flights.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut flights = self.inner.flights.lock();
         flights.retain(|_, flight| flight.strong_count() > 0);
         match flights.get(digest).and_then(Weak::upgrade) {
             Some(flight) => flight,

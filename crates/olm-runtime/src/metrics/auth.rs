@@ -5,7 +5,6 @@
 //! Rule: catalogd §10, decision 27 (a wrong token gives 401).
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
@@ -14,6 +13,7 @@ use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
 use kube::api::{Api, PostParams};
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 const ALLOWED_FOR: Duration = Duration::from_secs(300);
@@ -156,7 +156,7 @@ impl<R: Reviews> Gate<R> {
                 Err(error) => return Err(AccessError::Authorization(user.name, error)),
             },
         };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         if known.len() >= MAX_REMEMBERED {
             known.clear();
         }
@@ -165,7 +165,7 @@ impl<R: Reviews> Gate<R> {
     }
 
     fn remembered(&self, key: &[u8; 32], now: Instant) -> Option<Decision> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.lock();
         known.get(key).filter(|(until, _)| *until > now).map(|(_, decision)| decision.clone())
     }
 }
@@ -232,7 +232,7 @@ pub(super) mod tests {
         for n in 0..3000 {
             gate.decision(&format!("token {n}"), now).await.unwrap();
         }
-        assert!(gate.known.lock().unwrap().len() <= MAX_REMEMBERED);
+        assert!(gate.known.lock().len() <= MAX_REMEMBERED);
         for _ in 0..2 {
             assert!(matches!(gate.decision("down", now).await, Err(AccessError::Authentication(_))));
             assert!(matches!(gate.decision("unsure", now).await, Err(AccessError::Authorization(_, _))));

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -180,7 +181,7 @@ impl ControllerFamilies {
         drop(self.retries.get_or_create(&queue));
         drop(self.waited.get_or_create(&queue));
         drop(self.worked.get_or_create(&queue));
-        self.running.lock().entry(name.to_owned()).or_default();
+        self.running.0.lock().entry(name.to_owned()).or_default();
         ControllerMetrics { families: self.clone(), controller, queue }
     }
 }
@@ -279,12 +280,8 @@ struct Began {
 }
 
 impl RunningSince {
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Began>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn begin(&self, controller: &str, at: Instant) -> u64 {
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         let began = all.entry(controller.to_owned()).or_default();
         began.next += 1;
         began.at.insert(began.next, at);
@@ -292,7 +289,7 @@ impl RunningSince {
     }
 
     fn end(&self, controller: &str, id: u64) {
-        if let Some(began) = self.lock().get_mut(controller) {
+        if let Some(began) = self.0.lock().get_mut(controller) {
             began.at.remove(&id);
         }
     }
@@ -313,7 +310,7 @@ impl Collector for RunningSince {
                 f64::max,
             ),
         ];
-        let all = self.lock();
+        let all = self.0.lock();
         for (name, help, fold) in families {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for (controller, began) in all.iter() {

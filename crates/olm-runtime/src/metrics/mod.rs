@@ -16,7 +16,7 @@ pub use controller::{ControllerMetrics, Outcome, Running};
 pub use server::{router, serve};
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use olm_api::observe;
 use prometheus_client::collector::Collector;
@@ -28,6 +28,7 @@ use prometheus_client::registry::{Metric, Registry};
 
 use crate::tls::ServingPair;
 use controller::ControllerFamilies;
+use parking_lot::Mutex;
 
 /// All metrics of a process. Cheap to clone.
 #[derive(Clone)]
@@ -149,7 +150,7 @@ impl Metrics {
     }
 
     fn with_registry<T>(&self, f: impl FnOnce(&mut Registry) -> T) -> T {
-        f(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.registry.lock())
     }
 }
 

@@ -5,10 +5,11 @@
 //! Rule: catalogd §2.5 (new handshakes use the new pair, no restart).
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use k8s_openapi::jiff::Timestamp;
+use parking_lot::{Mutex, RwLock};
 use rustls::crypto::ring;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
@@ -85,7 +86,7 @@ impl ServingPair {
         self.reads.fetch_add(1, Ordering::Relaxed);
         match read {
             Ok(pair) => {
-                *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(pair);
+                *self.current.write() = Arc::new(pair);
                 Ok(true)
             }
             Err(error) => {
@@ -103,7 +104,7 @@ impl ServingPair {
         let Some((cert, key)) = &self.files else { return Ok(false) };
         let now = [Stamp::read(cert), Stamp::read(key)];
         {
-            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut seen = self.seen.lock();
             if *seen == now {
                 return Ok(false);
             }
@@ -132,7 +133,7 @@ impl ServingPair {
 
     /// The pair in use.
     pub fn current(&self) -> Arc<CertifiedKey> {
-        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.current.read())
     }
 }
 

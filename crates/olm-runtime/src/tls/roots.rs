@@ -4,8 +4,9 @@
 //! error at start).
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, RwLock};
 use rustls::RootCertStore;
 use rustls_pki_types::CertificateDer;
 
@@ -69,7 +70,7 @@ impl CaPool {
 
     /// The certificates in use.
     pub fn certificates(&self) -> Arc<Vec<CertificateDer<'static>>> {
-        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.current.read())
     }
 
     /// The certificates in use as a root store; what is no usable CA is left out, as Go does.
@@ -103,14 +104,14 @@ impl CaPool {
         let Some(folder) = &self.folder else { return Ok(false) };
         let now = stamps(folder)?;
         {
-            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut seen = self.seen.lock();
             if *seen == now {
                 return Ok(false);
             }
             *seen = now;
         }
         let all = self.base.iter().cloned().chain(read_folder(folder)?).collect();
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(all);
+        *self.current.write() = Arc::new(all);
         Ok(true)
     }
 

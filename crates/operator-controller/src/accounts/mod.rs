@@ -10,7 +10,7 @@ mod watch;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
@@ -18,6 +18,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client};
 use olm_api::ClusterExtension;
+use parking_lot::Mutex;
 
 use crate::kinds::Kinds;
 use crate::objectset::{Identities, Purpose};
@@ -110,7 +111,7 @@ impl Accounts {
 
     /// Whether the account exists; the answer may be two seconds old.
     async fn exists(&self, account: &Account) -> Result<bool, kube::Error> {
-        let known = lock(&self.existence).get(account).copied();
+        let known = self.existence.lock().get(account).copied();
         if let Some((when, exists)) = known
             && when.elapsed() < EXISTENCE_HOLDS
         {
@@ -123,7 +124,7 @@ impl Accounts {
     async fn look(&self, account: &Account) -> Result<bool, kube::Error> {
         let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &account.namespace);
         let exists = api.get_metadata_opt(&account.name).await?.is_some();
-        let mut existence = lock(&self.existence);
+        let mut existence = self.existence.lock();
         existence.retain(|_, (when, _)| when.elapsed() < EXISTENCE_HOLDS);
         existence.insert(account.clone(), (Instant::now(), exists));
         Ok(exists)
@@ -187,8 +188,4 @@ impl Identities for Arc<Accounts> {
     ) -> BoxFuture<'a, Result<Client, String>> {
         Box::pin(self.identity(extension, purpose))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,7 +4,7 @@
 //! settled ends them.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -15,11 +15,10 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource};
 use olm_runtime::task;
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
-
-use super::lock;
 
 /// Changes within this time are one wake-up: roles and bindings are mostly applied together.
 const TOGETHER: Duration = Duration::from_millis(300);
@@ -50,13 +49,13 @@ impl Rights {
     /// The extension is woken by every change of rights that is [watched](Self::watch) until it has
     /// [`settled`](Self::settled).
     pub(super) fn wait(&self, extension: &str) {
-        lock(&self.waiting).extensions.insert(extension.to_owned());
+        self.waiting.lock().extensions.insert(extension.to_owned());
     }
 
     /// Starts to watch, if nobody does. All that wait are woken once when that has begun, so that nothing is missed which
     /// happened before.
     pub(super) fn watch(&self) {
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         if waiting.watching.is_none() && !waiting.extensions.is_empty() {
             let follows = task::supervised("watch of accounts and roles", self.clone().follow());
             waiting.watching = Some(tokio::spawn(follows).abort_handle());
@@ -65,7 +64,7 @@ impl Rights {
 
     /// The extension waits no more. When it was the last, the watches end.
     pub fn settled(&self, extension: &str) {
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         waiting.extensions.remove(extension);
         if waiting.extensions.is_empty()
             && let Some(task) = waiting.watching.take()
@@ -91,7 +90,7 @@ impl Rights {
             }
             tokio::time::sleep(TOGETHER).await;
             while let Some(Some(_)) = futures::FutureExt::now_or_never(changes.next()) {}
-            let names = lock(&self.waiting).extensions.clone();
+            let names = self.waiting.lock().extensions.clone();
             for name in names {
                 if self.wake.send(name).await.is_err() {
                     return;
@@ -146,14 +145,14 @@ mod tests {
         rights.watch();
         rights.wait("a");
         rights.wait("b");
-        assert!(lock(&rights.waiting).watching.is_none(), "nobody is refused yet");
+        assert!(rights.waiting.lock().watching.is_none(), "nobody is refused yet");
         rights.watch();
-        let task = lock(&rights.waiting).watching.clone().unwrap();
+        let task = rights.waiting.lock().watching.clone().unwrap();
         rights.settled("a");
         tokio::task::yield_now().await;
         assert!(!task.is_finished());
         rights.settled("b");
-        assert!(lock(&rights.waiting).watching.is_none());
+        assert!(rights.waiting.lock().watching.is_none());
         let ended = async {
             while !task.is_finished() {
                 tokio::task::yield_now().await;

@@ -2,7 +2,7 @@
 //! on disk over restarts.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use olm_catalog::catalogd::Endpoint;
@@ -10,6 +10,7 @@ use olm_catalog::{CatalogFacts, PackageContent, PackageStore, Route, served};
 use olm_core::{CatalogName, PackageName};
 use olm_fbc::PackageSummary;
 use olm_resolver::{CatalogReadError, CatalogSource, GvkRef, PackageGraph, ReleaseField};
+use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 
 /// Makes the HTTP client for one fetch, so that changed CA files count at once.
@@ -116,12 +117,12 @@ impl PackageCache {
 
     /// Forgets catalogs that are gone and packages that nobody asks for any more.
     pub fn retain(&self, keep: impl Fn(&CatalogName, &PackageName) -> bool) {
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.slots.lock();
         slots.retain(|(catalog, package), _| keep(catalog, package));
     }
 
     fn slot(&self, catalog: &CatalogName, package: &PackageName) -> Arc<AsyncMutex<Slot>> {
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.slots.lock();
         Arc::clone(slots.entry((catalog.clone(), package.clone())).or_default())
     }
 

@@ -4,13 +4,14 @@
 //! a new connection for each package of many, are saved.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use olm_catalog::catalogd::timeouts;
 use olm_runtime::error_text::chain;
 use olm_runtime::tls::issue::PublishedCa;
 use olm_runtime::tls::{CaPool, TlsError, TlsSettings};
+use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
 
 use super::cache::ClientFactory;
@@ -34,7 +35,7 @@ pub fn factory(
 ) -> ClientFactory {
     let kept: Mutex<Option<(Trust, reqwest::Client)>> = Mutex::default();
     Box::new(move || {
-        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = kept.lock();
         let made = current(kept.take(), cas.as_ref(), published.as_deref(), &settings);
         let (trust, client) = made.map_err(|error| chain(&*error))?;
         let given = client.clone();

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt as _};
@@ -15,6 +15,7 @@ use olm_api::labels;
 use olm_bundle::CaTarget;
 use olm_runtime::task;
 use olm_runtime::watched::{Change, Watched};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
@@ -31,12 +32,12 @@ pub struct Wake(Arc<(Mutex<BTreeSet<String>>, Notify)>);
 impl Wake {
     /// Looks at the extension of this name soon.
     pub fn extension(&self, name: &str) {
-        self.0.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+        self.0.0.lock().insert(name.to_owned());
         self.0.1.notify_one();
     }
 
     fn take(&self) -> Option<String> {
-        self.0.0.lock().unwrap_or_else(PoisonError::into_inner).pop_first()
+        self.0.0.lock().pop_first()
     }
 
     /// The names as they come. Meant for one reader.

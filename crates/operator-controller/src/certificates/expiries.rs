@@ -1,10 +1,11 @@
 //! When webhook certificates end, as metrics (decision 19).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use olm_api::observe;
 use olm_runtime::metrics::Metrics;
+use parking_lot::RwLock;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -28,7 +29,7 @@ impl Expiries {
     pub(super) fn set(&self, extension: &str, place: &Place, stored: &CertificateState) {
         let ends = material::check(&stored.current, &[]).map(|lifetime| lifetime.not_after.as_second());
         let key = (extension.to_owned(), place.clone());
-        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.write();
         match ends {
             Ok(ends) => known.insert(key, ends),
             Err(_) => known.remove(&key),
@@ -37,14 +38,14 @@ impl Expiries {
 
     /// Forgets what the extension has no more.
     pub(super) fn keep(&self, extension: &str, places: &BTreeSet<Place>) {
-        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.write();
         known.retain(|(owner, place), _| owner != extension || places.contains(place));
     }
 }
 
 impl Collector for Expiries {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let known = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = self.0.read().clone();
         let mut out = encoder.encode_descriptor(
             observe::WEBHOOK_CERTIFICATE_EXPIRY.name,
             observe::WEBHOOK_CERTIFICATE_EXPIRY.help,

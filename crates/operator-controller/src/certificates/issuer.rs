@@ -4,7 +4,7 @@
 //! decided comes from [`super::plan`]; a write is decided on an object that was just read, never on a cached one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Secret;
@@ -18,6 +18,7 @@ use olm_core::Object;
 use olm_runtime::apply::{self, Apply, ErrorClass};
 use olm_runtime::backoff;
 use olm_runtime::events::{Events, NewEvent};
+use parking_lot::Mutex;
 
 use super::caller::{self, Caller, Kind, Service};
 use super::cluster::{Cluster, place};
@@ -304,7 +305,7 @@ impl Issuer {
     /// What a revision consists of, as far as certificates go.
     async fn content(&self, revision: &ClusterObjectSet) -> Result<Arc<Content>, Trouble> {
         let uid = revision.uid().unwrap_or_default();
-        let known = self.contents.lock().unwrap_or_else(PoisonError::into_inner).get(&uid).cloned();
+        let known = self.contents.lock().get(&uid).cloned();
         if let Some(known) = known {
             return Ok(known);
         }
@@ -336,7 +337,7 @@ impl Issuer {
             objects.push(object);
         }
         let content = Arc::new(Content::of(&objects));
-        self.contents.lock().unwrap_or_else(PoisonError::into_inner).insert(uid, Arc::clone(&content));
+        self.contents.lock().insert(uid, Arc::clone(&content));
         Ok(content)
     }
 
@@ -392,7 +393,7 @@ impl Issuer {
 
     /// Forgets revisions that are gone, once more than `most` are known.
     pub(super) fn forget_some(&self, most: usize, there: impl Fn(&str) -> bool) {
-        let mut contents = self.contents.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut contents = self.contents.lock();
         if contents.len() > most {
             contents.retain(|uid, _| there(uid));
         }
@@ -461,7 +462,7 @@ pub(super) struct Disputes(Mutex<HashMap<String, (u32, Instant)>>);
 impl Disputes {
     /// Notes a write and allows it (`None`), or says how long to wait first.
     fn write(&self, title: &str) -> Option<Duration> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         let now = Instant::now();
         all.retain(|_, (_, at)| now.duration_since(*at) < CALM.max(backoff::CAP));
         let (count, at) = all.entry(title.to_owned()).or_insert((0, now));
@@ -479,7 +480,7 @@ impl Disputes {
 
     /// Notes that the object is as it should be.
     fn settled(&self, title: &str) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         if all.get(title).is_some_and(|(_, at)| at.elapsed() >= CALM) {
             all.remove(title);
         }

@@ -24,7 +24,7 @@ mod testing;
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::BoxStream;
@@ -40,6 +40,7 @@ use olm_runtime::backoff::Backoff;
 use olm_runtime::events::{Events, NewEvent};
 use olm_runtime::metrics::{ControllerMetrics, Outcome};
 use olm_runtime::task;
+use parking_lot::Mutex;
 
 pub use olm_runtime::tls::issue::{material, plan};
 

@@ -11,10 +11,10 @@
 //! So an install and an upgrade are two writes of the status each, instead of one for each step of each object.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use olm_api::{ClusterExtensionStatus, condition, reason};
+use parking_lot::Mutex;
 
 /// How long a detail may be held back.
 pub const HELD: Duration = Duration::from_secs(2);
@@ -32,7 +32,7 @@ impl Details {
         after: &ClusterExtensionStatus,
         now: Instant,
     ) -> Option<Duration> {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.0.lock();
         let only_detail = before.is_some_and(|before| before != after && is_detail(before, after));
         if !only_detail {
             held.remove(uid);
@@ -49,7 +49,7 @@ impl Details {
 
     /// The extension is gone.
     pub fn forget(&self, uid: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+        self.0.lock().remove(uid);
     }
 }
 

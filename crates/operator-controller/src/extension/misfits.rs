@@ -4,9 +4,9 @@
 //! extension that is woken for another reason then renders nothing and asks nothing. One refusal for each extension, in memory.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use olm_install::resolution::{BundleFacts, Failure};
+use parking_lot::Mutex;
 
 /// The refusals, by UID of the extension.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ impl Misfits {
     /// The refusal, if this bundle with these inputs was refused last.
     #[must_use]
     pub fn get(&self, uid: &str, bundle: &BundleFacts, inputs: &str) -> Option<Failure> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.0.lock();
         let known = all.get(uid)?;
         (known.bundle == *bundle && known.inputs == inputs).then(|| known.failure.clone())
     }
@@ -34,12 +34,12 @@ impl Misfits {
             return;
         }
         let known = Misfit { bundle: bundle.clone(), inputs: inputs.to_owned(), failure: failure.clone() };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.to_owned(), known);
+        self.0.lock().insert(uid.to_owned(), known);
     }
 
     /// The extension has another bundle by now, or is gone.
     pub fn forget(&self, uid: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+        self.0.lock().remove(uid);
     }
 }
 

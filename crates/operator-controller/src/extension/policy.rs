@@ -4,11 +4,12 @@
 //! first policy that a process observes counts as copied, so that revisions of an older version stay as they are.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use kube::ResourceExt as _;
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
 use olm_install::resolution::revision;
+use parking_lot::Mutex;
 
 use super::writer::Writer;
 
@@ -29,20 +30,20 @@ impl Policies {
     ) -> Result<(), kube::Error> {
         let uid = extension.uid().unwrap_or_default();
         let keep = annotations::keeps_objects(extension.annotations());
-        let copied = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&uid).copied();
+        let copied = self.0.lock().get(&uid).copied();
         if copied.is_some_and(|copied| copied != keep) {
             let active = revisions.iter().filter(|set| revision::is_active(set));
             for set in active.filter(|set| annotations::keeps_objects(set.annotations()) != keep) {
                 writer.stamp_policy(set, keep).await?;
             }
         }
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(uid, keep);
+        self.0.lock().insert(uid, keep);
         Ok(())
     }
 
     /// Evicts all but the extensions with these UIDs.
     pub fn retain(&self, uids: &BTreeSet<String>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|uid, _| uids.contains(uid));
+        self.0.lock().retain(|uid, _| uids.contains(uid));
     }
 }
 
@@ -94,6 +95,6 @@ mod tests {
         assert!(stamped.contains(r#""olm.operatorframework.io/deletion-policy":"keep""#), "{stamped}");
         assert!(removed.contains(r#""olm.operatorframework.io/deletion-policy":null"#), "{removed}");
         policies.retain(&BTreeSet::new());
-        assert!(policies.0.lock().unwrap().is_empty());
+        assert!(policies.0.lock().is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! What the reconciler works with: caches of the world, clients, and a small memory of what was verified.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use clap::ValueEnum;
 use kube::Client;
@@ -12,6 +12,7 @@ use olm_runtime::Intervals;
 use olm_runtime::backoff::Backoff;
 use olm_runtime::events::Events;
 use olm_runtime::metrics::ControllerMetrics;
+use parking_lot::Mutex;
 
 use super::details::Details;
 use super::misfits::Misfits;
@@ -139,21 +140,21 @@ impl Shell {
             account: wish.service_account.clone(),
         };
         self.misfits.forget(&wish.uid);
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner).insert(wish.uid.clone(), verified);
+        self.memory.lock().insert(wish.uid.clone(), verified);
     }
 
     /// What is remembered about this revision.
     pub fn verified(&self, set: &ClusterObjectSet) -> Option<Verified> {
         let owner =
             set.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
-        let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = self.memory.lock();
         memory.get(&owner.uid).filter(|verified| verified.is_about(set)).cloned()
     }
 
     /// Drops what is remembered about all but the extensions with these UIDs: an answer to a write may come after its
     /// extension has gone.
     pub fn retain(&self, uids: &BTreeSet<String>) {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner).retain(|uid, _| uids.contains(uid));
+        self.memory.lock().retain(|uid, _| uids.contains(uid));
         self.written.retain(uids);
         self.policies.retain(uids);
     }
@@ -161,7 +162,7 @@ impl Shell {
     /// Drops what is remembered about an extension that is gone.
     pub fn forget(&self, name: &str, uid: &str) {
         self.accounts.forget(name);
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+        self.memory.lock().remove(uid);
         self.waiting.forget(name);
         self.waiting.wait_for_crds(name, Vec::new());
         self.details.forget(uid);
@@ -189,7 +190,7 @@ pub struct Written(Mutex<HashMap<String, Arc<ClusterExtension>>>);
 impl Written {
     /// The newer of what the cache has and what was written.
     pub fn newest(&self, cached: &Arc<ClusterExtension>) -> Arc<ClusterExtension> {
-        let written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = self.0.lock();
         let uid = cached.metadata.uid.as_deref().unwrap_or_default();
         match written.get(uid) {
             Some(written) if version(written) > version(cached) => Arc::clone(written),
@@ -200,18 +201,18 @@ impl Written {
     /// Notes the answer to a write.
     pub fn put(&self, extension: ClusterExtension) {
         let uid = extension.metadata.uid.clone().unwrap_or_default();
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(uid, Arc::new(extension));
+        self.0.lock().insert(uid, Arc::new(extension));
     }
 
     /// Lets go of all but the extensions with these UIDs.
     pub fn retain(&self, uids: &BTreeSet<String>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|uid, _| uids.contains(uid));
+        self.0.lock().retain(|uid, _| uids.contains(uid));
     }
 
     /// Lets go of what the cache shows by now.
     pub fn seen(&self, change: &Change<ClusterExtension>) {
         let meta = kube::Resource::meta(&change.object);
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         let uid = meta.uid.as_deref().unwrap_or_default();
         let known = all.get(uid).map(version);
         if change.gone || known.is_some_and(|known| known <= number(meta.resource_version.as_deref())) {
@@ -262,12 +263,12 @@ mod tests {
         assert_eq!(newest(&cached("9")), "9", "the cache has it");
         written.put(extension("12"));
         seen("9", true);
-        assert!(written.0.lock().unwrap().is_empty());
+        assert!(written.0.lock().is_empty());
         // an answer that comes after the end
         written.put(extension("13"));
         written.retain(&BTreeSet::from(["u".to_owned()]));
-        assert_eq!(written.0.lock().unwrap().len(), 1);
+        assert_eq!(written.0.lock().len(), 1);
         written.retain(&BTreeSet::new());
-        assert!(written.0.lock().unwrap().is_empty());
+        assert!(written.0.lock().is_empty());
     }
 }

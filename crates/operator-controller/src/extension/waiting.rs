@@ -4,9 +4,9 @@
 //! at anyway. Rule: decision 25.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use olm_resolver::Needed;
+use parking_lot::Mutex;
 
 /// Who waits for what, by name of the extension.
 #[derive(Debug, Default)]
@@ -19,12 +19,12 @@ pub struct Waiting {
 impl Waiting {
     /// The extension waits for this, and for nothing else any more.
     pub fn wait(&self, extension: &str, needed: Needed) {
-        self.needs.lock().unwrap_or_else(PoisonError::into_inner).insert(extension.to_owned(), needed);
+        self.needs.lock().insert(extension.to_owned(), needed);
     }
 
     /// The extension waits no longer.
     pub fn forget(&self, extension: &str) {
-        self.needs.lock().unwrap_or_else(PoisonError::into_inner).remove(extension);
+        self.needs.lock().remove(extension);
     }
 
     /// Who waits for an API of this group.
@@ -42,7 +42,7 @@ impl Waiting {
 
     /// The extension waits for a change of one of these CRDs; for none any more when there are none.
     pub fn wait_for_crds(&self, extension: &str, names: Vec<String>) {
-        let mut crds = self.crds.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut crds = self.crds.lock();
         if names.is_empty() {
             crds.remove(extension);
         } else {
@@ -53,7 +53,7 @@ impl Waiting {
     /// Who waits for a change of this CRD.
     #[must_use]
     pub fn for_crd(&self, name: &str) -> Vec<String> {
-        let crds = self.crds.lock().unwrap_or_else(PoisonError::into_inner);
+        let crds = self.crds.lock();
         let waiting = crds.iter().filter(|(_, names)| names.iter().any(|one| one == name));
         let mut names: Vec<String> = waiting.map(|(extension, _)| extension.clone()).collect();
         names.sort();
@@ -61,7 +61,7 @@ impl Waiting {
     }
 
     fn those(&self, wanted: impl Fn(&Needed) -> bool) -> Vec<String> {
-        let all = self.needs.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.needs.lock();
         let mut names: Vec<String> =
             all.iter().filter(|(_, needed)| wanted(needed)).map(|(name, _)| name.clone()).collect();
         names.sort();

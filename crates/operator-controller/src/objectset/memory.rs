@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kube::ResourceExt;
@@ -14,13 +14,13 @@ use olm_api::ClusterObjectSet;
 use olm_core::ObjectKey;
 use olm_rollout::PhaseDigest;
 use olm_rollout::probe::Probe;
+use parking_lot::Mutex;
 
 use super::Stored;
 use super::content::{Content, Inventory};
 use super::extensions::Observed;
 use super::live::Place;
 use super::secrets::{Edition, Secrets};
-use super::world::lock;
 
 /// What is remembered of one revision.
 #[derive(Default)]
@@ -189,43 +189,43 @@ pub(super) struct Memories {
 impl Memories {
     /// Takes the memory of a revision out for a pass. Passes over one revision never overlap.
     pub(super) fn take(&self, uid: &str) -> Taken<'_> {
-        let memory = lock(&self.all).remove(uid).unwrap_or_default();
+        let memory = self.all.lock().remove(uid).unwrap_or_default();
         Taken { memories: self, uid: uid.to_owned(), memory }
     }
 
     /// Failed passes in a row, of which the last has ended.
     pub(super) fn failures(&self, uid: &str) -> u32 {
-        lock(&self.all).get(uid).map_or(0, |memory| memory.failures)
+        self.all.lock().get(uid).map_or(0, |memory| memory.failures)
     }
 
     fn put(&self, uid: &str, memory: Memory) {
         if let Some(version) = memory.written.as_ref().and_then(|written| written.resource_version()) {
-            lock(&self.written).insert(uid.to_owned(), version);
+            self.written.lock().insert(uid.to_owned(), version);
         }
         if let Some(known) = &memory.known {
-            lock(&self.inventories).insert(uid.to_owned(), Arc::clone(&known.inventory));
+            self.inventories.lock().insert(uid.to_owned(), Arc::clone(&known.inventory));
         }
-        lock(&self.all).insert(uid.to_owned(), memory);
+        self.all.lock().insert(uid.to_owned(), memory);
     }
 
     /// Forgets a revision.
     pub(super) fn forget(&self, uid: &str) {
-        lock(&self.all).remove(uid);
-        lock(&self.inventories).remove(uid);
-        lock(&self.written).remove(uid);
+        self.all.lock().remove(uid);
+        self.inventories.lock().remove(uid);
+        self.written.lock().remove(uid);
     }
 
     /// Forgets what an archived revision consisted of.
     pub(super) fn forget_inventory(&self, uid: &str) {
-        lock(&self.inventories).remove(uid);
+        self.inventories.lock().remove(uid);
     }
 
     /// Is this the revision just as the last pass over it left it? Then there is nothing new in it, and the cache has it by
     /// now. `false` while a pass runs.
     pub(super) fn is_echo(&self, revision: &Stored) -> bool {
         let (uid, version) = (revision.uid().unwrap_or_default(), revision.resource_version());
-        let same = version.is_some() && lock(&self.written).get(&uid) == version.as_ref();
-        match lock(&self.all).get_mut(&uid) {
+        let same = version.is_some() && self.written.lock().get(&uid) == version.as_ref();
+        match self.all.lock().get_mut(&uid) {
             Some(memory) if same => {
                 memory.written = None;
                 true
@@ -236,12 +236,12 @@ impl Memories {
 
     /// Is it known what the revision with this UID has in its content?
     pub(super) fn is_known(&self, uid: &str) -> bool {
-        lock(&self.inventories).contains_key(uid)
+        self.inventories.lock().contains_key(uid)
     }
 
     /// Does the revision with this UID have the object in its content? `false` when its content is not known.
     pub(super) fn has(&self, uid: &str, key: &ObjectKey) -> bool {
-        lock(&self.inventories).get(uid).is_some_and(|inventory| {
+        self.inventories.lock().get(uid).is_some_and(|inventory| {
             inventory.phases.iter().flat_map(|(_, items)| items).any(|item| {
                 // a newer revision may use another version of the kind
                 let (a, b) = (&item.key, key);

@@ -5,8 +5,8 @@
 //! Rule: revisions §6 and §7.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kube::Client;
@@ -19,6 +19,7 @@ use olm_rollout::status::{ObjectState, Outcome, PhaseState};
 use olm_rollout::{
     Revision, Sibling, Step, adopting, converted, decide_object, desired, enforcing, keys, report,
 };
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tracing::{debug, info};
 
@@ -29,7 +30,7 @@ use super::errors::{applying, is_code, is_namespace_missing, text, write_failed}
 use super::identity::Purpose;
 use super::live::Live;
 use super::memory::Memory;
-use super::world::{KindWatch, lock};
+use super::world::KindWatch;
 
 /// How often one object is judged again within a pass because it changed under our hands.
 const ROUNDS: usize = 3;
@@ -58,7 +59,7 @@ pub(super) struct Problems {
 
 impl Problems {
     fn left_alone_for(&self, time: Duration) {
-        let mut least = lock(&self.left_alone);
+        let mut least = self.left_alone.lock();
         *least = least.into_iter().chain([time]).min();
     }
 }
@@ -145,7 +146,7 @@ impl Rollout<'_> {
 
     /// How long until an object that others write to is corrected again, if there is one.
     pub(super) fn left_alone(&self) -> Option<Duration> {
-        *lock(&self.problems.left_alone)
+        *self.problems.left_alone.lock()
     }
 
     /// Is all that failed the writing of objects whose namespace does not exist? It is watched for, so there is no hurry.

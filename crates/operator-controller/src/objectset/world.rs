@@ -4,8 +4,8 @@
 //! one revision) and ends when the last lets go. Events wake the revisions that own an object or wait for it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -17,6 +17,7 @@ use kube::{Client, ResourceExt};
 use olm_core::{Object, ObjectKey};
 use olm_runtime::task;
 use olm_runtime::watched::{Change, Table, Watched};
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tracing::{debug, warn};
@@ -95,7 +96,7 @@ impl Objects {
 
     /// Takes in a state that a request of ours was answered with, unless the watch was faster.
     fn put(&self, place: Place, live: Live) {
-        let deleted = lock(&self.deleted).get(&place).copied();
+        let deleted = self.deleted.lock().get(&place).copied();
         if !deleted.is_some_and(|deleted| live.number().is_some_and(|mine| mine <= deleted)) {
             self.live.put(place, live);
         }
@@ -106,7 +107,7 @@ impl Objects {
         let changes = self.live.apply(event, row);
         let gone = changes.iter().filter(|change| change.after.is_none());
         for Change { key, before, .. } in gone {
-            let mut deleted = lock(&self.deleted);
+            let mut deleted = self.deleted.lock();
             if deleted.len() >= TOMBSTONES {
                 deleted.clear();
             }
@@ -220,15 +221,15 @@ impl World {
     ) -> Result<Arc<KindWatch>, WatchError> {
         // its use is noted before anybody else can let go of it as the last one
         let used = |watch: &Arc<KindWatch>| {
-            lock(&watch.users).insert(user.to_owned());
+            watch.users.lock().insert(user.to_owned());
             Arc::clone(watch)
         };
-        let known = lock(&self.watches).get(gvk).map(used);
+        let known = self.watches.lock().get(gvk).map(used);
         let watch = match known {
             Some(watch) => watch,
             None => {
                 let kind = self.kinds.find(gvk).await?;
-                let mut watches = lock(&self.watches);
+                let mut watches = self.watches.lock();
                 used(watches.entry(gvk.clone()).or_insert_with(|| Arc::new(self.start(gvk, kind))))
             }
         };
@@ -262,14 +263,14 @@ impl World {
     /// Ends a watch whose kind is gone, so that discovery is asked again.
     pub(super) async fn drop_watch(&self, gvk: &GroupVersionKind) {
         self.kinds.forget(gvk).await;
-        lock(&self.watches).remove(gvk);
+        self.watches.lock().remove(gvk);
     }
 
     /// Lets go of all kinds but `kept`; watches that nobody uses end.
     pub(super) fn release(&self, user: &str, kept: &HashSet<GroupVersionKind>) {
-        let mut watches = lock(&self.watches);
+        let mut watches = self.watches.lock();
         watches.retain(|gvk, watch| {
-            let mut users = lock(&watch.users);
+            let mut users = watch.users.lock();
             if !kept.contains(gvk) {
                 users.remove(user);
             }
@@ -280,14 +281,14 @@ impl World {
     /// A pass begins that will say anew what the revision waits for. What it says again is watched on, without a new listing.
     pub(super) fn wait_anew(&self, revision: &str) {
         self.forget_places(revision);
-        for awaited in lock(&self.foreign).get_mut(revision).into_iter().flatten() {
+        for awaited in self.foreign.lock().get_mut(revision).into_iter().flatten() {
             awaited.unasked = true;
         }
     }
 
     /// The pass has ended: what it did not say again is waited for no more.
     pub(super) fn waited_anew(&self, revision: &str) {
-        let mut foreign = lock(&self.foreign);
+        let mut foreign = self.foreign.lock();
         let Some(all) = foreign.get_mut(revision) else { return };
         all.retain(|awaited| !awaited.unasked);
         if all.is_empty() {
@@ -298,11 +299,11 @@ impl World {
     /// Forgets what a revision waited for.
     pub(super) fn stop_waiting(&self, revision: &str) {
         self.forget_places(revision);
-        lock(&self.foreign).remove(revision);
+        self.foreign.lock().remove(revision);
     }
 
     fn forget_places(&self, revision: &str) {
-        lock(&self.waiting).retain(|_, names| {
+        self.waiting.lock().retain(|_, names| {
             names.remove(revision);
             !names.is_empty()
         });
@@ -313,7 +314,7 @@ impl World {
     pub(super) fn wait_for(&self, revision: &str, watch: &KindWatch, key: &ObjectKey, version: &str) {
         let gvk = GroupVersionKind::gvk(&key.group, &key.version, &key.kind);
         let place = watch.place(key);
-        lock(&self.waiting).entry((gvk, place)).or_default().insert(revision.to_owned());
+        self.waiting.lock().entry((gvk, place)).or_default().insert(revision.to_owned());
         if watch.get(key).is_none() {
             let api: Api<PartialObjectMeta<DynamicObject>> = match (&key.namespace, watch.kind.namespaced) {
                 (Some(namespace), true) => {
@@ -344,7 +345,7 @@ impl World {
         version: &str,
     ) {
         let what = (api.resource_url().to_owned(), name.to_owned(), version.to_owned());
-        let mut foreign = lock(&self.foreign);
+        let mut foreign = self.foreign.lock();
         let all = foreign.entry(revision.to_owned()).or_default();
         all.retain(|awaited| !awaited.told.load(Ordering::Acquire));
         if let Some(awaited) = all.iter_mut().find(|awaited| awaited.what == what) {
@@ -450,7 +451,7 @@ impl Follower {
     /// own request.
     fn concerned(&self, change: &Change<Place, Live>) -> BTreeSet<String> {
         let mut names =
-            lock(&self.waiting).get(&(self.gvk.clone(), change.key.clone())).cloned().unwrap_or_default();
+            self.waiting.lock().get(&(self.gvk.clone(), change.key.clone())).cloned().unwrap_or_default();
         names.extend(change.states().flat_map(|live| live.owners.iter().cloned()));
         if let (Some(before), Some(after)) = (&change.before, &change.after)
             && before.version == after.version
@@ -481,10 +482,6 @@ impl Follower {
     }
 }
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -503,20 +500,20 @@ mod tests {
         let world = world();
         let namespaces = kube::core::ApiResource::erase::<k8s_openapi::api::core::v1::Namespace>(&());
         let tasks = || -> Vec<(String, bool)> {
-            let foreign = lock(&world.foreign);
+            let foreign = world.foreign.lock();
             let all = foreign.get("e-1").into_iter().flatten();
             all.map(|awaited| (awaited.what.1.clone(), awaited.task.is_finished())).collect()
         };
         world.wait_for_named("e-1", &namespaces, "a");
         world.wait_for_named("e-1", &namespaces, "b");
-        let first = lock(&world.foreign)["e-1"][0].task.clone();
-        let second = lock(&world.foreign)["e-1"][1].task.clone();
+        let first = world.foreign.lock()["e-1"][0].task.clone();
+        let second = world.foreign.lock()["e-1"][1].task.clone();
         world.wait_anew("e-1");
         world.wait_for_named("e-1", &namespaces, "a");
         world.wait_for_named("e-1", &namespaces, "c");
         world.waited_anew("e-1");
         assert_eq!(tasks(), [("a".to_owned(), false), ("c".to_owned(), false)]);
-        assert_eq!(lock(&world.foreign)["e-1"][0].task.id(), first.id(), "the same watch");
+        assert_eq!(world.foreign.lock()["e-1"][0].task.id(), first.id(), "the same watch");
         let ended = async {
             while !second.is_finished() {
                 tokio::task::yield_now().await;
@@ -524,9 +521,9 @@ mod tests {
         };
         tokio::time::timeout(Duration::from_secs(10), ended).await.unwrap();
         // one that has told is of no use any more
-        lock(&world.foreign)["e-1"][0].told.store(true, Ordering::Release);
+        world.foreign.lock()["e-1"][0].told.store(true, Ordering::Release);
         world.wait_for_named("e-1", &namespaces, "a");
-        assert!(lock(&world.foreign)["e-1"].iter().all(|awaited| awaited.task.id() != first.id()));
+        assert!(world.foreign.lock()["e-1"].iter().all(|awaited| awaited.task.id() != first.id()));
         for number in 0..2 * AWAITED {
             world.wait_for_named("e-1", &namespaces, &number.to_string());
         }
@@ -576,7 +573,7 @@ mod tests {
         for number in 0..2 * TOMBSTONES {
             objects.apply(Event::Delete((&(String::new(), number.to_string()), 9)), row);
         }
-        assert!(lock(&objects.deleted).len() <= TOMBSTONES);
+        assert!(objects.deleted.lock().len() <= TOMBSTONES);
     }
 
     #[tokio::test]
@@ -606,7 +603,7 @@ mod tests {
             let changes = follower.objects.apply(event, |live| (place.clone(), live));
             changes.iter().flat_map(|change| follower.concerned(change)).collect()
         };
-        lock(&follower.waiting).insert((gvk, place.clone()), ["e-2".to_owned()].into());
+        follower.waiting.lock().insert((gvk, place.clone()), ["e-2".to_owned()].into());
         follower.objects.put(place.clone(), owned(5, &["e-1"], Some("e-1")));
         assert_eq!(woken(owned(5, &["e-1"], None)), ["e-2"], "the answer's own state");
         assert!(woken(owned(5, &["e-1"], None)).is_empty(), "shown again");

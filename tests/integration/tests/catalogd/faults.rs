@@ -7,9 +7,8 @@
 #[path = "../../../../crates/olm-oci/tests/registry/support/mod.rs"]
 mod support;
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -93,7 +92,7 @@ impl World {
             meter: metrics.controller("test", 0),
             base: "https://catalogd.example.com".to_owned(),
             intervals: Intervals { minute: MINUTE, ..Intervals::default() },
-            memory: Mutex::new(HashMap::new()),
+            memory: Default::default(),
             epoch: AtomicU64::new(0),
         });
         let stop = Shutdown::new();

@@ -1,9 +1,10 @@
 //! Whether the answers of one connection move. Over HTTP/2 a client can be alive and take nothing: it opens no window and
 //! answers pings, so that the socket does not show it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
 /// The answers of one connection that are under way.
@@ -40,7 +41,7 @@ impl Progress {
     pub(super) async fn stall(&self, limit: Duration) {
         loop {
             let now = Instant::now();
-            let until = self.0.lock().unwrap_or_else(PoisonError::into_inner).ends(limit, now);
+            let until = self.0.lock().ends(limit, now);
             if until <= now {
                 return;
             }
@@ -49,7 +50,7 @@ impl Progress {
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         change(&mut state);
         state.moved = Instant::now();
     }
@@ -77,13 +78,13 @@ mod tests {
         let limit = Duration::from_secs(60);
         let progress = Progress::new();
         let later = Instant::now() + Duration::from_secs(3600);
-        let stalled = || progress.0.lock().unwrap().ends(limit, later) <= later;
+        let stalled = || progress.0.lock().ends(limit, later) <= later;
         assert!(!stalled(), "nothing is under way");
         let (one, two) = (progress.begin(), progress.begin());
         assert!(stalled());
         drop(one);
         assert!(stalled(), "the other is still there");
-        progress.0.lock().unwrap().moved = later;
+        progress.0.lock().moved = later;
         assert!(!stalled(), "it has moved");
         two.moves();
         assert!(stalled(), "that was long ago");

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// The connections of all addresses.
 pub(super) struct Seats {
@@ -24,7 +26,7 @@ impl Seats {
 
     /// A connection of this address; `None` when it has as many as it may.
     pub(super) fn take(self: &Arc<Self>, address: IpAddr) -> Option<Seat> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.lock();
         let count = taken.entry(address).or_default();
         if *count >= self.most {
             return None;
@@ -36,7 +38,7 @@ impl Seats {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let mut taken = self.seats.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.seats.taken.lock();
         if let Some(count) = taken.get_mut(&self.address) {
             *count -= 1;
             if *count == 0 {
@@ -59,7 +61,7 @@ mod tests {
         assert!(seats.take(one).is_none());
         assert!(seats.take(two).is_some());
         drop(held);
-        assert!(seats.taken.lock().unwrap().is_empty());
+        assert!(seats.taken.lock().is_empty());
         assert!(seats.take(one).is_some());
     }
 }
