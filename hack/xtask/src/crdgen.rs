@@ -19,7 +19,7 @@ pub(crate) fn files() -> Result<Vec<(PathBuf, String)>> {
             let name = format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural);
             let mut value = serde_json::to_value(&crd)?;
             whole_numbers(&mut value);
-            Ok((PathBuf::from(folder).join(name), format!("{HEAD}{}", yaml::block(&value))))
+            Ok((PathBuf::from(folder).join(name), format!("{HEAD}{}", yaml::block(&value)?)))
         })
         .collect()
 }

@@ -315,7 +315,7 @@ pub(crate) fn files() -> Result<Vec<(PathBuf, String)>> {
         ("docs/metrics.md".into(), metrics()),
         ("docs/events.md".into(), events()),
         ("manifests/monitoring/dashboard.json".into(), format!("{:#}\n", dashboard())),
-        ("manifests/monitoring/prometheus-rule.yaml".into(), rules()),
+        ("manifests/monitoring/prometheus-rule.yaml".into(), rules()?),
     ])
 }
 
@@ -401,7 +401,7 @@ fn events() -> String {
     out
 }
 
-fn rules() -> String {
+fn rules() -> Result<String> {
     let rules: Vec<Value> = ALERTS
         .iter()
         .map(|alert| {
@@ -421,7 +421,7 @@ fn rules() -> String {
         "spec": {"groups": [{"name": "olm", "rules": rules}]},
     });
     let head = "# Generated from hack/xtask/src/monitoring.rs by `make generate`. Do not edit.\n";
-    format!("{head}{}", yaml::block(&rule))
+    Ok(format!("{head}{}", yaml::block(&rule)?))
 }
 
 fn dashboard() -> Value {
