@@ -93,7 +93,7 @@ enum State {
     Unopened,
     /// Writes are allowed for `limit` since the lease was renewed.
     Open { renewed: Moment, limit: Duration },
-    /// The lease was lost or given back.
+    /// The lease was lost or released.
     Closed,
 }
 
