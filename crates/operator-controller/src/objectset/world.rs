@@ -97,7 +97,8 @@ impl Objects {
     /// Takes in a state that a request of ours was answered with, unless the watch was faster.
     fn put(&self, place: Place, live: Live) {
         let deleted = self.deleted.lock().get(&place).copied();
-        if !deleted.is_some_and(|deleted| live.number().is_some_and(|mine| mine <= deleted)) {
+        let is_deleted = deleted.is_some_and(|deleted| live.number().is_some_and(|number| number <= deleted));
+        if !is_deleted {
             self.live.put(place, live);
         }
     }

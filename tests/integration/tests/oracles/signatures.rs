@@ -3,8 +3,6 @@
 //!
 //! Bundles of cosign 3, `subjectURI` and `matchDigest` are ours alone and not here.
 
-#![expect(clippy::unwrap_used, reason = "signatures are made with unwrap")]
-
 use std::path::Path;
 use std::process::Stdio;
 
