@@ -92,10 +92,16 @@ impl<S: ChunkSource> Decompressed<S> {
     }
 }
 
-/// Names the limit where zstd only says that there is one.
-fn window_error(error: io::Error) -> io::Error {
-    if !error.to_string().contains(ZSTD_WINDOW_ERROR) {
+/// Names the limit on windows, and gives all damage one text: which defect zstd reports depends on the pieces in which the bytes
+/// arrive, and a status must not differ from pull to pull.
+fn zstd_error(error: io::Error) -> io::Error {
+    let is_from_zstd =
+        error.kind() == io::ErrorKind::Other && error.get_ref().is_none_or(|inner| !inner.is::<Fault>());
+    if !is_from_zstd {
         return error;
+    }
+    if !error.to_string().contains(ZSTD_WINDOW_ERROR) {
+        return to_io(Fault::Content("corrupt zstd data".to_owned()));
     }
     to_io(Fault::Unsupported(format!(
         "a zstd window of more than {} bytes (8 MiB) is not supported: compress the layer without --long and at level 19 or below",
@@ -112,7 +118,7 @@ impl<S: ChunkSource> Read for Decompressed<S> {
         let n = match &mut self.inner {
             Inner::Plain(blob) => blob.read(out),
             Inner::Gzip(decoder) => decoder.read(out),
-            Inner::Zstd(decoder) => decoder.read(out).map_err(window_error),
+            Inner::Zstd(decoder) => decoder.read(out).map_err(zstd_error),
         }?;
         self.produced = self.produced.saturating_add(n as u64);
         self.check().map_err(to_io)?;
