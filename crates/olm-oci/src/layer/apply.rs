@@ -159,7 +159,16 @@ impl<V: Visitor> Applier<V> {
         let mut archive = Archive::new(stream, self.limits.name_bytes, left);
         let read = self.entries_of(&mut archive);
         self.entries += archive.entries();
-        let stream = archive.into_inner();
+        let mut stream = archive.into_inner();
+        let read = match read {
+            // Whether damaged data or what was unpacked of it is met first depends on the pieces in which the bytes arrive. The
+            // damage is reported either way.
+            Err(Stop::Fault(Fault::Content(problem))) => {
+                let rest = std::io::copy(&mut stream, &mut std::io::sink()).map_err(from_io);
+                Err(Stop::Fault(rest.err().unwrap_or(Fault::Content(problem))))
+            }
+            read => read,
+        };
         self.unpacked = self.unpacked.saturating_add(stream.produced());
         let blob = stream.into_blob();
         match read {
