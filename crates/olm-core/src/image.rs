@@ -205,12 +205,10 @@ impl ImageRef {
         &self.repository
     }
 
-    /// The tag.
     pub fn tag(&self) -> Option<&str> {
         self.tag.as_deref()
     }
 
-    /// The digest.
     pub fn digest(&self) -> Option<&Digest> {
         self.digest.as_ref()
     }

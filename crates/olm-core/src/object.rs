@@ -52,7 +52,6 @@ impl Object {
         self.text("apiVersion")
     }
 
-    /// `kind`.
     pub fn kind(&self) -> &str {
         self.text("kind")
     }
@@ -88,7 +87,6 @@ impl Object {
         self.metadata_map("annotations")
     }
 
-    /// `metadata`, if it is an object.
     pub fn metadata(&self) -> Option<&Map<String, Value>> {
         self.0.get("metadata").and_then(Value::as_object)
     }
@@ -103,17 +101,14 @@ impl Object {
         self.metadata_mut().insert("namespace".into(), namespace.into());
     }
 
-    /// Sets one label.
     pub fn set_label(&mut self, key: &str, value: &str) {
         member_map(self.metadata_mut(), "labels").insert(key.into(), value.into());
     }
 
-    /// Sets one annotation.
     pub fn set_annotation(&mut self, key: &str, value: &str) {
         member_map(self.metadata_mut(), "annotations").insert(key.into(), value.into());
     }
 
-    /// The key of the object.
     pub fn key(&self) -> ObjectKey {
         ObjectKey {
             group: self.group().to_owned(),
@@ -160,11 +155,9 @@ pub struct ObjectKey {
     pub group: String,
     /// API version.
     pub version: String,
-    /// Kind.
     pub kind: String,
     /// Namespace, `None` for cluster-scoped objects.
     pub namespace: Option<String>,
-    /// Name.
     pub name: String,
 }
 

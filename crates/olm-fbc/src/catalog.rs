@@ -11,7 +11,6 @@ use crate::{
     Subject, ingest::Ingested,
 };
 
-/// A catalog.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Catalog {
     jsonl: Vec<u8>,
@@ -162,7 +161,6 @@ impl Catalog {
         self.index.packages()
     }
 
-    /// The lines of one package.
     pub fn package_lines(&self, package: &str) -> impl Iterator<Item = &[u8]> {
         let sections = self.index.package_sections(package);
         sections.into_iter().flat_map(|section| {

@@ -14,11 +14,8 @@ pub enum Severity {
 /// Which object a finding is about. Empty members are unknown.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Subject {
-    /// Package.
     pub package: String,
-    /// Schema.
     pub schema: String,
-    /// Name.
     pub name: String,
 }
 
@@ -41,7 +38,6 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// An error.
     pub fn error(rule: &'static str, subject: Subject, message: impl Into<String>) -> Self {
         Self {
             severity: Severity::Error,
@@ -53,7 +49,6 @@ impl Finding {
         }
     }
 
-    /// A warning.
     pub fn warning(rule: &'static str, subject: Subject, message: impl Into<String>) -> Self {
         Self {
             severity: Severity::Warning,

@@ -199,7 +199,6 @@ impl IndexBuilder {
         Index::assemble(texts, ends, entries, size)
     }
 
-    /// The index.
     pub fn finish(self) -> Index {
         Index::assemble(self.texts, self.ends, self.entries, self.size)
     }

@@ -60,7 +60,6 @@ pub struct IngestLimits {
     pub files: usize,
     /// Bytes written to the spool.
     pub bytes: u64,
-    /// Bytes of one path.
     pub path_bytes: usize,
     /// Bytes of all `.indexignore` files.
     pub ignore_bytes: u64,
@@ -644,7 +643,6 @@ pub struct Summary {
     pub files: u64,
     /// Files left out by `.indexignore`.
     pub ignored: u64,
-    /// Objects.
     pub objects: u64,
     /// Bytes of `catalog.jsonl`.
     pub bytes: u64,
@@ -683,12 +681,10 @@ impl<W> Ingested<W> {
         &self.segments
     }
 
-    /// The spool.
     pub fn spool(&self) -> &W {
         &self.spool
     }
 
-    /// The spool.
     pub fn into_spool(self) -> W {
         self.spool
     }

@@ -13,7 +13,6 @@ pub struct Head {
     pub schema: String,
     /// The package it belongs to.
     pub package: String,
-    /// Its name.
     pub name: String,
 }
 

@@ -24,7 +24,6 @@ pub const CSV_METADATA: &str = "olm.csv.metadata";
 pub const MAX_OPENSHIFT_VERSION: &str = "olm.maxOpenShiftVersion";
 
 go_struct! {
-    /// One property.
     pub struct Property("Property", "property.Property") {
         /// The type, such as `olm.gvk`.
         pub kind: String = "type",
@@ -33,7 +32,6 @@ go_struct! {
     }
     /// Value of `olm.package`.
     pub struct PackageProperty("Package", "property.Package") {
-        /// Name of the package.
         pub package_name: String = "packageName",
         /// Version, strict semver.
         pub version: String = "version",
@@ -44,7 +42,6 @@ go_struct! {
     pub struct Gvk("GVK", "property.GVK") {
         /// API group.
         pub group: String = "group",
-        /// Kind.
         pub kind: String = "kind",
         /// API version.
         pub version: String = "version",
@@ -53,21 +50,18 @@ go_struct! {
     pub struct GvkRequired("GVKRequired", "property.GVKRequired") {
         /// API group.
         pub group: String = "group",
-        /// Kind.
         pub kind: String = "kind",
         /// API version.
         pub version: String = "version",
     }
     /// Value of `olm.package.required`.
     pub struct PackageRequired("PackageRequired", "property.PackageRequired") {
-        /// Name of the package.
         pub package_name: String = "packageName",
         /// blang range.
         pub version_range: String = "versionRange",
     }
     /// Value of `olm.channel`.
     pub struct ChannelProperty("Channel", "property.Channel") {
-        /// Name of the channel.
         pub channel_name: String = "channelName",
         /// Internal.
         pub priority: i64 = "priority",
@@ -79,7 +73,6 @@ go_struct! {
     }
     /// Value of `olm.csv.metadata`.
     pub struct CsvMetadata("CSVMetadata", "property.CSVMetadata") {
-        /// Annotations of the CSV.
         pub annotations: BTreeMap<String, String> = "annotations",
         /// Aggregated APIs.
         pub api_service_definitions: ApiServices = "apiServiceDefinitions",
@@ -93,7 +86,6 @@ go_struct! {
         pub install_modes: Vec<InstallMode> = "installModes",
         /// Words to search by.
         pub keywords: Vec<String> = "keywords",
-        /// Labels of the CSV.
         pub labels: BTreeMap<String, String> = "labels",
         /// Links for users.
         pub links: Vec<Link> = "links",
@@ -115,7 +107,6 @@ go_struct! {
         /// Who makes it.
         pub provider: Link = "provider",
     }
-    /// Custom resources of a CSV.
     pub struct Crds("CustomResourceDefinitions", "v1alpha1.CustomResourceDefinitions") {
         /// Provided.
         pub owned: Vec<Crd> = "owned",
@@ -128,7 +119,6 @@ go_struct! {
         pub name: String = "name",
         /// API version.
         pub version: String = "version",
-        /// Kind.
         pub kind: String = "kind",
         /// Name for users.
         pub display_name: String = "displayName",
@@ -154,11 +144,8 @@ go_struct! {
     pub struct ApiService("APIServiceDescription", "v1alpha1.APIServiceDescription") {
         /// Plural name.
         pub name: String = "name",
-        /// API group.
         pub group: String = "group",
-        /// API version.
         pub version: String = "version",
-        /// Kind.
         pub kind: String = "kind",
         /// Who serves it.
         pub deployment_name: String = "deploymentName",
@@ -181,9 +168,7 @@ go_struct! {
     pub struct ApiResource("APIResourceReference", "v1alpha1.APIResourceReference") {
         /// Plural name, may be empty.
         pub name: String = "name",
-        /// Kind.
         pub kind: String = "kind",
-        /// API version.
         pub version: String = "version",
     }
     /// A field of a custom resource, for user interfaces.
@@ -208,14 +193,12 @@ go_struct! {
     }
     /// A name and an address.
     pub struct Link("AppLink", "v1alpha1.AppLink") {
-        /// Name.
         pub name: String = "name",
         /// Address.
         pub url: String = "url",
     }
     /// A person.
     pub struct Maintainer("Maintainer", "v1alpha1.Maintainer") {
-        /// Name.
         pub name: String = "name",
         /// Mail address.
         pub email: String = "email",
@@ -226,7 +209,6 @@ go_struct! {
         pub group: String = "group",
         /// API version.
         pub version: String = "version",
-        /// Kind.
         pub kind: String = "kind",
     }
 }

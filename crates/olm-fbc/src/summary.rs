@@ -43,7 +43,6 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PackageSummary {
-    /// Name.
     pub name: String,
     /// Name for users, from the newest bundle of the default channel.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -73,7 +72,6 @@ pub struct PackageSummary {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ChannelSummary {
-    /// Name.
     pub name: String,
     /// Entries that no other entry replaces or skips, highest version first; one in a sound channel.
     pub heads: Vec<BundleSummary>,
@@ -88,7 +86,6 @@ pub struct ChannelSummary {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BundleSummary {
-    /// Name.
     pub name: String,
     /// Version as written, empty if it is not known.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -117,11 +114,8 @@ pub struct IconReference {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProvidedApi {
-    /// API group.
     pub group: String,
-    /// API version.
     pub version: String,
-    /// Kind.
     pub kind: String,
     /// Whether the bundle named by [`PackageSummary::latest`] provides it.
     pub in_latest: bool,

@@ -14,13 +14,9 @@ use crate::keys;
 pub struct OwnerRef {
     /// `group/version` of the owner.
     pub api_version: String,
-    /// Kind of the owner.
     pub kind: String,
-    /// Name of the owner.
     pub name: String,
-    /// UID of the owner.
     pub uid: String,
-    /// Is it the controller?
     pub controller: bool,
     /// Does it block the owner's foreground deletion? `None` when absent.
     pub block_owner_deletion: Option<bool>,
@@ -53,7 +49,6 @@ pub fn owner_refs(object: &Object) -> Vec<OwnerRef> {
     list.into_iter().flatten().map(OwnerRef::read).collect()
 }
 
-/// The controlling owner of an object.
 pub fn controller_of(object: &Object) -> Option<OwnerRef> {
     owner_refs(object).into_iter().find(|owner| owner.controller)
 }
@@ -63,13 +58,9 @@ pub fn controller_of(object: &Object) -> Option<OwnerRef> {
 pub struct Revision {
     /// `group/version` of the revision.
     pub api_version: String,
-    /// Its kind.
     pub kind: String,
-    /// Its name.
     pub name: String,
-    /// Its UID.
     pub uid: String,
-    /// Its number.
     pub number: i64,
     /// Name of the owning extension, from the revision's own label; `None` stamps no owner label.
     pub extension: Option<String>,

@@ -11,7 +11,6 @@ use crate::pack::hex;
 /// Name and digest of a phase, as status records it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PhaseDigest {
-    /// Name of the phase.
     pub name: String,
     /// `sha256:<hex>`.
     pub digest: String,
@@ -24,7 +23,6 @@ pub fn phase_digest(name: &str, objects: &[Object]) -> PhaseDigest {
     PhaseDigest { name: name.to_owned(), digest: format!("sha256:{}", hex(&Sha256::digest(input))) }
 }
 
-/// The content is not what it was.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ContentChanged {
     /// Other objects than before.

@@ -8,9 +8,7 @@ pub const MAX_ARCHIVED: usize = 5;
 /// What is to be known of one revision of an extension.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RevisionFacts {
-    /// Name of the revision.
     pub name: String,
-    /// Its number.
     pub number: i64,
     /// Archived or about to be, no longer enforced.
     pub archived: bool,

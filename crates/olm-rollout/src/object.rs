@@ -32,7 +32,6 @@ impl Protection {
 /// Another revision of the same extension.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sibling {
-    /// Its UID.
     pub uid: String,
     /// Archived (or about to be) or being deleted: it no longer defends its objects.
     pub retired: bool,
@@ -41,7 +40,6 @@ pub struct Sibling {
 /// The controller of a live object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Controller {
-    /// There is none.
     None,
     /// This revision.
     Own,

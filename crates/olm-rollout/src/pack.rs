@@ -42,7 +42,6 @@ pub struct ObjectRef {
 /// A phase whose objects lie in Secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackedPhase {
-    /// Name of the phase.
     pub name: String,
     /// One reference for each object, in order.
     pub objects: Vec<ObjectRef>,

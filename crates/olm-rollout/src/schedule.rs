@@ -21,11 +21,9 @@ pub fn backoff(failures: u32) -> Duration {
 /// How a revision stands towards its deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deadline {
-    /// There is none (any more).
     None,
     /// It is ahead, so far.
     Ahead(Duration),
-    /// It has passed.
     Passed {
         /// The time allowed, minutes.
         minutes: u32,

@@ -6,14 +6,10 @@
 use crate::probe::{ProbeResult, Ready};
 use crate::schedule::Deadline;
 
-/// Status of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConditionStatus {
-    /// `True`
     True,
-    /// `False`
     False,
-    /// `Unknown`
     Unknown,
 }
 
@@ -22,11 +18,8 @@ pub enum ConditionStatus {
 pub struct ConditionUpdate {
     /// Type of the condition.
     pub condition: &'static str,
-    /// Its status.
     pub status: ConditionStatus,
-    /// Its reason.
     pub reason: &'static str,
-    /// Its message.
     pub message: String,
 }
 
@@ -39,7 +32,6 @@ pub struct ObjectState {
     pub progressed: bool,
     /// It is as desired: nothing is left to write, no other owner conflicts.
     pub settled: bool,
-    /// Its probes.
     pub verdict: ProbeResult,
 }
 
@@ -52,7 +44,6 @@ impl ObjectState {
 /// The state of one processed phase.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PhaseState {
-    /// Its objects.
     pub objects: Vec<ObjectState>,
 }
 

@@ -33,7 +33,6 @@ pub struct Claim {
     pub(crate) payload: Vec<u8>,
     /// How to read and how to hash it.
     pub(crate) format: Format,
-    /// The signature.
     pub(crate) signature: Vec<u8>,
     /// The signer's certificate.
     pub(crate) certificate: Option<CertificateDer<'static>>,

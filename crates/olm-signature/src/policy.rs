@@ -41,7 +41,6 @@ pub enum PolicyError {
     Limit {
         /// The file.
         path: PathBuf,
-        /// The limit.
         limit: u64,
     },
     /// A file cannot be read.

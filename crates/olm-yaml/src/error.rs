@@ -26,7 +26,6 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// The parse error, if it is one.
     pub fn as_parse(&self) -> Option<&ParseError> {
         match self {
             Self::Parse(error) => Some(error),

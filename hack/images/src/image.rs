@@ -98,7 +98,6 @@ impl Blob {
 /// A manifest with everything that it names.
 #[derive(Debug, Clone)]
 pub struct Part {
-    /// the manifest
     pub manifest: Blob,
     /// configuration and layers
     pub blobs: Vec<Blob>,

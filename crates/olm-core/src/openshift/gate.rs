@@ -33,9 +33,7 @@ pub struct Revision {
 /// A bundle whose limit counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bundle {
-    /// Its extension.
     pub extension: String,
-    /// Its name.
     pub name: String,
     /// Its properties as JSON text, if it has some.
     pub properties: Option<String>,
@@ -79,7 +77,6 @@ pub fn counted<'a>(
 /// A bundle that does not run on the next version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocking {
-    /// Its extension.
     pub extension: String,
     /// Its name.
     pub bundle: String,
@@ -90,7 +87,6 @@ pub struct Blocking {
 /// A bundle whose limit cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
-    /// Its extension.
     pub extension: String,
     /// Its name.
     pub bundle: String,

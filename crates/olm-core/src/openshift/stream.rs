@@ -41,7 +41,6 @@ const LAST_OF_FOUR: Stream = Stream::new(4, 23);
 const FIRST_OF_FIVE: Stream = Stream::new(5, 0);
 
 impl Stream {
-    /// `major.minor`.
     #[must_use]
     pub const fn new(major: u64, minor: u64) -> Self {
         Self { major, minor }

@@ -28,7 +28,6 @@ pub struct Served {
 pub struct RoleRef {
     /// The namespace of a Role, `None` for a ClusterRole.
     pub namespace: Option<String>,
-    /// Its name.
     pub name: String,
 }
 

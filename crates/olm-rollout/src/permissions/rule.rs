@@ -11,14 +11,12 @@ const ANY: &str = "*";
 pub enum Scope {
     /// The whole cluster: cluster-scoped objects, or all namespaces.
     Cluster,
-    /// One namespace.
     Namespace(String),
 }
 
 /// One right: one verb on one resource, or on one URL. `*` stands for itself: to have it, a rule must contain `*`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Right {
-    /// On a resource.
     Resource {
         /// API group, empty for the core group.
         group: String,
@@ -26,20 +24,17 @@ pub enum Right {
         resource: String,
         /// Name of the object; `None` for every name.
         name: Option<String>,
-        /// The verb.
         verb: String,
     },
     /// On a path of the apiserver.
     Url {
         /// The path, which may end with `*`.
         path: String,
-        /// The verb.
         verb: String,
     },
 }
 
 impl Right {
-    /// A right on a resource.
     #[must_use]
     pub fn on(verb: &str, group: &str, resource: &str, name: Option<&str>) -> Self {
         Self::Resource {
@@ -74,13 +69,11 @@ impl fmt::Display for Right {
 pub struct Rule {
     /// `apiGroups`.
     pub groups: Vec<String>,
-    /// `resources`.
     pub resources: Vec<String>,
     /// `resourceNames`; empty for every name.
     pub names: Vec<String>,
     /// `nonResourceURLs`.
     pub urls: Vec<String>,
-    /// `verbs`.
     pub verbs: Vec<String>,
 }
 

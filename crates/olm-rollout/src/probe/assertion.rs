@@ -24,9 +24,7 @@ pub enum Assertion {
         /// Second path.
         b: String,
     },
-    /// A field has this value.
     FieldValue {
-        /// Path.
         path: String,
         /// Expected value, as text.
         value: String,
@@ -34,7 +32,6 @@ pub enum Assertion {
 }
 
 impl Assertion {
-    /// Checks one object.
     pub fn check(&self, object: &Object) -> ProbeResult {
         match self {
             Self::ConditionEqual { condition, status } => condition_equal(object, condition, status),

@@ -112,7 +112,6 @@ pub enum Author {
     User,
 }
 
-/// Probes an object.
 pub fn evaluate(probes: &[Probe], author: Author, object: &Object) -> ProbeResult {
     let builtin = match author {
         Author::Extension => builtin::readiness(object),

@@ -11,7 +11,6 @@ pub enum Selector {
     GroupKind {
         /// API group, empty for the core group.
         group: String,
-        /// Kind.
         kind: String,
     },
     /// All with these labels.
