@@ -75,7 +75,7 @@ test-hard: ## Run every fault-injection test as often as it asks for, and print 
 soak: ## Churn on a real control plane, with checks of what must hold after it (MINUTES=30, SEED=n: repeat its choices)
 	@$(call build,$(everything))
 	@$(all_tools); OLM_SOAK_MINUTES=$(or $(MINUTES),30) $(if $(SEED),OLM_SOAK_SEED=$(SEED)) $(with_programs) \
-	    $(CARGO) test $(locked) --workspace --test soak -- --nocapture --exact churn_leaves_nothing_behind
+	    $(CARGO) test $(locked) --workspace --test soak -- --nocapture --exact soak_churn_leaves_nothing_behind
 
 .PHONY: test-upgrade
 test-upgrade: ## Replace another commit's programs by today's on a live system, and go back (FROM=191c6fd, SECONDS=60 side by side)
@@ -139,6 +139,12 @@ acceptance: programs ## Run the acceptance lab under the manifests' RBAC (ONLY=r
 	@python=$$(hack/lab-python.sh $(venv)); $(demo_tools); $(kit) acceptance --python "$$python" --programs $(programs_dir) \
 	    $(if $(ONLY),--only '$(ONLY)') $(if $(JOBS),--jobs $(JOBS)) $(if $(UPDATE),--update) $(if $(SAVE),--save $(SAVE)) \
 	    $(if $(filter-out 0,$(or $(RBAC),1)),--rbac)
+
+.PHONY: test-plan
+test-plan: ## Compare the plans of kubectl-olm with what the controller does, in every scenario of the acceptance lab (ONLY=regex, JOBS=4)
+	@$(call build,$(addprefix -p ,$(PROGRAMS)) -p olm-kit)
+	@python=$$(hack/lab-python.sh $(venv)); $(demo_tools); $(kit) acceptance --plans --python "$$python" --programs $(programs_dir) \
+	    $(if $(ONLY),--only '$(ONLY)') $(if $(JOBS),--jobs $(JOBS)) --rbac
 
 .PHONY: acceptance-exact
 acceptance-exact: ## Run the lab whole and sort what differs from the reference at level exact into classes
@@ -207,6 +213,11 @@ fuzz: ## Fuzz every parser of foreign bytes (SECONDS=60 each; ONLY=regex, JOBS=2
 bench_results = $(abspath $(target_dir))/bench.txt $(abspath $(target_dir))/criterion
 bench_short = --warm-up-time 1 --measurement-time 2
 
+.PHONY: exercises
+exercises: ## Apply the exercises of CONTRIBUTING.md to a copy, and leave out each file once (ONLY=condition: one of them)
+	@$(call build,-p xtask)
+	@$(programs_dir)/xtask exercises $(ONLY)
+
 .PHONY: bench
 bench: ## Run the benchmarks; fail if a ratio has grown (WRITE=1: write ratios down; ARGS="-p catalogd": some, unchecked)
 	@$(call build,-p xtask)
@@ -219,7 +230,7 @@ ifndef ARGS
 endif
 
 # each as typed; all of them run, also after one failed
-NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-hard test-upgrade soak fuzz bench deny acceptance-exact generate \
+NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-hard test-plan test-upgrade soak fuzz exercises bench deny acceptance-exact generate \
     demo-down
 
 .PHONY: nightly

@@ -103,8 +103,8 @@ pub struct ImageSource {
     )]
     pub reference: String,
 
-    /// Minutes (at least 1) between looks whether the tag points to a new image. Without it, and always for a digest, the image is
-    /// resolved only when the spec changes.
+    /// Minutes (at least 1) between polls of the tag. Without it, and always for a digest, the image is resolved when the spec or the
+    /// annotation `olm.operatorframework.io/requested-at` changes, when its content is missing, and when a failed attempt is retried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::poll_minutes")]
     pub poll_interval_minutes: Option<i64>,

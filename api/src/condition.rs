@@ -1,6 +1,7 @@
 //! Conditions: the type with the apiserver's limits, the condition types in use, and pure functions over a list of them.
 //!
-//! Nothing here reads a clock: the caller passes `now`. Which conditions a state has is decided elsewhere.
+//! Nothing here reads a clock: the caller passes `now`. Which conditions a state has is decided elsewhere. [`CONDITIONS`] is
+//! the one list of condition types.
 //!
 //! Rule: operator-controller §5 (`lastTransitionTime` moves only with `status`; `observedGeneration` is always current).
 
@@ -8,6 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::reason;
 
 /// Nothing, another bundle or the resolved bundle is installed (ClusterExtension).
 pub const INSTALLED: &str = "Installed";
@@ -33,6 +36,142 @@ pub const READY: &str = "Ready";
 pub const RECONCILING: &str = "Reconciling";
 /// kstatus: no progress without a change by the user (decision 4).
 pub const STALLED: &str = "Stalled";
+
+/// A condition type of one kind, and how programs treat it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConditionSpec {
+    /// The kind that has it.
+    pub kind: &'static str,
+    /// The condition type.
+    pub type_: &'static str,
+    /// The observation, for the documentation.
+    pub meaning: &'static str,
+    /// Whether it is exported as a series of the kind's condition metric.
+    pub in_metrics: bool,
+    /// When a change of it may wait for the next one.
+    pub debounce: Debounce,
+    /// When `kubectl olm status` prints it.
+    pub verbosity: Verbosity,
+    /// Reason of the Warning event that is emitted with its message when it becomes True. A Normal event is emitted in the
+    /// extension controller's `events`.
+    pub event: Option<&'static str>,
+}
+
+/// When a change of a condition may wait for the next one, so that a rollout is not one write for each step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Debounce {
+    /// Each change of status or reason is written immediately.
+    Never,
+    /// While a rollout is under way.
+    WhileRollingOut,
+    /// From the moment when the predecessor is archived until its successor has succeeded.
+    WhileSucceeding,
+}
+
+/// When `kubectl olm status` prints a condition; `-o wide` prints all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verbosity {
+    /// Always.
+    Always,
+    /// Only while it is True.
+    WhenTrue,
+    /// Only with `-o wide`.
+    Wide,
+}
+
+impl ConditionSpec {
+    const fn new(kind: &'static str, type_: &'static str, meaning: &'static str) -> Self {
+        let (debounce, verbosity) = (Debounce::Never, Verbosity::Wide);
+        Self { kind, type_, meaning, in_metrics: false, debounce, verbosity, event: None }
+    }
+
+    const fn in_metrics(mut self) -> Self {
+        self.in_metrics = true;
+        self
+    }
+
+    const fn debounced(mut self, debounce: Debounce) -> Self {
+        self.debounce = debounce;
+        self
+    }
+
+    const fn verbosity(mut self, verbosity: Verbosity) -> Self {
+        self.verbosity = verbosity;
+        self
+    }
+
+    const fn event(mut self, reason: &'static str) -> Self {
+        self.event = Some(reason);
+        self
+    }
+}
+
+/// The kinds whose conditions are listed.
+pub const EXTENSION: &str = "ClusterExtension";
+/// Revisions.
+pub const OBJECT_SET: &str = "ClusterObjectSet";
+/// Catalogs.
+pub const CATALOG: &str = "ClusterCatalog";
+
+/// All conditions. What exports, debounces, prints or documents conditions takes them from here.
+pub const CONDITIONS: &[ConditionSpec] = &[
+    ConditionSpec::new(EXTENSION, INSTALLED, "A bundle is installed.")
+        .in_metrics()
+        .debounced(Debounce::WhileSucceeding)
+        .verbosity(Verbosity::Always),
+    ConditionSpec::new(EXTENSION, PROGRESSING, "The controller works towards the spec, or has reached it.")
+        .in_metrics()
+        .verbosity(Verbosity::Always),
+    ConditionSpec::new(EXTENSION, AVAILABLE, "All objects of the installed revision pass their probes.")
+        .debounced(Debounce::WhileRollingOut),
+    ConditionSpec::new(
+        EXTENSION,
+        READY,
+        "The resolved bundle is installed and available, and nothing is pending.",
+    )
+    .in_metrics()
+    .verbosity(Verbosity::Always),
+    ConditionSpec::new(EXTENSION, RECONCILING, "Work is under way. Present only while it is True."),
+    ConditionSpec::new(EXTENSION, STALLED, "Only a change by the user helps. Present only while it is True.")
+        .verbosity(Verbosity::Always),
+    ConditionSpec::new(
+        EXTENSION,
+        DEPRECATED,
+        "The package, a channel in use or the installed bundle is deprecated.",
+    )
+    .in_metrics()
+    .verbosity(Verbosity::WhenTrue),
+    ConditionSpec::new(EXTENSION, PACKAGE_DEPRECATED, "The catalog deprecates the package.")
+        .verbosity(Verbosity::WhenTrue)
+        .event(reason::DEPRECATED),
+    ConditionSpec::new(EXTENSION, CHANNEL_DEPRECATED, "The catalog deprecates a channel in use.")
+        .verbosity(Verbosity::WhenTrue)
+        .event(reason::DEPRECATED),
+    ConditionSpec::new(EXTENSION, BUNDLE_DEPRECATED, "The catalog deprecates the installed bundle.")
+        .debounced(Debounce::WhileSucceeding)
+        .verbosity(Verbosity::WhenTrue)
+        .event(reason::DEPRECATED),
+    ConditionSpec::new(OBJECT_SET, PROGRESSING, "The revision is rolled out, or has been.")
+        .verbosity(Verbosity::Always),
+    ConditionSpec::new(OBJECT_SET, AVAILABLE, "All objects of the revision pass their probes.")
+        .verbosity(Verbosity::Always),
+    ConditionSpec::new(OBJECT_SET, SUCCEEDED, "The revision was rolled out once. It stays True.")
+        .verbosity(Verbosity::Always),
+    ConditionSpec::new(CATALOG, PROGRESSING, "The image is polled, pulled and unpacked as the spec asks.")
+        .in_metrics(),
+    ConditionSpec::new(CATALOG, SERVING, "The content can be fetched from `status.urls`.").in_metrics(),
+];
+
+/// The conditions of one kind.
+pub fn of_kind(kind: &str) -> impl Iterator<Item = &'static ConditionSpec> {
+    CONDITIONS.iter().filter(move |spec| spec.kind == kind)
+}
+
+/// What is listed about a condition type of a kind.
+#[must_use]
+pub fn spec(kind: &str, type_: &str) -> Option<&'static ConditionSpec> {
+    of_kind(kind).find(|spec| spec.type_ == type_)
+}
 
 /// The longest message, in bytes. The apiserver counts characters, the reference bytes; the smaller of both is kept.
 pub const MAX_MESSAGE: usize = 32_768;
@@ -195,6 +334,52 @@ pub fn merge(stored: &[Condition], derived: Vec<Condition>) -> Vec<Condition> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn condition_types_are_named_where_users_read() {
+        use kube::CustomResourceExt as _;
+        let crds = [
+            (
+                EXTENSION,
+                "api/src/cluster_extension.rs",
+                crate::ClusterExtension::crd(),
+                Some(crate::observe::EXTENSION_CONDITION),
+            ),
+            (OBJECT_SET, "api/src/cluster_object_set.rs", crate::ClusterObjectSet::crd(), None),
+            (
+                CATALOG,
+                "api/src/cluster_catalog.rs",
+                crate::ClusterCatalog::crd(),
+                Some(crate::observe::CATALOG_CONDITION),
+            ),
+        ];
+        assert!(CONDITIONS.iter().all(|spec| crds.iter().any(|(kind, ..)| *kind == spec.kind)));
+        for (kind, file, crd, metric) in crds {
+            let crd = serde_json::to_value(crd).unwrap();
+            let status =
+                "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/conditions/description";
+            let described = crd.pointer(status).and_then(|text| text.as_str()).unwrap();
+            for (index, spec) in CONDITIONS.iter().enumerate().filter(|(_, spec)| spec.kind == kind) {
+                let type_ = spec.type_;
+                let same = |other: &ConditionSpec| (other.kind, other.type_) == (kind, type_);
+                assert!(!CONDITIONS[..index].iter().any(same), "{kind} {type_} is listed twice");
+                assert!(
+                    described.contains(&format!("`{type_}`")),
+                    "`{type_}` is missing in the CRD of {kind}, {file}: {described}"
+                );
+                assert!(spec.meaning.ends_with('.'), "{spec:?}");
+                if let Some(reason) = spec.event {
+                    assert!(
+                        crate::observe::is_known(kind, reason),
+                        "no event {reason} in api/src/observe.rs"
+                    );
+                }
+                let in_help =
+                    metric.is_some_and(|metric| metric.help.split([' ', ',']).any(|word| word == type_));
+                assert_eq!(spec.in_metrics, in_help, "{kind} {type_} in the help text in api/src/observe.rs");
+            }
+        }
+    }
 
     fn at(second: i64) -> Timestamp {
         Timestamp::new(second, 999_000_000).unwrap()

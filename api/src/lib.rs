@@ -12,6 +12,8 @@
 //! The CRD manifests are generated from these types ([`crds`]); `manifests/crds` holds the result. [`openshift`] has two kinds of
 //! OpenShift, whose definitions for other clusters are in `manifests/openshift`.
 
+#![warn(missing_docs)]
+
 pub mod annotations;
 pub mod cel;
 pub mod cluster_catalog;

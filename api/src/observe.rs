@@ -377,6 +377,32 @@ pub struct Event {
     pub meaning: &'static str,
 }
 
+/// The row of [`METRICS`] with this name. A program that evaluates it at compile time cannot expose a metric without a row.
+///
+/// # Panics
+/// When there is no such row.
+#[must_use]
+#[expect(clippy::panic, reason = "it is for const blocks, where a panic is a compile error")]
+pub const fn metric_named(name: &str) -> &'static Metric {
+    let mut index = 0;
+    while index < METRICS.len() {
+        if is_same(METRICS[index].name, name) {
+            return &METRICS[index];
+        }
+        index += 1;
+    }
+    panic!("no metric of this name in METRICS, api/src/observe.rs")
+}
+
+const fn is_same(left: &str, right: &str) -> bool {
+    let (left, right) = (left.as_bytes(), right.as_bytes());
+    let mut index = 0;
+    while index < left.len() && index < right.len() && left[index] == right[index] {
+        index += 1;
+    }
+    index == left.len() && index == right.len()
+}
+
 const fn event(about: &'static str, reason: &'static str, warning: bool, meaning: &'static str) -> Event {
     Event { about, reason, warning, meaning }
 }
@@ -428,7 +454,7 @@ pub const EVENTS: &[Event] = &[
         EXTENSION,
         "UpgradeRefused",
         true,
-        "A CRD would change in an unsafe way; `upgradeConstraintPolicy` and `preflight` decide.",
+        "A CRD would change in an unsafe way; `spec.install.preflight.crdUpgradeSafety.enforcement` decides.",
     ),
     event(
         EXTENSION,

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use olm_catalog::package_store::{Kept, Key, PackageStore};
+use olm_catalog::package_store::{CachedContent, Key, PackageStore};
 use olm_fbc::{Index, Query};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
@@ -73,7 +73,7 @@ fn cached(bytes: &[u8]) {
         if std::fs::write(root.join(name), bytes).is_err() {
             return;
         }
-        if let Some(Kept { lines, .. }) = store.get(&key) {
+        if let Some(CachedContent { lines, .. }) = store.get(&key) {
             assert!(bytes.ends_with(&lines), "given is what was not kept");
             let sum: String = Sha256::digest(&lines).iter().map(|byte| format!("{byte:02x}")).collect();
             assert!(

@@ -1,6 +1,7 @@
 //! Metrics about what is served, made when they are asked for (decision 19).
 
-use olm_runtime::metrics::Metrics;
+use olm_api::observe::metric_named;
+use olm_runtime::metrics::{Metrics, encode_row};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -19,24 +20,13 @@ impl Collector for Served {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let serving = self.0.serving();
         let catalogs = ConstGauge::new(i64::try_from(serving.len()).unwrap_or(i64::MAX));
-        let name = "catalogd_served_catalogs";
-        let out = encoder.encode_descriptor(
-            name,
-            "Number of catalogs whose content is served",
-            None,
-            catalogs.metric_type(),
-        )?;
-        catalogs.encode(out)?;
-        for (name, help, of) in [
-            ("catalogd_content_bytes", "Size of each served catalog", Measure::Bytes),
-            ("catalogd_content_objects", "Number of objects in each served catalog", Measure::Objects),
-            (
-                "catalogd_content_unpacked_timestamp_seconds",
-                "When each served catalog was unpacked",
-                Measure::Time,
-            ),
+        catalogs.encode(encode_row(&mut encoder, const { metric_named("catalogd_served_catalogs") })?)?;
+        for (row, of) in [
+            (const { metric_named("catalogd_content_bytes") }, Measure::Bytes),
+            (const { metric_named("catalogd_content_objects") }, Measure::Objects),
+            (const { metric_named("catalogd_content_unpacked_timestamp_seconds") }, Measure::Time),
         ] {
-            let mut out = encoder.encode_descriptor(name, help, None, catalogs.metric_type())?;
+            let mut out = encode_row(&mut encoder, row)?;
             for (catalog, served) in serving.iter() {
                 let value = match of {
                     Measure::Bytes => i64::try_from(served.content.jsonl().size()).unwrap_or(i64::MAX),

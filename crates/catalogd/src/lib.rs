@@ -2,7 +2,6 @@
 //!
 //! `controller` decides and reports, `ingest` turns images into content, `store` keeps it, `http` serves it; they meet in
 //! [`store::Store`] only.
-#![expect(missing_docs, reason = "a program; its library is for its own tests")]
 
 pub mod args;
 mod compress;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
+use olm_certificates::Source;
 use olm_oci::{CertificateDirs, Config, Credentials as Access, Puller, SharedKeyring, parse_reference};
 use olm_runtime::events::Events;
 use olm_runtime::health::Health;
@@ -27,7 +28,7 @@ use crate::store::{Opened, Store};
 use crate::{controller, http};
 
 /// The controller's name in metrics and events.
-const CONTROLLER: &str = "catalogd-clustercatalog-controller";
+pub(crate) const CONTROLLER: &str = "catalogd-clustercatalog-controller";
 /// The lease of the leader.
 const LEASE: &str = "catalogd-operator-lock";
 /// Where metrics are served when no address is given and there is a certificate.
@@ -49,8 +50,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let stop = shutdown::on_signal().context("cannot install signal handlers")?;
     let metrics = Metrics::new();
     let client = client::connect(args.run.kubeconfig(), &metrics).await?;
-    let certificate = serving
-        .open(&client, &args.run.system_namespace(), args.own_names())
+    let certificate = Source::open(&serving, &client, &args.run.system_namespace(), args.own_names())
         .context("failed to initialize certificate watcher")?;
 
     let keyring = SharedKeyring::default();
@@ -72,38 +72,24 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     };
     if !listen::is_off(&args.run.health_probe_bind_address) {
         let listener = listen::bind(&args.run.health_probe_bind_address).await?;
-        parts.spawn(serve::logged(
-            "health",
-            serve::http(listener, probes.router(), serve::Limits::default(), stop.clone()),
-        ));
+        parts.spawn(serve::http(listener, probes.router(), serve::Limits::default(), stop.clone()));
     }
-    let Some((pair, keeping)) = certificate.pair(&stop).await? else { return Ok(()) };
+    let Some((pair, keeping)) = certificate.pair(stop.clone()).await? else { return Ok(()) };
     parts.spawn(task::supervised("serving certificate", keeping));
     metrics.watch_pair(Arc::clone(&pair));
     let tls = tls::server_config(pair, &tls_settings)?;
     let endpoints = Endpoints { metas: gates.enabled(METAS), graphql: gates.enabled(GRAPHQL) };
     let catalogs = Arc::new(Catalogs::new(store.clone(), endpoints));
     let listener = listen::bind(&args.catalogs_server_addr).await?;
-    let mut both = (*tls).clone();
-    both.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    let serving = server::serve(
-        listener,
-        Arc::new(both),
-        catalogs,
-        http_metrics,
-        server::Limits::default(),
-        stop.clone().cancelled_owned(),
-    );
+    let serving =
+        server::serve(listener, Arc::clone(&tls), catalogs, http_metrics, server::LIMITS, stop.clone());
     let content_server = tokio::spawn(task::supervised("content server", serving));
     readiness.listening();
 
     if let Some(address) = metrics_address {
         let router = olm_runtime::metrics::router(metrics.clone(), KubeReviews(client.clone()));
         let listener = listen::bind(&address).await?;
-        parts.spawn(serve::logged(
-            "metrics",
-            serve::https(listener, router, tls, serve::Limits::default(), stop.clone()),
-        ));
+        parts.spawn(serve::https(listener, router, tls, serve::Limits::default(), stop.clone()));
     }
     parts.spawn(task::supervised("compression", crate::compress::run(store.clone(), stop.clone())));
     let (damage, damaged) = mpsc::channel(16);

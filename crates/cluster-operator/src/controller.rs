@@ -1,8 +1,9 @@
-//! The loop: waits until something changed, derives the status, and writes it if it differs.
+//! The controller of the ClusterOperator: derives the status when something changed, and writes it if it differs.
 //!
 //! Rule: cluster-operator §9, §16 step 2 (at most one write a second), §16 step 3 (no retry later than a minute).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
@@ -11,15 +12,16 @@ use kube::{Api, Client};
 use olm_api::field_managers::CLUSTER_OPERATOR as MANAGER;
 use olm_api::openshift::{CLUSTER_OPERATOR, ClusterOperator, ClusterOperatorStatus};
 use olm_runtime::apply::{ErrorClass, classify, message};
+use olm_runtime::controller::{self, Controller, Requeue, Source, Workers};
 use olm_runtime::events::Events;
-use olm_runtime::metrics::{ControllerMetrics, Metrics, Outcome};
+use olm_runtime::metrics::{Metrics, Outcome};
 use olm_runtime::{Shutdown, write_status};
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::Mutex;
 
 use crate::events::{self, ExtensionEvents};
 use crate::inner::Memory;
 use crate::metrics::StatusMetrics;
-use crate::observe::{EXTENSION_KIND, Extension, REVISION_KIND, State, World};
+use crate::observe::{EXTENSION_KIND, Extension, REVISION_KIND, State, Table, World};
 use crate::owner::{Elsewhere, Manage, elsewhere};
 use crate::status::{Derived, Observed, changes, derive};
 use crate::upgradeable::Installed;
@@ -32,7 +34,7 @@ const MIN_WRITE_INTERVAL: Duration = Duration::from_secs(1);
 /// The longest wait before a retry.
 const MAX_RETRY_WAIT: Duration = Duration::from_secs(60);
 
-/// What the loop works with.
+/// The dependencies of a pass.
 pub(crate) struct Context {
     /// For the apiserver.
     pub(crate) client: Client,
@@ -50,24 +52,40 @@ pub(crate) struct Context {
 
 /// Reports until `stop`. Nothing is asked of the apiserver before it is polled.
 pub(crate) async fn run(context: Context, metrics: &Metrics, stop: Shutdown) {
-    let world = World::default();
-    let status_metrics = StatusMetrics::default();
+    let (world, context, status_metrics) = (World::default(), Arc::new(context), StatusMetrics::default());
     status_metrics.register(metrics);
-    let mut reporter = Reporter {
-        running: metrics.controller(NAME, 1),
-        world: &world,
-        status_metrics,
+    let reporter = Arc::new(Mutex::new(Reporter {
+        context: Arc::clone(&context),
+        operators: world.operators.clone(),
+        status_metrics: status_metrics.clone(),
         memory: None,
         extension_events: ExtensionEvents::default(),
         reported_elsewhere: None,
-        failures: 0,
-        context: &context,
+    }));
+    let reason = "an extension, a revision, a Deployment, ClusterVersion or the ClusterOperator changed";
+    let sources = vec![Source::new(reason, world.waker.names(), |name| [name])];
+    let controller = Controller {
+        backoff: retry_wait,
+        min_interval: MIN_WRITE_INTERVAL,
+        ..Controller::new(NAME, Workers::new(1, stop), metrics.controller(NAME, 1), sources)
     };
+    let passes = controller::run(controller, std::future::ready(()), |_| {
+        let Some(snapshot) = snapshot(&world, &context) else {
+            status_metrics.clear();
+            return None;
+        };
+        let reporter = Arc::clone(&reporter);
+        Some(async move { reporter.lock().await.reconcile(snapshot).await })
+    });
     tokio::select! {
         () = world.follow(&context.client, &context.namespace) => {}
-        () = reporter.work() => {}
-        () = stop.cancelled() => {}
+        () = passes => {}
     }
+}
+
+/// The wait after this many earlier failures in a row.
+fn retry_wait(earlier: u32) -> Duration {
+    MIN_WRITE_INTERVAL.saturating_mul(2 << earlier.min(5)).min(MAX_RETRY_WAIT)
 }
 
 /// The state of the cluster at one moment.
@@ -78,66 +96,30 @@ struct Snapshot {
     object: Option<DynamicObject>,
 }
 
-struct Reporter<'a> {
-    context: &'a Context,
-    world: &'a World,
+struct Reporter {
+    context: Arc<Context>,
+    operators: Table<DynamicObject>,
     status_metrics: StatusMetrics,
-    running: ControllerMetrics,
     /// `None` until the first snapshot.
     memory: Option<Memory>,
     extension_events: ExtensionEvents,
     reported_elsewhere: Option<Elsewhere>,
-    failures: u32,
 }
 
-/// When to derive the status again although nothing changed.
-enum Next {
-    Never,
-    At(Instant),
-}
-
-impl Reporter<'_> {
-    async fn work(&mut self) {
-        let mut next = Next::Never;
-        loop {
-            tokio::select! {
-                () = self.world.changed.notified() => {}
-                () = until(&next) => {}
-            }
-            let Some(snapshot) = snapshot(self.world, self.context) else {
-                self.status_metrics.clear();
-                next = Next::Never;
-                continue;
-            };
-            let running = self.running.start();
-            match self.pass(snapshot).await {
-                Ok(wrote) => {
-                    self.failures = 0;
-                    running.finish(if wrote.again.is_some() {
-                        Outcome::RequeueAfter
-                    } else {
-                        Outcome::Success
-                    });
-                    next = wrote.again.map_or(Next::Never, |wait| Next::At(Instant::now() + wait));
-                    if wrote.written {
-                        // what happens meanwhile is one change
-                        tokio::time::sleep(MIN_WRITE_INTERVAL).await;
-                    }
-                }
-                Err(error) => {
-                    running.finish(Outcome::Error);
-                    self.failures = self.failures.saturating_add(1);
-                    let wait =
-                        MIN_WRITE_INTERVAL.saturating_mul(1 << self.failures.min(6)).min(MAX_RETRY_WAIT);
-                    tracing::warn!(error = %error, seconds = wait.as_secs(), "will try again");
-                    tokio::time::sleep(MIN_WRITE_INTERVAL).await;
-                    next = Next::At(Instant::now() + wait);
-                }
+impl Reporter {
+    async fn reconcile(&mut self, snapshot: Snapshot) -> (Requeue, Outcome) {
+        match self.pass(snapshot).await {
+            Ok(None) => (Requeue::OnChange, Outcome::Success),
+            Ok(Some(wait)) => (Requeue::After(wait), Outcome::RequeueAfter),
+            Err(error) => {
+                tracing::warn!(%error, "will try again");
+                (Requeue::Backoff, Outcome::Error)
             }
         }
     }
 
-    async fn pass(&mut self, snapshot: Snapshot) -> Result<Wrote, Error> {
+    /// Returns when to derive the status again although nothing changed.
+    async fn pass(&mut self, snapshot: Snapshot) -> Result<Option<Duration>, Error> {
         let now = Timestamp::now();
         let memory = self.memory.get_or_insert_with(|| Memory::recall(&snapshot.observed.stored));
         let derived = derive(&snapshot.observed, memory, now);
@@ -152,7 +134,7 @@ impl Reporter<'_> {
         let written = match other {
             Some(other) => {
                 self.leave(other, metadata.and_then(|it| it.uid.clone())).await;
-                Ok(false)
+                Ok(())
             }
             None => {
                 self.reported_elsewhere = None;
@@ -166,11 +148,11 @@ impl Reporter<'_> {
             &snapshot.extensions,
         )
         .await;
-        Ok(Wrote { written: written?, again })
+        written.map(|()| again)
     }
 
     /// Writes the status if it differs; creates the object if it is not there.
-    async fn write(&self, snapshot: &Snapshot, derived: &Derived) -> Result<bool, Error> {
+    async fn write(&self, snapshot: &Snapshot, derived: &Derived) -> Result<(), Error> {
         let api: Api<ClusterOperator> = Api::all(self.context.client.clone());
         let stored = match &snapshot.object {
             Some(object) => {
@@ -184,18 +166,18 @@ impl Reporter<'_> {
         let written = match write_status(&api, &stored, derived.status.clone(), MANAGER).await {
             Ok(written) => written,
             // the watch brings the present object
-            Err(error) if error.is_conflict() || error.is_gone() => return Ok(false),
+            Err(error) if error.is_conflict() || error.is_gone() => return Ok(()),
             Err(error) => {
                 events::publish_operator(events, uid, true, "StatusFailed", &error.to_string()).await;
                 return Err(Error::Status(error));
             }
         };
-        let Some(object) = written else { return Ok(snapshot.object.is_none()) };
+        let Some(object) = written else { return Ok(()) };
         self.status_metrics.written();
         let after = object.status.clone().unwrap_or_default();
         let changes = changes(&before, &after);
         tracing::info!(changes = changes.join("; "), "wrote the status of the ClusterOperator");
-        self.world.operators.put(CLUSTER_OPERATOR.to_owned(), dynamic(&object));
+        self.operators.put(CLUSTER_OPERATOR.to_owned(), dynamic(&object));
         let note = format!("Status for clusteroperator/olm changed: {}", changes.join(","));
         events::publish_operator(events, uid.clone(), false, "OperatorStatusChanged", &note).await;
         if before.operator_version() != after.operator_version() {
@@ -208,7 +190,7 @@ impl Reporter<'_> {
             );
             events::publish_operator(events, uid, false, "OperatorVersionChanged", &note).await;
         }
-        Ok(true)
+        Ok(())
     }
 
     async fn create(&self, api: &Api<ClusterOperator>) -> Result<ClusterOperator, Error> {
@@ -243,12 +225,6 @@ impl Reporter<'_> {
         }
         self.reported_elsewhere = Some(other);
     }
-}
-
-/// The result of one pass.
-struct Wrote {
-    written: bool,
-    again: Option<Duration>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -301,13 +277,6 @@ fn dynamic(object: &ClusterOperator) -> DynamicObject {
         let resource = kube::api::ApiResource::erase::<ClusterOperator>(&());
         DynamicObject::new(CLUSTER_OPERATOR, &resource)
     })
-}
-
-async fn until(next: &Next) {
-    match next {
-        Next::Never => std::future::pending().await,
-        Next::At(at) => sleep_until(*at).await,
-    }
 }
 
 fn wait_for(due: Timestamp, now: Timestamp) -> Duration {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use olm_api::ConditionStatus;
+use olm_api::observe::metric_named;
 use olm_api::openshift::ClusterOperatorStatus;
 use olm_core::openshift::Report;
-use olm_runtime::metrics::Metrics;
+use olm_runtime::metrics::{Metrics, encode_row};
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
@@ -32,11 +33,8 @@ impl StatusMetrics {
     /// Adds them to the metrics of the process.
     pub(crate) fn register(&self, metrics: &Metrics) {
         metrics.register_collector(self.clone());
-        metrics.register(
-            "olm_cluster_operator_status_writes",
-            "Number of times that the status of the ClusterOperator was written",
-            self.writes.clone(),
-        );
+        let row = const { metric_named("olm_cluster_operator_status_writes_total") };
+        metrics.register(row, self.writes.clone());
     }
 
     pub(crate) fn decided(
@@ -71,25 +69,15 @@ fn value(status: ConditionStatus) -> Option<i64> {
 impl Collector for StatusMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let last = self.last.lock().clone();
-        let gauge = ConstGauge::new(0_i64).metric_type();
-        let mut out = encoder.encode_descriptor(
-            "olm_cluster_operator_condition",
-            "Conditions that OLM has for the ClusterOperator, 1 for True and 0 for False",
-            None,
-            gauge,
-        )?;
+        let mut out = encode_row(&mut encoder, const { metric_named("olm_cluster_operator_condition") })?;
         for condition in last.status.iter().flat_map(|status| &status.conditions) {
             let labels = [("condition", condition.type_.as_str()), ("reason", &condition.reason)];
             if let Some(value) = value(condition.status) {
                 ConstGauge::new(value).encode(out.encode_family(&labels)?)?;
             }
         }
-        let mut out = encoder.encode_descriptor(
-            "olm_extension_blocks_cluster_upgrade",
-            "Whether the limit that an installed bundle declares stands in the way of the next minor version of the cluster",
-            None,
-            gauge,
-        )?;
+        let mut out =
+            encode_row(&mut encoder, const { metric_named("olm_extension_blocks_cluster_upgrade") })?;
         for (report, blocks) in last.report.iter().flat_map(|it| [(it, true), (it, false)]) {
             let with_limit = if blocks { &report.blocking } else { &report.fitting };
             for one in with_limit {
@@ -110,12 +98,8 @@ impl Collector for StatusMetrics {
                 ConstGauge::new(1_i64).encode(out.encode_family(&labels)?)?;
             }
         }
-        let mut out = encoder.encode_descriptor(
-            "olm_cluster_operator_managed_elsewhere",
-            "1 while the ClusterOperator is left to the manager that is named, or to nobody",
-            None,
-            gauge,
-        )?;
+        let mut out =
+            encode_row(&mut encoder, const { metric_named("olm_cluster_operator_managed_elsewhere") })?;
         if let Some(elsewhere) = &last.elsewhere {
             let manager = match elsewhere {
                 Elsewhere::Manager(manager) => manager.as_str(),

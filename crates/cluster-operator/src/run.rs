@@ -2,6 +2,7 @@
 
 use anyhow::Context as _;
 use kube::Client;
+use olm_certificates::Source;
 use olm_runtime::args::service_names;
 use olm_runtime::events::Events;
 use olm_runtime::health::Health;
@@ -39,17 +40,17 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     if !listen::is_off(&args.run.health_probe_bind_address) {
         let listener = listen::bind(&args.run.health_probe_bind_address).await?;
         let probes = serve::http(listener, Health::new().router(), serve::Limits::default(), stop.clone());
-        parts.spawn(serve::logged("health", probes));
+        parts.spawn(probes);
     }
     let namespace = args.run.system_namespace();
     match (args.run.tls.serving()?, metrics_address) {
         (Some(serving), Some(address)) => {
-            let certificate = serving
-                .open(&client, &namespace, service_names(SERVICE, &namespace))
+            let names = service_names(SERVICE, &namespace);
+            let certificate = Source::open(&serving, &client, &namespace, names)
                 .context("failed to initialize certificate watcher")?;
             let listener = listen::bind(&address).await?;
             let shown = metrics::serve(
-                certificate,
+                certificate.pair(stop.clone()),
                 tls_settings,
                 listener,
                 client.clone(),

@@ -9,28 +9,23 @@ use olm_install::resolution::revision;
 use olm_runtime::error_text::chain;
 
 use crate::cmd::bundle::document;
-use crate::failure::Failure;
-use crate::similar::similar;
+use crate::failure::CommandError;
+use crate::similar;
 
 /// The extension of this name.
-pub(crate) async fn named(client: &Client, name: &str) -> Result<ClusterExtension, Failure> {
+pub(crate) async fn named(client: &Client, name: &str) -> Result<ClusterExtension, CommandError> {
     let api: Api<ClusterExtension> = Api::all(client.clone());
     if let Some(found) = api.get_opt(name).await.map_err(|error| refused("ClusterExtension", &error))? {
         return Ok(found);
     }
     let names: Vec<String> =
         all(client).await.unwrap_or_default().iter().map(ClusterExtension::name_any).collect();
-    let meant = similar(name, &names, 3);
-    let hint = if meant.is_empty() {
-        "see `kubectl olm list`".to_owned()
-    } else {
-        format!("did you mean {}?", meant.join(", "))
-    };
-    Err(Failure::NotFound(format!("there is no ClusterExtension {name:?}; {hint}")))
+    let hint = similar::hint(name, &names, "see `kubectl olm list`");
+    Err(CommandError::NotFound(format!("there is no ClusterExtension {name:?}; {hint}")))
 }
 
 /// All extensions, by name.
-pub(crate) async fn all(client: &Client) -> Result<Vec<ClusterExtension>, Failure> {
+pub(crate) async fn all(client: &Client) -> Result<Vec<ClusterExtension>, CommandError> {
     let api: Api<ClusterExtension> = Api::all(client.clone());
     let mut listed =
         api.list(&ListParams::default()).await.map_err(|error| refused("ClusterExtensions", &error))?.items;
@@ -39,7 +34,10 @@ pub(crate) async fn all(client: &Client) -> Result<Vec<ClusterExtension>, Failur
 }
 
 /// All revisions, of every extension.
-pub(crate) async fn revisions(client: &Client, of: Option<&str>) -> Result<Vec<ClusterObjectSet>, Failure> {
+pub(crate) async fn revisions(
+    client: &Client,
+    of: Option<&str>,
+) -> Result<Vec<ClusterObjectSet>, CommandError> {
     let api: Api<ClusterObjectSet> = Api::all(client.clone());
     let params = match of {
         Some(name) => ListParams::default().labels(&format!("{}={name}", labels::OWNER_NAME)),
@@ -50,8 +48,8 @@ pub(crate) async fn revisions(client: &Client, of: Option<&str>) -> Result<Vec<C
     Ok(listed)
 }
 
-/// Those of them that belong to the extension.
-pub(crate) fn of<'a>(
+/// The revisions that belong to the extension.
+pub(crate) fn revisions_of<'a>(
     extension: &'a ClusterExtension,
     revisions: &'a [ClusterObjectSet],
 ) -> impl Iterator<Item = &'a ClusterObjectSet> {
@@ -60,12 +58,12 @@ pub(crate) fn of<'a>(
 }
 
 /// The extension that a manifest describes.
-pub(crate) fn from_file(path: &Path) -> Result<ClusterExtension, Failure> {
+pub(crate) fn from_file(path: &Path) -> Result<ClusterExtension, CommandError> {
     let value = document(path)?;
     if value["kind"] != "ClusterExtension" {
-        return Err(Failure::content(path, "the first document is no ClusterExtension"));
+        return Err(CommandError::content(path, "the first document is no ClusterExtension"));
     }
-    serde_json::from_value(value).map_err(|error| Failure::content(path, error))
+    serde_json::from_value(value).map_err(|error| CommandError::content(path, error))
 }
 
 /// A condition of an extension.
@@ -73,15 +71,15 @@ pub(crate) fn condition_of<'a>(extension: &'a ClusterExtension, type_: &str) -> 
     extension.status.as_ref().and_then(|status| condition::find(&status.conditions, type_))
 }
 
-fn refused(what: &str, error: &kube::Error) -> Failure {
+fn refused(what: &str, error: &kube::Error) -> CommandError {
     let text = chain(error);
     match error {
         kube::Error::Api(status) if status.code == 404 => {
-            Failure::Unreachable(format!("this cluster knows no {what} ({text}); install OLM first"))
+            CommandError::Unreachable(format!("this cluster knows no {what} ({text}); install OLM first"))
         }
-        kube::Error::Api(status) if status.code == 401 || status.code == 403 => Failure::Unreachable(
+        kube::Error::Api(status) if status.code == 401 || status.code == 403 => CommandError::Unreachable(
             format!("{text}; ask for the right to read {what}, or use another --context"),
         ),
-        _ => Failure::Unreachable(format!("cannot read {what}: {text}")),
+        _ => CommandError::Unreachable(format!("cannot read {what}: {text}")),
     }
 }

@@ -1,51 +1,40 @@
-//! No answer: one sentence that names the thing and the mend, and an exit code that says of what sort it is.
+//! Errors of commands: a message that names the object and what to do, and an exit code for the kind of error.
 
 use std::path::{Path, PathBuf};
 
-/// Why there is no answer.
+/// An error of a command.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
-    /// What was asked about is not there.
+pub(crate) enum CommandError {
+    /// The requested object does not exist.
     #[error("{0}")]
     NotFound(String),
     /// A file or directory cannot be read.
     #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// A file does not say what it should.
+    Read { path: PathBuf, source: std::io::Error },
+    /// The content of a file is invalid.
     #[error("{}: {message}", path.display())]
-    Content {
-        /// Which.
-        path: PathBuf,
-        /// What is wrong.
-        message: String,
-    },
-    /// An answer that says what is wrong with the question.
+    Content { path: PathBuf, message: String },
+    /// A result that is an error of the input.
     #[error("{text}")]
     Verdict {
-        /// The answer, for standard output.
+        /// The result, for standard output.
         text: String,
-        /// What helps, for standard error.
+        /// An explanation, for standard error.
         help: Option<String>,
     },
-    /// Arguments do not fit.
+    /// Invalid arguments.
     #[error("{0}")]
     Usage(String),
-    /// The cluster, catalogd or a registry could not be asked.
+    /// The cluster, catalogd or a registry could not be reached.
     #[error("{0}")]
     Unreachable(String),
 }
 
-impl Failure {
+impl CommandError {
     pub(crate) fn content(path: &Path, error: impl std::fmt::Display) -> Self {
         Self::Content { path: path.to_owned(), message: error.to_string() }
     }
 
-    /// The exit code.
     pub(crate) fn code(&self) -> u8 {
         match self {
             Self::NotFound(_) => 1,
@@ -56,19 +45,19 @@ impl Failure {
 }
 
 /// The bytes of a file.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    std::fs::read(path).map_err(|source| Failure::Read { path: path.to_owned(), source })
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, CommandError> {
+    std::fs::read(path).map_err(|source| CommandError::Read { path: path.to_owned(), source })
 }
 
-/// A line for the person who waits, beside the answer.
-#[expect(clippy::print_stderr, reason = "where people look for what is not the answer")]
-pub(crate) fn note(text: &str) {
+/// Prints a notice to standard error.
+#[expect(clippy::print_stderr, reason = "notices do not belong to the output")]
+pub(crate) fn print_note(text: &str) {
     eprintln!("{}", crate::terminal::harmless(text));
 }
 
-/// Runs what waits for a cluster or a registry.
-pub(crate) fn wait<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+/// Runs a request to a cluster or a registry.
+pub(crate) fn wait<T>(work: impl Future<Output = Result<T, CommandError>>) -> Result<T, CommandError> {
     olm_runtime::tls::install_provider();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build();
-    runtime.map_err(|error| Failure::Usage(format!("cannot start: {error}")))?.block_on(work)
+    runtime.map_err(|error| CommandError::Usage(format!("cannot start: {error}")))?.block_on(work)
 }

@@ -1,4 +1,4 @@
-//! Which resource serves a kind: discovery, asked once for each kind.
+//! Discovery of the resource of a kind, with a cache.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +9,20 @@ use olm_core::Object;
 use olm_rollout::permissions::Served;
 use olm_runtime::error_text::chain;
 
-/// The kinds of a cluster, as far as they were asked for.
+/// Kinds of a cluster and their resources, discovered on first use.
 pub(crate) struct Kinds {
     client: Client,
     known: BTreeMap<(String, String), Result<(ApiResource, bool), String>>,
 }
 
 impl Kinds {
-    /// Nothing is asked yet.
+    /// An empty cache; sends no request.
     pub(crate) fn new(client: &Client) -> Self {
         Self { client: client.clone(), known: BTreeMap::new() }
     }
 
     /// The resource of an object's kind, and whether it lives in namespaces.
-    pub(crate) async fn of(&mut self, object: &Object) -> Result<(ApiResource, bool), String> {
+    pub(crate) async fn resource_of(&mut self, object: &Object) -> Result<(ApiResource, bool), String> {
         let key = (object.api_version().to_owned(), object.kind().to_owned());
         if let Some(known) = self.known.get(&key) {
             return known.clone();
@@ -36,14 +36,14 @@ impl Kinds {
         found
     }
 
-    /// The same for questions of permission; `None` when the cluster does not serve the kind.
+    /// The resource for a permission check; `None` when the cluster does not serve the kind.
     pub(crate) async fn served(&mut self, object: &Object) -> Option<Served> {
-        let (resource, namespaced) = self.of(object).await.ok()?;
+        let (resource, namespaced) = self.resource_of(object).await.ok()?;
         Some(Served { plural: resource.plural, namespaced })
     }
 }
 
-/// Where the object is read and written.
+/// The API for the object.
 pub(crate) fn api(
     client: &Client,
     object: &Object,

@@ -1,6 +1,6 @@
-//! `kubectl olm`: asks, explains and checks with the same code that the controllers decide with.
+//! `kubectl olm`: queries, explains and checks with the same code that the controllers decide with.
 //!
-//! Reading verbs ask a cluster (through catalogd), a catalog image or a directory alike; verbs for authors work on files.
+//! Reading verbs query a cluster (through catalogd), a catalog image or a directory; verbs for authors work on files.
 //!
 //! Exit codes: 0 yes or fine, 1 no, not found or findings, 2 bad input, 3 the cluster, catalogd or a registry gave no answer.
 //!
@@ -9,9 +9,9 @@
 mod bundle_source;
 mod cmd;
 mod draw;
+mod dry_run;
 mod extensions;
 mod failure;
-mod foretold;
 mod kinds;
 mod live;
 mod remedy;
@@ -28,7 +28,7 @@ use crate::cmd::{
     act, bundle, catalog, completion, config, crd, diff, graph, image, list, paths, plan, rbac, search,
     semver, show, simulate, status, upgrade_check, versions, why,
 };
-use crate::failure::Failure;
+use crate::failure::CommandError;
 
 /// Ask, explain and check what OLM does.
 #[derive(Debug, Parser)]
@@ -105,8 +105,8 @@ enum Verb {
     Completion(completion::Arguments),
 }
 
-/// What a verb came to: everything to print, and whether the answer is yes.
-struct Answer {
+/// The result of a verb: its output, and whether it succeeded.
+struct CommandOutput {
     text: String,
     yes: bool,
 }
@@ -116,7 +116,7 @@ pub fn definition() -> clap::Command {
     Cli::command()
 }
 
-/// Does what the command line says.
+/// Runs the command line of this process.
 pub fn run() -> ExitCode {
     let cli = Cli::parse();
     let answer = match &cli.verb {
@@ -148,21 +148,23 @@ pub fn run() -> ExitCode {
         Verb::Completion(arguments) => Ok(completion::run(arguments)),
     };
     match answer {
-        // a reader that has seen enough, like `head`, is no failure
-        Ok(answer) => match std::io::stdout().lock().write_all(terminal::answer(&answer.text).as_bytes()) {
-            Ok(()) if answer.yes => ExitCode::SUCCESS,
-            _ => ExitCode::from(1),
-        },
-        Err(failure) => told(&failure),
+        // a reader that closes the pipe early, like `head`, is no error
+        Ok(answer) => {
+            match std::io::stdout().lock().write_all(terminal::printable(&answer.text).as_bytes()) {
+                Ok(()) if answer.yes => ExitCode::SUCCESS,
+                _ => ExitCode::from(1),
+            }
+        }
+        Err(failure) => print_failure(&failure),
     }
 }
 
 #[expect(clippy::print_stderr, reason = "where users look for errors")]
-fn told(failure: &Failure) -> ExitCode {
+fn print_failure(failure: &CommandError) -> ExitCode {
     match failure {
-        Failure::Verdict { text, help } => {
-            // nobody may be listening any more; the exit code stands
-            let _ = writeln!(std::io::stdout().lock(), "{}", terminal::answer(text));
+        CommandError::Verdict { text, help } => {
+            // standard output may be closed; the exit code stays the same
+            let _ = writeln!(std::io::stdout().lock(), "{}", terminal::printable(text));
             if let Some(help) = help {
                 eprintln!("{}", terminal::harmless(help));
             }
@@ -175,7 +177,7 @@ fn told(failure: &Failure) -> ExitCode {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn arguments_are_consistent() {
+    fn cli_arguments_are_consistent() {
         super::definition().debug_assert();
     }
 }

@@ -1,30 +1,30 @@
 //! The objects of revisions as they are in the cluster now, and the pods of those that run some.
 //!
-//! What counts as ready is the rollout engine's word for the kinds that it knows; others are ready when they are there.
-
-use std::collections::BTreeMap;
+//! The probes of the rollout decide what is ready; objects of other kinds are ready when they exist.
 
 use futures::StreamExt as _;
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, ListParams};
 use kube::{Api, Client, ResourceExt as _};
-use olm_api::cluster_object_set::{LifecycleState, PhaseObject};
+use olm_api::cluster_object_set::LifecycleState;
 use olm_api::{ClusterObjectSet, annotations, condition};
+use olm_install::SYSTEM_NAMESPACE;
+use olm_install::content::ContentReader;
 use olm_rollout::probe::{Author, Ready, evaluate};
 use olm_runtime::error_text::chain;
 use serde::Serialize;
 
 use crate::kinds::{Kinds, api};
 
-/// Objects that are asked for at the same time.
-const PARALLEL: usize = 8;
-/// Pods that are listed of one object.
-const PODS: usize = 10;
-/// Kinds whose pods are of interest, all with `spec.selector`.
+/// Objects that are read at the same time.
+const PARALLEL_READS: usize = 8;
+/// Pods of one object in the answer.
+const MAX_PODS: usize = 10;
+/// Kinds whose pods are listed, all with `spec.selector`.
 const RUNNERS: [&str; 3] = ["Deployment", "StatefulSet", "DaemonSet"];
 
-/// What was found.
-pub(crate) struct Looked {
+/// The revisions in force, and the number of archived ones.
+pub(crate) struct LiveRevisions {
     pub(crate) revisions: Vec<Revision>,
     pub(crate) archived: usize,
 }
@@ -43,8 +43,9 @@ pub(crate) struct Revision {
     pub(crate) bundle: String,
     /// Its bundle's version.
     pub(crate) version: String,
-    /// Its conditions, and what could not be read.
-    pub(crate) says: Vec<String>,
+    /// Its conditions, and the errors of reading its objects.
+    #[serde(rename = "says")]
+    pub(crate) messages: Vec<String>,
     /// Its phases, in order.
     pub(crate) phases: Vec<Phase>,
 }
@@ -55,7 +56,7 @@ pub(crate) struct Revision {
 pub(crate) struct Phase {
     pub(crate) name: String,
     pub(crate) objects: Vec<Object>,
-    /// Objects that were not looked at.
+    /// Objects beyond the limit.
     pub(crate) left_out: usize,
 }
 
@@ -68,9 +69,9 @@ pub(crate) struct Object {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) namespace: Option<String>,
     pub(crate) name: String,
-    /// How it is.
+    /// Its state.
     pub(crate) level: Level,
-    /// What is missing.
+    /// The missing condition.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) message: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -84,16 +85,16 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-/// How an object is.
+/// The state of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) enum Level {
-    /// It is there and does what it should.
+    /// It exists, and its probes succeed.
     Ready,
-    /// It is there and does not.
+    /// It exists, and a probe fails.
     NotReady,
-    /// It is not there.
+    /// It does not exist.
     Missing,
-    /// It could not be looked at.
+    /// It could not be read.
     Unknown,
 }
 
@@ -119,35 +120,22 @@ impl Object {
     }
 }
 
-/// Looks at the objects of all revisions in force, at most `limit` of them.
-pub(crate) async fn look(client: &Client, revisions: &[&ClusterObjectSet], limit: usize) -> Looked {
-    let mut looked = Looked { revisions: Vec::new(), archived: 0 };
+/// Reads the objects of all revisions in force, at most `limit` of them.
+pub(crate) async fn read(client: &Client, revisions: &[&ClusterObjectSet], limit: usize) -> LiveRevisions {
+    let mut live = LiveRevisions { revisions: Vec::new(), archived: 0 };
     let mut kinds = Kinds::new(client);
     let mut budget = limit;
-    // the newest tells the most
+    // the newest first: it counts most if the limit is reached
     for set in revisions.iter().rev() {
         let deleted = set.metadata.deletion_timestamp.is_some();
         if set.spec.lifecycle_state == LifecycleState::Archived && !deleted {
-            looked.archived += 1;
+            live.archived += 1;
             continue;
         }
-        looked.revisions.push(revision(client, set, &mut kinds, &mut budget).await);
+        live.revisions.push(revision(client, set, &mut kinds, &mut budget).await);
     }
-    looked.revisions.reverse();
-    looked
-}
-
-/// The objects of a revision.
-pub(crate) async fn content(
-    client: &Client,
-    set: &ClusterObjectSet,
-) -> Result<Vec<olm_core::Object>, String> {
-    let mut secrets = Secrets { client: client.clone(), read: BTreeMap::new() };
-    let mut objects = Vec::new();
-    for object in set.spec.phases.iter().flat_map(|phase| &phase.objects) {
-        objects.push(secrets.object(object).await?);
-    }
-    Ok(objects)
+    live.revisions.reverse();
+    live
 }
 
 async fn revision(
@@ -158,31 +146,31 @@ async fn revision(
 ) -> Revision {
     let text = |key: &str| set.annotations().get(key).cloned().unwrap_or_default();
     let conditions = set.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let mut says: Vec<String> = [condition::PROGRESSING, condition::AVAILABLE, condition::SUCCEEDED]
+    let mut messages: Vec<String> = [condition::PROGRESSING, condition::AVAILABLE, condition::SUCCEEDED]
         .into_iter()
         .filter_map(|type_| condition::find(conditions, type_))
         .map(|found| format!("{}={} {}: {}", found.type_, found.status.as_str(), found.reason, found.message))
         .map(|line| line.trim_end_matches([':', ' ']).to_owned())
         .collect();
-    let mut secrets = Secrets { client: client.clone(), read: BTreeMap::new() };
+    let mut reader = ContentReader::new(client, SYSTEM_NAMESPACE);
     let mut phases = Vec::new();
     for phase in &set.spec.phases {
-        let mut wanted = Vec::new();
+        let mut desired = Vec::new();
         for object in phase.objects.iter().take(*budget) {
-            match secrets.object(object).await {
-                Ok(object) => wanted.push(object),
-                Err(why) if says.contains(&why) => {}
-                Err(why) => says.push(why),
+            match reader.object(object).await.map_err(|error| chain(&error)) {
+                Ok(object) => desired.push(object),
+                Err(message) if messages.contains(&message) => {}
+                Err(message) => messages.push(message),
             }
         }
-        let left_out = phase.objects.len() - wanted.len();
-        *budget -= wanted.len().min(*budget);
-        let mut asked = Vec::new();
-        for object in wanted {
-            let kind = kinds.of(&object).await;
-            asked.push(one(client, object, kind));
+        let left_out = phase.objects.len() - desired.len();
+        *budget -= desired.len().min(*budget);
+        let mut requests = Vec::new();
+        for object in desired {
+            let kind = kinds.resource_of(&object).await;
+            requests.push(live_object(client, object, kind));
         }
-        let objects = futures::stream::iter(asked).buffered(PARALLEL).collect().await;
+        let objects = futures::stream::iter(requests).buffered(PARALLEL_READS).collect().await;
         phases.push(Phase { name: phase.name.clone(), objects, left_out });
     }
     let state = match (set.metadata.deletion_timestamp.is_some(), set.spec.lifecycle_state) {
@@ -196,49 +184,21 @@ async fn revision(
         state: state.to_owned(),
         bundle: text(annotations::BUNDLE_NAME),
         version: text(annotations::BUNDLE_VERSION),
-        says,
+        messages,
         phases,
     }
 }
 
-/// Secrets with objects, each read once.
-struct Secrets {
-    client: Client,
-    read: BTreeMap<(String, String), Result<Secret, String>>,
-}
-
-impl Secrets {
-    async fn object(&mut self, object: &PhaseObject) -> Result<olm_core::Object, String> {
-        if let Some(inline) = &object.object {
-            return olm_core::Object::from_value(inline.clone().into()).map_err(|error| error.to_string());
-        }
-        let reference = object.reference.as_ref().ok_or("a phase has an object without content")?;
-        let namespace = reference.namespace.clone().ok_or("an object's Secret has no namespace")?;
-        let place = (namespace, reference.name.clone());
-        if !self.read.contains_key(&place) {
-            let api: Api<Secret> = Api::namespaced(self.client.clone(), &place.0);
-            let read = api.get(&place.1).await;
-            let read = read.map_err(|error| format!("objects cannot be read: {}", chain(&error)));
-            self.read.insert(place.clone(), read);
-        }
-        let secret = match self.read.get(&place) {
-            Some(Ok(secret)) => secret,
-            Some(Err(why)) => return Err(why.clone()),
-            None => return Err(format!("Secret {}/{} was not read", place.0, place.1)),
-        };
-        let value = secret.data.as_ref().and_then(|data| data.get(&reference.key));
-        let value =
-            value.ok_or_else(|| format!("Secret {}/{} lacks key {}", place.0, place.1, reference.key))?;
-        olm_rollout::unpack(&value.0, &reference.key, &reference.name).map_err(|error| error.to_string())
-    }
-}
-
-async fn one(client: &Client, wanted: olm_core::Object, kind: Result<(ApiResource, bool), String>) -> Object {
+async fn live_object(
+    client: &Client,
+    desired: olm_core::Object,
+    kind: Result<(ApiResource, bool), String>,
+) -> Object {
     let mut object = Object {
-        api_version: wanted.api_version().to_owned(),
-        kind: wanted.kind().to_owned(),
-        namespace: wanted.namespace().map(str::to_owned),
-        name: wanted.name().to_owned(),
+        api_version: desired.api_version().to_owned(),
+        kind: desired.kind().to_owned(),
+        namespace: desired.namespace().map(str::to_owned),
+        name: desired.name().to_owned(),
         level: Level::Unknown,
         message: String::new(),
         pods: Vec::new(),
@@ -251,7 +211,7 @@ async fn one(client: &Client, wanted: olm_core::Object, kind: Result<(ApiResourc
             return object;
         }
     };
-    let api = api(client, &wanted, &resource, namespaced);
+    let api = api(client, &desired, &resource, namespaced);
     let live = match api.get_opt(&object.name).await {
         Ok(Some(live)) => serde_json::to_value(live).unwrap_or_default(),
         Ok(None) => {
@@ -296,11 +256,11 @@ async fn pods(client: &Client, live: &olm_core::Object, object: &mut Object) {
             return;
         }
     };
-    object.pods_left_out = listed.len().saturating_sub(PODS);
+    object.pods_left_out = listed.len().saturating_sub(MAX_PODS);
     // those that are not ready first
     let mut states: Vec<PodState> = listed.iter().map(pod).collect();
     states.sort_by(|a, b| (a.ready, &a.name).cmp(&(b.ready, &b.name)));
-    states.truncate(PODS);
+    states.truncate(MAX_PODS);
     object.pods = states;
 }
 

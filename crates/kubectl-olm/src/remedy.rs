@@ -1,7 +1,7 @@
-//! Which bundle of a catalog would no longer stand in the way of an update of the cluster.
+//! The bundle of a catalog that would no longer block an update of the cluster.
 //!
-//! A hint, no promise: catalogs repeat what bundles declare, and whether an upgrade edge leads there is for `kubectl olm paths` to
-//! say. The gate itself never asks a catalog.
+//! Only a hint: catalogs repeat what bundles declare, and `kubectl olm paths` shows whether an upgrade edge leads there. The
+//! gate itself never reads a catalog.
 //!
 //! Rule: cluster-operator §16 step 7.
 
@@ -9,10 +9,9 @@ use olm_core::VersionRelease;
 use olm_core::openshift::{Bundle, Stream, judge};
 use olm_resolver::{BundleIndex, CatalogSource, PackageGraph};
 
-/// A bundle that runs on the wanted version.
+/// A bundle that runs on the target version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Remedy {
-    /// Its name.
     pub(crate) bundle: String,
     /// The catalog that has it.
     pub(crate) catalog: String,
@@ -79,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_that_runs_there() {
+    fn remedy_is_lowest_bundle_for_target() {
         let all = [
             ("1.0.0", Some("4.18")),
             ("1.10.0", None),
@@ -101,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn catalogs_of_higher_priority_and_readable_ones() {
+    fn remedy_prefers_catalog_with_higher_priority() {
         let newer = [("1.0.0", Some("4.18")), ("1.1.0", None)];
         let broken = CatalogSource {
             name: "broken".parse().unwrap(),
@@ -111,7 +110,7 @@ mod tests {
         let sources = [broken, catalog("a", 0, &newer), catalog("b", 5, &newer)];
         let want = Remedy { bundle: "p.v1.1.0".to_owned(), catalog: "b".to_owned() };
         assert_eq!(lowest(&sources, "p.v1.0.0", Stream::new(4, 19)), Some(want));
-        let odd = [("1.0.0", Some("4.18")), ("1.1.0", Some("v5"))];
-        assert_eq!(lowest(&[catalog("a", 0, &odd)], "p.v1.0.0", Stream::new(4, 19)), None, "unreadable");
+        let invalid = [("1.0.0", Some("4.18")), ("1.1.0", Some("v5"))];
+        assert_eq!(lowest(&[catalog("a", 0, &invalid)], "p.v1.0.0", Stream::new(4, 19)), None, "unreadable");
     }
 }

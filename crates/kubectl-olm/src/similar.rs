@@ -1,7 +1,15 @@
-//! Names that could be meant by one that is not there.
+//! Suggestions for a name that does not exist.
+
+/// A question with up to three of `names` that are similar to `name`; `otherwise`, if there is none.
+pub(crate) fn hint(name: &str, names: &[String], otherwise: &str) -> String {
+    match similar(name, names, 3).join(", ") {
+        none if none.is_empty() => otherwise.to_owned(),
+        similar => format!("did you mean {similar}?"),
+    }
+}
 
 /// At most `most` of `names`, the nearest first: those that contain it, or that are few letters away.
-pub(crate) fn similar(name: &str, names: &[String], most: usize) -> Vec<String> {
+fn similar(name: &str, names: &[String], most: usize) -> Vec<String> {
     let allowed = 1 + name.chars().count() / 4;
     let mut near: Vec<(usize, &String)> = names
         .iter()
@@ -36,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn near_names_are_found() {
+    fn similar_finds_near_names() {
         let names: Vec<String> = ["argocd-operator", "grafana", "kueue-operator"].map(str::to_owned).into();
         for (name, want) in [
             ("argocd", &["argocd-operator"][..]),

@@ -1,14 +1,14 @@
-//! Where catalogs are read from: the flags that all reading verbs share, and what they lead to.
+//! Sources of catalogs: the flags that all reading verbs share, and the catalogs that they select.
 //!
-//! Without a flag the cluster of the kubeconfig is asked, through catalogd; `--image` and `--dir` need no cluster. What is
-//! read of an image or of catalogd is kept in the user's cache directory by digest.
+//! Without a flag, catalogs are read from the cluster of the kubeconfig, through catalogd; `--image` and `--dir` need no
+//! cluster. Content of images and of catalogd is cached by digest in the user's cache directory.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use olm_catalog::image::{Access, Step};
 use olm_catalog::{
-    CatalogFacts, CatalogImages, CatalogReader, ClusterAccess, Fetching, ImageError, PackageContent,
+    CatalogFacts, CatalogImageError, CatalogImages, CatalogReader, ClusterAccess, Fetching, PackageContent,
     PackageStore, ReadError, Selector, package_store,
 };
 use olm_core::PackageName;
@@ -16,8 +16,8 @@ use olm_oci::Store;
 use olm_runtime::error_text::chain;
 use olm_runtime::tls::{CaPool, TlsSettings};
 
-use crate::failure::{Failure, note};
-use crate::similar::similar;
+use crate::failure::{CommandError, print_note};
+use crate::similar;
 
 /// Which catalogs to read.
 #[derive(Debug, Clone, Args)]
@@ -125,8 +125,8 @@ impl Cache {
 }
 
 impl Cluster {
-    /// A client. Nothing is asked of the cluster yet.
-    pub(crate) async fn client(&self) -> Result<kube::Client, Failure> {
+    /// A client. No request is sent yet.
+    pub(crate) async fn client(&self) -> Result<kube::Client, CommandError> {
         let access = ClusterAccess {
             kubeconfig: self.kubeconfig.clone(),
             context: self.context.clone(),
@@ -136,7 +136,7 @@ impl Cluster {
             impersonate_groups: self.impersonate_groups.clone(),
         };
         access.client().await.map_err(|error| {
-            Failure::Unreachable(format!(
+            CommandError::Unreachable(format!(
                 "{error}; name a cluster with --kubeconfig or --context, or read a catalog without one: --image REF or --dir DIR"
             ))
         })
@@ -144,13 +144,13 @@ impl Cluster {
 }
 
 impl Sources {
-    /// Whether what is read is no catalog of the cluster.
+    /// Whether the catalog is not one of the cluster.
     pub(crate) fn is_local(&self) -> bool {
         self.image.is_some() || self.dir.is_some()
     }
 
-    /// The catalogs to read. Files that were passed over are told on standard error.
-    pub(crate) async fn open(&self) -> Result<CatalogReader, Failure> {
+    /// The catalogs to read. Prints the files that were passed over to standard error.
+    pub(crate) async fn open(&self) -> Result<CatalogReader, CommandError> {
         let reader = match (&self.image, &self.dir) {
             (Some(reference), _) => self.pull(reference).await?,
             (None, Some(directory)) => CatalogReader::directory(directory).await?,
@@ -164,27 +164,29 @@ impl Sources {
             }
         };
         for warning in reader.warnings() {
-            note(&format!("passed over: {warning}"));
+            print_note(&format!("passed over: {warning}"));
         }
         Ok(reader)
     }
 
-    async fn pull(&self, reference: &str) -> Result<CatalogReader, Failure> {
+    async fn pull(&self, reference: &str) -> Result<CatalogReader, CommandError> {
         let directory = self.cache.directory().ok_or_else(|| {
-            Failure::Usage("there is no home directory to keep the image in; give --cache-dir".to_owned())
+            CommandError::Usage(
+                "there is no home directory to keep the image in; give --cache-dir".to_owned(),
+            )
         })?;
         let root = directory.join("catalogs");
         let store = tokio::task::spawn_blocking(move || Store::open(&root)).await.map_err(ReadError::from)?;
-        let store = store.map_err(|error| Failure::Read {
+        let store = store.map_err(|error| CommandError::Read {
             path: directory.clone(),
             source: std::io::Error::other(format!("{}; give another --cache-dir", chain(&error))),
         })?;
         let images = CatalogImages::new(self.registry.access().puller(), store);
-        Ok(CatalogReader::image(images.open(reference, tell).await.map_err(ReadError::from)?))
+        Ok(CatalogReader::image(images.open(reference, print_progress).await.map_err(ReadError::from)?))
     }
 
-    fn fetching(&self) -> Result<Fetching, Failure> {
-        let bad = |error: &(dyn std::error::Error + 'static)| Failure::Usage(chain(error));
+    fn fetching(&self) -> Result<Fetching, CommandError> {
+        let bad = |error: &(dyn std::error::Error + 'static)| CommandError::Usage(chain(error));
         let pool = CaPool::load(self.cluster.catalogd_cas_dir.as_deref()).map_err(|error| bad(&error))?;
         let tls = pool.client_config(&TlsSettings::default()).map_err(|error| bad(&error))?;
         let builder = reqwest::Client::builder().tls_backend_preconfigured(tls);
@@ -196,11 +198,11 @@ impl Sources {
         Ok(Fetching { address: self.cluster.catalogd_url.clone(), direct, store })
     }
 
-    /// The package in every catalog that has it, the higher priority first. Catalogs that cannot be read are told on
+    /// The package in every catalog that has it, the higher priority first. Prints the catalogs that cannot be read to
     /// standard error.
-    pub(crate) async fn package(&self, name: &str) -> Result<Vec<Found>, Failure> {
+    pub(crate) async fn package(&self, name: &str) -> Result<Vec<Found>, CommandError> {
         let package: PackageName =
-            name.parse().map_err(|_| Failure::Usage("a package needs a name".to_owned()))?;
+            name.parse().map_err(|_| CommandError::Usage("a package needs a name".to_owned()))?;
         let reader = self.open().await?;
         let mut found = Vec::new();
         let (mut asked, mut failed) = (0_usize, None);
@@ -209,7 +211,7 @@ impl Sources {
             match reader.package(&catalog, &package).await {
                 Ok(content) if content.is_empty() => {}
                 Ok(content) => found.push(Found { catalog, content }),
-                Err(error) => failed = Some(told(error)),
+                Err(error) => failed = Some(CommandError::from(error)),
             }
         }
         if found.is_empty() {
@@ -219,56 +221,45 @@ impl Sources {
             });
         }
         if let Some(failure) = failed {
-            note(&format!("left out: {failure}"));
+            print_note(&format!("left out: {failure}"));
         }
         found.sort_by_key(|found| std::cmp::Reverse(found.catalog.priority));
         Ok(found)
     }
 }
 
-/// Why a package is in no catalog, and what could be meant.
-pub(crate) async fn missing(reader: &CatalogReader, name: &str, asked: usize) -> Failure {
+/// The error for a package that is in no catalog, with similar names.
+pub(crate) async fn missing(reader: &CatalogReader, name: &str, asked: usize) -> CommandError {
     if asked == 0 {
         let text = "there is no available ClusterCatalog; look at `kubectl get clustercatalogs`, or give --image or --dir";
-        return Failure::NotFound(text.to_owned());
+        return CommandError::NotFound(text.to_owned());
     }
     let mut names = Vec::new();
     for catalog in reader.select(&Selector::default()) {
-        // only a help: a catalog that does not answer has been told about
+        // only for the hint: the error of an unreadable catalog was printed before
         let briefs = reader.packages(&catalog).await.unwrap_or_default();
         names.extend(briefs.into_iter().map(|brief| brief.name));
     }
     names.sort();
     names.dedup();
-    let meant = similar(name, &names, 3);
     let catalogs = if asked == 1 {
         "the catalog does not hold".to_owned()
     } else {
         format!("none of {asked} catalogs holds")
     };
-    let hint = if meant.is_empty() {
-        "see `kubectl olm search`".to_owned()
-    } else {
-        format!("did you mean {}?", meant.join(", "))
-    };
-    Failure::NotFound(format!("{catalogs} package {name:?}; {hint}"))
+    let hint = similar::hint(name, &names, "see `kubectl olm search`");
+    CommandError::NotFound(format!("{catalogs} package {name:?}; {hint}"))
 }
 
-fn told(error: ReadError) -> Failure {
-    error.into()
-}
-
-impl From<ReadError> for Failure {
+impl From<ReadError> for CommandError {
     fn from(error: ReadError) -> Self {
         match error {
             ReadError::NoCatalog { .. } => Self::NotFound(error.to_string()),
             ReadError::Directory { path, source } => Self::Content { path, message: chain(&source) },
-            ReadError::Image(ImageError::Catalog(olm_catalog::image::CatalogImageError::NoLabel {
-                ..
-            })) => Self::Usage(error.to_string()),
-            ReadError::Image(ImageError::Catalog(olm_catalog::image::CatalogImageError::Image(
+            ReadError::Image(CatalogImageError::NoLabel { .. }) => Self::Usage(error.to_string()),
+            ReadError::Image(CatalogImageError::Image(
                 olm_oci::Error::ReferenceForm { .. } | olm_oci::Error::ReferenceSyntax { .. },
-            ))) => Self::Usage(format!("{}; write quay.io/example/catalog:tag", chain(&error))),
+            )) => Self::Usage(format!("{}; write quay.io/example/catalog:tag", chain(&error))),
             ReadError::List(why)
                 if why.contains("404") || why.contains("could not find the requested resource") =>
             {
@@ -287,13 +278,13 @@ impl From<ReadError> for Failure {
     }
 }
 
-/// What is waited for.
-pub(crate) fn tell(step: Step) {
+/// Prints the progress of reading an image.
+pub(crate) fn print_progress(step: Step) {
     match step {
-        Step::Resolved { reference } => note(&format!("reading {reference}")),
+        Step::Resolved { reference } => print_note(&format!("reading {reference}")),
         Step::Reading { bytes, layers } => {
             let plural = if layers == 1 { "" } else { "s" };
-            note(&format!("downloading {:.1} MB in {layers} layer{plural}", bytes as f64 / 1e6));
+            print_note(&format!("downloading {:.1} MB in {layers} layer{plural}", bytes as f64 / 1e6));
         }
     }
 }

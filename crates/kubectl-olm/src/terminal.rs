@@ -1,5 +1,5 @@
-//! What goes to a terminal: texts of catalogs, bundles and clusters may hold characters that steer it (hide, overwrite, retitle,
-//! turn the direction of writing). People see a replacement; programs that read a pipe get every character as it is.
+//! Output to a terminal: texts of catalogs, bundles and clusters may hold characters that control it (hide, overwrite, retitle,
+//! turn the direction of writing). A terminal gets a replacement; a pipe gets every character unchanged.
 
 use std::borrow::Cow;
 use std::io::IsTerminal as _;
@@ -7,14 +7,14 @@ use std::io::IsTerminal as _;
 /// The colours that this program itself writes (see `output.rs`).
 const OWN: [&str; 4] = ["\u{1b}[0m", "\u{1b}[1m", "\u{1b}[31m", "\u{1b}[32m"];
 
-/// Does the character steer a terminal, turn the direction of writing, or hide?
+/// Does the character control a terminal, turn the direction of writing, or hide?
 pub(crate) fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}')
         || matches!(c, '\u{feff}' | '\u{fffe}' | '\u{ffff}')
 }
 
-/// The text as a terminal may get it: lines, tabs and our own colours stay.
+/// The text without control characters: lines, tabs and the own colours stay.
 pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
     if !text.chars().any(|c| steers(c) && c != '\n') {
         return Cow::Borrowed(text);
@@ -34,8 +34,8 @@ pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// An answer for whoever reads standard output.
-pub(crate) fn answer(text: &str) -> Cow<'_, str> {
+/// The text for standard output.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     if std::io::stdout().is_terminal() { harmless(text) } else { Cow::Borrowed(text) }
 }
 
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_steers_a_terminal_is_replaced_and_our_colours_stay() {
+    fn terminal_control_characters_are_replaced() {
         for (text, want) in [
             ("plain, é, 漢\n\tok\n", "plain, é, 漢\n\tok\n"),
             ("\u{1b}[1mHEAD\u{1b}[0m\n", "\u{1b}[1mHEAD\u{1b}[0m\n"),

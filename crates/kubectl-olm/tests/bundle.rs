@@ -35,7 +35,7 @@ fn gadget() -> Crd {
 }
 
 #[test]
-fn inspect_says_everything_in_words_and_permissions_as_rbac() -> Result<()> {
+fn bundle_inspect_prints_text_and_rbac() -> Result<()> {
     let home = RunDir::new("home")?;
     let dir = home.path().join("bundle");
     unpacked(&dir, &bundle("1.0.0", gadget()).deployment("second"))?;
@@ -60,7 +60,7 @@ fn inspect_says_everything_in_words_and_permissions_as_rbac() -> Result<()> {
 }
 
 #[test]
-fn config_says_what_may_be_set_what_holds_and_whether_it_fits() -> Result<()> {
+fn config_prints_schema_defaults_and_validates() -> Result<()> {
     let home = RunDir::new("home")?;
     let dir = home.path().join("bundle");
     unpacked(&dir, &bundle("1.0.0", gadget()))?;

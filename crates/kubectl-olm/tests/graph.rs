@@ -18,7 +18,7 @@ fn olm(arguments: &[&str]) -> (i32, String, String) {
 }
 
 /// What is printed, and the exit code.
-fn told(arguments: &str) -> String {
+fn transcript(arguments: &str) -> String {
     let words: Vec<&str> = arguments.split(' ').collect();
     let (code, out, error) = olm(&words);
     format!("$ kubectl olm {arguments}\n{out}{error}exit code {code}\n")
@@ -28,26 +28,26 @@ fn told(arguments: &str) -> String {
 fn graph_in_all_forms() {
     for form in ["tree", "mermaid", "dot", "svg", "json"] {
         let name = format!("graph_{form}");
-        insta::assert_snapshot!(name, told(&format!("graph bakery --installed 1.0.0 -o {form}")));
+        insta::assert_snapshot!(name, transcript(&format!("graph bakery --installed 1.0.0 -o {form}")));
     }
-    insta::assert_snapshot!("graph_of_one_channel", told("graph bakery --channel candidate"));
+    insta::assert_snapshot!("graph_of_one_channel", transcript("graph bakery --channel candidate"));
 }
 
 #[test]
 fn paths_in_all_forms() {
-    insta::assert_snapshot!("paths_table", told("paths bakery --from 1.0.0 --to 3.0.0"));
+    insta::assert_snapshot!("paths_table", transcript("paths bakery --from 1.0.0 --to 3.0.0"));
     insta::assert_snapshot!(
         "paths_json",
-        told("paths bakery --from 1.0.0 --to head --rules v1 --channel stable -o json")
+        transcript("paths bakery --from 1.0.0 --to head --rules v1 --channel stable -o json")
     );
     insta::assert_snapshot!(
         "paths_yaml",
-        told("paths bakery --from 1.0.0 --to head --rules classic --channel stable -o yaml")
+        transcript("paths bakery --from 1.0.0 --to head --rules classic --channel stable -o yaml")
     );
 }
 
 #[test]
-fn exit_codes_of_paths() {
+fn paths_exit_codes() {
     for (arguments, want) in [
         ("--from 1.0.0 --to 1.2.0 --rules v1", 0),
         ("--from 1.0.0 --to 1.2.0 --rules classic", 0),
@@ -78,7 +78,7 @@ fn exit_codes_of_paths() {
 }
 
 #[test]
-fn bad_input_is_named() {
+fn usage_errors_name_the_input() {
     for (arguments, want) in [
         ("paths nosuch --from 1.0.0", "the catalog does not hold package \"nosuch\""),
         ("graph bakery --channel fast", "package bakery has no channel fast, only candidate, stable"),
@@ -98,7 +98,7 @@ fn bad_input_is_named() {
 }
 
 #[test]
-fn a_package_that_is_not_there() {
+fn graph_suggests_similar_package() {
     let (code, out, error) = olm(&["graph", "bakry"]);
     assert_eq!((code, out.as_str()), (1, ""));
     assert!(error.contains("did you mean bakery?"), "{error}");

@@ -1,10 +1,10 @@
-//! The pictures under `docs/pictures` are what the code draws of published packages. `OLM_UPDATE_PICTURES=1` draws
-//! them anew; look at them afterwards.
+//! The pictures under `docs/pictures` are what the code draws of published packages. `OLM_UPDATE_PICTURES=1` updates
+//! them; check the result afterwards.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Package, and what else is asked for.
+/// Package and further arguments.
 const PICTURES: [(&str, &[&str]); 3] = [
     ("rhtas-operator", &["--installed", "1.2.1"]),
     ("gatekeeper-operator-product", &["--installed", "3.14.0"]),
@@ -12,12 +12,12 @@ const PICTURES: [(&str, &[&str]); 3] = [
 ];
 
 #[test]
-fn committed_pictures_are_what_is_drawn() {
+fn pictures_match_committed_files() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let shared = std::env::var_os("OLM_SHARED").map_or_else(|| root.join("../shared"), PathBuf::from);
     let catalog = shared.join("data/catalog");
     if !catalog.is_dir() {
-        println!("SKIPPED: committed_pictures_are_what_is_drawn: no sample data (set OLM_SHARED)");
+        println!("SKIPPED: pictures_match_committed_files: no sample data (set OLM_SHARED)");
         return;
     }
     let update = std::env::var_os("OLM_UPDATE_PICTURES").is_some();

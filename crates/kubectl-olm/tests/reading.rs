@@ -18,7 +18,7 @@ fn olm(line: &str) -> (i32, String, String) {
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
-/// The words of a command line with simple quotes.
+/// The arguments of a command line with single quotes.
 fn words(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quoted = false;
@@ -33,19 +33,19 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-fn told(line: &str) -> String {
+fn transcript(line: &str) -> String {
     let (code, out, error) = olm(line);
     let error = if error.is_empty() { error } else { format!("--- standard error\n{error}") };
     format!("$ kubectl olm {line}\n{out}{error}--- exit code {code}\n")
 }
 
-fn told_all(lines: &[&str]) -> String {
-    lines.iter().map(|line| told(&format!("{line} --dir catalog"))).collect::<Vec<_>>().join("\n")
+fn transcripts(lines: &[&str]) -> String {
+    lines.iter().map(|line| transcript(&format!("{line} --dir catalog"))).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
-fn search() {
-    insta::assert_snapshot!(told_all(&[
+fn search_prints_packages() {
+    insta::assert_snapshot!(transcripts(&[
         "search",
         "search KILN -o wide",
         "search potter -o json",
@@ -56,8 +56,8 @@ fn search() {
 }
 
 #[test]
-fn show() {
-    insta::assert_snapshot!(told_all(&[
+fn show_prints_package() {
+    insta::assert_snapshot!(transcripts(&[
         "show kiln-operator",
         "show kiln-operator -o wide",
         "show kiln-operator --channel candidate",
@@ -72,8 +72,8 @@ fn show() {
 }
 
 #[test]
-fn versions() {
-    insta::assert_snapshot!(told_all(&[
+fn versions_lists_bundles() {
+    insta::assert_snapshot!(transcripts(&[
         "versions kiln-operator",
         "versions kiln-operator --version '>=1.1.0' --channel stable -o wide",
         "versions kiln-operator --channel candidate -o json",
@@ -85,8 +85,8 @@ fn versions() {
 }
 
 #[test]
-fn resolve() {
-    insta::assert_snapshot!(told_all(&[
+fn resolve_prints_chosen_bundle() {
+    insta::assert_snapshot!(transcripts(&[
         "resolve kiln-operator --version 1.x",
         "resolve fuel-operator -o json",
         "resolve fuel-operator -o yaml",
@@ -102,8 +102,8 @@ fn resolve() {
 }
 
 #[test]
-fn explain() {
-    insta::assert_snapshot!(told_all(&[
+fn explain_prints_decision() {
+    insta::assert_snapshot!(transcripts(&[
         "explain -f extension.yaml",
         "explain -f extension.yaml --installed 1.0.0",
         "explain -f extension.yaml --installed 1.0.1 -o json",
@@ -113,7 +113,7 @@ fn explain() {
 }
 
 #[test]
-fn what_needs_a_cluster_says_so() {
+fn cluster_errors_are_reported() {
     for line in ["list", "status kiln", "explain kiln", "search"] {
         let (code, out, error) = olm(line);
         assert_eq!((code, out.as_str()), (3, ""), "{line} {error}");
@@ -126,7 +126,7 @@ fn what_needs_a_cluster_says_so() {
 }
 
 #[test]
-fn every_verb_has_help_with_examples_and_completion() {
+fn help_has_examples_and_completion_for_each_verb() {
     for verb in [
         "search", "show", "versions", "resolve", "explain", "plan", "diff", "list", "status", "graph",
         "paths",

@@ -29,7 +29,7 @@ fn write(root: &Path, name: &str, text: &str) -> PathBuf {
 }
 
 #[test]
-fn semver_check() {
+fn semver_check_prints_result() {
     let two = |dialect: &str, range: &str, version: &str| {
         let (code, out, _) = olm(&["semver", "check", "--dialect", dialect, range, version], "");
         (code, out)
@@ -58,7 +58,7 @@ fn semver_check() {
 }
 
 #[test]
-fn catalog_validate() {
+fn catalog_validate_prints_findings() {
     let root = tempfile::tempdir().unwrap();
     let package = "schema: olm.package\nname: demo\ndefaultChannel: stable\n---\n";
     let channel = "schema: olm.channel\npackage: demo\nname: stable\nentries: [{name: demo.v1.0.0}]\n---\n";
@@ -112,7 +112,7 @@ spec:
 ";
 
 #[test]
-fn bundle_verbs() {
+fn bundle_verbs_print_results() {
     let root = tempfile::tempdir().unwrap();
     write(root.path(), "manifests/csv.yaml", CSV);
     let package = "annotations: {operators.operatorframework.io.bundle.package.v1: demo}";
@@ -150,7 +150,7 @@ fn bundle_verbs() {
 }
 
 #[test]
-fn crd_diff() {
+fn crd_diff_reports_dangerous_changes() {
     let root = tempfile::tempdir().unwrap();
     let crd = |properties: &str| {
         format!(
@@ -191,7 +191,7 @@ fn simulate_answers_the_shipped_scenarios() {
 }
 
 #[test]
-fn completion_and_help() {
+fn completion_and_help_succeed() {
     for shell in ["bash", "zsh", "fish"] {
         let (code, out, _) = olm(&["completion", shell], "");
         assert_eq!((code, out.contains("kubectl-olm")), (0, true), "{shell}");
@@ -202,7 +202,7 @@ fn completion_and_help() {
 
 /// Threat: docs/threat-model.md. What standard output gets is tested in `terminal.rs`: here it is no terminal.
 #[test]
-fn errors_do_not_steer_the_terminal() {
+fn errors_replace_control_characters() {
     let (code, _, err) = olm(&["catalog", "validate", "no\u{1b}[2Jsuch\u{202e}file"], "");
     assert_eq!(code, 2, "{err:?}");
     assert!(err.contains("no\u{fffd}[2Jsuch\u{fffd}file") && !err.contains('\u{1b}'), "{err:?}");

@@ -41,9 +41,7 @@ pub struct Csv {
 /// A deployment of the install strategy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CsvDeployment {
-    /// Name of the Deployment.
     pub name: String,
-    /// Labels of the Deployment.
     pub labels: BTreeMap<String, String>,
     /// apps/v1 DeploymentSpec, undeclared members removed.
     pub spec: Map<String, Value>,
@@ -72,7 +70,6 @@ pub struct PolicyRule {
     pub verbs: Option<Vec<String>>,
     /// `apiGroups`.
     pub api_groups: Vec<String>,
-    /// `resources`.
     pub resources: Vec<String>,
     /// `resourceNames`.
     pub resource_names: Vec<String>,
@@ -119,7 +116,6 @@ impl WebhookType {
 pub struct Webhook {
     /// `generateName` as written.
     pub generate_name: String,
-    /// `type`.
     pub kind: WebhookType,
     /// `deploymentName`.
     pub deployment: String,

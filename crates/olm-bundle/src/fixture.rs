@@ -22,7 +22,6 @@ pub(crate) fn deployment(name: &str) -> Value {
         "template": {"metadata": {"labels": {"a": name}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}})
 }
 
-/// A CRD of that name.
 pub(crate) fn crd(name: &str) -> Value {
     json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": name},
            "spec": {"group": "example.com", "versions": []}})

@@ -48,7 +48,10 @@ mod render;
 mod v1beta1;
 mod validate;
 
-pub use config::{Config, ConfigError, DeploymentConfig, config_schema, read_config};
+pub use config::{
+    Config, ConfigError, DEPLOYMENT_FIELDS, DeploymentConfig, DeploymentField, FieldTarget, config_schema,
+    read_config,
+};
 pub use csv::{Csv, CsvDeployment, Permission, PolicyRule, Webhook, WebhookType};
 pub use error::{RenderError, Unsupported};
 pub use inspect::{ImageUse, Inspection, PermissionUse, inspect};

@@ -27,7 +27,6 @@ pub enum Level {
     Note,
 }
 
-/// A finding.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     /// How much it matters.

@@ -42,7 +42,6 @@ impl InstallMode {
 pub struct InstallModes(pub BTreeSet<InstallMode>);
 
 impl InstallModes {
-    /// Whether the mode is supported.
     pub fn supports(&self, mode: InstallMode) -> bool {
         self.0.contains(&mode)
     }

@@ -19,7 +19,6 @@ fn csv() -> Value {
     serde_json::from_slice(&json).expect("JSON")
 }
 
-/// Every place in a value.
 fn places(value: &Value, at: &str, found: &mut Vec<String>) {
     found.push(at.to_owned());
     match value {

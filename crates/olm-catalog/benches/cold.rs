@@ -1,4 +1,4 @@
-//! What a package costs when nothing of it is in memory: from catalogd over HTTP, and from the cache on disk.
+//! The cost of reading a package that is not in memory: from catalogd over HTTP, and from the cache on disk.
 //!
 //! `cargo bench -p olm-catalog --bench cold`. The server is a stand-in on loopback that sends the bytes that catalogd would; the
 //! packages are the largest of a generated catalog, whose figures `make bench` checks, and the largest of the real ones in
@@ -62,13 +62,13 @@ async fn measure(package: PackageName, lines: Vec<u8>) -> [Duration; 3] {
     let served_lines = lines.clone();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let mut head = [0; 4096];
-            let _ = stream.read(&mut head).await;
-            let said = format!(
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request).await;
+            let head = format!(
                 "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
                 served_lines.len()
             );
-            let _ = stream.write_all(said.as_bytes()).await;
+            let _ = stream.write_all(head.as_bytes()).await;
             let _ = stream.write_all(&served_lines).await;
         }
     });

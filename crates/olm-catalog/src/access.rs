@@ -1,4 +1,4 @@
-//! The cluster as kubectl would find it: kubeconfig, context, impersonation, proxies.
+//! Access to the cluster as kubectl has it: kubeconfig, context, impersonation, proxies.
 //!
 //! `proxy-url` of the kubeconfig and `HTTPS_PROXY`/`NO_PROXY` count; credential plugins run as kubectl runs them.
 
@@ -9,7 +9,7 @@ use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use olm_runtime::error_text::chain;
 use olm_runtime::metrics::Metrics;
 
-/// Which cluster, and as whom.
+/// The cluster to connect to, and the identity to use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterAccess {
     /// A kubeconfig; else `KUBECONFIG`, `~/.kube/config` or the pod's own account.
@@ -26,7 +26,7 @@ pub struct ClusterAccess {
     pub impersonate_groups: Vec<String>,
 }
 
-/// Why the cluster cannot be asked.
+/// The cluster cannot be accessed.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
     /// No usable configuration.
@@ -35,23 +35,23 @@ pub enum AccessError {
     /// No connection can be set up.
     #[error("cannot make a client for {url}: {why}")]
     Client {
-        /// The apiserver.
+        /// URL of the API server.
         url: String,
-        /// Why not.
+        /// The cause.
         why: String,
     },
 }
 
 impl ClusterAccess {
-    /// A client. Nothing is asked of the cluster yet.
+    /// A client. No request is sent yet.
     ///
     /// # Errors
     /// When no configuration is found, or it cannot be used.
     pub async fn client(&self) -> Result<Client, AccessError> {
         let mut config = self.config().await?;
-        // a person would rather read why than wait for the answer to change
+        // for interactive use, an immediate error is better than retries
         config.default_retry = false;
-        // a kubeconfig may name somebody itself
+        // the kubeconfig may set impersonation itself
         if self.impersonate.is_some() {
             config.auth_info.impersonate.clone_from(&self.impersonate);
         }

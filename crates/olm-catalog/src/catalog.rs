@@ -1,4 +1,4 @@
-//! A ClusterCatalog as resolution sees it.
+//! The properties of a ClusterCatalog that resolution uses.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +10,22 @@ use olm_resolver::CatalogReadError;
 
 use crate::catalogd::Endpoint;
 
-/// What matters of one ClusterCatalog. Two equal values resolve alike.
+/// The properties of a ClusterCatalog that resolution uses. Two equal values resolve alike.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CatalogFacts {
-    /// Its name.
+    /// `metadata.name`.
     pub name: CatalogName,
-    /// Its labels, its own name among them even before catalogd has put it there (decision 14).
+    /// The labels, among them the name even before catalogd has put it there (decision 14).
     pub labels: BTreeMap<String, String>,
     /// `spec.priority`.
     pub priority: i32,
     /// `spec.availabilityMode` is not `Unavailable`.
     pub available: bool,
-    /// Where its content is, or why it cannot be asked.
+    /// The address of its content, or why it is not served.
     pub endpoint: Result<Endpoint, Unserved>,
 }
 
-/// Why a catalog cannot be asked.
+/// The reason why a catalog is not served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unserved {
     /// `Serving` is not True.
@@ -37,7 +37,7 @@ pub enum Unserved {
 }
 
 impl Unserved {
-    /// As a sentence.
+    /// An error message.
     #[must_use]
     pub fn describe(self, catalog: &CatalogName) -> String {
         match self {
@@ -49,7 +49,7 @@ impl Unserved {
         }
     }
 
-    /// The resolver's word for it.
+    /// The error that the resolver reports.
     #[must_use]
     pub fn problem(self, catalog: &CatalogName) -> CatalogReadError {
         match self {
@@ -67,7 +67,7 @@ impl Unserved {
 impl CatalogFacts {
     /// Reads a ClusterCatalog; `None` for one without a name.
     #[must_use]
-    pub fn of(catalog: &ClusterCatalog) -> Option<Self> {
+    pub fn from_catalog(catalog: &ClusterCatalog) -> Option<Self> {
         let name: CatalogName = catalog.metadata.name.as_deref()?.parse().ok()?;
         let mut labels = catalog.metadata.labels.clone().unwrap_or_default();
         labels.entry(olm_api::labels::METADATA_NAME.to_owned()).or_insert_with(|| name.to_string());
@@ -96,16 +96,16 @@ impl CatalogFacts {
     }
 }
 
-/// The catalogs that the selector picks and the user has not switched off, in name order.
+/// The available catalogs that the selector matches, in name order.
 #[must_use]
 pub fn select<'a>(
     catalogs: impl IntoIterator<Item = &'a ClusterCatalog>,
     selector: &Selector,
 ) -> Vec<CatalogFacts> {
-    selected(catalogs.into_iter().filter_map(CatalogFacts::of), selector)
+    selected(catalogs.into_iter().filter_map(CatalogFacts::from_catalog), selector)
 }
 
-/// The catalogs that the user has not switched off, in name order.
+/// The available catalogs, in name order.
 #[must_use]
 pub fn available<'a>(catalogs: impl IntoIterator<Item = &'a ClusterCatalog>) -> Vec<CatalogFacts> {
     select(catalogs, &Selector::default())
@@ -114,8 +114,8 @@ pub fn available<'a>(catalogs: impl IntoIterator<Item = &'a ClusterCatalog>) -> 
 /// As [`select`], of facts.
 #[must_use]
 pub fn selected(catalogs: impl IntoIterator<Item = CatalogFacts>, selector: &Selector) -> Vec<CatalogFacts> {
-    let wanted = |facts: &CatalogFacts| facts.available && selector.matches(&facts.labels);
-    let mut selected: Vec<CatalogFacts> = catalogs.into_iter().filter(wanted).collect();
+    let matches = |facts: &CatalogFacts| facts.available && selector.matches(&facts.labels);
+    let mut selected: Vec<CatalogFacts> = catalogs.into_iter().filter(matches).collect();
     selected.sort_by(|a, b| a.name.cmp(&b.name));
     selected
 }
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_catalog_lacks_is_named() {
+    fn catalog_unserved_reason_is_reported() {
         let serving = serde_json::json!([{"type": "Serving", "status": "True", "reason": "Available", "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
         let urls = serde_json::json!({"base": "https://catalogd.example/catalogs/c"});
@@ -146,7 +146,7 @@ mod tests {
                 "spec": {"source": {"type": "Image", "image": {"ref": "quay.io/c:v1"}}}, "status": status,
             }))
             .unwrap();
-            let facts = CatalogFacts::of(&catalog).unwrap();
+            let facts = CatalogFacts::from_catalog(&catalog).unwrap();
             let problem = facts.endpoint.unwrap_err().problem(&facts.name);
             assert_eq!(problem.describe(&facts.name, &"p".parse().unwrap()), want);
         }

@@ -1,8 +1,8 @@
-//! What is asked of catalogd: one package, or a line about each package.
+//! Requests to catalogd: one package, or a line about each package.
 //!
 //! `metas?package=…` answers with the lines of one package. Where that route is off (the reference's default), `all` is
-//! filtered while it streams, so that memory follows the package and not the catalog (decision 30). Answers name the
-//! image digest they are about; an answer about another digest is refused, because a replica may lag behind
+//! filtered while it streams, so that memory follows the package and not the catalog (decision 30). Responses name the
+//! image digest of their content; a response of another digest is rejected, because a replica may lag behind
 //! (decision 15). Rule: operator-controller §7.6.
 
 use std::time::Duration;
@@ -11,7 +11,7 @@ use olm_core::{CatalogName, PackageName};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
-use crate::route::{Answer, Ask, Route, RouteError};
+use crate::route::{Ask, Response, Route, RouteError};
 
 /// What is encoded in a query: everything that RFC 3986 reserves.
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -20,25 +20,25 @@ const OK: u16 = 200;
 const NOT_MODIFIED: u16 = 304;
 const NOT_FOUND: u16 = 404;
 
-/// Header with the digest of the catalog image that an answer is about.
+/// Header with the digest of the catalog image that a response has content of.
 pub const DIGEST_HEADER: &str = "olm-catalog-digest";
-/// Most bytes that one package may have.
+/// SizeLimits bytes that one package may have.
 pub const MAX_PACKAGE: usize = 256 * 1024 * 1024;
-/// Most bytes of one line of a catalog.
+/// SizeLimits bytes of one line of a catalog.
 const MAX_LINE: usize = 64 * 1024 * 1024;
 
-/// How much of an answer is kept.
+/// Bounds on the size of a response.
 #[derive(Debug, Clone, Copy)]
-struct Most {
-    /// Bytes of one package, or of an answer that is taken whole.
+struct SizeLimits {
+    /// Bytes of one package, or of a response that is not filtered.
     package: usize,
     /// Bytes of one line.
     line: usize,
 }
 
-const MOST: Most = Most { package: MAX_PACKAGE, line: MAX_LINE };
+const SIZE_LIMITS: SizeLimits = SizeLimits { package: MAX_PACKAGE, line: MAX_LINE };
 
-/// Where a catalog is served, and which content is wanted.
+/// The address of a served catalog, and the content to expect there.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     /// Name of the ClusterCatalog.
@@ -50,29 +50,29 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// The digest part of `resolved`; `None` when it has none, so that nobody knows what content is wanted.
+    /// The digest part of `resolved`; `None` when it has none: then any content is accepted.
     #[must_use]
     pub fn digest(&self) -> Option<&str> {
         self.resolved.rsplit_once('@').map(|(_, digest)| digest)
     }
 }
 
-/// Why a package could not be read.
+/// A package cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
-    /// The request did not get through.
+    /// The request failed.
     #[error(transparent)]
     Route(#[from] RouteError),
     /// Another status than 200.
     #[error("error: received unexpected response status code {0}")]
     Status(u16),
-    /// The replica that answered serves other content.
-    #[error("catalogd serves content of {found}, {wanted} is wanted; it is being unpacked")]
+    /// The replica that responded serves other content.
+    #[error("catalogd serves content of {found}, {expected} is wanted; it is being unpacked")]
     Stale {
         /// Digest that was served.
         found: String,
-        /// Digest that is wanted.
-        wanted: String,
+        /// Digest of the catalog status.
+        expected: String,
     },
     /// More bytes than a package may have.
     #[error("package content is larger than {MAX_PACKAGE} bytes")]
@@ -85,8 +85,8 @@ pub enum CatalogError {
     Task(String),
 }
 
-/// Bounds of one fetch: its times, and no redirect. The address in a catalog's status is the one to ask, and a server that
-/// sends the caller elsewhere is not believed.
+/// Bounds of one fetch: its times, and no redirect. Only the address in the catalog's status is trusted,
+/// so a redirect is not followed.
 pub fn timeouts(builder: reqwest::ClientBuilder) -> reqwest::ClientBuilder {
     builder
         .redirect(reqwest::redirect::Policy::none())
@@ -95,24 +95,24 @@ pub fn timeouts(builder: reqwest::ClientBuilder) -> reqwest::ClientBuilder {
         .timeout(Duration::from_secs(300))
 }
 
-/// What catalogd answered.
+/// The response of catalogd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fetched {
-    /// What the caller has is still right.
+    /// The cached content of the caller is current.
     Unchanged,
-    /// Content, and the ETag under which it can be asked for again.
+    /// Content, and the ETag to revalidate it with.
     Lines {
-        /// JSON lines. Empty when the catalog has nothing of what was asked for.
+        /// JSON lines. Empty when the catalog does not have the package.
         lines: Vec<u8>,
-        /// For the next time.
+        /// ETag for the next request.
         tag: Option<String>,
     },
 }
 
-/// The JSON lines of one package, as catalogd serves them. `known` is the ETag of what the caller has.
+/// The JSON lines of one package, as catalogd serves them. `known` is the ETag of the cached content.
 ///
 /// # Errors
-/// Transport, status, staleness, size. All may pass by themselves.
+/// Transport, status, staleness, size. A retry can help with each.
 pub async fn package_lines(
     route: &Route,
     endpoint: &Endpoint,
@@ -123,10 +123,10 @@ pub async fn package_lines(
     let rest = format!("/api/v1/metas?package={query}");
     let metas = route.send(&Ask { base: &endpoint.base, rest: &rest, known }).await?;
     if metas.status != NOT_FOUND {
-        return whole(metas, endpoint, MOST).await;
+        return whole(metas, endpoint, SIZE_LIMITS).await;
     }
     let ask = Ask { base: &endpoint.base, rest: "/api/v1/all", known };
-    filtered(route.send(&ask).await?, endpoint, package, MOST).await
+    filtered(route.send(&ask).await?, endpoint, package, SIZE_LIMITS).await
 }
 
 /// One JSON line a package, as catalogd's `packages` endpoint serves them; `None` where there is no such endpoint.
@@ -138,46 +138,50 @@ pub async fn summary_lines(
     endpoint: &Endpoint,
     known: Option<&str>,
 ) -> Result<Option<Fetched>, CatalogError> {
-    let answer = route.send(&Ask { base: &endpoint.base, rest: "/api/v1/packages", known }).await?;
-    if answer.status == NOT_FOUND {
+    let response = route.send(&Ask { base: &endpoint.base, rest: "/api/v1/packages", known }).await?;
+    if response.status == NOT_FOUND {
         return Ok(None);
     }
-    whole(answer, endpoint, MOST).await.map(Some)
+    whole(response, endpoint, SIZE_LIMITS).await.map(Some)
 }
 
-/// The whole catalog. Much; only for what no smaller answer tells.
+/// The whole catalog. Expensive; only for catalogd without the smaller endpoints.
 ///
 /// # Errors
 /// As [`package_lines`].
 pub async fn all_lines(route: &Route, endpoint: &Endpoint) -> Result<Vec<u8>, CatalogError> {
-    let answer = route.send(&Ask { base: &endpoint.base, rest: "/api/v1/all", known: None }).await?;
-    match whole(answer, endpoint, MOST).await? {
+    let response = route.send(&Ask { base: &endpoint.base, rest: "/api/v1/all", known: None }).await?;
+    match whole(response, endpoint, SIZE_LIMITS).await? {
         Fetched::Lines { lines, .. } => Ok(lines),
         Fetched::Unchanged => Err(CatalogError::Status(NOT_MODIFIED)),
     }
 }
 
-/// Whether there is a body to read, and of the wanted content.
-fn checked(answer: &Answer, endpoint: &Endpoint) -> Result<bool, CatalogError> {
-    if answer.status != OK && answer.status != NOT_MODIFIED {
-        return Err(CatalogError::Status(answer.status));
+/// Checks status and digest. Returns whether there is a body to read.
+fn checked(response: &Response, endpoint: &Endpoint) -> Result<bool, CatalogError> {
+    if response.status != OK && response.status != NOT_MODIFIED {
+        return Err(CatalogError::Status(response.status));
     }
-    match (answer.header(DIGEST_HEADER), endpoint.digest()) {
-        (Some(found), Some(wanted)) if found != wanted => {
-            Err(CatalogError::Stale { found: found.to_owned(), wanted: wanted.to_owned() })
+    match (response.header(DIGEST_HEADER), endpoint.digest()) {
+        (Some(found), Some(expected)) if found != expected => {
+            Err(CatalogError::Stale { found: found.to_owned(), expected: expected.to_owned() })
         }
-        _ => Ok(answer.status == OK),
+        _ => Ok(response.status == OK),
     }
 }
 
-async fn whole(mut answer: Answer, endpoint: &Endpoint, most: Most) -> Result<Fetched, CatalogError> {
-    if !checked(&answer, endpoint)? {
+async fn whole(
+    mut response: Response,
+    endpoint: &Endpoint,
+    limits: SizeLimits,
+) -> Result<Fetched, CatalogError> {
+    if !checked(&response, endpoint)? {
         return Ok(Fetched::Unchanged);
     }
-    let tag = answer.header("etag").map(str::to_owned);
+    let tag = response.header("etag").map(str::to_owned);
     let mut lines = Vec::new();
-    while let Some(chunk) = answer.chunk().await? {
-        if lines.len() + chunk.len() > most.package {
+    while let Some(chunk) = response.chunk().await? {
+        if lines.len() + chunk.len() > limits.package {
             return Err(CatalogError::TooLarge);
         }
         lines.extend_from_slice(&chunk);
@@ -186,18 +190,18 @@ async fn whole(mut answer: Answer, endpoint: &Endpoint, most: Most) -> Result<Fe
 }
 
 async fn filtered(
-    mut answer: Answer,
+    mut response: Response,
     endpoint: &Endpoint,
     package: &PackageName,
-    most: Most,
+    limits: SizeLimits,
 ) -> Result<Fetched, CatalogError> {
-    if !checked(&answer, endpoint)? {
+    if !checked(&response, endpoint)? {
         return Ok(Fetched::Unchanged);
     }
-    let tag = answer.header("etag").map(str::to_owned);
+    let tag = response.header("etag").map(str::to_owned);
     let mut lines = Vec::new();
     let mut open = Vec::new();
-    while let Some(chunk) = answer.chunk().await? {
+    while let Some(chunk) = response.chunk().await? {
         let mut rest: &[u8] = &chunk;
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
             open.extend_from_slice(&rest[..=end]);
@@ -205,7 +209,7 @@ async fn filtered(
             keep(&mut open, package, &mut lines)?;
         }
         open.extend_from_slice(rest);
-        if open.len() > most.line || lines.len() > most.package {
+        if open.len() > limits.line || lines.len() > limits.package {
             return Err(CatalogError::TooLarge);
         }
     }
@@ -242,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_other_packages_are_left_out() {
+    fn package_lines_exclude_other_packages() {
         let package: PackageName = "demo".parse().unwrap();
         let mut kept = Vec::new();
         for (line, mine) in [
@@ -263,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_too_large_is_not_kept() {
+    async fn package_lines_reject_oversized_content() {
         let package: PackageName = "demo".parse().unwrap();
         let endpoint = Endpoint {
             catalog: "c".parse().unwrap(),
@@ -274,7 +278,7 @@ mod tests {
             format!("{{\"name\":\"x\",\"package\":\"{package}\",\"schema\":\"olm.bundle\"}}\n")
         };
         let (mine, other) = (line("demo"), line("other"));
-        let most = Most { package: mine.len() + 10, line: 2 * mine.len() };
+        let limits = SizeLimits { package: mine.len() + 10, line: 2 * mine.len() };
         for (case, chunks, as_a_whole, of_all) in [
             ("one line", vec![mine.clone()], true, true),
             ("two lines", vec![mine.clone(), mine.clone()], false, false),
@@ -282,11 +286,11 @@ mod tests {
             ("a line in pieces", mine.chars().map(String::from).collect(), true, true),
             ("a line without end", vec!["x".repeat(50); 10], false, false),
         ] {
-            let answer = || Answer::of(OK, chunks.clone());
-            let got = whole(answer(), &endpoint, most).await;
+            let response = || Response::from_chunks(OK, chunks.clone());
+            let got = whole(response(), &endpoint, limits).await;
             assert_eq!(got.is_ok(), as_a_whole, "{case}: {got:?}");
             assert!(as_a_whole || matches!(got, Err(CatalogError::TooLarge)), "{case}: {got:?}");
-            let got = filtered(answer(), &endpoint, &package, most).await;
+            let got = filtered(response(), &endpoint, &package, limits).await;
             assert!(of_all || matches!(got, Err(CatalogError::TooLarge)), "{case}: {got:?}");
             if of_all {
                 let lines = mine.clone().into_bytes();
@@ -296,13 +300,13 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_is_what_follows_the_at_sign() {
+    fn endpoint_digest_follows_the_at_sign() {
         let endpoint = |resolved: &str| Endpoint {
             catalog: "c".parse().unwrap(),
             base: String::new(),
             resolved: resolved.to_owned(),
         };
         assert_eq!(endpoint("host:5000/cat@sha256:ab").digest(), Some("sha256:ab"));
-        assert_eq!(endpoint("odd").digest(), None);
+        assert_eq!(endpoint("no-digest").digest(), None);
     }
 }

@@ -10,11 +10,11 @@ use std::path::PathBuf;
 use olm_core::ImageRef;
 use olm_fbc::{Catalog, FileError, Ingest, IngestError, IngestLimits, wire};
 use olm_oci::{
-    CertificateDirs, Config, Limits, Puller, Selection, SignaturePolicy, Verified, VisitError, Visitor,
-    parse_reference,
+    CertificateDirs, Config, Limits, Puller, Selection, SignaturePolicy, StoreError, Verified, VisitError,
+    Visitor, parse_reference,
 };
 
-/// How a person at a terminal reaches registries, in addition to what the container tools' files say.
+/// Access to registries for interactive use, in addition to the configuration files of the container tools.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
     /// A docker or containers credentials file, instead of the usual places.
@@ -23,7 +23,7 @@ pub struct Access {
     pub cert_dir: Option<PathBuf>,
     /// A file with roots that are trusted for every registry.
     pub ca_file: Option<PathBuf>,
-    /// Plain HTTP and unverified TLS are fine.
+    /// Allow plain HTTP and unverified TLS.
     pub insecure: bool,
 }
 
@@ -73,7 +73,7 @@ impl Default for CatalogLimits {
     }
 }
 
-/// How far it has come.
+/// Progress of reading a catalog image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// The digest is known; manifest and config come next.
@@ -90,18 +90,18 @@ pub enum Step {
     },
 }
 
-/// A catalog and what it came from.
+/// A catalog and the image that it was read from.
 #[derive(Debug)]
 pub struct ImageCatalog {
     /// The reference with the digest of the image.
     pub reference: ImageRef,
-    /// What could be read.
+    /// The content that decodes.
     pub catalog: Catalog,
     /// Files that do not decode, in walk order.
     pub problems: Vec<FileError>,
 }
 
-/// Why a catalog could not be read from an image.
+/// A catalog cannot be read from an image.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogImageError {
     /// The reference, the registry or the image.
@@ -110,19 +110,33 @@ pub enum CatalogImageError {
     /// The image is none of a catalog.
     #[error("{reference} is not a catalog image: it lacks the label {label:?}{hint}", label = wire::CONFIGS_LABEL)]
     NoLabel {
-        /// Which image.
+        /// The image.
         reference: ImageRef,
-        /// What it seems to be instead.
+        /// What the image may be instead, or empty.
         hint: &'static str,
     },
     /// A limit is reached or a path is none.
     #[error(transparent)]
     Content(#[from] IngestError),
+    /// The cache on disk.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Cached content cannot be read.
+    #[error("cannot read cached content of {reference}: {why}")]
+    Cached {
+        /// The image.
+        reference: String,
+        /// The cause.
+        why: String,
+    },
+    /// The reading task died.
+    #[error("reading the catalog did not end: {0}")]
+    Task(#[from] tokio::task::JoinError),
 }
 
 /// The catalog behind an image reference. A tag costs one request more than a digest.
 ///
-/// `progress` is told before each part that takes long; it is called on the caller's task.
+/// `progress` is called before each long step, on the task of the caller.
 ///
 /// # Errors
 /// See [`CatalogImageError`].

@@ -1,7 +1,7 @@
 //! Catalog images on disk: pulled once by digest, kept as `catalog.jsonl` with its index, read by byte ranges.
 //!
-//! Memory follows what is asked for, not the catalog. How an image is read is the business of [`crate::image`]; files
-//! that do not decode are named beside the content. Rules: catalogd §5.7, §6.2; decision 15 (all or nothing on disk).
+//! Memory grows with the requested package, not with the catalog. [`crate::image`] reads the images; files
+//! that do not decode are listed beside the content. Rules: catalogd §5.7, §6.2; decision 15 (all or nothing on disk).
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek as _, SeekFrom, Write as _};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use olm_fbc::{Index, Ingest, IngestError, file_findings};
 use olm_oci::store::Seal;
-use olm_oci::{Lease, Puller, Store, StoreError, parse_reference};
+use olm_oci::{Lease, Puller, Store, parse_reference};
 
 use crate::image::{self, CatalogImageError, CatalogLimits, Step};
 
@@ -17,40 +17,6 @@ const CONTENT: &str = "catalog.jsonl";
 const INDEX: &str = "catalog.index";
 const PASSED_OVER: &str = "passed-over.json";
 const SPOOL: &str = "spool";
-
-/// Why a catalog image cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub enum ImageError {
-    /// The image or what is in it.
-    #[error(transparent)]
-    Catalog(#[from] CatalogImageError),
-    /// The cache on disk.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// What was kept on disk cannot be read.
-    #[error("cannot read cached content of {reference}: {why}")]
-    Cached {
-        /// Which.
-        reference: String,
-        /// Why not.
-        why: String,
-    },
-    /// The reading task died.
-    #[error("reading the catalog did not end: {0}")]
-    Task(#[from] tokio::task::JoinError),
-}
-
-impl From<olm_oci::Error> for ImageError {
-    fn from(error: olm_oci::Error) -> Self {
-        Self::Catalog(error.into())
-    }
-}
-
-impl From<IngestError> for ImageError {
-    fn from(error: IngestError) -> Self {
-        Self::Catalog(error.into())
-    }
-}
 
 /// Opens catalog images. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -75,16 +41,16 @@ impl CatalogImages {
         Self { puller, store }
     }
 
-    /// The catalog behind `reference`. A tag costs one manifest request; content that is here already is not pulled.
-    /// `progress` is told before each part that takes long.
+    /// The catalog behind `reference`. A tag costs one manifest request; cached content is not pulled again.
+    /// `progress` is called before each long step.
     ///
     /// # Errors
-    /// See [`ImageError`].
+    /// See [`CatalogImageError`].
     pub async fn open(
         &self,
         reference: &str,
         mut progress: impl FnMut(Step) + Send,
-    ) -> Result<CatalogImage, ImageError> {
+    ) -> Result<CatalogImage, CatalogImageError> {
         let asked = parse_reference(reference)?;
         let canonical = self.puller.resolve(&asked).await?;
         let Some(digest) = canonical.digest() else {
@@ -99,7 +65,7 @@ impl CatalogImages {
             let read =
                 image::ingest(&self.puller, verified, &limits, progress, BufWriter::new(spool)).await?;
             tokio::task::spawn_blocking(move || finish(read, &directory)).await??;
-            Ok::<(), ImageError>(())
+            Ok::<(), CatalogImageError>(())
         };
         let lease = self.store.get_or_fill(digest, Seal::Sizes, fill).await?;
         let reference = canonical.to_string();
@@ -108,8 +74,8 @@ impl CatalogImages {
 }
 
 impl CatalogImage {
-    fn open(reference: String, lease: Lease) -> Result<Self, ImageError> {
-        let cached = |why: String| ImageError::Cached { reference: reference.clone(), why };
+    fn open(reference: String, lease: Lease) -> Result<Self, CatalogImageError> {
+        let cached = |why: String| CatalogImageError::Cached { reference: reference.clone(), why };
         let read = |name: &str| {
             std::fs::read(lease.path().join(name)).map_err(|error| cached(format!("{name}: {error}")))
         };
@@ -125,7 +91,7 @@ impl CatalogImage {
         &self.reference
     }
 
-    /// Where each object lies.
+    /// The position of each object.
     #[must_use]
     pub fn index(&self) -> &Index {
         &self.index
@@ -140,14 +106,14 @@ impl CatalogImage {
     /// The JSON lines of one package.
     ///
     /// # Errors
-    /// When the disk does not give them.
+    /// When the file cannot be read.
     pub fn package_lines(&self, package: &str) -> io::Result<Vec<u8>> {
         let file = &mut File::open(self.lease.path().join(CONTENT))?;
         let mut lines = Vec::new();
         for section in self.index.package_sections(package) {
             file.seek(SeekFrom::Start(section.start))?;
-            let wanted = section.end - section.start;
-            if Read::take(&mut *file, wanted).read_to_end(&mut lines)? as u64 != wanted {
+            let length = section.end - section.start;
+            if Read::take(&mut *file, length).read_to_end(&mut lines)? as u64 != length {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
@@ -155,7 +121,7 @@ impl CatalogImage {
     }
 }
 
-/// Puts content and index where [`CatalogImage::open`] looks for them.
+/// Writes the content and the index that [`CatalogImage::open`] reads.
 fn finish(read: Ingest<BufWriter<File>>, directory: &Path) -> Result<(), IngestError> {
     let (ingested, problems) = read.finish_all()?;
     let written = || -> io::Result<()> {

@@ -16,7 +16,8 @@ pub mod served;
 
 pub use access::{AccessError, ClusterAccess};
 pub use catalog::{CatalogFacts, Unserved, available, select, selected};
-pub use image_store::{CatalogImage, CatalogImages, ImageError};
+pub use image::CatalogImageError;
+pub use image_store::{CatalogImage, CatalogImages};
 pub use kube::core::Selector;
 pub use package_store::PackageStore;
 pub use reader::{CatalogReader, Fetching, PackageContent, ReadError};

@@ -1,21 +1,20 @@
-//! A catalog that lies here: the files of a directory, or what an image held.
+//! Local catalogs: the files of a directory, or the content of an image.
 //!
-//! Files that do not decode are passed over and reported, as catalogd would refuse them but a reader still wants the rest.
+//! Files that do not decode are passed over and reported: catalogd would reject the catalog, but a reader can use the rest.
 
 use std::path::Path;
 
 use olm_fbc::{Catalog, IngestError, IngestLimits, PackageSummary, file_findings, load_dir_leniently};
 
-/// Where the lines are.
+/// The location of the JSON lines.
 #[derive(Debug)]
 pub(crate) enum LocalCatalog {
-    /// In memory.
     Memory(Box<Catalog>),
     /// On disk, found through an index.
     Image(Box<crate::image_store::CatalogImage>),
 }
 
-/// Reads a directory. The texts name the files that were passed over, and why.
+/// Reads a directory. The strings name the files that were passed over, and why.
 pub(crate) fn directory(path: &Path) -> Result<(LocalCatalog, Vec<String>), IngestError> {
     let (catalog, problems) = load_dir_leniently(path, IngestLimits::default())?;
     let passed_over = file_findings(&problems).iter().map(ToString::to_string).collect();

@@ -1,9 +1,9 @@
-//! Package content on disk, so that neither a restart nor the next call of the CLI asks catalogd again.
+//! Package content on disk, so that neither a restart nor the next call of the CLI fetches it again.
 //!
 //! One file for each (origin, part): the origin is an image digest, whose content never changes, or an address, whose
-//! content is asked for again with its ETag. A file becomes visible by one rename and carries the hash of its content, so
-//! what a crash or a bad disk leaves behind is noticed, passed over and replaced; nothing is synced, because everything
-//! here can be fetched again. The bytes are bounded: what was not used for the longest time goes first. Several
+//! content is revalidated with its ETag. A file becomes visible by one rename and carries the hash of its content, so
+//! a file damaged by a crash or a bad disk is detected, ignored and replaced; nothing is synced, because everything
+//! here can be fetched again. The bytes are bounded: the least recently used files are evicted first. Several
 //! processes may share a directory. Rules: decisions 15 and 30.
 
 use std::io::{self, BufRead as _, Read as _, Write as _};
@@ -15,18 +15,18 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// Bytes that a store keeps unless its owner says otherwise.
+/// Default bound on the bytes of a store.
 pub const DEFAULT_BYTES: u64 = 512 * 1024 * 1024;
 /// First line of every file; another one means another version of this program.
 const MAGIC: &str = "olm-package-1";
 /// Longest header.
 const MAX_HEADER: u64 = 64 * 1024;
-/// A file that was not finished for so long belongs to a process that died.
+/// An unfinished file of this age belongs to a process that died.
 const ABANDONED: Duration = Duration::from_secs(3600);
-/// Use is noted no more often than this.
-const NOTED: Duration = Duration::from_secs(60);
+/// Shortest interval between two updates of the time of use of a file.
+const USE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What a file holds.
+/// Identifies the content of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
     /// `sha256:…` of the catalog image, or the catalog's address where no digest is known.
@@ -50,10 +50,10 @@ impl Key {
 
 /// Content and its ETag.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct CachedContent {
     /// JSON lines.
     pub lines: Vec<u8>,
-    /// ETag of the answer that brought it.
+    /// ETag of the response that it is from.
     pub tag: Option<String>,
 }
 
@@ -67,12 +67,12 @@ struct Header {
     sha256: String,
 }
 
-/// The store. Cheap to clone. All of its work is file work: not for an async thread.
+/// The store. Cheap to clone. It blocks on the disk: not for an async thread.
 #[derive(Debug, Clone)]
 pub struct PackageStore {
     root: Arc<Path>,
     limit: u64,
-    /// Bytes believed to be there; measured at the first write and whenever the limit is passed.
+    /// Estimated bytes on disk; measured at the first write and whenever the limit is passed.
     used: Arc<AtomicU64>,
 }
 
@@ -85,20 +85,20 @@ impl PackageStore {
         Self { root: root.into(), limit, used: Arc::new(AtomicU64::new(UNMEASURED)) }
     }
 
-    /// Where it keeps things.
+    /// The directory of the store.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// What was kept, if it is whole. What is not is taken away.
+    /// The cached content, if it is intact. A damaged file is removed.
     #[must_use]
-    pub fn get(&self, key: &Key) -> Option<Kept> {
+    pub fn get(&self, key: &Key) -> Option<CachedContent> {
         let path = self.root.join(key.file_name());
         match read(&path, key) {
-            Ok(Some(kept)) => {
-                note_use(&path);
-                Some(kept)
+            Ok(Some(cached)) => {
+                record_use(&path);
+                Some(cached)
             }
             Ok(None) => {
                 tracing::warn!(path = %path.display(), "cached package content is damaged; it is fetched again");
@@ -114,28 +114,28 @@ impl PackageStore {
         }
     }
 
-    /// Keeps content. What is larger than a quarter of the whole is not kept.
+    /// Writes content. Content larger than a quarter of the limit is not cached.
     ///
     /// # Errors
-    /// When the disk refuses it. Nothing is lost but time.
-    pub fn put(&self, key: &Key, kept: &Kept) -> io::Result<()> {
-        if kept.lines.len() as u64 > self.limit / 4 {
+    /// When the file cannot be written. The content can be fetched again.
+    pub fn put(&self, key: &Key, cached: &CachedContent) -> io::Result<()> {
+        if cached.lines.len() as u64 > self.limit / 4 {
             return Ok(());
         }
         std::fs::create_dir_all(&self.root)?;
         let header = Header {
             origin: key.origin.clone(),
             part: key.part.clone(),
-            tag: kept.tag.clone(),
-            length: kept.lines.len() as u64,
-            sha256: hex(&Sha256::digest(&kept.lines)),
+            tag: cached.tag.clone(),
+            length: cached.lines.len() as u64,
+            sha256: hex(&Sha256::digest(&cached.lines)),
         };
         let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(&self.root)?;
         let head = format!("{MAGIC}\n{}\n", serde_json::to_string(&header).map_err(io::Error::other)?);
         file.write_all(head.as_bytes())?;
-        file.write_all(&kept.lines)?;
+        file.write_all(&cached.lines)?;
         file.persist(self.root.join(key.file_name())).map_err(|error| error.error)?;
-        let added = head.len() as u64 + kept.lines.len() as u64;
+        let added = head.len() as u64 + cached.lines.len() as u64;
         let before = self.used.load(Ordering::Relaxed);
         if before == UNMEASURED || before.saturating_add(added) > self.limit {
             self.used.store(self.evict()?, Ordering::Relaxed);
@@ -145,13 +145,13 @@ impl PackageStore {
         Ok(())
     }
 
-    /// Takes away the longest unused files until nine tenths of the limit are left. Returns the bytes that remain.
+    /// Removes the least recently used files until nine tenths of the limit are left. Returns the bytes that remain.
     fn evict(&self) -> io::Result<u64> {
         let now = SystemTime::now();
         let mut files: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
         for entry in std::fs::read_dir(&self.root)? {
             let entry = entry?;
-            // another process may take a file away meanwhile
+            // another process may remove a file meanwhile
             let Ok(metadata) = entry.metadata() else { continue };
             if !metadata.is_file() {
                 continue;
@@ -185,8 +185,8 @@ impl PackageStore {
     }
 }
 
-/// `None` for a file that is not what was written.
-fn read(path: &Path, key: &Key) -> io::Result<Option<Kept>> {
+/// `None` for a damaged file, or one of another key.
+fn read(path: &Path, key: &Key) -> io::Result<Option<CachedContent>> {
     let mut file = io::BufReader::new(std::fs::File::open(path)?);
     let size = file.get_ref().metadata()?.len();
     let (Some(magic), Some(header)) = (line(&mut file)?, line(&mut file)?) else { return Ok(None) };
@@ -200,7 +200,7 @@ fn read(path: &Path, key: &Key) -> io::Result<Option<Kept>> {
     if lines.len() as u64 != header.length || hex(&Sha256::digest(&lines)) != header.sha256 {
         return Ok(None);
     }
-    Ok(Some(Kept { lines, tag: header.tag }))
+    Ok(Some(CachedContent { lines, tag: header.tag }))
 }
 
 /// A line of the head, without its end.
@@ -210,17 +210,17 @@ fn line(file: &mut impl io::BufRead) -> io::Result<Option<Vec<u8>>> {
     Ok((line.pop() == Some(b'\n')).then_some(line))
 }
 
-/// The modification time is the time of the last use.
-fn note_use(path: &Path) {
+/// Sets the modification time, which is the time of the last use.
+fn record_use(path: &Path) {
     let now = SystemTime::now();
     let file = std::fs::File::options().append(true).open(path);
     let Ok(file) = file else { return };
     let recent = file
         .metadata()
         .and_then(|metadata| metadata.modified())
-        .is_ok_and(|used| now.duration_since(used).is_ok_and(|age| age < NOTED));
+        .is_ok_and(|used| now.duration_since(used).is_ok_and(|age| age < USE_INTERVAL));
     if !recent {
-        // a wrong order of eviction harms nobody
+        // on failure only the order of eviction is wrong
         let _ = file.set_modified(now);
     }
 }
@@ -237,28 +237,28 @@ mod tests {
         Key { origin: "sha256:ab".to_owned(), part: part.to_owned() }
     }
 
-    fn kept(text: &str) -> Kept {
-        Kept { lines: text.as_bytes().to_vec(), tag: Some("\"t\"".to_owned()) }
+    fn cached(text: &str) -> CachedContent {
+        CachedContent { lines: text.as_bytes().to_vec(), tag: Some("\"t\"".to_owned()) }
     }
 
     #[test]
-    fn what_is_kept_comes_back_and_only_under_its_key() {
+    fn package_store_returns_content_by_key() {
         let dir = tempfile::tempdir().unwrap();
         let store = PackageStore::new(&dir.path().join("deep/er"), DEFAULT_BYTES);
         assert_eq!(store.get(&key("a")), None);
-        store.put(&key("a"), &kept("{}\n")).unwrap();
-        store.put(&key("none"), &Kept { lines: Vec::new(), tag: None }).unwrap();
-        assert_eq!(store.get(&key("a")), Some(kept("{}\n")));
-        assert_eq!(store.get(&key("none")), Some(Kept { lines: Vec::new(), tag: None }));
+        store.put(&key("a"), &cached("{}\n")).unwrap();
+        store.put(&key("none"), &CachedContent { lines: Vec::new(), tag: None }).unwrap();
+        assert_eq!(store.get(&key("a")), Some(cached("{}\n")));
+        assert_eq!(store.get(&key("none")), Some(CachedContent { lines: Vec::new(), tag: None }));
         assert_eq!(store.get(&key("b")), None);
         assert_eq!(store.get(&Key { origin: "sha256:cd".to_owned(), ..key("a") }), None);
-        store.put(&key("a"), &kept("new")).unwrap();
-        assert_eq!(PackageStore::new(store.root(), 1).get(&key("a")), Some(kept("new")));
+        store.put(&key("a"), &cached("new")).unwrap();
+        assert_eq!(PackageStore::new(store.root(), 1).get(&key("a")), Some(cached("new")));
 
-        // the same package of two catalogs, and what lies in another's place
+        // the same package of two catalogs, and a file under the name of another
         let other = Key { origin: "sha256:cd".to_owned(), ..key("a") };
-        store.put(&other, &kept("other")).unwrap();
-        assert_eq!((store.get(&key("a")), store.get(&other)), (Some(kept("new")), Some(kept("other"))));
+        store.put(&other, &cached("other")).unwrap();
+        assert_eq!((store.get(&key("a")), store.get(&other)), (Some(cached("new")), Some(cached("other"))));
         for stray in [key("none"), other] {
             std::fs::copy(store.root().join(key("a").file_name()), store.root().join(stray.file_name()))
                 .unwrap();
@@ -274,8 +274,8 @@ mod tests {
             ["../out", "/out", "a/b", "a\\b", "..", ".", "", "a\0b", Key::SUMMARY, &"x".repeat(5_000)];
         for name in names {
             for key in [key(name), Key { origin: name.to_owned(), part: "a".to_owned() }] {
-                store.put(&key, &kept(name)).unwrap();
-                assert_eq!(store.get(&key), Some(kept(name)), "{name:?}");
+                store.put(&key, &cached(name)).unwrap();
+                assert_eq!(store.get(&key), Some(cached(name)), "{name:?}");
             }
         }
         let list = |path: &Path| -> Vec<String> {
@@ -290,10 +290,10 @@ mod tests {
     }
 
     #[test]
-    fn damage_anywhere_is_noticed_and_mended_by_the_next_write() {
+    fn package_store_replaces_damaged_content() {
         let dir = tempfile::tempdir().unwrap();
         let store = PackageStore::new(dir.path(), DEFAULT_BYTES);
-        store.put(&key("a"), &kept("{\"schema\":\"olm.package\"}\n")).unwrap();
+        store.put(&key("a"), &cached("{\"schema\":\"olm.package\"}\n")).unwrap();
         let path = dir.path().join(key("a").file_name());
         let whole = std::fs::read(&path).unwrap();
         for at in 0..whole.len() {
@@ -304,25 +304,26 @@ mod tests {
                 let found = store.get(&key("a"));
                 // the ETag alone is not hashed: a wrong one only costs a fetch
                 let harmless = found.is_none()
-                    || found.is_some_and(|found| found.lines == kept("{\"schema\":\"olm.package\"}\n").lines);
+                    || found
+                        .is_some_and(|found| found.lines == cached("{\"schema\":\"olm.package\"}\n").lines);
                 assert!(harmless, "byte {at}");
             }
         }
         std::fs::write(&path, b"").unwrap();
         assert_eq!(store.get(&key("a")), None);
         assert!(!path.exists());
-        store.put(&key("a"), &kept("x")).unwrap();
-        assert_eq!(store.get(&key("a")), Some(kept("x")));
+        store.put(&key("a"), &cached("x")).unwrap();
+        assert_eq!(store.get(&key("a")), Some(cached("x")));
     }
 
     #[test]
-    fn the_longest_unused_goes_when_there_is_no_room() {
+    fn package_store_evicts_least_recently_used() {
         let dir = tempfile::tempdir().unwrap();
         let store = PackageStore::new(dir.path(), 10_000);
         let text = "x".repeat(1_000);
         let old = SystemTime::now() - Duration::from_secs(10_000);
         for number in 0..6_u32 {
-            store.put(&key(&number.to_string()), &kept(&text)).unwrap();
+            store.put(&key(&number.to_string()), &cached(&text)).unwrap();
             let file = std::fs::File::options()
                 .append(true)
                 .open(dir.path().join(key(&number.to_string()).file_name()));
@@ -334,7 +335,7 @@ mod tests {
         let left = std::fs::File::options().append(true).open(dir.path().join(".new-left")).unwrap();
         left.set_modified(old).unwrap();
         for number in 6..10_u32 {
-            store.put(&key(&number.to_string()), &kept(&text)).unwrap();
+            store.put(&key(&number.to_string()), &cached(&text)).unwrap();
         }
         let there = |number: u32| store.get(&key(&number.to_string())).is_some();
         assert!(there(0) && there(9) && !there(1), "{:?}", (0..10).map(there).collect::<Vec<_>>());
@@ -344,8 +345,8 @@ mod tests {
             .map(|entry| entry.unwrap().metadata().unwrap().len())
             .sum();
         assert!(bytes <= 10_000, "{bytes}");
-        // too large to be worth it
-        store.put(&key("huge"), &kept(&"x".repeat(3_000))).unwrap();
+        // too large to be cached
+        store.put(&key("huge"), &cached(&"x".repeat(3_000))).unwrap();
         assert!(store.get(&key("huge")).is_none());
     }
 }

@@ -1,7 +1,7 @@
-//! Catalogs as a reader sees them, wherever they are: served in a cluster, in an image, or in a directory.
+//! One interface to catalogs that are served in a cluster, in an image, or in a directory.
 //!
-//! The three answer the same questions, so that a verb of the CLI, or a test, does not care. Nothing is chosen here:
-//! `olm-install` and the resolver do that with what is read. A reader is made for one command; it does not watch.
+//! The commands of the CLI, and tests, do not depend on the kind of catalog. No bundle is chosen here: `olm-install` and the
+//! resolver do that with the content. A reader is made for one command; it does not watch.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use olm_runtime::error_text::chain;
 use crate::access::AccessError;
 use crate::catalog::{CatalogFacts, selected};
 use crate::catalogd::{self, CatalogError, Endpoint};
-use crate::image_store::{CatalogImage, ImageError};
+use crate::image::CatalogImageError;
+use crate::image_store::CatalogImage;
 use crate::local::{self, LocalCatalog};
 use crate::package_store::PackageStore;
 use crate::route::{InCluster, Route};
@@ -27,7 +28,7 @@ use kube::core::Selector;
 /// Catalogs that are read at the same time.
 const PARALLEL: usize = 8;
 
-/// Why catalogs cannot be read.
+/// Catalogs cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// No cluster.
@@ -39,41 +40,41 @@ pub enum ReadError {
     /// There is no catalog of this name.
     #[error("there is no catalog {name:?}; there are {known}")]
     NoCatalog {
-        /// The name.
+        /// The requested name.
         name: String,
-        /// Those that there are.
+        /// The names of the available ones.
         known: String,
     },
-    /// A catalog is there but does not answer.
+    /// A catalog exists but cannot be read.
     #[error("catalog {catalog}: {why}")]
     Catalog {
-        /// Which.
+        /// The catalog.
         catalog: CatalogName,
-        /// What is wrong.
+        /// The error message.
         why: String,
     },
     /// A directory cannot be read.
     #[error("cannot read catalog directory {}: {source}", path.display())]
     Directory {
-        /// Which.
+        /// The directory.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: IngestError,
     },
     /// An image cannot be read.
     #[error(transparent)]
-    Image(#[from] ImageError),
+    Image(#[from] CatalogImageError),
     /// A reading task died.
     #[error("reading did not end: {0}")]
     Task(#[from] tokio::task::JoinError),
 }
 
-/// What a catalog says of one package.
+/// The content of a catalog for one package.
 #[derive(Debug, Clone, Default)]
 pub struct PackageContent {
     /// Its objects.
     pub contents: PackageContents,
-    /// What of them could not be read.
+    /// The objects that do not decode.
     pub findings: Vec<Finding>,
 }
 
@@ -85,13 +86,13 @@ impl PackageContent {
         Self { contents, findings }
     }
 
-    /// Whether the catalog says nothing of the package.
+    /// Whether the catalog has no content for the package.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.contents == PackageContents::default() && self.findings.is_empty()
     }
 
-    /// The package as the resolver takes it.
+    /// The graph of the package for the resolver.
     #[must_use]
     pub fn graph(&self, release: ReleaseField) -> PackageGraph {
         if self.is_empty() {
@@ -101,7 +102,7 @@ impl PackageContent {
     }
 }
 
-/// Catalogs, and where their content is.
+/// Catalogs and the source of their content.
 #[derive(Debug, Clone)]
 pub struct CatalogReader {
     catalogs: Vec<CatalogFacts>,
@@ -118,16 +119,16 @@ enum Content {
 
 #[derive(Debug)]
 struct Served {
-    /// The way that the user asked for.
-    asked: Option<Route>,
-    /// To Services of the cluster.
+    /// The route that the user configured.
+    configured: Option<Route>,
+    /// The route to Services of the cluster.
     proxy: Route,
-    /// To anywhere else.
+    /// The route to other addresses.
     direct: Route,
     store: Option<PackageStore>,
 }
 
-/// How content of the cluster's catalogs is fetched.
+/// Settings for fetching the content of the cluster's catalogs.
 #[derive(Debug, Clone, Default)]
 pub struct Fetching {
     /// Another address of catalogd; else its Service through the apiserver, else the address of the catalog's status.
@@ -147,11 +148,12 @@ impl CatalogReader {
         let api: Api<ClusterCatalog> = Api::all(client.clone());
         let listed =
             api.list(&ListParams::default()).await.map_err(|error| ReadError::List(chain(&error)))?;
-        let mut catalogs: Vec<CatalogFacts> = listed.items.iter().filter_map(CatalogFacts::of).collect();
+        let mut catalogs: Vec<CatalogFacts> =
+            listed.items.iter().filter_map(CatalogFacts::from_catalog).collect();
         catalogs.sort_by(|a, b| a.name.cmp(&b.name));
         let Fetching { address, direct, store } = fetching;
         let served = Served {
-            asked: address.map(|address| Route::Address(direct.clone(), address)),
+            configured: address.map(|address| Route::Address(direct.clone(), address)),
             proxy: Route::Proxy(client),
             direct: Route::Direct(direct),
             store,
@@ -226,7 +228,7 @@ impl CatalogReader {
         Ok(self)
     }
 
-    /// The catalogs that a selector picks and nobody switched off.
+    /// The available catalogs that a selector matches.
     #[must_use]
     pub fn select(&self, selector: &Selector) -> Vec<CatalogFacts> {
         selected(self.catalogs.iter().cloned(), selector)
@@ -246,7 +248,7 @@ impl CatalogReader {
         Ok(tokio::task::spawn_blocking(move || PackageContent::from_lines(&package, &lines)).await?)
     }
 
-    /// What the resolver takes: each catalog's package, or why it is not at hand.
+    /// The input of the resolver: the package of each catalog, or why it is not available.
     pub async fn sources(
         &self,
         catalogs: &[CatalogFacts],
@@ -254,7 +256,7 @@ impl CatalogReader {
         release: ReleaseField,
     ) -> Vec<CatalogSource> {
         use futures::StreamExt as _;
-        let asked = catalogs.iter().map(|facts| async move {
+        let sources = catalogs.iter().map(|facts| async move {
             let content = match &facts.endpoint {
                 Err(unserved) => Err(unserved.problem(&facts.name)),
                 Ok(_) => match self.package(facts, package).await {
@@ -265,7 +267,7 @@ impl CatalogReader {
             };
             CatalogSource { name: facts.name.clone(), priority: facts.priority, content }
         });
-        futures::stream::iter(asked).buffered(PARALLEL).collect().await
+        futures::stream::iter(sources).buffered(PARALLEL).collect().await
     }
 
     /// Every package of one catalog in brief, by name.
@@ -282,14 +284,15 @@ impl CatalogReader {
             }
             Content::Served(cluster) => {
                 let (route, endpoint) = self.route(catalog)?;
-                let told = |error: CatalogError| failed(error.to_string());
-                let lines =
-                    served::summary_lines(&route, cluster.store.as_ref(), endpoint).await.map_err(told)?;
+                let unreadable = |error: CatalogError| failed(error.to_string());
+                let lines = served::summary_lines(&route, cluster.store.as_ref(), endpoint)
+                    .await
+                    .map_err(unreadable)?;
                 if let Some(lines) = lines {
                     return summaries(&lines).map_err(|error| failed(error.to_string()));
                 }
-                // the reference's catalogd: only the whole catalog tells
-                let all = catalogd::all_lines(&route, endpoint).await.map_err(told)?;
+                // the reference's catalogd has no such endpoint: read the whole catalog
+                let all = catalogd::all_lines(&route, endpoint).await.map_err(unreadable)?;
                 let summed = tokio::task::spawn_blocking(move || local::summaries_of(&all)).await?;
                 summed.map_err(|error| failed(error.to_string()))
             }
@@ -313,7 +316,7 @@ impl CatalogReader {
         }
     }
 
-    /// The way to a served catalog: the one that was asked for, else through the apiserver to a Service, else straight.
+    /// The route to a served catalog: the configured one, else through the API server to a Service, else direct.
     fn route<'a>(&self, catalog: &'a CatalogFacts) -> Result<(Route, &'a Endpoint), ReadError> {
         let failed = |why: String| ReadError::Catalog { catalog: catalog.name.clone(), why };
         let endpoint =
@@ -323,13 +326,13 @@ impl CatalogReader {
             Content::Served(served) => {
                 let service = InCluster::parse(&endpoint.base).is_some();
                 let usual = if service { &served.proxy } else { &served.direct };
-                Ok((served.asked.as_ref().unwrap_or(usual).clone(), endpoint))
+                Ok((served.configured.as_ref().unwrap_or(usual).clone(), endpoint))
             }
         }
     }
 }
 
-/// Reads what catalogd's `packages` endpoint serves.
+/// Reads a response of catalogd's `packages` endpoint.
 fn summaries(lines: &[u8]) -> Result<Vec<PackageSummary>, serde_json::Error> {
     let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.iter().all(u8::is_ascii_whitespace));
     let mut summaries = lines.map(serde_json::from_slice).collect::<Result<Vec<PackageSummary>, _>>()?;

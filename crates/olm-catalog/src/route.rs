@@ -1,29 +1,29 @@
-//! How bytes travel from catalogd to us: straight over HTTP, or through the apiserver's Service proxy.
+//! Routes to catalogd: direct HTTP, or the Service proxy of the API server.
 //!
-//! A workstation does not reach Services of the cluster, but it reaches the apiserver, and whoever may `get`
-//! `services/proxy` reads catalogd through it with the kubeconfig's own credentials. Which package is asked for is the
-//! business of [`crate::catalogd`].
+//! A workstation does not reach Services of the cluster, but it reaches the API server: a user with `get` on
+//! `services/proxy` reads catalogd through it with the credentials of the kubeconfig. [`crate::catalogd`] makes the
+//! requests.
 
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use olm_runtime::error_text::chain;
 use reqwest::header::HeaderMap;
 
-/// Why a request did not get through.
+/// A request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RouteError {
     /// The connection failed.
     #[error("error performing request: {}", chain(.0))]
     Transport(#[source] reqwest::Error),
-    /// The apiserver's Service proxy did not let it through.
+    /// The Service proxy of the API server failed or rejected it.
     #[error("cannot reach catalogd through the apiserver's Service proxy: {0}")]
     Proxy(String),
-    /// The apiserver's Service proxy was to be used for something that is no Service.
+    /// The Service proxy was requested for an address that is not a Service.
     #[error("{0} names no Service of the cluster, so the apiserver cannot lead there")]
     NoService(String),
 }
 
-/// A way to catalogd.
+/// A route to catalogd.
 #[derive(Clone)]
 pub enum Route {
     /// To the address that the catalog's status names.
@@ -34,19 +34,19 @@ pub enum Route {
     Proxy(kube::Client),
 }
 
-/// A GET that may be answered with "not modified".
+/// A conditional GET.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ask<'a> {
     /// `status.urls.base` of the catalog.
     pub(crate) base: &'a str,
-    /// What follows it, query included, percent-encoded.
+    /// The rest of the path with the query, percent-encoded.
     pub(crate) rest: &'a str,
-    /// ETag of what is here already.
+    /// ETag of the cached content.
     pub(crate) known: Option<&'a str>,
 }
 
-/// An answer whose body is still to be read.
-pub(crate) struct Answer {
+/// A response whose body has not been read yet.
+pub(crate) struct Response {
     pub(crate) status: u16,
     headers: HeaderMap,
     body: Source,
@@ -68,8 +68,8 @@ impl std::fmt::Debug for Route {
 }
 
 impl Route {
-    /// Sends the request and waits for the head of the answer.
-    pub(crate) async fn send(&self, ask: &Ask<'_>) -> Result<Answer, RouteError> {
+    /// Sends the request and waits for the head of the response.
+    pub(crate) async fn send(&self, ask: &Ask<'_>) -> Result<Response, RouteError> {
         match self {
             Self::Direct(client) => {
                 direct(client, &format!("{}{}", trimmed(ask.base), ask.rest), ask.known).await
@@ -87,20 +87,20 @@ impl Route {
     }
 }
 
-async fn direct(client: &reqwest::Client, url: &str, known: Option<&str>) -> Result<Answer, RouteError> {
+async fn direct(client: &reqwest::Client, url: &str, known: Option<&str>) -> Result<Response, RouteError> {
     let mut request = client.get(url);
     if let Some(tag) = known {
         request = request.header(http::header::IF_NONE_MATCH, tag);
     }
     let response = request.send().await.map_err(RouteError::Transport)?;
-    Ok(Answer {
+    Ok(Response {
         status: response.status().as_u16(),
         headers: response.headers().clone(),
         body: Source::Direct(response),
     })
 }
 
-async fn proxied(client: &kube::Client, path: &str, known: Option<&str>) -> Result<Answer, RouteError> {
+async fn proxied(client: &kube::Client, path: &str, known: Option<&str>) -> Result<Response, RouteError> {
     let mut request = http::Request::get(path);
     if let Some(tag) = known {
         request = request.header(http::header::IF_NONE_MATCH, tag);
@@ -108,34 +108,34 @@ async fn proxied(client: &kube::Client, path: &str, known: Option<&str>) -> Resu
     let request = request.body(Body::empty()).map_err(|error| RouteError::Proxy(error.to_string()))?;
     let response = client.send(request).await.map_err(|error| RouteError::Proxy(chain(&error)))?;
     let (head, body) = response.into_parts();
-    // catalogd refuses in plain text; JSON is the apiserver's own word
+    // errors of catalogd are plain text; JSON is an error of the API server
     let json = head
         .headers
         .get(http::header::CONTENT_TYPE)
         .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
     if head.status.as_u16() >= 400 && json {
-        let said = http_body_util::Limited::new(body, MAX_REFUSAL).collect().await;
-        let said = said.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-        let refusal: Refusal = serde_json::from_slice(&said).unwrap_or_default();
-        return Err(RouteError::Proxy(format!("{}: {}", head.status.as_u16(), refusal.message)));
+        let body = http_body_util::Limited::new(body, MAX_STATUS).collect().await;
+        let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        let status: Status = serde_json::from_slice(&body).unwrap_or_default();
+        return Err(RouteError::Proxy(format!("{}: {}", head.status.as_u16(), status.message)));
     }
-    Ok(Answer { status: head.status.as_u16(), headers: head.headers, body: Source::Proxy(body) })
+    Ok(Response { status: head.status.as_u16(), headers: head.headers, body: Source::Proxy(body) })
 }
 
-/// Most bytes of a refusal that are read.
-const MAX_REFUSAL: usize = 64 * 1024;
+/// Most bytes of an error of the API server that are read.
+const MAX_STATUS: usize = 64 * 1024;
 
-/// What the apiserver says instead of an answer.
+/// An error of the API server.
 #[derive(Default, serde::Deserialize)]
-struct Refusal {
+struct Status {
     #[serde(default)]
     message: String,
 }
 
-impl Answer {
-    /// An answer that comes in these pieces.
+impl Response {
+    /// A response whose body has these chunks.
     #[cfg(test)]
-    pub(crate) fn of(status: u16, chunks: Vec<String>) -> Self {
+    pub(crate) fn from_chunks(status: u16, chunks: Vec<String>) -> Self {
         let frames = chunks.into_iter().map(|chunk| {
             Ok::<_, std::convert::Infallible>(http_body::Frame::data(bytes::Bytes::from(chunk)))
         });
@@ -157,7 +157,7 @@ impl Answer {
                     None => return Ok(None),
                     Some(Err(error)) => return Err(RouteError::Proxy(chain(&error))),
                     Some(Ok(frame)) => {
-                        // trailers hold nothing that we read
+                        // trailers are not used
                         if let Ok(data) = frame.into_data() {
                             return Ok(Some(data));
                         }
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_of_the_cluster_is_known_by_its_host() {
+    fn route_detects_service_by_host() {
         for (base, want) in [
             (
                 "https://catalogd-service.olmv1-system.svc/catalogs/c",
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn another_address_keeps_the_path() {
+    fn route_address_keeps_the_path() {
         for (base, want) in
             [("https://a.b.svc/catalogs/c", "/catalogs/c"), ("https://a.b.svc", ""), ("https://a/b/", "/b")]
         {

@@ -1,6 +1,6 @@
 //! Label selectors, checked as Kubernetes checks them.
 //!
-//! The texts are those of the Kubernetes libraries, because users see them in the `Progressing` condition.
+//! The error messages are those of the Kubernetes libraries, because users see them in the `Progressing` condition.
 //! Rule: operator-controller §4.1.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -9,7 +9,7 @@ use kube::core::{ParseExpressionError, Selector};
 /// Checks `selector`; absent or empty selects everything.
 ///
 /// # Errors
-/// The Kubernetes text for the first requirement that is wrong (labels in key order, then expressions).
+/// The Kubernetes error message for the first invalid requirement (labels in key order, then expressions).
 pub fn parse_selector(selector: Option<&LabelSelector>) -> Result<Selector, String> {
     let Some(selector) = selector else { return Ok(Selector::default()) };
     for (key, value) in selector.match_labels.iter().flatten() {

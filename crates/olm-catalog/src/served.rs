@@ -1,35 +1,30 @@
 //! Content that catalogd serves, read through the cache on disk.
 //!
-//! Where the catalog's status names a digest, content of that digest is read once and never again. Where it names none,
-//! catalogd is asked each time, with the ETag of what is here (rule: decisions 15, 16, 30).
+//! Where the catalog's status names a digest, content of that digest is fetched once. Where it names none,
+//! it is revalidated each time with the ETag of the cached content (rule: decisions 15, 16, 30).
 
 use olm_core::PackageName;
 
 use crate::catalogd::{self, CatalogError, Endpoint, Fetched};
-use crate::package_store::{Kept, Key, PackageStore};
+use crate::package_store::{CachedContent, Key, PackageStore};
 use crate::route::Route;
 
 /// The JSON lines of one package; empty when the catalog does not have it.
 ///
 /// # Errors
-/// As [`catalogd::package_lines`]. A cache that cannot be read or written is passed over with a log line.
+/// As [`catalogd::package_lines`]. A cache that cannot be read or written is ignored and logged.
 pub async fn package_lines(
     route: &Route,
     store: Option<&PackageStore>,
     endpoint: &Endpoint,
     package: &PackageName,
 ) -> Result<Vec<u8>, CatalogError> {
-    let key = Key { origin: origin(endpoint), part: package.to_string() };
-    let kept = kept(store, &key).await;
-    if let (Some(kept), Some(_)) = (&kept, endpoint.digest()) {
-        return Ok(kept.lines.clone());
-    }
-    let known = kept.as_ref().and_then(|kept| kept.tag.as_deref());
-    let fetched = catalogd::package_lines(route, endpoint, package, known).await?;
-    settle(store, key, kept, fetched).await
+    let fetch =
+        async |known: Option<&str>| catalogd::package_lines(route, endpoint, package, known).await.map(Some);
+    read_through(store, endpoint, package.to_string(), fetch).await.map(Option::unwrap_or_default)
 }
 
-/// One JSON line a package; `None` where catalogd has no such answer.
+/// One JSON line a package; `None` where catalogd has no such endpoint.
 ///
 /// # Errors
 /// As [`package_lines`].
@@ -38,44 +33,51 @@ pub async fn summary_lines(
     store: Option<&PackageStore>,
     endpoint: &Endpoint,
 ) -> Result<Option<Vec<u8>>, CatalogError> {
-    let key = Key { origin: origin(endpoint), part: Key::SUMMARY.to_owned() };
-    let kept = kept(store, &key).await;
-    if let (Some(kept), Some(_)) = (&kept, endpoint.digest()) {
-        return Ok(Some(kept.lines.clone()));
-    }
-    let known = kept.as_ref().and_then(|kept| kept.tag.as_deref());
-    match catalogd::summary_lines(route, endpoint, known).await? {
-        None => Ok(None),
-        Some(fetched) => settle(store, key, kept, fetched).await.map(Some),
+    let fetch = async |known: Option<&str>| catalogd::summary_lines(route, endpoint, known).await;
+    read_through(store, endpoint, Key::SUMMARY.to_owned(), fetch).await
+}
+
+/// The cached lines if they are of the digest, else what `fetch` gets with the ETag of the cached ones.
+async fn read_through(
+    store: Option<&PackageStore>,
+    endpoint: &Endpoint,
+    part: String,
+    fetch: impl AsyncFnOnce(Option<&str>) -> Result<Option<Fetched>, CatalogError>,
+) -> Result<Option<Vec<u8>>, CatalogError> {
+    let key = Key { origin: endpoint.digest().unwrap_or(&endpoint.base).to_owned(), part };
+    let cached = cached(store, &key).await;
+    match (cached, endpoint.digest()) {
+        (Some(cached), Some(_)) => Ok(Some(cached.lines)),
+        (cached, _) => match fetch(cached.as_ref().and_then(|cached| cached.tag.as_deref())).await? {
+            None => Ok(None),
+            Some(fetched) => content_of(store, key, cached, fetched).await.map(Some),
+        },
     }
 }
 
-fn origin(endpoint: &Endpoint) -> String {
-    endpoint.digest().unwrap_or(&endpoint.base).to_owned()
-}
-
-async fn kept(store: Option<&PackageStore>, key: &Key) -> Option<Kept> {
+async fn cached(store: Option<&PackageStore>, key: &Key) -> Option<CachedContent> {
     let (store, key) = (store?.clone(), key.clone());
     tokio::task::spawn_blocking(move || store.get(&key)).await.ok().flatten()
 }
 
-async fn settle(
+/// The fetched lines, which are written to the cache, or the cached ones if they are current.
+async fn content_of(
     store: Option<&PackageStore>,
     key: Key,
-    kept: Option<Kept>,
+    cached: Option<CachedContent>,
     fetched: Fetched,
 ) -> Result<Vec<u8>, CatalogError> {
-    match (fetched, kept) {
-        (Fetched::Unchanged, Some(kept)) => Ok(kept.lines),
+    match (fetched, cached) {
+        (Fetched::Unchanged, Some(cached)) => Ok(cached.lines),
         (Fetched::Unchanged, None) => Err(CatalogError::Status(304)),
         (Fetched::Lines { lines, tag }, _) => {
             let Some(store) = store.cloned() else { return Ok(lines) };
-            let kept = Kept { lines, tag };
+            let cached = CachedContent { lines, tag };
             let written = tokio::task::spawn_blocking(move || {
-                if let Err(error) = store.put(&key, &kept) {
+                if let Err(error) = store.put(&key, &cached) {
                     tracing::warn!(path = %store.root().display(), %error, "package content cannot be cached");
                 }
-                kept.lines
+                cached.lines
             });
             written.await.map_err(|error| CatalogError::Task(error.to_string()))
         }
@@ -96,7 +98,7 @@ mod tests {
     const MINE: &str = "{\"schema\":\"olm.package\",\"name\":\"demo\"}\n";
     const OTHER: &str = "{\"schema\":\"olm.package\",\"name\":\"other\"}\n";
 
-    /// A stand-in for catalogd: each request's head is kept, each answer is what `answer` makes of it.
+    /// A stand-in for catalogd: records the head of each request and responds with the result of `answer`.
     struct Server {
         base: String,
         asked: Arc<Mutex<Vec<String>>>,
@@ -107,7 +109,7 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let base = format!("http://{}/catalogs/c", listener.local_addr().unwrap());
             let asked = Arc::new(Mutex::new(Vec::new()));
-            let kept = Arc::clone(&asked);
+            let log = Arc::clone(&asked);
             tokio::spawn(async move {
                 while let Ok((mut stream, _)) = listener.accept().await {
                     let mut head = Vec::new();
@@ -118,9 +120,9 @@ mod tests {
                         }
                     }
                     let head = String::from_utf8(head).unwrap().to_lowercase();
-                    let said = answer(&head);
-                    kept.lock().push(head);
-                    let _ = stream.write_all(said.as_bytes()).await;
+                    let response = answer(&head);
+                    log.lock().push(head);
+                    let _ = stream.write_all(response.as_bytes()).await;
                 }
             });
             Self { base, asked }
@@ -130,7 +132,7 @@ mod tests {
             Endpoint { catalog: "c".parse().unwrap(), base: self.base.clone(), resolved: resolved.to_owned() }
         }
 
-        /// First lines of the requests since the last look.
+        /// First lines of the requests since the last call.
         fn asked(&self) -> Vec<String> {
             let asked = std::mem::take(&mut *self.asked.lock());
             asked
@@ -160,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn content_of_a_digest_is_read_once_also_by_the_next_process() {
+    async fn served_content_of_digest_is_fetched_once() {
         let server =
             Server::start(|_| http("200 OK", &format!("olm-catalog-digest: {DIGEST}\r\n"), MINE)).await;
         let (dir, store) = store();
@@ -174,7 +176,7 @@ mod tests {
         let next = PackageStore::new(dir.path(), crate::package_store::DEFAULT_BYTES);
         assert_eq!(read(&next).await, MINE.as_bytes());
         assert!(server.asked().is_empty());
-        // without a store, and for another package, catalogd is asked
+        // without a store, and for another package, there is a request
         package_lines(&route, None, &endpoint, &package).await.unwrap();
         package_lines(&route, Some(&store), &endpoint, &"a b/c".parse().unwrap()).await.unwrap();
         assert_eq!(
@@ -184,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_sends_us_elsewhere_is_not_followed() {
+    async fn served_redirects_are_not_followed() {
         let spy = Server::start(|_| http("200 OK", "", MINE)).await;
         let to = spy.endpoint("x").base;
         let moved = http("307 Temporary Redirect", &format!("location: {to}/api/v1/metas\r\n"), "");
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn content_without_a_digest_is_asked_for_again_by_its_etag() {
+    async fn served_content_without_digest_is_revalidated_by_etag() {
         let server = Server::start(|head| match head.contains("if-none-match: \"one\"") {
             true if head.contains("package=changed") => http("200 OK", "etag: \"two\"\r\n", OTHER),
             true => http("304 Not Modified", "etag: \"one\"\r\n", ""),
@@ -205,17 +207,17 @@ mod tests {
         .await;
         let (_dir, store) = store();
         let endpoint = server.endpoint("no digest");
-        for (package, wanted) in [("demo", [MINE, MINE]), ("changed", [MINE, OTHER])] {
-            for wanted in wanted {
+        for (package, want) in [("demo", [MINE, MINE]), ("changed", [MINE, OTHER])] {
+            for want in want {
                 let read = package_lines(&route(), Some(&store), &endpoint, &package.parse().unwrap()).await;
-                assert_eq!(String::from_utf8(read.unwrap()).unwrap(), wanted, "{package}");
+                assert_eq!(String::from_utf8(read.unwrap()).unwrap(), want, "{package}");
             }
         }
         assert_eq!(server.asked().len(), 4);
     }
 
     #[tokio::test]
-    async fn content_of_another_digest_and_failures_are_not_kept() {
+    async fn served_stale_content_and_errors_are_not_cached() {
         let server = Server::start(|head| match head.contains("package=stale") {
             true => http("200 OK", "olm-catalog-digest: sha256:22\r\n", MINE),
             false => http("503 Service Unavailable", "", "{}"),
@@ -223,7 +225,7 @@ mod tests {
         .await;
         let (dir, store) = store();
         let endpoint = server.endpoint(&format!("example.com/c@{DIGEST}"));
-        for (package, wanted) in [
+        for (package, want) in [
             (
                 "stale",
                 format!("catalogd serves content of sha256:22, {DIGEST} is wanted; it is being unpacked"),
@@ -231,13 +233,13 @@ mod tests {
             ("down", "error: received unexpected response status code 503".to_owned()),
         ] {
             let read = package_lines(&route(), Some(&store), &endpoint, &package.parse().unwrap()).await;
-            assert_eq!(read.unwrap_err().to_string(), wanted);
+            assert_eq!(read.unwrap_err().to_string(), want);
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
     #[tokio::test]
-    async fn the_reference_is_read_whole_and_its_package_kept() {
+    async fn served_package_is_filtered_from_whole_catalog() {
         let server = Server::start(|head| match head.contains("/api/v1/all") {
             true => http("200 OK", "", &format!("{OTHER}{MINE}{OTHER}")),
             false => http("404 Not Found", "", ""),

@@ -1,6 +1,6 @@
 //! Fetching a bundle: image reference to parsed registry+v1 content, with a cache on disk by image digest.
 //!
-//! It does not render and does not know who asks: whose bundles are still needed is told to [`BundleFetcher::collect`].
+//! It does not render. The caller of [`BundleFetcher::collect`] names the bundles that are still needed.
 //! Rule: operator-controller §7.7.
 
 use std::collections::{BTreeSet, HashMap};
@@ -17,21 +17,21 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Directories of a bundle image that are read; everything else stays in the registry's layers.
 const CONTENT: [&str; 2] = ["manifests", "metadata"];
-/// Bundles that are pulled from one registry at the same time: one that does not answer holds up nobody else.
-const PARALLEL: usize = 4;
+/// Bundles that are pulled from one registry at the same time: one that does not answer delays no other registry.
+const PARALLEL_PULLS: usize = 4;
 
 /// Bundles that are parsed and rendered at the same time in the whole process, whatever registry they come from. One
 /// hostile bundle within the limits takes up to 350 MiB, and operator-controller has 512 MiB.
 const PARALLEL_READS: usize = 1;
 static READS: Semaphore = Semaphore::const_new(PARALLEL_READS);
 
-/// Why a bundle could not be had.
+/// The error of fetching a bundle.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
     /// The reference, the registry, the image or the disk.
     #[error(transparent)]
     Image(#[from] olm_oci::Error),
-    /// The files are no registry+v1 bundle.
+    /// The files are not a registry+v1 bundle.
     #[error(transparent)]
     Parse(#[from] ParseError),
     /// The reading task died.
@@ -46,7 +46,7 @@ impl From<olm_oci::StoreError> for BundleError {
 }
 
 impl BundleError {
-    /// When another attempt is worth making.
+    /// When to retry.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -63,13 +63,13 @@ pub struct BundleFetcher {
     puller: Puller,
     store: Store,
     permits: Arc<Mutex<HashMap<String, Arc<Semaphore>>>>,
-    /// Which digest a reference led to, and when. What is neither needed nor recent is dropped when bundles are collected.
+    /// The digest that a reference led to, and when. Entries that are neither needed nor recent are removed by `collect`.
     used: Arc<Mutex<HashMap<String, (Digest, Instant)>>>,
     began: Instant,
 }
 
 impl BundleFetcher {
-    /// Keeps unpacked bundles in `store`.
+    /// Caches unpacked bundles in `store`.
     #[must_use]
     pub fn new(puller: Puller, store: Store) -> Self {
         Self { puller, store, permits: Arc::default(), used: Arc::default(), began: Instant::now() }
@@ -78,31 +78,31 @@ impl BundleFetcher {
     /// The bundle behind a reference, as [`Self::pull`] and [`PulledBundle::read`] bring it.
     ///
     /// # Errors
-    /// See [`BundleError`]; [`BundleError::retry`] says what helps.
+    /// See [`BundleError`] and [`BundleError::retry`].
     pub async fn fetch(&self, text: &str) -> Result<RegistryV1, BundleError> {
         Ok(self.pull(text).await?.read().await?.bundle)
     }
 
     /// The files of the bundle behind a reference, on disk. A tag costs one manifest request, a digest that is in the cache
-    /// none. The signature policy is asked about what is in the cache, too.
+    /// none. The signature policy applies to cached bundles, too.
     ///
     /// Layers are unpacked while they are downloaded, so this takes no permit of the process: a slow registry would keep it.
     /// The memory that it needs does not grow with the bundle.
     ///
     /// # Errors
-    /// See [`BundleError`]; [`BundleError::retry`] says what helps.
+    /// See [`BundleError`] and [`BundleError::retry`].
     pub async fn pull(&self, text: &str) -> Result<PulledBundle, BundleError> {
         let reference = parse_reference(text)?;
         let canonical = self.puller.resolve(&reference).await?;
         let verified = self.puller.verify(&reference, &canonical).await?;
         match canonical.digest() {
             Some(digest) => {
-                self.note_use(text, digest);
+                self.record_use(text, digest);
                 let files = self
                     .store
                     .get_or_fill(digest, Seal::Sizes, |directory| self.unpack(&verified, directory))
                     .await?;
-                Ok(PulledBundle { files })
+                Ok(PulledBundle { files, digest: digest.clone() })
             }
             None => {
                 let why = format!("{canonical} has no digest");
@@ -111,26 +111,26 @@ impl BundleFetcher {
         }
     }
 
-    /// Takes bundles away that none of the references `needed` led to and that were not asked for within `spare`. What an
-    /// earlier process left stays for as long: whoever needs it asks for it soon. Returns how many went.
+    /// Removes bundles that none of the references `needed` led to and that were not used within `age`. Bundles of an earlier
+    /// process stay as long, so that this one can use them. Returns the number of removed bundles.
     ///
     /// # Errors
-    /// The disk refuses; what was removed before stays removed.
-    pub fn collect(&self, needed: &BTreeSet<String>, spare: Duration) -> Result<usize, StoreError> {
-        if self.began.elapsed() < spare {
+    /// When a file cannot be removed; what was removed before stays removed.
+    pub fn collect(&self, needed: &BTreeSet<String>, age: Duration) -> Result<usize, StoreError> {
+        if self.began.elapsed() < age {
             return Ok(0);
         }
         let digests = needed.iter().filter_map(|text| parse_reference(text).ok()?.digest().cloned());
-        let mut kept: BTreeSet<Digest> = digests.collect();
+        let mut in_use: BTreeSet<Digest> = digests.collect();
         {
             let mut used = self.used.lock();
-            used.retain(|text, (_, when)| needed.contains(text) || when.elapsed() < spare);
-            kept.extend(used.values().map(|(digest, _)| digest.clone()));
+            used.retain(|text, (_, when)| needed.contains(text) || when.elapsed() < age);
+            in_use.extend(used.values().map(|(digest, _)| digest.clone()));
         }
-        self.store.collect(|digest| kept.contains(digest)).map(|done| done.removed.len())
+        self.store.collect(|digest| in_use.contains(digest)).map(|done| done.removed.len())
     }
 
-    fn note_use(&self, text: &str, digest: &Digest) {
+    fn record_use(&self, text: &str, digest: &Digest) {
         let mut used = self.used.lock();
         used.insert(text.to_owned(), (digest.clone(), Instant::now()));
     }
@@ -144,11 +144,12 @@ impl BundleFetcher {
         Ok(())
     }
 
-    /// The permits of a registry; those of registries that nobody pulls from are dropped.
+    /// The permits of a registry; those of registries without a pull are removed.
     fn permits(&self, registry: &str) -> Arc<Semaphore> {
         let mut all = self.permits.lock();
         all.retain(|_, permits| Arc::strong_count(permits) > 1);
-        let permits = all.entry(registry.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(PARALLEL)));
+        let permits =
+            all.entry(registry.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(PARALLEL_PULLS)));
         Arc::clone(permits)
     }
 }
@@ -157,19 +158,21 @@ impl BundleFetcher {
 #[derive(Debug)]
 pub struct PulledBundle {
     files: Lease,
+    digest: Digest,
 }
 
 impl PulledBundle {
-    /// Parses the files, once the process has room for it.
+    /// Parses the files, once a read of the process is free.
     ///
     /// # Errors
-    /// When they are no registry+v1 bundle.
+    /// When they are not a registry+v1 bundle.
     pub async fn read(self) -> Result<ReadBundle, BundleError> {
         let permit = READS.acquire().await.ok();
+        let digest = self.digest.clone();
         // the thread keeps the permit even if the waiting future was dropped
         let (bundle, permit) =
             tokio::task::spawn_blocking(move || (RegistryV1::load_dir(self.files.path()), permit)).await?;
-        Ok(ReadBundle { bundle: bundle?, permit })
+        Ok(ReadBundle { bundle: bundle?, digest, permit })
     }
 }
 
@@ -178,6 +181,8 @@ impl PulledBundle {
 pub struct ReadBundle {
     /// The content.
     pub bundle: RegistryV1,
+    /// The digest of the image.
+    pub digest: Digest,
     permit: Option<SemaphorePermit<'static>>,
 }
 
@@ -205,7 +210,7 @@ mod tests {
     /// A bundle that was pulled into a store of its own.
     fn pulled(directory: &std::path::Path) -> PulledBundle {
         let store = Store::open(directory).unwrap();
-        let digest = format!("sha256:{}", "a".repeat(64)).parse().unwrap();
+        let digest: Digest = format!("sha256:{}", "a".repeat(64)).parse().unwrap();
         let staging = store.begin(&digest).unwrap();
         let csv = "{apiVersion: operators.coreos.com/v1alpha1, kind: ClusterServiceVersion, metadata: {name: p.v1}}";
         for (folder, file, text) in
@@ -215,7 +220,7 @@ mod tests {
             std::fs::create_dir(&folder).unwrap();
             std::fs::write(folder.join(file), text).unwrap();
         }
-        PulledBundle { files: staging.commit(Seal::Sizes).unwrap() }
+        PulledBundle { files: staging.commit(Seal::Sizes).unwrap(), digest }
     }
 
     /// One test, because the permits are those of the process.
@@ -238,7 +243,7 @@ mod tests {
             "more than {PARALLEL_READS} are read"
         );
 
-        // a rendering that was given up keeps its permit until its thread ends
+        // a rendering whose future was dropped keeps its permit until its thread ends
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let (begin, begun) = std::sync::mpsc::channel();
         let mut rendering = Box::pin(reading.pop().unwrap().render(move |bundle| {
@@ -254,18 +259,19 @@ mod tests {
         let next = waiting.await.unwrap();
         assert_eq!(next.render(|bundle| bundle.csv.name).await.unwrap(), "p.v1");
 
-        // a bundle that is refused, and one that is no longer waited for, give it back
+        // an invalid bundle, and one whose future was dropped, release it
         drop(reading);
         let empty = tempfile::tempdir().unwrap();
         let store = Store::open(empty.path()).unwrap();
-        let digest = format!("sha256:{}", "b".repeat(64)).parse().unwrap();
-        let nothing = PulledBundle { files: store.begin(&digest).unwrap().commit(Seal::Sizes).unwrap() };
+        let digest: Digest = format!("sha256:{}", "b".repeat(64)).parse().unwrap();
+        let files = store.begin(&digest).unwrap().commit(Seal::Sizes).unwrap();
+        let nothing = PulledBundle { files, digest };
         assert!(nothing.read().await.is_err());
         assert_eq!(READS.available_permits(), PARALLEL_READS);
     }
 
     #[test]
-    fn only_what_is_needed_or_recent_stays() {
+    fn bundle_collection_spares_needed_and_recent_ones() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path()).unwrap();
         let digest =
@@ -274,8 +280,8 @@ mod tests {
             store.begin(&digest(letter)).unwrap().commit(Seal::Sizes).unwrap();
         }
         let mut fetcher = BundleFetcher::new(Puller::new(olm_oci::Config::default()), store.clone());
-        fetcher.note_use("example.com/b:tag", &digest('b'));
-        fetcher.note_use("example.com/c:tag", &digest('c'));
+        fetcher.record_use("example.com/b:tag", &digest('b'));
+        fetcher.record_use("example.com/c:tag", &digest('c'));
         let by_digest = format!("example.com/a@{}", digest('a'));
         let needed = BTreeSet::from([by_digest, "example.com/b:tag".to_owned()]);
 
@@ -288,7 +294,7 @@ mod tests {
         for (_, when) in fetcher.used.lock().values_mut() {
             *when = earlier;
         }
-        assert_eq!(fetcher.collect(&needed, hour).unwrap(), 1, "nobody asked for c lately");
+        assert_eq!(fetcher.collect(&needed, hour).unwrap(), 1, "c was not used lately");
         assert_eq!(store.digests().unwrap(), [digest('a'), digest('b')]);
         assert_eq!(fetcher.collect(&BTreeSet::new(), hour).unwrap(), 2);
         assert!(fetcher.used.lock().is_empty());

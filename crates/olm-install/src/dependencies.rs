@@ -1,6 +1,6 @@
-//! What the cluster has of that which a bundle depends on: the APIs that it serves and what extensions have installed.
+//! The APIs that the cluster serves and the packages that extensions have installed, as far as a bundle depends on them.
 //!
-//! It gathers; the judgement is `olm_resolver::dependencies`'s. Rule: decision 25.
+//! `olm_resolver::dependencies` decides whether they are enough. Rule: decision 25.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,36 +8,43 @@ use kube::api::{DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::discovery::Discovery;
 use kube::{Api, Client, ResourceExt as _};
-use olm_api::{ClusterObjectSet, annotations, condition, labels};
+use olm_api::{ClusterObjectSet, annotations, labels};
 use olm_core::VersionRelease;
-use olm_resolver::{DependencyFacts, GvkRef, InstalledPackage, Needed, Property};
+use olm_resolver::{DependencyFacts, GvkRef, InstalledPackage, Needed, Property, Resolution};
 use serde_json::Value;
 
-use crate::resolution::{Class, Failure, revision};
+use crate::resolution::{BundleFacts, Class, PassError, RevisionStates, revision};
 
-/// CRDs of the groups in question that are looked at one by one.
-const MOST_CRDS: usize = 64;
+/// CRDs of a required group that are read.
+const MAX_CRDS: usize = 64;
+
+/// Whether the dependencies of `chosen` have to be checked: not those of a bundle that is installed or rolling out.
+#[must_use]
+pub fn are_due(chosen: &Resolution, bundle: &BundleFacts, states: &RevisionStates) -> bool {
+    let present = states.newest().is_some_and(|newest| newest.bundle.is_same(bundle));
+    !present && chosen.graph.first_dependency(chosen.index).is_some()
+}
 
 /// APIs and installed packages, as far as they matter for `needed`.
 ///
-/// `revisions` are those of all extensions; the extension `except` is not asked what it provides.
+/// `revisions` are those of all extensions; what the extension `except` provides does not count.
 ///
 /// # Errors
-/// When the cluster cannot be asked.
+/// When the cluster cannot be read.
 pub async fn facts<'a>(
     client: &Client,
     revisions: impl IntoIterator<Item = &'a ClusterObjectSet>,
     except: &str,
     needed: &Needed,
-) -> Result<DependencyFacts, Failure> {
+) -> Result<DependencyFacts, PassError> {
     let failed = |what: &str, error: &kube::Error| {
-        Failure::new(Class::Transient, format!("checking dependencies: {what}: {error}"))
+        PassError::new(Class::Transient, format!("checking dependencies: {what}: {error}"))
     };
     let discovery = Discovery::new(client.clone())
         .run_aggregated()
         .await
         .map_err(|error| failed("asking the cluster for its APIs", &error))?;
-    let served = Served::of(&discovery);
+    let served = ServedKinds::from_discovery(&discovery);
     let mut apis = served.all();
     let missing: Vec<&GvkRef> = needed.apis.iter().filter(|api| !apis.contains(*api)).collect();
     if !missing.is_empty() {
@@ -58,11 +65,11 @@ pub async fn facts<'a>(
     Ok(DependencyFacts { apis, installed })
 }
 
-/// What the cluster serves, by name of the resource (`<plural>.<group>`).
-struct Served(BTreeMap<String, Vec<GvkRef>>);
+/// Served kinds by name of the resource (`<plural>.<group>`).
+struct ServedKinds(BTreeMap<String, Vec<GvkRef>>);
 
-impl Served {
-    fn of(discovery: &Discovery) -> Self {
+impl ServedKinds {
+    fn from_discovery(discovery: &Discovery) -> Self {
         let mut all: BTreeMap<String, Vec<GvkRef>> = BTreeMap::new();
         for group in discovery.groups() {
             for version in group.versions() {
@@ -110,7 +117,7 @@ async fn established(client: &Client, missing: &[&GvkRef]) -> Result<Vec<GvkRef>
         .iter()
         .map(|crd| crd.name_any())
         .filter(|name| in_question(name))
-        .take(MOST_CRDS)
+        .take(MAX_CRDS)
         .collect();
     let mut found = Vec::new();
     for name in names {
@@ -155,17 +162,11 @@ fn installed<'a>(
     for set in revisions {
         let Some(owner) = set.labels().get(labels::OWNER_NAME) else { continue };
         let newer = newest.get(owner).is_none_or(|known| known.spec.revision < set.spec.revision);
-        if newer && revision::is_active(set) && has_succeeded(set) {
+        if newer && revision::is_active(set) && revision::has_succeeded(set) {
             newest.insert(owner.clone(), set);
         }
     }
     newest
-}
-
-/// Whether the revision is, or was, installed.
-#[must_use]
-pub fn has_succeeded(set: &ClusterObjectSet) -> bool {
-    set.status.as_ref().is_some_and(|status| condition::is_true(&status.conditions, condition::SUCCEEDED))
 }
 
 fn package(set: &ClusterObjectSet, provides: Vec<GvkRef>) -> Option<InstalledPackage> {
@@ -178,7 +179,7 @@ fn package(set: &ClusterObjectSet, provides: Vec<GvkRef>) -> Option<InstalledPac
     })
 }
 
-/// The bundle's properties as its revision keeps them; what cannot be read says nothing.
+/// The bundle's properties as recorded in its revision; unreadable ones are ignored.
 fn properties(text: &str) -> Vec<Property> {
     let list: Vec<Value> = serde_json::from_str(text).unwrap_or_default();
     list.iter()
@@ -197,7 +198,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_served_versions_of_established_crds_count() {
+    fn dependencies_count_served_versions_of_established_crds() {
         let crd = |established: &str| {
             json!({
                 "spec": {"group": "g.io", "names": {"kind": "Foo"}, "versions": [
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn properties_of_a_revision_are_read_leniently() {
+    fn dependencies_read_properties_leniently() {
         let found = properties(r#"[{"type":"a","value":{"x":1}},{"value":2},{"type":"b"}]"#);
         let found: Vec<_> = found.iter().map(|p| (&*p.kind, &*p.value)).collect();
         assert_eq!(found, [("a", "{\"x\":1}"), ("b", "null")]);

@@ -1,10 +1,10 @@
-//! The revision that a rendered bundle amounts to: phases, annotations, probes. Pure.
+//! The revision of a rendered bundle: phases, annotations, probes. Pure.
 //!
 //! Rule: revisions §3, §4.1; operator-controller §6.3 step 3.
 
 use std::collections::BTreeMap;
 
-use crate::resolution::{BundleFacts, Wish};
+use crate::resolution::{BundleFacts, ExtensionRequest};
 use kube::core::ObjectMeta;
 use olm_api::cluster_object_set::{
     Assertion, AssertionType, CollisionProtection, ConditionEqual, FieldValue, FieldsEqual, GroupKind,
@@ -12,15 +12,13 @@ use olm_api::cluster_object_set::{
     ProgressionProbe,
 };
 use olm_api::{ClusterExtension, ClusterObjectSet, ClusterObjectSetSpec, annotations, finalizers, labels};
-use olm_bundle::{CertProvider, Gates};
 use olm_core::{Object, go};
 use olm_rollout::{PackError, Packed, Stamp, TooManyPhases, probe};
-use serde_json::Value;
 
 /// Bytes of objects that a revision may hold in itself; etcd stores little more in one object.
-const MOST_INLINE: usize = 1 << 20;
+const MAX_INLINE_BYTES: usize = 1 << 20;
 /// Most characters of a label's value.
-const LONGEST_LABEL: usize = 63;
+const MAX_LABEL: usize = 63;
 
 /// Content of a revision that has no number yet.
 #[derive(Debug, Clone)]
@@ -41,7 +39,7 @@ pub struct Numbered {
     pub packed: Packed,
 }
 
-/// Why objects do not fit into a revision.
+/// Objects that do not fit into a revision.
 #[derive(Debug, thiserror::Error)]
 pub enum DesiredError {
     /// More objects than phases can hold.
@@ -52,7 +50,7 @@ pub enum DesiredError {
     Pack(#[from] PackError),
     /// The revision's name is the value of a label of its Secrets.
     #[error(
-        "the name of revision {name:?} has {} characters, at most {LONGEST_LABEL} fit into a label of its Secrets; create the \
+        "the name of revision {name:?} has {} characters, at most {MAX_LABEL} fit into a label of its Secrets; create the \
          ClusterExtension under a shorter name",
         .name.len()
     )]
@@ -70,31 +68,31 @@ impl Desired {
     /// # Errors
     /// When there are more objects than the API can hold.
     pub fn new(
-        wish: &Wish,
+        request: &ExtensionRequest,
         bundle: &BundleFacts,
         properties: Option<&str>,
         objects: Vec<Object>,
     ) -> Result<Self, DesiredError> {
-        let stamp = Stamp { extension: &wish.name, package: &bundle.package, version: &bundle.version };
+        let stamp = Stamp { extension: &request.name, package: &bundle.package, version: &bundle.version };
         let content = objects.into_iter().map(|object| olm_rollout::sanitise(object, stamp).0).collect();
         let mut annotations = revision_annotations(bundle, properties);
-        if wish.keep_objects {
+        if request.keep_objects {
             let keep = annotations::DELETION_POLICY_KEEP.to_owned();
             annotations.insert(annotations::DELETION_POLICY.to_owned(), keep);
         }
         Ok(Self {
             phases: olm_rollout::phases(content)?,
             annotations,
-            progress_deadline_minutes: wish.progress_deadline_minutes,
-            owner: owner(&wish.name, &wish.uid),
-            extension: wish.name.clone(),
+            progress_deadline_minutes: request.progress_deadline_minutes,
+            owner: owner(&request.name, &request.uid),
+            extension: request.name.clone(),
         })
     }
 
     /// The objects, in the order in which they are rolled out.
     #[must_use]
-    pub fn phases(&self) -> &[olm_rollout::Phase] {
-        &self.phases
+    pub fn into_phases(self) -> Vec<olm_rollout::Phase> {
+        self.phases
     }
 
     /// The revision under this number.
@@ -103,7 +101,7 @@ impl Desired {
     /// When an object does not fit into a Secret, or the revision's name into a label.
     pub fn numbered(&self, number: i64, system_namespace: &str) -> Result<Numbered, DesiredError> {
         let name = self.name(number);
-        if name.len() > LONGEST_LABEL {
+        if name.len() > MAX_LABEL {
             return Err(DesiredError::Name { name });
         }
         let packed = olm_rollout::pack(&name, &self.phases)?;
@@ -111,7 +109,7 @@ impl Desired {
         Ok(Numbered { set: self.set(number, CollisionProtection::Prevent, phases), packed })
     }
 
-    /// The revision under this number that takes over what the reference installed through a Helm release: whoever controls the
+    /// The revision under this number that adopts what the reference installed through a Helm release: whichever owner controls the
     /// objects, and with the objects in itself unless they are too large for that. Rule: revisions §4.6.
     ///
     /// # Errors
@@ -123,7 +121,7 @@ impl Desired {
             .flat_map(|phase| &phase.objects)
             .map(|object| go::json_string(&object.to_value()).len())
             .sum();
-        let (phases, packed) = if size <= MOST_INLINE {
+        let (phases, packed) = if size <= MAX_INLINE_BYTES {
             (self.phases.iter().map(inline_phase).collect(), Packed::default())
         } else {
             let packed = olm_rollout::pack(&self.name(number), &self.phases)?;
@@ -175,26 +173,26 @@ impl Desired {
 
 /// Whether the stored revision already holds exactly this content.
 #[must_use]
-pub fn same_content(stored: &ClusterObjectSet, wanted: &ClusterObjectSet) -> bool {
+pub fn same_content(stored: &ClusterObjectSet, desired: &ClusterObjectSet) -> bool {
     stored.spec.lifecycle_state == LifecycleState::Active
-        && stored.spec.collision_protection == wanted.spec.collision_protection
-        && stored.spec.phases == wanted.spec.phases
+        && stored.spec.collision_protection == desired.spec.collision_protection
+        && stored.spec.phases == desired.spec.phases
 }
 
-/// Whether what may change in place (annotations, probes, deadline) already is as wanted.
+/// Whether the settings that can change in place (annotations, probes, deadline) are the desired ones.
 ///
 /// The deletion policy does not count: it is written when a revision is created and when the policy changes, so that a revision of
 /// an older version is not written for it.
 #[must_use]
-pub fn same_settings(stored: &ClusterObjectSet, wanted: &ClusterObjectSet) -> bool {
-    let ours = wanted.metadata.annotations.as_ref();
+pub fn same_settings(stored: &ClusterObjectSet, desired: &ClusterObjectSet) -> bool {
+    let ours = desired.metadata.annotations.as_ref();
     let theirs = stored.metadata.annotations.as_ref();
     ours.into_iter()
         .flatten()
         .filter(|(key, _)| *key != annotations::DELETION_POLICY)
         .all(|(key, value)| theirs.and_then(|all| all.get(key)) == Some(value))
-        && stored.spec.progress_deadline_minutes == wanted.spec.progress_deadline_minutes
-        && stored.spec.progression_probes == wanted.spec.progression_probes
+        && stored.spec.progress_deadline_minutes == desired.spec.progress_deadline_minutes
+        && stored.spec.progression_probes == desired.spec.progression_probes
 }
 
 /// Annotations of a revision.
@@ -290,30 +288,6 @@ fn assertion(assertion: probe::Assertion) -> Assertion {
     }
 }
 
-/// Gates and certificate issuer in words, part of what a revision is rendered from.
-#[must_use]
-pub fn options_text(gates: Gates, issuer: Option<CertProvider>) -> String {
-    let issuer = issuer.map(|issuer| format!(" {}", crate::issuer::name(issuer))).unwrap_or_default();
-    format!("{gates:?}{issuer}")
-}
-
-/// What besides the bundle decides the rendered objects, as one short text: equal texts, equal objects.
-///
-/// `renderer` names the version of the rendering code, so that a new release looks again.
-#[must_use]
-pub fn fingerprint(wish: &Wish, bundle: &BundleFacts, options: &str, renderer: &str) -> String {
-    use sha2::{Digest as _, Sha256};
-    let inputs = serde_json::json!({
-        "bundle": [bundle.name, bundle.version, bundle.release],
-        "namespace": wish.namespace,
-        "config": wish.config.clone().map_or(Value::Null, Value::Object),
-        "options": options,
-        "renderer": renderer,
-    });
-    let digest = Sha256::digest(go::json_string(&inputs));
-    digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// The metadata that this controller applies, from that of a stored revision: without what others and the apiserver put there.
 #[must_use]
 pub fn applied_metadata(stored: &ObjectMeta) -> ObjectMeta {
@@ -338,7 +312,7 @@ pub fn applied_metadata(stored: &ObjectMeta) -> ObjectMeta {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     fn desired(data: usize) -> Desired {
         desired_with(json!({}), data)
@@ -351,7 +325,7 @@ mod tests {
             "spec": {"namespace": "demo", "progressDeadlineMinutes": 30, "source": {"sourceType": "Catalog", "catalog": {"packageName": "demo"}}},
         }))
         .unwrap();
-        let wish = crate::resolution::validate(&extension).unwrap();
+        let request = crate::resolution::validate(&extension).unwrap();
         let bundle = BundleFacts {
             name: "demo.v1.0.0".into(),
             package: "demo".into(),
@@ -370,12 +344,12 @@ mod tests {
             object("ServiceAccount", "b", json!({})),
             object("ConfigMap", "c", json!({"x": "y".repeat(data)})),
         ];
-        Desired::new(&wish, &bundle, Some("[]"), objects).unwrap()
+        Desired::new(&request, &bundle, Some("[]"), objects).unwrap()
     }
 
     /// rule: operator-controller §6.3 step 3, §A; revisions §3, §4.1, §8.4
     #[test]
-    fn a_revision_is_what_clients_know() {
+    fn revision_has_the_fields_that_clients_read() {
         let Numbered { set, packed } = desired(1).numbered(3, "olmv1-system").unwrap();
         let mut value = serde_json::to_value(&set).unwrap();
         let secret = packed.secrets[0].name.clone();
@@ -433,7 +407,7 @@ mod tests {
 
     /// rule: revisions §3: the revision's name is a label of its Secrets
     #[test]
-    fn a_revision_whose_name_no_label_can_hold_is_refused() {
+    fn revision_rejects_a_name_that_labels_cannot_hold() {
         let mut long = desired(1);
         long.extension = "x".repeat(61);
         assert!(long.numbered(9, "olmv1-system").is_ok());
@@ -447,7 +421,7 @@ mod tests {
 
     /// rule: operator-controller §1.4: an explicitly empty release is not the same as none
     #[test]
-    fn a_release_is_an_annotation_even_when_it_is_empty() {
+    fn revision_annotates_an_empty_release() {
         let of = |release: Option<&str>| {
             let bundle = BundleFacts { release: release.map(str::to_owned), ..BundleFacts::default() };
             revision_annotations(&bundle, None).get("olm.operatorframework.io/bundle-release").cloned()
@@ -460,12 +434,12 @@ mod tests {
 
     /// rule: revisions §4.2 step 4: what is immutable makes a new revision, the rest changes in place
     #[test]
-    fn content_and_settings_are_told_apart() {
+    fn revision_content_and_settings_are_compared_apart() {
         let stored = desired(1).numbered(1, "olmv1-system").unwrap().set;
         let change = |change: &dyn Fn(&mut ClusterObjectSet)| {
-            let mut wanted = stored.clone();
-            change(&mut wanted);
-            (same_content(&stored, &wanted), same_settings(&stored, &wanted))
+            let mut desired = stored.clone();
+            change(&mut desired);
+            (same_content(&stored, &desired), same_settings(&stored, &desired))
         };
         assert_eq!(change(&|_| {}), (true, true));
         assert_eq!(change(&|set| set.spec.progress_deadline_minutes = None), (true, false));
@@ -495,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_migrated_revision_holds_its_objects_and_takes_over_everything() {
+    fn migrated_revision_holds_its_objects_and_adopts_all() {
         let Numbered { set, packed } = desired(1).migrated(1, "olmv1-system").unwrap();
         assert!(packed.secrets.is_empty());
         let value = serde_json::to_value(&set).unwrap();
@@ -529,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_that_are_too_large_for_a_revision_lie_in_secrets() {
+    fn migrated_revision_puts_large_objects_into_secrets() {
         let Numbered { set, packed } = desired(600_000).migrated(1, "olmv1-system").unwrap();
         assert_eq!(packed.secrets.len(), 2);
         let objects: Vec<_> = set.spec.phases.iter().flat_map(|phase| &phase.objects).collect();

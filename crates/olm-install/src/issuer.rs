@@ -1,12 +1,13 @@
-//! Who issues webhook certificates: chosen once for each extension, then kept in its status.
+//! The issuer of webhook certificates: chosen once for each extension, then recorded in its status.
 //!
-//! The choice never flips by itself: a cert-manager that is installed later changes nothing. Only the flag, or a gate that
-//! is switched off, makes a new choice. Only [`present`] asks the cluster. Rule: decision 13.
+//! The choice never changes by itself: a cert-manager that is installed later changes nothing. Only the flag, or a gate that
+//! is switched off, makes a new choice. Only [`present`] reads the cluster. Rule: decision 13.
 
 use std::str::FromStr;
 
 use kube::Client;
-use olm_api::cluster_extension::WebhookCertificateProvider as Kept;
+use olm_api::ClusterExtension;
+use olm_api::cluster_extension::WebhookCertificateProvider as Recorded;
 use olm_bundle::CertProvider;
 
 /// Gate of certificates by cert-manager.
@@ -14,10 +15,10 @@ pub const CERT_MANAGER: &str = "WebhookProviderCertManager";
 /// Gate of certificates by the service CA of OpenShift.
 pub const SERVICE_CA: &str = "WebhookProviderOpenshiftServiceCA";
 
-/// What the flag `--webhook-cert-provider` asks for.
+/// The flag `--webhook-cert-provider`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Preference {
-    /// cert-manager where its API is, else OpenShift's service CA, else our own.
+    /// cert-manager where its API is served, else OpenShift's service CA, else the built-in issuer.
     #[default]
     Auto,
     /// This one, for every extension.
@@ -38,7 +39,7 @@ impl FromStr for Preference {
     }
 }
 
-/// What a provider is called, in flags and in the status.
+/// The name of a provider, in flags and in the status.
 #[must_use]
 pub fn name(provider: CertProvider) -> &'static str {
     match provider {
@@ -50,31 +51,44 @@ pub fn name(provider: CertProvider) -> &'static str {
 
 /// The provider as the status holds it.
 #[must_use]
-pub fn to_status(provider: CertProvider) -> Kept {
+pub fn to_status(provider: CertProvider) -> Recorded {
     match provider {
-        CertProvider::CertManager => Kept::CertManager,
-        CertProvider::ServiceCa => Kept::ServiceCa,
-        CertProvider::BuiltIn => Kept::BuiltIn,
+        CertProvider::CertManager => Recorded::CertManager,
+        CertProvider::ServiceCa => Recorded::ServiceCa,
+        CertProvider::BuiltIn => Recorded::BuiltIn,
     }
 }
 
 /// The provider that the status holds.
 #[must_use]
-pub fn from_status(kept: Kept) -> CertProvider {
-    match kept {
-        Kept::CertManager => CertProvider::CertManager,
-        Kept::ServiceCa => CertProvider::ServiceCa,
-        Kept::BuiltIn => CertProvider::BuiltIn,
+pub fn from_status(recorded: Recorded) -> CertProvider {
+    match recorded {
+        Recorded::CertManager => CertProvider::CertManager,
+        Recorded::ServiceCa => CertProvider::ServiceCa,
+        Recorded::BuiltIn => CertProvider::BuiltIn,
     }
 }
 
-/// Which issuers may be used: their feature gates. Our own has none.
+/// The issuer that the status of the extension records.
+#[must_use]
+pub fn recorded(extension: &ClusterExtension) -> Option<CertProvider> {
+    let certificates = extension.status.as_ref()?.webhook_certificates.as_ref()?;
+    Some(from_status(certificates.provider))
+}
+
+/// The issuers whose feature gates are on. The built-in one has no gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Issuers {
     /// `WebhookProviderCertManager`.
     pub cert_manager: bool,
     /// `WebhookProviderOpenshiftServiceCA`.
     pub service_ca: bool,
+}
+
+impl Default for Issuers {
+    fn default() -> Self {
+        Self { cert_manager: true, service_ca: true }
+    }
 }
 
 impl Issuers {
@@ -99,7 +113,7 @@ impl Issuers {
     }
 }
 
-/// Which issuers the cluster has.
+/// The issuers that the cluster has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Present {
     /// `cert-manager.io/v1` is served.
@@ -118,28 +132,31 @@ impl Present {
     }
 }
 
-/// The provider of an extension as far as it is known without looking at the cluster; `None` when it is still to be chosen,
-/// or was never needed.
+/// The provider of an extension whose status records `recorded`; `None` when it is still to be chosen, or was never needed.
 #[must_use]
-pub fn settled(preference: Preference, issuers: Issuers, kept: Option<CertProvider>) -> Option<CertProvider> {
-    let kept = kept?;
+pub fn settled(
+    preference: Preference,
+    issuers: Issuers,
+    recorded: Option<CertProvider>,
+) -> Option<CertProvider> {
+    let recorded = recorded?;
     match preference {
         Preference::Only(provider) => Some(provider),
-        Preference::Auto => issuers.allow(kept).then_some(kept),
+        Preference::Auto => issuers.allow(recorded).then_some(recorded),
     }
 }
 
-/// The provider for a bundle with webhooks. What is settled stays.
+/// The provider for a bundle with webhooks. A settled one stays.
 ///
 /// # Errors
-/// When the provider is not to be had; the text names what to change.
+/// When the provider is not available; the text names what to change.
 pub fn choose(
     preference: Preference,
     issuers: Issuers,
     settled: Option<CertProvider>,
     present: Present,
 ) -> Result<CertProvider, String> {
-    let wanted = match (settled, preference) {
+    let provider = match (settled, preference) {
         (Some(provider), _) | (None, Preference::Only(provider)) => provider,
         (None, Preference::Auto) => {
             let order = [CertProvider::CertManager, CertProvider::ServiceCa];
@@ -147,28 +164,28 @@ pub fn choose(
             return Ok(first.unwrap_or(CertProvider::BuiltIn));
         }
     };
-    if !issuers.allow(wanted) {
+    if !issuers.allow(provider) {
         return Err(format!(
             "webhook certificates are to come from {}, whose feature gate {} is off; enable it or set \
              --webhook-cert-provider=built-in",
-            name(wanted),
-            Issuers::gate(wanted).unwrap_or_default(),
+            name(provider),
+            Issuers::gate(provider).unwrap_or_default(),
         ));
     }
-    if !present.has(wanted) {
+    if !present.has(provider) {
         return Err(format!(
             "webhook certificates are to come from {0}, whose API the cluster does not serve; install {0} or set \
              --webhook-cert-provider=built-in",
-            name(wanted),
+            name(provider),
         ));
     }
-    Ok(wanted)
+    Ok(provider)
 }
 
-/// Asks the cluster which issuers it has.
+/// Reads which issuers the cluster has.
 ///
 /// # Errors
-/// When it does not say which APIs it serves.
+/// When the list of APIs cannot be read.
 pub async fn present(client: &Client) -> kube::Result<Present> {
     let groups = client.list_api_groups().await?.groups;
     let serves = |name: &str, version: &str| {
@@ -176,7 +193,7 @@ pub async fn present(client: &Client) -> kube::Result<Present> {
             .iter()
             .any(|group| group.name == name && group.versions.iter().any(|one| one.version == version))
     };
-    // the group has more in it than the service CA, so its presence says nothing
+    // the group has other resources than the service CA
     let service_ca = serves("operator.openshift.io", "v1")
         && client
             .list_api_group_resources("operator.openshift.io/v1")
@@ -201,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_read() {
+    fn issuer_preference_from_flag() {
         for (text, want) in [
             ("auto", Some(Auto)),
             ("cert-manager", Some(Only(CertManager))),
@@ -215,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_the_same_everywhere() {
+    fn issuer_names_in_flag_and_status() {
         for provider in [CertManager, ServiceCa, BuiltIn] {
             assert_eq!(name(provider).parse(), Ok(Only(provider)));
             assert_eq!(from_status(to_status(provider)), provider);
@@ -224,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_choice() {
+    fn issuer_first_choice() {
         for (case, issuers, present, want) in [
             ("nothing there", ALL, present(false, false), BuiltIn),
             ("cert-manager", ALL, present(true, false), CertManager),
@@ -243,8 +260,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_chosen_stays() {
-        for (case, preference, issuers, kept, want) in [
+    fn issuer_choice_stays() {
+        for (case, preference, issuers, recorded, want) in [
             ("never needed", Auto, ALL, None, None),
             ("never needed, flag", Only(BuiltIn), ALL, None, None),
             ("kept", Auto, ALL, Some(BuiltIn), Some(BuiltIn)),
@@ -252,14 +269,14 @@ mod tests {
             ("gate off", Auto, NONE, Some(CertManager), None),
             ("built-in has no gate", Auto, NONE, Some(BuiltIn), Some(BuiltIn)),
         ] {
-            assert_eq!(settled(preference, issuers, kept), want, "{case}");
+            assert_eq!(settled(preference, issuers, recorded), want, "{case}");
         }
         let later = choose(Auto, ALL, Some(BuiltIn), present(true, true));
         assert_eq!(later, Ok(BuiltIn), "a cert-manager that came later changes nothing");
     }
 
     #[test]
-    fn refusals_name_the_mend() {
+    fn issuer_errors_name_the_fix() {
         let gone = choose(Auto, ALL, Some(CertManager), present(false, true)).unwrap_err();
         assert_eq!(
             gone,

@@ -1,14 +1,20 @@
-//! What a bundle comes to in this cluster: the request of a ClusterExtension, the bundle that it resolves to, the bundle's
-//! content and dependencies, the safety of its CRDs, and its revision.
+//! The way from a ClusterExtension to its next revision: the request, the target bundle, its content and dependencies, the checks of
+//! CRDs and of the ServiceAccount, and the [`plan`].
 //!
-//! Shared by operator-controller, which acts on it, and kubectl-olm, which shows it. It does not reconcile and writes no
-//! status. Decisions are made by the pure crates that it feeds.
+//! Shared by operator-controller, which executes the plan, and kubectl-olm, which prints it. It does not reconcile, and writes
+//! nothing to the cluster.
 
+pub mod account;
 pub mod bundle;
+pub mod content;
 pub mod dependencies;
 pub mod desired;
 pub mod issuer;
+pub mod plan;
 pub mod preflight;
+pub mod render;
 pub mod resolution;
 
 pub use bundle::{BundleError, BundleFetcher, PulledBundle, ReadBundle};
+/// The namespace of OLM if no flag names another one.
+pub use olm_runtime::namespace::DEFAULT as SYSTEM_NAMESPACE;

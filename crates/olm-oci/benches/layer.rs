@@ -1,4 +1,4 @@
-//! What reading a layer costs: SHA-256, decompression and tar, nothing else.
+//! The cost of reading a layer: SHA-256, decompression and tar, nothing else.
 //!
 //! `cargo bench -p olm-oci`. The catalog stand-in is JSON-like text of 64 MiB that compresses about as well as real
 //! catalogs do; throughput is of decompressed bytes. `sha256 only` and `gunzip only` are the anchors.

@@ -1,4 +1,4 @@
-//! What asking for an unchanged tag costs, client and (in-process) registry together, over TLS.
+//! The cost of a poll of an unchanged tag, client and (in-process) registry together, over TLS.
 //!
 //! `cargo bench -p olm-oci --bench poll`. `kept connection` is a poll on an open connection, `new connection` one after
 //! the registry has closed it (TLS handshake included): the usual case, as polls are minutes apart.
@@ -17,7 +17,7 @@ fn polls(c: &mut Criterion) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let authority = Authority::new("ca");
     let registry = runtime.block_on(Registry::start_with(Some(authority.server(None))));
-    registry.push("cat", Some("1"), &Pushed::of([layer(&[("configs/a", "1")])]));
+    registry.push("cat", Some("1"), &Pushed::new([layer(&[("configs/a", "1")])]));
     let mut client = Client::new(&[]);
     let directory = client.path("cas");
     std::fs::create_dir(&directory).unwrap();

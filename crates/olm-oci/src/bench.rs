@@ -1,11 +1,11 @@
-//! An entrance for benches and fuzzers: a layer from memory or a file, without a registry. Not for products.
+//! An entry point for benches and fuzzers: a layer from memory or a file, without a registry. Not for products.
 
 use std::io::Read;
 
 use bytes::Bytes;
 use olm_core::{Digest, DigestAlgorithm};
 
-use crate::error::{Error, Fault};
+use crate::error::{Error, ImageError};
 use crate::layer::{Applier, ChunkSource, Infallible, Selection, Verified, VisitError, Visitor, hash_of};
 use crate::limits::Limits;
 
@@ -35,7 +35,7 @@ impl Visitor for Count {
 /// a constant, so hashing is paid once, and the comparison fails only after everything has been read.
 ///
 /// # Errors
-/// What the layer is refused for.
+/// Those of the layer.
 pub fn read_layer(chunks: Vec<Bytes>, selection: &[&str]) -> Result<u64, Error> {
     let size = chunks.iter().map(|chunk| chunk.len() as u64).sum();
     let digest = hash_of(DigestAlgorithm::Sha256, b"").map_err(Error::Copy)?;
@@ -45,7 +45,7 @@ pub fn read_layer(chunks: Vec<Bytes>, selection: &[&str]) -> Result<u64, Error> 
         .layer(0, Verified::new(chunks.into_iter(), digest, size))
         .map_err(VisitError::<Infallible>::into_error)
     {
-        Ok(()) | Err(Error::Copy(crate::Fault::Digest { .. })) => {}
+        Ok(()) | Err(Error::Copy(crate::ImageError::Digest { .. })) => {}
         Err(error) => return Err(error),
     }
     applier.finish().map(|count| count.0).map_err(VisitError::<Infallible>::into_error)
@@ -57,19 +57,19 @@ const PIECE: usize = 128 << 10;
 struct Pieces<R>(R);
 
 impl<R: Read> ChunkSource for Pieces<R> {
-    fn next(&mut self) -> Result<Option<Bytes>, Fault> {
+    fn next(&mut self) -> Result<Option<Bytes>, ImageError> {
         let mut piece = vec![0; PIECE];
-        let read = self.0.read(&mut piece).map_err(|error| Fault::Content(error.to_string()))?;
+        let read = self.0.read(&mut piece).map_err(|error| ImageError::Content(error.to_string()))?;
         piece.truncate(read);
         Ok((read > 0).then(|| piece.into()))
     }
 }
 
-/// Streams one layer of `size` bytes through the whole pipe into a visitor and gives it back, like a pull without the
+/// Streams one layer of `size` bytes through the whole pipe into a visitor and returns the visitor, like a pull without the
 /// network.
 ///
 /// # Errors
-/// What the layer is refused for, or the visitor's own.
+/// Those of the layer and of the visitor.
 pub fn visit_layer<V: Visitor>(
     layer: impl Read,
     digest: &Digest,

@@ -9,33 +9,33 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use reqwest::header::CONTENT_RANGE;
-use reqwest::{Method, Response, StatusCode};
+use reqwest::{Response, StatusCode};
 use tokio::sync::mpsc;
 
-use crate::error::{Fault, chain};
-use crate::http::{Ask, Place, Transport};
+use crate::error::{ImageError, chain};
+use crate::http::{Ask, Endpoint, Transport};
 use crate::layer::ChunkSource;
 use crate::manifest::Descriptor;
 
 /// Batches between download and reader.
-const AHEAD: usize = 4;
-/// Bytes in a batch that is handed over while more is at hand: a connection yields a few kilobytes at a time, and waking
+const MAX_PENDING_BATCHES: usize = 4;
+/// Bytes in a batch that is handed over while more is available: a connection yields a few kilobytes at a time, and waking
 /// the reader for each of them would cost more than reading them.
 const BATCH: usize = 128 << 10;
 
 /// What a download hands over; an empty batch is the end mark.
-pub(crate) type Batch = Result<Vec<Bytes>, Fault>;
+pub(crate) type Batch = Result<Vec<Bytes>, ImageError>;
 
 /// The reader's end of a download.
 pub(crate) struct Incoming {
     batches: mpsc::Receiver<Batch>,
     ready: std::vec::IntoIter<Bytes>,
-    /// Tells a finished download from one that was dropped with its future.
+    /// Distinguishes a finished download from one that was dropped with its future.
     done: bool,
 }
 
 impl ChunkSource for Incoming {
-    fn next(&mut self) -> Result<Option<Bytes>, Fault> {
+    fn next(&mut self) -> Result<Option<Bytes>, ImageError> {
         loop {
             if let Some(chunk) = Iterator::next(&mut self.ready) {
                 return Ok(Some(chunk));
@@ -46,12 +46,9 @@ impl ChunkSource for Incoming {
             match self.batches.blocking_recv() {
                 Some(Ok(batch)) if batch.is_empty() => self.done = true,
                 Some(Ok(batch)) => self.ready = batch.into_iter(),
-                Some(Err(fault)) => return Err(fault),
+                Some(Err(cause)) => return Err(cause),
                 None => {
-                    return Err(Fault::Network {
-                        what: "reading blob".into(),
-                        why: "pull was cancelled".into(),
-                    });
+                    return Err(ImageError::network("reading blob", "pull was cancelled"));
                 }
             }
         }
@@ -60,7 +57,7 @@ impl ChunkSource for Incoming {
 
 /// The two ends of one download.
 pub(crate) fn channel() -> (mpsc::Sender<Batch>, Incoming) {
-    let (sender, batches) = mpsc::channel(AHEAD);
+    let (sender, batches) = mpsc::channel(MAX_PENDING_BATCHES);
     (sender, Incoming { batches, ready: Vec::new().into_iter(), done: false })
 }
 
@@ -72,7 +69,7 @@ struct Outgoing {
 }
 
 impl Outgoing {
-    /// `false`: the reader has gone.
+    /// `false`: the reader is gone.
     async fn push(&mut self, chunk: Bytes) -> bool {
         self.bytes += chunk.len();
         self.pending.push(chunk);
@@ -85,39 +82,38 @@ impl Outgoing {
     }
 }
 
-/// Downloads `blob` into the channel. Ends when the blob, the patience or the reader ends.
+/// Downloads `blob` into the channel. Ends with the blob, when the retries are used up, or when the reader is gone.
 pub(crate) async fn download(
     transport: &Transport,
-    places: &[Place],
+    endpoints: &[Endpoint],
     blob: &Descriptor,
     into: mpsc::Sender<Batch>,
 ) {
     let mut out = Outgoing { into, pending: Vec::new(), bytes: 0 };
-    let end = match stream(transport, places, blob, &mut out).await {
+    let end = match stream(transport, endpoints, blob, &mut out).await {
         Ok(true) => Ok(Vec::new()),
-        Ok(false) => return, // the reader has gone
-        Err(fault) => Err(fault),
+        Ok(false) => return, // the reader is gone
+        Err(cause) => Err(cause),
     };
-    // a reader that has gone needs no end mark
+    // a reader that is gone needs no end mark
     let _ = out.into.send(end).await;
 }
 
 async fn stream(
     transport: &Transport,
-    places: &[Place],
+    endpoints: &[Endpoint],
     blob: &Descriptor,
     out: &mut Outgoing,
-) -> Result<bool, Fault> {
+) -> Result<bool, ImageError> {
     let what = format!("reading blob {}", blob.digest);
     let retries = &transport.config().retries;
     let mut at = 0_u64;
     let mut broken = 0;
     loop {
-        let response = open(transport, places, blob, at, &what).await?;
+        let response = open(transport, endpoints, blob, at, &what).await?;
         let skip = if response.status() == StatusCode::PARTIAL_CONTENT {
             if !continues(&response, at) {
-                let why = "the registry sent another range than asked for".into();
-                return Err(Fault::Network { what, why });
+                return Err(ImageError::network(what, "the registry sent another range than asked for"));
             }
             0
         } else {
@@ -129,41 +125,40 @@ async fn stream(
         if !out.flush().await {
             return Ok(false);
         }
-        let fault = match pumped {
+        let cause = match pumped {
             Ok(finished) => return Ok(finished),
-            Err(fault) => fault,
+            Err(cause) => cause,
         };
         if at > before {
             broken = 0;
         }
         broken += 1;
         if broken > retries.resume {
-            return Err(fault);
+            return Err(cause);
         }
-        tracing::debug!(blob = %blob.digest, at, %fault, "download broke; continuing");
+        tracing::debug!(blob = %blob.digest, at, %cause, "download broke; continuing");
         let pause = retries.first_pause.saturating_mul(1 << (broken - 1).min(10)).min(retries.longest_pause);
         tokio::time::sleep(pause).await;
     }
 }
 
-/// Asks one place after the other, the one that had the manifest first.
+/// Requests the blob from one endpoint after the other, beginning with the one that had the manifest.
 async fn open(
     transport: &Transport,
-    places: &[Place],
+    endpoints: &[Endpoint],
     blob: &Descriptor,
     from: u64,
     what: &str,
-) -> Result<Response, Fault> {
+) -> Result<Response, ImageError> {
     let mut first = None;
-    for place in places {
-        let path = format!("blobs/{}", blob.digest);
-        let ask = Ask { method: Method::GET, path, accept: "*/*", from, what };
-        match transport.send(place, &ask).await {
+    for endpoint in endpoints {
+        let ask = Ask::blob(&blob.digest, from, what);
+        match transport.send(endpoint, &ask).await {
             Ok(response) => return Ok(response),
-            Err(fault) => first = first.or(Some(fault)),
+            Err(cause) => first = first.or(Some(cause)),
         }
     }
-    Err(first.unwrap_or_else(|| Fault::Config("no place to fetch the blob from".into())))
+    Err(first.unwrap_or_else(|| ImageError::Config("no place to fetch the blob from".into())))
 }
 
 fn continues(response: &Response, at: u64) -> bool {
@@ -177,7 +172,7 @@ fn continues(response: &Response, at: u64) -> bool {
         == Some(at)
 }
 
-/// Hands chunks on. `Ok(false)`: the reader has gone. Time counts only while the registry is waited for.
+/// Forwards chunks to the reader. `Ok(false)`: the reader is gone. Time counts only while the registry is waited for.
 async fn pump(
     transport: &Transport,
     mut response: Response,
@@ -186,7 +181,7 @@ async fn pump(
     size: u64,
     out: &mut Outgoing,
     what: &str,
-) -> Result<bool, Fault> {
+) -> Result<bool, ImageError> {
     let timeouts = &transport.config().timeouts;
     let (mut waited, mut window) = (Duration::ZERO, 0_u64);
     loop {
@@ -206,10 +201,10 @@ async fn pump(
         let chunk = match here {
             Ok(Ok(chunk)) => chunk,
             Ok(Err(error)) => {
-                return Err(Fault::Network { what: what.to_owned(), why: chain(&error.without_url()) });
+                return Err(ImageError::network(what, chain(&error.without_url())));
             }
             Err(_) => {
-                return Err(Fault::Stalled {
+                return Err(ImageError::Stalled {
                     what: what.to_owned(),
                     got: window,
                     waited: waited + timeouts.stall,
@@ -219,7 +214,7 @@ async fn pump(
         let Some(mut chunk) = chunk else {
             if *at < size {
                 // a body without length that ends early; with a length the library has noticed
-                return Err(Fault::Size { what: what.to_owned(), declared: size, got: *at });
+                return Err(ImageError::Size { what: what.to_owned(), declared: size, got: *at });
             }
             return Ok(true);
         };
@@ -227,7 +222,7 @@ async fn pump(
         window += chunk.len() as u64;
         if waited >= timeouts.slow {
             if window < timeouts.slow_bytes {
-                return Err(Fault::Stalled { what: what.to_owned(), got: window, waited });
+                return Err(ImageError::Stalled { what: what.to_owned(), got: window, waited });
             }
             (waited, window) = (Duration::ZERO, 0);
         }
@@ -243,7 +238,7 @@ async fn pump(
             return Ok(false);
         }
         if beyond {
-            // the reader refuses it; no need to listen to an endless body
+            // the reader rejects it; an endless body need not be received
             return Ok(true);
         }
     }

@@ -1,25 +1,25 @@
-//! What can go wrong between an image reference and its files, and who can mend it.
+//! Errors between an image reference and its files, and when a retry can help.
 //!
-//! [`Error`] names the step (its text begins as catalogd §4.6 writes it), [`Fault`] names the fact. The literal prefix
-//! `terminal error: ` of the conditions is not written here: callers put it where [`Error::retry`] says
-//! [`Retry::Terminal`] and their own rule asks for it.
+//! [`Error`] names the step (its text begins as catalogd §4.6 writes it), [`ImageError`] the cause. The literal prefix
+//! `terminal error: ` of the conditions is not written here: callers add it where [`Error::retry`] is
+//! [`Retry::Terminal`] and their own rule requires it.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use olm_signature::PolicyError;
 
-/// When is another attempt worth making?
+/// When to retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
     /// Never for the same input: only a changed reference helps.
     Terminal,
-    /// The content or the configuration is wrong: somebody has to mend it. Wait for a change, look again seldom
-    /// (minutes, not seconds).
+    /// The content or the configuration is invalid and must be fixed. Wait for a change and retry seldom (minutes, not
+    /// seconds).
     Slow,
-    /// Network, registry or disk trouble: try again with growing pauses.
+    /// The network, the registry or the disk failed: retry with backoff.
     Backoff,
-    /// The registry named the pause itself (`Retry-After`).
+    /// The registry set the delay (`Retry-After`).
     After(Duration),
 }
 
@@ -42,38 +42,38 @@ pub enum Error {
     },
     /// The credentials file is there but cannot be used.
     #[error("could not stat auth file, error: {0}")]
-    AuthFile(Fault),
+    AuthFile(ImageError),
     /// The signature policy, or a key or certificate that it names, cannot be read.
     #[error("error loading policy context: {0}")]
-    Policy(Fault),
-    /// The registry could not be asked: configuration, network, credentials, unknown name.
+    Policy(ImageError),
+    /// The registry could not be queried: configuration, network, credentials, unknown name.
     #[error("error creating image source: {0}")]
-    Source(Fault),
+    Source(ImageError),
     /// The manifest is unusable.
     #[error("error getting manifest: {0}")]
-    Manifest(Fault),
-    /// Bytes of the image could not be brought here, or are not the right ones.
+    Manifest(ImageError),
+    /// Bytes of the image could not be downloaded, or do not match their digest.
     #[error("error copying image: {0}")]
-    Copy(Fault),
+    Copy(ImageError),
     /// The layer's media type or compression is not understood.
-    #[error("error applying image: error reading layer[{index}]: {fault}")]
+    #[error("error applying image: error reading layer[{index}]: {cause}")]
     ReadLayer {
         /// Position in the manifest, from 0 (the lowest layer).
         index: usize,
-        /// What is wrong.
-        fault: Fault,
+        /// The cause.
+        cause: ImageError,
     },
     /// The layer's content is broken or hostile.
-    #[error("error applying image: error applying layer[{index}]: {fault}")]
+    #[error("error applying image: error applying layer[{index}]: {cause}")]
     ApplyLayer {
         /// Position in the manifest, from 0 (the lowest layer).
         index: usize,
-        /// What is wrong.
-        fault: Fault,
+        /// The cause.
+        cause: ImageError,
     },
     /// The finished tree does not make sense (links that lead nowhere).
     #[error("error applying image: {0}")]
-    Apply(Fault),
+    Apply(ImageError),
     /// The store on disk failed.
     #[error(transparent)]
     Store(#[from] crate::store::StoreError),
@@ -83,41 +83,34 @@ pub enum Error {
 }
 
 impl Error {
-    /// Is another attempt worth making, and when?
+    /// When to retry.
     #[must_use]
     pub fn retry(&self) -> Retry {
-        match self {
-            Self::ReferenceSyntax { .. } | Self::ReferenceForm { .. } => Retry::Terminal,
-            Self::AuthFile(fault)
-            | Self::Policy(fault)
-            | Self::Source(fault)
-            | Self::Manifest(fault)
-            | Self::Copy(fault)
-            | Self::ReadLayer { fault, .. }
-            | Self::ApplyLayer { fault, .. }
-            | Self::Apply(fault) => fault.retry(),
-            Self::Store(_) | Self::Cancelled => Retry::Backoff,
+        match (self, self.cause()) {
+            (_, Some(cause)) => cause.retry(),
+            (Self::ReferenceSyntax { .. } | Self::ReferenceForm { .. }, None) => Retry::Terminal,
+            (_, None) => Retry::Backoff,
         }
     }
 
     /// Whether the signature policy does not accept the image.
     #[must_use]
     pub fn is_rejection(&self) -> bool {
-        matches!(self.fault(), Some(Fault::Rejected(_)))
+        matches!(self.cause(), Some(ImageError::Rejected(_)))
     }
 
-    /// The fact behind the step, where there is one.
+    /// The cause of the failed step, where there is one.
     #[must_use]
-    pub fn fault(&self) -> Option<&Fault> {
+    pub fn cause(&self) -> Option<&ImageError> {
         match self {
-            Self::AuthFile(fault)
-            | Self::Policy(fault)
-            | Self::Source(fault)
-            | Self::Manifest(fault)
-            | Self::Copy(fault)
-            | Self::ReadLayer { fault, .. }
-            | Self::ApplyLayer { fault, .. }
-            | Self::Apply(fault) => Some(fault),
+            Self::AuthFile(cause)
+            | Self::Policy(cause)
+            | Self::Source(cause)
+            | Self::Manifest(cause)
+            | Self::Copy(cause)
+            | Self::ReadLayer { cause, .. }
+            | Self::ApplyLayer { cause, .. }
+            | Self::Apply(cause) => Some(cause),
             Self::ReferenceSyntax { .. } | Self::ReferenceForm { .. } | Self::Store(_) | Self::Cancelled => {
                 None
             }
@@ -125,13 +118,13 @@ impl Error {
     }
 }
 
-/// One fact, without the step in which it was met.
+/// The cause of a failed step, without the step.
 #[derive(Debug, thiserror::Error)]
-pub enum Fault {
+pub enum ImageError {
     /// The registry answered with an error status.
     #[error("{what}: {}", status_text(*.status, .code.as_deref(), .message.as_deref()))]
     Status {
-        /// What was asked for, e.g. `reading manifest v1 in quay.io/a/b`.
+        /// The request, e.g. `reading manifest v1 in quay.io/a/b`.
         what: String,
         /// HTTP status.
         status: u16,
@@ -139,13 +132,13 @@ pub enum Fault {
         code: Option<String>,
         /// The registry's own message, shortened and stripped of control characters.
         message: Option<String>,
-        /// The pause that the registry asked for.
+        /// The delay that the registry demands.
         retry_after: Option<Duration>,
     },
-    /// The registry could not be reached or stopped talking.
+    /// The registry could not be reached, or the connection broke.
     #[error("{what}: {why}")]
     Network {
-        /// What was asked for.
+        /// The request.
         what: String,
         /// The chain of causes.
         why: String,
@@ -153,7 +146,7 @@ pub enum Fault {
     /// The registry sends nothing, or next to nothing.
     #[error("{what}: stalled: {got} bytes in {} s", .waited.as_secs())]
     Stalled {
-        /// What was asked for.
+        /// The request.
         what: String,
         /// Bytes received while waiting.
         got: u64,
@@ -163,27 +156,27 @@ pub enum Fault {
     /// The bytes are not the ones that the digest names.
     #[error("{what}: digest mismatch: want {want}, got {got}")]
     Digest {
-        /// What was read.
+        /// The read object.
         what: String,
-        /// The digest asked for.
+        /// The requested digest.
         want: String,
-        /// The digest of what came.
+        /// The digest of the received bytes.
         got: String,
     },
     /// More or fewer bytes than declared.
     #[error("{what}: {}", size_text(*.declared, *.got))]
     Size {
-        /// What was read.
+        /// The read object.
         what: String,
         /// Bytes that the manifest declares.
         declared: u64,
-        /// Bytes that came; when too many, the count at which reading stopped.
+        /// Received bytes; if too many, the count at which reading stopped.
         got: u64,
     },
-    /// A limit of ours.
+    /// A limit of this client is exceeded.
     #[error("{what} exceeds the limit of {limit} {unit}")]
     Limit {
-        /// What is too large.
+        /// The object that is too large.
         what: String,
         /// The limit.
         limit: u64,
@@ -193,16 +186,16 @@ pub enum Fault {
     /// The stream ends in the middle.
     #[error("unexpected EOF")]
     UnexpectedEof,
-    /// Well-formed, but not something this client takes: a sentence.
+    /// Well-formed, but not supported by this client.
     #[error("{0}")]
     Unsupported(String),
-    /// Malformed or hostile content: a sentence.
+    /// Malformed or hostile content.
     #[error("{0}")]
     Content(String),
-    /// Local configuration (registries.conf, policy, certificates, credentials) refuses or is broken: a sentence.
+    /// Local configuration (registries.conf, policy, certificates, credentials) blocks the image or is invalid.
     #[error("{0}")]
     Config(String),
-    /// The signature policy does not accept the image: a sentence.
+    /// The signature policy does not accept the image.
     #[error("{0}")]
     Rejected(String),
     /// A file of the local configuration cannot be read, or content cannot be written.
@@ -210,10 +203,10 @@ pub enum Fault {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// Every mirror and the primary failed; the last one decides when to try again.
+    /// Every mirror and the primary failed; the primary decides when to retry.
     #[error("(Mirrors also failed: {mirrors}): {reference}: {primary}")]
     Mirrors {
         /// `[reference: error]` of each mirror.
@@ -221,12 +214,12 @@ pub enum Fault {
         /// The reference at the primary location.
         reference: String,
         /// The error of the primary location.
-        primary: Box<Fault>,
+        primary: Box<ImageError>,
     },
 }
 
-impl Fault {
-    /// Is another attempt worth making, and when?
+impl ImageError {
+    /// When to retry.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -242,11 +235,15 @@ impl Fault {
             | Self::Content(_)
             | Self::Config(_)
             | Self::Rejected(_) => Retry::Slow,
-            // a name that no disk takes is the image's fault
+            // the image causes a name that no disk accepts
             Self::Io { source, .. } if source.kind() == std::io::ErrorKind::InvalidFilename => Retry::Slow,
             Self::Io { .. } => Retry::Backoff,
             Self::Mirrors { primary, .. } => primary.retry(),
         }
+    }
+
+    pub(crate) fn network(what: impl Into<String>, why: impl Into<String>) -> Self {
+        Self::Network { what: what.into(), why: why.into() }
     }
 
     /// The HTTP status, where the registry answered with one.
@@ -260,7 +257,20 @@ impl Fault {
     }
 }
 
-impl From<PolicyError> for Fault {
+/// Fails if `count` is above `limit`.
+pub(crate) fn check_limit(
+    count: u64,
+    limit: u64,
+    unit: &'static str,
+    what: impl std::fmt::Display,
+) -> Result<(), ImageError> {
+    if count <= limit {
+        return Ok(());
+    }
+    Err(ImageError::Limit { what: what.to_string(), limit, unit })
+}
+
+impl From<PolicyError> for ImageError {
     fn from(error: PolicyError) -> Self {
         match error {
             PolicyError::Invalid { .. } => Self::Config(error.to_string()),
@@ -300,14 +310,14 @@ fn size_text(declared: u64, got: u64) -> String {
 /// The chain of causes as one line, each cause once.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let said = inner.to_string();
-        if !text.contains(&said) {
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
             text.push_str(": ");
-            text.push_str(&said);
+            text.push_str(&cause_text);
         }
-        cause = inner.source();
+        source = cause.source();
     }
     text
 }
@@ -317,8 +327,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_begin_as_the_conditions_expect() {
-        let missing = Fault::Status {
+    fn error_messages_begin_as_conditions_expect() {
+        let missing = ImageError::Status {
             what: "reading manifest v1.0.0 in registry.test/a/b".into(),
             status: 404,
             code: Some("MANIFEST_UNKNOWN".into()),
@@ -329,14 +339,14 @@ mod tests {
             Error::Source(missing).to_string(),
             "error creating image source: reading manifest v1.0.0 in registry.test/a/b: manifest unknown"
         );
-        let cut = Error::ApplyLayer { index: 0, fault: Fault::UnexpectedEof };
+        let cut = Error::ApplyLayer { index: 0, cause: ImageError::UnexpectedEof };
         assert_eq!(cut.to_string(), "error applying image: error applying layer[0]: unexpected EOF");
         assert_eq!(cut.retry(), Retry::Slow);
     }
 
     #[test]
-    fn the_registry_may_name_the_pause() {
-        let busy = Fault::Status {
+    fn retry_uses_delay_of_the_registry() {
+        let busy = ImageError::Status {
             what: "reading blob".into(),
             status: 429,
             code: None,
@@ -345,7 +355,7 @@ mod tests {
         };
         assert_eq!(Error::Copy(busy).retry(), Retry::After(Duration::from_secs(7)));
         let name = std::io::Error::from(std::io::ErrorKind::InvalidFilename);
-        let unusable = Error::Apply(Fault::Io { path: "x".into(), source: name });
+        let unusable = Error::Apply(ImageError::Io { path: "x".into(), source: name });
         assert_eq!(unusable.retry(), Retry::Slow);
         let syntax = Error::ReferenceSyntax { reference: "A".into(), why: "no".into() };
         assert_eq!(syntax.retry(), Retry::Terminal);

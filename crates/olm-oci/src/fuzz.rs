@@ -1,7 +1,7 @@
-//! Entrances for fuzzers: what reads a registry's or an administrator's bytes, without network and without disk.
+//! Entry points for fuzzers: the parsers of bytes from a registry or an administrator, without network and without disk.
 //! Not for products.
 //!
-//! Each function is the product's own path from bytes to an answer, and shows as much of the answer as an invariant needs.
+//! Each function takes the path of the product from bytes to a result, and returns as much of it as an invariant needs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use url::Url;
 
 use crate::config::Platform;
 use crate::config::registries::Registries;
-use crate::error::{Error, Fault};
+use crate::error::{Error, ImageError};
 use crate::http::{challenge, redirect};
 use crate::layer::{Applier, Selection, Verified, VisitError, Visitor, hash_of};
 use crate::limits::Limits;
@@ -31,7 +31,7 @@ pub enum Manifest {
 ///
 /// # Errors
 /// What is wrong with it, or with one of its layers.
-pub fn manifest(bytes: &[u8], content_type: &str) -> Result<Manifest, Fault> {
+pub fn manifest(bytes: &[u8], content_type: &str) -> Result<Manifest, ImageError> {
     match manifest::parse(
         bytes,
         content_type,
@@ -49,14 +49,14 @@ pub fn manifest(bytes: &[u8], content_type: &str) -> Result<Manifest, Fault> {
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn labels(bytes: &[u8]) -> Result<BTreeMap<String, String>, Fault> {
+pub fn labels(bytes: &[u8]) -> Result<BTreeMap<String, String>, ImageError> {
     manifest::labels(bytes)
 }
 
 /// Streams layers, the uppermost first, in pieces of `piece` bytes through the whole pipe into a visitor.
 ///
 /// # Errors
-/// What the image is refused for, or the visitor's own.
+/// Those of the image and of the visitor.
 pub fn layers<V: Visitor>(
     layers: &[&[u8]],
     piece: usize,
@@ -74,18 +74,18 @@ pub fn layers<V: Visitor>(
     applier.finish()
 }
 
-/// Reads a registries.conf and says where it sends the client for `reference`, and whether insecurely.
+/// Reads a registries.conf and returns the locations of `reference`, and whether each is insecure.
 ///
 /// # Errors
 /// What is wrong with the file, or that the image is blocked.
-pub fn locations(conf: &str, reference: &ImageRef) -> Result<Vec<(ImageRef, bool)>, Fault> {
+pub fn locations(conf: &str, reference: &ImageRef) -> Result<Vec<(ImageRef, bool)>, ImageError> {
     let mut registries = Registries::default();
     registries.add(Path::new("registries.conf"), conf)?;
     let found = registries.locations(reference)?;
-    Ok(found.into_iter().map(|place| (place.reference, place.insecure)).collect())
+    Ok(found.into_iter().map(|location| (location.reference, location.insecure)).collect())
 }
 
-/// The token service that the header `WWW-Authenticate` names; `Some(None)` when it asks for a password.
+/// The token service that the header `WWW-Authenticate` names; `Some(None)` for basic authentication.
 #[must_use]
 pub fn challenge(header: &str) -> Option<Option<String>> {
     challenge::choose([header]).map(|challenge| match challenge {
@@ -98,6 +98,6 @@ pub fn challenge(header: &str) -> Option<Option<String>> {
 ///
 /// # Errors
 /// Why it leads nowhere.
-pub fn redirect(from: &Url, location: &str) -> Result<Url, Fault> {
+pub fn redirect(from: &Url, location: &str) -> Result<Url, ImageError> {
     redirect::target(from, location, false)
 }

@@ -10,8 +10,8 @@ use olm_core::{Digest, ImageRef};
 use tokio::sync::oneshot;
 
 use crate::blob::{self, Incoming};
-use crate::error::{Error, Fault};
-use crate::http::{Place, Transport};
+use crate::error::{Error, ImageError, check_limit};
+use crate::http::{Endpoint, Transport};
 use crate::layer::{Applier, Infallible, Selection, Unpacker, Verified, VisitError, Visitor};
 use crate::limits::Limits;
 use crate::manifest::{Descriptor, check_layer};
@@ -23,7 +23,7 @@ const STACK: usize = 16 << 20;
 #[derive(Clone)]
 pub struct Image {
     transport: Arc<Transport>,
-    places: Vec<Place>,
+    endpoints: Vec<Endpoint>,
     canonical: ImageRef,
     digest: Digest,
     labels: BTreeMap<String, String>,
@@ -52,16 +52,16 @@ pub struct Unpacked {
 impl Image {
     pub(crate) fn new(
         transport: Arc<Transport>,
-        places: Vec<Place>,
+        endpoints: Vec<Endpoint>,
         canonical: ImageRef,
         digest: Digest,
         labels: BTreeMap<String, String>,
         layers: Vec<Descriptor>,
     ) -> Self {
-        Self { transport, places, canonical, digest, labels, layers }
+        Self { transport, endpoints, canonical, digest, labels, layers }
     }
 
-    /// The reference as asked for, with the digest of the **top-level** manifest (of the index, for a multi-arch image)
+    /// The requested reference, with the digest of the **top-level** manifest (of the index, for a multi-arch image)
     /// and without tag; mirrors do not show.
     #[must_use]
     pub fn canonical(&self) -> &ImageRef {
@@ -92,11 +92,11 @@ impl Image {
         self.layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.size))
     }
 
-    /// Streams the wanted files through `visitor` and gives it back. One pass, nothing on disk. The visitor runs on a
+    /// Streams the selected files through `visitor` and returns it. One pass, nothing on disk. The visitor runs on a
     /// thread of its own with a 16 MiB stack; dropping the future ends it at its next read.
     ///
     /// # Errors
-    /// The image's, the network's, or the visitor's own. After an error nothing that the visitor saw counts.
+    /// Those of the image, of the network and of the visitor. After an error, discard everything that the visitor received.
     #[tracing::instrument(name = "read image", skip_all, fields(image = %self.canonical, bytes = self.download_size()))]
     pub async fn visit<V>(
         &self,
@@ -113,7 +113,7 @@ impl Image {
         let mut blobs = Vec::new();
         for (index, layer) in self.layers.iter().enumerate().rev() {
             let (sender, incoming) = blob::channel();
-            downloads.push(blob::download(&self.transport, &self.places, layer, sender));
+            downloads.push(blob::download(&self.transport, &self.endpoints, layer, sender));
             blobs.push((index, Verified::new(incoming, layer.digest.clone(), layer.size)));
         }
         let applier = Applier::new(visitor, selection, limits.clone());
@@ -122,10 +122,10 @@ impl Image {
             .name("image-layers".into())
             .stack_size(STACK)
             .spawn(move || {
-                // nobody listens when the pull was cancelled
+                // the receiver is gone when the pull was cancelled
                 let _ = answer.send(apply(applier, blobs));
             })
-            .map_err(|source| Error::Apply(Fault::Io { path: PathBuf::from("thread"), source }))?;
+            .map_err(|source| Error::Apply(ImageError::Io { path: PathBuf::from("thread"), source }))?;
         let ahead = self.transport.config().parallel_layers.max(1);
         let downloading = stream::iter(downloads).buffered(ahead).for_each(|()| std::future::ready(()));
         // the reader decides: when it has failed, what is still coming does not matter
@@ -140,14 +140,14 @@ impl Image {
         };
         result.unwrap_or_else(|_| {
             // the thread panicked; its panic has been printed
-            Err(Error::Apply(Fault::Content("the reader of the image failed".into())).into())
+            Err(Error::Apply(ImageError::Content("the reader of the image failed".into())).into())
         })
     }
 
-    /// Writes the wanted files beneath `directory`, which must exist and be empty. Nothing in it counts after an error.
+    /// Writes the selected files beneath `directory`, which must exist and be empty. After an error, discard its content.
     ///
     /// # Errors
-    /// As [`Image::visit`]; a failed write is [`Fault::Io`].
+    /// As [`Image::visit`]; a failed write is [`ImageError::Io`].
     pub async fn unpack_to(
         &self,
         directory: &Path,
@@ -157,12 +157,12 @@ impl Image {
         let unpacker = self
             .visit(selection, limits, Unpacker::new(directory))
             .await
-            .map_err(VisitError::<Fault>::into_error)?;
+            .map_err(VisitError::<ImageError>::into_error)?;
         let (files, bytes) = unpacker.written();
         Ok(Unpacked { files, bytes })
     }
 
-    /// Reads the wanted files into memory, by path. Keep `limits` small ([`Limits::bundle`]).
+    /// Reads the selected files into memory, by path. Keep `limits` small ([`Limits::bundle`]).
     ///
     /// # Errors
     /// As [`Image::visit`].
@@ -177,16 +177,13 @@ impl Image {
 
     fn check(&self, limits: &Limits) -> Result<(), Error> {
         let size = self.download_size();
-        if size > limits.download_bytes {
-            let what = format!("download of {size} bytes");
-            return Err(Error::Copy(Fault::Limit { what, limit: limits.download_bytes, unit: "bytes" }));
-        }
-        if self.layers.len() > limits.layers {
-            let what = format!("image with {} layers", self.layers.len());
-            return Err(Error::Manifest(Fault::Limit { what, limit: limits.layers as u64, unit: "layers" }));
-        }
+        check_limit(size, limits.download_bytes, "bytes", format_args!("download of {size} bytes"))
+            .map_err(Error::Copy)?;
+        let layers = self.layers.len() as u64;
+        check_limit(layers, limits.layers as u64, "layers", format_args!("image with {layers} layers"))
+            .map_err(Error::Manifest)?;
         for (index, layer) in self.layers.iter().enumerate() {
-            check_layer(layer).map_err(|fault| Error::ReadLayer { index, fault })?;
+            check_layer(layer).map_err(|cause| Error::ReadLayer { index, cause })?;
         }
         Ok(())
     }

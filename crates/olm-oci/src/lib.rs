@@ -1,7 +1,7 @@
 //! Images: from a reference to verified files, and a store that keeps what was made of them.
 //!
-//! [`Puller`] talks to registries, [`Image`] hands out files (streamed, unpacked or in memory), [`Store`] keeps results
-//! on disk by digest. What the files mean is not known here: no catalogs, no bundles, no cluster. Foreign input is
+//! [`Puller`] sends requests to registries, [`Image`] returns files (streamed, unpacked or in memory), [`Store`] stores
+//! results on disk by digest. The crate does not interpret the files: no catalogs, no bundles, no cluster. Foreign input is
 //! hostile: every path, size, link and digest is checked while it streams, and [`Limits`] bound what it may cost.
 //!
 //! Rules: catalogd §5 (pulling), §4.6 (error texts), decisions 15 and 18.
@@ -26,7 +26,7 @@ pub use config::{
     CertificateDirs, Config, Credential, Credentials, Keyring, Platform, Proxies, RegistriesFiles, Retries,
     SharedKeyring, Timeouts,
 };
-pub use error::{Error, Fault, Retry};
+pub use error::{Error, ImageError, Retry};
 pub use image::{Image, Unpacked};
 pub use layer::{Infallible, Selection, VisitError, Visitor};
 pub use limits::Limits;

@@ -1,7 +1,7 @@
-//! How much an image may cost.
+//! Bounds on the cost of an image.
 //!
 //! All limits hold for one image. They bound memory (names, headers, number of remembered paths), disk (selected bytes)
-//! and work (all bytes, ratio), so that a hostile image ends with a sentence and not with a dead process
+//! and work (all bytes, ratio), so that a hostile image ends with an error and does not kill the process
 //! (rule: catalogd §12 row 16).
 
 /// Bounds for one image. [`Limits::default`] is far above real catalogs and bundles.
@@ -9,17 +9,17 @@
 pub struct Limits {
     /// Compressed bytes that the manifest may declare, all layers together.
     pub download_bytes: u64,
-    /// Decompressed bytes of all layers together, wanted or not.
+    /// Decompressed bytes of all layers together, selected or not.
     pub unpacked_bytes: u64,
-    /// Bytes of all wanted files together.
+    /// Bytes of all selected files together.
     pub selected_bytes: u64,
-    /// Bytes of one wanted file.
+    /// Bytes of one selected file.
     pub file_bytes: u64,
-    /// Tar entries of all layers together, wanted or not.
+    /// Tar entries of all layers together, selected or not.
     pub entries: u64,
-    /// Wanted entries (and whiteouts) of all layers together; each is remembered in memory.
+    /// Selected entries (and whiteouts) of all layers together; each is remembered in memory.
     pub selected_entries: u64,
-    /// Decompressed bytes per compressed byte of one layer; looked at beyond [`Limits::ratio_from`].
+    /// Decompressed bytes per compressed byte of one layer; checked beyond [`Limits::ratio_from`].
     pub ratio: u64,
     /// Decompressed bytes of a layer from which the ratio counts.
     pub ratio_from: u64,

@@ -1,7 +1,7 @@
-//! Manifests and configs, Docker and OCI: what an image consists of.
+//! Manifests and configs, Docker and OCI: the parts of an image.
 //!
-//! Pure parsing of bytes at hand. Docker schema 1 and encrypted or foreign layers are refused with a sentence; a media type
-//! in the document counts before the one in the HTTP header, because only the document is covered by the digest.
+//! Pure parsing. Docker schema 1 and encrypted or foreign layers are rejected with an error message; a media type in the
+//! document has precedence over the one in the HTTP header, because only the document is covered by the digest.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use olm_core::Digest;
 use serde::Deserialize;
 
 use crate::config::Platform;
-use crate::error::Fault;
+use crate::error::ImageError;
 
 /// Largest manifest and config (rule: catalogd §5.5).
 pub(crate) const MAX_DOCUMENT: usize = 4 << 20;
@@ -43,7 +43,7 @@ pub(crate) enum Document {
         config: Descriptor,
         layers: Vec<Descriptor>,
     },
-    /// The manifest for the wanted platform.
+    /// The manifest for the configured platform.
     Index(Descriptor),
 }
 
@@ -79,29 +79,29 @@ struct RawPlatform {
 }
 
 impl RawDescriptor {
-    fn checked(&self, what: &str) -> Result<Descriptor, Fault> {
+    fn checked(&self, what: &str) -> Result<Descriptor, ImageError> {
         let digest = self.digest.parse().map_err(|error| {
-            Fault::Content(format!("manifest has a bad digest {:?} for {what}: {error}", self.digest))
+            ImageError::Content(format!("manifest has a bad digest {:?} for {what}: {error}", self.digest))
         })?;
         let size = u64::try_from(self.size)
-            .map_err(|_| Fault::Content(format!("manifest has the size {} for {what}", self.size)))?;
+            .map_err(|_| ImageError::Content(format!("manifest has the size {} for {what}", self.size)))?;
         Ok(Descriptor { media_type: self.media_type.clone(), digest, size })
     }
 }
 
 /// Reads a manifest; `header` is the answer's `Content-Type`.
-pub(crate) fn parse(bytes: &[u8], header: &str, platform: &Platform) -> Result<Document, Fault> {
+pub(crate) fn parse(bytes: &[u8], header: &str, platform: &Platform) -> Result<Document, ImageError> {
     let raw: Raw = serde_json::from_slice(bytes)
-        .map_err(|error| Fault::Content(format!("manifest is not valid JSON of its kind: {error}")))?;
+        .map_err(|error| ImageError::Content(format!("manifest is not valid JSON of its kind: {error}")))?;
     let header = header.split(';').next().unwrap_or_default().trim();
     let media_type = if raw.media_type.is_empty() { header } else { raw.media_type.as_str() };
     if raw.schema_version == Some(1) {
-        return Err(Fault::Unsupported(
+        return Err(ImageError::Unsupported(
             "manifest has the Docker schema 1, which is no longer supported; push the image again".into(),
         ));
     }
     if raw.manifests.is_some() && raw.layers.is_some() {
-        return Err(Fault::Content("manifest has both layers and manifests".into()));
+        return Err(ImageError::Content("manifest has both layers and manifests".into()));
     }
     match media_type {
         OCI_MANIFEST | DOCKER_MANIFEST => image(&raw),
@@ -109,15 +109,15 @@ pub(crate) fn parse(bytes: &[u8], header: &str, platform: &Platform) -> Result<D
         // OCI manifests need not name their type, and some registries send a general one
         _ if raw.media_type.is_empty() && raw.layers.is_some() => image(&raw),
         _ if raw.media_type.is_empty() && raw.manifests.is_some() => index(&raw, platform),
-        other => Err(Fault::Unsupported(format!("manifest has the unsupported media type {other:?}"))),
+        other => Err(ImageError::Unsupported(format!("manifest has the unsupported media type {other:?}"))),
     }
 }
 
-fn image(raw: &Raw) -> Result<Document, Fault> {
+fn image(raw: &Raw) -> Result<Document, ImageError> {
     let config = raw
         .config
         .as_ref()
-        .ok_or_else(|| Fault::Content("manifest has no config".into()))?
+        .ok_or_else(|| ImageError::Content("manifest has no config".into()))?
         .checked("the config")?;
     let layers = raw
         .layers
@@ -129,14 +129,14 @@ fn image(raw: &Raw) -> Result<Document, Fault> {
     Ok(Document::Image { config, layers })
 }
 
-fn index(raw: &Raw, wanted: &Platform) -> Result<Document, Fault> {
+fn index(raw: &Raw, platform: &Platform) -> Result<Document, ImageError> {
     let entries = raw.manifests.as_deref().unwrap_or_default();
     let best = entries
         .iter()
         .filter_map(|entry| {
             let has = entry.platform.as_ref()?;
-            (has.os == wanted.os && has.architecture == wanted.architecture)
-                .then(|| (variant_rank(&wanted.architecture, &has.variant), entry))
+            (has.os == platform.os && has.architecture == platform.architecture)
+                .then(|| (variant_rank(&platform.architecture, &has.variant), entry))
         })
         .min_by_key(|(rank, _)| *rank)
         .map(|(_, entry)| entry);
@@ -146,9 +146,9 @@ fn index(raw: &Raw, wanted: &Platform) -> Result<Document, Fault> {
         _ => None,
     };
     let entry = best.or(only).ok_or_else(|| {
-        Fault::Content(format!(
+        ImageError::Content(format!(
             "no image found in image index for architecture {:?}, variant \"\", OS {:?}",
-            wanted.architecture, wanted.os
+            platform.architecture, platform.os
         ))
     })?;
     entry.checked("the image of the platform").map(Document::Index)
@@ -166,25 +166,25 @@ fn variant_rank(architecture: &str, variant: &str) -> u8 {
     }
 }
 
-/// Refuses layers that are not tar archives, by their media type; compression is told by the bytes.
-pub(crate) fn check_layer(layer: &Descriptor) -> Result<(), Fault> {
+/// Refuses layers that are not tar archives, by their media type; compression is detected by the bytes.
+pub(crate) fn check_layer(layer: &Descriptor) -> Result<(), ImageError> {
     let kind = layer.media_type.as_str();
     let is_tar = kind.starts_with("application/vnd.oci.image.layer.v1.tar")
         || kind.starts_with("application/vnd.docker.image.rootfs.diff.tar")
         || kind.starts_with("application/vnd.oci.image.layer.nondistributable.v1.tar");
     if kind.contains("+encrypted") {
-        return Err(Fault::Unsupported(format!(
+        return Err(ImageError::Unsupported(format!(
             "layer has the media type {kind:?}: encrypted layers are not supported"
         )));
     }
     if !is_tar {
-        return Err(Fault::Unsupported(format!("layer has the unsupported media type {kind:?}")));
+        return Err(ImageError::Unsupported(format!("layer has the unsupported media type {kind:?}")));
     }
     Ok(())
 }
 
 /// The labels of a config blob. A config of another kind (artifacts) has none.
-pub(crate) fn labels(bytes: &[u8]) -> Result<BTreeMap<String, String>, Fault> {
+pub(crate) fn labels(bytes: &[u8]) -> Result<BTreeMap<String, String>, ImageError> {
     #[derive(Deserialize)]
     struct Blob {
         config: Option<Inner>,
@@ -194,8 +194,9 @@ pub(crate) fn labels(bytes: &[u8]) -> Result<BTreeMap<String, String>, Fault> {
     struct Inner {
         labels: Option<BTreeMap<String, String>>,
     }
-    let blob: Blob = serde_json::from_slice(bytes)
-        .map_err(|error| Fault::Content(format!("image config is not valid JSON of its kind: {error}")))?;
+    let blob: Blob = serde_json::from_slice(bytes).map_err(|error| {
+        ImageError::Content(format!("image config is not valid JSON of its kind: {error}"))
+    })?;
     Ok(blob.config.and_then(|config| config.labels).unwrap_or_default())
 }
 
@@ -213,7 +214,7 @@ mod tests {
 
     fn chosen(manifests: &str, architecture: &str) -> Result<String, String> {
         let text = format!(r#"{{"schemaVersion":2,"mediaType":"{OCI_INDEX}","manifests":[{manifests}]}}"#);
-        match parse(text.as_bytes(), "", &platform(architecture)).map_err(|fault| fault.to_string())? {
+        match parse(text.as_bytes(), "", &platform(architecture)).map_err(|cause| cause.to_string())? {
             Document::Index(descriptor) => Ok(descriptor.digest.to_string()),
             Document::Image { .. } => Err("an image".into()),
         }
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_platform_decides() {
+    fn index_selects_image_of_platform() {
         let all = [
             entry(0, "windows", "amd64", ""),
             entry(1, "linux", "amd64", "v3"),
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn manifests_of_all_kinds() {
+    fn manifest_parses_docker_and_oci() {
         let body = |head: &str| {
             format!(
                 r#"{{{head} "config":{{"digest":"{}","size":2}},"layers":[{{"mediaType":"x","digest":"{}","size":3}}]}}"#,
@@ -275,14 +276,14 @@ mod tests {
             let got = parse(body(&head).as_bytes(), header, &platform("amd64"));
             match (got, want) {
                 (Ok(Document::Image { layers, .. }), Ok(())) => assert_eq!(layers.len(), 1, "{head}"),
-                (Err(fault), Err(want)) => assert!(fault.to_string().contains(want), "{head}: {fault}"),
+                (Err(cause), Err(want)) => assert!(cause.to_string().contains(want), "{head}: {cause}"),
                 (got, _) => panic!("{head}: {got:?}"),
             }
         }
     }
 
     #[test]
-    fn broken_documents_get_a_sentence() {
+    fn manifest_error_names_the_defect() {
         let bad_digest = r#"{"config":{"digest":"sha256:x","size":1},"layers":[]}"#;
         let negative = format!(r#"{{"config":{{"digest":"{}","size":-1}},"layers":[]}}"#, digest(0));
         for (text, want) in [
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_may_be_absent() {
+    fn config_labels_may_be_absent() {
         for (text, want) in [
             (r#"{"config":{"Labels":{"a":"b"}}}"#, 1),
             (r#"{"config":{"Labels":null}}"#, 0),

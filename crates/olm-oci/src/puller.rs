@@ -1,8 +1,8 @@
 //! From a reference to an opened image.
 //!
 //! [`Puller::resolve`] costs one manifest request for a tag and none for a digest. [`Puller::open`] reads manifest and
-//! config, which tells labels and layers; the layers are read by [`Image`]. A tag is turned into its digest once, and
-//! everything after that is asked for by digest (catalogd §12 row 5).
+//! config, which have the labels and layers; the layers are read by [`Image`]. A tag is turned into its digest once, and
+//! everything after that is requested by digest (catalogd §12 row 5).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use reqwest::header::CONTENT_TYPE;
 
 use crate::config::Config;
 use crate::config::registries::{Location, Registries};
-use crate::error::{Error, Fault};
-use crate::http::{Ask, Place, Transport};
+use crate::error::{Error, ImageError, check_limit};
+use crate::http::{Ask, Endpoint, Transport};
 use crate::image::Image;
 use crate::signature::Verified;
 use futures::FutureExt as _;
@@ -62,7 +62,7 @@ impl std::fmt::Debug for Puller {
 }
 
 impl Puller {
-    /// Nothing is read or contacted yet. A policy that checks nothing is said in the log, here and once.
+    /// Reads no file and contacts no registry yet. Logs once if the policy accepts everything.
     #[must_use]
     pub fn new(config: Config) -> Self {
         if config.signature_policy == SignaturePolicy::AcceptAnything {
@@ -89,29 +89,23 @@ impl Puller {
     pub async fn resolve(&self, reference: &ImageRef) -> Result<ImageRef, Error> {
         named(reference)?;
         let Some(tag) = reference.tag() else { return Ok(reference.clone()) };
-        let places = self.places(reference)?;
+        let endpoints = self.endpoints(reference)?;
         let digest = self
-            .first_of(&places, |place| {
+            .first_of(&endpoints, |endpoint| {
                 async move {
-                    let what = reading(place, tag);
-                    let ask = Ask {
-                        method: Method::HEAD,
-                        path: format!("manifests/{tag}"),
-                        accept: manifest::ACCEPT,
-                        from: 0,
-                        what: &what,
-                    };
-                    match self.transport.send(place, &ask).await {
+                    let what = reading(endpoint, tag);
+                    let ask = Ask::manifest(Method::HEAD, format!("manifests/{tag}"), &what);
+                    match self.transport.send(endpoint, &ask).await {
                         Ok(response) => {
                             if let Some(digest) = stated_digest(&response) {
                                 return Ok(digest);
                             }
                         }
-                        // some registries know no HEAD, and its answers cannot say why
-                        Err(fault) if matches!(fault.status(), Some(400 | 401 | 403..=405 | 501)) => {}
-                        Err(fault) => return Err(fault),
+                        // some registries do not support HEAD, and responses to it have no error message
+                        Err(cause) if matches!(cause.status(), Some(400 | 401 | 403..=405 | 501)) => {}
+                        Err(cause) => return Err(cause),
                     }
-                    let (body, _) = self.manifest(place, tag, None).await?;
+                    let (body, _) = self.manifest(endpoint, tag, None).await?;
                     hash_of(DigestAlgorithm::Sha256, &body)
                 }
                 .boxed()
@@ -122,7 +116,7 @@ impl Puller {
         Ok(reference.with_digest(digest))
     }
 
-    /// Reads manifest (of the wanted platform) and config, after the policy has accepted the image.
+    /// Reads manifest (of the configured platform) and config, after the policy has accepted the image.
     ///
     /// # Errors
     /// As [`Puller::resolve`] and [`Puller::verify`]; [`Error::Manifest`] for a manifest that makes no sense,
@@ -146,13 +140,13 @@ impl Puller {
 
     #[tracing::instrument(name = "open image", skip_all, fields(image = %reference))]
     async fn read(&self, reference: &ImageRef) -> Result<Image, Error> {
-        let places = self.places(reference)?;
+        let endpoints = self.endpoints(reference)?;
         let at = match (reference.digest(), reference.tag()) {
             (Some(digest), _) => digest.to_string(),
             (None, tag) => tag.unwrap_or_default().to_owned(),
         };
         let (first, (body, kind)) = self
-            .first_of(&places, |place| self.manifest(place, &at, reference.digest()).boxed())
+            .first_of(&endpoints, |endpoint| self.manifest(endpoint, &at, reference.digest()).boxed())
             .await
             .map_err(Error::Source)?;
         let canonical = match reference.digest() {
@@ -162,18 +156,18 @@ impl Puller {
                 reference.with_digest(digest)
             }
         };
-        // blobs come from where the manifest came from; the others stand by
-        let mut places = places;
-        places.rotate_left(first);
-        let (digest, config, layers) = self.image_of(&places, &canonical, body, kind).await?;
-        let labels = self.labels(&places, &config).await?;
-        Ok(Image::new(Arc::clone(&self.transport), places, canonical, digest, labels, layers))
+        // blobs come from the endpoint of the manifest; the others are fallbacks
+        let mut endpoints = endpoints;
+        endpoints.rotate_left(first);
+        let (digest, config, layers) = self.image_of(&endpoints, &canonical, body, kind).await?;
+        let labels = self.labels(&endpoints, &config).await?;
+        Ok(Image::new(Arc::clone(&self.transport), endpoints, canonical, digest, labels, layers))
     }
 
-    /// Follows indexes down to the image of the wanted platform.
+    /// Follows indexes down to the image of the configured platform.
     async fn image_of(
         &self,
-        places: &[Place],
+        endpoints: &[Endpoint],
         canonical: &ImageRef,
         mut body: Vec<u8>,
         mut kind: String,
@@ -192,7 +186,9 @@ impl Puller {
                 Document::Index(child) => {
                     let at = child.digest.to_string();
                     (body, kind) = self
-                        .first_of(places, |place| self.manifest(place, &at, Some(&child.digest)).boxed())
+                        .first_of(endpoints, |endpoint| {
+                            self.manifest(endpoint, &at, Some(&child.digest)).boxed()
+                        })
                         .await
                         .map(|(_, found)| found)
                         .map_err(Error::Manifest)?;
@@ -200,26 +196,34 @@ impl Puller {
                 }
             }
         }
-        Err(Error::Manifest(Fault::Content(format!("image indexes are nested more than {MAX_NESTING} deep"))))
+        Err(Error::Manifest(ImageError::Content(format!(
+            "image indexes are nested more than {MAX_NESTING} deep"
+        ))))
     }
 
-    /// The digest of the image of the wanted platform, if `canonical` is an index.
+    /// The digest of the image of the configured platform, if `canonical` is an index.
     pub(crate) async fn instance(
         &self,
-        places: &[Place],
+        endpoints: &[Endpoint],
         canonical: &ImageRef,
     ) -> Result<Option<Digest>, Error> {
         let Some(digest) = canonical.digest() else { return Ok(None) };
         let at = digest.to_string();
-        let found = self.first_of(places, |place| self.manifest(place, &at, Some(digest)).boxed()).await;
+        let found =
+            self.first_of(endpoints, |endpoint| self.manifest(endpoint, &at, Some(digest)).boxed()).await;
         let (_, (body, kind)) = found.map_err(Error::Source)?;
-        let (image, ..) = self.image_of(places, canonical, body, kind).await?;
+        let (image, ..) = self.image_of(endpoints, canonical, body, kind).await?;
         Ok(Some(image).filter(|image| image != digest))
     }
 
-    async fn labels(&self, places: &[Place], config: &Descriptor) -> Result<BTreeMap<String, String>, Error> {
+    async fn labels(
+        &self,
+        endpoints: &[Endpoint],
+        config: &Descriptor,
+    ) -> Result<BTreeMap<String, String>, Error> {
         let what = &format!("reading config {}", config.digest);
-        let read = self.first_of(places, |place| self.small_blob(place, config, MAX_DOCUMENT, what).boxed());
+        let read = self
+            .first_of(endpoints, |endpoint| self.small_blob(endpoint, config, MAX_DOCUMENT, what).boxed());
         let (_, body) = read.await.map_err(Error::Copy)?;
         manifest::labels(&body).map_err(Error::Manifest)
     }
@@ -227,21 +231,18 @@ impl Puller {
     /// A blob of at most `max` bytes, checked.
     pub(crate) async fn small_blob(
         &self,
-        place: &Place,
+        endpoint: &Endpoint,
         blob: &Descriptor,
         max: usize,
         what: &str,
-    ) -> Result<Vec<u8>, Fault> {
-        if blob.size > max as u64 {
-            return Err(Fault::Limit { what: what.to_owned(), limit: max as u64, unit: "bytes" });
-        }
-        let path = format!("blobs/{}", blob.digest);
-        let ask = Ask { method: Method::GET, path, accept: "*/*", from: 0, what };
-        let response = self.transport.send(place, &ask).await?;
+    ) -> Result<Vec<u8>, ImageError> {
+        check_limit(blob.size, max as u64, "bytes", what)?;
+        let ask = Ask::blob(&blob.digest, 0, what);
+        let response = self.transport.send(endpoint, &ask).await?;
         let body = self.transport.body(response, max, what).await?;
         if body.len() as u64 != blob.size {
             let got = body.len() as u64;
-            return Err(Fault::Size { what: what.to_owned(), declared: blob.size, got });
+            return Err(ImageError::Size { what: what.to_owned(), declared: blob.size, got });
         }
         verified(body, &blob.digest, what)
     }
@@ -249,19 +250,13 @@ impl Puller {
     /// The bytes of a manifest, checked against `digest` where it is known, and their stated media type.
     pub(crate) async fn manifest(
         &self,
-        place: &Place,
+        endpoint: &Endpoint,
         at: &str,
         digest: Option<&Digest>,
-    ) -> Result<(Vec<u8>, String), Fault> {
-        let what = reading(place, at);
-        let ask = Ask {
-            method: Method::GET,
-            path: format!("manifests/{at}"),
-            accept: manifest::ACCEPT,
-            from: 0,
-            what: &what,
-        };
-        let response = self.transport.send(place, &ask).await?;
+    ) -> Result<(Vec<u8>, String), ImageError> {
+        let what = reading(endpoint, at);
+        let ask = Ask::manifest(Method::GET, format!("manifests/{at}"), &what);
+        let response = self.transport.send(endpoint, &ask).await?;
         let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let kind = kind.unwrap_or_default().to_owned();
         let body = self.transport.body(response, MAX_DOCUMENT, &what).await?;
@@ -272,60 +267,64 @@ impl Puller {
         Ok((body, kind))
     }
 
-    /// The places of a reference, as configured right now.
-    pub(crate) fn places(&self, reference: &ImageRef) -> Result<Vec<Place>, Error> {
+    /// The endpoints of a reference in the current configuration.
+    pub(crate) fn endpoints(&self, reference: &ImageRef) -> Result<Vec<Endpoint>, Error> {
         let config = self.transport.config();
         let keyring = config.credentials.load().map_err(Error::AuthFile)?;
         let registries = Registries::load(&config.registries).map_err(Error::Source)?;
         let locations = registries.locations(reference).map_err(Error::Source)?;
         let loosened =
             |location: Location| Location { insecure: location.insecure || config.insecure, ..location };
-        Ok(locations.into_iter().map(|location| Place::new(loosened(location), &keyring)).collect())
+        Ok(locations.into_iter().map(|location| Endpoint::new(loosened(location), &keyring)).collect())
     }
 
-    /// Tries the places in order; says which one answered. The last is the primary location.
+    /// Tries the endpoints in order; returns the index of the one that succeeded. The last is the primary location.
     async fn first_of<'p, T>(
         &self,
-        places: &'p [Place],
-        attempt: impl Fn(&'p Place) -> BoxFuture<'p, Result<T, Fault>>,
-    ) -> Result<(usize, T), Fault> {
+        endpoints: &'p [Endpoint],
+        attempt: impl Fn(&'p Endpoint) -> BoxFuture<'p, Result<T, ImageError>>,
+    ) -> Result<(usize, T), ImageError> {
         let mut mirrors = String::new();
-        let last = places.len().saturating_sub(1);
-        for (index, place) in places.iter().enumerate() {
-            let fault = match attempt(place).await {
+        let last = endpoints.len().saturating_sub(1);
+        for (index, endpoint) in endpoints.iter().enumerate() {
+            let cause = match attempt(endpoint).await {
                 Ok(found) => return Ok((index, found)),
-                Err(fault) => fault,
+                Err(cause) => cause,
             };
-            let reference = &place.location.reference;
+            let reference = &endpoint.location.reference;
             if index < last {
-                tracing::debug!(mirror = %reference, %fault, "mirror failed");
-                mirrors.push_str(&format!("[{reference}: {fault}]"));
+                tracing::debug!(mirror = %reference, %cause, "mirror failed");
+                mirrors.push_str(&format!("[{reference}: {cause}]"));
             } else if mirrors.is_empty() {
-                return Err(fault);
+                return Err(cause);
             } else {
-                return Err(Fault::Mirrors {
+                return Err(ImageError::Mirrors {
                     mirrors,
                     reference: reference.to_string(),
-                    primary: Box::new(fault),
+                    primary: Box::new(cause),
                 });
             }
         }
-        Err(Fault::Config("no place to fetch the image from".into()))
+        Err(ImageError::Config("no place to fetch the image from".into()))
     }
 }
 
-fn reading(place: &Place, at: &str) -> String {
-    format!("reading manifest {at} in {}", place.location.reference.name())
+fn reading(endpoint: &Endpoint, at: &str) -> String {
+    format!("reading manifest {at} in {}", endpoint.location.reference.name())
 }
 
 fn stated_digest(response: &reqwest::Response) -> Option<Digest> {
     response.headers().get("docker-content-digest")?.to_str().ok()?.parse().ok()
 }
 
-fn verified(body: Vec<u8>, want: &Digest, what: &str) -> Result<Vec<u8>, Fault> {
+fn verified(body: Vec<u8>, want: &Digest, what: &str) -> Result<Vec<u8>, ImageError> {
     let got = hash_of(want.algorithm(), &body)?;
     if got != *want {
-        return Err(Fault::Digest { what: what.to_owned(), want: want.to_string(), got: got.to_string() });
+        return Err(ImageError::Digest {
+            what: what.to_owned(),
+            want: want.to_string(),
+            got: got.to_string(),
+        });
     }
     Ok(body)
 }
@@ -335,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn references_must_name_content() {
+    fn reference_must_have_tag_or_digest() {
         for (text, want) in [
             (
                 "Not A Reference",

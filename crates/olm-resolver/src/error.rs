@@ -74,28 +74,20 @@ pub enum ResolveError {
     },
     /// No bundle matches.
     NoMatch {
-        /// What was asked.
         asked: Box<Asked>,
         /// What would have matched, or what to change.
         help: Option<String>,
     },
     /// Bundles of several catalogs are equally good.
     Ambiguous {
-        /// What was asked.
         asked: Box<Asked>,
         /// The tied catalogs, sorted.
         catalogs: Vec<CatalogName>,
     },
     /// The best bundle has no readable version.
-    Version {
-        /// The bundle.
-        bundle: BundleName,
-        /// Why not.
-        why: String,
-    },
+    Version { bundle: BundleName, why: String },
     /// The bundle declares a dependency and dependencies are refused.
     Dependency {
-        /// The bundle.
         bundle: BundleName,
         /// The property type that declares it.
         property: String,
@@ -105,7 +97,6 @@ pub enum ResolveError {
 /// The request as far as it appears in messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
-    /// The package.
     pub package: PackageName,
     /// The range's text.
     pub range: Option<String>,

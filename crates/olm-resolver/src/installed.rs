@@ -8,9 +8,7 @@ use crate::graph::{BundleIndex, PackageGraph};
 /// The bundle that is installed now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installed {
-    /// Its name.
     pub name: BundleName,
-    /// Its version and release.
     pub version: VersionRelease,
 }
 

@@ -38,5 +38,5 @@ pub use report::{
 };
 pub use request::{CatalogSource, Policy, Request, parse_range};
 pub use resolve::{Outcome, Resolution, resolve};
-pub use rules::{Decision, Via};
+pub use rules::{Decision, Ineligible, Rules, Via};
 pub use shortest::reachable;

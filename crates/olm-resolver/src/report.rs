@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::error::CatalogReadError;
 use crate::graph::{BundleIndex, Edge, EdgeKind, PackageGraph};
 use crate::request::Request;
-use crate::rules::{Decision, Rules, Via};
+use crate::rules::{Decision, Ineligible, Rules, Via};
 use crate::shortest::shortest;
 
 /// How a request was answered.
@@ -28,7 +28,6 @@ pub struct Report {
 pub struct CatalogReport {
     /// Name of the ClusterCatalog.
     pub name: CatalogName,
-    /// Its priority.
     pub priority: i32,
     /// Its package, `None` if it could not be read.
     pub graph: Option<Arc<PackageGraph>>,
@@ -43,7 +42,6 @@ pub struct CatalogReport {
 /// One bundle and the rule that decided about it.
 #[derive(Debug, Clone, Copy)]
 pub struct Candidate {
-    /// The bundle.
     pub bundle: BundleIndex,
     /// The rule.
     pub decision: Decision,
@@ -87,7 +85,6 @@ impl CatalogReport {
 /// A bundle that would have been taken but for one rule, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NearMiss {
-    /// The catalog.
     pub catalog: String,
     /// The bundle; empty where the whole package is missing.
     pub bundle: String,
@@ -100,7 +97,6 @@ pub struct NearMiss {
 pub struct Step {
     /// Bundle to go to.
     pub bundle: String,
-    /// Its version.
     pub version: String,
     /// `replaces`, `skips` or `skipRange`.
     pub by: &'static str,
@@ -176,37 +172,51 @@ impl Report {
             );
             found.push((1, miss(bundle, text)));
         }
-        if let Some(bundle) = dropped(Decision::NotInChannel).find(|&bundle| rules.in_range(bundle)) {
-            let known = self.request.channels.iter().any(|name| graph.find_channel(name.as_str()).is_some());
-            let text = if known {
-                let channels =
-                    some_of(graph.channels_of(bundle).map(|channel| graph.channel_name(channel)), 3);
-                match channels.as_str() {
-                    "" => format!("{} matches but is in no channel", version(bundle)),
-                    channels => format!("{} matches but is in channel {channels}", version(bundle)),
+        let all_ineligible =
+            catalog.candidates.iter().all(|candidate| matches!(candidate.decision, Decision::Ineligible(_)));
+        let only = |rule: Ineligible| {
+            dropped(Decision::Ineligible(rule)).find(|&bundle| rules.violations(bundle).count() == 1)
+        };
+        let mut broken: Vec<Ineligible> = Vec::new();
+        for candidate in &catalog.candidates {
+            if let Decision::Ineligible(rule) = candidate.decision
+                && !broken.contains(&rule)
+            {
+                broken.push(rule);
+            }
+        }
+        for rule in broken {
+            let (rank, nearest) = match rule {
+                Ineligible::NotInChannel => {
+                    (2, only(rule).map(|bundle| (bundle, self.not_in_channel(graph, bundle))))
                 }
-            } else {
-                let all = some_of(graph.channels().map(|channel| graph.channel_name(channel)), 5);
-                format!("the package has no such channel, only {all}")
+                Ineligible::OutOfRange => {
+                    let all = dropped(Decision::Ineligible(rule));
+                    (3, self.out_of_range(graph, all).filter(|_| all_ineligible))
+                }
+                Ineligible::NoVersion => {
+                    let text = |bundle| {
+                        let why = graph.version(bundle).err().unwrap_or_default();
+                        format!("bundle {} has no version: {why}", graph.bundle_name(bundle))
+                    };
+                    (4, only(rule).map(|bundle| (bundle, text(bundle))))
+                }
             };
-            found.push((2, miss(bundle, text)));
-        }
-        let all_outside = catalog.candidates.iter().all(|candidate| {
-            matches!(candidate.decision, Decision::OutOfRange | Decision::NotInChannel | Decision::NoVersion)
-        });
-        if let Some((bundle, text)) =
-            self.out_of_range(graph, dropped(Decision::OutOfRange)).filter(|_| all_outside)
-        {
-            found.push((3, miss(bundle, text)));
-        }
-        if let Some(bundle) = dropped(Decision::NoVersion).next() {
-            let why = graph.version(bundle).err().unwrap_or_default();
-            found.push((
-                4,
-                miss(bundle, format!("bundle {} has no version: {why}", graph.bundle_name(bundle))),
-            ));
+            found.extend(nearest.map(|(bundle, text)| (rank, miss(bundle, text))));
         }
         found
+    }
+
+    fn not_in_channel(&self, graph: &PackageGraph, bundle: BundleIndex) -> String {
+        if !self.request.channels.iter().any(|name| graph.find_channel(name.as_str()).is_some()) {
+            let all = some_of(graph.channels().map(|channel| graph.channel_name(channel)), 5);
+            return format!("the package has no such channel, only {all}");
+        }
+        let version = graph.version(bundle).map_or_else(|_| "?".to_owned(), ToString::to_string);
+        match some_of(graph.channels_of(bundle).map(|channel| graph.channel_name(channel)), 3).as_str() {
+            "" => format!("{version} matches but is in no channel"),
+            channels => format!("{version} matches but is in channel {channels}"),
+        }
     }
 
     /// The bundle nearest to the range, and how the range would have to change.
@@ -256,7 +266,7 @@ impl Report {
                 let path = graph
                     .preference()
                     .iter()
-                    .filter(|&&bundle| rules.in_channels(bundle) && rules.in_range(bundle))
+                    .filter(|&&bundle| rules.eligible(bundle).is_ok())
                     .find_map(|&bundle| shortest(graph, installed, bundle, &asked))?;
                 Some((
                     std::cmp::Reverse(catalog.priority),
@@ -333,9 +343,9 @@ impl Decision {
             Self::Kept(Via::Installed) => "installed",
             Self::Kept(Via::Edge(edge)) => edge.kind.as_str(),
             Self::Kept(Via::SelfCertified) => "self-certified",
-            Self::NotInChannel => "channel",
-            Self::NoVersion => "version",
-            Self::OutOfRange => "range",
+            Self::Ineligible(Ineligible::NotInChannel) => "channel",
+            Self::Ineligible(Ineligible::NoVersion) => "version",
+            Self::Ineligible(Ineligible::OutOfRange) => "range",
             Self::NoEdge => "no-edge",
             Self::LowerThanInstalled => "downgrade",
             Self::Deprecated => "deprecated",
@@ -352,7 +362,7 @@ impl Decision {
             Self::Kept(Via::Installed) => "it is the installed version".to_owned(),
             Self::Kept(Via::Edge(edge)) => describe_edge(graph, bundle, *edge, &installed()),
             Self::Kept(Via::SelfCertified) => "the policy SelfCertified asks for no edge".to_owned(),
-            Self::NotInChannel => {
+            Self::Ineligible(Ineligible::NotInChannel) => {
                 let channels =
                     some_of(graph.channels_of(bundle).map(|channel| graph.channel_name(channel)), 3);
                 if channels.is_empty() {
@@ -361,8 +371,10 @@ impl Decision {
                     format!("it is only in {channels}")
                 }
             }
-            Self::NoVersion => graph.version(bundle).err().unwrap_or_default().to_owned(),
-            Self::OutOfRange => {
+            Self::Ineligible(Ineligible::NoVersion) => {
+                graph.version(bundle).err().unwrap_or_default().to_owned()
+            }
+            Self::Ineligible(Ineligible::OutOfRange) => {
                 format!("not in {}", request.range.as_ref().map(ToString::to_string).unwrap_or_default())
             }
             Self::NoEdge => format!("no entry replaces, skips or covers {}", installed()),
@@ -419,7 +431,6 @@ impl CatalogOutcome {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReportView {
-    /// The package.
     pub package: String,
     /// The range asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -427,7 +438,6 @@ pub struct ReportView {
     /// The channels asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub channels: Vec<String>,
-    /// The policy.
     pub policy: String,
     /// The installed bundle.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -446,9 +456,7 @@ pub struct ReportView {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CatalogView {
-    /// Name.
     pub name: String,
-    /// Priority.
     pub priority: i32,
     /// What became of it.
     pub outcome: String,

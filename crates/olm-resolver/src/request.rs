@@ -22,7 +22,6 @@ pub enum Policy {
 /// What to resolve.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// The package.
     pub package: PackageName,
     /// Channels to take bundles and edges from; empty means all. Names that do not exist are ignored.
     pub channels: Vec<ChannelName>,
@@ -32,6 +31,14 @@ pub struct Request {
     pub policy: Policy,
     /// The bundle that is installed now.
     pub installed: Option<Installed>,
+}
+
+impl Request {
+    /// Any version from any channel, with nothing installed.
+    #[must_use]
+    pub fn new(package: PackageName) -> Self {
+        Self { package, channels: Vec::new(), range: None, policy: Policy::default(), installed: None }
+    }
 }
 
 /// Parses `spec.source.catalog.version`; the empty text means no range.

@@ -18,11 +18,8 @@ use crate::rules::{Decision, Rules, Via};
 pub struct Resolution {
     /// The catalog it comes from.
     pub catalog: CatalogName,
-    /// Its package.
     pub package: PackageName,
-    /// Its name.
     pub bundle: BundleName,
-    /// Its version and release.
     pub version: VersionRelease,
     /// Its image, as the catalog writes it; parsing it is the caller's next step.
     pub image: String,

@@ -12,12 +12,8 @@ use crate::request::{Policy, Request};
 pub enum Decision {
     /// It is the best of its catalog.
     Kept(Via),
-    /// It is in none of the channels asked for.
-    NotInChannel,
-    /// It has no readable version, and a range was asked for.
-    NoVersion,
-    /// Its version is not in the range.
-    OutOfRange,
+    /// The request does not admit it, whatever is installed.
+    Ineligible(Ineligible),
     /// No entry in the channels asked for replaces, skips or covers what is installed.
     NoEdge,
     /// A skipRange covers the installed version, which is higher.
@@ -26,6 +22,17 @@ pub enum Decision {
     Deprecated,
     /// Another one has a higher version or release.
     LowerVersion,
+}
+
+/// A condition of the request that a bundle does not meet. What is installed plays no part in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ineligible {
+    /// It is in none of the requested channels.
+    NotInChannel,
+    /// It has no readable version, and the request has a range.
+    NoVersion,
+    /// Its version is not in the range.
+    OutOfRange,
 }
 
 /// Why a bundle may be installed.
@@ -41,8 +48,9 @@ pub enum Via {
     SelfCertified,
 }
 
-/// The request in the terms of one graph.
-pub(crate) struct Rules<'a> {
+/// The rules of one request, applied to the bundles of one package.
+#[derive(Debug)]
+pub struct Rules<'a> {
     request: &'a Request,
     graph: &'a PackageGraph,
     /// `None` means all.
@@ -52,7 +60,9 @@ pub(crate) struct Rules<'a> {
 }
 
 impl<'a> Rules<'a> {
-    pub(crate) fn new(request: &'a Request, graph: &'a PackageGraph) -> Self {
+    /// The rules of `request` for the bundles of `graph`.
+    #[must_use]
+    pub fn new(request: &'a Request, graph: &'a PackageGraph) -> Self {
         let channels: Option<Vec<ChannelIndex>> = (!request.channels.is_empty())
             .then(|| request.channels.iter().filter_map(|name| graph.find_channel(name.as_str())).collect());
         let asked = |channel: ChannelIndex| channels.as_ref().is_none_or(|asked| asked.contains(&channel));
@@ -67,31 +77,37 @@ impl<'a> Rules<'a> {
         self.channels.as_ref().is_none_or(|asked| asked.contains(&channel))
     }
 
-    pub(crate) fn in_channels(&self, bundle: BundleIndex) -> bool {
+    fn in_channels(&self, bundle: BundleIndex) -> bool {
         self.channels.is_none() || self.graph.places(bundle).any(|(channel, _)| self.asked(channel))
     }
 
-    pub(crate) fn in_range(&self, bundle: BundleIndex) -> bool {
-        match (&self.request.range, self.graph.version(bundle)) {
-            (None, _) => true,
-            (Some(range), Ok(version)) => range.contains(&version.version),
-            (Some(_), Err(_)) => false,
-        }
+    /// Every condition of the request that the bundle does not meet, the most basic one first.
+    pub(crate) fn violations(&self, bundle: BundleIndex) -> impl Iterator<Item = Ineligible> {
+        let channel = (!self.in_channels(bundle)).then_some(Ineligible::NotInChannel);
+        let version = match (&self.request.range, self.graph.version(bundle)) {
+            (Some(_), Err(_)) => Some(Ineligible::NoVersion),
+            (Some(range), Ok(version)) => {
+                (!range.contains(&version.version)).then_some(Ineligible::OutOfRange)
+            }
+            (None, _) => None,
+        };
+        channel.into_iter().chain(version)
+    }
+
+    /// Whether the request admits the bundle. Resolution, upgrade paths and lists of versions all ask this.
+    ///
+    /// # Errors
+    /// The first condition that the bundle does not meet.
+    pub fn eligible(&self, bundle: BundleIndex) -> Result<(), Ineligible> {
+        self.violations(bundle).next().map_or(Ok(()), Err)
     }
 
     /// The rule that keeps or drops one bundle.
     pub(crate) fn judge(&self, bundle: BundleIndex) -> Decision {
-        if !self.in_channels(bundle) {
-            return Decision::NotInChannel;
+        if let Err(rule) = self.eligible(bundle) {
+            return Decision::Ineligible(rule);
         }
         let version = self.graph.version(bundle).ok();
-        if let Some(range) = &self.request.range {
-            match version {
-                None => return Decision::NoVersion,
-                Some(version) if !range.contains(&version.version) => return Decision::OutOfRange,
-                Some(_) => {}
-            }
-        }
         let Some(installed) = &self.request.installed else { return Decision::Kept(Via::FirstInstall) };
         if version == Some(&installed.version) {
             return Decision::Kept(Via::Installed);

@@ -8,14 +8,12 @@ use std::path::{Path, PathBuf};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, ValueEnum};
 use k8s_openapi::jiff::SignedDuration;
-use kube::Client;
 
 use crate::duration::GoDuration;
 use crate::features::{FeatureGateError, FeatureGates, Gate, go_bool};
 use crate::intervals::Intervals;
 use crate::telemetry::{LogFormat, TelemetryError};
-use crate::tls::issue::{CertificateSpec, SelfIssued};
-use crate::tls::{ProfileError, ServingPair, Source, TlsError, TlsSettings};
+use crate::tls::{ProfileError, TlsSettings};
 
 /// Flags that do not fit together. The texts are those of the reference.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -188,38 +186,12 @@ pub enum Serving {
 /// The flags of a self-issued certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SelfIssuing {
-    secret: String,
-    names: Vec<String>,
-    validity: SignedDuration,
-}
-
-impl Serving {
-    /// Reads the files, or prepares to issue in `namespace`, for `names` if none are given by flag.
-    ///
-    /// # Errors
-    /// As [`ServingPair::load`].
-    pub fn open(&self, client: &Client, namespace: &str, names: Vec<String>) -> Result<Source, TlsError> {
-        match self {
-            Self::Files { cert, key } => ServingPair::load(cert, key).map(Source::Files),
-            Self::SelfIssued(issuing) => {
-                let issued = SelfIssued::new(client, issuing.spec(namespace, names));
-                Ok(Source::SelfIssued(Box::new(issued)))
-            }
-        }
-    }
-}
-
-impl SelfIssuing {
-    /// What to issue in `namespace`; `names` stand in when none are given.
-    #[must_use]
-    pub fn spec(&self, namespace: &str, names: Vec<String>) -> CertificateSpec {
-        CertificateSpec {
-            namespace: namespace.to_owned(),
-            name: self.secret.clone(),
-            names: if self.names.is_empty() { names } else { self.names.clone() },
-            validity: self.validity,
-        }
-    }
+    /// The name of the Secret and of the ConfigMap.
+    pub secret: String,
+    /// The names in the certificate; none for those of the process's Service.
+    pub names: Vec<String>,
+    /// How long a certificate is valid.
+    pub validity: SignedDuration,
 }
 
 /// The names under which a Service is reached from inside the cluster.
@@ -461,16 +433,17 @@ mod tests {
     }
 
     #[test]
-    fn args_self_issued_certificate_defaults_to_service_names() {
-        let spec = |flags: &[&str]| match parse(flags).run.tls.serving() {
-            Ok(Some(Serving::SelfIssued(issuing))) => issuing.spec("ns", service_names("web", "ns")),
-            other => panic!("{flags:?}: {other:?}"),
-        };
-        let own = spec(&["--tls-self-issued=s"]);
-        assert_eq!(own.names, ["web.ns.svc", "web.ns.svc.cluster.local"]);
-        assert_eq!((own.name.as_str(), own.validity), ("s", SignedDuration::from_hours(90 * 24)));
-        let given = spec(&["--tls-self-issued=s", "--tls-self-issued-names=a.example,127.0.0.1"]);
-        assert_eq!(given.names, ["a.example", "127.0.0.1"]);
+    fn args_self_issued_certificate() {
+        for (flag, names) in [("", &[][..]), ("a.example,127.0.0.1", &["a.example", "127.0.0.1"])] {
+            let flags = ["--tls-self-issued=s", &format!("--tls-self-issued-names={flag}")];
+            let want = Serving::SelfIssued(SelfIssuing {
+                secret: "s".to_owned(),
+                names: names.iter().map(|name| (*name).to_owned()).collect(),
+                validity: SignedDuration::from_hours(90 * 24),
+            });
+            assert_eq!(parse(&flags).run.tls.serving(), Ok(Some(want)), "{flag}");
+        }
+        assert_eq!(service_names("web", "ns"), ["web.ns.svc", "web.ns.svc.cluster.local"]);
     }
 
     #[test]

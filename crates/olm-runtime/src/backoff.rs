@@ -1,16 +1,13 @@
-//! The wait before an object is tried again: 5 ms, doubled for each failure in a row, at most 1,000 s; after a pass that
+//! The wait before an object is reconciled again: 5 ms, doubled for each failure in a row, at most 1,000 s; after a pass that
 //! panicked: 1 s, doubled, at most 10 s; and before a watch is begun again: half a second, doubled, at most five seconds.
 //!
 //! Rule for objects: operator-controller §3.1. For watches the client's own default goes up to 30 s and stays there for two minutes:
 //! an apiserver that comes back refuses for some seconds (rights are not loaded, caches are not filled), and the controller would be
 //! blind for a minute after it.
 
-use std::collections::HashMap;
-use std::hash::Hash;
 use std::time::Duration;
 
-use kube::runtime::utils::{Backoff as Waits, ResetTimerBackoff};
-use parking_lot::Mutex;
+use kube::runtime::utils::{Backoff, ResetTimerBackoff};
 
 /// The wait after the first failure.
 pub const BASE: Duration = Duration::from_millis(5);
@@ -31,44 +28,6 @@ const PANIC_CAP: Duration = Duration::from_secs(10);
 /// The wait after a pass that panicked, and this many earlier failures.
 pub fn after_panic(earlier_failures: u32) -> Duration {
     PANIC_BASE.saturating_mul(1 << earlier_failures.min(4)).min(PANIC_CAP)
-}
-
-/// Counts failures in a row for each object. One entry for an object that fails, none for the others: memory is bounded by the
-/// objects there are, if [`Backoff::reset`] is called on success and when the object is gone.
-#[derive(Debug, Default)]
-pub struct Backoff<K> {
-    failures: Mutex<HashMap<K, u32>>,
-}
-
-impl<K: Eq + Hash> Backoff<K> {
-    /// Nothing has failed yet.
-    pub fn new() -> Self {
-        Self { failures: Mutex::new(HashMap::new()) }
-    }
-
-    /// Records a failure and returns the wait.
-    pub fn failed(&self, key: K) -> Duration {
-        delay(self.count(key))
-    }
-
-    /// Records a panic, which counts as a failure, and returns the wait.
-    pub fn panicked(&self, key: K) -> Duration {
-        after_panic(self.count(key))
-    }
-
-    /// Counts a failure; gives the number of earlier ones.
-    fn count(&self, key: K) -> u32 {
-        let mut failures = self.failures.lock();
-        let count = failures.entry(key).or_insert(0);
-        let earlier = *count;
-        *count = count.saturating_add(1);
-        earlier
-    }
-
-    /// Notes a success, or that the object is gone.
-    pub fn reset(&self, key: &K) {
-        self.failures.lock().remove(key);
-    }
 }
 
 /// The wait before a watch is begun again for the first time.
@@ -99,7 +58,7 @@ impl Iterator for Doubling {
     }
 }
 
-impl Waits for Doubling {
+impl Backoff for Doubling {
     fn reset(&mut self) {
         self.earlier = 0;
     }
@@ -111,24 +70,17 @@ mod tests {
 
     #[test]
     fn backoff_doubles_up_to_the_cap() {
-        let backoff = Backoff::new();
-        let waits: Vec<u128> = (0..20).map(|_| backoff.failed("a").as_millis()).collect();
+        let waits: Vec<u128> = (0..20).map(|earlier| delay(earlier).as_millis()).collect();
         assert_eq!(waits[..4], [5, 10, 20, 40]);
         assert_eq!(waits[17], 655_360);
         assert_eq!(waits[18..], [1_000_000, 1_000_000]);
-        assert_eq!(backoff.failed("b").as_millis(), 5, "objects do not share their count");
-        backoff.reset(&"a");
-        assert_eq!(backoff.failed("a").as_millis(), 5);
         assert_eq!(delay(u32::MAX), CAP);
     }
 
     #[test]
     fn backoff_after_panics_is_seconds() {
-        let backoff = Backoff::new();
-        let waits: Vec<u64> = (0..6).map(|_| backoff.panicked("a").as_secs()).collect();
+        let waits: Vec<u64> = (0..6).map(|earlier| after_panic(earlier).as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 8, 10, 10]);
-        backoff.reset(&"a");
-        assert_eq!(backoff.panicked("a").as_secs(), 1);
         assert_eq!(after_panic(u32::MAX), PANIC_CAP);
     }
 

@@ -9,6 +9,7 @@ pub mod apply;
 pub mod args;
 pub mod backoff;
 pub mod client;
+pub mod controller;
 pub mod duration;
 pub mod error_text;
 pub mod events;

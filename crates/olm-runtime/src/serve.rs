@@ -1,41 +1,65 @@
-//! HTTP/1.1 servers that hostile or slow clients cannot hold up: bounded connections, bounded heads, a time limit on each step,
-//! and a graceful end.
+//! The HTTP server of every process: connections, heads and time are bounded, so that hostile or slow clients cannot hold it up,
+//! and running answers end before the process does.
 //!
-//! It knows no routes; it serves the `axum::Router` it is given. HTTP/2 is off, as in the reference.
+//! It knows no routes; it serves an `axum::Router` or any other [`HttpService`]. HTTP/2 is on where the limits give it streams.
 //!
-//! Rule: catalogd §7.1.
+//! Rule: catalogd §7.1, §7.10.
 
 mod guard;
+mod opening;
+mod per_client;
+mod progress;
 
+use std::convert::Infallible;
+use std::error::Error;
 use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::Router;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use bytes::Bytes;
+use http::header::{self, HeaderValue};
+use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+use tower::{Service, ServiceExt as _};
 
 use crate::Shutdown;
+use crate::error_text::chain;
 use guard::StallGuard;
+use opening::Opening;
+use per_client::PerClient;
+use progress::{Progress, ResponseGuard};
 
-/// What a client may take.
-#[derive(Clone, Debug)]
+/// What one connection buffers of its answers, in bytes. Bodies of stored content are best sent in frames of this size.
+pub const SEND_BUFFER: usize = 128 * 1024;
+
+/// What clients may take.
+#[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Connections at the same time; more wait in the system's queue.
     pub connections: usize,
+    /// Of these, connections of one address; further ones are closed.
+    pub connections_per_client: usize,
     /// The time for a TLS handshake.
     pub handshake: Duration,
-    /// The time for a request's head, also the longest pause between two requests of a connection.
+    /// The time for a request's head, also the longest pause between two requests of a connection of HTTP/1.1.
     pub head: Duration,
     /// The size of a request's head (request line and headers) in bytes; 431 above it. A URI above 64 kB gives 414.
-    pub head_bytes: usize,
+    pub head_bytes: u32,
+    /// HTTP/2 streams of one connection; 0 turns HTTP/2 off.
+    pub streams: u32,
     /// How long a client may take no byte of an answer before the connection is given up.
     pub stall: Duration,
     /// How long running answers may take once the server is asked to stop.
@@ -43,92 +67,120 @@ pub struct Limits {
 }
 
 impl Default for Limits {
+    /// For health and metrics: small answers over HTTP/1.1.
     fn default() -> Self {
         Self {
             connections: 512,
+            connections_per_client: 512,
             handshake: Duration::from_secs(10),
             head: Duration::from_secs(5),
             head_bytes: 1 << 20,
+            streams: 0,
             stall: Duration::from_secs(30),
             drain: Duration::from_secs(30),
         }
     }
 }
 
-/// Runs a server of the process to its end; that it ended badly is logged under its `name` and ends nothing else.
-pub async fn logged(name: &'static str, server: impl Future<Output = io::Result<()>>) {
-    if let Err(error) = server.await {
-        tracing::error!(server = name, %error, "server ended");
-    }
+/// What a server serves: a service from requests to responses that never fails.
+pub trait HttpService:
+    Service<
+        Request<Incoming>,
+        Response = Response<<Self as HttpService>::Body>,
+        Error = Infallible,
+        Future: Send,
+    > + Clone
+    + Send
+    + 'static
+{
+    /// The body of its responses.
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static;
 }
 
-/// Serves over TLS until shutdown, then lets running answers end.
-///
-/// # Errors
-/// Only if the listener itself breaks.
+impl<S, B> HttpService for S
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
+{
+    type Body = B;
+}
+
+/// The address of the client, among the extensions of each request.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub SocketAddr);
+
+/// Serves over TLS until shutdown, then lets running answers end. The limits decide the versions of HTTP that are offered.
 pub async fn https(
     listener: TcpListener,
-    router: Router,
+    service: impl HttpService,
     tls: Arc<rustls::ServerConfig>,
     limits: Limits,
     shutdown: Shutdown,
-) -> io::Result<()> {
-    accept(listener, router, Some(TlsAcceptor::from(tls)), limits, shutdown).await
+) {
+    let mut tls = Arc::unwrap_or_clone(tls);
+    let versions: &[&[u8]] = if limits.streams == 0 { &[b"http/1.1"] } else { &[b"h2", b"http/1.1"] };
+    tls.alpn_protocols = versions.iter().map(|version| version.to_vec()).collect();
+    accept(listener, service, Some(TlsAcceptor::from(Arc::new(tls))), limits, shutdown).await;
 }
 
-/// Serves without TLS until shutdown, then lets running answers end.
-///
-/// # Errors
-/// Only if the listener itself breaks.
-pub async fn http(
-    listener: TcpListener,
-    router: Router,
-    limits: Limits,
-    shutdown: Shutdown,
-) -> io::Result<()> {
-    accept(listener, router, None, limits, shutdown).await
+/// Serves without TLS until shutdown, then lets running answers end. HTTP/2 needs TLS.
+pub async fn http(listener: TcpListener, service: impl HttpService, limits: Limits, shutdown: Shutdown) {
+    accept(listener, service, None, limits, shutdown).await;
 }
 
 async fn accept(
     listener: TcpListener,
-    router: Router,
+    service: impl HttpService,
     tls: Option<TlsAcceptor>,
     limits: Limits,
     shutdown: Shutdown,
-) -> io::Result<()> {
-    let limits = Arc::new(limits);
+) {
     let slots = Arc::new(Semaphore::new(limits.connections));
+    let clients = PerClient::new(limits.connections_per_client);
+    let builders = Arc::new(Builders::new(&limits));
     let graceful = GracefulShutdown::new();
     let mut tasks = JoinSet::new();
     loop {
-        let slot = tokio::select! {
-            () = shutdown.cancelled() => break,
-            slot = Arc::clone(&slots).acquire_owned() => slot.map_err(io::Error::other)?,
+        let accepted = async {
+            let slot = Arc::clone(&slots).acquire_owned().await;
+            (listener.accept().await, slot)
         };
-        let stream = tokio::select! {
+        let (accepted, slot) = tokio::select! {
             () = shutdown.cancelled() => break,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) if is_about_one_connection(&error) => continue,
-                Err(error) => {
-                    // most likely out of file descriptors; running connections will free some
-                    tracing::warn!(error = %error, "cannot accept connections, trying again in a moment");
-                    tokio::time::sleep(Duration::from_millis(200)).await;
-                    continue;
-                }
-            },
+            accepted = accepted => accepted,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) if is_about_one_connection(&error) => continue,
+            Err(error) => {
+                // most likely out of file descriptors; running connections will free some
+                tracing::warn!(%error, "cannot accept connections, trying again in a moment");
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                continue;
+            }
+        };
+        let Some(client) = clients.take(peer.ip()) else {
+            tracing::debug!(%peer, "a client has too many connections");
+            continue;
         };
         while tasks.try_join_next().is_some() {}
         let connection = Connection {
-            router: router.clone(),
+            service: service.clone(),
+            peer,
             tls: tls.clone(),
-            limits: Arc::clone(&limits),
+            builders: Arc::clone(&builders),
+            limits,
             watcher: graceful.watcher(),
         };
         let stopping = shutdown.clone();
         tasks.spawn(async move {
-            connection.serve(stream, stopping).await;
-            drop(slot);
+            if let Err(error) = connection.serve(stream, stopping).await {
+                tracing::debug!(%peer, error = chain(&*error), "connection ended early");
+            }
+            drop((slot, client));
         });
     }
     drop(listener);
@@ -139,53 +191,127 @@ async fn accept(
     if tokio::time::timeout(limits.drain, drained).await.is_err() {
         tracing::warn!(seconds = limits.drain.as_secs(), "some answers did not end in time and are cut off");
     }
-    Ok(())
 }
 
-struct Connection {
-    router: Router,
+/// One for each version of HTTP. A builder of both would wait for a silent client for ever, to guess the version.
+struct Builders {
+    http1: http1::Builder,
+    http2: http2::Builder<TokioExecutor>,
+}
+
+impl Builders {
+    fn new(limits: &Limits) -> Self {
+        let head_bytes = usize::try_from(limits.head_bytes).unwrap_or(usize::MAX);
+        let mut http1 = http1::Builder::new();
+        http1
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.head)
+            .max_header_size(head_bytes)
+            // the head must fit into the buffer, else the buffer's limit (400 kB) is the one that counts
+            .max_buf_size(head_bytes.saturating_add(16_384));
+        let mut http2 = http2::Builder::new(TokioExecutor::new());
+        http2
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(limits.streams)
+            .max_header_list_size(limits.head_bytes)
+            .max_send_buf_size(SEND_BUFFER)
+            .keep_alive_interval(limits.stall / 2)
+            .keep_alive_timeout(limits.stall / 2);
+        Self { http1, http2 }
+    }
+}
+
+struct Connection<S> {
+    service: S,
+    peer: SocketAddr,
     tls: Option<TlsAcceptor>,
-    limits: Arc<Limits>,
+    builders: Arc<Builders>,
+    limits: Limits,
     watcher: Watcher,
 }
 
-impl Connection {
-    async fn serve(self, stream: TcpStream, shutdown: Shutdown) {
+type ConnectionResult = Result<(), Box<dyn Error + Send + Sync>>;
+
+impl<S: HttpService> Connection<S> {
+    async fn serve(self, stream: TcpStream, shutdown: Shutdown) -> ConnectionResult {
         // small answers would otherwise wait for the client's delayed acknowledgement
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(error = %error, "cannot set TCP_NODELAY");
-        }
+        stream.set_nodelay(true)?;
         let stream = StallGuard::new(stream, self.limits.stall);
-        match self.tls.clone() {
-            None => self.speak(stream).await,
-            Some(acceptor) => {
-                let handshake = tokio::time::timeout(self.limits.handshake, acceptor.accept(stream));
-                let shaken = tokio::select! {
-                    () = shutdown.cancelled() => return,
-                    shaken = handshake => shaken,
-                };
-                match shaken {
-                    Ok(Ok(stream)) => self.speak(stream).await,
-                    Ok(Err(error)) => tracing::debug!(error = %error, "TLS handshake failed"),
-                    Err(_) => tracing::debug!("TLS handshake took too long"),
-                }
-            }
-        }
+        let Some(acceptor) = &self.tls else { return self.serve_http(stream, false).await };
+        let accept = acceptor.accept_with(stream, |session| session.set_buffer_limit(Some(SEND_BUFFER)));
+        let stream = tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            accepted = tokio::time::timeout(self.limits.handshake, accept) => accepted??,
+        };
+        // HTTP/2 over TLS is always agreed on (RFC 9113 §3.3)
+        let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        self.serve_http(stream, is_http2).await
     }
 
-    async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S) {
-        let mut builder = http1::Builder::new();
-        builder
-            .timer(TokioTimer::new())
-            .header_read_timeout(self.limits.head)
-            .max_header_size(self.limits.head_bytes)
-            // the head must fit into the buffer, else the buffer's limit (400 kB) is the one that counts
-            .max_buf_size(self.limits.head_bytes.saturating_add(16_384));
-        let connection =
-            builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(self.router));
-        if let Err(error) = self.watcher.watch(connection).await {
-            tracing::debug!(error = crate::error_text::chain(&error), "connection ended early");
+    async fn serve_http(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        is_http2: bool,
+    ) -> ConnectionResult {
+        let Self { service, peer, builders, limits, watcher, .. } = self;
+        let progress = Progress::new();
+        let answers = Arc::clone(&progress);
+        let service =
+            service_fn(move |request| respond(service.clone(), peer, Arc::clone(&answers), request));
+        if !is_http2 {
+            let connection = builders.http1.serve_connection(TokioIo::new(stream), service);
+            return Ok(watcher.watch(connection).await?);
         }
+        let stream = TokioIo::new(Opening::new(stream, opening::PREFACE, limits.head));
+        let connection = builders.http2.serve_connection(stream, service);
+        tokio::select! {
+            served = watcher.watch(connection) => Ok(served?),
+            () = progress.stall(limits.stall) => Err("the client takes nothing of its answers".into()),
+        }
+    }
+}
+
+async fn respond<S: HttpService>(
+    service: S,
+    peer: SocketAddr,
+    progress: Arc<Progress>,
+    mut request: Request<Incoming>,
+) -> Result<Response<WatchedBody<S::Body>>, Infallible> {
+    let is_chunked = request.headers().contains_key(header::TRANSFER_ENCODING);
+    request.extensions_mut().insert(Peer(peer));
+    let mut response = service.oneshot(request).await?;
+    if is_chunked {
+        // The client or proxy that sent it may have gone by its Content-Length, which the library has dropped: what follows may
+        // be part of this request and is not read as another one (RFC 9112 §6.1).
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    Ok(response.map(|body| WatchedBody { body, answer: progress.begin() }))
+}
+
+/// A body whose frames count as progress of its connection.
+struct WatchedBody<B> {
+    body: B,
+    answer: ResponseGuard,
+}
+
+impl<B: Body + Unpin> Body for WatchedBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        self.answer.moves();
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -1,21 +1,23 @@
 //! The objects of one kind as a watch shows them, each reduced to what the process needs of it.
 //!
 //! [`Table`] is the state and applies events without IO. [`Watched`] is a table that several tasks share and that a watch keeps
-//! up to date.
+//! up to date. [`Objects`] is the table of one of the project's own kinds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use futures::{Stream, StreamExt as _};
+use kube::core::{DeserializeGuard, ObjectMeta, error_boundary::InvalidObject};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher::watcher};
-use kube::{Api, Resource};
-use parking_lot::{RwLock, RwLockReadGuard};
+use kube::{Api, Client, Resource};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use serde::de::DeserializeOwned;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+use tokio_util::task::AbortOnDropHandle;
 
-use crate::backoff;
+use crate::{backoff, task};
 
 /// The rows of a kind by key. A new listing replaces them when it is complete, never before.
 #[derive(Debug)]
@@ -24,6 +26,9 @@ pub struct Table<K, V> {
     listing: BTreeMap<K, V>,
     is_listed: bool,
     is_older: fn(&V, &V) -> bool,
+    group: fn(&V) -> Option<&str>,
+    /// The keys of each group.
+    groups: BTreeMap<String, BTreeSet<K>>,
 }
 
 /// A row that appeared, changed or went. At least one of the two states is there.
@@ -35,12 +40,31 @@ pub struct Change<K, V> {
     pub before: Option<V>,
     /// The row now; `None` when the object is gone.
     pub after: Option<V>,
+    /// The state comes from the answer to a request of this process.
+    pub is_answer: bool,
 }
 
 impl<K, V> Change<K, V> {
+    fn new(key: K, before: Option<V>, after: Option<V>) -> Self {
+        Self { key, before, after, is_answer: false }
+    }
+
     /// The states that are there, the earlier one first.
     pub fn states(&self) -> impl Iterator<Item = &V> {
         self.before.iter().chain(&self.after)
+    }
+
+    /// The present state, of a deleted object the last.
+    pub fn latest(&self) -> Option<&V> {
+        self.after.as_ref().or(self.before.as_ref())
+    }
+
+    /// Whether the object appeared, went, or differs in what `part` takes of it.
+    pub fn concerns<'a, P: PartialEq>(&'a self, part: impl Fn(&'a V) -> P) -> bool {
+        match (&self.before, &self.after) {
+            (Some(before), Some(after)) => part(before) != part(after),
+            _ => true,
+        }
     }
 }
 
@@ -54,7 +78,20 @@ impl<K, V> Table<K, V> {
     /// An empty table that keeps a row rather than replace it with one that `is_older` than it.
     #[must_use]
     pub fn with_order(is_older: fn(&V, &V) -> bool) -> Self {
-        Self { rows: BTreeMap::new(), listing: BTreeMap::new(), is_listed: false, is_older }
+        Self {
+            rows: BTreeMap::new(),
+            listing: BTreeMap::new(),
+            is_listed: false,
+            is_older,
+            group: |_| None,
+            groups: BTreeMap::new(),
+        }
+    }
+
+    /// The same with an index of the rows by `group`.
+    #[must_use]
+    pub fn grouped_by(self, group: fn(&V) -> Option<&str>) -> Self {
+        Self { group, ..self }
     }
 
     /// All rows.
@@ -71,6 +108,11 @@ impl<K, V> Table<K, V> {
 }
 
 impl<K: Clone + Ord, V: Clone + PartialEq> Table<K, V> {
+    /// The rows of a group in the order of their keys.
+    pub fn group(&self, group: &str) -> impl Iterator<Item = &V> {
+        self.groups.get(group).into_iter().flatten().filter_map(|key| self.rows.get(key))
+    }
+
     /// Applies an event of the watch and returns what it changed.
     pub fn apply<O>(&mut self, event: Event<O>, row: impl Fn(O) -> (K, V)) -> Vec<Change<K, V>> {
         match event {
@@ -102,38 +144,51 @@ impl<K: Clone + Ord, V: Clone + PartialEq> Table<K, V> {
         if before.is_some_and(|before| *before == value || (self.is_older)(&value, before)) {
             return None;
         }
-        let before = self.rows.insert(key.clone(), value.clone());
-        Some(Change { key, before, after: Some(value) })
+        let before = self.insert(key.clone(), value.clone());
+        Some(Change::new(key, before, Some(value)))
     }
 
     fn delete(&mut self, key: K, last: V) -> Option<Change<K, V>> {
         if self.rows.get(&key).is_some_and(|before| (self.is_older)(&last, before)) {
             return None;
         }
-        self.rows.remove(&key);
-        Some(Change { key, before: Some(last), after: None })
+        self.remove(&key);
+        Some(Change::new(key, Some(last), None))
     }
 
     /// Removes the row of an object that the API server did not find.
-    pub fn remove(&mut self, key: &K) {
-        self.rows.remove(key);
+    pub fn remove(&mut self, key: &K) -> Option<V> {
+        let row = self.rows.remove(key)?;
+        if let Some(group) = (self.group)(&row)
+            && let Some(keys) = self.groups.get_mut(group)
+        {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.groups.remove(group);
+            }
+        }
+        Some(row)
+    }
+
+    fn insert(&mut self, key: K, value: V) -> Option<V> {
+        let before = self.remove(&key);
+        if let Some(group) = (self.group)(&value) {
+            self.groups.entry(group.to_owned()).or_default().insert(key.clone());
+        }
+        self.rows.insert(key, value);
+        before
     }
 
     fn replace(&mut self) -> Vec<Change<K, V>> {
         self.is_listed = true;
-        let mut before = std::mem::take(&mut self.rows);
-        let mut changes = Vec::new();
-        for (key, mut value) in std::mem::take(&mut self.listing) {
-            let known = before.remove(&key);
-            if let Some(newer) = known.as_ref().filter(|known| (self.is_older)(&value, known)) {
-                value = newer.clone();
-            }
-            if known.as_ref() != Some(&value) {
-                changes.push(Change { key: key.clone(), before: known, after: Some(value.clone()) });
-            }
-            self.rows.insert(key, value);
-        }
-        changes.extend(before.into_iter().map(|(key, gone)| Change { key, before: Some(gone), after: None }));
+        let listing = std::mem::take(&mut self.listing);
+        let gone: Vec<K> = self.rows.keys().filter(|key| !listing.contains_key(key)).cloned().collect();
+        let mut changes: Vec<_> =
+            listing.into_iter().filter_map(|(key, value)| self.put(key, value)).collect();
+        changes.extend(gone.into_iter().map(|key| {
+            let last = self.remove(&key);
+            Change::new(key, last, None)
+        }));
         changes
     }
 }
@@ -146,6 +201,7 @@ pub struct Watched<K, V>(Arc<Shared<K, V>>);
 struct Shared<K, V> {
     table: RwLock<Table<K, V>>,
     listed: watch::Sender<bool>,
+    subscribers: Mutex<Vec<mpsc::UnboundedSender<Change<K, V>>>>,
 }
 
 impl<K, V> Clone for Watched<K, V> {
@@ -164,7 +220,8 @@ impl<K, V> Watched<K, V> {
     /// Shares a table.
     #[must_use]
     pub fn new(table: Table<K, V>) -> Self {
-        Self(Arc::new(Shared { table: RwLock::new(table), listed: watch::Sender::new(false) }))
+        let (table, listed) = (RwLock::new(table), watch::Sender::new(false));
+        Self(Arc::new(Shared { table, listed, subscribers: Mutex::default() }))
     }
 
     /// The table, which does not change while the guard lives. Not to be held across an `await`.
@@ -186,9 +243,38 @@ impl<K: Clone + Ord, V: Clone + PartialEq> Watched<K, V> {
         self.read().rows.get(key).cloned()
     }
 
+    /// The rows that are there, then all changes, each after the table has it. Those that are not taken yet wait in memory.
+    pub fn subscribe(&self) -> impl Stream<Item = Change<K, V>> + Send + use<K, V>
+    where
+        K: Send + 'static,
+        V: Send + 'static,
+    {
+        let (sender, mut receiver) = mpsc::unbounded_channel();
+        // with the table locked, so that no change is missed
+        let table = self.read();
+        let rows = table.rows.iter();
+        let rows: Vec<_> = rows.map(|(key, row)| Change::new(key.clone(), None, Some(row.clone()))).collect();
+        self.0.subscribers.lock().push(sender);
+        let changes = futures::stream::poll_fn(move |context| receiver.poll_recv(context));
+        futures::stream::iter(rows).chain(changes)
+    }
+
     /// See [`Table::put`].
     pub fn put(&self, key: K, value: V) -> Option<Change<K, V>> {
         self.0.table.write().put(key, value)
+    }
+
+    /// Replaces a row by the answer to a write, before the watch shows it. An answer that comes after the object has gone changes
+    /// nothing.
+    pub fn update(&self, key: K, value: V) {
+        let change = {
+            let mut table = self.0.table.write();
+            if !table.rows.contains_key(&key) {
+                return;
+            }
+            table.put(key, value)
+        };
+        self.publish(change.map(|change| Change { is_answer: true, ..change }).as_slice());
     }
 
     /// See [`Table::remove`].
@@ -196,14 +282,33 @@ impl<K: Clone + Ord, V: Clone + PartialEq> Watched<K, V> {
         self.0.table.write().remove(key);
     }
 
+    /// Empties the table, as if nothing was ever listed: the kind is not served any more.
+    pub fn clear(&self) {
+        let mut table = self.0.table.write();
+        table.rows.clear();
+        table.groups.clear();
+        table.is_listed = false;
+        self.0.listed.send_replace(false);
+    }
+
     /// See [`Table::apply`].
     pub fn apply<O>(&self, event: Event<O>, row: impl Fn(O) -> (K, V)) -> Vec<Change<K, V>> {
-        let mut table = self.0.table.write();
-        let changes = table.apply(event, row);
-        if table.is_listed {
+        let (changes, is_listed) = {
+            let mut table = self.0.table.write();
+            (table.apply(event, row), table.is_listed)
+        };
+        self.publish(&changes);
+        if is_listed {
             self.0.listed.send_if_modified(|listed| !std::mem::replace(listed, true));
         }
         changes
+    }
+
+    fn publish(&self, changes: &[Change<K, V>]) {
+        let mut subscribers = self.0.subscribers.lock();
+        for change in changes {
+            subscribers.retain(|subscriber| subscriber.send(change.clone()).is_ok());
+        }
     }
 
     /// Applies the events of a watch while the stream is polled; gives each change after the table has it. A watch that fails
@@ -236,20 +341,155 @@ impl<K: Clone + Ord, V: Clone + PartialEq> Watched<K, V> {
     }
 }
 
+/// An object of one of the project's own kinds as the watch shows it. One that does not fit its type keeps its metadata and never
+/// stops the watch ([`DeserializeGuard`]).
+///
+/// It is shared and not copied, because every reader of the table takes one out. Two are equal when they are the same version of
+/// the same object. It is [`slim`].
+#[derive(Debug)]
+pub struct Object<K>(pub Result<Arc<K>, Arc<InvalidObject>>);
+
+/// What kubectl notes of an object that it applied.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// The object without managed fields and kubectl's copy of what was applied: no reader needs them, and they are more than half of an
+/// object's size.
+pub fn slim<K: Resource>(mut object: K) -> K {
+    let metadata = object.meta_mut();
+    metadata.managed_fields = None;
+    if let Some(annotations) = &mut metadata.annotations {
+        annotations.remove(LAST_APPLIED);
+    }
+    object
+}
+
+impl<K: Resource> Object<K> {
+    /// An object as the API server answered it.
+    pub fn new(object: K) -> Self {
+        Self(Ok(Arc::new(slim(object))))
+    }
+
+    /// Its metadata, also when the rest does not fit.
+    pub fn meta(&self) -> &ObjectMeta {
+        match &self.0 {
+            Ok(object) => object.meta(),
+            Err(invalid) => &invalid.metadata,
+        }
+    }
+
+    /// The object, if it fits its type.
+    pub fn ok(&self) -> Option<&Arc<K>> {
+        self.0.as_ref().ok()
+    }
+
+    /// Its name.
+    pub fn name(&self) -> String {
+        self.meta().name.clone().unwrap_or_default()
+    }
+
+    /// Its UID; empty in tests only.
+    pub fn uid(&self) -> String {
+        self.meta().uid.clone().unwrap_or_default()
+    }
+
+    /// The value of a label, if it is set and not empty.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.meta().labels.as_ref()?.get(key).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// Resource versions are numbers wherever etcd is behind the API server; where they are not, the state that came last counts.
+    fn is_older_than(&self, other: &Self) -> bool {
+        let version = |object: &Self| object.meta().resource_version.as_ref()?.parse::<u64>().ok();
+        matches!((version(self), version(other)), (Some(this), Some(other)) if this < other)
+    }
+}
+
+impl<K: Resource> From<DeserializeGuard<K>> for Object<K> {
+    fn from(object: DeserializeGuard<K>) -> Self {
+        Self(slim(object).0.map(Arc::new).map_err(Arc::new))
+    }
+}
+
+impl<K> Clone for Object<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K: Resource> PartialEq for Object<K> {
+    fn eq(&self, other: &Self) -> bool {
+        let (this, other) = (self.meta(), other.meta());
+        (&this.uid, &this.resource_version) == (&other.uid, &other.resource_version)
+    }
+}
+
+/// All objects of one of the project's own kinds, by name.
+pub type Objects<K> = Watched<String, Object<K>>;
+
+impl<K> Objects<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    /// No objects yet, to be indexed by `group`.
+    #[must_use]
+    pub fn grouped_by(group: fn(&Object<K>) -> Option<&str>) -> Self {
+        Self::new(Table::with_order(Object::is_older_than).grouped_by(group))
+    }
+
+    /// No objects yet.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self::grouped_by(|_| None)
+    }
+
+    /// Watches all objects of the kind until the handle is dropped.
+    pub fn watch(&self, client: &Client) -> AbortOnDropHandle<()> {
+        let api: Api<DeserializeGuard<K>> = Api::all(client.clone());
+        let row = |object: DeserializeGuard<K>| {
+            let object = Object::from(object);
+            (object.name(), object)
+        };
+        let changes = self.follow(api, watcher::Config::default(), row);
+        let name = format!("watch of {}", K::plural(&()));
+        let follows = async move { task::supervised(&name, changes.for_each(async |_| ())).await };
+        AbortOnDropHandle::new(tokio::spawn(follows))
+    }
+
+    /// The names of all objects.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.read().rows().keys().cloned().collect()
+    }
+
+    /// The objects that fit their type.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<K>> {
+        self.read().rows().values().filter_map(Object::ok).cloned().collect()
+    }
+
+    /// The metadata of the object with this name, read by `part`.
+    pub fn meta<T>(&self, name: &str, part: impl FnOnce(&ObjectMeta) -> T) -> Option<T> {
+        self.read().rows().get(name).map(|object| part(object.meta()))
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use olm_api::ClusterObjectSet;
+    use serde_json::json;
+
     use super::*;
 
-    type Object = (&'static str, u64);
+    type Row = (&'static str, u64);
 
     fn applied(
         table: &mut Table<&'static str, u64>,
-        events: impl IntoIterator<Item = Event<Object>>,
+        events: impl IntoIterator<Item = Event<Row>>,
     ) -> Vec<String> {
         let mut changes: Vec<String> = events
             .into_iter()
             .flat_map(|event| table.apply(event, |object| object))
-            .map(|Change { key, before, after }| format!("{key} {before:?} {after:?}"))
+            .map(|Change { key, before, after, .. }| format!("{key} {before:?} {after:?}"))
             .collect();
         changes.sort();
         changes
@@ -301,9 +541,81 @@ mod tests {
         tokio::task::yield_now().await;
         table.apply(Event::Apply(("a", 1)), |object| object);
         assert!(!waiting.is_finished());
-        table.apply(Event::<Object>::InitDone, |object| object);
+        table.apply(Event::<Row>::InitDone, |object| object);
         waiting.await.unwrap();
         also.wait_until_listed().await;
         assert!(table.get(&"a").is_none(), "it was not in the listing");
+    }
+
+    #[test]
+    fn group_follows_the_rows() {
+        let table: Table<&'static str, u64> = Table::default();
+        let mut table = table.grouped_by(|row| if *row < 10 { Some("small") } else { None });
+        let all = |table: &Table<&'static str, u64>| table.group("small").copied().collect::<Vec<_>>();
+        applied(&mut table, [Event::InitApply(("b", 2)), Event::InitApply(("a", 1)), Event::InitDone]);
+        assert_eq!(all(&table), [1, 2]);
+        applied(&mut table, [Event::Apply(("a", 3)), Event::Apply(("b", 20))]);
+        assert_eq!(all(&table), [3]);
+        applied(&mut table, [Event::Init, Event::InitApply(("b", 4)), Event::InitDone]);
+        assert_eq!(all(&table), [4]);
+        table.remove(&"b");
+        assert!(table.groups.is_empty());
+    }
+
+    fn object(version: &str, spec: serde_json::Value) -> Object<ClusterObjectSet> {
+        let guard: DeserializeGuard<ClusterObjectSet> = serde_json::from_value(json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet", "spec": spec,
+            "metadata": {
+                "name": "a", "uid": "u", "resourceVersion": version, "managedFields": [{"manager": "kubectl"}],
+                "annotations": {LAST_APPLIED: "{}", "mine": "x"}, "labels": {"set": "x", "empty": ""},
+            },
+        }))
+        .unwrap();
+        Object::from(guard)
+    }
+
+    fn valid(version: &str) -> Object<ClusterObjectSet> {
+        object(version, json!({"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent"}))
+    }
+
+    #[test]
+    fn object_keeps_only_the_metadata_that_is_read() {
+        for object in [valid("1"), object("1", json!({"revision": "one"}))] {
+            let metadata = object.meta();
+            assert!(metadata.managed_fields.is_none());
+            assert_eq!(metadata.annotations, Some([("mine".to_owned(), "x".to_owned())].into()));
+            assert_eq!(
+                (object.label("set"), object.label("empty"), object.name()),
+                (Some("x"), None, "a".into())
+            );
+        }
+        let invalid = object("1", json!({"revision": "one"})).0.unwrap_err();
+        assert!(invalid.error.contains("one"), "{invalid}");
+    }
+
+    #[tokio::test]
+    async fn answer_to_a_write_is_shown_once_and_restores_no_object() {
+        let objects = Objects::<ClusterObjectSet>::empty();
+        let changes = objects.subscribe();
+        let row = |object: Object<ClusterObjectSet>| ("a".to_owned(), object);
+        objects.update("a".to_owned(), valid("9"));
+        objects.apply(Event::Apply(valid("10")), row);
+        objects.update("a".to_owned(), valid("11"));
+        objects.apply(Event::Apply(valid("11")), row);
+        objects.update("a".to_owned(), valid("9"));
+        assert_eq!(
+            objects.meta("a", |metadata| metadata.resource_version.clone()),
+            Some(Some("11".to_owned()))
+        );
+        objects.apply(Event::Delete(valid("12")), row);
+        objects.update("a".to_owned(), valid("11"));
+        assert!(objects.names().is_empty());
+        drop(objects);
+        let shown = |change: Change<String, Object<ClusterObjectSet>>| {
+            let version = change.after.and_then(|object| object.meta().resource_version.clone());
+            (version.unwrap_or_default(), change.is_answer)
+        };
+        let shown: Vec<_> = changes.map(shown).collect().await;
+        assert_eq!(shown, [("10".to_owned(), false), ("11".to_owned(), true), (String::new(), false)]);
     }
 }

@@ -1,7 +1,7 @@
 //! The command line, flag for flag as users of the reference know it.
 //!
-//! Rules: operator-controller §2 (gates), §7.1 (flags); decision 2: all gates are on by default, `BoxcutterRuntime=false` ends with a
-//! sentence.
+//! Rules: operator-controller §2 (gates), §7.1 (flags); decision 2: all gates are on by default, `BoxcutterRuntime=false` ends with an
+//! error message.
 
 use std::path::PathBuf;
 use std::str::FromStr as _;
@@ -14,7 +14,7 @@ use olm_runtime::features::{Gate, Stage};
 use crate::accounts::Mode;
 pub use crate::certificates::provider::{CERT_MANAGER, SERVICE_CA};
 use crate::certificates::provider::{Issuers, Preference, name};
-use crate::extension::shell::DependencyCheck;
+use crate::extension::context::DependencyCheck;
 
 /// Revisions instead of Helm releases; cannot be switched off.
 pub const BOXCUTTER: &str = "BoxcutterRuntime";
@@ -237,13 +237,13 @@ mod tests {
     }
 
     #[test]
-    fn the_only_runtime_stays_on() {
+    fn args_reject_another_runtime() {
         let error = parse(&["--feature-gates=BoxcutterRuntime=false"]).unwrap().serve.gates().unwrap_err();
         assert!(error.to_string().contains("ClusterObjectSet"), "{error}");
     }
 
     #[test]
-    fn a_provider_and_its_gate_must_agree() {
+    fn args_reject_provider_without_its_gate() {
         for (flags, refused) in [
             (&["--webhook-cert-provider=built-in"][..], false),
             (&["--webhook-cert-provider=cert-manager"], false),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_is_sound() {
+    fn args_definition_is_valid() {
         use clap::CommandFactory as _;
         Cli::command().debug_assert();
     }

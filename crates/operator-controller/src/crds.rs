@@ -35,7 +35,8 @@ struct Definition {
 
 impl Definition {
     fn row(crd: PartialObjectMeta<DynamicObject>) -> (String, Self) {
-        let owner = OwnedCrd::extension(&crd).map(|extension| (extension.to_owned(), OwnedCrd::of(&crd)));
+        let owner =
+            OwnedCrd::extension(&crd).map(|extension| (extension.to_owned(), OwnedCrd::from_metadata(&crd)));
         let generation = crd.metadata.generation;
         (crd.name_any(), Self { uid: crd.uid(), generation, resource_version: crd.resource_version(), owner })
     }
@@ -70,7 +71,7 @@ impl Crds {
     }
 }
 
-impl preflight::Known for Crds {
+impl preflight::CrdCache for Crds {
     /// `false` only when all are listed and it is not among them.
     fn may_exist(&self, name: &str) -> bool {
         let table = self.0.read();
@@ -108,7 +109,7 @@ fn api(client: &Client, group: &str, kind: &str, plural: &str) -> Api<PartialObj
 mod tests {
     use super::*;
     use kube::runtime::watcher::Event;
-    use olm_install::preflight::Known as _;
+    use olm_install::preflight::CrdCache as _;
     use serde_json::json;
 
     type Crd = PartialObjectMeta<DynamicObject>;

@@ -1,4 +1,4 @@
-//! The puller's credentials, from the cluster's pull secrets. Read anew before each fetch that may go to a registry.
+//! The puller's credentials, from the cluster's pull secrets. Read again before each fetch that may go to a registry.
 
 use kube::Client;
 use olm_oci::{Keyring, SharedKeyring};
@@ -25,7 +25,7 @@ impl PullSecrets {
         Self { client, global, account, keyring }
     }
 
-    /// Reads all secrets anew and hands them to the puller.
+    /// Reads all secrets again and passes them to the puller.
     ///
     /// # Errors
     /// When one of them cannot be read; what the puller had stays.

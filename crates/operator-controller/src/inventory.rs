@@ -1,32 +1,25 @@
-//! What there is and how it is, as metrics: made from the caches when they are asked for, so that nothing is counted twice and
+//! Metrics of extensions, revisions and catalogs: made from the caches when they are scraped, so that nothing is counted twice and
 //! nothing is kept (decision 19). Only the leader has caches, so only the leader shows them.
 
 use std::collections::BTreeMap;
 
 use kube::ResourceExt as _;
-use kube::runtime::reflector::Store;
 use olm_api::condition::{self, Condition};
-use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, observe};
-use olm_runtime::metrics::Metrics;
+use olm_api::{ClusterCatalog, ClusterExtension, observe};
+use olm_runtime::metrics::{Metrics, encode_row};
+use olm_runtime::watched::Objects;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, MetricEncoder};
-use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use crate::watch::Stored;
-
-/// The conditions of an extension that are worth a series each.
-const OF_EXTENSIONS: [&str; 4] =
-    [condition::INSTALLED, condition::PROGRESSING, condition::READY, condition::DEPRECATED];
-/// Those of a catalog.
-const OF_CATALOGS: [&str; 2] = [condition::PROGRESSING, condition::SERVING];
+use crate::revisions::Revisions;
 
 /// The caches.
 #[derive(Clone)]
 pub(crate) struct Inventory {
-    pub(crate) extensions: Store<Stored<ClusterExtension>>,
-    pub(crate) revisions: Store<Stored<ClusterObjectSet>>,
-    pub(crate) catalogs: Store<Stored<ClusterCatalog>>,
+    pub(crate) extensions: Objects<ClusterExtension>,
+    pub(crate) revisions: Revisions,
+    pub(crate) catalogs: Objects<ClusterCatalog>,
 }
 
 impl std::fmt::Debug for Inventory {
@@ -46,16 +39,20 @@ type Written = Result<(), std::fmt::Error>;
 
 impl Collector for Inventory {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Written {
-        let extensions = self.extensions.state();
-        let good = || extensions.iter().filter_map(|one| one.0.as_ref().ok());
+        let extensions = self.extensions.all();
 
-        let mut out = family(&mut encoder, &observe::EXTENSION_CONDITION)?;
-        for extension in good() {
+        let mut out = encode_row(&mut encoder, &observe::EXTENSION_CONDITION)?;
+        for extension in &extensions {
             let conditions = extension.status.as_ref().map(|status| status.conditions.as_slice());
-            conditions_of(&mut out, &extension.name_any(), conditions.unwrap_or_default(), &OF_EXTENSIONS)?;
+            conditions_of(
+                &mut out,
+                condition::EXTENSION,
+                &extension.name_any(),
+                conditions.unwrap_or_default(),
+            )?;
         }
-        let mut out = family(&mut encoder, &observe::EXTENSION_INFO)?;
-        for extension in good() {
+        let mut out = encode_row(&mut encoder, &observe::EXTENSION_INFO)?;
+        for extension in &extensions {
             let installed = extension.status.as_ref().and_then(|status| status.install.as_ref());
             let package = extension.spec.source.catalog.as_ref().map(|catalog| catalog.package_name.as_str());
             let name = extension.name_any();
@@ -66,74 +63,73 @@ impl Collector for Inventory {
                 ("package", package.unwrap_or_default()),
                 ("version", installed.map_or("", |install| install.bundle.version.as_str())),
             ];
-            one(&mut out, &labels, 1)?;
+            gauge(&mut out, &labels, 1)?;
         }
 
         let mut by_state: BTreeMap<String, i64> = BTreeMap::new();
-        for revision in self.revisions.state() {
-            if let Ok(revision) = &revision.0 {
-                *by_state.entry(format!("{:?}", revision.spec.lifecycle_state)).or_default() += 1;
-            }
+        for revision in self.revisions.all() {
+            *by_state.entry(format!("{:?}", revision.spec.lifecycle_state)).or_default() += 1;
         }
-        let mut out = family(&mut encoder, &observe::REVISIONS)?;
+        let mut out = encode_row(&mut encoder, &observe::REVISIONS)?;
         for (state, count) in &by_state {
-            one(&mut out, &[("lifecycle_state", state.as_str())], *count)?;
+            gauge(&mut out, &[("lifecycle_state", state.as_str())], *count)?;
         }
 
-        let mut out = family(&mut encoder, &observe::CATALOG_CONDITION)?;
-        for catalog in self.catalogs.state() {
-            let Ok(catalog) = &catalog.0 else { continue };
+        let mut out = encode_row(&mut encoder, &observe::CATALOG_CONDITION)?;
+        for catalog in self.catalogs.all() {
             let conditions = catalog.status.as_ref().map(|status| status.conditions.as_slice());
-            conditions_of(&mut out, &catalog.name_any(), conditions.unwrap_or_default(), &OF_CATALOGS)?;
+            conditions_of(&mut out, condition::CATALOG, &catalog.name_any(), conditions.unwrap_or_default())?;
         }
         Ok(())
     }
 }
 
-fn family<'a>(
-    encoder: &'a mut DescriptorEncoder<'_>,
-    metric: &observe::Metric,
-) -> Result<MetricEncoder<'a>, std::fmt::Error> {
-    encoder.encode_descriptor(metric.name, metric.help, None, MetricType::Gauge)
-}
-
-fn conditions_of(out: &mut MetricEncoder<'_>, name: &str, all: &[Condition], shown: &[&str]) -> Written {
-    for found in shown.iter().filter_map(|type_| condition::find(all, type_)) {
+fn conditions_of(out: &mut MetricEncoder<'_>, kind: &str, name: &str, all: &[Condition]) -> Written {
+    let exported = condition::of_kind(kind).filter(|spec| spec.in_metrics);
+    for found in exported.filter_map(|spec| condition::find(all, spec.type_)) {
         let labels = [
             ("condition", found.type_.as_str()),
             ("name", name),
             ("reason", found.reason.as_str()),
             ("status", found.status.as_str()),
         ];
-        one(out, &labels, 1)?;
+        gauge(out, &labels, 1)?;
     }
     Ok(())
 }
 
-fn one(out: &mut MetricEncoder<'_>, labels: &[(&str, &str)], value: i64) -> Written {
+fn gauge(out: &mut MetricEncoder<'_>, labels: &[(&str, &str)], value: i64) -> Written {
     ConstGauge::new(value).encode(out.encode_family(&labels)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kube::runtime::reflector;
+    use kube::core::DeserializeGuard;
     use kube::runtime::watcher::Event;
+    use olm_runtime::watched::Object;
     use serde_json::{Value, json};
 
-    fn store<K>(objects: Vec<Value>) -> Store<Stored<K>>
+    fn objects<K>(objects: Vec<Value>) -> Objects<K>
     where
-        K: kube::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + 'static,
+        K: kube::Resource<DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + serde::de::DeserializeOwned
+            + Send
+            + Sync
+            + 'static,
     {
-        let (store, mut writer) = reflector::store();
+        let all = Objects::empty();
         for object in objects {
-            writer.apply_watcher_event(&Event::Apply(serde_json::from_value(object).unwrap()));
+            let object: DeserializeGuard<K> = serde_json::from_value(object).unwrap();
+            all.apply(Event::Apply(Object::from(object)), |object| (object.name(), object));
         }
-        store
+        all
     }
 
     #[test]
-    fn caches_are_shown_as_they_are() {
+    fn inventory_metrics_come_from_the_caches() {
         let head = |kind: &str, name: &str| json!({"apiVersion": "olm.operatorframework.io/v1", "kind": kind, "metadata": {"name": name}});
         let with = |mut head: Value, more: Value| {
             head.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -160,9 +156,9 @@ mod tests {
         let broken = with(head("ClusterExtension", "odd"), json!({"spec": 7}));
         let metrics = Metrics::new();
         let inventory = Inventory {
-            extensions: store(vec![extension, broken]),
-            revisions: store(vec![]),
-            catalogs: store(vec![catalog]),
+            extensions: objects(vec![extension, broken]),
+            revisions: Revisions::default(),
+            catalogs: objects(vec![catalog]),
         };
         inventory.register(&metrics);
         let text = metrics.classic();

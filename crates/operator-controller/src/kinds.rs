@@ -1,6 +1,6 @@
-//! Which resource serves a kind: discovery, one request for each group and version, kept until it proves wrong.
+//! The resource that serves a kind: discovery, one request for each group and version, cached until it proves wrong.
 //!
-//! A kind that is not found is asked for again each time, so that a CRD which appears later is seen.
+//! Discovery is repeated for a kind that is not found, so that a CRD which appears later is seen.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -88,8 +88,8 @@ impl Kinds {
         found.ok_or_else(no_match)
     }
 
-    /// Forgets what was known of a group and version, because a request for one of its kinds was answered 404.
-    pub(crate) async fn forget(&self, gvk: &GroupVersionKind) {
+    /// Evicts a group and version, because a request for one of its kinds was answered 404.
+    pub(crate) async fn evict(&self, gvk: &GroupVersionKind) {
         self.versions.lock().await.remove(&gvk.api_version());
     }
 }

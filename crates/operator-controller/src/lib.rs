@@ -1,9 +1,8 @@
 //! operator-controller: installs what ClusterExtensions ask for and keeps it installed.
 //!
-//! Two controllers in one process meet only in ClusterObjectSets: [`extension`] decides which revision is wanted and
-//! writes it, `objectset` rolls revisions out. [`catalogs`] reads what there is to choose from, [`bundles`] brings a
-//! chosen bundle here and renders it, [`accounts`] knows as whom objects are written, [`certificates`] issues what
-//! webhooks serve with where nobody else does.
+//! The controllers in this process meet only in the apiserver: [`extension`] decides which revision an extension needs and writes it,
+//! `objectset` rolls revisions out, [`certificates`] issues webhook certificates where no other issuer does. [`catalogs`] reads the
+//! content to choose from, [`bundles`] pulls and renders a bundle, [`accounts`] decides as whom objects are written.
 
 pub mod accounts;
 pub mod args;
@@ -12,17 +11,16 @@ pub mod catalogs;
 pub mod certificates;
 pub mod crds;
 pub mod credentials;
+mod debounce;
 pub mod extension;
 mod inventory;
-pub mod kept;
 mod kinds;
 pub mod objectset;
 pub mod revisions;
 mod run;
+pub mod secret_cache;
 #[cfg(test)]
 mod testing;
-pub mod watch;
-pub mod workers;
 
 use std::process::ExitCode;
 

@@ -1,122 +1,85 @@
 //! All revisions, with those of each extension at hand: no pass walks through the others, and none is copied.
 
-use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::Arc;
 
-use kube::ResourceExt as _;
-use kube::runtime::watcher::Event;
 use olm_api::{ClusterObjectSet, labels};
-use parking_lot::RwLock;
+use olm_runtime::watched::{Object, Objects};
 
-use crate::watch::{Cache, Stored, Watch};
+/// The revisions of the cluster. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Revisions(Objects<ClusterObjectSet>);
 
-/// The revisions of the cluster. Cheap to clone.
-#[derive(Clone)]
-pub struct Revisions {
-    /// The cache.
-    pub store: Cache<ClusterObjectSet>,
-    index: Arc<RwLock<Index>>,
+impl Default for Revisions {
+    fn default() -> Self {
+        Self(Objects::grouped_by(|set| set.label(labels::OWNER_NAME)))
+    }
+}
+
+impl Deref for Revisions {
+    type Target = Objects<ClusterObjectSet>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
 }
 
 impl Revisions {
-    /// The revisions that `watch` is going to see.
-    pub fn of_watch(watch: &mut Watch<ClusterObjectSet>) -> Self {
-        let index: Arc<RwLock<Index>> = Arc::default();
-        let (filled, mut listing) = (Arc::clone(&index), Index::default());
-        watch.observe(move |event| {
-            let mut index = filled.write();
-            match event {
-                Event::Init => listing = Index::default(),
-                Event::InitApply(set) => listing.put(set),
-                Event::InitDone => *index = std::mem::take(&mut listing),
-                Event::Apply(set) => index.put(set),
-                Event::Delete(set) => index.remove(&set.name_any()),
-            }
-        });
-        Self { store: watch.store.clone(), index }
-    }
-
     /// The readable revisions that name this extension as theirs, whatever their state, ascending by number.
     #[must_use]
-    pub fn of(&self, extension: &str) -> Vec<Arc<ClusterObjectSet>> {
-        let index = self.index.read();
-        let mut found = index.by_extension.get(extension).cloned().unwrap_or_default();
+    pub fn of_extension(&self, extension: &str) -> Vec<Arc<ClusterObjectSet>> {
+        let mut found: Vec<_> = self.read().group(extension).filter_map(Object::ok).cloned().collect();
         found.sort_by_key(|set| set.spec.revision);
         found
     }
 
-    /// Whether a readable revision of some extension has this UID.
+    /// The names of the revisions that name this extension as theirs.
     #[must_use]
-    pub fn has(&self, uid: &str) -> bool {
-        let index = self.index.read();
-        index.by_extension.values().flatten().any(|set| set.metadata.uid.as_deref() == Some(uid))
-    }
-}
-
-#[derive(Default)]
-struct Index {
-    by_extension: HashMap<String, Vec<Arc<ClusterObjectSet>>>,
-    /// Extension by the revision's name.
-    extensions: HashMap<String, String>,
-}
-
-impl Index {
-    fn put(&mut self, stored: &Stored<ClusterObjectSet>) {
-        let name = stored.name_any();
-        self.remove(&name);
-        let extension = stored.labels().get(labels::OWNER_NAME).filter(|extension| !extension.is_empty());
-        if let (Ok(set), Some(extension)) = (&stored.0, extension) {
-            self.by_extension.entry(extension.clone()).or_default().push(Arc::clone(set));
-            self.extensions.insert(name, extension.clone());
-        }
+    pub fn names_of_extension(&self, extension: &str) -> Vec<String> {
+        self.read().group(extension).map(Object::name).collect()
     }
 
-    fn remove(&mut self, name: &str) {
-        let Some(extension) = self.extensions.remove(name) else { return };
-        if let Some(all) = self.by_extension.get_mut(&extension) {
-            all.retain(|set| set.metadata.name.as_deref() != Some(name));
-            if all.is_empty() {
-                self.by_extension.remove(&extension);
-            }
-        }
+    /// Whether some revision has this UID.
+    #[must_use]
+    pub fn has_uid(&self, uid: &str) -> bool {
+        self.read().rows().values().any(|set| set.meta().uid.as_deref() == Some(uid))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use kube::runtime::watcher::Event;
     use serde_json::json;
 
-    fn stored(name: &str, number: i64, extension: Option<&str>) -> Stored<ClusterObjectSet> {
-        let labels = extension.map_or(json!({}), |extension| json!({(labels::OWNER_NAME): extension}));
-        let object = json!({
-            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
-            "metadata": {"name": name, "uid": name, "labels": labels},
-            "spec": {"lifecycleState": "Active", "revision": number, "collisionProtection": "Prevent"},
-        });
-        serde_json::from_value(object).unwrap()
+    use super::*;
+    use crate::testing::{assert_panic_exits, panics_at};
+
+    #[test]
+    fn revisions_are_found_by_the_extension_that_they_name() {
+        let revisions = Revisions::default();
+        for (name, number, extension) in [("a-2", 2, "a"), ("a-1", 1, "a"), ("free", 1, "")] {
+            let set = serde_json::from_value(json!({
+                "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
+                "metadata": {"name": name, "uid": name, "labels": {(labels::OWNER_NAME): extension}},
+                "spec": {"lifecycleState": "Active", "revision": number, "collisionProtection": "Prevent"},
+            }))
+            .unwrap();
+            revisions.apply(Event::Apply(Object::new(set)), |set| (set.name(), set));
+        }
+        let numbers: Vec<i64> = revisions.of_extension("a").iter().map(|set| set.spec.revision).collect();
+        assert_eq!((numbers, revisions.names_of_extension("a").len()), (vec![1, 2], 2));
+        assert!(
+            revisions.of_extension("").is_empty() && revisions.has_uid("free") && !revisions.has_uid("b-1")
+        );
     }
 
     #[test]
-    fn a_revision_is_found_under_the_extension_it_names_now() {
-        let mut index = Index::default();
-        let names = |index: &Index, extension: &str| -> Vec<String> {
-            let found = index.by_extension.get(extension).into_iter().flatten();
-            found.map(|set| format!("{} {}", set.name_any(), set.spec.revision)).collect()
-        };
-        index.put(&stored("a-2", 2, Some("a")));
-        index.put(&stored("a-1", 1, Some("a")));
-        index.put(&stored("free", 1, None));
-        index.put(&stored("empty", 1, Some("")));
-        assert_eq!(names(&index, "a"), ["a-2 2", "a-1 1"]);
-        index.put(&stored("a-2", 7, Some("a")));
-        assert_eq!(names(&index, "a"), ["a-1 1", "a-2 7"]);
-        index.put(&stored("a-2", 7, Some("b")));
-        assert_eq!((names(&index, "a"), names(&index, "b")), (vec!["a-1 1".into()], vec!["a-2 7".into()]));
-        index.remove("a-2");
-        index.remove("free");
-        index.remove("unknown");
-        assert!(names(&index, "b").is_empty() && !index.by_extension.contains_key("b"));
-        assert_eq!(index.extensions.len(), 1);
+    fn revision_watch_panic_exits() {
+        let task = "watch of clusterobjectsets";
+        assert_panic_exits(module_path!(), "revision_watch_panic_exits", task, async || {
+            let revisions = Revisions::default();
+            let watch = revisions.watch(&panics_at("/clusterobjectsets"));
+            (revisions, watch)
+        });
     }
 }

@@ -4,23 +4,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use futures::{Stream, StreamExt as _, stream};
-use kube::{Client, ResourceExt as _};
-use olm_api::ClusterExtension;
+use futures::{StreamExt as _, stream};
+use kube::Client;
 use olm_bundle::Gates;
 use olm_catalog::{PackageStore, package_store};
+use olm_certificates::plan::Timing;
+use olm_certificates::{PublishedCa, Source};
 use olm_install::BundleFetcher;
 use olm_install::preflight;
 use olm_oci::{CertificateDirs, Config, Credentials, Puller, SharedKeyring, Store};
 use olm_resolver::ReleaseField;
 use olm_runtime::args::service_names;
+use olm_runtime::controller::Workers;
 use olm_runtime::events::Events;
 use olm_runtime::health::Health;
 use olm_runtime::leader::{self, Election};
 use olm_runtime::metrics::{self, Metrics};
 use olm_runtime::pull_secrets::NamespacedName;
-use olm_runtime::tls::issue::PublishedCa;
 use olm_runtime::tls::{self, TlsSettings};
+use olm_runtime::watched::Objects;
 use olm_runtime::{FeatureGates, Shutdown, client, listen, serve, shutdown, task};
 
 use crate::accounts::{Accounts, Rights};
@@ -28,24 +30,22 @@ use crate::args::{CERT_MANAGER, DEPLOYMENT_CONFIG, RELEASE, SERVICE_CA, SINGLE_O
 use crate::bundles::Bundles;
 use crate::catalogs::PackageCache;
 use crate::certificates::provider::Issuers;
-use crate::certificates::{self, Expiries, Wake};
+use crate::certificates::{self, Expiries};
 use crate::crds::Crds;
 use crate::credentials::PullSecrets;
-use crate::extension::shell::{Settings, Shell};
-use crate::extension::writer::Writer;
+use crate::extension::context::{Context, Settings};
+use crate::extension::writer::RevisionWriter;
 use crate::inventory::Inventory;
-use crate::kept::Kept;
 use crate::revisions::Revisions;
-use crate::watch::{Cache, Watch};
-use crate::workers::Workers;
+use crate::secret_cache::SecretCache;
 use crate::{catalogs, extension, objectset};
 
 /// The lease of the leader.
 const LEASE: &str = "9c4404e7.operatorframework.io";
-/// Where metrics are served when nothing else is said and there is a certificate.
+/// The address of metrics when no other is set and there is a certificate.
 const METRICS_ADDRESS: &str = ":8443";
-/// After a failed fetch the failure is told to whoever asks, for a little less than this.
-const RECENT: Duration = Duration::from_secs(2);
+/// A failed fetch from catalogd is answered from the cache for a little less than this.
+const FAILURE_CACHE_TIME: Duration = Duration::from_secs(2);
 /// The Service in front of the metrics, for a self-issued certificate.
 const SERVICE: &str = "operator-controller-service";
 
@@ -69,17 +69,17 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     if !listen::is_off(&args.run.health_probe_bind_address) {
         let listener = listen::bind(&args.run.health_probe_bind_address).await?;
         let probes = serve::http(listener, Health::new().router(), serve::Limits::default(), stop.clone());
-        parts.spawn(serve::logged("health", probes));
+        parts.spawn(probes);
     }
     let namespace = args.run.system_namespace();
     match (args.run.tls.serving()?, metrics_address) {
         (Some(serving), Some(address)) => {
-            let certificate = serving
-                .open(&client, &namespace, service_names(SERVICE, &namespace))
+            let names = service_names(SERVICE, &namespace);
+            let certificate = Source::open(&serving, &client, &namespace, names)
                 .context("failed to initialize certificate watcher")?;
             let listener = listen::bind(&address).await?;
             parts.spawn(metrics::serve(
-                certificate,
+                certificate.pair(stop.clone()),
                 tls_settings.clone(),
                 listener,
                 client.clone(),
@@ -162,37 +162,32 @@ async fn controllers(
     let metrics = metrics.clone();
 
     Ok(async move {
-        let mut extensions = Watch::new(&client);
-        let mut revisions = Watch::new(&client);
-        let mut catalogs = Watch::new(&client);
-        let all_revisions = Revisions::of_watch(&mut revisions);
-        let kept = Kept::default();
-        let workers = Arc::new(Workers::new(extension::WORKERS, stop.clone()));
+        let (extensions, catalogs, revisions) = (Objects::empty(), Objects::empty(), Revisions::default());
+        let kept = SecretCache::default();
+        let workers = Workers::new(extension::WORKERS, stop.clone());
         let (crds, apis) = Crds::watch(&client);
         Inventory {
-            extensions: extensions.store.reader(),
-            revisions: revisions.store.reader(),
-            catalogs: catalogs.store.reader(),
+            extensions: extensions.clone(),
+            revisions: revisions.clone(),
+            catalogs: catalogs.clone(),
         }
         .register(&metrics);
         let (rights, lookups) = Rights::new(client.clone());
-        let accounts = Arc::new(Accounts::new(client.clone(), mode, extensions.store.clone(), rights));
-        let wake = Wake::default();
+        let accounts = Arc::new(Accounts::new(client.clone(), mode, extensions.clone(), rights));
+        let events = |name| Events::new(client.clone(), name, Some(leader::identity())).counted(&metrics);
         let issuing = certificates::Context {
             client: client.clone(),
             system_namespace: system_namespace.clone(),
-            timing: certificates::plan::Timing::default(),
-            extensions: extensions.store.clone(),
-            revisions: all_revisions.clone(),
-            wake: wake.clone(),
+            timing: Timing::default(),
+            extensions: extensions.clone(),
+            revisions: revisions.clone(),
             meter: certificate_meter,
-            events: Events::new(client.clone(), certificates::NAME, Some(leader::identity()))
-                .counted(&metrics),
+            events: events(certificates::NAME),
             expiries,
         };
-        let shell = Arc::new(Shell {
+        let installing = Arc::new(Context {
             accounts: Arc::clone(&accounts),
-            writer: Writer::new(client.clone(), &system_namespace, kept.clone()),
+            writer: RevisionWriter::new(client.clone(), &system_namespace, kept.clone()),
             bundles: Bundles::new(
                 client.clone(),
                 fetcher,
@@ -202,65 +197,31 @@ async fn controllers(
                 issuers,
                 Arc::clone(&workers),
             ),
-            extensions: extensions.store.clone(),
-            revisions: all_revisions.clone(),
-            catalogs: catalogs.store.clone(),
+            extensions: extensions.clone(),
+            revisions: revisions.clone(),
+            catalogs: catalogs.clone(),
             packages,
             settings,
             workers,
-            meter: extension_meter,
-            events: Events::new(client.clone(), extension::NAME, Some(leader::identity())).counted(&metrics),
-            backoff: olm_runtime::backoff::Backoff::new(),
-            memory: Default::default(),
-            waiting: extension::waiting::Waiting::default(),
+            events: events(extension::NAME),
             crds,
-            details: extension::details::Details::default(),
-            misfits: extension::misfits::Misfits::default(),
-            policies: extension::policy::Policies::default(),
-            written: extension::shell::Written::default(),
+            states: Default::default(),
             client: client.clone(),
         });
-        let feeds = extension::Feeds {
-            extensions: certificates::tell(extensions.subscribe(), wake.clone(), |change| {
-                Some(change.object.name_any())
-            }),
-            revisions: certificates::tell(revisions.subscribe(), wake, |change| {
-                change.object.labels().get(olm_api::labels::OWNER_NAME).cloned()
-            }),
-            catalogs: catalogs.subscribe(),
-            rights: stream::select(lookups, believing(trust_changed, shell.extensions.clone())).boxed(),
-            apis,
-        };
-        let watched = objectset::Feeds {
-            revisions: all_revisions,
-            revision_changes: revisions.subscribe(),
-            extensions: extensions.store.clone(),
-            extension_changes: extensions.subscribe(),
-        };
-        let mut context = objectset::Context::fed(client.clone(), system_namespace, watched);
-        context.kept = kept;
-        context.intervals = intervals;
-        context.identities = Arc::new(accounts);
-        context.meter = Some(revision_meter);
-        context.events =
-            Some(Events::new(client, objectset::NAME, Some(leader::identity())).counted(&metrics));
-        let _running = (extensions.start(), revisions.start(), catalogs.start());
+        let trust = stream::iter(trust_changed).flatten().then(|()| tokio::time::sleep(FAILURE_CACHE_TIME));
+        let feeds = extension::Feeds { rights: lookups, trust: trust.boxed(), apis };
+        let mut rolling_out =
+            objectset::Context::new(client.clone(), system_namespace, revisions.clone(), extensions.clone());
+        rolling_out.kept = kept;
+        rolling_out.intervals = intervals;
+        rolling_out.identities = Arc::new(accounts);
+        rolling_out.events = Some(events(objectset::NAME));
+        let _watches = (extensions.watch(&client), revisions.watch(&client), catalogs.watch(&client));
         tokio::join!(
-            extension::run(shell, feeds, stop.clone().cancelled_owned()),
-            objectset::run(context, stop.clone().cancelled_owned()),
-            certificates::run(issuing, stop.cancelled_owned()),
+            extension::run(installing, feeds, extension_meter),
+            objectset::run(rolling_out, revision_meter, stop.clone()),
+            certificates::run(issuing, stop),
         );
-    })
-}
-
-/// The names of all extensions, a moment after each change of the CA of catalogd: what could not be read then can be now.
-fn believing(
-    changes: Option<impl Stream<Item = ()> + Send>,
-    extensions: Cache<ClusterExtension>,
-) -> impl Stream<Item = String> + Send {
-    stream::iter(changes).flatten().then(|()| tokio::time::sleep(RECENT)).flat_map(move |()| {
-        let names: Vec<String> = extensions.state().iter().map(|extension| extension.name_any()).collect();
-        stream::iter(names)
     })
 }
 

@@ -65,14 +65,14 @@ pub(crate) fn panics_at(path: &'static str) -> Client {
 
 /// Starts the calling test, `test` of `module`, again as a process that does `work`, and checks that the panic of the background
 /// task ends the process and is logged.
-pub(crate) fn assert_panic_exits(module: &str, test: &str, task: &str, work: impl AsyncFnOnce()) {
+pub(crate) fn assert_panic_exits<T>(module: &str, test: &str, task: &str, work: impl AsyncFnOnce() -> T) {
     match std::env::var(CHILD) {
-        Ok(wanted) => {
-            if wanted == task {
+        Ok(child) => {
+            if child == task {
                 telemetry::init(LogFormat::Text, 0, "").unwrap();
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
                 runtime.block_on(async {
-                    work().await;
+                    let _running = work().await;
                     tokio::time::sleep(Duration::from_secs(5)).await; // the parent finds that it has not ended
                 });
             }
@@ -94,11 +94,11 @@ pub(crate) fn assert_panic_exits(module: &str, test: &str, task: &str, work: imp
 }
 
 /// Answers a method and an URI with a status code and a body.
-type Answer = dyn Fn(&str, &str) -> (u16, Value) + Send + Sync;
+type Handler = dyn Fn(&str, &str) -> (u16, Value) + Send + Sync;
 
 /// An apiserver that answers by a function and records what it was asked.
 pub(crate) struct Apiserver {
-    answer: Arc<Answer>,
+    answer: Arc<Handler>,
     requests: Arc<Mutex<Vec<String>>>,
 }
 

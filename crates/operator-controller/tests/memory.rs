@@ -1,4 +1,4 @@
-//! The process limits its heaps and gives back what it frees: it starts itself again in place, once.
+//! The process limits its heaps and returns freed memory: it starts itself again in place, once.
 
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
@@ -30,9 +30,9 @@ fn settings(given: &[(&str, &str)]) -> Result<Vec<String>> {
         command.env_remove(name);
     }
     let mut child = command.envs(given.iter().copied()).spawn()?;
-    let patience = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(60);
     let mut found: Vec<String> = Vec::new();
-    while found.len() < SETTINGS.len() && Instant::now() < patience && child.try_wait()?.is_none() {
+    while found.len() < SETTINGS.len() && Instant::now() < deadline && child.try_wait()?.is_none() {
         let environment = std::fs::read(format!("/proc/{}/environ", child.id())).unwrap_or_default();
         let environment = String::from_utf8_lossy(&environment).into_owned();
         let ours =
@@ -47,13 +47,13 @@ fn settings(given: &[(&str, &str)]) -> Result<Vec<String>> {
 }
 
 #[test]
-fn heaps_are_few_and_give_back_what_is_free() -> Result<()> {
+fn memory_settings_limit_heaps() -> Result<()> {
     assert_eq!(settings(&[])?, ["MALLOC_ARENA_MAX=2", "MALLOC_TRIM_THRESHOLD_=131072"]);
     Ok(())
 }
 
 #[test]
-fn whoever_has_set_one_decides() -> Result<()> {
+fn memory_settings_of_the_user_win() -> Result<()> {
     let found = settings(&[("MALLOC_ARENA_MAX", "7")])?;
     assert_eq!(found, ["MALLOC_ARENA_MAX=7", "MALLOC_TRIM_THRESHOLD_=131072"]);
     Ok(())

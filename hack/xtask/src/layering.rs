@@ -18,6 +18,7 @@ const LIBRARIES: &[&str] = &[
     "olm-api",
     "olm-bundle",
     "olm-catalog",
+    "olm-certificates",
     "olm-core",
     "olm-crd-safety",
     "olm-fbc",
@@ -44,6 +45,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("olm-oci", &["olm-core", "olm-signature"]),
     ("olm-api", &[]),
     ("olm-runtime", &["olm-api"]),
+    // it needs the client, TLS and the flags
+    ("olm-certificates", &["olm-runtime"]),
     // it hands the resolver what it reads
     ("olm-catalog", &["olm-core", "olm-fbc", "olm-resolver", "olm-oci", "olm-api", "olm-runtime"]),
     // it builds the resolver's question, reads its answer, judges CRDs and lays revisions out for the controller and the CLI alike
@@ -58,13 +61,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "olm-rollout",
             "olm-api",
             "olm-catalog",
+            // it acts as a ServiceAccount, and prints the errors of the apiserver as conditions show them
+            "olm-runtime",
         ],
     ),
-    ("catalogd", &["olm-core", "olm-fbc", "olm-oci", "olm-api", "olm-runtime"]),
+    ("catalogd", &["olm-core", "olm-fbc", "olm-oci", "olm-api", "olm-runtime", "olm-certificates"]),
     ("operator-controller", LIBRARIES),
     ("kubectl-olm", LIBRARIES),
     // it compares versions as kubectl-olm does (olm-core), and knows neither catalogs nor bundles
-    ("cluster-operator", &["olm-core", "olm-api", "olm-runtime"]),
+    ("cluster-operator", &["olm-core", "olm-api", "olm-runtime", "olm-certificates"]),
     // the kit starts our binaries as processes, so it needs none of their code
     ("olm-kit", &["olm-api"]),
     // programs arrive as files
@@ -95,6 +100,7 @@ const IMPURE_PACKAGES: &[&str] = &[
 const KUBE_USERS: &[&str] = &[
     "olm-api",
     "olm-runtime",
+    "olm-certificates",
     "olm-catalog",
     "olm-install",
     "catalogd",

@@ -17,6 +17,7 @@
 //! cargo run -p xtask -- citations   only the citations
 //! cargo run -p xtask -- wire        print what leaves a process or is stored; `generate` writes it to hack/wire.txt
 //! cargo run -p xtask -- figures [--checkout DIR] [-o json]   print sizes, watches, stores, words, citations, times of the last runs
+//! cargo run -p xtask -- exercises [NAME…]  apply the patches of tests/exercises to a copy, and leave out one file at a time
 //! cargo run -p xtask -- benchmarks  compare ratios of a run of the benches with what is written down, or take them over
 //! ```
 
@@ -25,6 +26,7 @@ mod citations;
 mod conformance;
 mod crdgen;
 mod decisions;
+mod exercises;
 mod figures;
 mod flags;
 mod language;
@@ -44,7 +46,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-const USAGE: &str = "usage: cargo run -p xtask -- generate | verify | language [PATH…] | layering [--table] | conformance [--draw N --seed S] | links | citations | manifests | wire | figures [--checkout DIR] [-o json] | benchmarks [--write] OUTPUT CRITERION";
+const USAGE: &str = "usage: cargo run -p xtask -- generate | verify | language [PATH…] | layering [--table] | conformance [--draw N --seed S] | links | citations | manifests | wire | figures [--checkout DIR] [-o json] | exercises [NAME…] | benchmarks [--write] OUTPUT CRITERION";
 
 fn main() -> ExitCode {
     match run() {
@@ -76,6 +78,7 @@ fn run() -> Result<()> {
         ["links"] => links::check(&root),
         ["citations"] => citations::check(&root),
         ["figures", ref rest @ ..] => figures::print(&root, rest),
+        ["exercises", ref only @ ..] => exercises::run(&root, only),
         ["wire"] => {
             let text = wire::files(&root)?.into_iter().map(|(_, text)| text).collect::<String>();
             Ok(std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes())?)

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
+use olm_api::condition::{self, ConditionSpec};
 use olm_api::observe::{self, Component, Event, Kind, METRICS};
 use serde_json::{Value, json};
 
@@ -13,7 +14,6 @@ use crate::{promql, yaml};
 /// Metrics that Prometheus itself makes.
 const PROMETHEUS: &[&str] = &["up"];
 
-/// An alert.
 struct Alert {
     name: &'static str,
     expression: &'static str,
@@ -314,6 +314,7 @@ pub(crate) fn files() -> Result<Vec<(PathBuf, String)>> {
     Ok(vec![
         ("docs/metrics.md".into(), metrics()),
         ("docs/events.md".into(), events()),
+        ("docs/conditions.md".into(), conditions()),
         ("manifests/monitoring/dashboard.json".into(), format!("{:#}\n", dashboard())),
         ("manifests/monitoring/prometheus-rule.yaml".into(), rules()?),
     ])
@@ -396,6 +397,23 @@ fn events() -> String {
         {
             let type_ = if *warning { "Warning" } else { "Normal" };
             let _ = writeln!(out, "| `{reason}` | {type_} | {meaning} |");
+        }
+    }
+    out
+}
+
+fn conditions() -> String {
+    let mut out = "<!-- Generated from api/src/condition.rs by `make generate`. Do not edit. -->\n\
+         # Conditions\n\n\
+         What `status.conditions` of each kind can hold. Reasons and their remedies: [troubleshooting](troubleshooting.md). \
+         The metric is [`olm_cluster_extension_condition` or `olm_cluster_catalog_condition`](metrics.md).\n"
+        .to_owned();
+    for kind in [condition::EXTENSION, condition::CATALOG, condition::OBJECT_SET] {
+        let _ = write!(out, "\n## {kind}\n\n| type | meaning | metric | event |\n|---|---|---|---|\n");
+        for ConditionSpec { type_, meaning, in_metrics, event, .. } in condition::of_kind(kind) {
+            let metric = if *in_metrics { "yes" } else { "no" };
+            let event = event.map_or("-".to_owned(), |reason| format!("`{reason}`"));
+            let _ = writeln!(out, "| `{type_}` | {meaning} | {metric} | {event} |");
         }
     }
     out

@@ -36,11 +36,9 @@ pub(crate) struct Source {
 /// A file's text and tokens.
 pub(crate) struct Parsed {
     pub(crate) text: String,
-    /// All tokens.
     pub(crate) tokens: TokenStream,
     /// Those of the product.
     pub(crate) product: TokenStream,
-    /// Lines of tests.
     pub(crate) test_lines: usize,
     /// Modules in files of their own that are tests.
     test_modules: Vec<String>,

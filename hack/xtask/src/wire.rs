@@ -59,7 +59,6 @@ const PROSE: &str = "trace debug info warn error event span trace_span debug_spa
 /// By kind and string, the crates.
 type Wire = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
-/// The file.
 pub(crate) fn files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     let mut packages = source::packages(root)?;
     packages.retain(|package| {

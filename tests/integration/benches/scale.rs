@@ -1,4 +1,4 @@
-//! What many extensions cost operator-controller: install, rest, a pass that finds nothing to do, restart, upgrade.
+//! The cost of many extensions for operator-controller: install, rest, a pass that finds nothing to do, restart, upgrade.
 //!
 //! ```text
 //! OLM_SCALE=20,100 cargo bench -p olm-integration --bench scale
@@ -121,14 +121,14 @@ async fn measure(size: usize, rest: Duration) -> Result<Column> {
         process,
         cluster,
     };
-    bench.quiet().await?;
+    bench.wait_until_idle().await?;
     let idle = bench.process.memory()?;
 
     let before = bench.mark()?;
     bench.want("1.0.0").await?;
     bench.installed("1.0.0").await?;
     let install = bench.since(&before)?;
-    bench.quiet().await?;
+    bench.wait_until_idle().await?;
     let resident = bench.process.memory()?;
 
     let before = bench.mark()?;
@@ -140,14 +140,14 @@ async fn measure(size: usize, rest: Duration) -> Result<Column> {
     for index in 0..size {
         bench.extensions.patch(&name(index), &PatchParams::default(), &note).await?;
     }
-    bench.quiet().await?;
+    bench.wait_until_idle().await?;
     let nothing = bench.since(&before)?;
 
     bench.process.stop();
     let before = bench.mark()?.requests;
     let started = Instant::now();
     bench.process.restart().await?;
-    let verified = bench.quiet().await?;
+    let verified = bench.wait_until_idle().await?;
     let restarted = bench.process.memory()?;
     let restart =
         Spent { wall: verified.duration_since(started), cpu: bench.process.cpu()?, ..bench.counted(before)? };
@@ -156,7 +156,7 @@ async fn measure(size: usize, rest: Duration) -> Result<Column> {
     bench.want("2.0.0").await?;
     bench.installed("2.0.0").await?;
     let upgrade = bench.since(&before)?;
-    bench.quiet().await?;
+    bench.wait_until_idle().await?;
     let upgraded = bench.process.memory()?;
 
     let sets: Api<ClusterObjectSet> = Api::all(client);
@@ -295,14 +295,14 @@ impl Bench {
             .filter(|request| request.user == self.user && request.verb != "watch")
             .collect();
         if std::env::var_os("OLM_SCALE_REQUESTS").is_some() {
-            self.tell(&own);
+            self.print_requests(&own);
         }
         let writes = own.iter().filter(|request| request.writes()).count();
         Ok(Spent { writes, requests: own.len(), ..Spent::default() })
     }
 
-    /// Prints how many requests of each sort an extension takes, and those about one extension in order.
-    fn tell(&self, requests: &[&olm_kit::Request]) {
+    /// Prints how many requests of each kind an extension takes, and those about one extension in order.
+    fn print_requests(&self, requests: &[&olm_kit::Request]) {
         let mut sorts: BTreeMap<String, usize> = BTreeMap::new();
         for request in requests {
             *sorts.entry(format!("{} {}", request.verb, request.resource)).or_default() += 1;
@@ -323,16 +323,16 @@ impl Bench {
     /// Wants this version of every package.
     async fn want(&self, version: &str) -> Result<()> {
         let params = PatchParams::apply("bench").force();
-        let wishes = (0..self.size).map(|index| {
+        let applies = (0..self.size).map(|index| {
             let name = name(index);
-            let wish = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+            let extension = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
                 "metadata": {"name": name},
                 "spec": {"namespace": name, "source": {"sourceType": "Catalog",
                     "catalog": {"packageName": name, "version": version}}}});
             let params = &params;
-            async move { self.extensions.patch(&name, params, &Patch::Apply(&wish)).await }
+            async move { self.extensions.patch(&name, params, &Patch::Apply(&extension)).await }
         });
-        let mut answers = futures::stream::iter(wishes).buffer_unordered(8);
+        let mut answers = futures::stream::iter(applies).buffer_unordered(8);
         while let Some(answer) = answers.next().await {
             answer?;
         }
@@ -370,8 +370,8 @@ impl Bench {
         }
     }
 
-    /// Waits until the process has spent next to nothing for a second; when its work ended.
-    async fn quiet(&self) -> Result<Instant> {
+    /// Waits until the process has used almost no CPU for a second; returns when its work ended.
+    async fn wait_until_idle(&self) -> Result<Instant> {
         let (mut since, mut cpu) = (Instant::now(), self.process.cpu()?);
         while since.elapsed() < Duration::from_secs(1) {
             tokio::time::sleep(Duration::from_millis(100)).await;

@@ -1,4 +1,4 @@
-//! What the status of a ClusterExtension says.
+//! Parts of the status of a ClusterExtension.
 
 use anyhow::{Context as _, Result};
 use olm_api::{ClusterExtension, Condition, condition};
@@ -18,7 +18,7 @@ pub fn current<'a>(extension: &'a ClusterExtension, type_: &str) -> Option<&'a C
 ///
 /// # Errors
 /// When there is none of the present generation.
-pub fn told(extension: &ClusterExtension, type_: &str) -> Result<(String, String)> {
+pub fn status_and_message(extension: &ClusterExtension, type_: &str) -> Result<(String, String)> {
     let found = current(extension, type_).with_context(|| format!("no present condition {type_}"))?;
     Ok((found.status.as_str().to_owned(), found.message.clone()))
 }

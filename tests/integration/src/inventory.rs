@@ -1,7 +1,7 @@
-//! Everything that a cluster holds, in a form in which two runs of the same story are equal.
+//! Everything that a cluster holds, in a form in which two runs of the same operations are equal.
 //!
-//! Objects that we write are compared as a whole, field managers included; of all others only their existence counts. Left
-//! out is what differs by nature: identities, times, certificates, and what Kubernetes itself makes of a Deployment.
+//! Objects that OLM writes are compared as a whole, field managers included; of all others only their existence counts. Left
+//! out are values that differ from run to run: identities, times, certificates, and what Kubernetes itself makes of a Deployment.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use kube::{Client, ResourceExt as _};
 use olm_api::labels;
 use serde_json::Value;
 
-/// Kinds that come and go without us.
+/// Kinds that Kubernetes itself creates and deletes.
 const PASSING: [&str; 9] = [
     "Event",
     "Lease",
@@ -30,7 +30,7 @@ const PASSING: [&str; 9] = [
 pub const KUBERNETES: [&str; 5] =
     ["kube-controller-manager", "kube-apiserver", "kube-scheduler", "kwok", "kwok-controller"];
 
-/// Every object of the cluster by `<apiVersion> <kind> <namespace>/<name>`, kinds that come and go without us left out.
+/// Every object of the cluster by `<apiVersion> <kind> <namespace>/<name>`, without the kinds that Kubernetes itself creates and deletes.
 ///
 /// # Errors
 /// When the apiserver does not answer.
@@ -122,31 +122,31 @@ impl Inventory {
 }
 
 /// Adds a line for each value that differs, with its path below `at`.
-pub fn compare(at: &str, wanted: &Value, found: &Value, all: &mut Vec<String>) {
-    if wanted == found {
+pub fn compare(at: &str, expected: &Value, found: &Value, all: &mut Vec<String>) {
+    if expected == found {
         return;
     }
-    match (wanted, found) {
-        (Value::Object(wanted), Value::Object(found)) => {
-            for key in wanted.keys().chain(found.keys().filter(|key| !wanted.contains_key(*key))) {
+    match (expected, found) {
+        (Value::Object(expected), Value::Object(found)) => {
+            for key in expected.keys().chain(found.keys().filter(|key| !expected.contains_key(*key))) {
                 let of = |map: &serde_json::Map<String, Value>| map.get(key).cloned().unwrap_or_default();
-                compare(&format!("{at} .{key}"), &of(wanted), &of(found), all);
+                compare(&format!("{at} .{key}"), &of(expected), &of(found), all);
             }
         }
-        (Value::Array(wanted), Value::Array(found)) if wanted.len() == found.len() => {
-            for (index, (wanted, found)) in wanted.iter().zip(found).enumerate() {
-                compare(&format!("{at}[{index}]"), wanted, found, all);
+        (Value::Array(expected), Value::Array(found)) if expected.len() == found.len() => {
+            for (index, (expected, found)) in expected.iter().zip(found).enumerate() {
+                compare(&format!("{at}[{index}]"), expected, found, all);
             }
         }
-        _ => all.push(format!("- {at}: {wanted}\n+ {at}: {found}")),
+        _ => all.push(format!("- {at}: {expected}\n+ {at}: {found}")),
     }
 }
 
 /// The object without what differs from run to run.
 fn normal(object: &DynamicObject, with_status: bool) -> Value {
     let mut value = serde_json::to_value(object).unwrap_or_default();
-    // whether the entry of the first write is converted already depends on what was applied since (a caBundle, say)
-    let taught = object.data.get("webhooks").is_some();
+    // whether the entry of the first write is converted already depends on later applies (of a caBundle, for example)
+    let has_webhooks = object.data.get("webhooks").is_some();
     if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
         for volatile in ["uid", "resourceVersion", "creationTimestamp"] {
             metadata.remove(volatile);
@@ -156,7 +156,7 @@ fn normal(object: &DynamicObject, with_status: bool) -> Value {
                 !KUBERNETES.contains(&entry["manager"].as_str().unwrap_or_default())
                     && (with_status || entry["subresource"] != "status")
             });
-            if taught {
+            if has_webhooks {
                 entries.iter_mut().filter_map(Value::as_object_mut).for_each(|entry| {
                     entry.remove("operation");
                     entry.remove("fieldsV1");
@@ -218,7 +218,7 @@ fn without_uids(text: &str) -> String {
 }
 
 #[test]
-fn what_differs_by_nature_is_left_out_and_the_rest_is_told() {
+fn inventory_ignores_volatile_fields_and_lists_differences() {
     use serde_json::json;
     let object = |uid: &str, time: &str, size: u8| {
         let object = json!({
@@ -240,7 +240,7 @@ fn what_differs_by_nature_is_left_out_and_the_rest_is_told() {
     let two = object("x", "2022-01-01T00:00:00Z", 2);
     let (left, right) =
         (inventory(&[("a", &one), ("gone", &one)]), inventory(&[("a", &two), ("extra", &one)]));
-    let told = left.differences(&right);
-    assert!(told.iter().any(|line| line == "- a .data .size: 1\n+ a .data .size: 2"), "{told:?}");
-    assert!(told.contains(&"- gone".to_owned()) && told.contains(&"+ extra".to_owned()), "{told:?}");
+    let lines = left.differences(&right);
+    assert!(lines.iter().any(|line| line == "- a .data .size: 1\n+ a .data .size: 2"), "{lines:?}");
+    assert!(lines.contains(&"- gone".to_owned()) && lines.contains(&"+ extra".to_owned()), "{lines:?}");
 }

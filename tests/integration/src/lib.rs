@@ -1,9 +1,10 @@
-//! Help for tests against a real apiserver: an object is offered, and what the apiserver says about it is compared field by field.
+//! Helpers for tests against a real apiserver: an object is offered, and the apiserver's response is compared field by field.
 //!
 //! The control plane itself, registries and processes are `olm-kit`'s job.
 
 pub mod extension;
 pub mod inventory;
+pub mod package;
 
 use anyhow::{Context, Result, bail};
 use kube::Client;
@@ -13,17 +14,11 @@ use serde_json::Value;
 /// The apiserver adds this line whenever a schema rule fails before CEL could run.
 const CEL_SKIPPED: &str = "some validation rules were not checked because the object was invalid";
 
-/// What the apiserver should say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Want {
-    /// It takes the object.
-    Accepted,
-    /// It refuses it for exactly these causes, in any order: (field, end of the message).
-    Refused(&'static [(&'static str, &'static str)]),
-}
+/// Why the apiserver rejects an object: the field and the message of each cause.
+pub type Causes = Vec<(String, String)>;
 
-/// What the apiserver said: nothing, or (field, message) of each cause.
-pub type Answer = std::result::Result<DynamicObject, Vec<(String, String)>>;
+/// The response of the apiserver.
+pub type Outcome = std::result::Result<DynamicObject, Causes>;
 
 /// The API of one of our kinds, by its kind and plural.
 pub fn api(client: &Client, kind: &str, plural: &str) -> Api<DynamicObject> {
@@ -43,16 +38,16 @@ pub fn object(value: Value) -> Result<DynamicObject> {
 ///
 /// # Errors
 /// If the apiserver does not answer, or with something else than a yes or causes.
-pub async fn offer(api: &Api<DynamicObject>, value: Value) -> Result<Answer> {
-    answer(api.create(&PostParams { dry_run: true, ..PostParams::default() }, &object(value)?).await)
+pub async fn offer(api: &Api<DynamicObject>, value: Value) -> Result<Outcome> {
+    outcome(api.create(&PostParams { dry_run: true, ..PostParams::default() }, &object(value)?).await)
 }
 
 /// Stores the object.
 ///
 /// # Errors
 /// As [`offer`].
-pub async fn create(api: &Api<DynamicObject>, value: Value) -> Result<Answer> {
-    answer(api.create(&PostParams::default(), &object(value)?).await)
+pub async fn create(api: &Api<DynamicObject>, value: Value) -> Result<Outcome> {
+    outcome(api.create(&PostParams::default(), &object(value)?).await)
 }
 
 /// Replaces the stored object by `change` of it, in a server-side dry run.
@@ -63,9 +58,9 @@ pub async fn offer_change(
     api: &Api<DynamicObject>,
     stored: &DynamicObject,
     change: impl FnOnce(&mut Value),
-) -> Result<Answer> {
-    let (name, wanted) = changed(stored, change)?;
-    answer(api.replace(&name, &PostParams { dry_run: true, ..PostParams::default() }, &wanted).await)
+) -> Result<Outcome> {
+    let (name, object) = changed(stored, change)?;
+    outcome(api.replace(&name, &PostParams { dry_run: true, ..PostParams::default() }, &object).await)
 }
 
 /// Replaces the status of the stored object by that of `change` of it.
@@ -76,9 +71,9 @@ pub async fn change_status(
     api: &Api<DynamicObject>,
     stored: &DynamicObject,
     change: impl FnOnce(&mut Value),
-) -> Result<Answer> {
-    let (name, wanted) = changed(stored, change)?;
-    answer(api.replace_status(&name, &PostParams::default(), &wanted).await)
+) -> Result<Outcome> {
+    let (name, object) = changed(stored, change)?;
+    outcome(api.replace_status(&name, &PostParams::default(), &object).await)
 }
 
 fn changed(stored: &DynamicObject, change: impl FnOnce(&mut Value)) -> Result<(String, DynamicObject)> {
@@ -88,13 +83,13 @@ fn changed(stored: &DynamicObject, change: impl FnOnce(&mut Value)) -> Result<(S
     Ok((name, object(value)?))
 }
 
-fn answer(answer: kube::Result<DynamicObject>) -> Result<Answer> {
-    match answer {
+fn outcome(outcome: kube::Result<DynamicObject>) -> Result<Outcome> {
+    match outcome {
         Ok(object) => Ok(Ok(object)),
         Err(kube::Error::Api(status)) if status.code == 422 => {
             let causes = status.details.map(|details| details.causes).unwrap_or_default();
-            let told = causes.into_iter().filter(|cause| !cause.message.contains(CEL_SKIPPED));
-            Ok(Err(told.map(|cause| (cause.field, cause.message)).collect()))
+            let reported = causes.into_iter().filter(|cause| !cause.message.contains(CEL_SKIPPED));
+            Ok(Err(reported.map(|cause| (cause.field, cause.message)).collect()))
         }
         // a value of another type is refused before any rule is looked at
         Err(kube::Error::Api(status)) if status.code == 400 => {
@@ -104,34 +99,28 @@ fn answer(answer: kube::Result<DynamicObject>) -> Result<Answer> {
     }
 }
 
-/// Whether the answer is the wanted one.
+/// Compares a response with the expected causes, in any order, of which the messages are the ends; none if the object must be accepted.
 ///
 /// # Errors
-/// Says what was wanted and what came.
-pub fn check(case: &str, want: Want, answer: &Answer) -> Result<()> {
-    match (want, answer) {
-        (Want::Accepted, Ok(_)) => Ok(()),
-        (Want::Accepted, Err(causes)) => bail!("{case}: wanted to be accepted, but {causes:?}"),
-        (Want::Refused(wanted), Ok(_)) => {
-            bail!("{case}: wanted to be refused for {wanted:?}, but was accepted")
-        }
-        (Want::Refused(wanted), Err(causes)) => {
-            let met = |(field, end): &(&str, &str)| {
-                causes.iter().any(|(got, message)| got == field && message.ends_with(end))
-            };
-            if wanted.len() != causes.len() || !wanted.iter().all(met) {
-                bail!("{case}: wanted to be refused for {wanted:?}, but {causes:?}");
-            }
-            Ok(())
-        }
+/// When they differ, with both.
+pub fn check(case: &str, rejected: &[(String, String)], outcome: &Outcome) -> Result<()> {
+    let causes = outcome.as_ref().err().map(Vec::as_slice).unwrap_or_default();
+    let met = |(field, end): &(String, String)| {
+        causes.iter().any(|(got, message)| got == field && message.ends_with(end))
+    };
+    let same = outcome.is_ok() == rejected.is_empty() && causes.len() == rejected.len();
+    if !same || !rejected.iter().all(met) {
+        let got = if outcome.is_ok() { "accepted".to_owned() } else { format!("rejected for {causes:?}") };
+        bail!("{case}: expected causes {rejected:?}, but {got}");
     }
+    Ok(())
 }
 
 /// `base` with the value at each JSON pointer set; `null` removes it. Missing objects on the way are made.
 ///
 /// # Panics
 /// If a pointer leads through something else than objects and lists: the test is wrong then.
-pub fn with(mut base: Value, changes: &[(&str, Value)]) -> Value {
+pub fn patched(mut base: Value, changes: &[(&str, Value)]) -> Value {
     for (pointer, value) in changes {
         set(&mut base, pointer, value.clone());
     }
@@ -171,20 +160,30 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn with_sets_and_removes() {
+    fn patched_sets_and_removes_values() {
         let base = json!({"a": {"b": 1}, "l": [{"x": 1}]});
-        let got = with(base, &[("/a/b", json!(null)), ("/c/d", json!(2)), ("/l/0/x", json!("y"))]);
+        let got = patched(base, &[("/a/b", json!(null)), ("/c/d", json!(2)), ("/l/0/x", json!("y"))]);
         assert_eq!(got, json!({"a": {}, "c": {"d": 2}, "l": [{"x": "y"}]}));
     }
 
     #[test]
     fn check_compares_all_causes() {
-        let causes = || Err(vec![("spec.a".to_owned(), "Invalid value: \"x\": bad".to_owned())]);
-        assert!(check("c", Want::Refused(&[("spec.a", "bad")]), &causes()).is_ok());
-        assert!(check("c", Want::Refused(&[("spec.b", "bad")]), &causes()).is_err());
-        assert!(check("c", Want::Refused(&[("spec.a", "worse")]), &causes()).is_err());
-        assert!(check("c", Want::Refused(&[("spec.a", "bad"), ("spec.b", "bad")]), &causes()).is_err());
-        assert!(check("c", Want::Refused(&[]), &causes()).is_err());
-        assert!(check("c", Want::Accepted, &causes()).is_err());
+        let causes = |all: &[(&str, &str)]| -> Causes {
+            all.iter().map(|(field, text)| ((*field).to_owned(), (*text).to_owned())).collect()
+        };
+        let outcome = Err(causes(&[("spec.a", "Invalid value: \"x\": bad")]));
+        for (rejected, met) in [
+            (&[("spec.a", "bad")][..], true),
+            (&[("spec.b", "bad")], false),
+            (&[("spec.a", "worse")], false),
+            (&[("spec.a", "bad"), ("spec.b", "bad")], false),
+            (&[], false),
+        ] {
+            assert_eq!(check("c", &causes(rejected), &outcome).is_ok(), met, "{rejected:?}");
+        }
+        assert!(check("c", &[], &Err(Vec::new())).is_err());
+        let accepted = Ok(object(json!({"metadata": {}})).unwrap());
+        assert!(check("c", &[], &accepted).is_ok());
+        assert!(check("c", &causes(&[("spec.a", "bad")]), &accepted).is_err());
     }
 }

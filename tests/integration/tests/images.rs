@@ -1,8 +1,8 @@
-//! Release images: made from the built programs, pushed to a real registry, pulled again by our own puller and started.
+//! Release images: made from the built programs, pushed to a real registry, pulled again by OLM's own puller and started.
 //!
 //! `make test` uses the programs that all tests use, which need the libraries of this machine, and the library of `olm-images`.
 //! `make test-images` runs `make images` and `make release` as a user types them, in the profile `OLM_IMAGES_PROFILE`, and starts the
-//! programs from the layers that the registry gives back, in a root that holds nothing else.
+//! programs from the layers that the registry serves, in a root that holds nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ async fn unpack(reference: &str, way: &Way, into: &Path) -> Result<()> {
     Ok(())
 }
 
-fn says(program: &Path) -> Result<String> {
+fn version_of(program: &Path) -> Result<String> {
     let output = Command::new(program).arg("version").output()?;
     ensure!(output.status.success(), "{} version ended with {}", program.display(), output.status);
     Ok(String::from_utf8(output.stdout)?)
@@ -111,7 +111,7 @@ fn make(target: &str, settings: &[String]) -> Command {
     command
 }
 
-/// What an image says about how it runs, and its root as a container runtime unpacks it, from what the registry holds.
+/// The configuration of an image, and its root as a container runtime unpacks it, from the content of the registry.
 async fn root(registry: &Registry, name: &str, tag: &str, into: &Path) -> Result<Value> {
     let index = get(registry, &format!("{name}/manifests/{tag}")).await?;
     let image = index["manifests"][0]["digest"].as_str().context("no digest")?.to_owned();
@@ -144,7 +144,7 @@ fn within(root: &Path, user: &str) -> Result<Command> {
 }
 
 #[tokio::test]
-async fn an_image_that_was_pushed_and_pulled_holds_the_program() -> Result<()> {
+async fn images_pushed_and_pulled_hold_their_programs() -> Result<()> {
     let registry = Registry::start_with_auth().await?;
     let dir = tempfile::tempdir()?;
     let way = way(dir.path(), &registry)?;
@@ -161,12 +161,12 @@ async fn an_image_that_was_pushed_and_pulled_holds_the_program() -> Result<()> {
         let ours = root.join(program);
         let original = built(program)?;
         assert!(std::fs::read(&ours)? == std::fs::read(&original)?, "{program} arrived changed");
-        // our puller writes content, not permissions; the image's own are a unit test's matter. Another process makes what is run:
-        // what this one has open for writing, a child that another test starts may have open, too, and nobody can run it then.
+        // the puller writes content, not permissions; unit tests cover those of the image. Another process copies the program:
+        // a file that this process has open for writing may be open in a child of another test, too, and cannot be executed then.
         let run = dir.path().join(program);
         let copied = Command::new("install").args(["-m", "755"]).args([&ours, &run]).status()?;
         ensure!(copied.success(), "install: {copied}");
-        assert_eq!(says(&run)?, says(&original)?);
+        assert_eq!(version_of(&run)?, version_of(&original)?);
         assert!(root.join("etc/ssl/certs/ca-certificates.crt").is_file());
         let bill: Value =
             serde_json::from_slice(&std::fs::read(root.join(format!("usr/share/sbom/{program}.cdx.json")))?)?;
@@ -179,7 +179,7 @@ async fn an_image_that_was_pushed_and_pulled_holds_the_program() -> Result<()> {
         assert!(named.contains("rustls") && named.contains("kube"), "{named:?}");
         assert!(!named.contains("olm-kit") && !named.contains("insta"), "{named:?}");
 
-        // what the registry says: an index, and beside the image its bill
+        // the content of the registry: an index, and beside the image its bill of materials
         let index = get(&registry, &format!("olm/{program}/manifests/{digest}")).await?;
         assert_eq!(index["manifests"][0]["platform"]["architecture"], here().architecture());
         let image = index["manifests"][0]["digest"].as_str().context("no digest")?;
@@ -197,7 +197,7 @@ async fn an_image_that_was_pushed_and_pulled_holds_the_program() -> Result<()> {
     Ok(())
 }
 
-/// `make images PUSH=…`: what the registry gives back starts, as the user and with the entry point that the image names.
+/// `make images PUSH=…`: the programs of the registry start, as the user and with the entry point that the image names.
 /// `make release`: the same images again, and files that fit their checksums and work.
 #[tokio::test]
 async fn images_and_release_of_make_start_programs() -> Result<()> {
@@ -238,7 +238,7 @@ async fn images_and_release_of_make_start_programs() -> Result<()> {
         let entry = config["Entrypoint"][0].as_str().context("no entry point")?;
         let mut command = within(&root_dir, config["User"].as_str().context("no user")?)?;
         let printed = must(command.arg(entry).arg("version"))?;
-        assert_eq!(printed, says(&original)?);
+        assert_eq!(printed, version_of(&original)?);
         // it starts, reads its flags and asks for a cluster
         let mut command = within(&root_dir, "65532:65532")?;
         let output = command
@@ -282,13 +282,13 @@ fn release_files(files: &Path, version: &str) -> Result<()> {
     let architecture = here().architecture();
     let archive = format!("olm-rs-{version}-linux-{architecture}.tar.gz");
     let chart = format!("olm-rs-chart-{version}.tgz");
-    let mut wanted: BTreeSet<String> =
+    let mut expected: BTreeSet<String> =
         [archive.clone(), chart.clone(), "SHA256SUMS".to_owned()].into_iter().collect();
-    wanted.extend(PROGRAMS.iter().map(|program| format!("{program}-{architecture}.cdx.json")));
+    expected.extend(PROGRAMS.iter().map(|program| format!("{program}-{architecture}.cdx.json")));
     for entry in std::fs::read_dir(repository().join("manifests/overlays"))? {
-        wanted.insert(format!("install-{}.yaml", entry?.file_name().to_string_lossy()));
+        expected.insert(format!("install-{}.yaml", entry?.file_name().to_string_lossy()));
     }
-    assert_eq!(names, wanted);
+    assert_eq!(names, expected);
 
     must(Command::new("tar").arg("-xzf").arg(&archive).current_dir(files))?;
     let folder = files.join(archive.trim_end_matches(".tar.gz"));
@@ -313,7 +313,7 @@ fn release_files(files: &Path, version: &str) -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_cannot_be_made_is_said() -> Result<()> {
+async fn images_report_what_cannot_be_made() -> Result<()> {
     let registry = Registry::start_with_auth().await?;
     let dir = tempfile::tempdir()?;
     let good = order(&dir.path().join("images"))?;

@@ -13,10 +13,11 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
@@ -63,7 +64,7 @@ fn watchdog(line: &str) -> Result<()> {
             .spawn();
         Mutex::new(started.ok().and_then(|mut child| child.stdin.take()))
     });
-    let mut input = input.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut input = input.lock();
     let pipe = input.as_mut().context("the watchdog shell /bin/sh did not start")?;
     pipe.write_all(format!("{line}\n").as_bytes()).context("the watchdog shell is gone")
 }

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 use std::net::TcpListener;
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
+use parking_lot::Mutex;
 use rand::Rng;
 
 static GIVEN: Mutex<Option<HashSet<u16>>> = Mutex::new(None);
@@ -13,7 +13,7 @@ static GIVEN: Mutex<Option<HashSet<u16>>> = Mutex::new(None);
 /// chosen at random (so that parallel runs rarely meet), and not handed out twice by this process. Another program can
 /// still take it before it is used; a caller that starts a server retries with a new one.
 pub fn free_port() -> Result<u16> {
-    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut given = GIVEN.lock();
     let given = given.get_or_insert_default();
     (0..1000)
         .map(|_| rand::rng().random_range(10_000..32_000))

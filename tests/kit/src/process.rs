@@ -5,10 +5,11 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
 
 use crate::{Ca, Child, Cluster, Memory, RunDir, eventually, free_port, repository};
 
@@ -232,7 +233,7 @@ impl Process {
         let url = format!("{}/readyz", self.health_url());
         let child = Mutex::new(&mut self.child);
         let answered = eventually(&format!("{} is ready", self.program.name), READY_LIMIT, || async {
-            if child.lock().unwrap_or_else(PoisonError::into_inner).exited().is_some() {
+            if child.lock().exited().is_some() {
                 return Ok(false);
             }
             let answer = client.get(&url).send().await?;
@@ -349,7 +350,7 @@ pub fn built(name: &str) -> Result<PathBuf> {
         profile = profile.parent().context("no folder")?;
     }
     let path = profile.join(name);
-    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut built = BUILT.lock();
     if !built.iter().any(|it| it == name) {
         let profile_name = match profile.file_name().and_then(|it| it.to_str()) {
             Some("debug") | None => "dev",

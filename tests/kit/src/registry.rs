@@ -282,9 +282,9 @@ fn spawn(command: &mut Command, dir: &Path) -> Result<Child> {
 async fn wait_serving(client: &reqwest::Client, address: &str, child: &mut Child) -> Result<()> {
     let url = format!("https://{address}/v2/");
     let ended = std::sync::atomic::AtomicBool::new(false);
-    let child = std::sync::Mutex::new(child);
+    let child = parking_lot::Mutex::new(child);
     let answered = eventually("the registry answers", Duration::from_secs(30), || async {
-        if child.lock().is_ok_and(|mut child| child.exited().is_some()) {
+        if child.lock().exited().is_some() {
             ended.store(true, std::sync::atomic::Ordering::Relaxed);
             return Ok(());
         }
@@ -292,7 +292,7 @@ async fn wait_serving(client: &reqwest::Client, address: &str, child: &mut Child
         Ok(())
     })
     .await;
-    let child = child.into_inner().map_err(|_| anyhow::anyhow!("poisoned"))?;
+    let child = child.into_inner();
     if ended.into_inner() {
         bail!("{}", child.describe_end());
     }

@@ -22,7 +22,7 @@ pub enum CredentialsError {
     Read(#[from] ReadError),
     /// The secret's content cannot be read; its text is not shown.
     #[error("error reading pull secret {place}: {source}")]
-    Content { place: NamespacedName, source: olm_oci::Fault },
+    Content { place: NamespacedName, source: olm_oci::ImageError },
 }
 
 /// Keeps the puller's credentials up to date.

@@ -1,11 +1,4 @@
-//! The ClusterCatalog controller: watches, wakes, and runs at most one reconciliation of a catalog at a time.
-//!
-//! What can wake a catalog:
-//! - the watch of all ClusterCatalogs, whichever component wrote (own writes find nothing to do);
-//! - its own next reconciliation (poll, retry);
-//! - a change of leadership, for all;
-//! - damaged content found by the background check;
-//! - a changed pull secret, for those whose last attempt failed.
+//! The ClusterCatalog controller: watches, wakes, and ends a reconciliation whose catalog has changed.
 //!
 //! Every replica runs this; the leader resolves tags and writes, the others serve what the status names (decision 15).
 //! Rules: catalogd §4.
@@ -13,279 +6,188 @@
 pub mod credentials;
 pub mod fetch;
 pub mod plan;
-pub mod queue;
 pub mod readiness;
 pub mod reconcile;
 pub mod report;
 pub mod status;
 
 use std::collections::{BTreeSet, HashMap};
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::{FutureExt, TryStreamExt};
-use kube::core::DeserializeGuard;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event};
-use kube::{Api, ResourceExt};
+use kube::ResourceExt as _;
 use olm_api::cluster_catalog::{AvailabilityMode, ClusterCatalog};
 use olm_api::condition;
-use olm_runtime::backoff::Backoff;
+use olm_runtime::controller::{self, Requeue, Source, Workers};
 use olm_runtime::metrics::Outcome;
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use olm_runtime::watched::{Change, Object, Objects};
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
-use self::queue::Queue;
 use self::readiness::Readiness;
 use self::reconcile::Context;
 
-/// The wait when no catalog is due.
-const IDLE_WAIT: Duration = Duration::from_secs(3600);
-
 /// The running controller's state.
-struct Controller {
+struct State {
     context: Arc<Context>,
     readiness: Arc<Readiness>,
-    objects: HashMap<String, Arc<ClusterCatalog>>,
-    /// Names of the list with which the watch began again.
-    listing: Option<BTreeSet<String>>,
-    listed: bool,
-    queue: Queue,
-    tasks: JoinSet<Done>,
-    /// Ends the running reconciliation of a catalog whose spec has changed or which is gone.
-    running: HashMap<String, Running>,
-    /// Reconciliations in a row that panicked.
-    panics: Backoff<String>,
-}
-
-struct Running {
+    catalogs: Objects<ClusterCatalog>,
     stop: CancellationToken,
-    uid: Option<String>,
-    generation: Option<i64>,
+    per_catalog: Mutex<HashMap<String, PerCatalog>>,
 }
 
-/// What a task leaves.
-struct Done {
-    name: String,
-    next: Option<Instant>,
-    /// `None` when it was ended early.
-    catalog: Option<ClusterCatalog>,
-    panicked: bool,
+/// State that the watch and the reconciliation of a catalog share.
+#[derive(Default)]
+struct PerCatalog {
+    /// Ends the running reconciliation of this version of the catalog.
+    running: Option<(CancellationToken, Option<String>, Option<i64>)>,
+    /// The catalog was deleted since the last reconciliation; there may be another of its name by now.
+    was_deleted: bool,
 }
 
-/// Runs until `stop`. `gc` wakes the collection of what no catalog needs; `damaged` names catalogs whose content was
+/// Runs until `stop`. `gc` is the time between collections of what no catalog needs; `damaged` names catalogs whose content was
 /// found damaged; `secrets` receives a message when credentials have changed.
 pub async fn run(
     context: Arc<Context>,
     readiness: Arc<Readiness>,
     gc: Duration,
-    mut damaged: mpsc::Receiver<String>,
-    mut secrets: mpsc::Receiver<()>,
+    damaged: mpsc::Receiver<String>,
+    secrets: mpsc::Receiver<()>,
     stop: CancellationToken,
 ) {
-    let api: Api<DeserializeGuard<ClusterCatalog>> = Api::all(context.client.clone());
-    let watch =
-        kube::runtime::watcher(api, watcher::Config::default()).backoff(olm_runtime::backoff::of_watch());
-    let mut watch = std::pin::pin!(watch);
-    let mut leader = context.leader.clone();
-    let mut collect = tokio::time::interval(gc.max(Duration::from_secs(1)));
-    collect.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut this = Controller {
-        context,
-        readiness,
-        objects: HashMap::new(),
-        listing: None,
-        listed: false,
-        queue: Queue::default(),
-        tasks: JoinSet::new(),
-        running: HashMap::new(),
-        panics: Backoff::new(),
+    let (catalogs, per_catalog) = (Objects::empty(), Mutex::default());
+    let state = Arc::new(State { context, readiness, catalogs, stop: stop.clone(), per_catalog });
+    // each catalog may wait for its registry
+    let workers = Workers::new(u16::MAX, stop);
+    let sources = sources(&state, damaged, secrets);
+    let controller =
+        controller::Controller::new(crate::run::CONTROLLER, workers, state.context.meter.clone(), sources);
+    let _watch = state.catalogs.watch(&state.context.client);
+    let ready = async {
+        state.catalogs.wait_until_listed().await;
+        state.remove_unknown().await;
+        state.report_missing();
     };
-    loop {
-        this.start();
-        let next = this.queue.next().unwrap_or_else(|| Instant::now() + IDLE_WAIT);
-        tokio::select! {
-            () = stop.cancelled() => break,
-            event = watch.try_next() => match event {
-                Ok(Some(event)) => this.event(event).await,
-                Ok(None) => break,
-                Err(error) => tracing::warn!(%error, "watching catalogs failed; the watch will be started again"),
-            },
-            Some(done) = this.tasks.join_next(), if !this.tasks.is_empty() => match done {
-                Ok(done) => this.finished(done),
-                Err(error) => tracing::error!(%error, "a reconciliation ended badly"),
-            },
-            changed = leader.changed() => match changed {
-                Ok(()) => this.wake_all(),
-                Err(_) => break,
-            },
-            Some(name) = damaged.recv() => this.queue.wake(&name, Instant::now()),
-            Some(()) = secrets.recv() => {
-                for name in this.context.retry_failed() {
-                    this.queue.wake(&name, Instant::now());
-                }
-            }
-            _ = collect.tick(), if this.listed => this.collect(),
-            () = tokio::time::sleep_until(next.into()) => {}
-        }
+    let passes = controller::run(controller, ready, |name| {
+        let span = tracing::info_span!("catalog", name);
+        Some(Arc::clone(&state).pass(name.to_owned()).instrument(span))
+    });
+    tokio::select! {
+        () = passes => {}
+        () = state.collect(gc) => {}
     }
-    this.tasks.shutdown().await;
 }
 
-impl Controller {
-    async fn event(&mut self, event: Event<DeserializeGuard<ClusterCatalog>>) {
-        match event {
-            Event::Init => self.listing = Some(BTreeSet::new()),
-            Event::InitApply(object) | Event::Apply(object) => {
-                let name = object.name_any();
-                if let Some(listing) = &mut self.listing {
-                    listing.insert(name.clone());
-                }
-                match object.0 {
-                    Ok(catalog) => self.update(catalog),
-                    Err(error) => {
-                        tracing::warn!(catalog = name, error = %error.error, "catalog object cannot be read; it stays as it is");
-                    }
-                }
-            }
-            Event::InitDone => {
-                let present = self.listing.take().unwrap_or_default();
-                let gone: Vec<String> =
-                    self.objects.keys().filter(|name| !present.contains(*name)).cloned().collect();
-                for name in gone {
-                    self.gone(&name).await;
-                }
-                if !self.listed {
-                    self.listed = true;
-                    self.remove_unknown(&present).await;
-                }
-                self.report_missing();
-            }
-            Event::Delete(object) => {
-                self.gone(&object.name_any()).await;
-                self.report_missing();
-            }
-        }
-    }
+/// What wakes a catalog. Beside it, a reconciliation asks to be repeated: for the next poll, or a retry.
+fn sources(state: &Arc<State>, damaged: mpsc::Receiver<String>, secrets: mpsc::Receiver<()>) -> Vec<Source> {
+    let [changed, leads, retries] = std::array::from_fn(|_| Arc::clone(state));
+    vec![
+        Source::new("it changed, whichever component wrote it", state.catalogs.subscribe(), move |change| {
+            changed.changed(&change);
+            [change.key]
+        }),
+        Source::new("leadership changed", changes(state.context.leader.clone()), move |()| {
+            leads.catalogs.names()
+        }),
+        Source::new("its content is damaged", received(damaged), |name| [name]),
+        Source::new("its last attempt failed, and a pull secret changed", received(secrets), move |()| {
+            retries.context.retry_failed()
+        }),
+    ]
+}
 
-    /// Replaces an object by its newer version.
-    fn update(&mut self, catalog: ClusterCatalog) {
-        let name = catalog.name_any();
-        if let Some(known) = self.objects.get(&name)
-            && known.uid() == catalog.uid()
-            && older(&catalog, known)
+fn received<T: Send + 'static>(mut receiver: mpsc::Receiver<T>) -> impl futures::Stream<Item = T> + Send {
+    futures::stream::poll_fn(move |context| receiver.poll_recv(context))
+}
+
+fn changes(leader: watch::Receiver<bool>) -> impl futures::Stream<Item = ()> + Send {
+    futures::stream::unfold(leader, async |mut leader| leader.changed().await.ok().map(|()| ((), leader)))
+}
+
+impl State {
+    /// Ends the running reconciliation of a catalog that has another spec, is being deleted or is gone.
+    fn changed(&self, change: &Change<String, Object<ClusterCatalog>>) {
+        let metadata = change.after.as_ref().map(Object::meta);
+        let mut all = self.per_catalog.lock();
+        let state = all.entry(change.key.clone()).or_default();
+        state.was_deleted |= metadata.is_none();
+        if let Some((stop, uid, generation)) = &state.running
+            && metadata.is_none_or(|now| {
+                now.uid != *uid || now.generation != *generation || now.deletion_timestamp.is_some()
+            })
         {
-            return;
+            stop.cancel();
         }
-        if let Some(running) = self.running.get(&name)
-            && (running.uid != catalog.uid()
-                || running.generation != catalog.metadata.generation
-                || catalog.metadata.deletion_timestamp.is_some())
-        {
-            running.stop.cancel();
-        }
-        self.objects.insert(name.clone(), Arc::new(catalog));
-        self.queue.wake(&name, Instant::now());
-        if self.listed {
-            self.report_missing();
-        }
-    }
-
-    async fn gone(&mut self, name: &str) {
-        self.objects.remove(name);
-        self.queue.remove(name);
-        self.panics.reset(&name.to_owned());
-        if let Some(running) = self.running.get(name) {
-            running.stop.cancel();
-        }
-        self.context.remove(name).await;
-    }
-
-    /// Stops serving catalogs that were deleted while this process did not run.
-    async fn remove_unknown(&mut self, present: &BTreeSet<String>) {
-        let served = self.context.store.serving();
-        for name in served.keys().filter(|name| !present.contains(*name)) {
-            self.context.remove(name).await;
-        }
-    }
-
-    fn start(&mut self) {
-        for name in self.queue.start(Instant::now()) {
-            let Some(catalog) = self.objects.get(&name) else {
-                self.queue.finished(&name, None);
-                continue;
-            };
-            let stop = CancellationToken::new();
-            let running =
-                Running { stop: stop.clone(), uid: catalog.uid(), generation: catalog.metadata.generation };
-            self.running.insert(name.clone(), running);
-            let (context, mut catalog) = (Arc::clone(&self.context), ClusterCatalog::clone(catalog));
-            let span = tracing::info_span!("catalog", name);
-            let panicked = name.clone();
-            let reconciliation = async move {
-                let meter = context.meter.start();
-                tokio::select! {
-                    (next, outcome) = context.reconcile(&mut catalog) => {
-                        meter.finish(outcome);
-                        Done { name, next, catalog: Some(catalog), panicked: false }
-                    }
-                    () = stop.cancelled() => {
-                        meter.finish(Outcome::Requeue);
-                        Done { name, next: Some(Instant::now()), catalog: None, panicked: false }
-                    }
-                }
-            };
-            // one that panics has ended too, or its catalog would never be reconciled again
-            let reconciliation = AssertUnwindSafe(reconciliation).catch_unwind().map(|done| {
-                done.unwrap_or(Done { name: panicked, next: None, catalog: None, panicked: true })
-            });
-            self.tasks.spawn(tracing::Instrument::instrument(reconciliation, span));
-        }
-    }
-
-    fn finished(&mut self, done: Done) {
-        let Done { name, next, catalog, panicked } = done;
-        self.running.remove(&name);
-        let next = if panicked {
-            let wait = self.panics.panicked(name.clone());
-            tracing::error!(
-                catalog = name,
-                seconds = wait.as_secs(),
-                "reconciliation panicked; trying again"
-            );
-            Some(Instant::now() + wait)
-        } else {
-            self.panics.reset(&name);
-            next
-        };
-        if let Some(catalog) = catalog
-            && let Some(known) = self.objects.get_mut(&name)
-            && known.uid() == catalog.uid()
-            && older(known, &catalog)
-        {
-            *known = Arc::new(catalog);
-        }
-        let next = next.filter(|_| self.objects.contains_key(&name));
-        self.queue.finished(&name, next);
+        drop(all);
         self.report_missing();
     }
 
-    fn wake_all(&mut self) {
-        let now = Instant::now();
-        for name in self.objects.keys() {
-            self.queue.wake(name, now);
+    async fn pass(self: Arc<Self>, name: String) -> (Requeue, Outcome) {
+        let was_deleted = self
+            .per_catalog
+            .lock()
+            .get_mut(&name)
+            .is_some_and(|state| std::mem::take(&mut state.was_deleted));
+        if was_deleted {
+            self.context.remove(&name).await;
+        }
+        let done = match self.catalogs.get(&name).map(|catalog| catalog.0) {
+            Some(Ok(catalog)) => self.reconcile(&name, ClusterCatalog::clone(&catalog)).await,
+            Some(Err(invalid)) => {
+                let error = &invalid.error;
+                tracing::warn!(catalog = name, %error, "catalog object cannot be read; it stays as it is");
+                (Requeue::OnChange, Outcome::TerminalError)
+            }
+            None => {
+                self.per_catalog.lock().retain(|known, state| *known != name || state.was_deleted);
+                (Requeue::OnChange, Outcome::Success)
+            }
+        };
+        self.report_missing();
+        done
+    }
+
+    async fn reconcile(&self, name: &str, mut catalog: ClusterCatalog) -> (Requeue, Outcome) {
+        let stop = self.stop.child_token();
+        let running = Some((stop.clone(), catalog.uid(), catalog.metadata.generation));
+        self.per_catalog.lock().entry(name.to_owned()).or_default().running = running;
+        let done = tokio::select! {
+            (next, outcome) = self.context.reconcile(&mut catalog) => {
+                let wait = next.map(|next| next.saturating_duration_since(Instant::now()));
+                Some((wait.map_or(Requeue::OnChange, Requeue::After), outcome))
+            }
+            () = stop.cancelled() => None,
+        };
+        if let Some(state) = self.per_catalog.lock().get_mut(name) {
+            state.running = None;
+        }
+        match done {
+            Some(done) => {
+                self.catalogs.update(name.to_owned(), Object::new(catalog));
+                done
+            }
+            None => (Requeue::After(Duration::ZERO), Outcome::Requeue),
+        }
+    }
+
+    /// Stops serving catalogs that were deleted while this process did not run.
+    async fn remove_unknown(&self) {
+        let (served, present) = (self.context.store.serving(), self.catalogs.names());
+        for name in served.keys().filter(|name| !present.contains(name)) {
+            self.context.remove(name).await;
         }
     }
 
     /// Reports to the readiness probe which catalogs should be served here and are not.
     fn report_missing(&self) {
-        if !self.listed {
+        if !self.catalogs.read().is_listed() {
             return;
         }
         let serving = self.context.store.serving();
-        let missing = self.objects.values().filter(|catalog| {
+        let all = self.catalogs.all();
+        let missing = all.iter().filter(|catalog| {
             let is_served = catalog
                 .status
                 .as_ref()
@@ -298,24 +200,22 @@ impl Controller {
         self.readiness.missing(missing.map(|catalog| catalog.name_any()).collect(), Instant::now());
     }
 
-    /// Removes what no catalog needs, away from this thread.
-    fn collect(&self) {
-        let store = self.context.store.clone();
-        let known: BTreeSet<String> = self.objects.keys().cloned().collect();
-        tokio::task::spawn_blocking(move || match store.collect(Some(&known)) {
-            Ok(collected) if collected == Default::default() => {}
-            Ok(collected) => tracing::info!(?collected, "removed unused catalog content"),
-            Err(error) => tracing::warn!(%error, "cannot remove unused catalog content"),
-        });
+    /// Removes what no catalog needs, now and then, away from this thread.
+    async fn collect(&self, gc: Duration) {
+        let mut ticks = tokio::time::interval(gc.max(Duration::from_secs(1)));
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        self.catalogs.wait_until_listed().await;
+        loop {
+            ticks.tick().await;
+            let store = self.context.store.clone();
+            let known: BTreeSet<String> = self.catalogs.names().into_iter().collect();
+            tokio::task::spawn_blocking(move || match store.collect(Some(&known)) {
+                Ok(collected) if collected == Default::default() => {}
+                Ok(collected) => tracing::info!(?collected, "removed unused catalog content"),
+                Err(error) => tracing::warn!(%error, "cannot remove unused catalog content"),
+            });
+        }
     }
-}
-
-/// Whether `a` is an older version of the same object than `b`. Resource versions are numbers wherever etcd is behind
-/// the API server; where they are not, the one that came last counts.
-fn older(a: &ClusterCatalog, b: &ClusterCatalog) -> bool {
-    let version =
-        |catalog: &ClusterCatalog| catalog.resource_version().and_then(|text| text.parse::<u64>().ok());
-    matches!((version(a), version(b)), (Some(a), Some(b)) if a < b)
 }
 
 #[cfg(test)]
@@ -329,9 +229,7 @@ mod tests {
     use olm_runtime::Intervals;
     use olm_runtime::events::Events;
     use olm_runtime::metrics::Metrics;
-    use parking_lot::Mutex;
     use serde_json::json;
-    use tokio::sync::watch;
 
     use super::credentials::Credentials;
     use super::fetch::Fetch;
@@ -386,7 +284,7 @@ mod tests {
         });
         let readiness = Arc::new(Readiness::new(Instant::now()));
         let stop = CancellationToken::new();
-        let controller = run(context, readiness, IDLE_WAIT, damaged, secrets, stop);
+        let controller = run(context, readiness, Duration::from_secs(3600), damaged, secrets, stop);
         let two = async { (written.recv().await.unwrap(), written.recv().await.unwrap()) };
         tokio::select! {
             () = controller => panic!("the controller has ended"),

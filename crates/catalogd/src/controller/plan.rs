@@ -126,7 +126,7 @@ pub struct Observed<'a> {
     pub now: Instant,
     /// How long a minute of the poll interval is.
     pub minute: Duration,
-    /// Between 0 and 1.
+    /// Random, from 0 to 1, new in each pass: the share of the jitter that is added to the poll interval.
     pub dice: f64,
 }
 

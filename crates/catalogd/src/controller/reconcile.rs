@@ -335,7 +335,7 @@ impl Context {
         if leader {
             self.report(catalog, &self.served(name, held)).await?;
         }
-        // Polls are planned by the next reconciliation, from what is remembered now.
+        // requeued immediately: the next pass plans the poll, from the time that is stored in `polled` above
         Ok(plan::interval(catalog, self.intervals.minute).is_some().then_some(now))
     }
 

@@ -17,7 +17,7 @@ use super::encoding::Encoding;
 use crate::store::{Blob, Content, Section};
 
 /// Bytes of one frame.
-pub const FRAME: usize = 128 * 1024;
+pub const FRAME: usize = olm_runtime::serve::SEND_BUFFER;
 
 /// Which file of a [`Content`] is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! The time that requests take, under the reference's name and buckets (rule: catalogd §10).
 
+use olm_api::observe::metric_named;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
@@ -27,9 +28,8 @@ impl Default for Metrics {
 impl Metrics {
     /// Makes them part of what the process reports.
     pub fn register(&self, metrics: &olm_runtime::metrics::Metrics) {
-        let (name, help) =
-            ("catalogd_http_request_duration_seconds", "Histogram of request duration in seconds");
-        metrics.register(name, help, self.durations.clone());
+        let row = const { metric_named("catalogd_http_request_duration_seconds") };
+        metrics.register(row, self.durations.clone());
     }
 
     /// Notes one request, measured to the end of its body.

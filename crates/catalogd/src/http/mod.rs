@@ -1,7 +1,7 @@
 //! The catalog content server: paths to answers. Knows the store and HTTP; not Kubernetes, not registries.
 //!
 //! [`Catalogs::handle`] is a plain function from a request to a response, so that everything but sockets is tested in
-//! process; `server` puts it on the network. One snapshot of the store answers one request, so an answer never mixes
+//! process; `server` puts it on the server of `olm-runtime`. One snapshot of the store answers one request, so an answer never mixes
 //! two versions of a catalog. Rules: catalogd §7, decisions 15, 16 and 27.
 
 mod all;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::support::{LIMIT, World};
 use anyhow::{Context, Result, ensure};
-use catalogd::http::server::Limits;
+use catalogd::http::server::LIMITS;
+use olm_runtime::serve::Limits;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -38,7 +39,7 @@ const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r
 
 #[tokio::test]
 async fn hostile_ambiguous_requests_get_one_answer() -> Result<()> {
-    let limits = Limits { headers: Duration::from_secs(2), ..Limits::default() };
+    let limits = Limits { head: Duration::from_secs(2), ..LIMITS };
     let world = World::new(limits, 1).await?;
     for (name, request, want) in [
         (
@@ -110,7 +111,7 @@ async fn hostile_ambiguous_requests_get_one_answer() -> Result<()> {
 
 #[tokio::test]
 async fn hostile_paths_stay_in_the_store() -> Result<()> {
-    let world = World::new(Limits::default(), 1).await?;
+    let world = World::new(LIMITS, 1).await?;
     for (path, want) in [
         ("/catalogs/../../../../etc/passwd", 307),
         ("/catalogs/cat/api/v1/../../../../../etc/passwd", 307),
@@ -148,7 +149,7 @@ async fn hostile_paths_stay_in_the_store() -> Result<()> {
 /// A redirect to the clean form of a path stays with this server, whatever a browser makes of the path, and adds no header.
 #[tokio::test]
 async fn hostile_redirects_stay_here_and_split_nothing() -> Result<()> {
-    let world = World::new(Limits::default(), 1).await?;
+    let world = World::new(LIMITS, 1).await?;
     for (path, location) in [
         ("//elsewhere.test/x", "/elsewhere.test/x"),
         ("/\\elsewhere.test//x", "/%5Celsewhere.test/x"),
@@ -171,7 +172,7 @@ async fn hostile_redirects_stay_here_and_split_nothing() -> Result<()> {
 
 #[tokio::test]
 async fn hostile_heads_are_bounded() -> Result<()> {
-    let world = World::new(Limits::default(), 1).await?;
+    let world = World::new(LIMITS, 1).await?;
     let many = |count: usize| {
         let headers: String = (0..count).map(|n| format!("X-{n}: y\r\n")).collect();
         format!("{GET}Connection: close\r\n{headers}\r\n")
@@ -222,7 +223,7 @@ async fn answers_again(world: &World) -> Result<()> {
 async fn hostile_clients_that_send_nothing_are_disconnected() -> Result<()> {
     // one limit at a time: a client that sends enough, on a machine that is slow, is not to meet the other
     let brief = Duration::from_millis(400);
-    let world = World::new(Limits { connections: 1, handshake: brief, ..Limits::default() }, 1).await?;
+    let world = World::new(Limits { connections: 1, handshake: brief, ..LIMITS }, 1).await?;
     let hello = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc]; // the first bytes of a ClientHello
     for sent in [&b""[..], &hello] {
         let mut stream = TcpStream::connect(world.address).await?;
@@ -231,7 +232,7 @@ async fn hostile_clients_that_send_nothing_are_disconnected() -> Result<()> {
     }
     answers_again(&world).await?;
     world.end().await?;
-    let world = World::new(Limits { connections: 1, headers: brief, ..Limits::default() }, 1).await?;
+    let world = World::new(Limits { connections: 1, head: brief, ..LIMITS }, 1).await?;
     for (protocol, sent) in [
         ("http/1.1", &b""[..]),
         ("http/1.1", b"G"),
@@ -263,7 +264,7 @@ async fn hostile_clients_that_send_nothing_are_disconnected() -> Result<()> {
 /// One address cannot take all places.
 #[tokio::test]
 async fn hostile_client_cannot_take_all_connections() -> Result<()> {
-    let limits = Limits { connections: 8, of_one_client: 3, ..Limits::default() };
+    let limits = Limits { connections: 8, connections_per_client: 3, ..LIMITS };
     let world = World::new(limits, 1).await?;
     let mut open = Vec::new();
     for _ in 0..3 {
@@ -330,7 +331,7 @@ const REQUEST: &[u8] = &[0x82, 0x87, 0x84, 0x01, 1, b'x'];
 
 #[tokio::test]
 async fn hostile_floods_of_frames_end_the_connection() -> Result<()> {
-    let world = World::new(Limits::default(), 1).await?;
+    let world = World::new(LIMITS, 1).await?;
     let cancelled = (0..20_000_u32).map(|n| {
         let stream = 2 * n + 1;
         [frame(HEADERS, 4, stream, REQUEST), frame(RESET, 0, stream, &[0, 0, 0, 8])].concat()
@@ -350,7 +351,7 @@ async fn hostile_floods_of_frames_end_the_connection() -> Result<()> {
 /// A client that is alive, answers pings and opens no window for what it asked for.
 #[tokio::test]
 async fn hostile_client_without_a_window_is_disconnected() -> Result<()> {
-    let limits = Limits { stall: Duration::from_secs(1), ..Limits::default() };
+    let limits = Limits { stall: Duration::from_secs(1), ..LIMITS };
     let world = World::new(limits, 1).await?;
     let mut stream = world.raw_as(&["h2"]).await?;
     let no_window = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);

@@ -215,7 +215,7 @@ async fn kill_by_an_image_twice_makes_it_refused() -> Result<()> {
     let client = Client::new(&[&registry]);
     let push = |name: &str| {
         let layer = support::layer(&[("configs/c.json", &format!("{{\"name\":\"{name}\"}}"))]);
-        let digest = registry.push("cat", Some("1"), &Pushed::of([layer.clone()]).label(LABEL, "/configs"));
+        let digest = registry.push("cat", Some("1"), &Pushed::new([layer.clone()]).label(LABEL, "/configs"));
         (digest.to_string(), layer)
     };
     let (digest, layer) = push("one");
@@ -277,7 +277,7 @@ async fn kill_by_an_image_makes_it_read_alone() -> Result<()> {
     let client = Client::new(&[&registry]);
     let push = |name: &str| {
         let layer = support::layer(&[("configs/c.json", &format!("{{\"name\":\"{name}\"}}"))]);
-        let image = Pushed::of([layer.clone()]).label(LABEL, "/configs");
+        let image = Pushed::new([layer.clone()]).label(LABEL, "/configs");
         let digest = registry.push(name, Some("1"), &image).to_string();
         (registry.reference(&format!("{name}:1")).to_string(), digest, support::digest(&layer).to_string())
     };
@@ -311,7 +311,7 @@ async fn kill_of_a_waiting_task_stops_its_ingest() -> Result<()> {
     let mut files = vec![("configs/.indexignore", patterns.as_str())];
     files.extend(names.iter().map(|name| (name.as_str(), "")));
     let layer = support::layer(&files);
-    registry.push("cat", Some("1"), &Pushed::of([layer.clone()]).label(LABEL, "/configs"));
+    registry.push("cat", Some("1"), &Pushed::new([layer.clone()]).label(LABEL, "/configs"));
     let reference = registry.reference("cat:1").to_string();
     let root = tempfile::tempdir()?;
     let fetch = fetch(root.path(), &client.path("registries.conf"))?;

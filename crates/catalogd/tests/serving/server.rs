@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use crate::support::{LIMIT, World};
 use anyhow::{Context, Result, ensure};
-use catalogd::http::server;
+use catalogd::http::server::LIMITS;
 use olm_kit::Ca;
+use olm_runtime::serve::Limits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test]
 async fn server_sends_the_whole_file_with_both_http_versions() -> Result<()> {
-    let world = World::new(server::Limits::default(), 1000).await?;
+    let world = World::new(LIMITS, 1000).await?;
     let ca = reqwest::Certificate::from_pem(Ca::shared()?.pem().as_bytes())?;
     let only_http1 = reqwest::Client::builder().tls_certs_only([ca]).no_proxy().http1_only().build()?;
     for (client, version) in
@@ -33,7 +34,7 @@ async fn server_sends_the_whole_file_with_both_http_versions() -> Result<()> {
 #[tokio::test]
 async fn server_drain_finishes_running_answers_and_accepts_none() -> Result<()> {
     // Larger than all socket buffers, so that the answer cannot be in flight as a whole.
-    let world = World::new(server::Limits::default(), 30_000).await?;
+    let world = World::new(LIMITS, 30_000).await?;
     let mut answer = world.client.get(world.url()).send().await?;
     let first = answer.chunk().await?.context("no bytes")?;
     world.stop.cancel();
@@ -50,8 +51,7 @@ async fn server_drain_finishes_running_answers_and_accepts_none() -> Result<()> 
 
 #[tokio::test]
 async fn server_disconnects_a_client_that_reads_nothing() -> Result<()> {
-    let limits =
-        server::Limits { stall: Duration::from_secs(1), drain: 2 * LIMIT, ..server::Limits::default() };
+    let limits = Limits { stall: Duration::from_secs(1), drain: 2 * LIMIT, ..LIMITS };
     let world = World::new(limits, 30_000).await?;
     let mut stream = world.raw().await?;
     stream.write_all(b"GET /catalogs/cat/api/v1/all HTTP/1.1\r\nHost: x\r\n\r\n").await?;
@@ -63,8 +63,8 @@ async fn server_disconnects_a_client_that_reads_nothing() -> Result<()> {
 
 #[tokio::test]
 async fn server_reports_limits_on_requests() -> Result<()> {
-    let world = World::new(server::Limits::default(), 1).await?;
-    let hurried = server::Limits { headers: Duration::from_millis(500), ..server::Limits::default() };
+    let world = World::new(LIMITS, 1).await?;
+    let hurried = Limits { head: Duration::from_millis(500), ..LIMITS };
     let hurried = World::new(hurried, 1).await?;
     let long = format!("https://{}/{}", world.address, "a".repeat(9000));
     assert_eq!(world.client.get(long).send().await?.status(), 414);

@@ -9,13 +9,11 @@
 mod facts;
 mod table;
 
-use std::sync::Arc;
-
 use kube::Client;
 use kube::api::{ApiResource, DynamicObject};
 use olm_api::openshift::{CLUSTER_OPERATOR, CLUSTER_VERSION, ClusterOperator, ClusterVersion};
 use olm_api::{ClusterExtension, ClusterObjectSet};
-use tokio::sync::Notify;
+use olm_runtime::controller::Waker;
 
 use crate::deployment::Deployment;
 #[cfg(test)]
@@ -37,26 +35,26 @@ pub(crate) struct World {
     pub(crate) deployments: Table<Deployment>,
     pub(crate) versions: Table<Option<String>>,
     pub(crate) operators: Table<DynamicObject>,
-    /// Notified when a table changes.
-    pub(crate) changed: Arc<Notify>,
+    /// Wakes the controller when a table changes.
+    pub(crate) waker: Waker,
 }
 
 impl Default for World {
     fn default() -> Self {
-        let changed = Arc::new(Notify::new());
+        let waker = Waker::default();
         Self {
-            extensions: Table::new(&changed),
-            revisions: Table::new(&changed),
-            deployments: Table::new(&changed),
-            versions: Table::new(&changed),
-            operators: Table::new(&changed),
-            changed,
+            extensions: Table::new(&waker),
+            revisions: Table::new(&waker),
+            deployments: Table::new(&waker),
+            versions: Table::new(&waker),
+            operators: Table::new(&waker),
+            waker,
         }
     }
 }
 
 impl World {
-    /// Keeps the tables true, for ever. `namespace` is the one of the Deployments.
+    /// Keeps the tables up to date while it is polled. `namespace` is the one of the Deployments.
     pub(crate) async fn follow(&self, client: &Client, namespace: &str) {
         let source = |resource: ApiResource, scope: Scope| Source { client: client.clone(), resource, scope };
         let extensions = source(ApiResource::erase::<ClusterExtension>(&()), Scope::All);

@@ -2,21 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::stream::{BoxStream, StreamExt as _};
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher;
 use kube::runtime::{WatchStreamExt as _, watcher::watch_object};
 use kube::{Api, Client, ResourceExt as _};
-use parking_lot::Mutex;
+use olm_api::openshift::CLUSTER_OPERATOR;
+use olm_runtime::controller::Waker;
+use olm_runtime::watched::Watched;
 use serde_json::Value;
-use tokio::sync::Notify;
 
-/// What is known of a kind.
+/// The state of a kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum State<T> {
-    /// Nothing yet.
+    /// Not listed yet.
     Unknown,
     /// The cluster does not have it.
     NotServed,
@@ -27,42 +29,32 @@ pub(crate) enum State<T> {
 /// One kind. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Table<T> {
-    state: Arc<Mutex<State<T>>>,
-    changed: Arc<Notify>,
+    rows: Watched<String, T>,
+    /// The kind was not served when that was last known, and has not been listed since.
+    is_absent: Arc<AtomicBool>,
+    waker: Waker,
 }
 
-impl<T: Clone + PartialEq> Table<T> {
-    pub(super) fn new(changed: &Arc<Notify>) -> Self {
-        Self { state: Arc::new(Mutex::new(State::Unknown)), changed: Arc::clone(changed) }
+impl<T: Clone + PartialEq + Send + Sync + 'static> Table<T> {
+    pub(super) fn new(waker: &Waker) -> Self {
+        Self { rows: Watched::default(), is_absent: Arc::default(), waker: waker.clone() }
     }
 
     pub(crate) fn state(&self) -> State<T> {
-        self.state.lock().clone()
-    }
-
-    fn set(&self, state: State<T>) {
-        let mut now = self.state.lock();
-        if *now != state {
-            *now = state;
-            self.changed.notify_one();
+        let rows = self.rows.read();
+        if rows.is_listed() {
+            State::Complete(rows.rows().clone())
+        } else if self.is_absent.load(Ordering::Acquire) {
+            State::NotServed
+        } else {
+            State::Unknown
         }
     }
 
-    /// Stores an object; also one that this process has just written, before the watch delivers it.
+    /// Stores an object that this process has just written, before the watch delivers it.
     pub(crate) fn put(&self, name: String, fact: T) {
-        if let State::Complete(all) = &mut *self.state.lock()
-            && all.get(&name) != Some(&fact)
-        {
-            all.insert(name, fact);
-            self.changed.notify_one();
-        }
-    }
-
-    fn remove(&self, name: &str) {
-        if let State::Complete(all) = &mut *self.state.lock()
-            && all.remove(name).is_some()
-        {
-            self.changed.notify_one();
+        if self.rows.read().is_listed() && self.rows.put(name, fact).is_some() {
+            self.waker.wake(CLUSTER_OPERATOR);
         }
     }
 }
@@ -86,37 +78,32 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Keeps the table true, for ever.
-    pub(super) async fn follow<T: Clone + PartialEq>(&self, table: &Table<T>, fact: fn(&DynamicObject) -> T) {
+    /// Keeps the table up to date while it is polled.
+    pub(super) async fn follow<T>(&self, table: &Table<T>, fact: fn(&DynamicObject) -> T)
+    where
+        T: Clone + PartialEq + Send + Sync + 'static,
+    {
+        let row = move |object: DynamicObject| (object.name_any(), fact(&object));
         let mut served = self.served();
-        let mut objects: Option<BoxStream<'static, Event<DynamicObject>>> = None;
-        let mut filling = BTreeMap::new();
-        loop {
-            let event = async {
-                match &mut objects {
-                    Some(objects) => objects.next().await,
-                    None => std::future::pending().await,
+        while let Some(is_served) = served.next().await {
+            if is_served {
+                let (api, config) = self.objects();
+                let changes = table.rows.follow(api, config, row);
+                let changes = changes.for_each(async |_| table.waker.wake(CLUSTER_OPERATOR));
+                let listed = async {
+                    table.rows.wait_until_listed().await;
+                    table.waker.wake(CLUSTER_OPERATOR);
+                };
+                let follows = async { tokio::join!(changes, listed) };
+                let absent = async { while served.next().await != Some(false) {} };
+                tokio::select! {
+                    _ = follows => {}
+                    () = absent => {}
                 }
-            };
-            tokio::select! {
-                Some(served) = served.next() => {
-                    if !served {
-                        objects = None;
-                        table.set(State::NotServed);
-                    } else if objects.is_none() {
-                        objects = Some(self.objects());
-                    }
-                }
-                Some(event) = event => match event {
-                    Event::Init => filling.clear(),
-                    Event::InitApply(object) => {
-                        filling.insert(object.name_any(), fact(&object));
-                    }
-                    Event::InitDone => table.set(State::Complete(std::mem::take(&mut filling))),
-                    Event::Apply(object) => table.put(object.name_any(), fact(&object)),
-                    Event::Delete(object) => table.remove(&object.name_any()),
-                },
             }
+            table.rows.clear();
+            table.is_absent.store(true, Ordering::Release);
+            table.waker.wake(CLUSTER_OPERATOR);
         }
     }
 
@@ -142,9 +129,9 @@ impl Source {
             .boxed()
     }
 
-    fn objects(&self) -> BoxStream<'static, Event<DynamicObject>> {
+    fn objects(&self) -> (Api<DynamicObject>, watcher::Config) {
         let all = || Api::all_with(self.client.clone(), &self.resource);
-        let (api, config): (Api<DynamicObject>, _) = match &self.scope {
+        match &self.scope {
             Scope::All => (all(), watcher::Config::default()),
             Scope::Named(name) => {
                 (all(), watcher::Config::default().fields(&format!("metadata.name={name}")))
@@ -153,15 +140,7 @@ impl Source {
                 let api = Api::namespaced_with(self.client.clone(), namespace, &self.resource);
                 (api, watcher::Config::default())
             }
-        };
-        let kind = self.resource.kind.clone();
-        watcher(api, config)
-            .backoff(olm_runtime::backoff::of_watch())
-            .filter_map(move |event| {
-                let event = event.inspect_err(|error| tracing::warn!(kind, %error, "watch interrupted"));
-                std::future::ready(event.ok())
-            })
-            .boxed()
+        }
     }
 }
 

@@ -9,9 +9,9 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::output::{Form, rows};
-use crate::Answer;
+use crate::CommandOutput;
 use crate::bundle_source::BundleSource;
-use crate::failure::{Failure, read};
+use crate::failure::{CommandError, read};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -84,19 +84,19 @@ pub(crate) struct Render {
     source: BundleSource,
 }
 
-pub(crate) fn run(verb: &Verb) -> Result<Answer, Failure> {
+pub(crate) fn run(verb: &Verb) -> Result<CommandOutput, CommandError> {
     match verb {
         Verb::Render(arguments) => rendered(arguments),
         Verb::Inspect(arguments) => {
             let bundle = arguments.source.load()?;
             let text = if arguments.rbac { rbac(&bundle) } else { inspected(&bundle) };
-            Ok(Answer { text, yes: true })
+            Ok(CommandOutput { text, yes: true })
         }
         Verb::Lint(arguments) => linted(arguments),
     }
 }
 
-fn rendered(arguments: &Render) -> Result<Answer, Failure> {
+fn rendered(arguments: &Render) -> Result<CommandOutput, CommandError> {
     let bundle = arguments.source.load()?;
     let options = RenderOptions {
         config: arguments.config.as_deref().map(document).transpose()?,
@@ -110,16 +110,16 @@ fn rendered(arguments: &Render) -> Result<Answer, Failure> {
     };
     let objects = render(&bundle, &options).map_err(|error| arguments.source.failure(error))?;
     let text = objects.iter().map(|object| olm_core::go::json_string(&object.to_value()) + "\n").collect();
-    Ok(Answer { text, yes: true })
+    Ok(CommandOutput { text, yes: true })
 }
 
 /// The one document of a file.
-pub(crate) fn document(path: &Path) -> Result<Value, Failure> {
+pub(crate) fn document(path: &Path) -> Result<Value, CommandError> {
     let bytes = read(path)?;
     let mut documents = olm_yaml::Documents::from_bytes(&bytes, olm_yaml::Limits::default());
-    let first = documents.next().ok_or_else(|| Failure::content(path, "there is no document in it"))?;
-    let first = first.map_err(|error| Failure::content(path, error))?;
-    serde_json::from_slice(&first).map_err(|error| Failure::content(path, error))
+    let first = documents.next().ok_or_else(|| CommandError::content(path, "there is no document in it"))?;
+    let first = first.map_err(|error| CommandError::content(path, error))?;
+    serde_json::from_slice(&first).map_err(|error| CommandError::content(path, error))
 }
 
 fn inspected(bundle: &RegistryV1) -> String {
@@ -143,7 +143,7 @@ fn inspected(bundle: &RegistryV1) -> String {
     list("further related images", seen.further_images);
     let permissions = seen.permissions.iter().flat_map(|permission| {
         let place = if permission.cluster_wide { "in the whole cluster" } else { "in watched namespaces" };
-        permission.rules.iter().map(move |sentence| format!("{} may {sentence} {place}", permission.account))
+        permission.rules.iter().map(move |rule| format!("{} may {rule} {place}", permission.account))
     });
     list("permissions", permissions.collect());
     let webhooks =
@@ -196,7 +196,7 @@ struct Row {
     message: String,
 }
 
-fn linted(arguments: &Lint) -> Result<Answer, Failure> {
+fn linted(arguments: &Lint) -> Result<CommandOutput, CommandError> {
     let findings = lint(&arguments.source.load()?);
     let yes = !findings.iter().any(|finding| finding.level == Level::Error);
     let found: Vec<Row> = findings
@@ -212,5 +212,5 @@ fn linted(arguments: &Lint) -> Result<Answer, Failure> {
         })
         .collect();
     let text = rows(arguments.output, &found, |row| format!("{}: {} [{}]", row.level, row.message, row.rule));
-    Ok(Answer { text, yes })
+    Ok(CommandOutput { text, yes })
 }

@@ -1,4 +1,4 @@
-//! `catalog validate`: every rule of file-based catalogs at once, for a directory or an image.
+//! `catalog validate`: all rules of file-based catalogs, for a directory or an image.
 
 use std::path::Path;
 
@@ -9,9 +9,9 @@ use olm_runtime::error_text::chain;
 use serde::Serialize;
 
 use super::output::{Form, Table, or_dash, rows};
-use crate::Answer;
-use crate::failure::{Failure, wait};
-use crate::sources::{Registry, tell};
+use crate::CommandOutput;
+use crate::failure::{CommandError, wait};
+use crate::sources::{Registry, print_progress};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -34,14 +34,14 @@ pub(crate) struct Validate {
     source: String,
     /// How to print
     #[arg(short, long, value_enum, default_value_t)]
-    output: Shown,
+    output: ReportForm,
     #[command(flatten)]
     registry: Registry,
 }
 
 /// `-o`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-enum Shown {
+enum ReportForm {
     /// One line a finding.
     #[default]
     Text,
@@ -65,7 +65,7 @@ struct Row {
     hint: Option<String>,
 }
 
-pub(crate) fn run(Verb::Validate(arguments): &Verb) -> Result<Answer, Failure> {
+pub(crate) fn run(Verb::Validate(arguments): &Verb) -> Result<CommandOutput, CommandError> {
     let (catalog, problems) = load(arguments)?;
     let mut findings = file_findings(&problems);
     findings.extend(validate(&catalog));
@@ -73,31 +73,31 @@ pub(crate) fn run(Verb::Validate(arguments): &Verb) -> Result<Answer, Failure> {
     let found: Vec<Row> = findings.into_iter().map(row).collect();
     let counted = || format!("{errors} errors, {} warnings\n", found.len() - errors);
     let text = match arguments.output {
-        Shown::Text => rows(Form::Text, &found, line) + &counted(),
-        Shown::Table => table(&found) + &counted(),
-        Shown::Json => rows(Form::Json, &found, line),
-        Shown::Yaml => rows(Form::Yaml, &found, line),
+        ReportForm::Text => rows(Form::Text, &found, line) + &counted(),
+        ReportForm::Table => table(&found) + &counted(),
+        ReportForm::Json => rows(Form::Json, &found, line),
+        ReportForm::Yaml => rows(Form::Yaml, &found, line),
     };
-    Ok(Answer { text, yes: errors == 0 })
+    Ok(CommandOutput { text, yes: errors == 0 })
 }
 
 /// A path that exists is a directory, or is meant to be one; everything else is an image.
-fn load(arguments: &Validate) -> Result<(Catalog, Vec<FileError>), Failure> {
+fn load(arguments: &Validate) -> Result<(Catalog, Vec<FileError>), CommandError> {
     let source = arguments.source.as_str();
     let path = Path::new(source);
     let limits = CatalogLimits::default();
     if path.exists() || source.starts_with(['/', '.']) {
         return load_dir_leniently(path, limits.content)
-            .map_err(|error| Failure::content(path, chain(&error)));
+            .map_err(|error| CommandError::content(path, chain(&error)));
     }
     if !source.contains('/') {
         let message = "there is no such directory, and an image is named with its registry: quay.io/example/catalog:tag";
-        return Err(Failure::content(path, message));
+        return Err(CommandError::content(path, message));
     }
     let puller = arguments.registry.access().puller();
     let read = wait(async {
-        let read = catalog_metas(&puller, source, &limits, tell).await;
-        read.map_err(|error| Failure::content(path, chain(&error)))
+        let read = catalog_metas(&puller, source, &limits, print_progress).await;
+        read.map_err(|error| CommandError::content(path, chain(&error)))
     })?;
     Ok((read.catalog, read.problems))
 }

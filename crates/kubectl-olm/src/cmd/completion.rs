@@ -3,7 +3,7 @@
 use clap::Args;
 use clap_complete::Shell;
 
-use crate::Answer;
+use crate::CommandOutput;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -12,8 +12,8 @@ pub(crate) struct Arguments {
     shell: Shell,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Answer {
+pub(crate) fn run(arguments: &Arguments) -> CommandOutput {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut crate::definition(), "kubectl-olm", &mut script);
-    Answer { text: String::from_utf8_lossy(&script).into_owned(), yes: true }
+    CommandOutput { text: String::from_utf8_lossy(&script).into_owned(), yes: true }
 }

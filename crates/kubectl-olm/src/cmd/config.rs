@@ -1,15 +1,18 @@
-//! `config schema|defaults|validate`: what may stand in `spec.config.inline` of an extension, and whether it does.
+//! `config schema|defaults|validate`: the schema of `spec.config.inline`, its defaults, and validation.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use olm_bundle::{Gates, InstallMode, RegistryV1, RenderOptions, config_schema, read_config, render};
+use olm_bundle::{
+    DEPLOYMENT_FIELDS, FieldTarget, Gates, InstallMode, RegistryV1, RenderOptions, config_schema,
+    read_config, render,
+};
 use serde_json::{Map, Value, json};
 
 use super::bundle::document;
-use crate::Answer;
+use crate::CommandOutput;
 use crate::bundle_source::BundleSource;
-use crate::failure::Failure;
+use crate::failure::CommandError;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -65,16 +68,16 @@ pub(crate) struct Validate {
     source: BundleSource,
 }
 
-pub(crate) fn run(verb: &Verb) -> Result<Answer, Failure> {
+pub(crate) fn run(verb: &Verb) -> Result<CommandOutput, CommandError> {
     match verb {
         Verb::Schema(arguments) => {
             let bundle = arguments.source.load()?;
             let schema = config_schema(&bundle.csv.install_modes, Gates::default());
-            Ok(Answer { text: arguments.output.print(&schema), yes: true })
+            Ok(CommandOutput { text: arguments.output.print(&schema), yes: true })
         }
         Verb::Defaults(arguments) => {
             let defaults = defaults(&arguments.source.load()?);
-            Ok(Answer { text: arguments.output.print(&defaults), yes: true })
+            Ok(CommandOutput { text: arguments.output.print(&defaults), yes: true })
         }
         Verb::Validate(arguments) => validated(arguments),
     }
@@ -89,7 +92,7 @@ impl Document {
     }
 }
 
-/// What the bundle itself says where a configuration may say something else.
+/// The values of the bundle that a configuration can override.
 fn defaults(bundle: &RegistryV1) -> Value {
     let modes = &bundle.csv.install_modes;
     let usable = |mode| modes.supports(mode);
@@ -114,36 +117,34 @@ fn defaults(bundle: &RegistryV1) -> Value {
 
 fn deployment(spec: &Map<String, Value>) -> Value {
     let pod = spec.get("template").and_then(|template| template.get("spec")).cloned().unwrap_or_default();
-    let some = |value: &Value, names: &[&str]| {
-        let found = names.iter().filter_map(|name| Some(((*name).to_owned(), value.get(*name)?.clone())));
+    let some = |value: &Value, target: FieldTarget| {
+        let fields = DEPLOYMENT_FIELDS.iter().filter(|field| field.target == target);
+        let found = fields.filter_map(|field| Some((field.name.to_owned(), value.get(field.name)?.clone())));
         found.collect::<Map<String, Value>>()
     };
-    let mut shown = some(&pod, &["nodeSelector", "tolerations", "affinity", "volumes"]);
+    let mut shown = some(&pod, FieldTarget::Pod);
     let containers = pod.get("containers").and_then(Value::as_array).cloned().unwrap_or_default();
     let containers: Map<String, Value> = containers
         .iter()
         .map(|container| {
             let name = container.get("name").and_then(Value::as_str).unwrap_or_default();
-            (
-                name.to_owned(),
-                Value::Object(some(container, &["env", "envFrom", "resources", "volumeMounts"])),
-            )
+            (name.to_owned(), Value::Object(some(container, FieldTarget::Container)))
         })
         .collect();
     shown.insert("containers".to_owned(), Value::Object(containers));
     Value::Object(shown)
 }
 
-fn validated(arguments: &Validate) -> Result<Answer, Failure> {
+fn validated(arguments: &Validate) -> Result<CommandOutput, CommandError> {
     let bundle = arguments.source.load()?;
     let inline = arguments.config.as_deref().map(document).transpose()?;
     let modes = &bundle.csv.install_modes;
-    let no = |error: String| Ok(Answer { text: format!("{error}\n"), yes: false });
+    let no = |error: String| Ok(CommandOutput { text: format!("{error}\n"), yes: false });
     let config = match read_config(inline.as_ref(), modes, &arguments.namespace, Gates::default()) {
         Ok(config) => config,
         Err(error) => return no(error.to_string()),
     };
-    // what only shows when the configuration meets the rest of the bundle
+    // some errors only occur when the configuration is applied to the bundle
     let options = RenderOptions { config: inline, ..RenderOptions::new(&arguments.namespace) };
     if let Err(error) = render(&bundle, &options) {
         return no(error.to_string());
@@ -154,5 +155,5 @@ fn validated(arguments: &Validate) -> Result<Answer, Failure> {
     for warning in &config.warnings {
         text.push_str(&format!("warning: {warning}\n"));
     }
-    Ok(Answer { text, yes: true })
+    Ok(CommandOutput { text, yes: true })
 }

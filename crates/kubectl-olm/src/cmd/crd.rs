@@ -1,4 +1,4 @@
-//! `crd diff`: is a changed CRD safe for the objects that exist. For authors' CI: two files, or every CRD of two bundles.
+//! `crd diff`: checks whether a changed CRD is safe for existing objects. For the CI of authors: two files, or every CRD of two bundles.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,9 +10,9 @@ use serde::Serialize;
 
 use super::bundle::document;
 use super::output::{Form, rows};
-use crate::Answer;
+use crate::CommandOutput;
 use crate::bundle_source::BundleAccess;
-use crate::failure::Failure;
+use crate::failure::CommandError;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -52,16 +52,17 @@ struct Row {
     check: &'static str,
     message: String,
     danger: &'static str,
-    mend: &'static str,
+    #[serde(rename = "mend")]
+    fix: &'static str,
 }
 
-/// What is compared.
+/// A side of the comparison.
 enum Side {
     One(Object),
     Bundle(BTreeMap<String, Object>),
 }
 
-pub(crate) fn run(Verb::Diff(arguments): &Verb) -> Result<Answer, Failure> {
+pub(crate) fn run(Verb::Diff(arguments): &Verb) -> Result<CommandOutput, CommandError> {
     let profile = if arguments.parity { Profile::Parity } else { Profile::Corrected };
     let found = match (side(arguments, &arguments.old)?, side(arguments, &arguments.new)?) {
         (Side::One(old), Side::One(new)) => findings("", &old, &new, profile),
@@ -81,23 +82,23 @@ pub(crate) fn run(Verb::Diff(arguments): &Verb) -> Result<Answer, Failure> {
         let at = [&row.crd, &row.place, &row.path].into_iter().filter(|text| !text.is_empty());
         let at = at.cloned().collect::<Vec<_>>();
         let at = if at.is_empty() { String::new() } else { at.join(": ") + ": " };
-        format!("{at}{}: {}\n  {}; {}", row.check, row.message, row.danger, row.mend)
+        format!("{at}{}: {}\n  {}; {}", row.check, row.message, row.danger, row.fix)
     });
-    Ok(Answer { text, yes: found.is_empty() })
+    Ok(CommandOutput { text, yes: found.is_empty() })
 }
 
-fn side(arguments: &Diff, source: &str) -> Result<Side, Failure> {
+fn side(arguments: &Diff, source: &str) -> Result<Side, CommandError> {
     let path = Path::new(source);
     if path.is_dir() || (!path.exists() && !source.starts_with(['/', '.']) && source.contains('/')) {
         let bundle = arguments.access.load(source)?;
         let crds = bundle.crds.into_iter().map(|crd| (crd.name().to_owned(), crd));
         return Ok(Side::Bundle(crds.collect()));
     }
-    let object = Object::from_value(document(path)?).map_err(|error| Failure::content(path, error))?;
+    let object = Object::from_value(document(path)?).map_err(|error| CommandError::content(path, error))?;
     if object.kind() == "CustomResourceDefinition" {
         Ok(Side::One(object))
     } else {
-        Err(Failure::content(path, format!("kind is {:?}, not CustomResourceDefinition", object.kind())))
+        Err(CommandError::content(path, format!("kind is {:?}, not CustomResourceDefinition", object.kind())))
     }
 }
 
@@ -115,7 +116,7 @@ fn findings(crd: &str, old: &Object, new: &Object, profile: Profile) -> Vec<Row>
             Comparison::Version { version, path } => (version.clone(), path.clone()),
             Comparison::Served { pair, path } => (pair.clone(), path.clone()),
         };
-        let (danger, mend) = (finding.danger(), finding.fix());
+        let (danger, fix) = (finding.danger(), finding.fix());
         Row {
             crd: crd.to_owned(),
             place,
@@ -123,7 +124,7 @@ fn findings(crd: &str, old: &Object, new: &Object, profile: Profile) -> Vec<Row>
             check: finding.check,
             message: finding.message.clone(),
             danger,
-            mend,
+            fix,
         }
     };
     compare(old, new, Policy { profile }).iter().map(row).collect()
@@ -138,6 +139,6 @@ fn dropped(crd: &str) -> Row {
         check: "dropped",
         message: "the new bundle does not have this CRD".to_owned(),
         danger: "deleting a CRD deletes its objects, so an upgrade is refused while there are any",
-        mend: "keep the CRD until its objects are migrated",
+        fix: "keep the CRD until its objects are migrated",
     }
 }

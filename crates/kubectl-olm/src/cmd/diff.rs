@@ -1,7 +1,7 @@
 //! `diff`: an extension against the cluster, or two of its revisions against each other.
 //!
-//! Against the cluster every object of the installed revision is sent as a dry run: what the controller would put right is the
-//! difference. Revisions are compared by what they hold.
+//! Against the cluster, every object of the installed revision is sent as a dry run: the difference is what the controller would
+//! correct. Revisions are compared by their objects.
 
 use std::collections::BTreeMap;
 
@@ -9,24 +9,26 @@ use clap::Args;
 use kube::ResourceExt as _;
 use olm_api::ClusterObjectSet;
 use olm_core::Object;
+use olm_install::SYSTEM_NAMESPACE;
+use olm_install::content::ContentReader;
 use olm_install::resolution::revision;
 use olm_rollout::{Sibling, future_revision};
+use olm_runtime::error_text::chain;
 use serde::Serialize;
 
 use super::output::Output;
 use super::plan::{beyond_one, objects_text};
-use crate::Answer;
+use crate::CommandOutput;
+use crate::dry_run::{Action, DryRun, ObjectPreview, identity};
 use crate::extensions;
-use crate::failure::{Failure, wait};
-use crate::foretold::{Action, Foretold, Writer, identity};
+use crate::failure::{CommandError, wait};
 use crate::kinds::Kinds;
-use crate::live;
 use crate::sources::Cluster;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Without a revision: what somebody changed, deleted or took over since the controller last put it right. With one: what going \
-                  from the installed revision to that one changes. With two: what lies between them.\n\n\
+    after_help = "Without a revision: what was changed or deleted by others since the controller last corrected it. With one: what going \
+                  from the installed revision to that one changes. With two: their difference.\n\n\
                   Examples:\n  kubectl olm diff my-extension\n  kubectl olm diff my-extension --to-revision 3\n  \
                   kubectl olm diff my-extension --revision 2 --revision 4 -o json\n\n\
                   Exit codes: like `kubectl diff`, 0 no difference, 1 differences, 2 bad input, no such extension or revision, 3 no \
@@ -53,32 +55,32 @@ pub(crate) struct Arguments {
 struct Difference {
     /// Name of the extension.
     extension: String,
-    /// What is on the left: a revision, or `live`.
+    /// The left side: a revision, or `live`.
     from: String,
-    /// What is on the right: a revision.
+    /// The right side: a revision.
     to: String,
     /// Objects that differ, and those that do not.
-    objects: Vec<Foretold>,
+    objects: Vec<ObjectPreview>,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let sides = match (arguments.revision.as_slice(), arguments.to_revision) {
         ([], None) => Sides::Live,
         ([], Some(to)) => Sides::Revisions(None, to),
         ([from, to], None) => Sides::Revisions(Some(*from), *to),
         _ => {
             let text = "give --revision twice, or --to-revision once; without them the cluster is compared";
-            return Err(Failure::Usage(text.to_owned()));
+            return Err(CommandError::Usage(text.to_owned()));
         }
     };
     let difference = wait(compared(arguments, sides)).map_err(beyond_one)?;
     let names = || {
         let differ = difference.objects.iter().filter(|object| object.action != Action::Same);
-        differ.map(Foretold::title).collect()
+        differ.map(ObjectPreview::title).collect()
     };
     let yes = difference.objects.iter().all(|object| object.action == Action::Same);
     let text = arguments.output.print(&difference, names, |wide| text(&difference, yes, wide));
-    Ok(Answer { text, yes })
+    Ok(CommandOutput { text, yes })
 }
 
 enum Sides {
@@ -86,27 +88,29 @@ enum Sides {
     Revisions(Option<i64>, i64),
 }
 
-async fn compared(arguments: &Arguments, sides: Sides) -> Result<Difference, Failure> {
+async fn compared(arguments: &Arguments, sides: Sides) -> Result<Difference, CommandError> {
     let client = arguments.cluster.client().await?;
     let extension = extensions::named(&client, &arguments.name).await?;
     let all = extensions::revisions(&client, Some(&arguments.name)).await?;
-    let own: Vec<&ClusterObjectSet> = extensions::of(&extension, &all).collect();
+    let own: Vec<&ClusterObjectSet> = extensions::revisions_of(&extension, &all).collect();
     let states = revision::states(own.iter().copied());
     let numbered = |number: i64| {
         own.iter().copied().find(|set| set.spec.revision == number).ok_or_else(|| {
             let name = &arguments.name;
-            Failure::Usage(format!("{name} has no revision {number}; see `kubectl olm history {name}`"))
+            CommandError::Usage(format!("{name} has no revision {number}; see `kubectl olm history {name}`"))
         })
     };
     let installed = || match &states.installed {
         Some(installed) => numbered(installed.number),
-        None => Err(Failure::Usage(format!(
-            "{0} has no installed revision; `kubectl olm status {0}` says why, `kubectl olm plan {0}` what would be installed",
+        None => Err(CommandError::Usage(format!(
+            "{0} has no installed revision; `kubectl olm status {0}` shows why, `kubectl olm plan {0}` what would be installed",
             arguments.name
         ))),
     };
-    let content =
-        async |set: &ClusterObjectSet| live::content(&client, set).await.map_err(Failure::Unreachable);
+    let content = async |set: &ClusterObjectSet| {
+        let objects = ContentReader::new(&client, SYSTEM_NAMESPACE).objects(set).await;
+        objects.map_err(|error| CommandError::Unreachable(chain(&error)))
+    };
     let difference = |from: String, to: &ClusterObjectSet, objects| Difference {
         extension: arguments.name.clone(),
         from,
@@ -116,21 +120,21 @@ async fn compared(arguments: &Arguments, sides: Sides) -> Result<Difference, Fai
     match sides {
         Sides::Live => {
             let set = installed()?;
-            let mut us = future_revision(&arguments.name, set.spec.revision);
-            us.uid = set.uid().unwrap_or_default();
+            let mut revision = future_revision(&arguments.name, set.spec.revision);
+            revision.uid = set.uid().unwrap_or_default();
             let siblings = own.iter().filter(|other| other.uid() != set.uid()).map(|other| Sibling {
                 uid: other.uid().unwrap_or_default(),
                 retired: !revision::is_active(other),
             });
             let uid = extension.uid().unwrap_or_default();
-            let writer = Writer {
+            let dry_run = DryRun {
                 client: &client,
                 extension: &arguments.name,
                 uid: &uid,
-                us,
+                revision,
                 siblings: siblings.collect(),
             };
-            let objects = writer.apply(&mut Kinds::new(&client), &content(set).await?).await;
+            let objects = dry_run.apply(&mut Kinds::new(&client), &content(set).await?).await;
             Ok(difference("live".to_owned(), set, objects))
         }
         Sides::Revisions(from, to) => {
@@ -142,19 +146,19 @@ async fn compared(arguments: &Arguments, sides: Sides) -> Result<Difference, Fai
     }
 }
 
-/// What lies between two contents, in the order of the second; what goes comes last.
-fn between(from: &[Object], to: &[Object]) -> Vec<Foretold> {
+/// The difference of two contents, in the order of the second; removed objects last.
+fn between(from: &[Object], to: &[Object]) -> Vec<ObjectPreview> {
     let mut left: BTreeMap<_, &Object> =
         from.iter().map(|object| (identity(&object.key()), object)).collect();
-    let mut found: Vec<Foretold> = to
+    let mut found: Vec<ObjectPreview> = to
         .iter()
         .map(|object| match left.remove(&identity(&object.key())) {
-            Some(old) => Foretold::changed(old, object).without_stamp(),
-            None => Foretold::new(object, Action::Add),
+            Some(old) => ObjectPreview::changed(old, object).without_stamp(),
+            None => ObjectPreview::new(object, Action::Add),
         })
         .collect();
-    let goes = |object: &&Object| left.contains_key(&identity(&object.key()));
-    found.extend(from.iter().filter(goes).map(|object| Foretold::new(object, Action::Remove)));
+    let is_removed = |object: &&Object| left.contains_key(&identity(&object.key()));
+    found.extend(from.iter().filter(is_removed).map(|object| ObjectPreview::new(object, Action::Remove)));
     found
 }
 
@@ -172,20 +176,20 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn objects_are_paired_by_kind_and_name() {
+    fn diff_pairs_objects_by_kind_and_name() {
         let object = |version: &str, name: &str, data: &str| {
             Object::from_value(json!({"apiVersion": format!("g.io/{version}"), "kind": "Foo", "metadata": {"name": name}, "data": data})).unwrap()
         };
         let from = [object("v1", "same", "x"), object("v1", "moved", "x"), object("v1", "gone", "x")];
         let to = [object("v1", "new", "x"), object("v2", "moved", "x"), object("v1", "same", "x")];
-        let told: Vec<_> =
-            between(&from, &to).into_iter().map(|one| (one.name, one.action, one.fields.len())).collect();
+        let got: Vec<_> =
+            between(&from, &to).into_iter().map(|it| (it.name, it.action, it.fields.len())).collect();
         let want = [
             ("new", Action::Add, 0),
             ("moved", Action::Change, 1),
             ("same", Action::Same, 0),
             ("gone", Action::Remove, 0),
         ];
-        assert_eq!(told, want.map(|(name, action, fields)| (name.to_owned(), action, fields)));
+        assert_eq!(got, want.map(|(name, action, fields)| (name.to_owned(), action, fields)));
     }
 }

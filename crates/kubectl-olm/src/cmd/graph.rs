@@ -6,9 +6,9 @@ use clap::{Args, ValueEnum};
 use olm_core::ChannelName;
 use olm_resolver::{Installed, PackageGraph, ReleaseField};
 
-use crate::Answer;
+use crate::CommandOutput;
 use crate::draw::{self, Scene};
-use crate::failure::{Failure, note, wait};
+use crate::failure::{CommandError, print_note, wait};
 use crate::sources::Sources;
 
 /// How to draw.
@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     sources: Sources,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let graph = package(&arguments.sources, &arguments.package)?;
     let channels = channels(&graph, &arguments.channels)?;
     let installed = arguments.installed.as_deref().map(|text| installed(&graph, text)).transpose()?;
@@ -63,19 +63,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
         Form::Svg => draw::svg(&scene),
         Form::Json => serde_json::to_string_pretty(&scene).unwrap_or_default() + "\n",
     };
-    Ok(Answer { text, yes: true })
+    Ok(CommandOutput { text, yes: true })
 }
 
-/// The graph of a package. Of several catalogs the one with the highest priority counts; the others are told on
+/// The graph of a package. Of several catalogs the one with the highest priority counts; the others are printed to
 /// standard error.
-pub(crate) fn package(sources: &Sources, name: &str) -> Result<Arc<PackageGraph>, Failure> {
+pub(crate) fn package(sources: &Sources, name: &str) -> Result<Arc<PackageGraph>, CommandError> {
     let found = wait(sources.package(name))?;
     let [first, others @ ..] = found.as_slice() else {
-        return Err(Failure::NotFound(format!("no catalog holds package {name:?}")));
+        return Err(CommandError::NotFound(format!("no catalog holds package {name:?}")));
     };
     if !others.is_empty() {
         let others: Vec<&str> = others.iter().map(|found| found.catalog.name.as_str()).collect();
-        note(&format!(
+        print_note(&format!(
             "from catalog {}; the package is also in {}: choose with --catalog",
             first.catalog.name,
             others.join(", ")
@@ -84,16 +84,16 @@ pub(crate) fn package(sources: &Sources, name: &str) -> Result<Arc<PackageGraph>
     Ok(Arc::new(first.content.graph(ReleaseField::Counts)))
 }
 
-/// The channels asked for; all must exist.
-pub(crate) fn channels(graph: &PackageGraph, asked: &[String]) -> Result<Vec<ChannelName>, Failure> {
+/// The given channels; all must exist.
+pub(crate) fn channels(graph: &PackageGraph, asked: &[String]) -> Result<Vec<ChannelName>, CommandError> {
     let known: Vec<&str> = graph.channels().map(|channel| graph.channel_name(channel)).collect();
     asked
         .iter()
         .map(|name| {
-            let channel = name.parse().map_err(|error| Failure::Usage(format!("--channel: {error}")))?;
+            let channel = name.parse().map_err(|error| CommandError::Usage(format!("--channel: {error}")))?;
             match known.contains(&name.as_str()) {
                 true => Ok(channel),
-                false => Err(Failure::Usage(format!(
+                false => Err(CommandError::Usage(format!(
                     "package {} has no channel {name}, only {}",
                     graph.package(),
                     known.join(", ")
@@ -103,10 +103,10 @@ pub(crate) fn channels(graph: &PackageGraph, asked: &[String]) -> Result<Vec<Cha
         .collect()
 }
 
-/// What a person says is installed.
-pub(crate) fn installed(graph: &PackageGraph, text: &str) -> Result<Installed, Failure> {
+/// The installed bundle, by name or version.
+pub(crate) fn installed(graph: &PackageGraph, text: &str) -> Result<Installed, CommandError> {
     Installed::find(graph, text).ok_or_else(|| {
-        Failure::Usage(format!(
+        CommandError::Usage(format!(
             "{text} is neither a version nor the name of a bundle of package {}; write for example 1.2.3",
             graph.package()
         ))

@@ -1,4 +1,4 @@
-//! `image verify`: what a signature policy says to an image, with the code that the controllers verify with.
+//! `image verify`: checks an image against a signature policy, with the code of the controllers.
 
 use std::path::{Path, PathBuf};
 
@@ -6,8 +6,8 @@ use clap::{Args, Subcommand};
 use olm_oci::{Error, SignaturePolicy, parse_reference};
 use olm_runtime::error_text::chain;
 
-use crate::Answer;
-use crate::failure::{Failure, wait};
+use crate::CommandOutput;
+use crate::failure::{CommandError, wait};
 use crate::sources::Registry;
 
 #[derive(Debug, Subcommand)]
@@ -27,35 +27,36 @@ pub(crate) struct Arguments {
     registry: Registry,
 }
 
-pub(crate) fn run(verb: &Verb) -> Result<Answer, Failure> {
+pub(crate) fn run(verb: &Verb) -> Result<CommandOutput, CommandError> {
     let Verb::Verify(arguments) = verb;
     wait(verify(arguments))
 }
 
-async fn verify(arguments: &Arguments) -> Result<Answer, Failure> {
+async fn verify(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let policy = SignaturePolicy::File(arguments.signature_policy.clone());
     let puller = arguments.registry.access().puller_under(policy);
-    let asked = parse_reference(&arguments.image)
-        .map_err(|error| Failure::Usage(format!("{}; write quay.io/example/bundle:tag", chain(&error))))?;
-    puller.check_policy().map_err(|error| told(&arguments.signature_policy, &error))?;
+    let asked = parse_reference(&arguments.image).map_err(|error| {
+        CommandError::Usage(format!("{}; write quay.io/example/bundle:tag", chain(&error)))
+    })?;
+    puller.check_policy().map_err(|error| failure_of(&arguments.signature_policy, &error))?;
     let canonical =
-        puller.resolve(&asked).await.map_err(|error| told(&arguments.signature_policy, &error))?;
+        puller.resolve(&asked).await.map_err(|error| failure_of(&arguments.signature_policy, &error))?;
     match puller.verify(&asked, &canonical).await {
         Ok(verified) => {
             let why = match verified.signer() {
                 Some(signer) => format!("signed by {signer}"),
                 None => "the policy asks for no signature of it".to_owned(),
             };
-            Ok(Answer { text: format!("{canonical} is accepted: {why}\n"), yes: true })
+            Ok(CommandOutput { text: format!("{canonical} is accepted: {why}\n"), yes: true })
         }
-        Err(error) if error.is_rejection() => Ok(Answer { text: format!("{error}\n"), yes: false }),
-        Err(error) => Err(told(&arguments.signature_policy, &error)),
+        Err(error) if error.is_rejection() => Ok(CommandOutput { text: format!("{error}\n"), yes: false }),
+        Err(error) => Err(failure_of(&arguments.signature_policy, &error)),
     }
 }
 
-fn told(policy: &Path, error: &Error) -> Failure {
+fn failure_of(policy: &Path, error: &Error) -> CommandError {
     match error {
-        Error::Policy(fault) => Failure::content(policy, fault),
-        other => Failure::Unreachable(chain(other)),
+        Error::Policy(cause) => CommandError::content(policy, cause),
+        other => CommandError::Unreachable(chain(other)),
     }
 }

@@ -7,14 +7,14 @@ use kube::ResourceExt as _;
 use olm_api::{ClusterExtension, ClusterObjectSet, condition};
 use olm_catalog::{CatalogReader, Selector};
 use olm_core::{PackageName, VersionRelease};
-use olm_install::resolution::{Wanted, Wish, revision, validate, wanted};
+use olm_install::resolution::{self, ExtensionRequest, Target, revision, validate};
 use olm_resolver::{CatalogSource, ReleaseField};
 use serde::Serialize;
 
 use super::output::{Output, Table, bad, or_dash};
-use crate::Answer;
+use crate::CommandOutput;
 use crate::extensions;
-use crate::failure::{Failure, note, wait};
+use crate::failure::{CommandError, print_note, wait};
 use crate::sources::Sources;
 
 #[derive(Debug, Args)]
@@ -35,9 +35,8 @@ pub(crate) struct Arguments {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Row {
-    /// Its name.
     name: String,
-    /// The package it asks for.
+    /// The requested package.
     package: String,
     /// Namespace of the package's objects.
     namespace: String,
@@ -51,9 +50,9 @@ struct Row {
     catalogs: Vec<String>,
     /// Status of the `Ready` condition: `True`, `False` or `Unknown`.
     ready: String,
-    /// Its reason.
+    /// Reason of the `Ready` condition.
     reason: String,
-    /// What stands in the way.
+    /// Message of the `Ready` condition.
     #[serde(skip_serializing_if = "String::is_empty")]
     message: String,
     /// The versions that the extension allows.
@@ -62,7 +61,7 @@ struct Row {
     /// An upgrade, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     available: Option<Available>,
-    /// Whether the catalogs could be asked about upgrades.
+    /// Whether the catalogs could be read.
     catalogs_read: bool,
 }
 
@@ -72,20 +71,20 @@ struct Row {
 struct Available {
     bundle: String,
     version: String,
-    /// Whether the extension's range allows it, so that it is installed without anybody's doing.
+    /// Whether the extension's range allows it, so that it is installed automatically.
     allowed: bool,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let listed = wait(list(&arguments.sources))?;
     if listed.is_empty() {
-        note("there are no ClusterExtensions; `kubectl olm search` lists what can be installed");
+        print_note("there are no ClusterExtensions; `kubectl olm search` lists what can be installed");
     }
     let names = || listed.iter().map(|row| row.name.clone()).collect();
-    Ok(Answer { text: arguments.output.print(&listed, names, |wide| table(&listed, wide)), yes: true })
+    Ok(CommandOutput { text: arguments.output.print(&listed, names, |wide| table(&listed, wide)), yes: true })
 }
 
-async fn list(sources: &Sources) -> Result<Vec<Row>, Failure> {
+async fn list(sources: &Sources) -> Result<Vec<Row>, CommandError> {
     let client = sources.cluster.client().await?;
     let all = extensions::all(&client).await?;
     let revisions = extensions::revisions(&client, None).await?;
@@ -93,7 +92,7 @@ async fn list(sources: &Sources) -> Result<Vec<Row>, Failure> {
     let reader = match sources.open().await {
         Ok(reader) => Some(reader),
         Err(failure) => {
-            note(&format!("upgrades are not known: {failure}"));
+            print_note(&format!("upgrades are not known: {failure}"));
             None
         }
     };
@@ -114,15 +113,16 @@ struct Content {
 
 impl Content {
     /// What the selected catalogs hold of the package.
-    async fn of(&mut self, wish: &Wish) -> Vec<CatalogSource> {
+    async fn sources_of(&mut self, request: &ExtensionRequest) -> Vec<CatalogSource> {
         let Some(reader) = &self.reader else { return Vec::new() };
         let everything = Selector::default();
-        if !self.packages.contains_key(&wish.package) {
-            let read = reader.sources(&reader.select(&everything), &wish.package, ReleaseField::Counts).await;
-            self.packages.insert(wish.package.clone(), read);
+        if !self.packages.contains_key(&request.package) {
+            let read =
+                reader.sources(&reader.select(&everything), &request.package, ReleaseField::Counts).await;
+            self.packages.insert(request.package.clone(), read);
         }
-        let selected = reader.select(if self.local { &everything } else { &wish.selector });
-        let read = self.packages.get(&wish.package).into_iter().flatten();
+        let selected = reader.select(if self.local { &everything } else { &request.selector });
+        let read = self.packages.get(&request.package).into_iter().flatten();
         read.filter(|source| selected.iter().any(|facts| facts.name == source.name)).cloned().collect()
     }
 }
@@ -150,9 +150,9 @@ async fn row(extension: &ClusterExtension, revisions: &[ClusterObjectSet], conte
         available: None,
         catalogs_read: false,
     };
-    let Ok(wish) = validate(extension) else { return row };
-    let states = revision::states(extensions::of(extension, revisions));
-    let mut sources = content.of(&wish).await;
+    let Ok(request) = validate(extension) else { return row };
+    let states = revision::states(extensions::revisions_of(extension, revisions));
+    let mut sources = content.sources_of(&request).await;
     sources.sort_by_key(|source| std::cmp::Reverse(source.priority));
     row.catalogs_read = sources.iter().any(|source| source.content.is_ok());
     if let Some(bundle) = &row.bundle {
@@ -161,16 +161,16 @@ async fn row(extension: &ClusterExtension, revisions: &[ClusterObjectSet], conte
         };
         row.catalogs = sources.iter().filter(holds).map(|source| source.name.to_string()).collect();
     }
-    let any = Wish { range: None, ..wish.clone() };
+    let any = ExtensionRequest { range: None, ..request.clone() };
     let parsed = |version: &str, release: Option<&str>| VersionRelease::parse(version, release).ok();
     let now = states
         .installed
         .as_ref()
         .and_then(|revision| parsed(&revision.bundle.version, revision.bundle.release.as_deref()));
-    if let Ok(Wanted::Chosen(best)) = wanted(&any, &states, &sources, true).wanted {
+    if let Ok(Target::Chosen(best)) = resolution::resolve(&any, &states, &sources, true).target {
         let version = parsed(&best.version, best.release.as_deref());
         if version > now {
-            let allowed = match (&wish.range, &version) {
+            let allowed = match (&request.range, &version) {
                 (Some(range), Some(version)) => range.contains(&version.version),
                 (None, _) => true,
                 (Some(_), None) => false,

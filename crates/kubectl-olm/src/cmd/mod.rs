@@ -1,4 +1,4 @@
-//! One module a verb. Each turns arguments into an [`crate::Answer`] and prints nothing itself.
+//! One module a verb. Each turns arguments into an [`crate::CommandOutput`] and prints nothing itself.
 
 pub(crate) mod act;
 pub(crate) mod bundle;

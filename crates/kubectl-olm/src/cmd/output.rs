@@ -1,4 +1,4 @@
-//! The forms in which answers are printed: tables and trees for people, JSON, YAML and names for programs.
+//! The output formats: tables and trees for people, JSON, YAML and names for programs.
 
 use std::io::IsTerminal as _;
 
@@ -42,7 +42,7 @@ pub(crate) enum Format {
     Name,
 }
 
-/// How a reading verb prints.
+/// The output flag of reading verbs.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Output {
     /// How to print
@@ -51,7 +51,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// The answer in the wanted form. `people` hears whether there is room for more.
+    /// The output in the selected format. The argument of `people` is true for the wide table.
     pub(crate) fn print<T: Serialize>(
         self,
         answer: &T,
@@ -68,13 +68,13 @@ impl Output {
     }
 }
 
-/// YAML that keeps references and sentences on one line.
+/// YAML that keeps references and messages on one line.
 fn yaml(answer: &impl Serialize) -> String {
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     serde_saphyr::to_string_with_options(answer, options).unwrap_or_default()
 }
 
-/// Columns that are as wide as what is in them.
+/// A table with columns as wide as their content.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     heads: Vec<&'static str>,
@@ -82,7 +82,6 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// With these column heads.
     pub(crate) fn new(heads: impl IntoIterator<Item = &'static str>) -> Self {
         Self { heads: heads.into_iter().collect(), rows: Vec::new() }
     }
@@ -126,11 +125,11 @@ pub(crate) fn or_dash(text: &str) -> String {
     if text.is_empty() { "-".to_owned() } else { text.to_owned() }
 }
 
-/// Colours are for terminals, and only where nobody said no.
+/// Colours are for terminals, unless the environment disables them.
 fn colours() -> bool {
-    let says_no = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     std::io::stdout().is_terminal()
-        && !says_no("NO_COLOR")
+        && !is_set("NO_COLOR")
         && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
@@ -138,17 +137,17 @@ fn painted(code: &str, text: &str) -> String {
     if colours() { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
 }
 
-/// A head.
+/// A heading.
 pub(crate) fn bold(text: &str) -> String {
     painted("1", text)
 }
 
-/// What is as it should be.
+/// Text about a good state.
 pub(crate) fn good(text: &str) -> String {
     painted("32", text)
 }
 
-/// What is not as it should be.
+/// Text about a bad state.
 pub(crate) fn bad(text: &str) -> String {
     painted("31", text)
 }
@@ -158,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_fit_their_cells() {
+    fn table_columns_fit_their_cells() {
         let mut table = Table::new(["NAME", "VERSION"]);
         assert_eq!(table.text(""), "");
         table.row(["a-long-name".to_owned(), "1.0.0".to_owned(), "left out".to_owned()]);

@@ -1,4 +1,4 @@
-//! `paths`: the way of an installed version, hop by hop, by the rules of v1 and of OLM Classic side by side.
+//! `paths`: the upgrade path of an installed version, by the rules of v1 and of OLM Classic side by side.
 
 use clap::{Args, ValueEnum};
 use olm_core::{Range, VersionRelease};
@@ -7,11 +7,12 @@ use serde::Serialize;
 
 use super::graph::{channels, installed, package};
 use super::output::{Output, Table};
-use crate::Answer;
-use crate::failure::Failure;
+use super::why;
+use crate::CommandOutput;
+use crate::failure::CommandError;
 use crate::sources::Sources;
 
-/// Most candidates shown as not offered at one place.
+/// Most candidates shown as not offered for a hop.
 const MAX_NOT_OFFERED: usize = 5;
 
 /// Whose rules.
@@ -24,18 +25,6 @@ enum Rules {
     /// Both, side by side.
     #[default]
     Both,
-}
-
-/// Who says which bundle may follow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-enum Chosen {
-    /// The catalog, by its edges.
-    #[default]
-    #[value(name = "CatalogProvided")]
-    CatalogProvided,
-    /// The user: any bundle that matches.
-    #[value(name = "SelfCertified")]
-    SelfCertified,
 }
 
 #[derive(Debug, Args)]
@@ -65,7 +54,7 @@ pub(crate) struct Arguments {
     version: Option<String>,
     /// Whether edges are needed, as spec.source.catalog.upgradeConstraintPolicy (v1 only)
     #[arg(long, value_enum, default_value_t)]
-    policy: Chosen,
+    policy: why::Policy,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
@@ -83,10 +72,10 @@ struct Report {
     paths: Vec<Path>,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     // "not reached" has an exit code of its own, so that a misspelt package must not have the same
     let graph = package(&arguments.sources, &arguments.package).map_err(|failure| match failure {
-        Failure::NotFound(text) => Failure::Usage(text),
+        CommandError::NotFound(text) => CommandError::Usage(text),
         other => other,
     })?;
     let from = installed(&graph, &arguments.from)?;
@@ -94,8 +83,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
         channels: channels(&graph, &arguments.channels)?,
         range: arguments.version.as_deref().map(range).transpose()?,
         policy: match arguments.policy {
-            Chosen::CatalogProvided => Policy::CatalogProvided,
-            Chosen::SelfCertified => Policy::SelfCertified,
+            why::Policy::CatalogProvided => Policy::CatalogProvided,
+            why::Policy::SelfCertified => Policy::SelfCertified,
         },
         to: target(arguments.to.as_deref())?,
         from: Some(from.clone()),
@@ -119,20 +108,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
         hops.map(|hop| hop.bundle.clone()).collect()
     };
     let text = arguments.output.print(&report, names, |wide| table(&report, wide));
-    Ok(Answer { text, yes: report.reached })
+    Ok(CommandOutput { text, yes: report.reached })
 }
 
-fn range(text: &str) -> Result<Range, Failure> {
-    Range::masterminds(text).map_err(|error| Failure::Usage(format!("--version: {}", error.explain())))
+fn range(text: &str) -> Result<Range, CommandError> {
+    Range::masterminds(text).map_err(|error| CommandError::Usage(format!("--version: {}", error.explain())))
 }
 
-fn target(text: Option<&str>) -> Result<Target, Failure> {
+fn target(text: Option<&str>) -> Result<Target, CommandError> {
     Ok(match text {
         None => Target::Anywhere,
         Some("head") => Target::Head,
         Some(text) => Target::Version(
             text.parse::<VersionRelease>()
-                .map_err(|error| Failure::Usage(format!("--to: {error}; write a version or head")))?,
+                .map_err(|error| CommandError::Usage(format!("--to: {error}; write a version or head")))?,
         ),
     })
 }

@@ -10,17 +10,19 @@ use kube::{Client, ResourceExt as _};
 use olm_api::ClusterExtension;
 use olm_bundle::{CertProvider, RenderOptions, render};
 use olm_core::Object;
+use olm_install::SYSTEM_NAMESPACE;
+use olm_install::content::ContentReader;
 use olm_install::resolution::revision;
 use olm_rollout::permissions::{Granted, Right, Roles, Served, missing, needed};
+use olm_runtime::error_text::chain;
 use serde_json::Value;
 
 use super::why::decide;
-use crate::Answer;
+use crate::CommandOutput;
 use crate::bundle_source::BundleAccess;
 use crate::extensions;
-use crate::failure::{Failure, note, wait};
+use crate::failure::{CommandError, print_note, wait};
 use crate::kinds::Kinds;
-use crate::live;
 use crate::sources::Sources;
 
 #[derive(Debug, Args)]
@@ -47,14 +49,14 @@ pub(crate) struct Arguments {
     sources: Sources,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     wait(async {
         let client = arguments.sources.cluster.client().await?;
         let extension = extensions::named(&client, &arguments.name).await?;
         let name = extension.name_any();
         let named = extension.spec.service_account.as_ref().and_then(|account| account.name.clone());
         let account = arguments.service_account.clone().or(named).ok_or_else(|| {
-            Failure::Usage(format!("{name} names no service account; give one with --service-account"))
+            CommandError::Usage(format!("{name} names no service account; give one with --service-account"))
         })?;
         let objects = objects(arguments, &client, &extension).await?;
         let mut kinds = Kinds::new(&client);
@@ -69,7 +71,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
             rights = rights.into_iter().map(|(scope, right)| (scope, any_name(right))).collect();
         }
         let roles = Roles::new(&format!("{name}-installer"), &extension.spec.namespace, &account, &rights);
-        Ok(Answer { text: roles.to_string(), yes: true })
+        Ok(CommandOutput { text: roles.to_string(), yes: true })
     })
 }
 
@@ -77,32 +79,35 @@ async fn objects(
     arguments: &Arguments,
     client: &Client,
     extension: &ClusterExtension,
-) -> Result<Vec<Object>, Failure> {
+) -> Result<Vec<Object>, CommandError> {
     let name = extension.name_any();
     let revisions = extensions::revisions(client, Some(&name)).await?;
-    let mut own = extensions::of(extension, &revisions);
+    let mut own = extensions::revisions_of(extension, &revisions);
     let set = match arguments.revision {
         Some(number) => Some(own.find(|set| set.spec.revision == number).ok_or_else(|| {
-            Failure::NotFound(format!("{name} has no revision {number}; see `kubectl olm history {name}`"))
+            CommandError::NotFound(format!(
+                "{name} has no revision {number}; see `kubectl olm history {name}`"
+            ))
         })?),
         None => own.filter(|set| revision::is_active(set)).last(),
     };
     if let Some(set) = set {
-        return live::content(client, set).await.map_err(Failure::Unreachable);
+        let objects = ContentReader::new(client, SYSTEM_NAMESPACE).objects(set).await;
+        return objects.map_err(|error| CommandError::Unreachable(chain(&error)));
     }
     let decided = decide(extension, Some(revision::states([])), None, &arguments.sources).await?;
     let Some(chosen) = decided.explained.chosen else {
-        return Err(Failure::NotFound(decided.explained.refusal.unwrap_or_default()));
+        return Err(CommandError::NotFound(decided.explained.error.unwrap_or_default()));
     };
-    note(&format!("{name} has no revision yet; reading {}", chosen.image));
-    let bundle = BundleAccess::of(&arguments.sources).pull(&chosen.image).await?;
+    print_note(&format!("{name} has no revision yet; reading {}", chosen.image));
+    let bundle = BundleAccess::from_sources(&arguments.sources).pull(&chosen.image).await?;
     let config = extension.spec.config.as_ref().and_then(|config| config.inline.clone());
     let options = RenderOptions {
         config: config.map(Value::Object),
         cert_provider: Some(CertProvider::BuiltIn),
         ..RenderOptions::new(&extension.spec.namespace)
     };
-    render(&bundle, &options).map_err(|error| Failure::NotFound(format!("{}: {error}", chosen.image)))
+    render(&bundle, &options).map_err(|error| CommandError::NotFound(format!("{}: {error}", chosen.image)))
 }
 
 /// A kind that the cluster does not serve yet, as kinds are mostly named.

@@ -6,8 +6,8 @@ use olm_fbc::PackageSummary;
 use serde::Serialize;
 
 use super::output::{Output, Table, or_dash};
-use crate::Answer;
-use crate::failure::{Failure, note, wait};
+use crate::CommandOutput;
+use crate::failure::{CommandError, print_note, wait};
 use crate::sources::Sources;
 
 #[derive(Debug, Args)]
@@ -26,16 +26,15 @@ pub(crate) struct Arguments {
 /// A package of one catalog. `-o json` prints a list of these.
 #[derive(Debug, Serialize)]
 struct Row {
-    /// Name of the catalog.
     catalog: String,
     #[serde(flatten)]
     package: PackageSummary,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let (listed, readable) = wait(list(arguments))?;
     if listed.is_empty() {
-        return Err(Failure::NotFound(match (&arguments.term, readable) {
+        return Err(CommandError::NotFound(match (&arguments.term, readable) {
             (_, false) => {
                 "there is no available ClusterCatalog; look at `kubectl get clustercatalogs`, or give --image or --dir".to_owned()
             }
@@ -49,10 +48,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
         names
     };
     let text = arguments.output.print(&listed, names, |wide| table(&listed, wide));
-    Ok(Answer { text, yes: true })
+    Ok(CommandOutput { text, yes: true })
 }
 
-async fn list(arguments: &Arguments) -> Result<(Vec<Row>, bool), Failure> {
+async fn list(arguments: &Arguments) -> Result<(Vec<Row>, bool), CommandError> {
     let reader = arguments.sources.open().await?;
     let mut listed = Vec::new();
     let (mut readable, mut failed) = (false, None);
@@ -60,16 +59,16 @@ async fn list(arguments: &Arguments) -> Result<(Vec<Row>, bool), Failure> {
         match reader.packages(&catalog).await {
             Ok(briefs) => {
                 readable = true;
-                let wanted =
+                let matches =
                     |brief: &PackageSummary| arguments.term.as_ref().is_none_or(|term| mentions(brief, term));
                 let name = catalog.name.to_string();
                 listed.extend(
-                    briefs.into_iter().filter(wanted).map(|package| Row { catalog: name.clone(), package }),
+                    briefs.into_iter().filter(matches).map(|package| Row { catalog: name.clone(), package }),
                 );
             }
             Err(error) => {
-                let failure = Failure::from(error);
-                note(&format!("left out: {failure}"));
+                let failure = CommandError::from(error);
+                print_note(&format!("left out: {failure}"));
                 failed = Some(failure);
             }
         }
@@ -83,7 +82,7 @@ async fn list(arguments: &Arguments) -> Result<(Vec<Row>, bool), Failure> {
     }
 }
 
-/// Whether the word occurs in what is known of the package, in any case of letters.
+/// Whether the word occurs in the summary of the package, case-insensitively.
 fn mentions(package: &PackageSummary, term: &str) -> bool {
     let term = term.to_lowercase();
     let kinds = package.provided_apis.iter().map(|api| &api.kind);

@@ -1,12 +1,12 @@
-//! `semver check`: is a version in a range, in either dialect. For authors, and for checking us.
+//! `semver check`: is a version in a range, in either dialect. For authors, and for comparisons with the Go libraries.
 
 use std::io::BufRead;
 
 use clap::{Args, Subcommand, ValueEnum};
 use olm_core::CheckError;
 
-use crate::Answer;
-use crate::failure::Failure;
+use crate::CommandOutput;
+use crate::failure::CommandError;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -41,24 +41,24 @@ pub(crate) struct Check {
     version: Option<String>,
 }
 
-pub(crate) fn run(Verb::Check(check): &Verb, input: impl BufRead) -> Result<Answer, Failure> {
+pub(crate) fn run(Verb::Check(check): &Verb, input: impl BufRead) -> Result<CommandOutput, CommandError> {
     if let (Some(range), Some(version)) = (&check.range, &check.version) {
         return match olm_core::check(check.dialect.into(), range, version) {
-            Ok(yes) => Ok(Answer { text: format!("{yes}\n"), yes }),
+            Ok(yes) => Ok(CommandOutput { text: format!("{yes}\n"), yes }),
             Err(problem) => {
                 let help = match &problem {
                     CheckError::Range(error) => Some(error.explain()),
                     CheckError::Version(_) => None,
                 };
-                Err(Failure::Verdict { text: problem.to_string(), help })
+                Err(CommandError::Verdict { text: problem.to_string(), help })
             }
         };
     }
     let mut text = String::new();
     for (index, line) in input.lines().enumerate() {
-        let line = line.map_err(|source| Failure::Read { path: "standard input".into(), source })?;
+        let line = line.map_err(|source| CommandError::Read { path: "standard input".into(), source })?;
         let (range, version) = line.split_once('\t').ok_or_else(|| {
-            Failure::Usage(format!(
+            CommandError::Usage(format!(
                 "line {} of standard input has no tab; write RANGE<TAB>VERSION",
                 index + 1
             ))
@@ -68,7 +68,7 @@ pub(crate) fn run(Verb::Check(check): &Verb, input: impl BufRead) -> Result<Answ
             Err(problem) => text.push_str(&format!("{problem}\n")),
         }
     }
-    Ok(Answer { text, yes: true })
+    Ok(CommandOutput { text, yes: true })
 }
 
 impl From<Dialect> for olm_core::Dialect {

@@ -11,12 +11,12 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::output::{Output, Table, bad, bold, or_dash};
-use crate::Answer;
-use crate::failure::{Failure, wait};
+use crate::CommandOutput;
+use crate::failure::{CommandError, wait};
 use crate::sources::{Found, Sources};
 
-/// Versions that the text names before it says how many more there are.
-const SHOWN: usize = 8;
+/// Most versions in the table; the rest is counted.
+const MAX_VERSIONS: usize = 8;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  kubectl olm show argocd-operator\n  \
@@ -42,8 +42,7 @@ pub(crate) struct Arguments {
 /// A package as one catalog has it. `-o json` prints a list of these.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Shown {
-    /// Name of the catalog.
+struct PackageDetails {
     catalog: String,
     /// Everything that is the same for all bundles.
     #[serde(flatten)]
@@ -53,10 +52,10 @@ struct Shown {
     description: String,
     /// All versions, highest first.
     versions: Vec<String>,
-    /// One bundle: the one asked for, else the head of the default channel, else the highest.
+    /// One bundle: the requested one, else the head of the default channel, else the highest.
     #[serde(skip_serializing_if = "Option::is_none")]
     bundle: Option<Detail>,
-    /// What of the package could not be read.
+    /// The parts of the package that do not decode.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     findings: Vec<String>,
 }
@@ -95,22 +94,22 @@ struct Api {
     versions: Vec<String>,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let found = wait(arguments.sources.package(&arguments.package))?;
-    let shown = found.iter().map(|found| shown(arguments, found)).collect::<Result<Vec<_>, _>>()?;
+    let shown = found.iter().map(|found| details(arguments, found)).collect::<Result<Vec<_>, _>>()?;
     let names = || shown.iter().map(|shown| shown.package.name.clone()).take(1).collect();
     let people = |wide| shown.iter().map(|shown| text(shown, wide)).collect::<Vec<_>>().join("\n");
-    Ok(Answer { text: arguments.output.print(&shown, names, people), yes: true })
+    Ok(CommandOutput { text: arguments.output.print(&shown, names, people), yes: true })
 }
 
-fn shown(arguments: &Arguments, found: &Found) -> Result<Shown, Failure> {
+fn details(arguments: &Arguments, found: &Found) -> Result<PackageDetails, CommandError> {
     let PackageContent { contents, findings } = &found.content;
     let package = summarise(&arguments.package, contents);
     let mut versions: Vec<VersionRelease> = contents.bundles.iter().filter_map(version).collect();
     versions.sort();
     versions.dedup();
     let bundle = picked(arguments, found, &package)?;
-    Ok(Shown {
+    Ok(PackageDetails {
         catalog: found.catalog.name.to_string(),
         description: contents.package.as_ref().map(|package| package.description.clone()).unwrap_or_default(),
         versions: versions.iter().rev().map(ToString::to_string).collect(),
@@ -125,24 +124,25 @@ pub(crate) fn version(bundle: &Bundle) -> Option<VersionRelease> {
     VersionRelease::parse(&package.version, package.release.as_deref()).ok()
 }
 
-/// The bundle to look at closely.
+/// The bundle to describe.
 fn picked<'a>(
     arguments: &Arguments,
     found: &'a Found,
     package: &PackageSummary,
-) -> Result<Option<&'a Bundle>, Failure> {
+) -> Result<Option<&'a Bundle>, CommandError> {
     let bundles: BTreeMap<&str, &Bundle> =
         found.content.contents.bundles.iter().map(|bundle| (bundle.name.as_str(), bundle)).collect();
     let at = format!("package {} of catalog {}", package.name, found.catalog.name);
-    if let Some(wanted) = &arguments.version {
+    if let Some(requested) = &arguments.version {
         let is = |bundle: &&&Bundle| {
-            version(bundle)
-                .is_some_and(|found| found.to_string() == *wanted || found.version.to_string() == *wanted)
+            version(bundle).is_some_and(|found| {
+                found.to_string() == *requested || found.version.to_string() == *requested
+            })
         };
         let bundle = bundles.values().find(is).copied();
         return bundle.map(Some).ok_or_else(|| {
-            Failure::NotFound(format!(
-                "{at} has no version {wanted}; see `kubectl olm versions {}`",
+            CommandError::NotFound(format!(
+                "{at} has no version {requested}; see `kubectl olm versions {}`",
                 package.name
             ))
         });
@@ -151,7 +151,7 @@ fn picked<'a>(
     let known = package.channels.iter().find(|known| known.name == *channel);
     if known.is_none() && arguments.channel.is_some() {
         let all = package.channels.iter().map(|channel| channel.name.as_str()).collect::<Vec<_>>().join(", ");
-        return Err(Failure::NotFound(format!("{at} has no channel {channel:?}, only {all}")));
+        return Err(CommandError::NotFound(format!("{at} has no channel {channel:?}, only {all}")));
     }
     let head = known.and_then(|channel| channel.heads.first()).or(package.latest.as_ref());
     Ok(head.and_then(|head| bundles.get(head.name.as_str()).copied()))
@@ -223,7 +223,7 @@ impl Apis {
     }
 }
 
-/// What a CSV says, wherever the catalog keeps it.
+/// The data of a CSV, from either property of the catalog.
 #[derive(Default)]
 struct Csv {
     install_modes: Vec<String>,
@@ -250,7 +250,7 @@ fn csv(bundle: &Bundle) -> Csv {
     }
 }
 
-/// Older catalogs carry the manifests themselves.
+/// Older catalogs have the manifests themselves.
 fn inline_csv(bundle: &Bundle) -> Option<Csv> {
     let objects = bundle.properties_of(property::BUNDLE_OBJECT);
     let objects = objects.filter_map(|property| property.read::<property::BundleObject>(0).ok());
@@ -286,7 +286,7 @@ fn group(crd: &str) -> String {
     crd.split_once('.').map(|(_, group)| group.to_owned()).unwrap_or_default()
 }
 
-fn text(shown: &Shown, wide: bool) -> String {
+fn text(shown: &PackageDetails, wide: bool) -> String {
     let package = &shown.package;
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
@@ -302,7 +302,7 @@ fn text(shown: &Shown, wide: bool) -> String {
     if let Some(why) = &package.deprecation {
         line("Deprecated", &bad(why));
     }
-    let more = shown.versions.len().saturating_sub(if wide { usize::MAX } else { SHOWN });
+    let more = shown.versions.len().saturating_sub(if wide { usize::MAX } else { MAX_VERSIONS });
     let mut versions = shown.versions[..shown.versions.len() - more].join(", ");
     if more > 0 {
         versions.push_str(&format!(" and {more} more"));

@@ -8,8 +8,8 @@ use olm_fbc::{IngestLimits, load_dir};
 use olm_resolver::scenario::{self, Scenario};
 use olm_resolver::{PackageGraph, ReleaseField};
 
-use crate::Answer;
-use crate::failure::{Failure, read};
+use crate::CommandOutput;
+use crate::failure::{CommandError, read};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Exit code 1 when an answer is not the one that the file expects after `=>`.")]
@@ -18,10 +18,10 @@ pub(crate) struct Arguments {
     file: PathBuf,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let path = &arguments.file;
-    let text = String::from_utf8(read(path)?).map_err(|error| Failure::content(path, error))?;
-    let scenario = Scenario::parse(&text).map_err(|error| Failure::content(path, error))?;
+    let text = String::from_utf8(read(path)?).map_err(|error| CommandError::content(path, error))?;
+    let scenario = Scenario::parse(&text).map_err(|error| CommandError::content(path, error))?;
     let beside = path.parent().unwrap_or(std::path::Path::new("."));
     let loader = |package: &str, from: &str| {
         let directory = beside.join(from);
@@ -30,11 +30,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
         let (contents, findings) = catalog.package(package);
         Ok(Arc::new(PackageGraph::new(&contents, &findings, ReleaseField::Counts)))
     };
-    let answers = scenario::run(&scenario, &loader).map_err(|error| Failure::content(path, error))?;
+    let answers = scenario::run(&scenario, &loader).map_err(|error| CommandError::content(path, error))?;
     let mut text = String::new();
     for answer in &answers {
         let mark = if answer.as_expected { "" } else { "   (not as expected)" };
         text.push_str(&format!("{}: {} => {}{mark}\n", answer.line, answer.question, answer.got));
     }
-    Ok(Answer { text, yes: answers.iter().all(|answer| answer.as_expected) })
+    Ok(CommandOutput { text, yes: answers.iter().all(|answer| answer.as_expected) })
 }

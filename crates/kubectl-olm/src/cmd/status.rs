@@ -1,17 +1,18 @@
 //! `status`: a ClusterExtension as a tree: its revisions, their phases and objects, and the pods behind them.
 //!
-//! Bounded: so many objects and pods are looked at, and the tree says how many are left out. What may not be read is said
-//! where it would stand.
+//! Bounded: the tree counts the objects and pods beyond the limit. An object that cannot be read is shown as such in its
+//! position.
 
 use clap::Args;
-use olm_api::{ClusterExtension, condition};
+use olm_api::ClusterExtension;
+use olm_api::condition::{self, Verbosity};
 use serde::Serialize;
 
 use super::output::{Output, bad, bold, good};
-use crate::Answer;
+use crate::CommandOutput;
 use crate::extensions;
-use crate::failure::{Failure, wait};
-use crate::live::{self, Level, Looked, Object, Revision};
+use crate::failure::{CommandError, wait};
+use crate::live::{self, Level, LiveRevisions, Object, Revision};
 use crate::sources::Cluster;
 
 #[derive(Debug, Args)]
@@ -35,7 +36,6 @@ pub(crate) struct Arguments {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Tree {
-    /// Name of the extension.
     name: String,
     /// Namespace of the package's objects.
     namespace: String,
@@ -45,16 +45,15 @@ struct Tree {
     #[serde(skip_serializing_if = "Option::is_none")]
     installed: Option<String>,
     /// Conditions, in the order of the status.
-    conditions: Vec<Said>,
+    conditions: Vec<ConditionRow>,
     /// Revisions that are in force or being torn down, the oldest first.
     revisions: Vec<Revision>,
     /// Revisions that are archived and have no objects.
     archived: usize,
 }
 
-/// A condition.
 #[derive(Debug, Serialize)]
-pub(crate) struct Said {
+pub(crate) struct ConditionRow {
     #[serde(rename = "type")]
     type_: String,
     status: String,
@@ -63,22 +62,22 @@ pub(crate) struct Said {
     message: String,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let tree = wait(async {
         let client = arguments.cluster.client().await?;
         let extension = extensions::named(&client, &arguments.name).await?;
         let revisions = extensions::revisions(&client, Some(&arguments.name)).await?;
-        let own: Vec<_> = extensions::of(&extension, &revisions).collect();
-        let looked = live::look(&client, &own, arguments.limit).await;
+        let own: Vec<_> = extensions::revisions_of(&extension, &revisions).collect();
+        let looked = live::read(&client, &own, arguments.limit).await;
         Ok(tree(&extension, looked))
     })?;
     let text = arguments.output.print(&tree, || vec![tree.name.clone()], |wide| text(&tree, wide));
-    Ok(Answer { text, yes: tree.ready })
+    Ok(CommandOutput { text, yes: tree.ready })
 }
 
-fn tree(extension: &ClusterExtension, looked: Looked) -> Tree {
+fn tree(extension: &ClusterExtension, looked: LiveRevisions) -> Tree {
     let status = extension.status.clone().unwrap_or_default();
-    let said = status.conditions.iter().map(|found| Said {
+    let conditions = status.conditions.iter().map(|found| ConditionRow {
         type_: found.type_.clone(),
         status: found.status.as_str().to_owned(),
         reason: found.reason.clone(),
@@ -91,7 +90,7 @@ fn tree(extension: &ClusterExtension, looked: Looked) -> Tree {
         installed: status
             .install
             .map(|install| format!("{} {}", install.bundle.name, install.bundle.version)),
-        conditions: said.collect(),
+        conditions: conditions.collect(),
         revisions: looked.revisions,
         archived: looked.archived,
     }
@@ -122,13 +121,17 @@ fn text(tree: &Tree, wide: bool) -> String {
     let installed = tree.installed.as_deref().unwrap_or("nothing is installed");
     let ready = if tree.ready { good("Ready") } else { bad("not Ready") };
     let mut root = Node::leaf(format!("{} {}: {installed}, {ready}", bold("ClusterExtension"), tree.name));
-    for said in &tree.conditions {
-        // what is quiet needs no line
-        let loud = ["Ready", "Progressing", "Installed", "Stalled"].contains(&said.type_.as_str())
-            || (said.status == "True" && said.type_.ends_with("Deprecated"));
-        if wide || loud {
-            let message = if said.message.is_empty() { String::new() } else { format!(": {}", said.message) };
-            root.below.push(Node::leaf(format!("{}={} {}{message}", said.type_, said.status, said.reason)));
+    for found in &tree.conditions {
+        let important = match condition::spec(condition::EXTENSION, &found.type_).map(|spec| spec.verbosity) {
+            Some(Verbosity::Always) => true,
+            Some(Verbosity::WhenTrue) => found.status == "True",
+            Some(Verbosity::Wide) | None => false,
+        };
+        if wide || important {
+            let message =
+                if found.message.is_empty() { String::new() } else { format!(": {}", found.message) };
+            root.below
+                .push(Node::leaf(format!("{}={} {}{message}", found.type_, found.status, found.reason)));
         }
     }
     root.below.extend(tree.revisions.iter().map(|revision| revision_node(revision, wide)));
@@ -154,8 +157,8 @@ fn revision_node(revision: &Revision, wide: bool) -> Node {
         bundle.trim(),
         revision.state
     ));
-    for said in &revision.says {
-        node.below.push(Node::leaf(said.clone()));
+    for message in &revision.messages {
+        node.below.push(Node::leaf(message.clone()));
     }
     for phase in &revision.phases {
         let well = phase.objects.iter().filter(|object| object.level == Level::Ready).count();
@@ -174,7 +177,7 @@ fn revision_node(revision: &Revision, wide: bool) -> Node {
                     pod.name,
                     pod.phase,
                     pod.restarts,
-                    said(&pod.message)
+                    in_parentheses(&pod.message)
                 ))
             });
             object_node.below.extend(pods);
@@ -193,7 +196,7 @@ fn revision_node(revision: &Revision, wide: bool) -> Node {
     node
 }
 
-fn said(message: &str) -> String {
+fn in_parentheses(message: &str) -> String {
     if message.is_empty() { String::new() } else { format!(" ({message})") }
 }
 
@@ -204,5 +207,5 @@ fn level(object: &Object) -> String {
         Level::Missing => bad("missing"),
         Level::Unknown => "unknown".to_owned(),
     };
-    format!("{word}{}", said(&object.message))
+    format!("{word}{}", in_parentheses(&object.message))
 }

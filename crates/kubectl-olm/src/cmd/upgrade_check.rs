@@ -1,7 +1,7 @@
-//! `upgrade-check`: whether installed bundles stand in the way of an update of the cluster, before anybody asks the cluster for it.
+//! `upgrade-check`: whether installed bundles block an update of the cluster, before the update is requested.
 //!
-//! The judgement is the one that cluster-operator publishes in the ClusterOperator `olm`; here any version can be asked about, and
-//! nothing needs to run but the apiserver. Catalogs are read only for hints, and only when something stands in the way.
+//! The decision is the one that cluster-operator publishes in the ClusterOperator `olm`; here any version can be checked, and
+//! only the API server needs to run. Catalogs are read only for hints, and only if a bundle blocks the update.
 //!
 //! Rule: cluster-operator §5 to §8.
 
@@ -19,9 +19,9 @@ use olm_runtime::error_text::chain;
 use serde::Serialize;
 
 use super::output::{Output, Table, bad, good, or_dash};
-use crate::Answer;
+use crate::CommandOutput;
 use crate::extensions;
-use crate::failure::{Failure, note, wait};
+use crate::failure::{CommandError, print_note, wait};
 use crate::remedy::{self, Remedy};
 use crate::sources::Sources;
 
@@ -51,23 +51,23 @@ pub(crate) struct Arguments {
 /// The answer. `-o json` prints this.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Verdict {
+struct UpgradeCheck {
     /// The version that the cluster has, if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     current: Option<String>,
-    /// `major.minor` that it was asked about.
+    /// `major.minor` of the target.
     target: String,
-    /// Whether nothing stands in the way.
+    /// Whether no bundle blocks the update.
     upgradeable: bool,
     /// As in the condition Upgradeable of the ClusterOperator.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
-    /// What stands in the way, in the words of that condition.
+    /// The message of that condition.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
     /// Bundles that declare a limit, those in the way first.
     bundles: Vec<Row>,
-    /// How many bundles declare no limit.
+    /// Number of bundles without a limit.
     unlimited: usize,
 }
 
@@ -81,57 +81,60 @@ struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     max_open_shift_version: Option<String>,
     blocks: bool,
-    /// The lowest bundle of the catalogs that would not stand in the way; whether an upgrade edge leads there is not looked at.
+    /// The lowest bundle of the catalogs that would not block the update; whether an upgrade edge leads there is not checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     remedy: Option<String>,
-    /// What to do, or what is odd.
+    /// What to do, or a warning about the declared limit.
     #[serde(skip_serializing_if = "String::is_empty")]
     help: String,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
-    let usage = |error: olm_core::openshift::StreamError| Failure::Usage(error.to_string());
+pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+    let usage = |error: olm_core::openshift::StreamError| CommandError::Usage(error.to_string());
     let target = arguments.to.as_deref().map(Stream::of_target).transpose().map_err(usage)?;
     let from = arguments.from.as_deref();
     if let Some(from) = from {
         Stream::of_version(from).map_err(usage)?;
     }
-    let verdict = wait(async {
+    let check = wait(async {
         let client = arguments.sources.cluster.client().await?;
         let current = match from {
             Some(from) => Some(from.to_owned()),
             None => cluster_version(&client).await?,
         };
         let all = extensions::all(&client).await?;
-        let mut verdict = verdict(current, target, &installed(&client, &all).await?)?;
-        if !verdict.upgradeable && !arguments.no_hints {
-            hint(&mut verdict, &all, &arguments.sources).await;
+        let mut check = check(current, target, &installed(&client, &all).await?)?;
+        if !check.upgradeable && !arguments.no_hints {
+            hint(&mut check, &all, &arguments.sources).await;
         }
-        Ok(verdict)
+        Ok(check)
     })?;
-    let names = || verdict.bundles.iter().filter(|row| row.blocks).map(|row| row.extension.clone()).collect();
-    let text = arguments.output.print(&verdict, names, |_| text(&verdict));
-    Ok(Answer { text, yes: verdict.upgradeable })
+    let names = || check.bundles.iter().filter(|row| row.blocks).map(|row| row.extension.clone()).collect();
+    let text = arguments.output.print(&check, names, |_| text(&check));
+    Ok(CommandOutput { text, yes: check.upgradeable })
 }
 
-/// The version that the cluster says it has, if it is an OpenShift, or calls itself one.
-async fn cluster_version(client: &Client) -> Result<Option<String>, Failure> {
+/// The version in the ClusterVersion, if the cluster has one.
+async fn cluster_version(client: &Client) -> Result<Option<String>, CommandError> {
     let resource = kube::api::ApiResource::erase::<ClusterVersion>(&());
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let found = match api.get_opt(CLUSTER_VERSION).await {
         Ok(found) => found,
-        // no such kind, or no right to read it: nobody says a version
+        // no such kind, or no permission to read it: no version is known
         Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => None,
         Err(error) => {
-            return Err(Failure::Unreachable(format!("cannot read the ClusterVersion: {}", chain(&error))));
+            return Err(CommandError::Unreachable(format!(
+                "cannot read the ClusterVersion: {}",
+                chain(&error)
+            )));
         }
     };
     let version = found.as_ref().and_then(|it| it.data.pointer("/status/desired/version")?.as_str());
     Ok(version.map(str::to_owned))
 }
 
-/// The bundles whose limits count.
-async fn installed(client: &Client, all: &[ClusterExtension]) -> Result<Vec<Bundle>, Failure> {
+/// The bundles whose limits apply.
+async fn installed(client: &Client, all: &[ClusterExtension]) -> Result<Vec<Bundle>, CommandError> {
     let revisions = extensions::revisions(client, None).await?;
     let revisions: Vec<Revision> = revisions.iter().filter_map(revision).collect();
     let named: Vec<(String, Option<String>)> = all.iter().map(facts).collect();
@@ -161,18 +164,18 @@ fn revision(set: &ClusterObjectSet) -> Option<Revision> {
     })
 }
 
-/// Names bundles that would not stand in the way, as far as catalogs can be read.
-async fn hint(verdict: &mut Verdict, all: &[ClusterExtension], sources: &Sources) {
-    let Ok(target) = Stream::of_target(&verdict.target) else { return };
+/// Adds the bundles that would not block the update, as far as catalogs can be read.
+async fn hint(check: &mut UpgradeCheck, all: &[ClusterExtension], sources: &Sources) {
+    let Ok(target) = Stream::of_target(&check.target) else { return };
     let reader = match sources.open().await {
         Ok(reader) => reader,
-        Err(failure) => return note(&format!("no hints from catalogs: {failure}")),
+        Err(failure) => return print_note(&format!("no hints from catalogs: {failure}")),
     };
-    for row in verdict.bundles.iter_mut().filter(|row| row.blocks) {
+    for row in check.bundles.iter_mut().filter(|row| row.blocks) {
         let extension = all.iter().find(|it| it.name_any() == row.extension);
-        let Some(Ok(wish)) = extension.map(validate) else { continue };
-        let selector = if sources.is_local() { Selector::default() } else { wish.selector };
-        let found = reader.sources(&reader.select(&selector), &wish.package, ReleaseField::Counts).await;
+        let Some(Ok(request)) = extension.map(validate) else { continue };
+        let selector = if sources.is_local() { Selector::default() } else { request.selector };
+        let found = reader.sources(&reader.select(&selector), &request.package, ReleaseField::Counts).await;
         if let Some(Remedy { bundle, catalog }) = remedy::lowest(&found, &row.bundle, target) {
             if row.max_open_shift_version.is_some() {
                 row.help = format!("upgrade to {bundle} of catalog {catalog} or above, or uninstall it");
@@ -182,29 +185,33 @@ async fn hint(verdict: &mut Verdict, all: &[ClusterExtension], sources: &Sources
     }
 }
 
-/// The answer about these bundles.
-fn verdict(current: Option<String>, target: Option<Stream>, bundles: &[Bundle]) -> Result<Verdict, Failure> {
+/// The check of these bundles.
+fn check(
+    current: Option<String>,
+    target: Option<Stream>,
+    bundles: &[Bundle],
+) -> Result<UpgradeCheck, CommandError> {
     let stream = match &current {
         Some(version) => Some(Stream::of_version(version).map_err(|error| {
-            Failure::Unreachable(format!("the cluster says that {error}; give --from and --to"))
+            CommandError::Unreachable(format!("the cluster says that {error}; give --from and --to"))
         })?),
         None => None,
     };
     let report = match (stream, target) {
-        // the sentence that the cluster would say
+        // the condition that cluster-operator would publish
         (Some(stream), None) => judge(stream, stream.next(), bundles),
-        // patches and the way back are no business of the gate
+        // the gate does not apply to patch updates and downgrades
         (Some(stream), Some(target)) if target.effective() <= stream.effective() => {
             judge(stream, target, &[])
         }
         (_, Some(target)) => judge(target.before(), target, bundles),
         (None, None) => {
-            return Err(Failure::Unreachable(
+            return Err(CommandError::Unreachable(
                 "this cluster does not say which version of OpenShift it has; give --from or --to".to_owned(),
             ));
         }
     };
-    Ok(Verdict {
+    Ok(UpgradeCheck {
         current,
         target: report.target.to_string(),
         upgradeable: report.is_open(),
@@ -224,49 +231,45 @@ fn rows(report: &Report) -> Vec<Row> {
             String::new()
         }
     };
-    let blocking = report.blocking.iter().map(|one| Row {
-        extension: one.extension.clone(),
-        bundle: one.bundle.clone(),
-        max_open_shift_version: Some(one.limit.stream.to_string()),
-        blocks: true,
+    let row = |extension: &str, bundle: &str, limit: Option<Stream>, blocks: bool, help: String| Row {
+        extension: extension.to_owned(),
+        bundle: bundle.to_owned(),
+        max_open_shift_version: limit.map(|stream| stream.to_string()),
+        blocks,
         remedy: None,
-        help: match trap(one.limit.suspicious, one.limit.stream) {
-            odd if odd.is_empty() => format!("upgrade to a bundle that runs on {target}, or uninstall it"),
-            odd => odd,
-        },
+        help,
+    };
+    let blocking = report.blocking.iter().map(|one| {
+        let help = match trap(one.limit.suspicious, one.limit.stream) {
+            warning if warning.is_empty() => {
+                format!("upgrade to a bundle that runs on {target}, or uninstall it")
+            }
+            warning => warning,
+        };
+        row(&one.extension, &one.bundle, Some(one.limit.stream), true, help)
     });
-    let unreadable = report.unreadable.iter().map(|one| Row {
-        extension: one.extension.clone(),
-        bundle: one.bundle.clone(),
-        max_open_shift_version: None,
-        blocks: true,
-        remedy: None,
-        help: one.message.clone(),
-    });
-    let fitting = report.fitting.iter().map(|one| Row {
-        extension: one.extension.clone(),
-        bundle: one.bundle.clone(),
-        max_open_shift_version: Some(one.limit.stream.to_string()),
-        blocks: false,
-        remedy: None,
-        help: trap(one.limit.suspicious, one.limit.stream),
+    let unreadable =
+        report.unreadable.iter().map(|one| row(&one.extension, &one.bundle, None, true, one.message.clone()));
+    let fitting = report.fitting.iter().map(|one| {
+        let help = trap(one.limit.suspicious, one.limit.stream);
+        row(&one.extension, &one.bundle, Some(one.limit.stream), false, help)
     });
     blocking.chain(unreadable).chain(fitting).collect()
 }
 
-fn text(verdict: &Verdict) -> String {
-    let way = match &verdict.current {
-        Some(current) => format!("{current} to {}", verdict.target),
-        None => format!("to {}", verdict.target),
+fn text(check: &UpgradeCheck) -> String {
+    let way = match &check.current {
+        Some(current) => format!("{current} to {}", check.target),
+        None => format!("to {}", check.target),
     };
-    let blocked = verdict.bundles.iter().filter(|row| row.blocks).count();
+    let blocked = check.bundles.iter().filter(|row| row.blocks).count();
     let answer = match blocked {
         0 => good("nothing installed stands in the way"),
         1 => bad("1 bundle stands in the way"),
         more => bad(&format!("{more} bundles stand in the way")),
     };
     let mut table = Table::new(["EXTENSION", "BUNDLE", "AT MOST", "BLOCKS", "HELP"]);
-    for row in &verdict.bundles {
+    for row in &check.bundles {
         table.row([
             row.extension.clone(),
             or_dash(&row.bundle),
@@ -275,7 +278,7 @@ fn text(verdict: &Verdict) -> String {
             or_dash(&row.help),
         ]);
     }
-    let rest = match verdict.unlimited {
+    let rest = match check.unlimited {
         0 => String::new(),
         1 => "1 more bundle declares no limit\n".to_owned(),
         more => format!("{more} more bundles declare no limit\n"),
@@ -306,14 +309,14 @@ mod tests {
         ]
     }
 
-    fn asked(current: Option<&str>, target: Option<&str>) -> Result<Verdict, Failure> {
-        verdict(current.map(str::to_owned), target.map(|it| Stream::of_target(it).unwrap()), &all())
+    fn asked(current: Option<&str>, target: Option<&str>) -> Result<UpgradeCheck, CommandError> {
+        check(current.map(str::to_owned), target.map(|it| Stream::of_target(it).unwrap()), &all())
     }
 
     #[test]
-    fn the_answer_for_people_and_programs() {
-        let verdict = asked(Some("4.18.7"), None).unwrap();
-        insta::assert_snapshot!(text(&verdict), @r#"
+    fn upgrade_check_prints_text_and_reason() {
+        let check = asked(Some("4.18.7"), None).unwrap();
+        insta::assert_snapshot!(text(&check), @r#"
         4.18.7 to 4.19: 3 bundles stand in the way
         EXTENSION   BUNDLE         AT MOST   BLOCKS   HELP
         early       early.v1.0.0   4.18      yes      upgrade to a bundle that runs on 4.19, or uninstall it
@@ -322,8 +325,8 @@ mod tests {
         late        late.v1.0.0    4.20      no       -
         1 more bundle declares no limit
         "#);
-        assert_eq!(verdict.reason, Some("IncompatibleOperatorsInstalled"));
-        let message = verdict.message.unwrap();
+        assert_eq!(check.reason, Some("IncompatibleOperatorsInstalled"));
+        let message = check.message.unwrap();
         assert!(
             message.starts_with(
                 "Found ClusterExtensions that require upgrades prior to upgrading cluster to version 4.19: "
@@ -333,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn any_target_may_be_asked_about() {
+    fn upgrade_check_accepts_any_target() {
         for (current, target, blocked) in [
             (Some("4.18.7"), Some("4.19"), Some(vec!["early", "trap", "odd"])),
             // two hops: what stops the first stops the second, and more
@@ -346,9 +349,9 @@ mod tests {
             (None, None, None),
             (Some("unknown"), Some("4.20"), None),
         ] {
-            let got = asked(current, target).ok().map(|verdict| {
-                assert_eq!(verdict.upgradeable, verdict.bundles.iter().all(|row| !row.blocks));
-                verdict
+            let got = asked(current, target).ok().map(|check| {
+                assert_eq!(check.upgradeable, check.bundles.iter().all(|row| !row.blocks));
+                check
                     .bundles
                     .into_iter()
                     .filter(|row| row.blocks)

@@ -2,13 +2,13 @@
 
 use clap::Args;
 use olm_catalog::CatalogFacts;
-use olm_core::Range;
-use olm_resolver::{PackageGraph, ReleaseField, parse_range};
+use olm_core::EmptyName;
+use olm_resolver::{PackageGraph, ReleaseField, Request, Rules, parse_range};
 use serde::Serialize;
 
 use super::output::{Output, Table, or_dash};
-use crate::Answer;
-use crate::failure::{Failure, wait};
+use crate::CommandOutput;
+use crate::failure::{CommandError, wait};
 use crate::sources::Sources;
 
 #[derive(Debug, Args)]
@@ -35,67 +35,58 @@ pub(crate) struct Arguments {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Row {
-    /// Name of the catalog.
     catalog: String,
     /// Version with release; absent where the catalog gives none that can be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
-    /// Name of the bundle.
     bundle: String,
     /// Channels that have it.
     channels: Vec<String>,
     /// Whether the bundle itself is deprecated.
     deprecated: bool,
-    /// Its image.
     image: String,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let range = parse_range(arguments.version.as_deref().unwrap_or_default())
-        .map_err(|error| Failure::Usage(error.condition_message()))?;
+        .map_err(|error| CommandError::Usage(error.condition_message()))?;
+    let channel = |error: EmptyName| CommandError::Usage(format!("--channel: {error}"));
     let found = wait(arguments.sources.package(&arguments.package))?;
+    let package = arguments.package.parse();
+    let mut request =
+        Request::new(package.map_err(|error| CommandError::Usage(format!("PACKAGE: {error}")))?);
+    request.channels =
+        arguments.channel.iter().map(|name| name.parse()).collect::<Result<_, _>>().map_err(channel)?;
+    request.range = range;
     let listed: Vec<Row> = found
         .iter()
-        .flat_map(|found| {
-            let graph = found.content.graph(ReleaseField::Counts);
-            rows(&found.catalog, &graph, range.as_ref(), &arguments.channel)
-        })
+        .flat_map(|found| rows(&found.catalog, &found.content.graph(ReleaseField::Counts), &request))
         .collect();
     let names = || listed.iter().map(|row| row.bundle.clone()).collect();
     let several = found.len() > 1;
     let text = arguments.output.print(&listed, names, |wide| table(&listed, several, wide));
     if listed.is_empty() {
-        return Err(Failure::NotFound(format!(
+        return Err(CommandError::NotFound(format!(
             "no version of {} matches; `kubectl olm versions {}` lists all",
             arguments.package, arguments.package
         )));
     }
-    Ok(Answer { text, yes: true })
+    Ok(CommandOutput { text, yes: true })
 }
 
-fn rows(facts: &CatalogFacts, graph: &PackageGraph, range: Option<&Range>, channels: &[String]) -> Vec<Row> {
-    let mut bundles: Vec<_> = graph.bundles().collect();
+fn rows(facts: &CatalogFacts, graph: &PackageGraph, request: &Request) -> Vec<Row> {
+    let rules = Rules::new(request, graph);
+    let mut bundles: Vec<_> = graph.bundles().filter(|&bundle| rules.eligible(bundle).is_ok()).collect();
     bundles.sort_by(|a, b| graph.version(*b).ok().cmp(&graph.version(*a).ok()));
-    let row = |bundle| {
-        let version = graph.version(bundle).ok();
-        if range.is_some_and(|range| version.is_none_or(|version| !range.contains(&version.version))) {
-            return None;
-        }
-        let places: Vec<String> =
-            graph.channels_of(bundle).map(|channel| graph.channel_name(channel).to_owned()).collect();
-        if !channels.is_empty() && !places.iter().any(|place| channels.contains(place)) {
-            return None;
-        }
-        Some(Row {
-            catalog: facts.name.to_string(),
-            version: version.map(ToString::to_string),
-            bundle: graph.bundle_name(bundle).to_owned(),
-            channels: places,
-            deprecated: graph.is_deprecated(bundle),
-            image: graph.image(bundle).to_owned(),
-        })
+    let row = |bundle| Row {
+        catalog: facts.name.to_string(),
+        version: graph.version(bundle).ok().map(ToString::to_string),
+        bundle: graph.bundle_name(bundle).to_owned(),
+        channels: graph.channels_of(bundle).map(|channel| graph.channel_name(channel).to_owned()).collect(),
+        deprecated: graph.is_deprecated(bundle),
+        image: graph.image(bundle).to_owned(),
     };
-    bundles.into_iter().filter_map(row).collect()
+    bundles.into_iter().map(row).collect()
 }
 
 fn table(listed: &[Row], several: bool, wide: bool) -> String {

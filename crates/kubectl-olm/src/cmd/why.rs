@@ -1,5 +1,5 @@
-//! `resolve` and `explain`: which bundle, and why not another one. The controller's own functions decide; this only asks and
-//! prints.
+//! `resolve` and `explain`: the chosen bundle, and the reasons against the others. The controller's own functions decide;
+//! this module prepares their input and prints the result.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use clap::{Args, ValueEnum};
 use olm_api::{ClusterExtension, condition};
 use olm_catalog::Selector;
 use olm_install::resolution::{
-    BundleFacts, Learnt, RevisionFacts, RevisionStates, Wanted, Wish, revision, validate, wanted,
+    self, BundleFacts, DeprecationUpdate, ExtensionRequest, RevisionFacts, RevisionStates, Target, revision,
+    validate,
 };
 use olm_resolver::{
     CatalogOutcome, CatalogSource, CatalogView, DeprecationState, PackageGraph, ReleaseField, ReportView,
@@ -17,13 +18,13 @@ use olm_resolver::{
 use serde::Serialize;
 
 use super::output::{Output, Table, bad, bold, or_dash};
-use crate::Answer;
+use crate::CommandOutput;
 use crate::extensions;
-use crate::failure::{Failure, note, wait};
+use crate::failure::{CommandError, print_note, wait};
 use crate::sources::Sources;
 
-/// Candidates that the text shows of one catalog unless it may be wide.
-const SHOWN: usize = 12;
+/// Most candidates of a catalog in the default output.
+const MAX_CANDIDATES: usize = 12;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  kubectl olm resolve argocd-operator\n  \
@@ -96,37 +97,38 @@ pub(crate) struct Explain {
     sources: Sources,
 }
 
-/// What was decided. `-o json` prints this.
+/// The decision. `-o json` prints this.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Explained {
     /// The ClusterExtension, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    extension: Option<Told>,
+    extension: Option<ExtensionState>,
     /// The chosen bundle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) chosen: Option<Chosen>,
     /// Why none is chosen: the text of the `Progressing` condition.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) refusal: Option<String>,
+    #[serde(rename = "refusal", skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
     /// What the chosen bundle depends on: property and value. The controller checks it against the cluster before it installs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     dependencies: Vec<String>,
-    /// What of that the cluster lacks: the controller refuses the bundle until it is there. Not asked for an image or a directory.
+    /// Dependencies that the cluster lacks: the controller rejects the bundle until they exist. Not checked for an image or a
+    /// directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) unmet: Option<String>,
-    /// What is deprecated, in the catalog's words.
+    /// Deprecation messages of the catalog.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) deprecations: Vec<String>,
-    /// What was considered and which rule decided. Absent when the question itself is wrong.
+    /// The candidates and the rules that decided. Absent if the request is invalid.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) report: Option<ReportView>,
 }
 
-/// What the cluster says of the extension now.
+/// The state of the extension in the cluster.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Told {
+struct ExtensionState {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     installed: Option<String>,
@@ -146,22 +148,22 @@ pub(crate) struct Chosen {
     #[serde(skip_serializing_if = "Option::is_none")]
     release: Option<String>,
     pub(crate) image: String,
-    /// Where it comes from; absent when no catalog could be asked and what is installed stays.
+    /// The catalog that has it; absent if no catalog is available and the installed bundle stays.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) catalog: Option<String>,
     /// Why it may be installed.
     pub(crate) why: String,
 }
 
-pub(crate) fn resolve(arguments: &Resolve) -> Result<Answer, Failure> {
+pub(crate) fn resolve(arguments: &Resolve) -> Result<CommandOutput, CommandError> {
     let explained = wait(async {
         let extension = asked(arguments)?;
         Ok(decide(&extension, None, arguments.installed.as_deref(), &arguments.sources).await?.explained)
     })?;
-    Ok(answer(&explained, arguments.output, |wide| text(&explained, wide.then_some(usize::MAX))))
+    Ok(output_of(&explained, arguments.output, |wide| text(&explained, wide.then_some(usize::MAX))))
 }
 
-pub(crate) fn explain(arguments: &Explain) -> Result<Answer, Failure> {
+pub(crate) fn explain(arguments: &Explain) -> Result<CommandOutput, CommandError> {
     let explained = wait(async {
         if let Some(file) = &arguments.file {
             let extension = extensions::from_file(file)?;
@@ -172,23 +174,23 @@ pub(crate) fn explain(arguments: &Explain) -> Result<Answer, Failure> {
         let client = arguments.sources.cluster.client().await?;
         let extension = extensions::named(&client, arguments.name.as_deref().unwrap_or_default()).await?;
         let revisions = extensions::revisions(&client, extension.metadata.name.as_deref()).await?;
-        let states = revision::states(extensions::of(&extension, &revisions));
+        let states = revision::states(extensions::revisions_of(&extension, &revisions));
         let mut explained = decide(&extension, Some(states), None, &arguments.sources).await?.explained;
-        explained.extension = Some(told(&extension));
+        explained.extension = Some(state_of(&extension));
         Ok(explained)
     })?;
-    Ok(answer(&explained, arguments.output, |wide| {
-        text(&explained, Some(if wide { usize::MAX } else { SHOWN }))
+    Ok(output_of(&explained, arguments.output, |wide| {
+        text(&explained, Some(if wide { usize::MAX } else { MAX_CANDIDATES }))
     }))
 }
 
-fn answer(explained: &Explained, output: Output, people: impl FnOnce(bool) -> String) -> Answer {
+fn output_of(explained: &Explained, output: Output, people: impl FnOnce(bool) -> String) -> CommandOutput {
     let names = || explained.chosen.iter().map(|chosen| chosen.bundle.clone()).collect();
-    Answer { text: output.print(explained, names, people), yes: explained.chosen.is_some() }
+    CommandOutput { text: output.print(explained, names, people), yes: explained.chosen.is_some() }
 }
 
-/// The ClusterExtension that would ask this.
-fn asked(arguments: &Resolve) -> Result<ClusterExtension, Failure> {
+/// The ClusterExtension with this request.
+fn asked(arguments: &Resolve) -> Result<ClusterExtension, CommandError> {
     let policy = arguments.policy.as_str();
     let value = serde_json::json!({
         "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": {"name": "question"},
@@ -197,69 +199,67 @@ fn asked(arguments: &Resolve) -> Result<ClusterExtension, Failure> {
             "channels": arguments.channel, "upgradeConstraintPolicy": policy,
         }}},
     });
-    serde_json::from_value(value).map_err(|error| Failure::Usage(error.to_string()))
+    serde_json::from_value(value).map_err(|error| CommandError::Usage(error.to_string()))
 }
 
-/// The controller's question and its answer, also as values for whoever goes on with it.
+/// The decision, for output and as values for further steps.
 pub(crate) struct Decided {
     pub(crate) explained: Explained,
-    /// The question with meaning, when it has one.
-    pub(crate) wish: Option<Wish>,
+    /// The request, if it is valid.
+    pub(crate) request: Option<ExtensionRequest>,
     /// The bundle that is to be installed.
-    pub(crate) bundle: Option<BundleFacts>,
-    /// How it was chosen; absent when no catalog could be asked and what is installed stays.
+    pub(crate) target: Option<Target>,
+    /// The resolution; absent if no catalog is available and the installed bundle stays.
     pub(crate) resolution: Option<Resolution>,
 }
 
-/// Asks the controller's question.
+/// Resolves the extension as the controller does.
 pub(crate) async fn decide(
     extension: &ClusterExtension,
     states: Option<RevisionStates>,
     installed: Option<&str>,
     sources: &Sources,
-) -> Result<Decided, Failure> {
-    let mut wish = match validate(extension) {
-        Ok(wish) => wish,
-        // a question that was typed is wrong; an extension that is stored is refused
-        Err(failure) if states.is_none() => return Err(Failure::Usage(failure.message)),
+) -> Result<Decided, CommandError> {
+    let mut request = match validate(extension) {
+        Ok(request) => request,
+        // an invalid argument is a usage error; an invalid extension in the cluster is a result
+        Err(failure) if states.is_none() => return Err(CommandError::Usage(failure.message)),
         Err(failure) => {
-            let refusal = Some(failure.message);
+            let error = Some(failure.message);
             let explained = Explained {
                 extension: None,
                 chosen: None,
-                refusal,
+                error,
                 dependencies: Vec::new(),
                 unmet: None,
                 deprecations: Vec::new(),
                 report: None,
             };
-            return Ok(Decided { explained, wish: None, bundle: None, resolution: None });
+            return Ok(Decided { explained, request: None, target: None, resolution: None });
         }
     };
     let reader = sources.open().await?;
     if sources.is_local() {
-        // labels are the business of a cluster
-        wish.selector = Selector::default();
+        // only catalogs of a cluster have labels
+        request.selector = Selector::default();
     }
-    let catalogs = reader.select(&wish.selector);
-    let content = reader.sources(&catalogs, &wish.package, ReleaseField::Counts).await;
+    let catalogs = reader.select(&request.selector);
+    let content = reader.sources(&catalogs, &request.package, ReleaseField::Counts).await;
     let states = match (states, installed) {
         (Some(states), _) => states,
         (None, None) => RevisionStates::default(),
-        (None, Some(text)) => present(text, wish.package.as_str(), &content)?,
+        (None, Some(text)) => present(text, request.package.as_str(), &content)?,
     };
-    let resolved = wanted(&wish, &states, &content, true);
+    let resolved = resolution::resolve(&request, &states, &content, true);
     let dependencies = resolved.chosen.as_ref().map(dependencies).unwrap_or_default();
     let view = resolved.report.as_ref().map(olm_resolver::Report::view);
-    let bundle = resolved.wanted.as_ref().ok().map(|wanted| match wanted {
-        Wanted::Kept(bundle) | Wanted::Chosen(bundle) => bundle.clone(),
-    });
-    let (chosen, refusal) = match resolved.wanted {
-        Ok(Wanted::Kept(bundle)) => (
+    let target = resolved.target.as_ref().ok().cloned();
+    let (chosen, error) = match resolved.target {
+        Ok(Target::Installed(bundle)) => (
             Some(chosen(bundle, None, "no catalog could be asked, so what is installed stays".to_owned())),
             None,
         ),
-        Ok(Wanted::Chosen(bundle)) => {
+        Ok(Target::Chosen(bundle)) => {
             let from = resolved.report.as_ref().and_then(|report| {
                 report.catalogs.iter().position(|catalog| catalog.outcome == CatalogOutcome::Chosen)
             });
@@ -272,36 +272,36 @@ pub(crate) async fn decide(
     };
     let unmet = match &resolved.chosen {
         Some(chosen) if !dependencies.is_empty() && !sources.is_local() => {
-            unmet(chosen, &wish, sources).await
+            unmet(chosen, &request, sources).await
         }
         _ => None,
     };
     let explained = Explained {
         extension: None,
         chosen,
-        refusal,
+        error,
         dependencies,
         unmet,
-        deprecations: deprecations(&resolved.learnt),
+        deprecations: deprecations(&resolved.deprecations),
         report: view,
     };
-    Ok(Decided { explained, wish: Some(wish), bundle, resolution: resolved.chosen })
+    Ok(Decided { explained, request: Some(request), target, resolution: resolved.chosen })
 }
 
-/// What the chosen bundle needs and the cluster does not have, in the controller's words. A cluster that does not say is told
-/// on standard error.
-async fn unmet(chosen: &Resolution, wish: &Wish, sources: &Sources) -> Option<String> {
+/// The error message of the controller about dependencies that the cluster lacks. Prints a notice to standard error if the
+/// cluster cannot be read.
+async fn unmet(chosen: &Resolution, request: &ExtensionRequest, sources: &Sources) -> Option<String> {
     let judged = async {
         let client = sources.cluster.client().await?;
         let revisions = extensions::revisions(&client, None).await?;
         let needed = olm_resolver::needed(&chosen.graph, chosen.index);
-        let facts = olm_install::dependencies::facts(&client, &revisions, &wish.name, &needed);
-        let facts = facts.await.map_err(|failure| Failure::Unreachable(failure.message))?;
+        let facts = olm_install::dependencies::facts(&client, &revisions, &request.name, &needed);
+        let facts = facts.await.map_err(|failure| CommandError::Unreachable(failure.message))?;
         let report = olm_resolver::dependencies(&chosen.graph, chosen.index, &facts, &[]);
-        Ok::<_, Failure>(report.error_message(chosen.graph.bundle_name(chosen.index)))
+        Ok::<_, CommandError>(report.error_message(chosen.graph.bundle_name(chosen.index)))
     };
     judged.await.unwrap_or_else(|failure| {
-        note(&format!("dependencies were not checked: {failure}"));
+        print_note(&format!("dependencies were not checked: {failure}"));
         None
     })
 }
@@ -311,8 +311,8 @@ fn chosen(bundle: BundleFacts, catalog: Option<String>, why: String) -> Chosen {
     Chosen { bundle: name, version, release, image: reference, catalog, why }
 }
 
-/// The installed bundle: looked up by name or version in what the catalogs have, or given in full.
-fn present(text: &str, package: &str, sources: &[CatalogSource]) -> Result<RevisionStates, Failure> {
+/// The installed bundle: found by name or version in the catalogs, or given in full.
+fn present(text: &str, package: &str, sources: &[CatalogSource]) -> Result<RevisionStates, CommandError> {
     let graphs = || sources.iter().filter_map(|source| source.content.as_ref().ok());
     let by = |graph: &Arc<PackageGraph>| {
         let version = |bundle| {
@@ -338,7 +338,7 @@ fn present(text: &str, package: &str, sources: &[CatalogSource]) -> Result<Revis
         Some(BundleFacts { name, package: package.to_owned(), version, ..BundleFacts::default() })
     };
     let bundle = graphs().find_map(by).or_else(given).ok_or_else(|| {
-        Failure::Usage(format!(
+        CommandError::Usage(format!(
             "no catalog has a bundle or version {text:?} of {package}; write NAME@VERSION for one that no catalog has"
         ))
     })?;
@@ -354,11 +354,12 @@ fn dependencies(chosen: &Resolution) -> Vec<String> {
     declared.map(|property| format!("{} {}", property.kind, property.value)).collect()
 }
 
-fn deprecations(learnt: &Learnt) -> Vec<String> {
-    let Learnt::Known(found) = learnt else { return Vec::new() };
-    let said =
+fn deprecations(update: &DeprecationUpdate) -> Vec<String> {
+    let DeprecationUpdate::Found(found) = update else { return Vec::new() };
+    let scopes =
         [("package", &found.package), ("channel", &found.channel), ("installed bundle", &found.bundle)];
-    said.into_iter()
+    scopes
+        .into_iter()
         .filter_map(|(what, state)| match state {
             DeprecationState::Deprecated(text) => Some(format!("{what}: {text}")),
             DeprecationState::NotDeprecated | DeprecationState::Absent | DeprecationState::Unknown => None,
@@ -366,25 +367,25 @@ fn deprecations(learnt: &Learnt) -> Vec<String> {
         .collect()
 }
 
-fn told(extension: &ClusterExtension) -> Told {
-    let said = |type_: &str| {
+fn state_of(extension: &ClusterExtension) -> ExtensionState {
+    let describe = |type_: &str| {
         extensions::condition_of(extension, type_)
             .map(|found| format!("{}/{}: {}", found.status.as_str(), found.reason, found.message))
     };
     let installed = extension.status.as_ref().and_then(|status| status.install.as_ref());
     let annotations = extension.metadata.annotations.as_ref();
-    Told {
+    ExtensionState {
         name: extension.metadata.name.clone().unwrap_or_default(),
         installed: installed.map(|install| install.bundle.name.clone()),
-        ready: said(condition::READY),
-        progressing: said(condition::PROGRESSING),
+        ready: describe(condition::READY),
+        progressing: describe(condition::PROGRESSING),
         paused: annotations
             .and_then(|all| all.get(olm_api::annotations::PAUSED))
             .is_some_and(|paused| paused == "true"),
     }
 }
 
-/// The whole story; `candidates` bounds how many of each catalog are shown, `None` shows none.
+/// The text output; `candidates` bounds how many of each catalog are shown, `None` shows none.
 fn text(explained: &Explained, candidates: Option<usize>) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
@@ -392,36 +393,36 @@ fn text(explained: &Explained, candidates: Option<usize>) -> String {
             text.push_str(&format!("{:<13} {value}\n", format!("{name}:")));
         }
     };
-    if let Some(told) = &explained.extension {
-        line("Extension", &told.name);
-        line("Installed", &or_dash(told.installed.as_deref().unwrap_or_default()));
-        line("Ready", told.ready.as_deref().unwrap_or_default());
-        line("Progressing", told.progressing.as_deref().unwrap_or_default());
-        if told.paused {
+    if let Some(extension) = &explained.extension {
+        line("Extension", &extension.name);
+        line("Installed", &or_dash(extension.installed.as_deref().unwrap_or_default()));
+        line("Ready", extension.ready.as_deref().unwrap_or_default());
+        line("Progressing", extension.progressing.as_deref().unwrap_or_default());
+        if extension.paused {
             line("Paused", "yes; nothing is changed until the annotation is taken off");
         }
     }
     if let Some(report) = &explained.report {
-        let mut wanted = report.package.clone();
+        let mut requested = report.package.clone();
         if let Some(range) = &report.range {
-            wanted.push_str(&format!(", version {range}"));
+            requested.push_str(&format!(", version {range}"));
         }
         if !report.channels.is_empty() {
-            wanted.push_str(&format!(", channels {}", report.channels.join(", ")));
+            requested.push_str(&format!(", channels {}", report.channels.join(", ")));
         }
-        line("Wanted", &format!("{wanted}, {}", report.policy));
+        line("Wanted", &format!("{requested}, {}", report.policy));
         if let Some(installed) = &report.installed {
             line("From", installed);
         }
     }
-    match (&explained.chosen, &explained.refusal) {
+    match (&explained.chosen, &explained.error) {
         (Some(chosen), _) => {
             line("Chosen", &format!("{} {}", chosen.bundle, chosen.version));
             line("Because", &chosen.why);
             line("Catalog", chosen.catalog.as_deref().unwrap_or_default());
             line("Image", &chosen.image);
         }
-        (None, refusal) => line("Refused", &bad(refusal.as_deref().unwrap_or_default())),
+        (None, error) => line("Refused", &bad(error.as_deref().unwrap_or_default())),
     }
     for needed in &explained.dependencies {
         line("Depends on", needed);
@@ -429,12 +430,12 @@ fn text(explained: &Explained, candidates: Option<usize>) -> String {
     if let Some(unmet) = &explained.unmet {
         line("Missing", &bad(unmet));
     }
-    for said in &explained.deprecations {
-        line("Deprecated", said);
+    for deprecation in &explained.deprecations {
+        line("Deprecated", deprecation);
     }
     let Some(report) = &explained.report else { return text };
-    let said = |text: &str| explained.refusal.as_ref().is_some_and(|refusal| refusal.contains(text));
-    for miss in report.nearest_misses.iter().filter(|miss| !said(&miss.text)) {
+    let is_in_error = |text: &str| explained.error.as_ref().is_some_and(|error| error.contains(text));
+    for miss in report.nearest_misses.iter().filter(|miss| !is_in_error(&miss.text)) {
         let of = if miss.catalog.is_empty() { String::new() } else { format!(" (catalog {})", miss.catalog) };
         line("Nearly", &format!("{}{of}", miss.text));
     }

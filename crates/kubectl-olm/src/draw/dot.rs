@@ -1,8 +1,8 @@
-//! The graph for Graphviz: `dot -Tsvg`. Every foreign text stands in a quoted string.
+//! The graph for Graphviz: `dot -Tsvg`. Every foreign text is in a quoted string.
 
 use std::fmt::Write as _;
 
-use super::links::{From, Kind, Links, lines};
+use super::links::{EdgeSource, Kind, Links, lines};
 use super::plain;
 use super::scene::{Presence, Reach, Scene};
 
@@ -27,7 +27,7 @@ pub(crate) fn dot(scene: &Scene) -> String {
     for at in 0..scene.nodes.len() {
         let label = lines(scene, at);
         let label: Vec<&str> = label.iter().map(String::as_str).collect();
-        line(format_args!("  n{at} [label={}{}];", quoted(&label), look(scene, at)));
+        line(format_args!("  n{at} [label={}{}];", quoted(&label), style(scene, at)));
     }
     for (number, range) in links.ranges.iter().enumerate() {
         line(format_args!(
@@ -37,8 +37,10 @@ pub(crate) fn dot(scene: &Scene) -> String {
     }
     for edge in &links.edges {
         let from = match edge.from {
-            From::Node(node) => format!("n{node}"),
-            From::Range(range) => format!("r{}", links.ranges.binary_search(&range).unwrap_or_default()),
+            EdgeSource::Node(node) => format!("n{node}"),
+            EdgeSource::Range(range) => {
+                format!("r{}", links.ranges.binary_search(&range).unwrap_or_default())
+            }
         };
         let mut words = Vec::new();
         words.extend(match edge.kind {
@@ -57,7 +59,7 @@ pub(crate) fn dot(scene: &Scene) -> String {
     text
 }
 
-fn look(scene: &Scene, at: usize) -> String {
+fn style(scene: &Scene, at: usize) -> String {
     let node = &scene.nodes[at];
     let fill = match (node.reach, &node.deprecated, &node.presence) {
         (Reach::Installed, _, _) => Some("#bfdbfe"),
@@ -67,17 +69,17 @@ fn look(scene: &Scene, at: usize) -> String {
         (Reach::No, None, Presence::Mentioned) => Some("#f1f5f9"),
         (Reach::No, None, _) => None,
     };
-    let mut look = fill.map(|fill| format!(", fillcolor=\"{fill}\"")).unwrap_or_default();
+    let mut style = fill.map(|fill| format!(", fillcolor=\"{fill}\"")).unwrap_or_default();
     if scene.is_head(at) {
-        look.push_str(", penwidth=2.5");
+        style.push_str(", penwidth=2.5");
     }
     if node.presence == Presence::Mentioned {
-        look.push_str(", style=\"rounded,filled,dashed\"");
+        style.push_str(", style=\"rounded,filled,dashed\"");
     }
-    look
+    style
 }
 
-/// A quoted string of these lines. In one, DOT knows only `\"`; other backslashes lead to escapes of labels.
+/// A quoted string of these lines. DOT itself has only the escape `\"`; labels have more.
 fn quoted(lines: &[&str]) -> String {
     let escape = |line: &&str| plain(line).replace('\\', "\\\\").replace('"', "\\\"");
     format!("\"{}\"", lines.iter().map(escape).collect::<Vec<_>>().join("\\n"))

@@ -1,14 +1,15 @@
-//! Edges for drawers that leave the layout to somebody else: one edge for all channels that have it.
+//! Edges for the formats without own layout (DOT, Mermaid): one edge for all channels that have it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::scene::{Presence, Reach, Scene};
-use super::{counted, plain, shortened};
+use super::scene::{Presence, Scene};
+use super::{counted, listed, plain, shortened};
 
 /// Longest text of a label line, in characters.
 const MAX_LINE: usize = 60;
+const MAX_CHANNELS: usize = 4;
 
-/// What an edge stands for, in the order in which edges are kept when there are too many.
+/// The kind of an edge; the order decides which edges are drawn if there are too many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Replaces,
@@ -16,10 +17,10 @@ pub(super) enum Kind {
     Skips,
 }
 
-/// Where an edge comes from.
+/// The source of an edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum From<'a> {
-    /// Place in `Scene::nodes`.
+pub(super) enum EdgeSource<'a> {
+    /// Index in `Scene::nodes`.
     Node(usize),
     /// The text of a skipRange, which is a node of its own.
     Range(&'a str),
@@ -29,8 +30,8 @@ pub(super) enum From<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Edge<'a> {
     pub(super) kind: Kind,
-    pub(super) from: From<'a>,
-    /// Place in `Scene::nodes`.
+    pub(super) from: EdgeSource<'a>,
+    /// Index in `Scene::nodes`.
     pub(super) to: usize,
     /// The channels that have it, if not all that have an entry for `to`.
     pub(super) only_in: Option<String>,
@@ -42,23 +43,25 @@ pub(super) struct Links<'a> {
     pub(super) edges: Vec<Edge<'a>>,
     /// Distinct texts of skipRanges among the edges, sorted.
     pub(super) ranges: Vec<&'a str>,
-    /// How many edges there was no room for.
+    /// Number of edges beyond the limit.
     pub(super) left_out: usize,
 }
 
 impl<'a> Links<'a> {
     pub(super) fn new(scene: &'a Scene, most: usize) -> Self {
         let mut lanes_of: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
-        let mut all: BTreeMap<(Kind, usize, From<'a>), BTreeSet<usize>> = BTreeMap::new();
+        let mut all: BTreeMap<(Kind, usize, EdgeSource<'a>), BTreeSet<usize>> = BTreeMap::new();
         for (lane, channel) in scene.channels.iter().enumerate() {
             for entry in &channel.entries {
                 lanes_of.entry(entry.node).or_default().insert(lane);
-                let replaced = entry.replaces.map(|node| (Kind::Replaces, entry.node, From::Node(node)));
-                let skipped = entry.skips.iter().map(|&node| (Kind::Skips, entry.node, From::Node(node)));
+                let replaced =
+                    entry.replaces.map(|node| (Kind::Replaces, entry.node, EdgeSource::Node(node)));
+                let skipped =
+                    entry.skips.iter().map(|&node| (Kind::Skips, entry.node, EdgeSource::Node(node)));
                 let range = entry
                     .skip_range
                     .as_ref()
-                    .map(|cover| (Kind::SkipRange, entry.node, From::Range(cover.range.as_str())));
+                    .map(|cover| (Kind::SkipRange, entry.node, EdgeSource::Range(cover.range.as_str())));
                 for edge in replaced.into_iter().chain(range).chain(skipped) {
                     all.entry(edge).or_default().insert(lane);
                 }
@@ -71,20 +74,20 @@ impl<'a> Links<'a> {
             .map(|((kind, to, from), lanes)| {
                 let everywhere = lanes_of.get(&to).is_none_or(|all| *all == lanes);
                 let names = || lanes.iter().map(|&lane| scene.channels[lane].name.as_str());
-                Edge { kind, from, to, only_in: (!everywhere).then(|| list(names())) }
+                Edge { kind, from, to, only_in: (!everywhere).then(|| listed(names(), MAX_CHANNELS)) }
             })
             .collect();
         let ranges: BTreeSet<&str> = edges
             .iter()
             .filter_map(|edge| match edge.from {
-                From::Range(text) => Some(text),
-                From::Node(_) => None,
+                EdgeSource::Range(text) => Some(text),
+                EdgeSource::Node(_) => None,
             })
             .collect();
         Self { edges, ranges: ranges.into_iter().collect(), left_out }
     }
 
-    /// A sentence about what there was no room for.
+    /// A notice about the edges that are left out.
     pub(super) fn missing(&self) -> Option<String> {
         (self.left_out > 0).then(|| {
             format!("{} left out: narrow the picture down with --channel", counted(self.left_out, "edge"))
@@ -92,11 +95,11 @@ impl<'a> Links<'a> {
     }
 }
 
-/// What stands in a node's box, line by line.
+/// The lines of a node's label.
 pub(super) fn lines(scene: &Scene, at: usize) -> Vec<String> {
     let node = &scene.nodes[at];
     let mut lines = vec![scene.label(at).to_owned()];
-    lines.extend(scene.odd_name(at).map(str::to_owned));
+    lines.extend(scene.unusual_name(at).map(str::to_owned));
     let mut heads = Vec::new();
     let mut members = Vec::new();
     for lane in &scene.channels {
@@ -107,17 +110,12 @@ pub(super) fn lines(scene: &Scene, at: usize) -> Vec<String> {
         }
     }
     if !heads.is_empty() {
-        lines.push(format!("head of {}", list(heads.into_iter())));
+        lines.push(format!("head of {}", listed(heads.into_iter(), MAX_CHANNELS)));
     }
     if !members.is_empty() && scene.channels.len() > 1 {
-        lines.push(format!("in {}", list(members.into_iter())));
+        lines.push(format!("in {}", listed(members.into_iter(), MAX_CHANNELS)));
     }
-    match node.reach {
-        Reach::No => {}
-        Reach::Installed => lines.push("installed".to_owned()),
-        Reach::Next => lines.push("next".to_owned()),
-        Reach::Hops(hops) => lines.push(format!("reachable in {}", counted(hops, "hop"))),
-    }
+    lines.extend(node.reach.mark("next"));
     match node.presence {
         Presence::Bundle => {}
         Presence::NoVersion(_) => lines.push("no readable version".to_owned()),
@@ -127,13 +125,4 @@ pub(super) fn lines(scene: &Scene, at: usize) -> Vec<String> {
         lines.push("deprecated".to_owned());
     }
     lines.iter().map(|line| plain(&shortened(line, MAX_LINE))).collect()
-}
-
-/// At most four names.
-fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let names: Vec<&str> = names.collect();
-    match names.len().checked_sub(4) {
-        Some(more @ 1..) => format!("{} and {more} more", names[..4].join(", ")),
-        _ => names.join(", "),
-    }
 }

@@ -1,22 +1,22 @@
-//! The graph as a Mermaid flowchart, for Markdown pages. Names of nodes are ours; every foreign text is a quoted
-//! label in which whatever Mermaid or HTML could take for itself is written as a character code.
+//! The graph as a Mermaid flowchart, for Markdown pages. Names of nodes are generated; every foreign text is a quoted
+//! label in which the special characters of Mermaid and HTML are written as character codes.
 
 use std::fmt::Write as _;
 
-use super::links::{From, Kind, Links, lines};
+use super::links::{EdgeSource, Kind, Links, lines};
 use super::plain;
 use super::scene::{Presence, Reach, Scene};
 
-/// Most edges: Mermaid refuses more than 500 unless it is configured otherwise.
+/// Most edges: Mermaid rejects more than 500 unless it is configured otherwise.
 const MAX_EDGES: usize = 480;
-/// Most nodes.
 const MAX_NODES: usize = 400;
 
-/// The flowchart.
 pub(crate) fn mermaid(scene: &Scene) -> String {
     let mut links = Links::new(scene, usize::MAX);
     let shown = scene.nodes.len().min(MAX_NODES);
-    links.edges.retain(|edge| edge.to < shown && !matches!(edge.from, From::Node(node) if node >= shown));
+    links
+        .edges
+        .retain(|edge| edge.to < shown && !matches!(edge.from, EdgeSource::Node(node) if node >= shown));
     let missing_edges = links.edges.len().saturating_sub(MAX_EDGES);
     links.edges.truncate(MAX_EDGES);
 
@@ -34,17 +34,17 @@ pub(crate) fn mermaid(scene: &Scene) -> String {
         .ranges
         .iter()
         .copied()
-        .filter(|&range| links.edges.iter().any(|edge| edge.from == From::Range(range)))
+        .filter(|&range| links.edges.iter().any(|edge| edge.from == EdgeSource::Range(range)))
         .collect();
     for (number, range) in used.iter().enumerate() {
         line(format_args!("r{number}([\"{}\"]):::range", label(range)));
     }
     for edge in &links.edges {
         let from = match edge.from {
-            From::Node(node) => format!("n{node}"),
-            From::Range(range) => format!("r{}", used.binary_search(&range).unwrap_or_default()),
+            EdgeSource::Node(node) => format!("n{node}"),
+            EdgeSource::Range(range) => format!("r{}", used.binary_search(&range).unwrap_or_default()),
         };
-        let arrow = match edge.kind {
+        let connector = match edge.kind {
             Kind::Replaces => "-->",
             Kind::Skips | Kind::SkipRange => "-.->",
         };
@@ -56,7 +56,7 @@ pub(crate) fn mermaid(scene: &Scene) -> String {
         let words: Vec<String> =
             word.map(str::to_owned).into_iter().chain(edge.only_in.as_deref().map(label)).collect();
         let words = if words.is_empty() { String::new() } else { format!("|\"{}\"|", words.join(": ")) };
-        line(format_args!("{from} {arrow}{words} n{}", edge.to));
+        line(format_args!("{from} {connector}{words} n{}", edge.to));
     }
     let numbers = |kind: Kind| {
         let of_kind = links.edges.iter().enumerate().filter(|(_, edge)| edge.kind == kind);
@@ -90,7 +90,7 @@ pub(crate) fn mermaid(scene: &Scene) -> String {
     text
 }
 
-/// The one class of a node, the most telling first.
+/// The class of a node, the most specific first.
 fn class(scene: &Scene, at: usize) -> &'static str {
     let node = &scene.nodes[at];
     match (node.reach, &node.presence) {

@@ -1,9 +1,9 @@
-//! Pictures of a package's upgrade graph: a [`Scene`] says what there is to see, and each drawer turns it into text.
+//! Pictures of a package's upgrade graph: a [`Scene`] has the content, and each drawer turns it into text.
 //!
 //! Pure: from a `PackageGraph` to a `String`, in four forms (text tree, Mermaid, Graphviz DOT, SVG) and as JSON. The
 //! edges come from the resolver's graph and what can be reached from the resolver itself; nothing is decided here.
-//! Foreign texts are escaped by each drawer, in one function of it. What a page cannot hold is left out, and the
-//! picture says so (rule: update-graph §11).
+//! Foreign texts are escaped by each drawer, in one function of it. What does not fit on a page is left out, and the
+//! picture has a notice about it (rule: update-graph §11).
 
 mod dot;
 mod links;
@@ -33,6 +33,13 @@ fn shortened(text: &str, most: usize) -> String {
 fn counted(count: usize, what: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {what}{plural}")
+}
+
+/// The first `most` names, and the number of the others.
+fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>, most: usize) -> String {
+    let more = names.len().saturating_sub(most);
+    let shown = names.take(most).collect::<Vec<_>>().join(", ");
+    if more == 0 { shown } else { format!("{shown} and {more} more") }
 }
 
 /// A foreign text on one line, without characters that steer a terminal, turn the direction of writing or are not

@@ -1,11 +1,11 @@
-//! What there is to see of a package: bundles in the order of their versions, channels with their entries, marks.
+//! The content of a picture: bundles in the order of their versions, channels with their entries, marks.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use olm_core::{ChannelName, Range, Version, VersionRelease, go};
 use olm_resolver::{
-    CatalogSource, ClassicRequest, DeprecatedScope, Installed, PackageGraph, Policy, Request, classic_step,
+    CatalogSource, ClassicRequest, DeprecatedScope, Installed, PackageGraph, Request, classic_step,
     reachable, resolve,
 };
 use serde::Serialize;
@@ -14,7 +14,6 @@ use serde::Serialize;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Scene {
-    /// Name of the package.
     pub(crate) package: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) default_channel: Option<String>,
@@ -37,7 +36,6 @@ pub(crate) struct Scene {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Node {
-    /// Name of the bundle.
     pub(crate) name: String,
     /// Its version; for a mentioned name the one that is in the name.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,7 +45,7 @@ pub(crate) struct Node {
     /// Why it is deprecated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) deprecated: Option<String>,
-    /// Seen from what is installed.
+    /// Relation to the installed bundle.
     pub(crate) reach: Reach,
 }
 
@@ -55,25 +53,24 @@ pub(crate) struct Node {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Presence {
-    /// There is.
+    /// The catalog has a bundle of this name.
     Bundle,
-    /// There is one without readable version, and why.
+    /// The bundle has no readable version; the reason.
     NoVersion(String),
     /// Only the name is mentioned.
     Mentioned,
 }
 
-/// How a bundle stands to what is installed.
+/// The relation of a bundle to the installed one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Reach {
-    /// Nothing was said to be installed, or no way leads there.
+    /// No installed bundle is given, or no path leads there.
     No,
-    /// It is what is installed.
     Installed,
-    /// The resolver goes there next by itself.
+    /// The next upgrade that the resolver chooses.
     Next,
-    /// A way leads there, in so many hops.
+    /// Reachable in this number of hops.
     Hops(usize),
 }
 
@@ -81,7 +78,6 @@ pub(crate) enum Reach {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Lane {
-    /// Its name.
     pub(crate) name: String,
     /// Whether it is the default channel.
     pub(crate) default: bool,
@@ -92,7 +88,7 @@ pub(crate) struct Lane {
     pub(crate) entries: Vec<Link>,
 }
 
-/// An entry of a channel; numbers are places in `Scene::nodes`.
+/// An entry of a channel; numbers are indexes of `Scene::nodes`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Link {
@@ -123,7 +119,7 @@ pub(crate) struct Cover {
 }
 
 impl Scene {
-    /// The scene of these channels (all, if there are none named), seen from what is installed.
+    /// The scene of these channels (all, if there are none named), relative to the installed bundle.
     pub(crate) fn new(
         graph: &Arc<PackageGraph>,
         channels: &[ChannelName],
@@ -202,7 +198,7 @@ impl Scene {
         }
     }
 
-    /// A node as people call it: its version, or its name if that says more.
+    /// The label of a node: its version, or its name if the version is unknown.
     pub(crate) fn label(&self, at: usize) -> &str {
         let node = &self.nodes[at];
         match (&node.version, &node.presence) {
@@ -212,7 +208,7 @@ impl Scene {
     }
 
     /// The name of a node, if it is not the usual `<package>.v<version>`.
-    pub(crate) fn odd_name(&self, at: usize) -> Option<&str> {
+    pub(crate) fn unusual_name(&self, at: usize) -> Option<&str> {
         let node = &self.nodes[at];
         let usual = node.version.as_ref().is_some_and(|version| {
             node.name.strip_prefix(&self.package).and_then(|rest| rest.strip_prefix(".v")) == Some(version)
@@ -225,7 +221,7 @@ impl Scene {
         self.channels.iter().any(|lane| lane.entry(at).is_some_and(|entry| entry.head))
     }
 
-    /// The sentence below the title.
+    /// The line below the title.
     pub(crate) fn summary(&self) -> String {
         let bundles = self.nodes.iter().filter(|node| node.presence != Presence::Mentioned).count();
         let mut parts =
@@ -240,6 +236,18 @@ impl Scene {
     }
 }
 
+impl Reach {
+    /// The mark of a node, `next` for the next upgrade.
+    pub(crate) fn mark(self, next: &str) -> Option<String> {
+        match self {
+            Self::No => None,
+            Self::Installed => Some("installed".to_owned()),
+            Self::Next => Some(next.to_owned()),
+            Self::Hops(hops) => Some(format!("reachable in {}", super::counted(hops, "hop"))),
+        }
+    }
+}
+
 impl Lane {
     /// The channel's entry for a node; of several, one of them.
     pub(crate) fn entry(&self, node: usize) -> Option<&Link> {
@@ -248,7 +256,7 @@ impl Lane {
     }
 }
 
-/// What was found out about ways from what is installed: the next hop, and hops by name.
+/// Paths from the installed bundle: the next hop, and the number of hops by bundle name.
 #[derive(Default)]
 struct Reached {
     next: Option<String>,
@@ -268,15 +276,11 @@ fn reaches(graph: &Arc<PackageGraph>, channels: &[ChannelName], installed: Optio
     Reached { next, hops }
 }
 
-/// The bundle that the resolver goes to without further wishes.
+/// The bundle that the resolver chooses without a version range.
 fn next(graph: &Arc<PackageGraph>, channels: &[ChannelName], installed: &Installed) -> Option<String> {
-    let request = Request {
-        package: graph.package().parse().ok()?,
-        channels: channels.to_vec(),
-        range: None,
-        policy: Policy::CatalogProvided,
-        installed: Some(installed.clone()),
-    };
+    let mut request = Request::new(graph.package().parse().ok()?);
+    request.channels = channels.to_vec();
+    request.installed = Some(installed.clone());
     let source = CatalogSource { name: "catalog".parse().ok()?, priority: 0, content: Ok(graph.clone()) };
     let found = resolve(&request, &[source]).result.ok()?;
     (found.version != installed.version).then(|| found.bundle.to_string())
@@ -365,7 +369,7 @@ fn mark_heads(entries: &mut [Link]) {
     }
 }
 
-/// What the resolver left out, and what OLM Classic would refuse.
+/// Findings of the resolver, and channels that OLM Classic would reject.
 fn findings(graph: &PackageGraph, shown: &[olm_resolver::ChannelIndex], only_shown: bool) -> Vec<String> {
     let of_channel = |place: &str| {
         let about = |channel: &olm_resolver::ChannelIndex| {

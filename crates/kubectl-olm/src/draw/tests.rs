@@ -86,7 +86,7 @@ fn scene(channels: &[&str], installed: Option<&str>) -> Scene {
 }
 
 #[test]
-fn all_forms() {
+fn draw_prints_all_forms() {
     let scene = scene(&[], Some("1.0.1"));
     insta::assert_snapshot!("tree", tree(&scene));
     insta::assert_snapshot!("mermaid", mermaid(&scene));
@@ -96,16 +96,16 @@ fn all_forms() {
 }
 
 #[test]
-fn one_channel() {
+fn draw_selects_one_channel() {
     let scene = scene(&["stable"], None);
     insta::assert_snapshot!("tree_of_one_channel", tree(&scene));
     assert_eq!(scene.channels.len(), 1);
     assert!(scene.nodes.iter().all(|node| node.name != "p-nightly"), "only what the channel mentions");
 }
 
-/// What is installed need not be in the catalog; it gets a place all the same.
+/// The installed bundle need not be in the catalog; it is drawn anyway.
 #[test]
-fn installed_but_unknown() {
+fn draw_shows_installed_bundle_missing_in_catalog() {
     let scene = scene(&["stable"], Some("1.1.5"));
     assert!(tree(&scene).contains("1.1.5  [installed; no such bundle]"), "{}", tree(&scene));
     assert!(tree(&scene).contains("1.2.0  [head; next]"), "its skipRange covers 1.1.5");
@@ -170,7 +170,7 @@ fn well_formed(text: &str) -> Result<(), String> {
 }
 
 #[test]
-fn the_check_of_xml_notices() {
+fn draw_xml_check_rejects_malformed() {
     for bad in [
         "<a>",
         "<g></b>",
@@ -186,7 +186,7 @@ fn the_check_of_xml_notices() {
     assert_eq!(well_formed("<g x=\"1\" y=\"&lt;\"><b/>a &amp; b</g>\n"), Ok(()));
 }
 
-/// Every drawing of a scene holds what its form asks for.
+/// Every drawing of a scene is well-formed.
 fn check(scene: &Scene) -> Result<(), TestCaseError> {
     let picture = svg(scene);
     prop_assert_eq!(well_formed(&picture), Ok(()));
@@ -212,7 +212,7 @@ fn check(scene: &Scene) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Texts that hurt: markup of every language that is written here, control characters, other scripts.
+/// Hostile texts: markup of every language that is written here, control characters, other scripts.
 fn nasty() -> impl Strategy<Value = String> {
     prop_oneof![
         3 => (0u8..4, 0u8..3).prop_map(|(minor, patch)| format!("p.v1.{minor}.{patch}")),
@@ -270,7 +270,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_package_is_drawn(draft in any_draft(), installed in nasty()) {
+    fn draw_accepts_any_package(draft in any_draft(), installed in nasty()) {
         let graph = Arc::new(draft.build(ReleaseField::Counts));
         let installed = Installed::find(&graph, &installed);
         let scene = Scene::new(&graph, &[], installed.as_ref());
@@ -284,9 +284,9 @@ proptest! {
     }
 }
 
-/// Thousands of versions and edges: what does not fit is left out, and the pictures say so.
+/// Thousands of versions and edges: the excess is left out, and the pictures have a notice about it.
 #[test]
-fn a_thousand_versions() {
+fn draw_limits_size_of_large_packages() {
     let version = |at: usize| format!("{}.{}.{}", at / 100, at % 100 / 10, at % 10);
     let name = |at: usize| format!("p.v{}", version(at));
     let entries: Vec<EntryDraft> = (0..1_000)

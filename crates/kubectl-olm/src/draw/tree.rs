@@ -4,14 +4,13 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::scene::{Lane, Link, Presence, Reach, Scene};
-use super::{plain, shortened};
+use super::{listed, plain, shortened};
 
 /// Longest deprecation message shown, in characters.
 const MAX_MESSAGE: usize = 100;
 /// Most skipped names listed one by one.
 const MAX_SKIPS: usize = 8;
 
-/// The text tree.
 pub(crate) fn tree(scene: &Scene) -> String {
     let mut page = Page { scene, text: String::new() };
     page.line(format_args!("package {}: {}", plain(&scene.package), plain(&scene.summary())));
@@ -108,29 +107,16 @@ impl Page<'_> {
         if let Some(cover) = &entry.skip_range {
             self.line(format_args!("  │     skipRange {}", plain(&cover.range)));
         }
-        match entry.skips.len() {
-            0 => {}
-            count => {
-                let names: Vec<String> =
-                    entry.skips.iter().take(MAX_SKIPS).map(|&at| plain(self.scene.label(at))).collect();
-                let more = match count.checked_sub(MAX_SKIPS) {
-                    Some(more @ 1..) => format!(" and {more} more"),
-                    _ => String::new(),
-                };
-                self.line(format_args!("  │     skips {}{more}", names.join(", ")));
-            }
+        if !entry.skips.is_empty() {
+            let names = listed(entry.skips.iter().map(|&at| self.scene.label(at)), MAX_SKIPS);
+            self.line(format_args!("  │     skips {}", plain(&names)));
         }
     }
 
     fn node(&mut self, at: usize, sign: &str, marks: &[&str]) {
         let node = &self.scene.nodes[at];
         let mut marks: Vec<String> = marks.iter().map(|&mark| mark.to_owned()).collect();
-        match node.reach {
-            Reach::No => {}
-            Reach::Installed => marks.push("installed".to_owned()),
-            Reach::Next => marks.push("next".to_owned()),
-            Reach::Hops(hops) => marks.push(format!("reachable in {}", super::counted(hops, "hop"))),
-        }
+        marks.extend(node.reach.mark("next"));
         match &node.presence {
             Presence::Bundle => {}
             Presence::NoVersion(why) => marks.push(format!("no version: {why}")),
@@ -139,7 +125,7 @@ impl Page<'_> {
         if let Some(message) = &node.deprecated {
             marks.push(format!("deprecated: {}", shortened(message, MAX_MESSAGE)));
         }
-        let name = self.scene.odd_name(at).map(|name| format!("  {}", plain(name))).unwrap_or_default();
+        let name = self.scene.unusual_name(at).map(|name| format!("  {}", plain(name))).unwrap_or_default();
         let marks =
             if marks.is_empty() { String::new() } else { format!("  [{}]", plain(&marks.join("; "))) };
         self.line(format_args!("  {sign} {}{name}{marks}", plain(self.scene.label(at))));

@@ -18,7 +18,7 @@ use crate::modes::InstallModes;
 use crate::options::Gates;
 
 pub use failure::ConfigError;
-pub use schema::config_schema;
+pub use schema::{DEPLOYMENT_FIELDS, DeploymentField, FieldTarget, config_schema};
 
 /// A validated configuration.
 #[derive(Debug, Clone, Default, PartialEq)]

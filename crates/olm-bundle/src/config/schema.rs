@@ -69,25 +69,66 @@ fn watch_namespace(modes: &InstallModes) -> Option<Value> {
     })
 }
 
+/// A field of `deploymentConfig`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeploymentField {
+    /// Its name, which is also the name of what it changes.
+    pub name: &'static str,
+    /// What it changes.
+    pub target: FieldTarget,
+    shape: Shape,
+}
+
+/// The part of a Deployment that a field of `deploymentConfig` changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FieldTarget {
+    /// Metadata of the Deployment and of its pods.
+    Metadata,
+    /// The spec of its pods.
+    Pod,
+    /// Every container of its pods.
+    Container,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    /// One of this component of the Kubernetes schema.
+    One(&'static str),
+    List(&'static str),
+    /// A map of strings.
+    Strings,
+}
+
+const fn field(name: &'static str, target: FieldTarget, shape: Shape) -> DeploymentField {
+    DeploymentField { name, target, shape }
+}
+
+/// All fields of `deploymentConfig`, by name.
+pub const DEPLOYMENT_FIELDS: &[DeploymentField] = &[
+    field("affinity", FieldTarget::Pod, Shape::One(component::AFFINITY)),
+    field("annotations", FieldTarget::Metadata, Shape::Strings),
+    field("env", FieldTarget::Container, Shape::List(component::ENV)),
+    field("envFrom", FieldTarget::Container, Shape::List(component::ENV_FROM)),
+    field("nodeSelector", FieldTarget::Pod, Shape::Strings),
+    field("resources", FieldTarget::Container, Shape::One(component::RESOURCES)),
+    field("tolerations", FieldTarget::Pod, Shape::List(component::TOLERATION)),
+    field("volumeMounts", FieldTarget::Container, Shape::List(component::VOLUME_MOUNT)),
+    field("volumes", FieldTarget::Pod, Shape::List(component::VOLUME)),
+];
+
 fn deployment_config() -> Value {
     let of = |name: &str| json!({"$ref": format!("#/components/schemas/{name}")});
-    let list = |name: &str| json!({"type": "array", "items": of(name)});
-    let texts = json!({"type": "object", "additionalProperties": {"type": "string"}});
+    let schema = |field: &DeploymentField| match field.shape {
+        Shape::One(component) => of(component),
+        Shape::List(component) => json!({"type": "array", "items": of(component)}),
+        Shape::Strings => json!({"type": "object", "additionalProperties": {"type": "string"}}),
+    };
+    let properties = DEPLOYMENT_FIELDS.iter().map(|field| (field.name.to_owned(), schema(field)));
     json!({
         "description": "Changes to every Deployment of the bundle.",
         "type": "object",
         "additionalProperties": false,
-        "properties": {
-            "affinity": of(component::AFFINITY),
-            "annotations": texts,
-            "env": list(component::ENV),
-            "envFrom": list(component::ENV_FROM),
-            "nodeSelector": texts,
-            "resources": of(component::RESOURCES),
-            "tolerations": list(component::TOLERATION),
-            "volumeMounts": list(component::VOLUME_MOUNT),
-            "volumes": list(component::VOLUME),
-        }
+        "properties": properties.collect::<Map<String, Value>>(),
     })
 }
 

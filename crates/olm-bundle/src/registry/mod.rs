@@ -56,7 +56,6 @@ pub enum ParseError {
         /// What is wrong.
         message: String,
     },
-    /// There is no `manifests/`.
     #[error("stat manifests: no such file or directory")]
     NoManifests,
     /// `manifests/` is not flat.
@@ -77,15 +76,11 @@ pub enum ParseError {
         /// Further files that cannot be read.
         more: Vec<String>,
     },
-    /// There is no CSV.
     #[error("no ClusterServiceVersion found in \"manifests\"")]
     NoCsv,
     /// There is more than one CSV; which one is meant cannot be known.
     #[error("more than one ClusterServiceVersion found in \"manifests\": {}; a bundle holds exactly one", .names.join(", "))]
-    SeveralCsvs {
-        /// Their names.
-        names: Vec<String>,
-    },
+    SeveralCsvs { names: Vec<String> },
     /// Properties of the bundle cannot be read.
     #[error(transparent)]
     Properties(#[from] properties::PropertiesError),

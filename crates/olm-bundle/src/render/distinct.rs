@@ -18,7 +18,6 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    /// Adds objects of one source.
     pub(super) fn add(&mut self, source: &'static str, objects: Vec<Object>) -> Result<(), RenderError> {
         for object in objects {
             // the same object in another version of its group is still the same object

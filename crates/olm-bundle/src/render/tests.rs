@@ -168,3 +168,41 @@ fn providers_share_all_but_their_own_marks() {
     let text = serde_json::to_string(&rendered(CertProvider::BuiltIn)).unwrap();
     assert!(!text.contains("caBundle") && text.contains("demo-service-cert"));
 }
+
+/// A field that one of the files leaves out fails here; each message names that file.
+#[test]
+fn config_fields_are_accepted_read_and_applied() {
+    let examples = json!({
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "k", "operator": "Exists"}]}]}}},
+        "annotations": {"example.com/k": "v"},
+        "env": [{"name": "EXAMPLE", "value": "v"}],
+        "envFrom": [{"configMapRef": {"name": "example"}}],
+        "nodeSelector": {"example.com/k": "v"},
+        "resources": {"limits": {"cpu": "123m"}},
+        "tolerations": [{"key": "example.com/k", "operator": "Exists"}],
+        "volumeMounts": [{"name": "example", "mountPath": "/example"}],
+        "volumes": [{"name": "example", "emptyDir": {}}],
+    });
+    let examples = examples.as_object().unwrap();
+    let deployment = |config: Option<Value>| {
+        let options = RenderOptions { config, ..RenderOptions::new("i") };
+        let objects = render(&bundle(&modes(&["AllNamespaces"]), &[]).unwrap(), &options).unwrap();
+        objects.into_iter().find(|object| object.kind() == "Deployment").unwrap()
+    };
+    let plain = deployment(None);
+    for field in crate::DEPLOYMENT_FIELDS {
+        assert!(examples.contains_key(field.name), "no example of {} in render/tests.rs", field.name);
+    }
+    for (name, value) in examples {
+        let listed = crate::DEPLOYMENT_FIELDS.iter().any(|field| field.name == name);
+        assert!(listed, "deploymentConfig.{name} is not in DEPLOYMENT_FIELDS, config/schema.rs");
+        let given = json!({"deploymentConfig": {name: value}});
+        let all: crate::InstallModes = [crate::InstallMode::AllNamespaces].into_iter().collect();
+        let config = crate::read_config(Some(&given), &all, "i", Gates::default()).unwrap();
+        let read = config.deployment != crate::DeploymentConfig::default();
+        assert!(read, "deploymentConfig.{name} is not read, config/mod.rs");
+        let changed = deployment(Some(given));
+        assert_ne!(changed, plain, "deploymentConfig.{name} changes nothing, render/overrides.rs");
+    }
+}

@@ -1,8 +1,8 @@
-//! Each rendered CRD against the live one: the comparison is `olm-crd-safety`'s, this room fetches the live side.
+//! Each rendered CRD against the live one, which is read here; `olm-crd-safety` compares them.
 //!
 //! Rule: crd-upgrade-safety §1 (live GET by name, an absent CRD passes).
 
-use crate::resolution::Failure;
+use crate::resolution::PassError;
 use kube::api::DynamicObject;
 use kube::{Api, Client};
 use olm_core::Object;
@@ -13,32 +13,36 @@ use super::{Found, Settings, crds, existing, live};
 /// CRDs fetched at the same time.
 const PARALLEL: usize = 8;
 
-/// Compares every CRD of `wanted` with the one in the cluster.
-pub(super) async fn check(client: &Client, settings: Settings, wanted: &[&Object]) -> Result<Found, Failure> {
+/// Compares every CRD of `desired` with the one in the cluster.
+pub(super) async fn check(
+    client: &Client,
+    settings: Settings,
+    desired: &[&Object],
+) -> Result<Found, PassError> {
     let api = crds(client);
     let mut found = Found::default();
-    for some in wanted.chunks(PARALLEL) {
-        let asked = some.iter().map(|wanted| one(client, &api, settings, wanted));
-        for one in futures::future::try_join_all(asked).await? {
-            found.refusals.extend(one.refusals);
-            found.notes.extend(one.notes);
+    for some in desired.chunks(PARALLEL) {
+        let checks = some.iter().map(|desired| check_crd(client, &api, settings, desired));
+        for checked in futures::future::try_join_all(checks).await? {
+            found.blocking.extend(checked.blocking);
+            found.warnings.extend(checked.warnings);
         }
     }
     Ok(found)
 }
 
-async fn one(
+async fn check_crd(
     client: &Client,
     api: &Api<DynamicObject>,
     settings: Settings,
-    wanted: &Object,
-) -> Result<Found, Failure> {
-    let name = wanted.name();
+    desired: &Object,
+) -> Result<Found, PassError> {
+    let name = desired.name();
     let Some(live) = live(api, name).await? else { return Ok(Found::default()) };
     let mut found = Found::default();
-    found.refusals.extend(error_message(name, &compare(&live, wanted, Policy::default())));
+    found.blocking.extend(error_message(name, &compare(&live, desired, Policy::default())));
     if settings.existing_objects {
-        existing::check(client, &live, wanted, &mut found).await;
+        existing::check(client, &live, desired, &mut found).await;
     }
     Ok(found)
 }

@@ -1,14 +1,14 @@
-//! A new version that no longer has a CRD: its deletion deletes every object of that kind. Refused while there are any.
+//! A new version that no longer has a CRD: its deletion deletes every object of that kind. Blocked while there are any.
 //!
-//! Rule: decision 28. A CRD that is to be kept anyway, or that nobody could ever use, stops nothing.
+//! Rule: decision 28. A CRD with the deletion policy `keep`, or one that was never served, blocks nothing.
 //!
-//! Which CRDs the extension has is listed, unless the asker knows them well enough: then all that the new version keeps are among
-//! those it knows, in the hands of the extension's revisions. They were made together with those that go.
+//! The CRDs of the extension are listed, unless the cache is new enough: it has all CRDs that the new version keeps, controlled by
+//! the extension's revisions, which created them together with those that are dropped.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::resolution::{Class, Failure, Wish};
+use crate::resolution::{Class, ExtensionRequest, PassError};
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::PartialObjectMeta;
 use kube::{Client, ResourceExt as _};
@@ -16,29 +16,29 @@ use olm_api::{ClusterObjectSet, annotations, labels};
 use olm_core::Object;
 use serde_json::Value;
 
-use super::{Known, crds, live, resource};
+use super::{CrdCache, crds, live, resource};
 
-/// What counts of a CRD that carries the labels of an extension.
+/// A CRD that carries the labels of an extension.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnedCrd {
     name: String,
     /// UID of the controlling owner.
     controller: Option<String>,
-    /// It stays whatever happens, or goes already.
-    stays_or_goes: bool,
+    /// It has the deletion policy `keep`, or is being deleted.
+    is_settled: bool,
 }
 
 impl OwnedCrd {
-    /// From what a watch or a listing shows of it.
+    /// From the metadata of a watch or a listing.
     #[must_use]
-    pub fn of(crd: &PartialObjectMeta<DynamicObject>) -> Self {
+    pub fn from_metadata(crd: &PartialObjectMeta<DynamicObject>) -> Self {
         let controller = crd.owner_references().iter().find(|owner| owner.controller == Some(true));
-        let keep = crd.annotations().get(annotations::DELETION_POLICY);
-        let kept = keep.is_some_and(|policy| policy == annotations::DELETION_POLICY_KEEP);
+        let policy = crd.annotations().get(annotations::DELETION_POLICY);
+        let keep = policy.is_some_and(|policy| policy == annotations::DELETION_POLICY_KEEP);
         Self {
             name: crd.name_any(),
             controller: controller.map(|owner| owner.uid.clone()),
-            stays_or_goes: kept || crd.metadata.deletion_timestamp.is_some(),
+            is_settled: keep || crd.metadata.deletion_timestamp.is_some(),
         }
     }
 
@@ -52,80 +52,82 @@ impl OwnedCrd {
     }
 }
 
-/// Refusals, one for each CRD of `revisions` that is not in `wanted` and has objects.
+/// Findings, one for each CRD of `revisions` that is not in `desired` and has objects.
 pub(super) async fn check(
     client: &Client,
-    known: &dyn Known,
-    wish: &Wish,
-    wanted: &[&Object],
+    cache: &dyn CrdCache,
+    request: &ExtensionRequest,
+    desired: &[&Object],
     revisions: &[Arc<ClusterObjectSet>],
-) -> Result<Vec<String>, Failure> {
+) -> Result<Vec<String>, PassError> {
     let api = crds(client);
-    let present = match known.of_extension(&wish.name) {
-        Some(known) if is_enough(&known, wish, wanted, revisions) => known,
-        Some(_) | None => list(&api, wish).await?,
+    let present = match cache.of_extension(&request.name) {
+        Some(cached) if is_enough(&cached, request, desired, revisions) => cached,
+        Some(_) | None => list(&api, request).await?,
     };
-    let kept: BTreeSet<&str> = wanted.iter().map(|crd| crd.name()).collect();
-    let mut refusals = Vec::new();
-    for crd in present.iter().filter(|crd| goes(crd, wish, revisions) && !kept.contains(&*crd.name)) {
+    let remaining: BTreeSet<&str> = desired.iter().map(|crd| crd.name()).collect();
+    let mut blocking = Vec::new();
+    for crd in
+        present.iter().filter(|crd| is_dropped(crd, request, revisions) && !remaining.contains(&*crd.name))
+    {
         let name = &crd.name;
         let Some(live) = live(&api, name).await? else { continue };
         let count = instances(client, &live).await.map_err(|problem| {
-            Failure::new(
+            PassError::new(
                 Class::Transient,
                 format!("the new version drops CRD {name:?}; counting its objects: {problem}"),
             )
         })?;
         if count > 0 {
             let (objects, they) = if count == 1 { ("object", "it") } else { ("objects", "them") };
-            refusals.push(format!(
+            blocking.push(format!(
                 "validating upgrade for CRD {name:?}: the new version drops it while {count} {objects} of it exist, \
                  and deleting the CRD deletes {they}"
             ));
         }
     }
-    Ok(refusals)
+    Ok(blocking)
 }
 
-async fn list(api: &Api<DynamicObject>, wish: &Wish) -> Result<Vec<OwnedCrd>, Failure> {
+async fn list(api: &Api<DynamicObject>, request: &ExtensionRequest) -> Result<Vec<OwnedCrd>, PassError> {
     let ours = format!(
         "{}={},{}={}",
         labels::OWNER_KIND,
         labels::OWNER_KIND_CLUSTER_EXTENSION,
         labels::OWNER_NAME,
-        wish.name
+        request.name
     );
     let listed = api.list_metadata(&ListParams::default().labels(&ours)).await.map_err(|error| {
-        Failure::new(Class::Transient, format!("listing the CRDs of the installed version: {error}"))
+        PassError::new(Class::Transient, format!("listing the CRDs of the installed version: {error}"))
     })?;
-    Ok(listed.items.iter().map(OwnedCrd::of).collect())
+    Ok(listed.items.iter().map(OwnedCrd::from_metadata).collect())
 }
 
-/// Whether what is known of the extension's CRDs is new enough: every wanted one is known to be in its hands already.
+/// Whether the cache is new enough: it has every desired CRD, controlled by the extension.
 fn is_enough(
-    known: &[OwnedCrd],
-    wish: &Wish,
-    wanted: &[&Object],
+    cached: &[OwnedCrd],
+    request: &ExtensionRequest,
+    desired: &[&Object],
     revisions: &[Arc<ClusterObjectSet>],
 ) -> bool {
-    let held = |wanted: &&Object| {
-        known.iter().any(|crd| crd.name == wanted.name() && is_controlled(crd, wish, revisions))
+    let held = |desired: &&Object| {
+        cached.iter().any(|crd| crd.name == desired.name() && is_controlled(crd, request, revisions))
     };
-    !wanted.is_empty() && wanted.iter().all(held)
+    !desired.is_empty() && desired.iter().all(held)
 }
 
 /// Whether one of the revisions controls the CRD.
 ///
-/// What a Helm release brought is controlled by the extension until its first revision has taken it over.
-fn is_controlled(crd: &OwnedCrd, wish: &Wish, revisions: &[Arc<ClusterObjectSet>]) -> bool {
+/// The extension controls the CRDs of a Helm release until its first revision has adopted them.
+fn is_controlled(crd: &OwnedCrd, request: &ExtensionRequest, revisions: &[Arc<ClusterObjectSet>]) -> bool {
     crd.controller.as_ref().is_some_and(|uid| {
-        *uid == wish.uid || revisions.iter().any(|set| set.metadata.uid.as_ref() == Some(uid))
+        *uid == request.uid || revisions.iter().any(|set| set.metadata.uid.as_ref() == Some(uid))
     })
 }
 
-/// Whether the CRD goes away with the revisions: one of them controls it, and nobody asked to keep it.
-fn goes(crd: &OwnedCrd, wish: &Wish, revisions: &[Arc<ClusterObjectSet>]) -> bool {
-    is_controlled(crd, wish, revisions) && !crd.stays_or_goes
+/// Whether the CRD is deleted with the revisions: one of them controls it, and it has no deletion policy `keep`.
+fn is_dropped(crd: &OwnedCrd, request: &ExtensionRequest, revisions: &[Arc<ClusterObjectSet>]) -> bool {
+    is_controlled(crd, request, revisions) && !crd.is_settled
 }
 
 /// How many objects of the kind exist. One request, whatever their number.
@@ -143,7 +145,7 @@ async fn instances(client: &Client, crd: &Object) -> Result<i64, String> {
     Ok(listed.saturating_add(page.metadata.remaining_item_count.unwrap_or(i64::from(more))))
 }
 
-/// Established is never taken back once it is true, and before that no object can be created.
+/// Established stays true once it is true, and before that no object can be created.
 fn was_ever_served(crd: &Object) -> bool {
     let conditions =
         crd.0.get("status").and_then(|status| status.get("conditions")).and_then(Value::as_array);
@@ -162,7 +164,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_what_a_revision_controls_and_nobody_keeps_goes() {
+    fn crd_controlled_by_a_revision_is_dropped() {
         let revision = |uid: &str| {
             let mut set: ClusterObjectSet = serde_json::from_value(json!({
                 "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet", "metadata": {"name": "x-1"},
@@ -177,7 +179,7 @@ mod tests {
             "spec": {"namespace": "x", "source": {"sourceType": "Catalog", "catalog": {"packageName": "x"}}},
         }))
         .unwrap();
-        let wish = crate::resolution::validate(&extension).unwrap();
+        let request = crate::resolution::validate(&extension).unwrap();
         let owner = |uid: &str, controller: bool| json!([{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet", "name": "x-1", "uid": uid, "controller": controller}]);
         for (case, metadata, want) in [
             ("ours", json!({"ownerReferences": owner("u", true)}), true),
@@ -196,27 +198,28 @@ mod tests {
                 false,
             ),
         ] {
-            let crd = OwnedCrd::of(&serde_json::from_value(json!({"metadata": metadata})).unwrap());
-            assert_eq!(goes(&crd, &wish, &[revision("u")]), want, "{case}");
+            let crd =
+                OwnedCrd::from_metadata(&serde_json::from_value(json!({"metadata": metadata})).unwrap());
+            assert_eq!(is_dropped(&crd, &request, &[revision("u")]), want, "{case}");
         }
         let crd = |name: &str, uid: &str| {
             let metadata = json!({"name": name, "ownerReferences": owner(uid, true)});
-            OwnedCrd::of(&serde_json::from_value(json!({"metadata": metadata})).unwrap())
+            OwnedCrd::from_metadata(&serde_json::from_value(json!({"metadata": metadata})).unwrap())
         };
-        let wanted = |name: &str| Object::from_value(json!({"metadata": {"name": name}})).unwrap();
-        let (a, b) = (wanted("a"), wanted("b"));
-        for (case, known, wanted, want) in [
+        let desired = |name: &str| Object::from_value(json!({"metadata": {"name": name}})).unwrap();
+        let (a, b) = (desired("a"), desired("b"));
+        for (case, known, desired, want) in [
             ("all are ours", vec![crd("a", "u"), crd("b", "u"), crd("c", "u")], vec![&a, &b], true),
             ("one is not seen", vec![crd("a", "u")], vec![&a, &b], false),
             ("one is another's", vec![crd("a", "u"), crd("b", "other")], vec![&a, &b], false),
             ("nothing to compare with", vec![crd("a", "u")], vec![], false),
         ] {
-            assert_eq!(is_enough(&known, &wish, &wanted, &[revision("u")]), want, "{case}");
+            assert_eq!(is_enough(&known, &request, &desired, &[revision("u")]), want, "{case}");
         }
     }
 
     #[test]
-    fn a_crd_is_an_extensions_by_both_labels() {
+    fn crd_belongs_to_an_extension_by_both_labels() {
         for (labels, want) in [
             (json!({(labels::OWNER_KIND): "ClusterExtension", (labels::OWNER_NAME): "e"}), Some("e")),
             (json!({(labels::OWNER_KIND): "Other", (labels::OWNER_NAME): "e"}), None),
@@ -229,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crd_that_never_was_established_has_no_objects() {
+    fn crd_that_was_never_established_has_no_objects() {
         let crd = |status: serde_json::Value| {
             Object::from_value(json!({"status": status, "spec": {"versions": [
                 {"name": "v1", "served": false}, {"name": "v2", "served": true}]}}))

@@ -1,7 +1,7 @@
-//! Do the custom resources that exist fit a changed schema? Read page by page, never more than a bounded number.
+//! The check that existing custom resources fit a changed schema. They are read page by page, up to a bounded number.
 //!
-//! Objects that the change would break stop an upgrade. That they cannot be read does not: the conversion webhook that an
-//! upgrade is to repair may be what fails. Rule: crd-upgrade-safety §10 row 23; OLM Classic asked this before every upgrade.
+//! Objects that the change would break block an upgrade. Objects that cannot be read do not: an upgrade may be needed to fix
+//! the conversion webhook. Rule: crd-upgrade-safety §10 row 23; OLM Classic checked this before every upgrade.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use super::{Found, resource};
 
 /// Objects in one answer of the apiserver; an object may be as large as 1.5 MiB.
 const PAGE: u32 = 100;
-/// Objects of one kind that are looked at; more are left out, and it is said.
-const MOST: usize = 5_000;
-/// How long the objects of one kind may take to read.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Objects of one kind that are checked; a warning reports that there are more.
+const MAX_OBJECTS: usize = 5_000;
+/// Time in which the objects of one kind are read.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// Objects that are named in a message.
-const NAMED: usize = 5;
+const MAX_EXAMPLES: usize = 5;
 
-/// What was seen of one kind.
+/// The result for one kind.
 #[derive(Debug, Default)]
-struct Seen {
+struct Checked {
     objects: usize,
     broken: usize,
     never_fitted: usize,
@@ -33,49 +33,51 @@ struct Seen {
     more: bool,
 }
 
-/// Judges the objects of the CRD `live` by the schema of `wanted`.
-pub(super) async fn check(client: &Client, live: &Object, wanted: &Object, found: &mut Found) {
-    let name = wanted.name();
+/// Checks the objects of the CRD `live` by the schema of `desired`.
+pub(super) async fn check(client: &Client, live: &Object, desired: &Object, found: &mut Found) {
+    let name = desired.name();
     let unknown =
         |why: String| format!("objects of CRD {name:?} were not checked against its new schema: {why}");
-    let existing = match ExistingObjects::new(live, wanted) {
+    let existing = match ExistingObjects::new(live, desired) {
         Ok(Some(existing)) => Arc::new(existing),
         Ok(None) => return,
-        Err(error) => return found.notes.push(unknown(error.to_string())),
+        Err(error) => return found.warnings.push(unknown(error.to_string())),
     };
     let api = Api::all_with(client.clone(), &resource(live, existing.version()));
-    match tokio::time::timeout(PATIENCE, read(&api, &existing)).await {
-        Ok(Ok(seen)) => seen.tell(name, found),
-        Ok(Err(error)) => found.notes.push(unknown(error)),
-        Err(_) => found.notes.push(unknown(format!("reading them took more than {} s", PATIENCE.as_secs()))),
+    match tokio::time::timeout(READ_TIMEOUT, read(&api, &existing)).await {
+        Ok(Ok(checked)) => checked.report(name, found),
+        Ok(Err(error)) => found.warnings.push(unknown(error)),
+        Err(_) => {
+            found.warnings.push(unknown(format!("reading them took more than {} s", READ_TIMEOUT.as_secs())))
+        }
     }
 }
 
-async fn read(api: &Api<DynamicObject>, existing: &Arc<ExistingObjects>) -> Result<Seen, String> {
-    let mut seen = Seen::default();
+async fn read(api: &Api<DynamicObject>, existing: &Arc<ExistingObjects>) -> Result<Checked, String> {
+    let mut checked = Checked::default();
     let mut params = ListParams::default().limit(PAGE);
     loop {
         let page = api.list(&params).await.map_err(|error| error.to_string())?;
         let next = page.metadata.continue_.filter(|token| !token.is_empty());
         let judge = Arc::clone(existing);
-        seen = tokio::task::spawn_blocking(move || {
-            page.items.into_iter().for_each(|object| seen.add(&judge, &object));
-            seen
+        checked = tokio::task::spawn_blocking(move || {
+            page.items.into_iter().for_each(|object| checked.add(&judge, &object));
+            checked
         })
         .await
         .map_err(|error| error.to_string())?;
         match next {
-            None => return Ok(seen),
-            Some(_) if seen.objects >= MOST => {
-                seen.more = true;
-                return Ok(seen);
+            None => return Ok(checked),
+            Some(_) if checked.objects >= MAX_OBJECTS => {
+                checked.more = true;
+                return Ok(checked);
             }
             Some(token) => params = ListParams::default().limit(PAGE).continue_token(&token),
         }
     }
 }
 
-impl Seen {
+impl Checked {
     fn add(&mut self, existing: &ExistingObjects, object: &DynamicObject) {
         self.objects += 1;
         let Ok(value) = serde_json::to_value(object) else { return };
@@ -84,7 +86,7 @@ impl Seen {
             Fit::NeverDid => self.never_fitted += 1,
             Fit::Broken(problems) => {
                 self.broken += 1;
-                if self.examples.len() < NAMED {
+                if self.examples.len() < MAX_EXAMPLES {
                     let name = object.metadata.name.as_deref().unwrap_or_default();
                     let namespace =
                         object.metadata.namespace.as_ref().map(|n| format!("{n}/")).unwrap_or_default();
@@ -95,7 +97,7 @@ impl Seen {
         }
     }
 
-    fn tell(self, crd: &str, found: &mut Found) {
+    fn report(self, crd: &str, found: &mut Found) {
         let Self { objects, broken, never_fitted, examples, more } = self;
         if broken > 0 {
             let rest = if broken > examples.len() {
@@ -103,18 +105,18 @@ impl Seen {
             } else {
                 String::new()
             };
-            found.refusals.push(format!(
+            found.blocking.push(format!(
                 "validating existing objects of CRD {crd:?}: {broken} of {objects} do not fit the new schema: {}{rest}",
                 examples.join("; ")
             ));
         }
         if never_fitted > 0 {
-            found.notes.push(format!(
+            found.warnings.push(format!(
                 "{never_fitted} of {objects} objects of CRD {crd:?} fit neither its present schema nor the new one"
             ));
         }
         if more {
-            found.notes.push(format!(
+            found.warnings.push(format!(
                 "only the first {objects} objects of CRD {crd:?} were checked against its new schema"
             ));
         }
@@ -134,34 +136,34 @@ mod tests {
         };
         let (old, new) = (crd(json!({"type": "integer"})), crd(json!({"type": "integer", "maximum": 5})));
         let existing = ExistingObjects::new(&old, &new).unwrap().unwrap();
-        let mut seen = Seen::default();
+        let mut checked = Checked::default();
         for (at, spec) in specs.iter().enumerate() {
             let mut object = json!({"metadata": {"name": format!("o{at}"), "namespace": "n"}});
             if !spec.is_null() {
                 object["spec"] = spec.clone();
             }
-            seen.add(&existing, &serde_json::from_value(object).unwrap());
+            checked.add(&existing, &serde_json::from_value(object).unwrap());
         }
         let mut found = Found::default();
-        seen.tell("ws.g.io", &mut found);
+        checked.report("ws.g.io", &mut found);
         found
     }
 
     #[test]
-    fn broken_objects_are_counted_and_the_first_are_named() {
+    fn existing_objects_that_break_are_counted_and_named() {
         let found = judged(&[json!(1), json!(9), json!(null)]);
         assert_eq!(
-            found.refusals,
+            found.blocking,
             ["validating existing objects of CRD \"ws.g.io\": 1 of 3 do not fit the new schema: \
               n/o1: spec: value is greater than the maximum of 5"]
         );
         assert_eq!(
-            found.notes,
+            found.warnings,
             ["1 of 3 objects of CRD \"ws.g.io\" fit neither its present schema nor the new one"]
         );
         let found = judged(&vec![json!(9); 8]);
-        assert!(found.refusals[0].ends_with("; and 3 more"), "{:?}", found.refusals);
-        assert_eq!(found.refusals[0].matches("n/o").count(), NAMED);
-        assert!(judged(&[json!(1)]).refusals.is_empty());
+        assert!(found.blocking[0].ends_with("; and 3 more"), "{:?}", found.blocking);
+        assert_eq!(found.blocking[0].matches("n/o").count(), MAX_EXAMPLES);
+        assert!(judged(&[json!(1)]).blocking.is_empty());
     }
 }

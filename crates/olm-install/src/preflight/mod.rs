@@ -1,8 +1,7 @@
-//! CRD upgrade safety before a revision is written: what the change of CRDs means for objects that exist.
+//! CRD upgrade safety before a revision is written: the effect of changed CRDs on existing objects.
 //!
-//! Three questions, one room each: is a changed schema safe in itself ([`changed`]), do the objects that exist fit it
-//! ([`existing`]), and does the new version drop a CRD that has objects ([`dropped`]). This module asks them and makes of
-//! the answers a refusal or warnings, as `enforcement` says. Rule: crd-upgrade-safety §1; decisions 12 and 28.
+//! Three checks: a changed schema is safe in itself ([`changed`]), existing objects fit it ([`existing`]), and the new version drops
+//! no CRD that has objects ([`dropped`]). This module combines their findings into an error or warnings, as `enforcement` decides. Rule: crd-upgrade-safety §1; decisions 12 and 28.
 
 mod changed;
 mod dropped;
@@ -12,7 +11,7 @@ use std::sync::Arc;
 
 pub use dropped::OwnedCrd;
 
-use crate::resolution::{Cause, Class, Failure, Wish};
+use crate::resolution::{Cause, Class, ExtensionRequest, PassError};
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
@@ -20,7 +19,7 @@ use olm_api::ClusterObjectSet;
 use olm_api::cluster_extension::CrdUpgradeSafetyEnforcement;
 use olm_core::Object;
 
-/// What the check came to when it does not stop the revision: findings to report, one text each.
+/// Findings that do not block the revision, one text each.
 pub type Warnings = Vec<String>;
 
 /// Settings of the check.
@@ -30,40 +29,27 @@ pub struct Settings {
     pub existing_objects: bool,
 }
 
-/// What was found: things that stop the revision under `Strict`, and things that are worth a word.
+/// Findings that block the revision under `Strict`, and others.
 #[derive(Debug, Default)]
 struct Found {
-    refusals: Vec<String>,
-    notes: Vec<String>,
+    blocking: Vec<String>,
+    warnings: Vec<String>,
 }
 
-/// Judges the CRDs among `objects`, and those of `revisions` that are no longer among them.
-///
-/// # Errors
-/// With all findings of all CRDs, or when a live CRD or the number of its objects cannot be read.
-pub async fn check(
-    client: &Client,
-    settings: Settings,
-    wish: &Wish,
-    objects: &[Object],
-    revisions: &[Arc<ClusterObjectSet>],
-) -> Result<Warnings, Failure> {
-    check_knowing(client, &Nothing, settings, wish, objects, revisions).await
-}
-
-/// What the asker knows of the CRDs of the cluster already.
-pub trait Known: Sync {
-    /// Whether there may be a CRD of this name. Of the others none is asked for when nothing is installed yet.
+/// A cache of the CRDs of the cluster, which saves requests.
+pub trait CrdCache: Sync {
+    /// Whether there may be a CRD of this name. Others are not read when nothing is installed yet.
     fn may_exist(&self, name: &str) -> bool;
 
-    /// The CRDs that carry the labels of this extension, in a state that may be a moment old; `None` when they are not known.
+    /// The CRDs that carry the labels of this extension, in a state that may be a moment old; `None` before the first listing.
     fn of_extension(&self, extension: &str) -> Option<Vec<OwnedCrd>>;
 }
 
-/// Nothing is known.
-struct Nothing;
+/// An empty cache: everything is read.
+#[derive(Debug, Clone, Copy)]
+pub struct NoCache;
 
-impl Known for Nothing {
+impl CrdCache for NoCache {
     fn may_exist(&self, _: &str) -> bool {
         true
     }
@@ -73,41 +59,41 @@ impl Known for Nothing {
     }
 }
 
-/// As [`check`], by one who knows something: less is asked.
+/// Checks the CRDs among `objects`, and those of `revisions` that are no longer among them.
 ///
 /// # Errors
-/// As [`check`].
-pub async fn check_knowing(
+/// With all findings of all CRDs, or when a live CRD or the number of its objects cannot be read.
+pub async fn check(
     client: &Client,
-    known: &dyn Known,
+    cache: &dyn CrdCache,
     settings: Settings,
-    wish: &Wish,
+    request: &ExtensionRequest,
     objects: &[Object],
     revisions: &[Arc<ClusterObjectSet>],
-) -> Result<Warnings, Failure> {
-    if wish.enforcement == CrdUpgradeSafetyEnforcement::None {
+) -> Result<Warnings, PassError> {
+    if request.enforcement == CrdUpgradeSafetyEnforcement::None {
         return Ok(Warnings::new());
     }
-    let wanted: Vec<&Object> = objects.iter().filter(|object| is_crd(object)).collect();
-    // a first install needs no answer about what is not there; an upgrade asks for each
-    let asked = |crd: &&&Object| !revisions.is_empty() || known.may_exist(crd.name());
-    let present: Vec<&Object> = wanted.iter().filter(asked).copied().collect();
+    let desired: Vec<&Object> = objects.iter().filter(|object| is_crd(object)).collect();
+    // a first install does not read CRDs that are not there; an upgrade reads each
+    let may_exist = |crd: &&&Object| !revisions.is_empty() || cache.may_exist(crd.name());
+    let present: Vec<&Object> = desired.iter().filter(may_exist).copied().collect();
     let mut found = changed::check(client, settings, &present).await?;
     if !revisions.is_empty() {
-        found.refusals.extend(dropped::check(client, known, wish, &wanted, revisions).await?);
+        found.blocking.extend(dropped::check(client, cache, request, &desired, revisions).await?);
     }
-    judge(found, wish.enforcement)
+    classify(found, request.enforcement)
 }
 
-/// Pure: what `enforcement` makes of the findings.
-fn judge(found: Found, enforcement: CrdUpgradeSafetyEnforcement) -> Result<Warnings, Failure> {
-    let Found { refusals, notes } = found;
-    if refusals.is_empty() || enforcement == CrdUpgradeSafetyEnforcement::Warn {
-        return Ok(refusals.into_iter().chain(notes).collect());
+/// The findings as `enforcement` classifies them.
+fn classify(found: Found, enforcement: CrdUpgradeSafetyEnforcement) -> Result<Warnings, PassError> {
+    let Found { blocking, warnings } = found;
+    if blocking.is_empty() || enforcement == CrdUpgradeSafetyEnforcement::Warn {
+        return Ok(blocking.into_iter().chain(warnings).collect());
     }
-    let mend = "; to accept this, set spec.install.preflight.crdUpgradeSafety.enforcement to None";
-    let message = format!("{}{mend}", refusals.join("\n"));
-    Err(Failure { cause: Cause::CrdSafety, ..Failure::new(Class::NeedsChange, message) })
+    let fix = "; to accept this, set spec.install.preflight.crdUpgradeSafety.enforcement to None";
+    let message = format!("{}{fix}", blocking.join("\n"));
+    Err(PassError { cause: Cause::CrdSafety, ..PassError::new(Class::NeedsChange, message) })
 }
 
 /// Names of the CRDs among `objects`.
@@ -127,9 +113,9 @@ fn crds(client: &Client) -> Api<DynamicObject> {
 }
 
 /// The CRD of this name as it is now, if there is one.
-async fn live(api: &Api<DynamicObject>, name: &str) -> Result<Option<Object>, Failure> {
+async fn live(api: &Api<DynamicObject>, name: &str) -> Result<Option<Object>, PassError> {
     let found = api.get_opt(name).await.map_err(|error| {
-        Failure::new(Class::Transient, format!("getting existing resource for CRD {name:?}: {error}"))
+        PassError::new(Class::Transient, format!("getting existing resource for CRD {name:?}: {error}"))
     })?;
     Ok(found.and_then(|found| Object::from_value(serde_json::to_value(found).ok()?).ok()))
 }
@@ -168,10 +154,10 @@ mod tests {
     }
 
     #[test]
-    fn enforcement_decides_between_refusal_and_warnings() {
-        let found = |refusals: &[&str], notes: &[&str]| Found {
-            refusals: refusals.iter().map(|&text| text.to_owned()).collect(),
-            notes: notes.iter().map(|&text| text.to_owned()).collect(),
+    fn crd_enforcement_blocks_or_warns() {
+        let found = |blocking: &[&str], warnings: &[&str]| Found {
+            blocking: blocking.iter().map(|&text| text.to_owned()).collect(),
+            warnings: warnings.iter().map(|&text| text.to_owned()).collect(),
         };
         use CrdUpgradeSafetyEnforcement::{Strict, Warn};
         for (found, enforcement, want) in [
@@ -180,7 +166,7 @@ mod tests {
             (found(&["a", "b"], &["n"]), Warn, Ok("a,b,n")),
             (found(&["a", "b"], &["n"]), Strict, Err("a\nb; to accept this, set ")),
         ] {
-            match (judge(found, enforcement), want) {
+            match (classify(found, enforcement), want) {
                 (Ok(warnings), Ok(want)) => assert_eq!(warnings.join(","), want),
                 (Err(failure), Err(want)) => {
                     assert!(failure.message.starts_with(want), "{}", failure.message);

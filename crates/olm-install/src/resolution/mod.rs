@@ -1,15 +1,15 @@
 //! From a ClusterExtension, its revisions and the ClusterCatalogs to a question for the resolver, and from its answer to the
-//! wanted bundle.
+//! target bundle.
 //!
-//! Plain functions, shared by operator-controller, which acts on the answer, and kubectl-olm, which explains it: there is no
-//! second way to resolve. They read no cluster and write no status. Rules: operator-controller §3.4, §4.
+//! Plain functions, shared by operator-controller, which installs the target, and kubectl-olm, which explains it. They read no
+//! cluster and write no status. Rules: operator-controller §3.4, §4.
 
-mod failure;
+mod error;
+mod request;
 pub mod revision;
-mod wanted;
-mod wish;
+mod target;
 
-pub use failure::{Cause, Class, Failure};
+pub use error::{Cause, Class, PassError};
+pub use request::{ExtensionRequest, validate};
 pub use revision::{BundleFacts, RevisionFacts, RevisionStates};
-pub use wanted::{Learnt, Resolved, Wanted, refused, wanted};
-pub use wish::{Wish, validate};
+pub use target::{DeprecationUpdate, Resolved, Target, refused, resolve};

@@ -1,11 +1,12 @@
-//! ClusterObjectSets as resolution sees them: whose they are, which bundle, how far.
+//! The revisions of an extension: their bundles and states.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use olm_api::cluster_object_set::LifecycleState;
 use olm_api::{ClusterObjectSet, Condition, annotations, condition};
 
-/// The bundle of a revision, as its annotations tell it.
+/// The bundle of a revision, as recorded in its annotations.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BundleFacts {
     /// Bundle name, for example `demo.v1.0.0`.
@@ -28,7 +29,7 @@ impl BundleFacts {
     }
 }
 
-/// What the extension controller knows of one revision.
+/// Facts of one revision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RevisionFacts {
     /// Name of the ClusterObjectSet.
@@ -49,7 +50,7 @@ impl RevisionFacts {
     }
 }
 
-/// Revisions that are neither archived nor being deleted, split by what they mean for the extension.
+/// Revisions that are neither archived nor being deleted, by their state.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RevisionStates {
     /// The highest-numbered revision that has succeeded.
@@ -85,7 +86,7 @@ impl RevisionStates {
     }
 }
 
-/// Facts of one revision.
+/// Facts of a ClusterObjectSet.
 #[must_use]
 pub fn facts(revision: &ClusterObjectSet) -> RevisionFacts {
     RevisionFacts {
@@ -106,6 +107,30 @@ pub fn is_active(revision: &ClusterObjectSet) -> bool {
 #[must_use]
 pub fn is_owned_by(revision: &ClusterObjectSet, uid: &str) -> bool {
     revision.metadata.owner_references.iter().flatten().any(|owner| owner.uid == uid)
+}
+
+/// The revision with the highest number, in any state: the one that a plan keeps, updates or follows.
+#[must_use]
+pub fn newest(revisions: &[Arc<ClusterObjectSet>]) -> Option<&Arc<ClusterObjectSet>> {
+    revisions.iter().max_by_key(|set| set.spec.revision)
+}
+
+/// Whether the revision is, or was, installed.
+#[must_use]
+pub fn has_succeeded(set: &ClusterObjectSet) -> bool {
+    set.status.as_ref().is_some_and(|status| condition::is_true(&status.conditions, condition::SUCCEEDED))
+}
+
+/// Numbers and states of all revisions of an extension.
+#[must_use]
+pub fn history(revisions: &[Arc<ClusterObjectSet>]) -> Vec<olm_rollout::RevisionFacts> {
+    let facts = revisions.iter().map(|set| olm_rollout::RevisionFacts {
+        name: set.metadata.name.clone().unwrap_or_default(),
+        number: set.spec.revision,
+        archived: set.spec.lifecycle_state == LifecycleState::Archived,
+        succeeded: has_succeeded(set),
+    });
+    facts.collect()
 }
 
 /// Installed and rolling revisions among all revisions of one extension.
@@ -140,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_succeeded_revision_is_installed() {
+    fn revision_states_have_the_highest_succeeded_installed() {
         for (given, installed, rolling, newest) in [
             (vec![], None, vec![], None),
             (vec![(1, false)], None, vec![1], Some(1)),

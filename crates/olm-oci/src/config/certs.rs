@@ -18,16 +18,16 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use sha2::{Digest as _, Sha256};
 
-use crate::error::Fault;
+use crate::error::ImageError;
 
-/// Where the certificates are.
+/// Directories and files of certificates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CertificateDirs {
     /// `--pull-cas-dir`: for every host, instead of the per-host directories.
     pub every_host: Option<PathBuf>,
     /// Directories with one sub-directory per `host:port`; the first that has one counts.
     pub per_host: Vec<PathBuf>,
-    /// Files with roots that are trusted for every host, beside what the directories say; each must exist.
+    /// Files with roots that are trusted for every host, in addition to the directories; each must exist.
     pub files: Vec<PathBuf>,
 }
 
@@ -44,11 +44,12 @@ impl CertificateDirs {
         Self { every_host: None, per_host, files: Vec::new() }
     }
 
-    /// Reads what holds for `host` (`host:port` as in the reference).
-    pub(crate) fn read(&self, host: &str) -> Result<Material, Fault> {
+    /// Reads the certificates for `host` (`host:port` as in the reference).
+    pub(crate) fn read(&self, host: &str) -> Result<Material, ImageError> {
         let mut material = Material::default();
         for file in &self.files {
-            let bytes = std::fs::read(file).map_err(|source| Fault::Io { path: file.clone(), source })?;
+            let bytes =
+                std::fs::read(file).map_err(|source| ImageError::Io { path: file.clone(), source })?;
             material.roots.insert(file.clone(), bytes);
         }
         // a registry host never contains a slash, and a bare `..` is no host; still, never leave the directory
@@ -80,8 +81,8 @@ pub(crate) struct Material {
 }
 
 impl Material {
-    fn add(&mut self, directory: &Path, required: bool) -> Result<(), Fault> {
-        let failed = |source| Fault::Io { path: directory.to_owned(), source };
+    fn add(&mut self, directory: &Path, required: bool) -> Result<(), ImageError> {
+        let failed = |source| ImageError::Io { path: directory.to_owned(), source };
         let entries = match std::fs::read_dir(directory) {
             Ok(entries) => entries,
             Err(error) if !required && error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -93,7 +94,7 @@ impl Material {
                 continue;
             }
             let read = |path: &Path| {
-                std::fs::read(path).map_err(|source| Fault::Io { path: path.to_owned(), source })
+                std::fs::read(path).map_err(|source| ImageError::Io { path: path.to_owned(), source })
             };
             match path.extension().and_then(|extension| extension.to_str()) {
                 Some("crt" | "pem") => {
@@ -103,7 +104,7 @@ impl Material {
                 Some("cert") => {
                     let key = path.with_extension("key");
                     if !key.exists() {
-                        return Err(Fault::Config(format!(
+                        return Err(ImageError::Config(format!(
                             "missing key {} for client certificate {}. Note that CA certificates should use the extension .crt",
                             key.display(),
                             path.display()
@@ -115,7 +116,7 @@ impl Material {
                 Some("key") => {
                     let certificate = path.with_extension("cert");
                     if !certificate.exists() {
-                        return Err(Fault::Config(format!(
+                        return Err(ImageError::Config(format!(
                             "missing client certificate {} for key {}",
                             certificate.display(),
                             path.display()
@@ -150,7 +151,7 @@ impl Material {
         })
     }
 
-    /// Is there something that proves who we are?
+    /// Is there a client certificate to authenticate with?
     pub(crate) fn has_client_certificate(&self) -> bool {
         !self.clients.is_empty()
     }
@@ -162,11 +163,11 @@ impl Material {
         system: &RootCertStore,
         identify: bool,
         insecure: bool,
-    ) -> Result<ClientConfig, Fault> {
+    ) -> Result<ClientConfig, ImageError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
-            .map_err(|error| Fault::Config(error.to_string()))?;
+            .map_err(|error| ImageError::Config(error.to_string()))?;
         let builder = if insecure {
             builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAnyServer(provider)))
         } else {
@@ -187,7 +188,7 @@ impl Material {
         if self.clients.len() > 1 {
             tracing::warn!(used = %path.display(), "more than one client certificate; the first is used");
         }
-        let bad = |why: String| Fault::Config(format!("client certificate {}: {why}", path.display()));
+        let bad = |why: String| ImageError::Config(format!("client certificate {}: {why}", path.display()));
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(certificate)
             .collect::<Result<_, _>>()
             .map_err(|error| bad(error.to_string()))?;
@@ -251,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_must_be_whole() {
+    fn certificate_needs_key_and_key_needs_certificate() {
         let directory = tempfile::tempdir().unwrap();
         let dirs =
             CertificateDirs { every_host: Some(directory.path().into()), ..CertificateDirs::default() };
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_has_its_own_directory() {
+    fn certificates_are_read_per_host() {
         let directory = tempfile::tempdir().unwrap();
         let own = directory.path().join("a.test:5000");
         std::fs::create_dir(&own).unwrap();

@@ -13,9 +13,9 @@ use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::GeneralPurposeConfig;
 use serde::Deserialize;
 
-use crate::error::Fault;
+use crate::error::ImageError;
 
-/// How to prove who we are to one registry.
+/// The credential for one registry.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credential {
     /// User name and password, sent to the registry or to its token service.
@@ -75,7 +75,7 @@ impl Keyring {
     /// # Errors
     /// The document is not JSON of that shape, or an `auth` value is not base64 of `user:password`; the texts never
     /// show the content.
-    pub fn add_config_json(&mut self, document: &[u8]) -> Result<(), Fault> {
+    pub fn add_config_json(&mut self, document: &[u8]) -> Result<(), ImageError> {
         let document: Document = serde_json::from_slice(document).map_err(|error| malformed(&error))?;
         self.add(document.auths.unwrap_or_default())
     }
@@ -84,7 +84,7 @@ impl Keyring {
     ///
     /// # Errors
     /// As [`Keyring::add_config_json`].
-    pub fn add_dockercfg(&mut self, document: &[u8]) -> Result<(), Fault> {
+    pub fn add_dockercfg(&mut self, document: &[u8]) -> Result<(), ImageError> {
         let entries: BTreeMap<String, Entry> =
             serde_json::from_slice(document).map_err(|error| malformed(&error))?;
         self.add(entries)
@@ -108,7 +108,7 @@ impl Keyring {
         self.entries.keys().map(String::as_str)
     }
 
-    fn add(&mut self, entries: BTreeMap<String, Entry>) -> Result<(), Fault> {
+    fn add(&mut self, entries: BTreeMap<String, Entry>) -> Result<(), ImageError> {
         for (key, entry) in entries {
             let registry = normalise(&key);
             if let Some(credential) = credential(&key, entry)? {
@@ -132,16 +132,16 @@ impl Keyring {
     }
 }
 
-fn malformed(error: &serde_json::Error) -> Fault {
+fn malformed(error: &serde_json::Error) -> ImageError {
     // serde's text may quote a value; line and column are enough
-    Fault::Config(format!(
+    ImageError::Config(format!(
         "malformed registry credentials at line {} column {}",
         error.line(),
         error.column()
     ))
 }
 
-fn credential(key: &str, entry: Entry) -> Result<Option<Credential>, Fault> {
+fn credential(key: &str, entry: Entry) -> Result<Option<Credential>, ImageError> {
     let filled = |value: Option<String>| value.filter(|text| !text.is_empty());
     if let Some(token) = filled(entry.registrytoken) {
         return Ok(Some(Credential::Registry(token)));
@@ -154,7 +154,7 @@ fn credential(key: &str, entry: Entry) -> Result<Option<Credential>, Fault> {
             &base64::alphabet::STANDARD,
             GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
         );
-        let bad = || Fault::Config(format!("auth of registry {key:?} is not base64 of user:password"));
+        let bad = || ImageError::Config(format!("auth of registry {key:?} is not base64 of user:password"));
         let decoded = engine.decode(auth.trim()).map_err(|_| bad())?;
         let text = String::from_utf8(decoded).map_err(|_| bad())?;
         let (username, password) = text.split_once(':').ok_or_else(bad)?;
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_prefix_wins() {
+    fn keyring_prefers_longest_prefix() {
         let mut keys = Keyring::new();
         keys.add_config_json(
             br#"{"auths":{
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_later_document_wins_and_nothing_is_dropped() {
+    fn keyring_later_document_overrides_per_key() {
         let mut keys = Keyring::new();
         keys.add_dockercfg(br#"{"a.test":{"auth":"MTox","email":"x"},"b.test":{"identitytoken":"I"}}"#)
             .unwrap();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_never_show_secrets() {
+    fn keyring_errors_never_show_secrets() {
         let mut keys = Keyring::new();
         for document in [
             r#"{"auths":{"a.test":{"auth":"hunter2!"}}}"#,

@@ -1,6 +1,6 @@
-//! Everything a [`crate::Puller`] has to be told, gathered in one value.
+//! The configuration of a [`crate::Puller`].
 //!
-//! [`Config::default`] reads nothing from the machine; [`Config::from_env`] looks where the container tools look.
+//! [`Config::default`] reads nothing from the machine; [`Config::from_env`] reads the files of the container tools.
 //! Files named here are read again for every pull, so a changed pull secret, mirror or certificate needs no restart.
 
 pub(crate) mod certs;
@@ -19,14 +19,14 @@ pub use registries::RegistriesFiles;
 
 use olm_signature::SignaturePolicy;
 
-use crate::error::Fault;
+use crate::error::ImageError;
 
 /// Credentials that a controller keeps up to date while pulls run.
 #[derive(Debug, Clone, Default)]
 pub struct SharedKeyring(Arc<RwLock<Option<Arc<Keyring>>>>);
 
 impl SharedKeyring {
-    /// Replaces the credentials for all later pulls. `None`: there are none, the default files are looked at.
+    /// Replaces the credentials for all later pulls. `None`: there are none, the default files are read.
     pub fn set(&self, keyring: Option<Keyring>) {
         *self.0.write() = keyring.map(Arc::new);
     }
@@ -43,7 +43,7 @@ pub struct Credentials {
     pub shared: Option<SharedKeyring>,
     /// One file, a docker or containers `config.json`/`auth.json`.
     pub file: Option<PathBuf>,
-    /// Files to look for when there is neither; the first that exists counts.
+    /// Files to try when there is neither; the first that exists is used.
     pub default_files: Vec<PathBuf>,
 }
 
@@ -67,7 +67,7 @@ impl Credentials {
         Self { shared: None, file: None, default_files: default_files.into_iter().flatten().collect() }
     }
 
-    pub(crate) fn load(&self) -> Result<Arc<Keyring>, Fault> {
+    pub(crate) fn load(&self) -> Result<Arc<Keyring>, ImageError> {
         if let Some(keyring) = self.shared.as_ref().and_then(SharedKeyring::get) {
             return Ok(keyring);
         }
@@ -76,7 +76,7 @@ impl Credentials {
                 let mut keyring = Keyring::new();
                 keyring
                     .add_config_json(&bytes)
-                    .map_err(|fault| Fault::Config(format!("{}: {fault}", file.display())))?;
+                    .map_err(|cause| ImageError::Config(format!("{}: {cause}", file.display())))?;
                 return Ok(Arc::new(keyring));
             }
         }
@@ -84,11 +84,11 @@ impl Credentials {
     }
 }
 
-fn read_if_there(file: &Path) -> Result<Option<Vec<u8>>, Fault> {
+fn read_if_there(file: &Path) -> Result<Option<Vec<u8>>, ImageError> {
     match std::fs::read(file) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(Fault::Io { path: file.to_owned(), source }),
+        Err(source) => Err(ImageError::Io { path: file.to_owned(), source }),
     }
 }
 
@@ -173,7 +173,7 @@ pub struct Retries {
     pub resume: u32,
     /// First pause; doubles each time.
     pub first_pause: Duration,
-    /// Longest pause. A registry that asks for a longer one ends the attempt, with [`crate::Retry::After`].
+    /// Longest pause. A registry that demands a longer one ends the attempt, with [`crate::Retry::After`].
     pub longest_pause: Duration,
 }
 
@@ -189,7 +189,7 @@ impl Default for Retries {
     }
 }
 
-/// Which image of a multi-architecture index is wanted, in Go's words.
+/// The platform of the image to use from a multi-architecture index, in the names that Go uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Platform {
     /// `linux`, `darwin`, …
@@ -213,7 +213,7 @@ impl Default for Platform {
     }
 }
 
-/// Everything a [`crate::Puller`] has to be told.
+/// The configuration of a [`crate::Puller`].
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Trusted roots and client certificates.
@@ -222,11 +222,11 @@ pub struct Config {
     pub credentials: Credentials,
     /// registries.conf files: mirrors, insecure and blocked registries.
     pub registries: RegistriesFiles,
-    /// Every registry may speak plain HTTP or show any certificate, whatever the files say. For a person at a terminal.
+    /// Allow plain HTTP and any certificate for every registry, regardless of the files. For interactive use.
     pub insecure: bool,
     /// Which images may be used.
     pub signature_policy: SignaturePolicy,
-    /// Where to keep which signatures were verified; `None` keeps it in memory.
+    /// The file that records the verified signatures; `None` keeps them in memory.
     pub verdicts: Option<PathBuf>,
     /// Proxies.
     pub proxies: Proxies,
@@ -236,7 +236,7 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// How often to try again.
     pub retries: Retries,
-    /// The platform wanted from an index.
+    /// The platform to select from an index.
     pub platform: Platform,
     /// Layers of one image downloaded at the same time; what is ahead of the reader waits in small buffers.
     pub parallel_layers: usize,
@@ -262,7 +262,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Certificates, credentials, registries and proxies from where the container tools look (catalogd §5.2 to §5.4).
+    /// Certificates, credentials, registries and proxies from the files of the container tools (catalogd §5.2 to §5.4).
     #[must_use]
     pub fn from_env() -> Self {
         Self {
@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proxies_from_variables() {
+    fn proxies_are_read_from_environment() {
         let proxies = |http: Option<&str>, https: Option<&str>, no_proxy: &str| Proxies {
             http: http.map(str::to_owned),
             https: https.map(str::to_owned),

@@ -1,7 +1,7 @@
-//! registries.conf, version 2: where a reference is really fetched from.
+//! registries.conf, version 2: the locations that a reference is fetched from.
 //!
 //! Rule: catalogd §5.3 and the format's own manual (containers-registries.conf(5)): the longest matching `prefix` decides
-//! (`*.example.com` matches sub-domains), mirrors come first and the location itself last, `blocked` refuses,
+//! (`*.example.com` matches sub-domains), mirrors come first and the location itself last, `blocked` rejects,
 //! `insecure` allows plain HTTP and unverified TLS. Drop-in files replace whole tables of the same prefix. Files are read
 //! again for every pull. Short names and version 1 files are not supported; references are always complete here.
 
@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use olm_core::ImageRef;
 use serde::Deserialize;
 
-use crate::error::Fault;
+use crate::error::ImageError;
 
-/// Which files to read.
+/// The configuration files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RegistriesFiles {
     /// The main file; a missing one is no error.
@@ -91,20 +91,20 @@ enum PullFromMirror {
 #[derive(Debug, Default)]
 pub(crate) struct Registries {
     tables: Vec<Registry>,
-    /// For the text of a refusal.
+    /// For error messages.
     origin: String,
 }
 
-/// One place to try.
+/// A location to try.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Location {
-    /// The reference as this place calls it.
+    /// The reference at this location.
     pub(crate) reference: ImageRef,
     pub(crate) insecure: bool,
 }
 
 impl Registries {
-    pub(crate) fn load(files: &RegistriesFiles) -> Result<Self, Fault> {
+    pub(crate) fn load(files: &RegistriesFiles) -> Result<Self, ImageError> {
         let mut registries = Self {
             origin: files
                 .file
@@ -126,25 +126,25 @@ impl Registries {
         }
         if let Some(file) = &files.last {
             let text = read(file)?.ok_or_else(|| {
-                Fault::Config(format!("registry configuration {} is missing", file.display()))
+                ImageError::Config(format!("registry configuration {} is missing", file.display()))
             })?;
             registries.add(file, &text)?;
         }
         Ok(registries)
     }
 
-    pub(crate) fn add(&mut self, path: &Path, text: &str) -> Result<(), Fault> {
+    pub(crate) fn add(&mut self, path: &Path, text: &str) -> Result<(), ImageError> {
         let file: File = toml::from_str(text).map_err(|error| {
             let line =
                 error.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));
-            Fault::Config(format!(
+            ImageError::Config(format!(
                 "registry configuration {} is invalid: line {line}: {}",
                 path.display(),
                 error.message()
             ))
         })?;
         if file.registries.is_some() {
-            return Err(Fault::Config(format!(
+            return Err(ImageError::Config(format!(
                 "registry configuration {} has the format of version 1 ([registries.…]); write [[registry]] tables",
                 path.display()
             )));
@@ -152,7 +152,7 @@ impl Registries {
         for table in file.registry {
             let table = table.checked(path)?;
             let prefix = table.prefix().to_owned();
-            // a file may repeat a prefix of an earlier file, then its table takes the place
+            // a file may repeat a prefix of an earlier file; its table replaces the earlier one
             self.tables.retain(|known| known.prefix() != prefix);
             self.tables.push(table);
         }
@@ -160,7 +160,7 @@ impl Registries {
     }
 
     /// Where to fetch `reference` from, in order.
-    pub(crate) fn locations(&self, reference: &ImageRef) -> Result<Vec<Location>, Fault> {
+    pub(crate) fn locations(&self, reference: &ImageRef) -> Result<Vec<Location>, ImageError> {
         let name = reference.name();
         let Some(table) = self
             .tables
@@ -171,22 +171,26 @@ impl Registries {
             return Ok(vec![Location { reference: reference.clone(), insecure: false }]);
         };
         if table.blocked {
-            return Err(Fault::Config(format!("registry {} is blocked in {}", table.prefix(), self.origin)));
+            return Err(ImageError::Config(format!(
+                "registry {} is blocked in {}",
+                table.prefix(),
+                self.origin
+            )));
         }
-        let mut places = Vec::new();
+        let mut locations = Vec::new();
         for mirror in &table.mirror {
-            let digest_only = match mirror.pull_from_mirror {
+            let rule = match mirror.pull_from_mirror {
                 None if table.mirror_by_digest_only => PullFromMirror::DigestOnly,
                 None => PullFromMirror::All,
                 Some(rule) => rule,
             };
-            let wanted = match digest_only {
+            let applies = match rule {
                 PullFromMirror::All => true,
                 PullFromMirror::DigestOnly => reference.digest().is_some(),
                 PullFromMirror::TagOnly => reference.digest().is_none(),
             };
-            if wanted {
-                places.push(Location {
+            if applies {
+                locations.push(Location {
                     reference: moved(reference, table.prefix(), &mirror.location)?,
                     insecure: mirror.insecure,
                 });
@@ -197,8 +201,8 @@ impl Registries {
         } else {
             moved(reference, table.prefix(), &table.location)?
         };
-        places.push(Location { reference: own, insecure: table.insecure });
-        Ok(places)
+        locations.push(Location { reference: own, insecure: table.insecure });
+        Ok(locations)
     }
 }
 
@@ -210,9 +214,9 @@ impl Registry {
         }
     }
 
-    fn checked(mut self, path: &Path) -> Result<Self, Fault> {
+    fn checked(mut self, path: &Path) -> Result<Self, ImageError> {
         let bad = |why: String| {
-            Fault::Config(format!("registry configuration {} is invalid: {why}", path.display()))
+            ImageError::Config(format!("registry configuration {} is invalid: {why}", path.display()))
         };
         self.location = tidy(&self.location).map_err(bad)?;
         if let Some(prefix) = &self.prefix {
@@ -247,7 +251,7 @@ fn tidy(location: &str) -> Result<String, String> {
     Ok(location.trim_end_matches('/').to_owned())
 }
 
-/// The length of the part of `name` that `prefix` stands for.
+/// The length of the part of `name` that `prefix` matches.
 fn matched(prefix: &str, name: &str) -> Option<usize> {
     if let Some(domain) = prefix.strip_prefix('*') {
         // `*.example.com` and `*.example.com/path`
@@ -274,27 +278,27 @@ fn matched(prefix: &str, name: &str) -> Option<usize> {
     (rest.is_empty() || rest.starts_with(['/', ':', '@'])).then_some(prefix.len())
 }
 
-fn moved(reference: &ImageRef, prefix: &str, location: &str) -> Result<ImageRef, Fault> {
+fn moved(reference: &ImageRef, prefix: &str, location: &str) -> Result<ImageRef, ImageError> {
     let name = reference.name();
     let length = matched(prefix, &name).unwrap_or(0);
     let target = format!("{location}{}", &name[length..]);
     reference.with_name(&target).map_err(|error| {
-        Fault::Config(format!(
+        ImageError::Config(format!(
             "registry configuration turns {name:?} into {target:?}, which is no repository: {error}"
         ))
     })
 }
 
-fn read(path: &Path) -> Result<Option<String>, Fault> {
+fn read(path: &Path) -> Result<Option<String>, ImageError> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(Fault::Io { path: path.to_owned(), source }),
+        Err(source) => Err(ImageError::Io { path: path.to_owned(), source }),
     }
 }
 
-fn drop_ins(directory: &Path) -> Result<Vec<PathBuf>, Fault> {
-    let failed = |source| Fault::Io { path: directory.to_owned(), source };
+fn drop_ins(directory: &Path) -> Result<Vec<PathBuf>, ImageError> {
+    let failed = |source| ImageError::Io { path: directory.to_owned(), source };
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -317,22 +321,24 @@ mod tests {
 
     const DIGEST: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-    fn parsed(text: &str) -> Result<Registries, Fault> {
+    fn parsed(text: &str) -> Result<Registries, ImageError> {
         let mut registries = Registries { origin: "test.conf".into(), ..Registries::default() };
         registries.add(Path::new("test.conf"), text)?;
         Ok(registries)
     }
 
-    fn places(registries: &Registries, reference: &str) -> Result<Vec<String>, String> {
-        let found = registries.locations(&reference.parse().unwrap()).map_err(|fault| fault.to_string())?;
+    fn locations(registries: &Registries, reference: &str) -> Result<Vec<String>, String> {
+        let found = registries.locations(&reference.parse().unwrap()).map_err(|cause| cause.to_string())?;
         Ok(found
             .into_iter()
-            .map(|place| format!("{}{}", place.reference, if place.insecure { " insecure" } else { "" }))
+            .map(|location| {
+                format!("{}{}", location.reference, if location.insecure { " insecure" } else { "" })
+            })
             .collect())
     }
 
     #[test]
-    fn references_go_where_the_file_says() {
+    fn registries_locate_references() {
         let registries = parsed(
             r#"
             unqualified-search-registries = ["docker.io"]
@@ -386,12 +392,12 @@ mod tests {
             ("other.test/x:1".into(), Ok(vec!["other.test/x:1".into()])),
         ] as [(String, Result<Vec<String>, String>); 10]
         {
-            assert_eq!(places(&registries, &reference), want, "{reference}");
+            assert_eq!(locations(&registries, &reference), want, "{reference}");
         }
     }
 
     #[test]
-    fn drop_ins_replace_tables_in_name_order() {
+    fn registries_drop_ins_replace_tables_in_name_order() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("registries.conf");
         let extra = directory.path().join("d");
@@ -406,12 +412,12 @@ mod tests {
         let files =
             RegistriesFiles { file: Some(file), drop_ins: vec![extra, "/nonexistent".into()], last: None };
         let registries = Registries::load(&files).unwrap();
-        assert_eq!(places(&registries, "a.test/x:1").unwrap(), ["second.test/x:1"]);
-        assert_eq!(places(&registries, "b.test/x:1").unwrap(), ["b.test/x:1"]);
+        assert_eq!(locations(&registries, "a.test/x:1").unwrap(), ["second.test/x:1"]);
+        assert_eq!(locations(&registries, "b.test/x:1").unwrap(), ["b.test/x:1"]);
     }
 
     #[test]
-    fn broken_files_are_named() {
+    fn registries_errors_name_the_file() {
         for (text, want) in [
             ("[registries.search]\nregistries=['a']", "has the format of version 1"),
             ("[[registry]]\ninsecure = 'yes'", "test.conf is invalid: line 2"),
@@ -429,24 +435,24 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Any table and any reference: an answer, and places that are references again.
+        /// Any table and any reference: no panic, and locations that are references again.
         #[test]
-        fn any_configuration_is_answered(
+        fn registries_accept_any_table(
             prefix in "(\\*\\.)?[a-z.]{1,8}(:[0-9]{1,3})?(/[a-z]{1,3}){0,2}",
             location in "[a-z.]{0,8}(:[0-9]{1,3})?(/[a-zA-Z]{1,3}){0,2}",
             name in "[a-z]{1,3}\\.[a-z.]{1,5}[a-z](:[0-9]{1,3})?(/[a-z]{1,3}){1,3}",
         ) {
             let text = format!("[[registry]]\nprefix = '{prefix}'\nlocation = '{location}'\n");
             if let (Ok(registries), Ok(reference)) = (parsed(&text), format!("{name}:1").parse())
-                && let Ok(places) = registries.locations(&reference)
+                && let Ok(locations) = registries.locations(&reference)
             {
-                proptest::prop_assert_eq!(places.len(), 1);
-                proptest::prop_assert_eq!(places[0].reference.tag(), Some("1"));
+                proptest::prop_assert_eq!(locations.len(), 1);
+                proptest::prop_assert_eq!(locations[0].reference.tag(), Some("1"));
             }
         }
 
         #[test]
-        fn any_text_is_answered(text in "\\PC{0,200}") {
+        fn registries_parse_any_text_without_panic(text in "\\PC{0,200}") {
             let _ = parsed(&text);
         }
     }

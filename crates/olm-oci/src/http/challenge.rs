@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-/// What the registry asks for.
+/// The authentication that the registry demands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Challenge {
     Basic,
@@ -46,7 +46,7 @@ fn parse(header: &str) -> Parsed {
         let end = rest.find(|c: char| !is_token(c)).unwrap_or(rest.len());
         let (word, after) = rest.split_at(end);
         if word.is_empty() {
-            break; // nothing that this grammar knows
+            break; // not in this grammar
         }
         let after_space = after.trim_start_matches([' ', '\t']);
         if let Some(value) = after_space.strip_prefix('=') {
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn challenges_as_registries_write_them() {
+    fn challenge_parses_headers_of_registries() {
         let bearer = |realm: &str, service: Option<&str>, scope: Option<&str>| {
             Some(Challenge::Bearer {
                 realm: realm.into(),
@@ -127,7 +127,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_header_ends(header in "\\PC{0,200}") {
+        fn challenge_parses_any_header_without_panic(header in "\\PC{0,200}") {
             let _ = choose([header.as_str()]);
         }
     }

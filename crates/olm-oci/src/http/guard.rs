@@ -1,8 +1,8 @@
-//! Where the names lead that a registry sent us to: judged after the look-up, with the addresses that will be used.
+//! A check of the names that a registry redirects to: after the look-up, on the addresses that will be used.
 //!
-//! [`super::redirect`] refuses addresses of this machine and link in a URL. A name can hide such an address; here it is
-//! seen. What a registry that is such an address itself names is not judged, as in [`super::redirect`]. Behind a proxy the
-//! proxy looks names up, and judges them.
+//! [`super::redirect`] rejects addresses of this machine and link in a URL. A name can hide such an address, so it is
+//! checked here. As in [`super::redirect`], a registry that has such an address itself may name any other. Behind a proxy,
+//! the proxy looks names up and checks them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,17 +14,17 @@ use super::redirect::inner_address;
 
 /// Addresses of a name.
 pub(super) type Found = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
-/// How a name is looked up.
+/// The look-up of a name.
 pub(super) type Lookup = fn(String) -> Found;
 
-/// As the system does it.
+/// The look-up of the system.
 pub(super) fn system(name: String) -> Found {
     Box::pin(async move { Ok(tokio::net::lookup_host((name, 0)).await?.collect()) })
 }
 
 /// Refuses names that lead to this machine or link.
 pub(super) struct Guard {
-    /// Who named them.
+    /// The host of the registry that named them.
     pub(super) registry: String,
     /// Names that the administrator gave (proxies).
     pub(super) trusted: Vec<String>,

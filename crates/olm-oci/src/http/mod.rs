@@ -1,4 +1,4 @@
-//! Requests to registries: connections, credentials, redirects, patience.
+//! Requests to registries: connections, credentials, redirects, timeouts.
 //!
 //! Thin HTTP on `reqwest` and not `oci-client` (decision 37): the reference's rules need each answer of the
 //! registry as it is. Mirrors with their own security settings, `Retry-After`, resumed and stall-checked blob
@@ -16,6 +16,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
+use olm_core::Digest;
 use parking_lot::Mutex;
 use reqwest::header::{
     ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, LOCATION, RANGE, RETRY_AFTER, WWW_AUTHENTICATE,
@@ -30,37 +31,49 @@ use self::guard::Guard;
 use crate::config::certs::system_roots;
 use crate::config::registries::Location;
 use crate::config::{Config, Credential, Keyring, Proxies};
-use crate::error::{Fault, chain};
+use crate::error::{ImageError, chain, check_limit};
+use crate::manifest::ACCEPT as ACCEPT_MANIFESTS;
 
-/// Largest token answer and largest error body that is looked at.
+/// Largest token response and largest error body that is read.
 const MAX_TOKEN: usize = 1 << 20;
 const MAX_ERROR: usize = 64 << 10;
-/// Most tokens remembered at once.
+/// Most cached tokens.
 const MAX_TOKENS: usize = 1000;
 /// Tokens without a stated lifetime live so long.
 const DEFAULT_TOKEN_LIFE: Duration = Duration::from_secs(60);
 
-/// One request to one place.
+/// A request to an endpoint.
 #[derive(Debug, Clone)]
 pub(crate) struct Ask<'a> {
     pub(crate) method: Method,
     /// Below `/v2/<repository>/`.
     pub(crate) path: String,
     pub(crate) accept: &'static str,
-    /// First byte wanted, for resuming.
+    /// First byte to download, for resuming.
     pub(crate) from: u64,
     /// For messages: `reading manifest v1 in host/repo`.
     pub(crate) what: &'a str,
 }
 
-/// A place together with how to prove who we are there.
+impl<'a> Ask<'a> {
+    /// A request for a manifest, or a list of them.
+    pub(crate) fn manifest(method: Method, path: String, what: &'a str) -> Self {
+        Self { method, path, accept: ACCEPT_MANIFESTS, from: 0, what }
+    }
+
+    pub(crate) fn blob(digest: &Digest, from: u64, what: &'a str) -> Self {
+        Self { method: Method::GET, path: format!("blobs/{digest}"), accept: "*/*", from, what }
+    }
+}
+
+/// A location and the credential for it.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct Endpoint {
     pub(crate) location: Location,
     pub(crate) credential: Option<Credential>,
 }
 
-impl Place {
+impl Endpoint {
     pub(crate) fn new(location: Location, keyring: &Keyring) -> Self {
         let reference = &location.reference;
         let credential = keyring.lookup(reference.registry(), reference.repository()).cloned();
@@ -91,7 +104,7 @@ pub(crate) struct Transport {
 struct TokenKey {
     host: String,
     repository: String,
-    /// Whose token: a changed pull secret must not find the old one.
+    /// A hash of the credential: a changed pull secret must not find the old token.
     secret: u64,
 }
 
@@ -101,22 +114,22 @@ struct Token {
     until: Option<Instant>,
 }
 
-/// Why there is no answer at all.
+/// The cause of a missing response.
 enum Unanswered {
-    Unreachable(Fault),
+    Unreachable(ImageError),
     /// A connection was there and broke.
-    Broken(Fault),
+    Broken(ImageError),
 }
 
 impl Unanswered {
-    fn into_fault(self) -> Fault {
+    fn into_cause(self) -> ImageError {
         match self {
-            Self::Unreachable(fault) | Self::Broken(fault) => fault,
+            Self::Unreachable(cause) | Self::Broken(cause) => cause,
         }
     }
 }
 
-/// The two ways to talk to one place: to itself, and to whom it redirects.
+/// The clients for an endpoint: one for the endpoint itself, one for the hosts that it redirects to.
 struct Pair {
     own: Client,
     other: Client,
@@ -138,17 +151,17 @@ impl Transport {
         &self.config
     }
 
-    /// Sends a request and follows it to an answer with status 200 or 206.
-    pub(crate) async fn send(&self, place: &Place, ask: &Ask<'_>) -> Result<Response, Fault> {
-        let pair = self.clients(place)?;
+    /// Sends a request and follows it to a response with status 200 or 206.
+    pub(crate) async fn send(&self, endpoint: &Endpoint, ask: &Ask<'_>) -> Result<Response, ImageError> {
+        let pair = self.clients(endpoint)?;
         let mut pause = self.config.retries.first_pause;
         let (mut busy, mut broken) = (0, 0);
         loop {
-            let fault = match self.send_once(place, &pair, ask).await {
+            let cause = match self.send_once(endpoint, &pair, ask).await {
                 Ok(response) => return Ok(response),
-                Err(fault) => fault,
+                Err(cause) => cause,
             };
-            let Fault::Status { status, retry_after, .. } = &fault else { return Err(fault) };
+            let ImageError::Status { status, retry_after, .. } = &cause else { return Err(cause) };
             let again = match status {
                 429 => {
                     busy += 1;
@@ -162,7 +175,7 @@ impl Transport {
             };
             let wait = retry_after.unwrap_or(pause);
             if !again || wait > self.config.retries.longest_pause {
-                return Err(fault);
+                return Err(cause);
             }
             tracing::debug!(what = ask.what, status, wait_ms = wait.as_millis(), "registry asks to wait");
             tokio::time::sleep(wait).await;
@@ -170,22 +183,27 @@ impl Transport {
         }
     }
 
-    async fn send_once(&self, place: &Place, pair: &Pair, ask: &Ask<'_>) -> Result<Response, Fault> {
-        let base = self.base(place, pair, ask).await?;
+    async fn send_once(
+        &self,
+        endpoint: &Endpoint,
+        pair: &Pair,
+        ask: &Ask<'_>,
+    ) -> Result<Response, ImageError> {
+        let base = self.base(endpoint, pair, ask).await?;
         let url = base
-            .join(&format!("/v2/{}/{}", place.repository(), ask.path))
-            .map_err(|_| Fault::Config(format!("{:?} is not a registry host", place.host())))?;
-        let mut authorization = self.known(place);
+            .join(&format!("/v2/{}/{}", endpoint.repository(), ask.path))
+            .map_err(|_| ImageError::Config(format!("{:?} is not a registry host", endpoint.host())))?;
+        let mut authorization = self.cached_authorization(endpoint);
         // the first challenge, and one more for another scope
         for round in 0..3 {
             let response =
-                self.follow(pair, &url, place.location.insecure, authorization.as_ref(), ask).await;
-            if place.location.insecure {
-                // remember how the host answers, and look again after it did not
+                self.follow(pair, &url, endpoint.location.insecure, authorization.as_ref(), ask).await;
+            if endpoint.location.insecure {
+                // remember the scheme that the host answers on, and probe it again after a failure
                 let mut plain = self.plain.lock();
                 match &response {
-                    Ok(_) => plain.insert(place.host().to_owned(), url.scheme() == "http"),
-                    Err(_) => plain.remove(place.host()),
+                    Ok(_) => plain.insert(endpoint.host().to_owned(), url.scheme() == "http"),
+                    Err(_) => plain.remove(endpoint.host()),
                 };
             }
             let response = response?;
@@ -195,35 +213,32 @@ impl Transport {
             }
             let asked = (status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN)
                 && redirect::same_origin(response.url(), &url);
-            let challenge = asked.then(|| wanted(response.headers())).flatten();
+            let challenge = asked.then(|| challenge_of(response.headers())).flatten();
             let Some(challenge) = challenge.filter(|_| round < 2) else {
-                return Err(self.status_fault(response, &url, ask.what).await);
+                return Err(self.status_error(response, &url, ask.what).await);
             };
-            let fresh = self.answer(place, pair, &url, &challenge, ask.what).await?;
+            let fresh = self.authorize(endpoint, pair, &url, &challenge, ask.what).await?;
             match fresh {
                 Some(header) if authorization.as_ref() != Some(&header) => authorization = Some(header),
-                _ => return Err(self.status_fault(response, &url, ask.what).await),
+                _ => return Err(self.status_error(response, &url, ask.what).await),
             }
         }
-        Err(Fault::Network {
-            what: ask.what.to_owned(),
-            why: "the registry keeps asking for credentials".into(),
-        })
+        Err(ImageError::network(ask.what, "the registry keeps asking for credentials"))
     }
 
     /// `https://host/`, or `http://host/` for an insecure registry without TLS.
-    async fn base(&self, place: &Place, pair: &Pair, ask: &Ask<'_>) -> Result<Url, Fault> {
+    async fn base(&self, endpoint: &Endpoint, pair: &Pair, ask: &Ask<'_>) -> Result<Url, ImageError> {
         // docker.io's registry lives under another name
-        let host = if place.host() == "docker.io" { "registry-1.docker.io" } else { place.host() };
+        let host = if endpoint.host() == "docker.io" { "registry-1.docker.io" } else { endpoint.host() };
         let at = |scheme: &str| {
             Url::parse(&format!("{scheme}://{host}/"))
-                .map_err(|_| Fault::Config(format!("{host:?} is not a registry host")))
+                .map_err(|_| ImageError::Config(format!("{host:?} is not a registry host")))
         };
         let secure = at("https")?;
-        if !place.location.insecure {
+        if !endpoint.location.insecure {
             return Ok(secure);
         }
-        let known = self.plain.lock().get(place.host()).copied();
+        let known = self.plain.lock().get(endpoint.host()).copied();
         let plain = match known {
             Some(plain) => plain,
             None => {
@@ -231,8 +246,8 @@ impl Transport {
                 match self.in_time(probe.send(), ask.what).await {
                     Ok(_) => false,
                     Err(unanswered) => {
-                        let fault = unanswered.into_fault();
-                        tracing::debug!(host, %fault, "no TLS; trying plain HTTP, as the registry is called insecure");
+                        let cause = unanswered.into_cause();
+                        tracing::debug!(host, %cause, "no TLS; trying plain HTTP, as the registry is called insecure");
                         true
                     }
                 }
@@ -241,7 +256,7 @@ impl Transport {
         if plain { at("http") } else { Ok(secure) }
     }
 
-    /// Sends once and follows redirects; any status but a redirect is an answer.
+    /// Sends once and follows redirects; any status but a redirect is returned.
     async fn follow(
         &self,
         pair: &Pair,
@@ -249,7 +264,7 @@ impl Transport {
         insecure: bool,
         authorization: Option<&HeaderValue>,
         ask: &Ask<'_>,
-    ) -> Result<Response, Fault> {
+    ) -> Result<Response, ImageError> {
         let mut at = url.clone();
         for _ in 0..=redirect::MAX_REDIRECTS {
             let home = redirect::same_origin(&at, url);
@@ -266,8 +281,8 @@ impl Transport {
             };
             let response = match request().await {
                 // the registry closed a connection that was kept for later; every request here may be repeated
-                Err(Unanswered::Broken(_)) => request().await.map_err(Unanswered::into_fault)?,
-                other => other.map_err(Unanswered::into_fault)?,
+                Err(Unanswered::Broken(_)) => request().await.map_err(Unanswered::into_cause)?,
+                other => other.map_err(Unanswered::into_cause)?,
             };
             let moved = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
             let location = response.headers().get(LOCATION).filter(|_| moved);
@@ -277,7 +292,7 @@ impl Transport {
             let location = location.unwrap_or_default();
             at = redirect::target(&at, &location, insecure)?;
         }
-        Err(Fault::Unsupported(format!("{}: more than {} redirects", ask.what, redirect::MAX_REDIRECTS)))
+        Err(ImageError::Unsupported(format!("{}: more than {} redirects", ask.what, redirect::MAX_REDIRECTS)))
     }
 
     async fn in_time(
@@ -286,102 +301,107 @@ impl Transport {
         what: &str,
     ) -> Result<Response, Unanswered> {
         let limit = self.config.timeouts.answer;
-        let fault = |why| Fault::Network { what: what.to_owned(), why };
+        let cause = |why: String| ImageError::network(what, why);
         match tokio::time::timeout(limit, sending).await {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) if error.is_connect() || error.is_timeout() => {
-                Err(Unanswered::Unreachable(fault(chain(&error.without_url()))))
+                Err(Unanswered::Unreachable(cause(chain(&error.without_url()))))
             }
-            Ok(Err(error)) => Err(Unanswered::Broken(fault(chain(&error.without_url())))),
-            Err(_) => Err(Unanswered::Unreachable(fault(format!("no answer within {} s", limit.as_secs())))),
+            Ok(Err(error)) => Err(Unanswered::Broken(cause(chain(&error.without_url())))),
+            Err(_) => Err(Unanswered::Unreachable(cause(format!("no answer within {} s", limit.as_secs())))),
         }
     }
 
     /// Reads a whole small body.
-    pub(crate) async fn body(&self, response: Response, max: usize, what: &str) -> Result<Vec<u8>, Fault> {
+    pub(crate) async fn body(
+        &self,
+        response: Response,
+        max: usize,
+        what: &str,
+    ) -> Result<Vec<u8>, ImageError> {
         let limit = self.config.timeouts.answer;
         match tokio::time::timeout(limit, bounded(response, max, what)).await {
             Ok(result) => result,
-            Err(_) => Err(Fault::Stalled { what: what.to_owned(), got: 0, waited: limit }),
+            Err(_) => Err(ImageError::Stalled { what: what.to_owned(), got: 0, waited: limit }),
         }
     }
 
-    async fn status_fault(&self, response: Response, url: &Url, what: &str) -> Fault {
+    async fn status_error(&self, response: Response, url: &Url, what: &str) -> ImageError {
         let status = response.status().as_u16();
         let retry_after = response.headers().get(RETRY_AFTER).and_then(pause_of);
         let own = redirect::same_origin(response.url(), url);
-        // what a stranger answers is not shown: it may be somebody's inner page
+        // the response of a foreign host is not shown: it may be an internal page
         let (code, message) = match own {
             true => self.body(response, MAX_ERROR, what).await.map(|body| explain(&body)).unwrap_or_default(),
             false => (None, None),
         };
-        Fault::Status { what: what.to_owned(), status, code, message, retry_after }
+        ImageError::Status { what: what.to_owned(), status, code, message, retry_after }
     }
 
-    fn known(&self, place: &Place) -> Option<HeaderValue> {
-        if let Some(Credential::Registry(token)) = &place.credential {
+    fn cached_authorization(&self, endpoint: &Endpoint) -> Option<HeaderValue> {
+        if let Some(Credential::Registry(token)) = &endpoint.credential {
             return header(&format!("Bearer {token}"));
         }
         let mut tokens = self.tokens.lock();
         let now = Instant::now();
         tokens.retain(|_, token| token.until.is_none_or(|until| until > now));
-        tokens.get(&token_key(place)).map(|token| token.header.clone())
+        tokens.get(&token_key(endpoint)).map(|token| token.header.clone())
     }
 
-    /// Turns a challenge into an `Authorization` header; `None` when there is nothing to answer with.
-    async fn answer(
+    /// Turns a challenge into an `Authorization` header; `None` without a suitable credential.
+    async fn authorize(
         &self,
-        place: &Place,
+        endpoint: &Endpoint,
         pair: &Pair,
         registry: &Url,
         challenge: &Challenge,
         what: &str,
-    ) -> Result<Option<HeaderValue>, Fault> {
+    ) -> Result<Option<HeaderValue>, ImageError> {
         let (value, until) = match challenge {
-            Challenge::Basic => match &place.credential {
+            Challenge::Basic => match &endpoint.credential {
                 Some(Credential::Basic { username, password }) => (header(&basic(username, password)), None),
                 _ => return Ok(None),
             },
             Challenge::Bearer { realm, service, scope } => {
-                let token = self.token(place, pair, registry, (realm, service, scope), what).await?;
+                let token = self.token(endpoint, pair, registry, (realm, service, scope), what).await?;
                 let life = token.expires_in.map_or(DEFAULT_TOKEN_LIFE, Duration::from_secs);
                 // a little less, so that it does not run out on the way
                 let life = life.saturating_sub(life / 10).min(Duration::from_secs(24 * 3600));
                 let text = token.token.or(token.access_token).unwrap_or_default();
                 if text.is_empty() {
-                    let why = "the token service answered without a token".into();
-                    return Err(Fault::Network { what: what.to_owned(), why });
+                    return Err(ImageError::network(what, "the token service answered without a token"));
                 }
                 (header(&format!("Bearer {text}")), Some(Instant::now() + life))
             }
         };
-        let value = value.ok_or_else(|| Fault::Config("credentials hold control characters".into()))?;
+        let value = value.ok_or_else(|| ImageError::Config("credentials hold control characters".into()))?;
         let mut tokens = self.tokens.lock();
         if tokens.len() >= MAX_TOKENS {
             tokens.clear(); // secrets that rotate for years leave nothing behind
         }
-        tokens.insert(token_key(place), Token { header: value.clone(), until });
+        tokens.insert(token_key(endpoint), Token { header: value.clone(), until });
         Ok(Some(value))
     }
 
     async fn token(
         &self,
-        place: &Place,
+        endpoint: &Endpoint,
         pair: &Pair,
         registry: &Url,
         (realm, service, scope): (&str, &Option<String>, &Option<String>),
         what: &str,
-    ) -> Result<TokenAnswer, Fault> {
+    ) -> Result<TokenAnswer, ImageError> {
         let what = format!("{what}: requesting a token");
-        let refused = |why: String| Fault::Unsupported(format!("{what}: token service is refused: {why}"));
+        let refused =
+            |why: String| ImageError::Unsupported(format!("{what}: token service is refused: {why}"));
         let realm = Url::parse(realm).map_err(|_| refused("it is not a URL".into()))?;
-        // a registry that is reached over TLS may not lure credentials into the clear
-        redirect::check(&realm, registry, place.location.insecure).map_err(refused)?;
-        let scope = scope.clone().unwrap_or_else(|| format!("repository:{}:pull", place.repository()));
+        // a registry with TLS may not redirect credentials to plain HTTP
+        redirect::check(&realm, registry, endpoint.location.insecure).map_err(refused)?;
+        let scope = scope.clone().unwrap_or_else(|| format!("repository:{}:pull", endpoint.repository()));
         let mut parameters = vec![("scope", scope)];
         parameters.extend(service.clone().map(|service| ("service", service)));
         let client = if redirect::same_origin(&realm, registry) { &pair.own } else { &pair.other };
-        let request = match &place.credential {
+        let request = match &endpoint.credential {
             Some(Credential::Identity(token)) => {
                 parameters.push(("grant_type", "refresh_token".into()));
                 parameters.push(("client_id", self.config.user_agent.clone()));
@@ -406,22 +426,20 @@ impl Transport {
             }
         };
         // never redirected: the credentials are for this service alone
-        let response = self.in_time(request.send(), &what).await.map_err(Unanswered::into_fault)?;
+        let response = self.in_time(request.send(), &what).await.map_err(Unanswered::into_cause)?;
         if response.status() != StatusCode::OK {
-            return Err(self.status_fault(response, &realm, &what).await);
+            return Err(self.status_error(response, &realm, &what).await);
         }
         let body = self.body(response, MAX_TOKEN, &what).await?;
-        serde_json::from_slice(&body).map_err(|_| Fault::Network {
-            what,
-            why: "the token service did not answer with a JSON token".into(),
-        })
+        serde_json::from_slice(&body)
+            .map_err(|_| ImageError::network(what, "the token service did not answer with a JSON token"))
     }
 
-    fn clients(&self, place: &Place) -> Result<Pair, Fault> {
-        let material = self.config.certificates.read(place.host())?;
-        let insecure = place.location.insecure;
+    fn clients(&self, endpoint: &Endpoint) -> Result<Pair, ImageError> {
+        let material = self.config.certificates.read(endpoint.host())?;
+        let insecure = endpoint.location.insecure;
         let print = material.fingerprint();
-        let get = |identify: bool, guard: Option<Guard>| -> Result<Client, Fault> {
+        let get = |identify: bool, guard: Option<Guard>| -> Result<Client, ImageError> {
             let beyond = guard.as_ref().map(|guard| guard.registry.as_str()).unwrap_or_default();
             let key = format!("{print} {insecure} {identify} {beyond}");
             if let Some(client) = self.clients.lock().get(&key) {
@@ -438,21 +456,21 @@ impl Transport {
         };
         let identify = material.has_client_certificate();
         let own = get(identify, None)?;
-        let guard = self.guard(place);
+        let guard = self.guard(endpoint);
         let other = if identify || guard.is_some() { get(false, guard)? } else { own.clone() };
         Ok(Pair { own, other })
     }
 
-    /// What judges the names that the registry of this place sends us to; `None` when it may name anything.
-    fn guard(&self, place: &Place) -> Option<Guard> {
-        let url = Url::parse(&format!("https://{}/", place.host())).ok()?;
+    /// The check of the names that the registry of this endpoint redirects to; `None` if it may name any.
+    fn guard(&self, endpoint: &Endpoint) -> Option<Guard> {
+        let url = Url::parse(&format!("https://{}/", endpoint.host())).ok()?;
         let registry = url.host_str().filter(|_| !redirect::is_inner(&url))?.to_owned();
         let proxies = [&self.config.proxies.http, &self.config.proxies.https].into_iter().flatten();
         let trusted = proxies.filter_map(|proxy| Some(Url::parse(proxy).ok()?.host_str()?.to_owned()));
         Some(Guard { registry, trusted: trusted.collect(), lookup: self.lookup })
     }
 
-    fn client(&self, tls: rustls::ClientConfig, guard: Option<Guard>) -> Result<Client, Fault> {
+    fn client(&self, tls: rustls::ClientConfig, guard: Option<Guard>) -> Result<Client, ImageError> {
         let Config { timeouts, user_agent, proxies, .. } = &self.config;
         let mut builder = Client::builder()
             .tls_backend_preconfigured(tls)
@@ -469,15 +487,15 @@ impl Transport {
         for proxy in proxies.build()? {
             builder = builder.proxy(proxy);
         }
-        builder.build().map_err(|error| Fault::Config(format!("cannot set up HTTP: {}", chain(&error))))
+        builder.build().map_err(|error| ImageError::Config(format!("cannot set up HTTP: {}", chain(&error))))
     }
 }
 
 impl Proxies {
-    fn build(&self) -> Result<Vec<reqwest::Proxy>, Fault> {
+    fn build(&self) -> Result<Vec<reqwest::Proxy>, ImageError> {
         let direct = format!("localhost,127.0.0.0/8,::1,{}", self.no_proxy);
         let direct = reqwest::NoProxy::from_string(&direct);
-        let bad = |name: &str| Fault::Config(format!("{name} is not a proxy URL"));
+        let bad = |name: &str| ImageError::Config(format!("{name} is not a proxy URL"));
         let mut proxies = Vec::new();
         if let Some(http) = &self.http {
             proxies.push(reqwest::Proxy::http(http.as_str()).map_err(|_| bad("HTTP_PROXY"))?);
@@ -496,22 +514,22 @@ struct TokenAnswer {
     expires_in: Option<u64>,
 }
 
-fn wanted(headers: &HeaderMap) -> Option<Challenge> {
+fn challenge_of(headers: &HeaderMap) -> Option<Challenge> {
     challenge::choose(headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok()))
 }
 
-fn token_key(place: &Place) -> TokenKey {
+fn token_key(endpoint: &Endpoint) -> TokenKey {
     use std::hash::{Hash as _, Hasher as _};
     let mut hasher = std::hash::DefaultHasher::new();
-    match &place.credential {
+    match &endpoint.credential {
         None => 0.hash(&mut hasher),
         Some(Credential::Basic { username, password }) => (1, username, password).hash(&mut hasher),
         Some(Credential::Identity(token)) => (2, token).hash(&mut hasher),
         Some(Credential::Registry(token)) => (3, token).hash(&mut hasher),
     }
     TokenKey {
-        host: place.host().to_owned(),
-        repository: place.repository().to_owned(),
+        host: endpoint.host().to_owned(),
+        repository: endpoint.repository().to_owned(),
         secret: hasher.finish(),
     }
 }
@@ -532,19 +550,17 @@ fn pause_of(value: &HeaderValue) -> Option<Duration> {
     value.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }
 
-async fn bounded(mut response: Response, max: usize, what: &str) -> Result<Vec<u8>, Fault> {
+async fn bounded(mut response: Response, max: usize, what: &str) -> Result<Vec<u8>, ImageError> {
     let mut body = Vec::new();
     loop {
         match response.chunk().await {
             Ok(None) => return Ok(body),
             Ok(Some(chunk)) => {
-                if body.len() + chunk.len() > max {
-                    return Err(Fault::Limit { what: what.to_owned(), limit: max as u64, unit: "bytes" });
-                }
+                check_limit((body.len() + chunk.len()) as u64, max as u64, "bytes", what)?;
                 body.extend_from_slice(&chunk);
             }
             Err(error) => {
-                return Err(Fault::Network { what: what.to_owned(), why: chain(&error.without_url()) });
+                return Err(ImageError::network(what, chain(&error.without_url())));
             }
         }
     }
@@ -579,7 +595,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn error_bodies_become_one_short_line() {
+    fn error_body_becomes_one_short_line() {
         let long = format!(r#"{{"errors":[{{"code":"DENIED","message":"{}\n"}}]}}"#, "x".repeat(500));
         let (code, message) = explain(long.as_bytes());
         assert_eq!(code.as_deref(), Some("DENIED"));
@@ -590,7 +606,7 @@ mod tests {
 
     /// A name that a registry gives is as good as its address.
     #[tokio::test]
-    async fn names_of_others_are_judged_by_their_addresses() {
+    async fn redirect_names_are_checked_by_address() {
         fn lookup(name: String) -> guard::Found {
             let address = if name == "far.test" { [192, 0, 2, 1] } else { [127, 0, 0, 1] };
             Box::pin(async move { Ok(vec![(address, 0).into()]) })
@@ -617,8 +633,8 @@ mod tests {
             transport.lookup = lookup;
             let location =
                 Location { reference: format!("{registry}/cat:1").parse().unwrap(), insecure: true };
-            let place = Place { location, credential: None };
-            let pair = transport.clients(&place).unwrap();
+            let endpoint = Endpoint { location, credential: None };
+            let pair = transport.clients(&endpoint).unwrap();
             let sent = pair.other.get(format!("http://spy.test:{port}/")).send().await;
             sent.map(|answer| answer.status().as_u16()).map_err(|error| chain(&error))
         };

@@ -1,24 +1,27 @@
-//! Where a redirect may lead, and what goes along.
+//! The targets that a redirect may have, and what is sent to them.
 //!
-//! Registries send blob requests to object stores. The target is another party: it gets no credentials of ours (RFC 9110
-//! §15.4, and the reason why redirects are followed here and not by the HTTP library), encryption is never given up, and
-//! addresses that only the machine itself should be able to ask (loopback, link-local, metadata services of clouds) are
-//! refused unless the registry is such an address itself. Names are judged once more when they are looked up
+//! Registries send blob requests to object stores. The target is another party: it gets no credentials (RFC 9110
+//! §15.4, and the reason why redirects are followed here and not by the HTTP library), encryption is never dropped, and
+//! addresses that only the machine itself should be able to reach (loopback, link-local, metadata services of clouds) are
+//! rejected unless the registry is such an address itself. Names are checked once more when they are looked up
 //! ([`super::guard`]).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use url::{Host, Url};
 
-use crate::error::Fault;
+use crate::error::ImageError;
 
 /// Most redirects in a row.
 pub(crate) const MAX_REDIRECTS: usize = 5;
 
 /// Checks the `Location` of an answer from `from`. `insecure` registries may use plain HTTP.
-pub(crate) fn target(from: &Url, location: &str, insecure: bool) -> Result<Url, Fault> {
+pub(crate) fn target(from: &Url, location: &str, insecure: bool) -> Result<Url, ImageError> {
     let refused = |why: &str| {
-        Fault::Unsupported(format!("redirect of {} is refused: {why}", from.host_str().unwrap_or_default()))
+        ImageError::Unsupported(format!(
+            "redirect of {} is refused: {why}",
+            from.host_str().unwrap_or_default()
+        ))
     };
     let to = from.join(location).map_err(|_| refused("its target is not a URL"))?;
     check(&to, from, insecure).map_err(|why| refused(&why))?;
@@ -51,7 +54,7 @@ fn host(url: &Url) -> &str {
     url.host_str().unwrap_or("nothing")
 }
 
-/// Does the URL say by itself that it leads to this machine or link?
+/// Does the URL itself, without a look-up, lead to this machine or link?
 pub(crate) fn is_inner(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => {
@@ -97,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_are_checked() {
+    fn redirect_targets_are_checked() {
         for (from, location, insecure, want) in [
             ("https://quay.test/v2/a", "https://s3.test/x?sig=1", false, Ok("https://s3.test/x?sig=1")),
             ("https://quay.test/v2/a", "/other", false, Ok("https://quay.test/other")),

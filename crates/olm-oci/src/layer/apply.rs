@@ -6,21 +6,21 @@ use super::decompress::Decompressed;
 use super::selection::{Selection, clean};
 use super::source::{ChunkSource, Verified};
 use super::tar::{Archive, Entry, Kind};
-use super::tree::{Lead, Node, Place, Tree, Whiteout, whiteout};
+use super::tree::{Lead, Node, Placement, Tree, Whiteout, whiteout};
 use super::{from_io, to_io};
-use crate::error::{Error, Fault};
+use crate::error::{Error, ImageError, check_limit};
 use crate::limits::Limits;
 
-/// Receives the wanted files of an image.
+/// Receives the selected files of an image.
 ///
 /// Layers come from the top down, entries in the order of their tar. A path hidden or replaced by an upper layer is never
-/// given, so there is nothing to take back, with one exception: a tar may name a path twice, then [`Visitor::remove`]
-/// is called before the second time. **Nothing counts until the whole visit has succeeded**: digests are known only
+/// visited, so there is nothing to undo, with one exception: a tar may name a path twice, then [`Visitor::remove`]
+/// is called before the second time. **Nothing is valid until the whole visit has succeeded**: digests are known only
 /// at the end of a layer, and a later layer may turn out to be broken.
 ///
 /// Paths are relative, cleaned, UTF-8, without `..`. Directories are not announced; empty ones do not exist here.
 pub trait Visitor {
-    /// Why the visitor gives up.
+    /// The error with which the visitor gives up.
     type Error;
 
     /// A regular file of `size` bytes. What is left of `content` is skipped. An error of `content` need not be kept:
@@ -43,14 +43,14 @@ pub trait Visitor {
     /// Ends the visit.
     fn remove(&mut self, path: &str) -> Result<(), Self::Error>;
 
-    /// The link `path` leads to no file of this visit (`why` says where). `true` leaves it out; `false`, the default,
-    /// refuses the image with `why`. It is never followed.
+    /// The link `path` leads to no file of this visit (`why` has its target). `true` leaves it out; `false`, the default,
+    /// rejects the image with `why`. It is never followed.
     fn stray_link(&mut self, _path: &str, _why: &str) -> bool {
         false
     }
 }
 
-/// Why a visit ended.
+/// The error that ended a visit.
 #[derive(Debug)]
 pub enum VisitError<E> {
     /// The image, the network or the disk.
@@ -79,25 +79,25 @@ impl VisitError<Infallible> {
     }
 }
 
-impl VisitError<Fault> {
-    /// A visitor that writes files fails with the same kind of fault as the image.
+impl VisitError<ImageError> {
+    /// A visitor that writes files fails with the same type of error as the image.
     #[must_use]
     pub fn into_error(self) -> Error {
         match self {
             Self::Pull(error) => error,
-            Self::Visitor(fault) => Error::Apply(fault),
+            Self::Visitor(cause) => Error::Apply(cause),
         }
     }
 }
 
 enum Stop<E> {
-    Fault(Fault),
+    Image(ImageError),
     Visitor(E),
 }
 
-impl<E> From<Fault> for Stop<E> {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
+impl<E> From<ImageError> for Stop<E> {
+    fn from(cause: ImageError) -> Self {
+        Self::Image(cause)
     }
 }
 
@@ -133,19 +133,19 @@ impl<V: Visitor> Applier<V> {
         index: usize,
         blob: Verified<S>,
     ) -> Result<(), VisitError<V::Error>> {
-        let name_step = |fault: Fault| match fault {
+        let name_step = |cause: ImageError| match cause {
             // what the registry did, not what the layer contains
-            Fault::Size { .. }
-            | Fault::Digest { .. }
-            | Fault::Network { .. }
-            | Fault::Stalled { .. }
-            | Fault::Mirrors { .. }
-            | Fault::Status { .. } => Error::Copy(fault),
-            Fault::Unsupported(_) => Error::ReadLayer { index, fault },
-            fault => Error::ApplyLayer { index, fault },
+            ImageError::Size { .. }
+            | ImageError::Digest { .. }
+            | ImageError::Network { .. }
+            | ImageError::Stalled { .. }
+            | ImageError::Mirrors { .. }
+            | ImageError::Status { .. } => Error::Copy(cause),
+            ImageError::Unsupported(_) => Error::ReadLayer { index, cause },
+            cause => Error::ApplyLayer { index, cause },
         };
         self.read(blob).map_err(|stop| match stop {
-            Stop::Fault(fault) => VisitError::Pull(name_step(fault)),
+            Stop::Image(cause) => VisitError::Pull(name_step(cause)),
             Stop::Visitor(error) => VisitError::Visitor(error),
         })?;
         self.tree.descend();
@@ -163,9 +163,9 @@ impl<V: Visitor> Applier<V> {
         let read = match read {
             // Whether damaged data or what was unpacked of it is met first depends on the pieces in which the bytes arrive. The
             // damage is reported either way.
-            Err(Stop::Fault(Fault::Content(problem))) => {
+            Err(Stop::Image(ImageError::Content(problem))) => {
                 let rest = std::io::copy(&mut stream, &mut std::io::sink()).map_err(from_io);
-                Err(Stop::Fault(rest.err().unwrap_or(Fault::Content(problem))))
+                Err(Stop::Image(rest.err().unwrap_or(ImageError::Content(problem))))
             }
             read => read,
         };
@@ -173,10 +173,10 @@ impl<V: Visitor> Applier<V> {
         let blob = stream.into_blob();
         match read {
             Ok(()) => Ok(blob.finish()?),
-            // what other bytes than the manifest's hold says nothing about the image: the copy is damaged and may come right
-            Err(stop @ (Stop::Fault(Fault::Content(_) | Fault::UnexpectedEof) | Stop::Visitor(_))) => {
-                Err(blob.finish().map_or_else(Stop::Fault, |()| stop))
-            }
+            // the bytes are not those of the manifest: the copy is damaged, the image may be valid, and a retry can help
+            Err(
+                stop @ (Stop::Image(ImageError::Content(_) | ImageError::UnexpectedEof) | Stop::Visitor(_)),
+            ) => Err(blob.finish().map_or_else(Stop::Image, |()| stop)),
             Err(stop) => Err(stop),
         }
     }
@@ -191,58 +191,59 @@ impl<V: Visitor> Applier<V> {
     fn entry<R: Read>(&mut self, entry: &Entry, archive: &mut Archive<R>) -> Result<(), Stop<V::Error>> {
         let name = String::from_utf8_lossy(&entry.name);
         let Some(path) = clean(&name) else {
-            return Err(Fault::Content(format!("entry {name:?} leads out of the image")).into());
+            return Err(ImageError::Content(format!("entry {name:?} leads out of the image")).into());
         };
         if let Some(whiteout) = whiteout(&path)? {
             return self.whiteout(whiteout);
         }
-        let wanted = self.selection.wants(&path) && !path.is_empty();
-        if !wanted && !self.selection.leads_to(&path) {
+        let selected = self.selection.contains(&path) && !path.is_empty();
+        if !selected && !self.selection.leads_to(&path) {
             return Ok(());
         }
         self.count()?;
         if path.is_empty() && entry.kind != Kind::Directory {
-            return Err(Fault::Content(format!(
+            return Err(ImageError::Content(format!(
                 "entry {name:?} makes something else than a directory of the image's root"
             ))
             .into());
         }
         if name.starts_with('/') {
-            return Err(Fault::Content(format!("entry {name:?} has an absolute name")).into());
+            return Err(ImageError::Content(format!("entry {name:?} has an absolute name")).into());
         }
         if std::str::from_utf8(&entry.name).is_err() {
-            return Err(Fault::Content(format!("entry {name:?} has a name that is not UTF-8")).into());
+            return Err(ImageError::Content(format!("entry {name:?} has a name that is not UTF-8")).into());
         }
         self.check_name(&name)?;
         match entry.kind {
             Kind::Directory => {
-                if self.tree.place(&path, Node::Directory)? == Place::Replace {
+                if self.tree.place(&path, Node::Directory)? == Placement::Replace {
                     self.visitor.remove(&path).map_err(Stop::Visitor)?;
                 }
                 Ok(())
             }
-            Kind::File => self.file(&path, wanted, entry.size, archive),
+            Kind::File => self.file(&path, selected, entry.size, archive),
             Kind::Symlink => {
                 let target = self.link_target(&path, &entry.link)?;
                 self.put(&path, Node::Symlink(target)).map(|_| ())
             }
-            Kind::HardLink => self.hard_link(&path, wanted, &entry.link),
+            Kind::HardLink => self.hard_link(&path, selected, &entry.link),
             Kind::CharacterDevice | Kind::BlockDevice => {
-                Err(Fault::Content(format!("entry {path:?} is a device")).into())
+                Err(ImageError::Content(format!("entry {path:?} is a device")).into())
             }
-            Kind::Fifo => Err(Fault::Content(format!("entry {path:?} is a named pipe")).into()),
-            Kind::Sparse => Err(Fault::Unsupported(format!("entry {path:?} is a sparse file")).into()),
+            Kind::Fifo => Err(ImageError::Content(format!("entry {path:?} is a named pipe")).into()),
+            Kind::Sparse => Err(ImageError::Unsupported(format!("entry {path:?} is a sparse file")).into()),
             Kind::Other(flag) => {
-                Err(Fault::Unsupported(format!("unhandled tar header type {flag} of entry {path:?}")).into())
+                Err(ImageError::Unsupported(format!("unhandled tar header type {flag} of entry {path:?}"))
+                    .into())
             }
         }
     }
 
     fn whiteout(&mut self, whiteout: Whiteout) -> Result<(), Stop<V::Error>> {
         let concerns = match &whiteout {
-            Whiteout::Hides(path) => self.selection.wants(path) || self.selection.leads_to(path),
+            Whiteout::Hides(path) => self.selection.contains(path) || self.selection.leads_to(path),
             Whiteout::Empties(path) => {
-                path.is_empty() || self.selection.wants(path) || self.selection.leads_to(path)
+                path.is_empty() || self.selection.contains(path) || self.selection.leads_to(path)
             }
             Whiteout::Ignored => false,
         };
@@ -256,46 +257,43 @@ impl<V: Visitor> Applier<V> {
     fn file<R: Read>(
         &mut self,
         path: &str,
-        wanted: bool,
+        selected: bool,
         size: u64,
         archive: &mut Archive<R>,
     ) -> Result<(), Stop<V::Error>> {
-        if !self.put(path, Node::File { given: wanted, size })? || !wanted {
+        if !self.put(path, Node::File { given: selected, size })? || !selected {
             return Ok(());
         }
-        if size > self.limits.file_bytes {
-            let what = format!("file {path:?}");
-            return Err(Fault::Limit { what, limit: self.limits.file_bytes, unit: "bytes" }.into());
-        }
+        check_limit(size, self.limits.file_bytes, "bytes", format_args!("file {path:?}"))?;
         self.charge(size)?;
         let mut content = Content { inner: archive, failed: None };
         let done = self.visitor.file(path, size, &mut content);
         match (content.failed, done) {
-            (Some(fault), _) => Err(fault.into()),
+            (Some(cause), _) => Err(cause.into()),
             (None, Err(error)) => Err(Stop::Visitor(error)),
             (None, Ok(())) => Ok(()),
         }
     }
 
-    fn hard_link(&mut self, path: &str, wanted: bool, target: &[u8]) -> Result<(), Stop<V::Error>> {
+    fn hard_link(&mut self, path: &str, selected: bool, target: &[u8]) -> Result<(), Stop<V::Error>> {
         let text = self.link_target(path, target)?;
         let Some(target) = clean(&text) else {
-            return Err(Fault::Content(format!("hard link {path:?} leads out of the image")).into());
+            return Err(ImageError::Content(format!("hard link {path:?} leads out of the image")).into());
         };
         if target == path {
-            return Err(Fault::Content(format!("hard link {path:?} points to itself")).into());
+            return Err(ImageError::Content(format!("hard link {path:?} points to itself")).into());
         }
         if target.strip_prefix(path).is_some_and(|rest| rest.starts_with('/')) {
             let problem = format!("hard link {path:?} replaces the directory of its target {target:?}");
             // an upper layer may have replaced this name
             let is_taken = self.put(path, Node::HardLink(target))?;
-            return if is_taken { Err(Fault::Content(problem).into()) } else { Ok(()) };
+            return if is_taken { Err(ImageError::Content(problem).into()) } else { Ok(()) };
         }
         let node = self.tree.in_this_layer(&target);
         match node {
             Ok(Some(Node::File { given: true, size })) => {
                 let size = *size;
-                if self.put(path, Node::File { given: wanted, size })? && wanted {
+                if self.put(path, Node::File { given: selected, size })? && selected {
                     self.charge(size)?;
                     self.visitor.alias(path, &target).map_err(Stop::Visitor)?;
                 }
@@ -307,10 +305,10 @@ impl<V: Visitor> Applier<V> {
             Ok(_) => {
                 self.put(path, Node::HardLink(target))?;
             }
-            Err(fault) => {
-                // matters only if this name is still wanted
+            Err(cause) => {
+                // matters only if no upper layer has decided about this name
                 if self.put(path, Node::HardLink(target))? {
-                    return Err(fault.into());
+                    return Err(cause.into());
                 }
             }
         }
@@ -320,74 +318,59 @@ impl<V: Visitor> Applier<V> {
     /// Places a node that is not a directory; `false` when an upper layer has decided.
     fn put(&mut self, path: &str, node: Node) -> Result<bool, Stop<V::Error>> {
         match self.tree.place(path, node)? {
-            Place::Skip => Ok(false),
-            Place::Take => Ok(true),
-            Place::Replace => {
+            Placement::Skip => Ok(false),
+            Placement::Take => Ok(true),
+            Placement::Replace => {
                 self.visitor.remove(path).map_err(Stop::Visitor)?;
                 Ok(true)
             }
         }
     }
 
-    fn link_target(&self, path: &str, target: &[u8]) -> Result<String, Fault> {
+    fn link_target(&self, path: &str, target: &[u8]) -> Result<String, ImageError> {
         let text = std::str::from_utf8(target)
-            .map_err(|_| Fault::Content(format!("link {path:?} has a target that is not UTF-8")))?;
+            .map_err(|_| ImageError::Content(format!("link {path:?} has a target that is not UTF-8")))?;
         self.check_name(text)?;
         Ok(text.to_owned())
     }
 
-    fn check_name(&self, name: &str) -> Result<(), Fault> {
+    fn check_name(&self, name: &str) -> Result<(), ImageError> {
         let Limits { name_bytes, depth, .. } = self.limits;
-        if name.len() > name_bytes {
-            let what = "length of a name in the image".into();
-            return Err(Fault::Limit { what, limit: name_bytes as u64, unit: "bytes" });
-        }
-        if name.split('/').count() > depth {
-            return Err(Fault::Limit {
-                what: "depth of a name in the image".into(),
-                limit: depth as u64,
-                unit: "components",
-            });
-        }
-        Ok(())
+        check_limit(name.len() as u64, name_bytes as u64, "bytes", "length of a name in the image")?;
+        let components = name.split('/').count() as u64;
+        check_limit(components, depth as u64, "components", "depth of a name in the image")
     }
 
     /// Another name of a file costs as much as the file: a visitor may have to copy it.
-    fn charge(&mut self, size: u64) -> Result<(), Fault> {
+    fn charge(&mut self, size: u64) -> Result<(), ImageError> {
         self.selected_bytes = self.selected_bytes.saturating_add(size);
-        if self.selected_bytes > self.limits.selected_bytes {
-            let what = "wanted content of the image".into();
-            return Err(Fault::Limit { what, limit: self.limits.selected_bytes, unit: "bytes" });
-        }
-        Ok(())
+        check_limit(self.selected_bytes, self.limits.selected_bytes, "bytes", "wanted content of the image")
     }
 
-    fn count(&mut self) -> Result<(), Fault> {
+    fn count(&mut self) -> Result<(), ImageError> {
         self.selected_entries += 1;
-        if self.selected_entries > self.limits.selected_entries {
-            return Err(Fault::Limit {
-                what: "number of wanted entries".into(),
-                limit: self.limits.selected_entries,
-                unit: "entries",
-            });
-        }
-        Ok(())
+        check_limit(
+            self.selected_entries,
+            self.limits.selected_entries,
+            "entries",
+            "number of wanted entries",
+        )
     }
 
-    /// All layers are read: settles the links and gives the visitor back.
+    /// Resolves the links after the last layer and returns the visitor.
     pub(crate) fn finish(mut self) -> Result<V, VisitError<V::Error>> {
         let links: Vec<String> = self.tree.links().map(str::to_owned).collect();
         for path in &links {
             match self.tree.follow(path) {
-                // in place of a directory above what is wanted: then there is nothing of it
-                Lead::File(..) if !self.selection.wants(path) => {}
+                // a link in place of a directory above the selection: the selection is empty there
+                Lead::File(..) if !self.selection.contains(path) => {}
                 Lead::File(target, size) => {
-                    self.charge(size).map_err(|fault| VisitError::Pull(Error::Apply(fault)))?;
+                    self.charge(size).map_err(|cause| VisitError::Pull(Error::Apply(cause)))?;
                     self.visitor.alias(path, &target).map_err(VisitError::Visitor)?;
                 }
                 Lead::Nowhere(why) => {
                     if !self.visitor.stray_link(path, &why) {
-                        return Err(VisitError::Pull(Error::Apply(Fault::Content(why))));
+                        return Err(VisitError::Pull(Error::Apply(ImageError::Content(why))));
                     }
                 }
             }
@@ -396,22 +379,22 @@ impl<V: Visitor> Applier<V> {
     }
 }
 
-/// The content of one entry, remembering why it failed.
+/// The content of one entry, which records the error of a failed read.
 struct Content<'a, R> {
     inner: &'a mut Archive<R>,
-    failed: Option<Fault>,
+    failed: Option<ImageError>,
 }
 
 impl<R: Read> Read for Content<'_, R> {
     fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
         if self.failed.is_some() {
-            return Err(to_io(Fault::UnexpectedEof));
+            return Err(to_io(ImageError::UnexpectedEof));
         }
         match self.inner.read(out) {
             Err(error) if error.kind() != std::io::ErrorKind::Interrupted => {
-                let fault = from_io(error);
-                let text = fault.to_string();
-                self.failed = Some(fault);
+                let cause = from_io(error);
+                let text = cause.to_string();
+                self.failed = Some(cause);
                 Err(std::io::Error::other(text))
             }
             other => other,

@@ -1,9 +1,9 @@
 //! From a blob's bytes to files: verify, decompress, untar, stack. Synchronous, pure of network and of disk (except
-//! [`unpack`], which writes where it is told).
+//! [`unpack`], which writes beneath the given directory).
 //!
 //! Every layer is read once, from the network buffer to the visitor, without a copy on disk. The layers are read from the
-//! **top down**: the first layer that says something about a path decides, so what a lower layer says about it, or
-//! about anything beneath a whiteout, never reaches the visitor at all (rule: catalogd §5.7).
+//! **top down**: the first layer that has a path decides about it, so the entries of lower layers for it, or
+//! for anything beneath a whiteout, never reach the visitor (rule: catalogd §5.7).
 
 mod apply;
 mod decompress;
@@ -25,20 +25,20 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-use crate::error::Fault;
+use crate::error::ImageError;
 
-/// A fault on its way through `std::io::Read`.
-pub(crate) fn to_io(fault: Fault) -> std::io::Error {
-    std::io::Error::other(fault)
+/// An image error wrapped for `std::io::Read`.
+pub(crate) fn to_io(cause: ImageError) -> std::io::Error {
+    std::io::Error::other(cause)
 }
 
-/// The fault inside an io error, or one that says the same.
-pub(crate) fn from_io(error: std::io::Error) -> Fault {
+/// The image error inside an io error, or an equivalent one.
+pub(crate) fn from_io(error: std::io::Error) -> ImageError {
     if error.kind() == std::io::ErrorKind::UnexpectedEof {
-        return Fault::UnexpectedEof;
+        return ImageError::UnexpectedEof;
     }
-    match error.downcast::<Fault>() {
-        Ok(fault) => fault,
-        Err(error) => Fault::Content(error.to_string()),
+    match error.downcast::<ImageError>() {
+        Ok(cause) => cause,
+        Err(error) => ImageError::Content(error.to_string()),
     }
 }

@@ -1,11 +1,11 @@
-//! Which part of an image is wanted, and what a name in a tar means.
+//! The selected part of an image, and the meaning of names in a tar.
 //!
 //! Rule: catalogd §5.7. Names are slash-separated, relative to the image's root and cleaned (`./a//b` is `a/b`). A name
-//! that leaves the root is hostile wherever it stands; an absolute one only where it would be taken.
+//! that leaves the root is always rejected; an absolute one only if it would be selected.
 
-use crate::error::Fault;
+use crate::error::ImageError;
 
-/// The wanted paths of an image: everything, or what lies at or beneath some paths.
+/// The selected paths of an image: everything, or some paths with all that is beneath them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
     /// Cleaned paths; empty means everything.
@@ -19,12 +19,12 @@ impl Selection {
         Self { roots: Vec::new() }
     }
 
-    /// What lies at or beneath any of `paths`, e.g. `manifests/` and `metadata/`. `/`, `.` and the empty path mean
+    /// These paths with all that is beneath them, e.g. `manifests/` and `metadata/`. `/`, `.` and the empty path mean
     /// everything, as in a catalog's configs label (one leading `/` is taken off).
     ///
     /// # Errors
     /// A path that contains `..` beyond its own start, with the text of catalogd §5.7.
-    pub fn beneath<I, P>(paths: I) -> Result<Self, Fault>
+    pub fn beneath<I, P>(paths: I) -> Result<Self, ImageError>
     where
         I: IntoIterator<Item = P>,
         P: AsRef<str>,
@@ -36,7 +36,7 @@ impl Selection {
                 Some(root) if root.is_empty() => return Ok(Self::everything()),
                 Some(root) => roots.push(root),
                 None => {
-                    return Err(Fault::Content(format!(
+                    return Err(ImageError::Content(format!(
                         "error getting relative path: {path:?} leads out of the image"
                     )));
                 }
@@ -45,12 +45,13 @@ impl Selection {
         Ok(Self { roots })
     }
 
-    /// Is `path` (cleaned) wanted?
-    pub(crate) fn wants(&self, path: &str) -> bool {
+    /// Is `path` (cleaned) selected?
+    pub(crate) fn contains(&self, path: &str) -> bool {
         self.roots.is_empty() || self.roots.iter().any(|root| is_beneath(path, root))
     }
 
-    /// Is `path` (cleaned) a directory above a wanted path? What happens to it matters, though it is not wanted itself.
+    /// Is `path` (cleaned) a directory above a selected path? A whiteout or a replacement of it matters, though it is not
+    /// selected itself.
     pub(crate) fn leads_to(&self, path: &str) -> bool {
         self.roots.iter().any(|root| root != path && is_beneath(root, path))
     }
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_selects_its_directory_only() {
+    fn selection_is_limited_to_labelled_directory() {
         for (label, path, want) in [
             ("/configs", "configs", true),
             ("/configs", "configs/a/b.yaml", true),
@@ -99,14 +100,14 @@ mod tests {
             ("/a/../configs/.", "configs/x", true),
         ] {
             let selection = Selection::beneath([label]).unwrap();
-            assert_eq!(selection.wants(path), want, "label {label:?}, path {path:?}");
+            assert_eq!(selection.contains(path), want, "label {label:?}, path {path:?}");
         }
         let error = Selection::beneath(["../x"]).unwrap_err().to_string();
         assert!(error.starts_with("error getting relative path: "), "{error}");
     }
 
     #[test]
-    fn directories_above_are_known() {
+    fn selection_recognizes_parent_directories() {
         let selection = Selection::beneath(["data/configs"]).unwrap();
         assert!(selection.leads_to("data"));
         assert!(!selection.leads_to("data/configs"));
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn cleaning_never_leaves_the_root() {
+    fn clean_never_leaves_the_root() {
         for (path, want) in [
             ("./a//b/", Some("a/b")),
             ("a/../b", Some("b")),

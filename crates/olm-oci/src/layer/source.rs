@@ -1,6 +1,6 @@
 //! The bytes of one blob, hashed while they are read.
 //!
-//! [`Verified`] reads chunks from any [`ChunkSource`], refuses the first byte beyond the declared size, and compares size
+//! [`Verified`] reads chunks from any [`ChunkSource`], rejects the first byte beyond the declared size, and compares size
 //! and digest at the end. What was read before the end is unverified: the caller throws it away when
 //! [`Verified::finish`] fails.
 
@@ -13,17 +13,17 @@ use olm_core::{Digest, DigestAlgorithm};
 use sha2::{Digest as _, Sha256, Sha384, Sha512};
 
 use super::to_io;
-use crate::error::Fault;
+use crate::error::ImageError;
 
 /// Something that yields the bytes of a blob in order.
 pub(crate) trait ChunkSource {
     /// The next bytes; `None` at the end.
-    fn next(&mut self) -> Result<Option<Bytes>, Fault>;
+    fn next(&mut self) -> Result<Option<Bytes>, ImageError>;
 }
 
-/// Bytes at hand.
+/// Bytes in memory.
 impl ChunkSource for std::vec::IntoIter<Bytes> {
-    fn next(&mut self) -> Result<Option<Bytes>, Fault> {
+    fn next(&mut self) -> Result<Option<Bytes>, ImageError> {
         Ok(Iterator::next(self))
     }
 }
@@ -53,18 +53,18 @@ impl Hasher {
     }
 
     /// `algorithm:hex`.
-    pub(crate) fn finish(self) -> Result<Digest, Fault> {
+    pub(crate) fn finish(self) -> Result<Digest, ImageError> {
         let made = match self {
             Self::Sha256(hash) => Digest::from_hash(DigestAlgorithm::Sha256, hash.finalize().as_slice()),
             Self::Sha384(hash) => Digest::from_hash(DigestAlgorithm::Sha384, hash.finalize().as_slice()),
             Self::Sha512(hash) => Digest::from_hash(DigestAlgorithm::Sha512, hash.finalize().as_slice()),
         };
-        made.map_err(|error| Fault::Content(error.to_string()))
+        made.map_err(|error| ImageError::Content(error.to_string()))
     }
 }
 
-/// The digest of bytes at hand.
-pub(crate) fn hash_of(algorithm: DigestAlgorithm, bytes: &[u8]) -> Result<Digest, Fault> {
+/// The digest of bytes in memory.
+pub(crate) fn hash_of(algorithm: DigestAlgorithm, bytes: &[u8]) -> Result<Digest, ImageError> {
     let mut hasher = Hasher::new(algorithm);
     hasher.update(bytes);
     hasher.finish()
@@ -104,7 +104,7 @@ impl<S: ChunkSource> Verified<S> {
     }
 
     /// Takes, counts and hashes the next chunk; empty only at the end.
-    fn pull(&mut self) -> Result<Bytes, Fault> {
+    fn pull(&mut self) -> Result<Bytes, ImageError> {
         while !self.ended {
             let Some(chunk) = self.source.next()? else {
                 self.ended = true;
@@ -115,7 +115,7 @@ impl<S: ChunkSource> Verified<S> {
             }
             let got = self.got.load(Ordering::Relaxed).saturating_add(chunk.len() as u64);
             if got > self.size {
-                return Err(Fault::Size { what: self.what(), declared: self.size, got });
+                return Err(ImageError::Size { what: self.what(), declared: self.size, got });
             }
             self.got.store(got, Ordering::Relaxed);
             self.hasher.update(&chunk);
@@ -125,7 +125,7 @@ impl<S: ChunkSource> Verified<S> {
     }
 
     /// Up to `n` of the next bytes without consuming them; fewer only at the end of the blob.
-    pub(crate) fn peek(&mut self, n: usize) -> Result<&[u8], Fault> {
+    pub(crate) fn peek(&mut self, n: usize) -> Result<&[u8], ImageError> {
         while self.chunk.len() < n {
             let more = self.pull()?;
             if more.is_empty() {
@@ -138,16 +138,16 @@ impl<S: ChunkSource> Verified<S> {
     }
 
     /// Reads what is left and compares size and digest.
-    pub(crate) fn finish(mut self) -> Result<(), Fault> {
+    pub(crate) fn finish(mut self) -> Result<(), ImageError> {
         while !self.pull()?.is_empty() {}
         let got = self.got.load(Ordering::Relaxed);
         let what = self.what();
         if got != self.size {
-            return Err(Fault::Size { what, declared: self.size, got });
+            return Err(ImageError::Size { what, declared: self.size, got });
         }
         let digest = self.hasher.finish()?;
         if digest != self.want {
-            return Err(Fault::Digest { what, want: self.want.to_string(), got: digest.to_string() });
+            return Err(ImageError::Digest { what, want: self.want.to_string(), got: digest.to_string() });
         }
         Ok(())
     }
@@ -159,7 +159,7 @@ impl<S: ChunkSource> BufRead for Verified<S> {
             self.chunk = self.pull().map_err(to_io)?;
             if self.chunk.is_empty() && self.got.load(Ordering::Relaxed) < self.size {
                 let got = self.got.load(Ordering::Relaxed);
-                return Err(to_io(Fault::Size { what: self.what(), declared: self.size, got }));
+                return Err(to_io(ImageError::Size { what: self.what(), declared: self.size, got }));
             }
         }
         Ok(&self.chunk)
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_make_the_content_whatever_their_size() {
+    fn blob_content_is_independent_of_chunk_size() {
         let mut whole = blob(&[b"ab", b"", b"c", b"defg"], b"abcdefg", 7);
         assert_eq!(whole.peek(5).unwrap(), b"abcde");
         let mut text = String::new();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_bytes_too_many_and_too_few_are_told_apart() {
+    fn blob_errors_distinguish_digest_and_size() {
         let cases: [(&[&'static [u8]], u64, &str); 3] = [
             (&[b"abcdefX"], 7, "digest mismatch: want sha256:"),
             (&[b"abcdefgh"], 7, "longer than the 7 bytes that the manifest declares"),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn every_algorithm_is_its_own() {
+    fn blob_is_verified_with_each_algorithm() {
         for algorithm in [DigestAlgorithm::Sha256, DigestAlgorithm::Sha384, DigestAlgorithm::Sha512] {
             let digest = hash_of(algorithm, b"x").unwrap();
             let chunks = vec![Bytes::from_static(b"x")];

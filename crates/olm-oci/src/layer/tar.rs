@@ -8,7 +8,7 @@
 use std::io::{self, Read};
 
 use super::from_io;
-use crate::error::Fault;
+use crate::error::{ImageError, check_limit};
 
 const BLOCK: usize = 512;
 /// Largest PAX header; its records other than path, linkpath and size are skipped.
@@ -84,19 +84,13 @@ impl<R: Read> Archive<R> {
     }
 
     /// The next entry; `None` at the end of the archive.
-    pub(crate) fn next(&mut self) -> Result<Option<Entry>, Fault> {
+    pub(crate) fn next(&mut self) -> Result<Option<Entry>, ImageError> {
         let mut extended = self.global.clone();
         loop {
             self.skip_rest()?;
             let Some(header) = self.header()? else { return Ok(None) };
             self.entries += 1;
-            if self.entries > self.max_entries {
-                return Err(Fault::Limit {
-                    what: "number of tar entries".into(),
-                    limit: self.max_entries,
-                    unit: "entries",
-                });
-            }
+            check_limit(self.entries, self.max_entries, "entries", "number of tar entries")?;
             let size = number(&header[124..136], "size")?;
             match header[156] {
                 b'L' => extended.name = Some(self.long(size, "name")?),
@@ -119,7 +113,7 @@ impl<R: Read> Archive<R> {
         flag: u8,
         size: u64,
         extended: Extended,
-    ) -> Result<Entry, Fault> {
+    ) -> Result<Entry, ImageError> {
         let name = match extended.name {
             Some(name) => name,
             None => short_name(header),
@@ -152,13 +146,13 @@ impl<R: Read> Archive<R> {
     }
 
     /// One header block; `None` at the end mark or at a clean end of the stream.
-    fn header(&mut self) -> Result<Option<[u8; BLOCK]>, Fault> {
+    fn header(&mut self) -> Result<Option<[u8; BLOCK]>, ImageError> {
         let mut block = [0_u8; BLOCK];
         let mut have = 0;
         while have < BLOCK {
             match self.inner.read(&mut block[have..]) {
                 Ok(0) if have == 0 => return Ok(None),
-                Ok(0) => return Err(Fault::UnexpectedEof),
+                Ok(0) => return Err(ImageError::UnexpectedEof),
                 Ok(n) => have += n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(from_io(error)),
@@ -172,21 +166,21 @@ impl<R: Read> Archive<R> {
         // some very old writers added signed bytes
         let signed = sum(&block, |byte| i64::from(byte.cast_signed()));
         if want != unsigned && i64::try_from(want) != Ok(signed) {
-            return Err(Fault::Content("invalid tar header: wrong checksum".into()));
+            return Err(ImageError::Content("invalid tar header: wrong checksum".into()));
         }
         Ok(Some(block))
     }
 
-    fn expect(&mut self, size: u64) -> Result<(), Fault> {
+    fn expect(&mut self, size: u64) -> Result<(), ImageError> {
         if size > i64::MAX as u64 {
-            return Err(Fault::Content("invalid tar header: size out of range".into()));
+            return Err(ImageError::Content("invalid tar header: size out of range".into()));
         }
         self.left = size;
         self.padding = size.next_multiple_of(BLOCK as u64) - size;
         Ok(())
     }
 
-    fn skip_rest(&mut self) -> Result<(), Fault> {
+    fn skip_rest(&mut self) -> Result<(), ImageError> {
         let mut left = self.left + self.padding;
         self.left = 0;
         self.padding = 0;
@@ -196,7 +190,7 @@ impl<R: Read> Archive<R> {
         while left > 0 {
             let want = self.scratch.len().min(usize::try_from(left).unwrap_or(usize::MAX));
             match self.inner.read(&mut self.scratch[..want]) {
-                Ok(0) => return Err(Fault::UnexpectedEof),
+                Ok(0) => return Err(ImageError::UnexpectedEof),
                 Ok(n) => left -= n as u64,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(from_io(error)),
@@ -205,28 +199,26 @@ impl<R: Read> Archive<R> {
         Ok(())
     }
 
-    fn small(&mut self, size: u64, limit: u64, what: &str) -> Result<Vec<u8>, Fault> {
-        if size > limit {
-            return Err(Fault::Limit { what: format!("tar {what} record"), limit, unit: "bytes" });
-        }
+    fn small(&mut self, size: u64, limit: u64, what: &str) -> Result<Vec<u8>, ImageError> {
+        check_limit(size, limit, "bytes", format_args!("tar {what} record"))?;
         self.expect(size)?;
         let mut bytes = Vec::new();
         self.by_ref().take(size).read_to_end(&mut bytes).map_err(from_io)?;
         Ok(bytes)
     }
 
-    fn long(&mut self, size: u64, what: &str) -> Result<Vec<u8>, Fault> {
+    fn long(&mut self, size: u64, what: &str) -> Result<Vec<u8>, ImageError> {
         let limit = self.max_name + 1;
         let bytes = self.small(size, limit, what)?;
         Ok(until_nul(&bytes).to_vec())
     }
 
-    fn pax(&mut self, size: u64, into: &mut Extended) -> Result<(), Fault> {
+    fn pax(&mut self, size: u64, into: &mut Extended) -> Result<(), ImageError> {
         let bytes = self.small(size, MAX_PAX, "pax header")?;
         let mut rest = &bytes[..];
         while !rest.is_empty() {
             let (key, value, after) = record(rest)
-                .ok_or_else(|| Fault::Content("invalid tar header: malformed pax record".into()))?;
+                .ok_or_else(|| ImageError::Content("invalid tar header: malformed pax record".into()))?;
             rest = after;
             match key {
                 // an empty value takes the key back
@@ -235,7 +227,7 @@ impl<R: Read> Archive<R> {
                 b"size" => {
                     let parsed = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
                     if parsed.is_none() && !value.is_empty() {
-                        return Err(Fault::Content("invalid tar header: malformed pax size".into()));
+                        return Err(ImageError::Content("invalid tar header: malformed pax size".into()));
                     }
                     into.size = parsed;
                 }
@@ -245,7 +237,7 @@ impl<R: Read> Archive<R> {
         }
         for name in [&into.name, &into.link].into_iter().flatten() {
             if name.contains(&0) {
-                return Err(Fault::Content("invalid tar header: NUL in a pax path".into()));
+                return Err(ImageError::Content("invalid tar header: NUL in a pax path".into()));
             }
         }
         Ok(())
@@ -260,7 +252,7 @@ impl<R: Read> Read for Archive<R> {
         let want = out.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
         let n = self.inner.read(&mut out[..want])?;
         if n == 0 {
-            return Err(super::to_io(Fault::UnexpectedEof));
+            return Err(super::to_io(ImageError::UnexpectedEof));
         }
         self.left -= n as u64;
         Ok(n)
@@ -302,8 +294,8 @@ fn until_nul(field: &[u8]) -> &[u8] {
 }
 
 /// Octal text, or the base-256 form of GNU.
-fn number(field: &[u8], what: &str) -> Result<u64, Fault> {
-    let bad = || Fault::Content(format!("invalid tar header: malformed {what}"));
+fn number(field: &[u8], what: &str) -> Result<u64, ImageError> {
+    let bad = || ImageError::Content(format!("invalid tar header: malformed {what}"));
     let (first, rest) = field.split_first().ok_or_else(bad)?;
     if first & 0x80 != 0 {
         if first & 0x40 != 0 {
@@ -329,7 +321,7 @@ mod tests {
 
     use super::*;
 
-    fn read_all(bytes: &[u8]) -> Result<Vec<(Entry, Vec<u8>)>, Fault> {
+    fn read_all(bytes: &[u8]) -> Result<Vec<(Entry, Vec<u8>)>, ImageError> {
         let mut archive = Archive::new(bytes, 4096, 10_000);
         let mut all = Vec::new();
         while let Some(entry) = archive.next()? {
@@ -340,7 +332,7 @@ mod tests {
         Ok(all)
     }
 
-    fn with(name: &str, content: &[u8], kind: ::tar::EntryType) -> Vec<u8> {
+    fn archive_of(name: &str, content: &[u8], kind: ::tar::EntryType) -> Vec<u8> {
         let mut builder = ::tar::Builder::new(Vec::new());
         let mut header = ::tar::Header::new_gnu();
         header.set_size(content.len() as u64);
@@ -351,15 +343,15 @@ mod tests {
     }
 
     #[test]
-    fn long_names_come_whole() {
+    fn tar_reads_long_names() {
         let name = format!("{}/end", "d".repeat(300));
-        let all = read_all(&with(&name, b"x", ::tar::EntryType::Regular)).unwrap();
+        let all = read_all(&archive_of(&name, b"x", ::tar::EntryType::Regular)).unwrap();
         assert_eq!(all[0].0.name, name.as_bytes());
         assert_eq!(all[0].1, b"x");
     }
 
     #[test]
-    fn pax_records_override_the_header() {
+    fn tar_pax_records_override_the_header() {
         let mut builder = ::tar::Builder::new(Vec::new());
         builder.append_pax_extensions([("path", b"real/name".as_slice()), ("size", b"3")]).unwrap();
         let mut header = ::tar::Header::new_ustar();
@@ -375,8 +367,8 @@ mod tests {
     }
 
     #[test]
-    fn broken_archives_end_with_a_sentence() {
-        let good = with("a", &[7; 600], ::tar::EntryType::Regular);
+    fn tar_error_names_the_defect() {
+        let good = archive_of("a", &[7; 600], ::tar::EntryType::Regular);
         let mut bad_sum = good.clone();
         bad_sum[0] = b'b';
         let mut bad_size = good.clone();
@@ -407,14 +399,14 @@ mod tests {
     }
 
     #[test]
-    fn endless_headers_end() {
-        let one = &with("a", b"", ::tar::EntryType::Regular)[..512];
+    fn tar_limits_number_of_headers() {
+        let one = &archive_of("a", b"", ::tar::EntryType::Regular)[..512];
         let got = read_all(&one.repeat(10_001)).unwrap_err().to_string();
         assert_eq!(got, "number of tar entries exceeds the limit of 10000 entries");
     }
 
     #[test]
-    fn base_256_sizes_are_read() {
+    fn tar_reads_base_256_sizes() {
         let mut field = [0_u8; 12];
         field[0] = 0x80;
         field[11] = 5;
@@ -426,7 +418,7 @@ mod tests {
     proptest! {
         /// The `tar` crate and this reader see the same entries.
         #[test]
-        fn agrees_with_the_tar_crate(
+        fn tar_agrees_with_the_tar_crate(
             files in prop::collection::vec(("[a-zA-Z0-9_.-]{1,90}(/[a-z]{1,120}){0,3}", prop::collection::vec(any::<u8>(), 0..2000)), 0..8)
         ) {
             let mut builder = ::tar::Builder::new(Vec::new());
@@ -454,7 +446,7 @@ mod tests {
 
         /// Any bytes: a result, no panic, no hang.
         #[test]
-        fn takes_any_bytes(mut bytes in prop::collection::vec(any::<u8>(), 0..4096), fix in any::<bool>(), flag in any::<u8>()) {
+        fn tar_reads_any_bytes_without_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..4096), fix in any::<bool>(), flag in any::<u8>()) {
             if fix && bytes.len() >= 512 {
                 bytes[124..136].copy_from_slice(b"00000001000\0");
                 bytes[156] = flag;

@@ -1,4 +1,4 @@
-//! Tar archives in a few words, and an image read from memory.
+//! A builder of tar archives, and an image read from memory.
 
 use std::io::Write as _;
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use olm_core::DigestAlgorithm;
 
 use super::{Applier, Selection, Unpacker, Verified, VisitError, Visitor, hash_of};
-use crate::error::{Error, Fault};
+use crate::error::{Error, ImageError};
 use crate::limits::Limits;
 
 /// A tar archive under construction. Names go into the header as they are: nothing is tidied.
@@ -86,7 +86,7 @@ pub(crate) fn zstd(bytes: &[u8]) -> Vec<u8> {
     zstd::encode_all(bytes, 1).unwrap()
 }
 
-/// A frame whose head asks for a window of 2^`log` bytes.
+/// A frame whose header declares a window of 2^`log` bytes.
 pub(crate) fn zstd_with_window(bytes: &[u8], log: u32) -> Vec<u8> {
     let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
     encoder.window_log(log).unwrap();
@@ -129,7 +129,7 @@ pub(crate) fn unpacked(
     let outside: Vec<_> =
         std::fs::read_dir(directory.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(outside, ["root"], "nothing is written beside the root");
-    result.map_err(VisitError::<Fault>::into_error)?;
+    result.map_err(VisitError::<ImageError>::into_error)?;
     let mut files = Vec::new();
     let mut todo = vec![root.clone()];
     while let Some(directory) = todo.pop() {

@@ -1,4 +1,4 @@
-//! Layers as builders make them, layers as attackers make them, and random stacks against a slow second opinion.
+//! Layers as builders make them, layers as attackers make them, and random stacks against a slow second implementation.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -14,12 +14,12 @@ fn files(layers: &[Vec<u8>], selection: &[&str]) -> Vec<String> {
     unpacked(layers, selection, &Limits::default()).unwrap()
 }
 
-fn refusal(layers: &[Vec<u8>], limits: &Limits) -> String {
+fn rejection(layers: &[Vec<u8>], limits: &Limits) -> String {
     unpacked(layers, &["configs"], limits).unwrap_err().to_string()
 }
 
 #[test]
-fn every_compression_that_is_taken() {
+fn layer_compressions_are_decompressed() {
     let tar = TarOf::new().directory("configs/").file("./configs/a", "1").file("other", "x").tar();
     let skippable = [&[0x50, 0x2a, 0x4d, 0x18, 4, 0, 0, 0, 9, 9, 9, 9], &zstd(&tar)[..]].concat();
     let members = [gzip(&tar[..700]), gzip(&tar[700..])].concat();
@@ -37,9 +37,9 @@ fn every_compression_that_is_taken() {
 }
 
 #[test]
-fn compressions_that_are_refused() {
+fn layer_rejects_unsupported_compressions() {
     for (name, head) in [("bzip2", &b"BZh91AY&SY"[..]), ("xz", &b"\xfd7zXZ\0rest"[..])] {
-        let got = refusal(&[head.to_vec()], &Limits::default());
+        let got = rejection(&[head.to_vec()], &Limits::default());
         let want = format!(
             "error applying image: error reading layer[0]: compression {name} is not supported: use gzip, zstd or none"
         );
@@ -48,7 +48,7 @@ fn compressions_that_are_refused() {
 }
 
 #[test]
-fn upper_layers_replace_and_hide() {
+fn layers_replace_and_hide_lower_files() {
     let lower = TarOf::new()
         .directory("configs")
         .file("configs/replaced", "old")
@@ -81,7 +81,7 @@ fn upper_layers_replace_and_hide() {
 }
 
 #[test]
-fn a_whiteout_of_the_selected_directory_itself_counts() {
+fn whiteout_of_selected_directory_is_applied() {
     let lower = TarOf::new().file("data/configs/a", "1").tar();
     for whiteout in ["data/.wh.configs", ".wh.data", "data/.wh..wh..opq", ".wh..wh..opq"] {
         let upper = TarOf::new().file(whiteout, "").file("data/configs/b", "2").tar();
@@ -92,7 +92,7 @@ fn a_whiteout_of_the_selected_directory_itself_counts() {
 }
 
 #[test]
-fn within_a_layer_the_later_entry_wins() {
+fn layer_prefers_later_entry() {
     let layer = TarOf::new()
         .file("configs/a", "first")
         .hard_link("configs/link", "configs/a")
@@ -110,7 +110,7 @@ fn within_a_layer_the_later_entry_wins() {
 }
 
 #[test]
-fn links_inside_become_files() {
+fn layer_links_inside_become_files() {
     let lower = TarOf::new().file("configs/real", "R").symlink("configs/soft", "real").tar();
     let upper = TarOf::new()
         .symlink("configs/up", "../configs/real")
@@ -125,7 +125,7 @@ fn links_inside_become_files() {
 }
 
 #[test]
-fn hostile_layers_are_refused_with_a_sentence() {
+fn layer_rejects_hostile_entries() {
     let device = |flag| TarOf::new().entry(flag, "configs/x", "", b"").tar();
     for (layer, want) in [
         (TarOf::new().file("../x", "").tar(), r#"entry "../x" leads out of the image"#),
@@ -175,15 +175,15 @@ fn hostile_layers_are_refused_with_a_sentence() {
         (b"\x1f\x8bnot gzip at all".to_vec(), "error applying layer[0]"),
         (b"\x28\xb5\x2f\xfdnot zstd at all".to_vec(), "error applying layer[0]"),
     ] {
-        let got = refusal(&[layer], &Limits::default());
+        let got = rejection(&[layer], &Limits::default());
         assert!(got.starts_with("error applying image: "), "{got}");
         assert!(got.contains(want), "want {want:?} in {got:?}");
     }
 }
 
-/// Damaged bytes are damage, whatever they look like: another attempt is worth making soon, and the image is not to blame.
+/// A digest mismatch is reported whatever the damaged bytes parse as: a retry can help, the image may be valid.
 #[test]
-fn a_damaged_copy_is_told_from_a_broken_layer() {
+fn layer_damaged_in_transit_reports_digest_mismatch() {
     let tar = TarOf::new().file("configs/a", "1".repeat(5000)).tar();
     for (whole, at) in [(tar.clone(), 3), (tar.clone(), 2000), (gzip(&tar), 30), (zstd(&tar), 12)] {
         let mut damaged = whole.clone();
@@ -226,9 +226,9 @@ impl Visitor for Ones {
     }
 }
 
-/// The same names where the extensions of tar put them, and names that look alike.
+/// The same names in the extensions of tar, and similar names.
 #[test]
-fn extended_headers_carry_no_hostile_names_in() {
+fn layer_extended_headers_are_checked() {
     let record = |key: &str, value: &str| {
         let body = format!(" {key}={value}\n");
         let length = (body.len()..).find(|length| length.to_string().len() + body.len() == *length).unwrap();
@@ -252,11 +252,11 @@ fn extended_headers_carry_no_hostile_names_in() {
         (pax(b'x', "size", "-1").file("configs/a", ""), "malformed pax size"),
         (pax(b'x', "size", "18446744073709551615").file("configs/a", ""), "size out of range"),
     ] {
-        let got = refusal(&[layer.tar()], &Limits::default());
+        let got = rejection(&[layer.tar()], &Limits::default());
         assert!(got.contains(want), "want {want:?} in {got:?}");
     }
     // alike is not equal: no name is folded, composed, trimmed or read as another system's path
-    let odd = [
+    let similar = [
         "configs/A",
         "configs/a",
         "configs/e\u{301}",
@@ -265,14 +265,15 @@ fn extended_headers_carry_no_hostile_names_in() {
         "configs/a ",
         "configs/a.",
     ];
-    let layer = odd.iter().fold(TarOf::new(), |tar, name| tar.file(name, "1")).file("Configs/a", "2").tar();
-    let mut want: Vec<String> = odd.iter().map(|name| format!("{name}=1")).collect();
+    let layer =
+        similar.iter().fold(TarOf::new(), |tar, name| tar.file(name, "1")).file("Configs/a", "2").tar();
+    let mut want: Vec<String> = similar.iter().map(|name| format!("{name}=1")).collect();
     want.sort();
     assert_eq!(files(&[layer], &["configs"]), want);
 }
 
 #[test]
-fn what_is_not_wanted_may_be_odd() {
+fn layer_ignores_invalid_entries_outside_selection() {
     let layer = TarOf::new()
         .entry(b'3', "dev/console", "", b"")
         .file("/absolute/elsewhere", "")
@@ -285,30 +286,30 @@ fn what_is_not_wanted_may_be_odd() {
 }
 
 #[test]
-fn a_link_above_what_is_wanted_is_not_given() {
+fn layer_link_above_selection_is_not_visited() {
     let lower = TarOf::new().file("configs/b/c", "1").tar();
     for upper in [
         TarOf::new().file("x", "2").hard_link("configs", "x"),
         TarOf::new().file("x", "2").symlink("configs", "x"),
     ] {
-        // it lies where the directory above would be, and leads to something that is wanted
+        // it replaces the directory above the selection, and leads to a selected file
         let got = files(&[lower.clone(), upper.tar()], &["configs/b", "x"]);
         assert_eq!(got, ["x=2"]);
     }
 }
 
 #[test]
-fn a_hard_link_to_a_replaced_file_is_named() {
+fn layer_rejects_hard_link_to_replaced_file() {
     let lower = TarOf::new().file("configs/a", "old").hard_link("configs/b", "configs/a").tar();
     let upper = TarOf::new().file("configs/a", "new").tar();
-    let got = refusal(&[lower.clone(), upper.clone()], &Limits::default());
+    let got = rejection(&[lower.clone(), upper.clone()], &Limits::default());
     assert!(got.ends_with(r#"a hard link refers to "configs/a", which a later layer replaced"#), "{got}");
     let top = TarOf::new().file("configs/b", "b").tar();
     assert_eq!(files(&[lower, upper, top], &["configs"]), ["configs/a=new", "configs/b=b"]);
 }
 
 #[test]
-fn every_limit_ends_with_its_number() {
+fn limit_errors_name_the_limit() {
     let small = Limits {
         unpacked_bytes: 100_000,
         selected_bytes: 10_000,
@@ -377,18 +378,18 @@ fn every_limit_ends_with_its_number() {
     }
 }
 
-/// The window is what the frame's head asks for, however little content there is.
+/// The window is the one in the frame header, however little content there is.
 #[test]
 fn zstd_window_is_limited() {
     let tar = TarOf::new().file("configs/a", vec![b'x'; 1_000]).file("manifests/a", "1").tar();
-    for (window_log, wanted) in [(20, true), (23, true), (24, false), (27, false)] {
+    for (window_log, supported) in [(20, true), (23, true), (24, false), (27, false)] {
         let frame = zstd_with_window(&tar, window_log);
         // a frame behind another one counts as well
         for layer in [frame.clone(), [zstd(b""), frame].concat()] {
             for (limits, selection) in [(Limits::default(), "configs"), (Limits::bundle(), "manifests")] {
                 let got = unpacked(std::slice::from_ref(&layer), &[selection], &limits);
                 let got = got.map(|files| files.len()).map_err(|error| error.to_string());
-                let want = match wanted {
+                let want = match supported {
                     true => Ok(1),
                     false => Err("error applying image: error reading layer[0]: a zstd window of more than 8388608 bytes \
                                   (8 MiB) is not supported: compress the layer without --long and at level 19 or below"
@@ -420,9 +421,9 @@ fn bundle_bytes_are_limited_to_16_mib() {
 fn limits_count_all_layers_together() {
     let limits = Limits { unpacked_bytes: 5_000, entries: 3, ..Limits::default() };
     let layer = |name: &str, size: usize| TarOf::new().file(name, vec![b'x'; size]).tar();
-    let got = refusal(&[layer("a", 2_000), layer("b", 2_000)], &limits);
+    let got = rejection(&[layer("a", 2_000), layer("b", 2_000)], &limits);
     assert!(got.contains("layer[0]: decompressed content"), "{got}");
-    let got = refusal(
+    let got = rejection(
         &[layer("a", 1), layer("b", 1), layer("c", 1), layer("d", 1)],
         &Limits { entries: 3, ..Limits::default() },
     );
@@ -430,7 +431,7 @@ fn limits_count_all_layers_together() {
 }
 
 #[test]
-fn a_wrong_digest_is_noticed_even_if_the_files_look_fine() {
+fn layer_with_wrong_digest_is_rejected() {
     let tar = TarOf::new().file("configs/a", "1").tar();
     let other = TarOf::new().file("configs/a", "2").tar();
     let mut applier = Applier::new(Null, Selection::everything(), Limits::default());
@@ -462,7 +463,7 @@ impl Visitor for Null {
 
 /// A visitor that swallows errors and one that reads nothing: neither hides what is wrong with the layer.
 #[test]
-fn a_careless_visitor_hides_nothing() {
+fn visitor_cannot_hide_layer_errors() {
     struct Careless(bool);
     impl Visitor for Careless {
         type Error = super::Infallible;
@@ -592,7 +593,7 @@ proptest! {
 
     /// Reading from the top down gives the tree that applying from the bottom up gives.
     #[test]
-    fn stacks_like_the_slow_way(layers in prop::collection::vec(prop::collection::vec(any_op(), 0..7), 1..4)) {
+    fn layers_match_bottom_up_application(layers in prop::collection::vec(prop::collection::vec(any_op(), 0..7), 1..4)) {
         let Some(mut want) = slow(&layers) else { return Ok(()) };
         want.sort();
         let tars: Vec<Vec<u8>> = layers.iter().map(|layer| layer.iter().fold(TarOf::new(), |tar, op| match op {
@@ -605,7 +606,7 @@ proptest! {
             Op::Empty(path) => tar.file(&format!("{path}/.wh..wh..opq"), ""),
         }).tar()).collect();
         let got = unpacked(&tars, &["r"], &Limits::default());
-        // contradictions that only show in tar order (a directory replaced while upper layers still use it) may be refused
+        // contradictions that only show in tar order (a directory replaced while upper layers still use it) may be rejected
         if let Ok(got) = got {
             prop_assert_eq!(got, want);
         }
@@ -613,7 +614,7 @@ proptest! {
 
     /// Chunk borders do not matter.
     #[test]
-    fn any_chunking(chunk in 1_usize..2000, size in 0_usize..5000) {
+    fn layer_is_independent_of_chunk_size(chunk in 1_usize..2000, size in 0_usize..5000) {
         let layer = gzip(&TarOf::new().file("a", vec![b'z'; size]).tar());
         let mut applier = Applier::new(Null, Selection::everything(), Limits::default());
         prop_assert!(applier.layer(0, blob(&layer, chunk)).is_ok());
@@ -621,7 +622,7 @@ proptest! {
 
     /// Any bytes, compressed or not: an answer, nothing outside the directory.
     #[test]
-    fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..3000), how in 0..3, flag in any::<u8>()) {
+    fn layer_reads_any_bytes_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..3000), how in 0..3, flag in any::<u8>()) {
         let tar = TarOf::new().file("configs/a", "1").entry(flag, "configs/b", "configs/a", b"").raw(&bytes).tar();
         let layer = match how { 0 => tar, 1 => gzip(&tar), _ => bytes };
         let _ = unpacked(&[layer], &["configs"], &Limits::default());

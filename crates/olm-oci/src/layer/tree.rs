@@ -1,4 +1,4 @@
-//! Which entry of which layer wins, when layers are read from the top down.
+//! The entries that remain of each path when layers are read from the top down.
 //!
 //! A path is decided by the first (uppermost) layer that names it; directories merge; a whiteout hides a path from the
 //! layers beneath its own, an opaque mark everything inside its directory (rule: catalogd §5.7 and the OCI image spec:
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 
 use super::selection::{ancestors, is_beneath};
-use crate::error::Fault;
+use crate::error::{ImageError, check_limit};
 
 /// Bytes of all remembered names together.
 const MAX_NAMES: usize = 32 << 20;
@@ -24,32 +24,32 @@ const OPAQUE: &str = ".wh..wh..opq";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Node {
     Directory,
-    /// `given` tells whether the visitor has it (files above the selection only stand in the way); `size` in bytes.
+    /// `given`: the visitor has it (files above the selection are only obstacles); `size` in bytes.
     File {
         given: bool,
         size: u64,
     },
     Symlink(String),
-    /// A hard link whose target has not been seen in its layer.
+    /// A hard link whose target has not been read in its layer.
     HardLink(String),
 }
 
-/// What is to be done with an entry.
+/// The decision about an entry.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Placement {
     /// An upper layer has decided about this path.
     Skip,
-    /// It stands.
+    /// The entry is placed.
     Take,
-    /// It stands, and what was given for this path (and beneath) before no longer counts.
+    /// The entry is placed, and what the visitor got before for this path (and beneath) is no longer valid.
     Replace,
 }
 
-/// Where a link leads in the finished tree.
+/// The target of a link in the finished tree.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Lead {
     File(String, u64),
-    /// A sentence for the one who has to mend the image.
+    /// The error message for the author of the image.
     Nowhere(String),
 }
 
@@ -76,8 +76,8 @@ pub(crate) enum Whiteout {
     Ignored,
 }
 
-/// Tells whether `path` is a whiteout and of what.
-pub(crate) fn whiteout(path: &str) -> Result<Option<Whiteout>, Fault> {
+/// The whiteout that `path` is, if it is one.
+pub(crate) fn whiteout(path: &str) -> Result<Option<Whiteout>, ImageError> {
     let (directory, base) = path.rsplit_once('/').unwrap_or(("", path));
     let Some(name) = base.strip_prefix(WHITEOUT) else { return Ok(None) };
     if base == OPAQUE {
@@ -87,7 +87,7 @@ pub(crate) fn whiteout(path: &str) -> Result<Option<Whiteout>, Fault> {
         return Ok(Some(Whiteout::Ignored));
     }
     if matches!(name, "" | "." | "..") {
-        return Err(Fault::Content(format!("invalid whiteout name: {path:?}")));
+        return Err(ImageError::Content(format!("invalid whiteout name: {path:?}")));
     }
     Ok(Some(Whiteout::Hides(join(directory, name))))
 }
@@ -97,7 +97,7 @@ fn join(directory: &str, name: &str) -> String {
 }
 
 impl Tree {
-    /// The layer being read is finished, the next one lies beneath it.
+    /// Continues with the next lower layer.
     pub(crate) fn descend(&mut self) {
         self.hidden.extend(self.hiding.drain(..));
         self.opaque.extend(self.emptying.drain(..));
@@ -105,8 +105,8 @@ impl Tree {
         self.layer += 1;
     }
 
-    /// Notes a whiteout. Like any entry it makes the directory that it stands in.
-    pub(crate) fn add_whiteout(&mut self, whiteout: Whiteout) -> Result<(), Fault> {
+    /// Records a whiteout. Like any entry, it implies its directory.
+    pub(crate) fn add_whiteout(&mut self, whiteout: Whiteout) -> Result<(), ImageError> {
         let (path, directory, list) = match whiteout {
             Whiteout::Hides(path) => {
                 let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory).to_owned();
@@ -126,22 +126,22 @@ impl Tree {
     }
 
     /// Puts an entry where the layers above allow it.
-    pub(crate) fn place(&mut self, path: &str, node: Node) -> Result<Place, Fault> {
+    pub(crate) fn place(&mut self, path: &str, node: Node) -> Result<Placement, ImageError> {
         if self.covered(path)? {
             if matches!(node, Node::File { .. }) {
                 self.remember(path.len())?;
                 self.skipped.insert(path.to_owned());
             }
-            return Ok(Place::Skip);
+            return Ok(Placement::Skip);
         }
-        let place = match self.nodes.get(path) {
-            None => Place::Take,
-            Some((_, Node::Directory)) if node == Node::Directory => return Ok(Place::Take),
+        let placement = match self.nodes.get(path) {
+            None => Placement::Take,
+            Some((_, Node::Directory)) if node == Node::Directory => return Ok(Placement::Take),
             Some((layer, upper)) if *layer < self.layer => {
                 if *upper == Node::Directory {
                     // this layer replaced a directory beneath it, before an upper layer made a new one
                     if self.own_beneath(path) {
-                        return Err(Fault::Content(format!(
+                        return Err(ImageError::Content(format!(
                             "entry {path:?} is both a directory and none in one layer"
                         )));
                     }
@@ -152,7 +152,7 @@ impl Tree {
                     self.remember(path.len())?;
                     self.skipped.insert(path.to_owned());
                 }
-                return Ok(Place::Skip);
+                return Ok(Placement::Skip);
             }
             Some((_, before)) => {
                 if node == Node::Directory && *before != Node::Directory {
@@ -161,7 +161,7 @@ impl Tree {
                     self.emptying.push(path.to_owned());
                 }
                 self.remove(path);
-                Place::Replace
+                Placement::Replace
             }
         };
         for above in ancestors(path) {
@@ -172,11 +172,11 @@ impl Tree {
         }
         self.remember(path.len())?;
         self.nodes.insert(path.to_owned(), (self.layer, node));
-        Ok(place)
+        Ok(placement)
     }
 
     /// Has an upper layer hidden `path`, by itself or with a directory above it?
-    fn covered(&self, path: &str) -> Result<bool, Fault> {
+    fn covered(&self, path: &str) -> Result<bool, ImageError> {
         if self.opaque.contains("") || self.hidden.contains(path) {
             return Ok(true);
         }
@@ -188,10 +188,14 @@ impl Tree {
                 None | Some((_, Node::Directory)) => {}
                 Some((layer, _)) if *layer < self.layer => return Ok(true),
                 Some((_, Node::File { .. })) => {
-                    return Err(Fault::Content(format!("entry {path:?} lies beneath the file {above:?}")));
+                    return Err(ImageError::Content(format!(
+                        "entry {path:?} lies beneath the file {above:?}"
+                    )));
                 }
                 Some((_, Node::Symlink(_) | Node::HardLink(_))) => {
-                    return Err(Fault::Content(format!("entry {path:?} lies beneath the link {above:?}")));
+                    return Err(ImageError::Content(format!(
+                        "entry {path:?} lies beneath the link {above:?}"
+                    )));
                 }
             }
         }
@@ -223,22 +227,15 @@ impl Tree {
             .any(|(_, (layer, _))| *layer == self.layer)
     }
 
-    fn remember(&mut self, bytes: usize) -> Result<(), Fault> {
+    fn remember(&mut self, bytes: usize) -> Result<(), ImageError> {
         self.names += bytes + 1;
-        if self.names > MAX_NAMES {
-            return Err(Fault::Limit {
-                what: "names in the image".into(),
-                limit: MAX_NAMES as u64,
-                unit: "bytes",
-            });
-        }
-        Ok(())
+        check_limit(self.names as u64, MAX_NAMES as u64, "bytes", "names in the image")
     }
 
     /// What `target` is in the layer being read: the node, or that an upper layer replaced it.
-    pub(crate) fn in_this_layer(&self, target: &str) -> Result<Option<&Node>, Fault> {
+    pub(crate) fn in_this_layer(&self, target: &str) -> Result<Option<&Node>, ImageError> {
         if self.skipped.contains(target) {
-            return Err(Fault::Content(format!(
+            return Err(ImageError::Content(format!(
                 "a hard link refers to {target:?}, which a later layer replaced"
             )));
         }
@@ -311,38 +308,38 @@ mod tests {
     const FILE: Node = Node::File { given: true, size: 1 };
 
     #[test]
-    fn the_upper_layer_decides() {
+    fn tree_prefers_upper_layer() {
         let mut tree = Tree::default();
-        assert_eq!(tree.place("a/x", FILE).unwrap(), Place::Take);
+        assert_eq!(tree.place("a/x", FILE).unwrap(), Placement::Take);
         tree.add_whiteout(whiteout("a/.wh.gone").unwrap().unwrap()).unwrap();
         tree.add_whiteout(whiteout("b/.wh..wh..opq").unwrap().unwrap()).unwrap();
-        assert_eq!(tree.place("a/gone", FILE).unwrap(), Place::Take, "own layer is not touched");
-        assert_eq!(tree.place("b/new", FILE).unwrap(), Place::Take);
-        assert_eq!(tree.place("dir", FILE).unwrap(), Place::Take);
+        assert_eq!(tree.place("a/gone", FILE).unwrap(), Placement::Take, "own layer is not touched");
+        assert_eq!(tree.place("b/new", FILE).unwrap(), Placement::Take);
+        assert_eq!(tree.place("dir", FILE).unwrap(), Placement::Take);
         tree.descend();
         for (path, node, want) in [
-            ("a/x", FILE, Place::Skip),
-            ("a", FILE, Place::Skip),
-            ("a/y", FILE, Place::Take),
-            ("a", Node::Directory, Place::Take),
-            ("a/gone", FILE, Place::Skip),
-            ("b/old", FILE, Place::Skip),
-            ("b/new", FILE, Place::Skip),
-            ("dir/inner", FILE, Place::Skip),
-            ("c", FILE, Place::Take),
-            ("c", FILE, Place::Replace),
+            ("a/x", FILE, Placement::Skip),
+            ("a", FILE, Placement::Skip),
+            ("a/y", FILE, Placement::Take),
+            ("a", Node::Directory, Placement::Take),
+            ("a/gone", FILE, Placement::Skip),
+            ("b/old", FILE, Placement::Skip),
+            ("b/new", FILE, Placement::Skip),
+            ("dir/inner", FILE, Placement::Skip),
+            ("c", FILE, Placement::Take),
+            ("c", FILE, Placement::Replace),
         ] {
             assert_eq!(tree.place(path, node).unwrap(), want, "{path}");
         }
     }
 
     #[test]
-    fn a_file_replaces_a_directory_of_its_own_layer() {
+    fn tree_file_replaces_directory_of_its_layer() {
         let mut tree = Tree::default();
         for path in ["a/b/c", "a/b.d", "a/b!", "a/bc"] {
             tree.place(path, FILE).unwrap();
         }
-        assert_eq!(tree.place("a/b", FILE).unwrap(), Place::Replace);
+        assert_eq!(tree.place("a/b", FILE).unwrap(), Placement::Replace);
         assert!(tree.in_this_layer("a/b/c").unwrap().is_none());
         for path in ["a/b.d", "a/b!", "a/bc", "a/b"] {
             assert!(tree.in_this_layer(path).unwrap().is_some(), "{path}");
@@ -352,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn whiteout_names() {
+    fn whiteout_names_are_parsed() {
         for (path, want) in [
             ("a/.wh.b", Some(Whiteout::Hides("a/b".into()))),
             (".wh.configs", Some(Whiteout::Hides("configs".into()))),
@@ -369,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn links_stay_inside() {
+    fn tree_links_stay_inside() {
         let mut tree = Tree::default();
         tree.place("c/real", FILE).unwrap();
         tree.place("c/sub/deep", FILE).unwrap();

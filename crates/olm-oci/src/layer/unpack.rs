@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use super::Visitor;
-use crate::error::Fault;
+use crate::error::ImageError;
 
 const BUFFER: usize = 256 << 10;
 
@@ -33,7 +33,7 @@ impl Unpacker {
         (self.files, self.bytes)
     }
 
-    fn place(&mut self, path: &str) -> Result<PathBuf, Fault> {
+    fn place(&mut self, path: &str) -> Result<PathBuf, ImageError> {
         let full = self.root.join(path);
         if let Some(parent) = full.parent()
             && !self.made.contains(parent)
@@ -45,14 +45,14 @@ impl Unpacker {
     }
 }
 
-fn failed(path: &Path, source: io::Error) -> Fault {
-    Fault::Io { path: path.to_owned(), source }
+fn failed(path: &Path, source: io::Error) -> ImageError {
+    ImageError::Io { path: path.to_owned(), source }
 }
 
 impl Visitor for Unpacker {
-    type Error = Fault;
+    type Error = ImageError;
 
-    fn file(&mut self, path: &str, _size: u64, content: &mut dyn Read) -> Result<(), Fault> {
+    fn file(&mut self, path: &str, _size: u64, content: &mut dyn Read) -> Result<(), ImageError> {
         let full = self.place(path)?;
         let mut file = fs::File::create_new(&full).map_err(|source| failed(&full, source))?;
         self.buffer.resize(BUFFER, 0);
@@ -70,7 +70,7 @@ impl Visitor for Unpacker {
         Ok(())
     }
 
-    fn alias(&mut self, path: &str, target: &str) -> Result<(), Fault> {
+    fn alias(&mut self, path: &str, target: &str) -> Result<(), ImageError> {
         let full = self.place(path)?;
         let target = self.root.join(target);
         fs::hard_link(&target, &full)
@@ -80,7 +80,7 @@ impl Visitor for Unpacker {
         Ok(())
     }
 
-    fn remove(&mut self, path: &str) -> Result<(), Fault> {
+    fn remove(&mut self, path: &str) -> Result<(), ImageError> {
         let full = self.root.join(path);
         let gone = match fs::symlink_metadata(&full) {
             Ok(found) if found.is_dir() => fs::remove_dir_all(&full),

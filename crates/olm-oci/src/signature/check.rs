@@ -6,12 +6,12 @@ use olm_core::{Digest, ImageRef};
 use olm_signature::{Accepted, AcceptedImage, Demand, Evidence, Image, Policy, Sigstore, judge};
 
 use super::Verified;
-use crate::error::{Error, Fault};
-use crate::http::Place;
+use crate::error::{Error, ImageError};
+use crate::http::Endpoint;
 use crate::puller::Puller;
 
-/// How long looking for the signatures of one image may take.
-const VERIFY_LIMIT: Duration = Duration::from_secs(120);
+/// Timeout of finding and verifying the signatures of one image.
+const VERIFY_TIMEOUT: Duration = Duration::from_secs(120);
 
 impl Puller {
     /// Reads the policy with its keys and roots, so that a mistake in it shows before the first image.
@@ -22,8 +22,8 @@ impl Puller {
         self.policy().map(drop)
     }
 
-    /// Does the policy, as it is now, accept content of `canonical` that is here already, without asking anybody? `false`
-    /// when it would have to be verified first.
+    /// Does the current policy accept content of `digest` that is stored already, without a request? `false` if it would
+    /// have to be verified first.
     ///
     /// # Errors
     /// [`Error::Policy`] for an unreadable policy.
@@ -48,9 +48,9 @@ impl Puller {
     pub async fn verify(&self, asked: &ImageRef, canonical: &ImageRef) -> Result<Verified, Error> {
         let accepted = |signer| Ok(Verified { canonical: canonical.clone(), signer });
         let Some(policy) = self.policy()? else { return accepted(None) };
-        let wanted = match policy.demand(asked).map_err(rejected)? {
+        let requirements = match policy.demand(asked).map_err(rejected)? {
             Demand::Nothing => return accepted(None),
-            Demand::Signatures(wanted) => wanted,
+            Demand::Signatures(requirements) => requirements,
         };
         let Some(digest) = canonical.digest() else {
             return Err(Error::ReferenceForm { why: format!("{canonical} has no digest") });
@@ -59,13 +59,13 @@ impl Puller {
         if self.accepted_images().contains(&image) {
             return accepted(Some("a signature that was verified before".to_owned()));
         }
-        let looking = self.look(&policy, asked, canonical, digest, &wanted);
-        let all = match tokio::time::timeout(VERIFY_LIMIT, looking).await {
-            Ok(looked) => looked?,
+        let search = self.find_signatures(&policy, asked, canonical, digest, &requirements);
+        let all = match tokio::time::timeout(VERIFY_TIMEOUT, search).await {
+            Ok(found) => found?,
             Err(_) => {
-                return Err(Error::Copy(Fault::Network {
+                return Err(Error::Copy(ImageError::Network {
                     what: format!("reading signatures of {canonical}"),
-                    why: format!("it took longer than {} s", VERIFY_LIMIT.as_secs()),
+                    why: format!("it took longer than {} s", VERIFY_TIMEOUT.as_secs()),
                 }));
             }
         };
@@ -77,10 +77,10 @@ impl Puller {
         accepted(Some(signer))
     }
 
-    /// Whether the policy wants to see signatures of what `asked` leads to.
+    /// Whether the policy requires signatures of the image of `asked`.
     ///
     /// # Errors
-    /// As [`Puller::verify`], before anybody is asked.
+    /// As [`Puller::verify`], before the first request.
     pub(crate) fn wants_signatures(&self, asked: &ImageRef) -> Result<bool, Error> {
         let Some(policy) = self.policy()? else { return Ok(false) };
         Ok(matches!(policy.demand(asked).map_err(rejected)?, Demand::Signatures(_)))
@@ -90,59 +90,60 @@ impl Puller {
         Policy::load(&self.transport().config().signature_policy).map_err(|error| Error::Policy(error.into()))
     }
 
-    async fn look(
+    async fn find_signatures(
         &self,
         policy: &Policy,
         asked: &ImageRef,
         canonical: &ImageRef,
         digest: &Digest,
-        wanted: &[&Sigstore],
+        requirements: &[&Sigstore],
     ) -> Result<Vec<Accepted>, Error> {
-        let places = self.places(asked)?;
+        let endpoints = self.endpoints(asked)?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-        let refused = match self.signed(&places, Image { asked, digest, now }, wanted).await? {
+        let refused = match self.signed(&endpoints, Image { asked, digest, now }, requirements).await? {
             Ok(all) => return Ok(all),
             Err(refused) => refused,
         };
         // images of an index may be signed one by one; the digest of the index leads to this one and to no other
-        if let Some(child) = self.instance(&places, canonical).await?
-            && let Ok(all) = self.signed(&places, Image { asked, digest: &child, now }, wanted).await?
+        if let Some(child) = self.instance(&endpoints, canonical).await?
+            && let Ok(all) =
+                self.signed(&endpoints, Image { asked, digest: &child, now }, requirements).await?
         {
             return Ok(all);
         }
         Err(rejected(policy.rejection(asked, canonical, refused)))
     }
 
-    /// Looks in one place after the other, until all requirements are fulfilled; else why not.
+    /// Searches one endpoint after the other until all requirements are fulfilled; else returns the reasons.
     async fn signed(
         &self,
-        places: &[Place],
+        endpoints: &[Endpoint],
         image: Image<'_>,
-        wanted: &[&Sigstore],
+        requirements: &[&Sigstore],
     ) -> Result<Result<Vec<Accepted>, Option<String>>, Error> {
         let (mut reasons, mut unreachable) = (Vec::new(), None);
-        for place in places {
-            // the last one, which is the registry itself, has the last word
+        for endpoint in endpoints {
+            // the last endpoint, which is the registry itself, decides
             unreachable = None;
             let mut evidence: Vec<Evidence> = Vec::new();
             let mut refused = None;
             for bundles in [false, true] {
                 let found = match bundles {
-                    false => self.tagged_signatures(place, image.digest).await,
-                    true => self.referring_bundles(place, image.digest).await,
+                    false => self.tagged_signatures(endpoint, image.digest).await,
+                    true => self.referring_bundles(endpoint, image.digest).await,
                 };
                 match found {
                     Ok(found) => evidence.extend(found),
-                    Err(fault @ Fault::Limit { .. }) => refused = Some(fault.to_string()),
-                    Err(fault) => {
-                        tracing::debug!(place = %place.location.reference, %fault, "cannot look for signatures");
-                        unreachable = Some(fault);
+                    Err(cause @ ImageError::Limit { .. }) => refused = Some(cause.to_string()),
+                    Err(cause) => {
+                        tracing::debug!(endpoint = %endpoint.location.reference, %cause, "cannot look for signatures");
+                        unreachable = Some(cause);
                         break;
                     }
                 }
                 let judged: Result<Vec<_>, _> =
-                    wanted.iter().map(|wanted| judge(wanted, &evidence, image)).collect();
+                    requirements.iter().map(|requirement| judge(requirement, &evidence, image)).collect();
                 match judged {
                     Ok(all) => return Ok(Ok(all)),
                     Err(why) => refused = why.or(refused),
@@ -151,8 +152,8 @@ impl Puller {
             reasons.extend(refused);
         }
         match unreachable {
-            // a signature may be where nobody answers
-            Some(fault) => Err(Error::Copy(fault)),
+            // the unreachable endpoint may have a signature
+            Some(cause) => Err(Error::Copy(cause)),
             None if reasons.is_empty() => Ok(Err(None)),
             None => {
                 reasons.dedup();
@@ -163,5 +164,5 @@ impl Puller {
 }
 
 fn rejected(why: String) -> Error {
-    Error::Copy(Fault::Rejected(why))
+    Error::Copy(ImageError::Rejected(why))
 }

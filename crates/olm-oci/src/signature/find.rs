@@ -13,9 +13,9 @@ use olm_signature::{
 use reqwest::Method;
 use serde::Deserialize;
 
-use crate::error::Fault;
-use crate::http::{Ask, Place};
-use crate::manifest::{self, Descriptor, MAX_DOCUMENT};
+use crate::error::{ImageError, check_limit};
+use crate::http::{Ask, Endpoint};
+use crate::manifest::{Descriptor, MAX_DOCUMENT};
 use crate::puller::Puller;
 
 #[derive(Deserialize)]
@@ -59,14 +59,14 @@ impl Puller {
     /// What cosign's tag holds.
     pub(crate) async fn tagged_signatures(
         &self,
-        place: &Place,
+        endpoint: &Endpoint,
         image: &Digest,
-    ) -> Result<Vec<Evidence>, Fault> {
+    ) -> Result<Vec<Evidence>, ImageError> {
         let tag = format!("{}-{}.sig", image.algorithm().as_str(), image.hex());
-        let body = match self.manifest(place, &tag, None).await {
+        let body = match self.manifest(endpoint, &tag, None).await {
             Ok((body, _)) => body,
-            Err(fault) if fault.status() == Some(404) => return Ok(Vec::new()),
-            Err(fault) => return Err(fault),
+            Err(cause) if cause.status() == Some(404) => return Ok(Vec::new()),
+            Err(cause) => return Err(cause),
         };
         let manifest: Manifest = match serde_json::from_slice(&body) {
             Ok(manifest) => manifest,
@@ -74,14 +74,14 @@ impl Puller {
         };
         let layers: Vec<Layer> =
             manifest.layers.into_iter().filter(|layer| layer.media_type == SIMPLE_SIGNING).collect();
-        few(layers.len(), &tag)?;
+        check_number(layers.len(), &tag)?;
         let mut found = Vec::new();
         for (index, layer) in layers.iter().enumerate() {
             let name = format!("signature {} of {tag}", index + 1);
-            let payload = match self.small_blob(place, &layer.descriptor(), MAX_PAYLOAD, &name).await {
+            let payload = match self.small_blob(endpoint, &layer.descriptor(), MAX_PAYLOAD, &name).await {
                 Ok(payload) => payload,
-                Err(fault) => {
-                    found.push(unread(name, fault)?);
+                Err(cause) => {
+                    found.push(unread(name, cause)?);
                     continue;
                 }
             };
@@ -93,11 +93,11 @@ impl Puller {
     /// Sigstore bundles that refer to the image.
     pub(crate) async fn referring_bundles(
         &self,
-        place: &Place,
+        endpoint: &Endpoint,
         image: &Digest,
-    ) -> Result<Vec<Evidence>, Fault> {
+    ) -> Result<Vec<Evidence>, ImageError> {
         let name = format!("the referrers of {image}");
-        let Some(body) = self.referrers(place, image).await? else { return Ok(Vec::new()) };
+        let Some(body) = self.referrers(endpoint, image).await? else { return Ok(Vec::new()) };
         let index: Index = match serde_json::from_slice(&body) {
             Ok(index) => index,
             Err(error) => return Ok(vec![broken(name, format!("they are no image index: {error}"))]),
@@ -107,62 +107,62 @@ impl Puller {
             .into_iter()
             .filter(|one| one.artifact_type.starts_with(BUNDLE_MEDIA_TYPE_PREFIX))
             .collect();
-        few(bundles.len(), &name)?;
+        check_number(bundles.len(), &name)?;
         let mut found = Vec::new();
         for referrer in &bundles {
             let name = format!("bundle {}", referrer.digest);
-            match self.bundle(place, referrer, &name).await {
+            match self.bundle(endpoint, referrer, &name).await {
                 Ok(bytes) => found.push(Evidence { place: name, claim: Claim::from_bundle(&bytes) }),
-                Err(fault) => found.push(unread(name, fault)?),
+                Err(cause) => found.push(unread(name, cause)?),
             }
         }
         Ok(found)
     }
 
     /// The list of what refers to the image, if there is one.
-    async fn referrers(&self, place: &Place, image: &Digest) -> Result<Option<Vec<u8>>, Fault> {
-        let what = format!("reading referrers of {image} in {}", place.location.reference.name());
-        let ask = Ask {
-            method: Method::GET,
-            path: format!("referrers/{image}"),
-            accept: manifest::ACCEPT,
-            from: 0,
-            what: &what,
-        };
-        match self.transport().send(place, &ask).await {
+    async fn referrers(&self, endpoint: &Endpoint, image: &Digest) -> Result<Option<Vec<u8>>, ImageError> {
+        let what = format!("reading referrers of {image} in {}", endpoint.location.reference.name());
+        let ask = Ask::manifest(Method::GET, format!("referrers/{image}"), &what);
+        match self.transport().send(endpoint, &ask).await {
             Ok(response) => return self.transport().body(response, MAX_DOCUMENT, &what).await.map(Some),
-            // registries that do not know this request answer it in several ways
-            Err(fault) if matches!(fault.status(), Some(400 | 404 | 405 | 501)) => {}
-            Err(fault) => return Err(fault),
+            // registries without this endpoint respond in several ways
+            Err(cause) if matches!(cause.status(), Some(400 | 404 | 405 | 501)) => {}
+            Err(cause) => return Err(cause),
         }
         let tag = format!("{}-{}", image.algorithm().as_str(), image.hex());
-        match self.manifest(place, &tag, None).await {
+        match self.manifest(endpoint, &tag, None).await {
             Ok((body, _)) => Ok(Some(body)),
-            Err(fault) if fault.status() == Some(404) => Ok(None),
-            Err(fault) => Err(fault),
+            Err(cause) if cause.status() == Some(404) => Ok(None),
+            Err(cause) => Err(cause),
         }
     }
 
-    async fn bundle(&self, place: &Place, referrer: &Referrer, name: &str) -> Result<Vec<u8>, Fault> {
+    async fn bundle(
+        &self,
+        endpoint: &Endpoint,
+        referrer: &Referrer,
+        name: &str,
+    ) -> Result<Vec<u8>, ImageError> {
         let at = referrer.digest.to_string();
-        let (body, _) = self.manifest(place, &at, Some(&referrer.digest)).await?;
+        let (body, _) = self.manifest(endpoint, &at, Some(&referrer.digest)).await?;
         let manifest: Manifest = serde_json::from_slice(&body)
-            .map_err(|error| Fault::Content(format!("it is no manifest: {error}")))?;
+            .map_err(|error| ImageError::Content(format!("it is no manifest: {error}")))?;
         let layer =
             manifest.layers.iter().find(|layer| layer.media_type.starts_with(BUNDLE_MEDIA_TYPE_PREFIX));
-        let layer = layer.ok_or_else(|| Fault::Content("its manifest has no layer with a bundle".into()))?;
-        self.small_blob(place, &layer.descriptor(), MAX_BUNDLE, name).await
+        let layer =
+            layer.ok_or_else(|| ImageError::Content("its manifest has no layer with a bundle".into()))?;
+        self.small_blob(endpoint, &layer.descriptor(), MAX_BUNDLE, name).await
     }
 }
 
 /// A signature that is there and cannot be had is a reason, unless trying again may bring it.
-fn unread(place: String, fault: Fault) -> Result<Evidence, Fault> {
-    match fault.retry() {
-        crate::Retry::Slow | crate::Retry::Terminal => Ok(broken(place, fault.to_string())),
-        crate::Retry::Backoff | crate::Retry::After(_) if fault.status() == Some(404) => {
-            Ok(broken(place, fault.to_string()))
+fn unread(place: String, cause: ImageError) -> Result<Evidence, ImageError> {
+    match cause.retry() {
+        crate::Retry::Slow | crate::Retry::Terminal => Ok(broken(place, cause.to_string())),
+        crate::Retry::Backoff | crate::Retry::After(_) if cause.status() == Some(404) => {
+            Ok(broken(place, cause.to_string()))
         }
-        crate::Retry::Backoff | crate::Retry::After(_) => Err(fault),
+        crate::Retry::Backoff | crate::Retry::After(_) => Err(cause),
     }
 }
 
@@ -170,10 +170,7 @@ fn broken(place: String, why: String) -> Evidence {
     Evidence { place, claim: Err(why) }
 }
 
-fn few(number: usize, what: &str) -> Result<(), Fault> {
-    if number <= MAX_SIGNATURES {
-        return Ok(());
-    }
-    let what = format!("the number of signatures in {what}");
-    Err(Fault::Limit { what, limit: MAX_SIGNATURES as u64, unit: "signatures" })
+fn check_number(number: usize, what: &str) -> Result<(), ImageError> {
+    let what = format_args!("the number of signatures in {what}");
+    check_limit(number as u64, MAX_SIGNATURES as u64, "signatures", what)
 }

@@ -1,6 +1,6 @@
-//! Is this image signed by whom the policy names?
+//! Verification of the signatures of images.
 //!
-//! [`find`] brings the signatures of an image from its registry, [`check`] has them judged by `olm-signature`, before
+//! [`find`] brings the signatures of an image from its registry, [`check`] has them verified by `olm-signature`, before
 //! anything below the manifest's digest is read.
 //!
 //! Rule: decision 18.
@@ -24,7 +24,7 @@ impl Verified {
         &self.canonical
     }
 
-    /// Who signed, in words; `None` when the policy asks for no signature of this image.
+    /// A description of the signer; `None` if the policy requires no signature of this image.
     #[must_use]
     pub fn signer(&self) -> Option<&str> {
         self.signer.as_deref()

@@ -19,7 +19,6 @@ pub(super) trait Disk: Debug + Send + Sync {
     fn remove_file(&self, path: &Path) -> io::Result<()>;
 }
 
-/// The disk.
 #[derive(Debug)]
 pub(super) struct RealDisk;
 
@@ -53,17 +52,17 @@ impl Disk for RealDisk {
     }
 }
 
-/// How to lock.
+/// The kind of lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lock {
-    /// Together with others; waits for an exclusive holder, who never holds long.
+    /// Together with others; waits for an exclusive holder, which never holds it long.
     Shared,
     /// Alone or not at all.
     ExclusiveNow,
 }
 
-/// Locks the file at `path`, creating it. `None`: somebody else holds it. The file that is locked is the one that the path
-/// names: holders of an exclusive lock may remove the file.
+/// Locks the file at `path`, creating it. `None`: another process or thread holds it. The locked file is the one that
+/// `path` names: holders of an exclusive lock may remove the file.
 pub(super) fn lock(path: &Path, how: Lock) -> io::Result<Option<File>> {
     loop {
         let file = File::options().create(true).truncate(false).write(true).read(true).open(path)?;

@@ -9,12 +9,12 @@
 //! - **All or nothing.** Files, their directories and a seal (names, sizes, checksums on demand) are synced before the
 //!   directory is renamed into place, then `content/` is synced. A process that dies at any point leaves either nothing or
 //!   everything; the rest is swept at the next [`Store::open`] (rule: decision 15).
-//! - **Collection cannot race with use.** Who reads holds a [`Lease`], a shared file lock; content under a lease is never
+//! - **Collection cannot race with use.** A reader holds a [`Lease`], a shared file lock; content under a lease is never
 //!   collected, also not by another process. The operating system drops the locks of a process that dies.
-//! - **Once.** Two who store the same digest end up with one directory, and [`Store::get_or_fill`] lets only one of
+//! - **Once.** Concurrent writers of the same digest end up with one directory, and [`Store::get_or_fill`] lets only one of
 //!   them work.
 //!
-//! What the files are, who needs which digest and when to collect is the caller's business.
+//! The meaning of the files, the digests to keep and the time of a collection are decided by the caller.
 
 mod disk;
 mod seal;
@@ -33,23 +33,23 @@ use parking_lot::Mutex;
 use self::disk::{Disk, Lock, RealDisk, lock};
 pub use self::seal::Seal;
 
-/// Why the store failed.
+/// An error of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// A file operation failed.
     #[error("cannot {action} {}: {}", .path.display(), io_text(.source))]
     Io {
-        /// What was tried.
+        /// The failed operation.
         action: &'static str,
-        /// On which path.
+        /// The path.
         path: PathBuf,
-        /// Why it failed.
+        /// The cause.
         source: io::Error,
     },
     /// Stored content is not what was stored.
     #[error("stored content of {digest} is damaged: {why}")]
     Damaged {
-        /// Whose content.
+        /// Digest of the content.
         digest: Digest,
         /// What differs.
         why: String,
@@ -64,7 +64,7 @@ impl StoreError {
         Self::Io { action, path: path.to_owned(), source }
     }
 
-    /// Is there no room on the disk? Collecting may help.
+    /// Is the disk full? Collecting may help.
     #[must_use]
     pub fn is_disk_full(&self) -> bool {
         matches!(self, Self::Io { source, .. }
@@ -98,7 +98,7 @@ struct Inner {
 pub struct Collection {
     /// Removed digests.
     pub removed: Vec<Digest>,
-    /// Digests that were not wanted, but are in use.
+    /// Digests that were not to be kept, but are in use.
     pub in_use: Vec<Digest>,
 }
 
@@ -143,11 +143,11 @@ impl Store {
         self.content().join(name_of(digest))
     }
 
-    /// The content of `digest`, if it is there and its seal and sizes are right. Damaged content is taken away, as if it
-    /// had never been there. Costs one look at each file's size, no reading.
+    /// The content of `digest`, if it is there and its seal and sizes are right. Damaged content is removed, as if it
+    /// had never been there. Reads the size of each file, not its content.
     ///
     /// # Errors
-    /// The disk does not answer.
+    /// The disk fails.
     pub fn get(&self, digest: &Digest) -> Result<Option<Lease>, StoreError> {
         let place = self.place(digest);
         if !place.is_dir() {
@@ -232,11 +232,11 @@ impl Store {
         }
     }
 
-    /// Removes every content that `keep` does not want and nobody holds a lease on, and sweeps the leftovers of dead
-    /// processes. Content stored while this runs is safe: it is leased from its first moment.
+    /// Removes all content that is neither selected by `keep` nor leased, and sweeps the leftovers of dead processes. Content
+    /// stored while this runs is safe: it is leased from its first moment.
     ///
     /// # Errors
-    /// The disk refuses; what was removed before stays removed.
+    /// The disk fails; what was removed before stays removed.
     pub fn collect(&self, keep: impl Fn(&Digest) -> bool) -> Result<Collection, StoreError> {
         let mut done = Collection::default();
         for digest in self.digests()? {
@@ -253,25 +253,25 @@ impl Store {
         Ok(done)
     }
 
-    /// Removes the content of `digest` unless somebody holds a lease on it (then `false`). Nothing there is fine.
+    /// Removes the content of `digest` unless it is leased (then `false`). Absent content is no error.
     ///
     /// # Errors
-    /// The disk refuses.
+    /// The disk fails.
     pub fn remove(&self, digest: &Digest) -> Result<bool, StoreError> {
         let path = self.locks().join(name_of(digest));
         let held = lock(&path, Lock::ExclusiveNow).map_err(|e| StoreError::io("lock", &path, e))?;
         let Some(held) = held else { return Ok(false) };
         self.take_away(digest)?;
-        // still locked: whoever opened the old file meanwhile notices that it is gone and opens the new one
+        // still locked: a process that opened the old file meanwhile notices that it is gone and opens the new one
         self.inner.disk.remove_file(&path).map_err(|e| StoreError::io("remove", &path, e))?;
         drop(held);
         Ok(true)
     }
 
-    /// Takes damaged content away at once, leases or not; who reads it meanwhile gets errors instead of wrong bytes.
+    /// Removes damaged content immediately, even under a lease; its readers get errors instead of wrong bytes.
     ///
     /// # Errors
-    /// The disk refuses.
+    /// The disk fails.
     pub fn discard(&self, digest: &Digest) -> Result<(), StoreError> {
         self.take_away(digest)
     }
@@ -313,7 +313,7 @@ impl Store {
         Ok(Lease { held: Arc::new(Held { digest: digest.clone(), path: self.place(digest), _lock: held }) })
     }
 
-    /// Removes what nobody writes or deletes any more.
+    /// Removes staged directories that no process writes or deletes any more.
     fn sweep(&self) -> Result<(), StoreError> {
         let staging = self.staging();
         let mut left: Vec<PathBuf> = names(&staging)?
@@ -343,7 +343,7 @@ impl Store {
             }
             let held = lock(&path, Lock::ExclusiveNow).map_err(|e| StoreError::io("lock", &path, e))?;
             if let Some(held) = held {
-                // nobody can have stored it since: whoever publishes holds the lock shared
+                // it cannot have been stored since: a publisher holds the lock shared
                 if !self.place(&digest).is_dir() {
                     self.inner.disk.remove_file(&path).map_err(|e| StoreError::io("remove", &path, e))?;
                 }
@@ -381,11 +381,11 @@ impl Staging {
         &self.path
     }
 
-    /// Seals, syncs and publishes the content. If somebody else stored the same digest meanwhile, theirs stays and this
+    /// Seals, syncs and publishes the content. If the same digest was stored meanwhile, that content stays and this
     /// is dropped. Blocks on the disk.
     ///
     /// # Errors
-    /// The disk refuses (then nothing is stored), or something else than files and directories was written.
+    /// The disk fails (then nothing is stored), or something else than files and directories was written.
     pub fn commit(self, seal: Seal) -> Result<Lease, StoreError> {
         let Self { store, digest, path, .. } = &self;
         let disk = &store.inner.disk;
@@ -395,7 +395,7 @@ impl Staging {
         let place = store.place(digest);
         match disk.rename(path, &place) {
             Ok(()) => {}
-            Err(_) if place.is_dir() => return Ok(lease), // somebody was faster
+            Err(_) if place.is_dir() => return Ok(lease), // stored by another writer
             Err(error) => return Err(StoreError::io("store", &place, error)),
         }
         let content = store.content();
@@ -434,7 +434,7 @@ impl Lease {
         &self.held.path
     }
 
-    /// Whose content it is.
+    /// The digest of the content.
     #[must_use]
     pub fn digest(&self) -> &Digest {
         &self.held.digest
@@ -479,7 +479,7 @@ fn names(directory: &Path) -> Result<Vec<String>, StoreError> {
         .collect()
 }
 
-/// A name nobody else picks: time, process and a counter would do; the hasher's seed is random and costs nothing.
+/// A number for a unique name: time, process and a counter would do; the hasher's seed is random and costs nothing.
 fn random() -> u64 {
     use std::hash::BuildHasher as _;
     std::hash::RandomState::new().hash_one(std::process::id())

@@ -1,7 +1,7 @@
-//! The list of what was stored: written last, checked first.
+//! The list of the stored files: written last, checked first.
 //!
-//! A seal names every file with its size, and on demand a CRC-32 of its bytes: good against a disk that forgets, not
-//! against somebody who can write there. The file is called `.seal` and is not part of the content.
+//! A seal names every file with its size, and on demand a CRC-32 of its bytes: it protects against a disk that loses
+//! data, not against an attacker with write access. The file is called `.seal` and is not part of the content.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ use super::disk::Disk;
 const NAME: &str = ".seal";
 const FORMAT: u32 = 1;
 
-/// What the seal remembers.
+/// The content of a seal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seal {
     /// Names and sizes.

@@ -1,4 +1,4 @@
-//! The store under a disk that stops working, fills up, or forgets; under collectors; and under two at once.
+//! The store on a disk that stops working, fills up or loses data, under collectors, and under concurrent writers.
 
 use std::io;
 use std::path::Path;
@@ -122,7 +122,7 @@ fn die_everywhere(work: impl Fn(&Store) -> Result<(), StoreError>, check: impl F
 }
 
 #[test]
-fn storing_is_all_or_nothing_wherever_it_dies() {
+fn store_commit_is_atomic_at_every_step() {
     let points = die_everywhere(
         |store| put(store, "new").map(|_| ()),
         |store, done| {
@@ -136,7 +136,7 @@ fn storing_is_all_or_nothing_wherever_it_dies() {
 }
 
 #[test]
-fn removing_is_all_or_nothing_wherever_it_dies() {
+fn store_remove_is_atomic_at_every_step() {
     let points = die_everywhere(
         |store| {
             put(store, "other")?;
@@ -151,7 +151,7 @@ fn removing_is_all_or_nothing_wherever_it_dies() {
 }
 
 #[test]
-fn collecting_is_all_or_nothing_wherever_it_dies() {
+fn store_collect_is_atomic_at_every_step() {
     die_everywhere(
         |store| store.collect(|_| false).map(|_| ()),
         |store, done| {
@@ -188,7 +188,7 @@ impl Disk for Full {
 }
 
 #[test]
-fn a_full_disk_is_said_and_leaves_nothing_behind() {
+fn store_reports_full_disk_and_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open_on(directory.path(), Box::new(Full)).unwrap();
     let error = put(&store, "x").unwrap_err();
@@ -199,7 +199,7 @@ fn a_full_disk_is_said_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_staging_that_is_dropped_leaves_nothing_behind() {
+fn staging_leaves_nothing_when_dropped() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let staging = store.begin(&digest("x")).unwrap();
@@ -209,7 +209,7 @@ fn a_staging_that_is_dropped_leaves_nothing_behind() {
 }
 
 #[test]
-fn leased_content_is_not_collected() {
+fn store_collect_keeps_leased_content() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     // a second opening stands for another process: the locks are the system's
@@ -230,7 +230,7 @@ fn leased_content_is_not_collected() {
 }
 
 #[test]
-fn a_collector_leaves_what_is_being_written() {
+fn store_collect_keeps_content_being_written() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let staging: Staging = store.begin(&digest("x")).unwrap();
@@ -243,7 +243,7 @@ fn a_collector_leaves_what_is_being_written() {
 }
 
 #[test]
-fn two_who_store_the_same_end_up_with_one() {
+fn store_concurrent_commits_share_one_directory() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let (first, second) = (store.begin(&digest("x")).unwrap(), store.begin(&digest("x")).unwrap());
@@ -257,7 +257,7 @@ fn two_who_store_the_same_end_up_with_one() {
 }
 
 #[test]
-fn damage_is_noticed() {
+fn store_detects_damaged_content() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     type Spoil = fn(&Path);
@@ -282,7 +282,7 @@ fn damage_is_noticed() {
         assert!(!holds(&store, "x"), "{name}");
         assert_eq!(store.digests().unwrap(), [], "{name}: damaged content is taken away");
     }
-    // the same size: only the checksum tells
+    // the same size: only the checksum differs
     let lease = put(&store, "x").unwrap();
     std::fs::write(lease.path().join("a"), "y").unwrap();
     assert!(lease.check_sizes().is_ok());
@@ -293,7 +293,7 @@ fn damage_is_noticed() {
 }
 
 #[test]
-fn content_of_another_digest_is_not_taken() {
+fn store_rejects_content_of_another_digest() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     drop(put(&store, "x").unwrap());
@@ -302,7 +302,7 @@ fn content_of_another_digest_is_not_taken() {
 }
 
 #[test]
-fn only_files_and_directories_are_stored() {
+fn store_rejects_symlinks() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let staging = store.begin(&digest("x")).unwrap();
@@ -312,7 +312,7 @@ fn only_files_and_directories_are_stored() {
 }
 
 #[test]
-fn foreign_entries_are_left_alone() {
+fn store_keeps_foreign_entries() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     std::fs::create_dir(directory.path().join("lost+found")).unwrap();
@@ -324,7 +324,7 @@ fn foreign_entries_are_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_fills_and_the_others_wait() {
+async fn store_fills_content_once_for_concurrent_callers() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let filled = Arc::new(AtomicUsize::new(0));
@@ -357,7 +357,7 @@ async fn one_fills_and_the_others_wait() {
 
 /// Threads that store, read, collect and discard the same few digests at random: no wrong byte, no error but damage.
 #[test]
-fn a_crowd_never_sees_half_a_content() {
+fn store_never_shows_partial_content() {
     let directory = tempfile::tempdir().unwrap();
     std::thread::scope(|scope| {
         for seed in 0..4_u64 {

@@ -1,5 +1,5 @@
-//! Registries that mean harm: where they would like the puller to go, and what they would like it to read. Threats:
-//! docs/threat-model.md. (Faults of honest registries are in `pull.rs`, trust in `trust.rs`.)
+//! Hostile registries: redirects and names to forbidden targets, and responses without end. Threats:
+//! docs/threat-model.md. (Failures of honest registries are in `pull.rs`, trust in `trust.rs`.)
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use olm_core::ImageRef;
 use olm_oci::{Error, Limits, Puller, Selection};
 
 fn image() -> Pushed {
-    Pushed::of([layer(&[("configs/a", "1")])])
+    Pushed::new([layer(&[("configs/a", "1")])])
 }
 
 async fn pull(puller: &Puller, reference: &ImageRef) -> Result<usize, Error> {
@@ -24,7 +24,7 @@ fn with_password(registry: &Registry) -> String {
 
 /// A reference names a repository of a host, whatever is written into it.
 #[test]
-fn references_hold_no_credentials_schemes_paths_or_second_hosts() {
+fn reference_rejects_credentials_schemes_and_paths() {
     for text in [
         "user:password@quay.test/x:1",
         "user@quay.test/x:1",
@@ -52,7 +52,7 @@ fn references_hold_no_credentials_schemes_paths_or_second_hosts() {
         let parsed: Result<ImageRef, _> = text.parse();
         assert!(parsed.is_err(), "{text:?} is read as {}", parsed.unwrap());
     }
-    // addresses are hosts like others: whoever writes references decides which hosts are asked (docs/threat-model.md)
+    // addresses are hosts like others: the author of a reference decides which hosts get requests (docs/threat-model.md)
     for (text, host) in
         [("169.254.169.254/latest/meta-data:1", "169.254.169.254"), ("[::1]:5000/x:1", "[::1]:5000")]
     {
@@ -62,7 +62,7 @@ fn references_hold_no_credentials_schemes_paths_or_second_hosts() {
 
 /// `urls` of a layer would let an image name any address; they are not used, whatever the layer calls itself.
 #[tokio::test]
-async fn urls_of_layers_are_never_asked() {
+async fn layer_urls_are_never_requested() {
     let (registry, spy) = (Registry::start().await, Registry::start().await);
     let client = Client::new(&[&registry, &spy]).auth(&with_password(&registry));
     let blob = layer(&[("configs/a", "1")]);
@@ -92,7 +92,7 @@ async fn urls_of_layers_are_never_asked() {
 
 /// From encryption there is no way into the clear or to another scheme, for no kind of answer.
 #[tokio::test]
-async fn redirects_never_give_up_encryption_or_the_scheme() {
+async fn redirect_never_drops_encryption_or_scheme() {
     let authority = Authority::new("ca");
     let registry = Registry::start_with(Some(authority.server(None))).await;
     let spy = Registry::start().await;
@@ -104,30 +104,30 @@ async fn redirects_never_give_up_encryption_or_the_scheme() {
     std::fs::write(directory.join("ca.crt"), &authority.pem).unwrap();
     client.config.certificates =
         olm_oci::CertificateDirs { every_host: Some(directory), ..olm_oci::CertificateDirs::default() };
-    let places = [
+    let targets = [
         (format!("http://{}", spy.address), "is not https"),
         ("file:///etc/passwd?".to_owned(), "scheme \"file\""),
         ("ftp://127.0.0.1".to_owned(), "scheme \"ftp\""),
         (format!("https://user:password@{}", registry.address), "holds credentials"),
         ("https://[".to_owned(), "is not a URL"),
     ];
-    for (place, want) in places {
+    for (target, want) in targets {
         for part in ["/manifests/", "/blobs/"] {
-            let to = place.clone();
+            let to = target.clone();
             registry.hook(move |request| {
-                let moved = || Reply::new(307, "").with("Location", format!("{to}{}", request.target));
+                let moved = || Reply::new(307, "").header("Location", format!("{to}{}", request.target));
                 request.target.contains(part).then(moved)
             });
             let error = pull(&client.puller(), &registry.reference("cat:1")).await.unwrap_err().to_string();
-            assert!(error.contains("is refused: ") && error.contains(want), "{part} to {place}: {error}");
+            assert!(error.contains("is refused: ") && error.contains(want), "{part} to {target}: {error}");
         }
-        let realm = format!("Bearer realm=\"{place}/token\"");
+        let realm = format!("Bearer realm=\"{target}/token\"");
         registry
-            .hook(move |_| Some(Reply::error(401, "UNAUTHORIZED").with("WWW-Authenticate", realm.clone())));
+            .hook(move |_| Some(Reply::error(401, "UNAUTHORIZED").header("WWW-Authenticate", realm.clone())));
         let error = pull(&client.puller(), &registry.reference("cat:1")).await.unwrap_err().to_string();
         assert!(
             error.contains("token service is refused: ") || error.contains("is not a URL"),
-            "{place}: {error}"
+            "{target}: {error}"
         );
     }
     assert_eq!(spy.take_log(), [""; 0]);
@@ -135,7 +135,7 @@ async fn redirects_never_give_up_encryption_or_the_scheme() {
 
 /// What a token service is sent stays with it, and what it answers is bounded.
 #[tokio::test]
-async fn token_services_are_not_followed_and_not_read_without_end() {
+async fn token_service_redirects_and_bodies_are_bounded() {
     let (registry, spy) = (Registry::start().await, Registry::start().await);
     let client = Client::new(&[&registry, &spy]).auth(&with_password(&registry));
     let (address, elsewhere) = (registry.address, spy.address);
@@ -145,11 +145,11 @@ async fn token_services_are_not_followed_and_not_read_without_end() {
                 return Some(token());
             }
             let realm = format!("Bearer realm=\"http://{address}/token\"");
-            Some(Reply::error(401, "UNAUTHORIZED").with("WWW-Authenticate", realm))
+            Some(Reply::error(401, "UNAUTHORIZED").header("WWW-Authenticate", realm))
         });
     };
     let to = format!("http://{elsewhere}/token");
-    serve(Box::new(move || Reply::new(307, "").with("Location", to.clone())));
+    serve(Box::new(move || Reply::new(307, "").header("Location", to.clone())));
     let error = pull(&client.puller(), &registry.reference("cat:1")).await.unwrap_err().to_string();
     assert!(error.contains("requesting a token: "), "{error}");
     assert_eq!(spy.take_log(), [""; 0], "a redirect of the token service is not followed");
@@ -166,13 +166,13 @@ async fn token_services_are_not_followed_and_not_read_without_end() {
 
 /// Answers that would take memory or time without end.
 #[tokio::test]
-async fn heads_and_documents_have_an_end() {
+async fn registry_headers_and_documents_are_bounded() {
     let registry = Registry::start().await;
     let mut client = Client::new(&[&registry]);
     client.config.timeouts.answer = Duration::from_secs(2);
     client.config.retries.server_error = 0;
-    let huge = || Reply::new(200, "{}").with("X-Huge", "a".repeat(4 << 20));
-    let many = || (0..5_000).fold(Reply::new(200, "{}"), |reply, n| reply.with(&format!("X-{n}"), "y"));
+    let huge = || Reply::new(200, "{}").header("X-Huge", "a".repeat(4 << 20));
+    let many = || (0..5_000).fold(Reply::new(200, "{}"), |reply, n| reply.header(&format!("X-{n}"), "y"));
     let drip = || Reply::body(Body::Drip { bytes: vec![b' '; 10_000], pause: Duration::from_millis(200) });
     let stall = || Reply::body(Body::Stall { bytes: b"{".to_vec(), declared: 100 });
     let lies = || Reply::body(Body::Cut { bytes: b"{}".to_vec(), declared: usize::MAX >> 1 });
@@ -185,10 +185,10 @@ async fn heads_and_documents_have_an_end() {
         assert!(error.is_some(), "{name}");
         assert!(began.elapsed() < Duration::from_secs(15), "{name}: {:?}", began.elapsed());
     }
-    // what a registry says of itself goes into conditions: one line, short, without control characters
-    let told =
+    // messages of registries go into conditions: one line, short, without control characters
+    let body =
         format!(r#"{{"errors":[{{"code":"DENIED","message":"{}\n\u001b[2J{}"}}]}}"#, "a", "b".repeat(5_000));
-    registry.hook(move |_| Some(Reply::new(403, told.clone())));
+    registry.hook(move |_| Some(Reply::new(403, body.clone())));
     let error = client.puller().open(&registry.reference("cat:1")).await.err().unwrap().to_string();
     assert!(error.len() < 500 && !error.chars().any(char::is_control), "{error:?}");
 }

@@ -1,6 +1,6 @@
 //! A process that stores and collects is killed (SIGKILL) at many different moments; what it leaves must be whole.
 //!
-//! The child is this test binary again, told by an environment variable. It writes a byte before each step; the parent
+//! The child is this test binary again, marked by an environment variable. It writes a byte before each step; the parent
 //! kills it after reading so many of them, so the moments are spread over all steps without any clock.
 
 use std::io::{Read as _, Write as _};
@@ -25,26 +25,26 @@ fn content(n: usize, file: usize) -> Vec<u8> {
 }
 
 /// Stores digest after digest, keeps three, collects the rest.
-fn work(root: &Path, mut tell: impl FnMut()) {
+fn work(root: &Path, mut report_step: impl FnMut()) {
     let store = Store::open(root).unwrap();
     for n in 0.. {
-        tell();
+        report_step();
         let staging = store.begin(&digest(n)).unwrap();
         for file in 0..FILES {
-            tell();
+            report_step();
             std::fs::create_dir_all(staging.path().join("d")).unwrap();
             std::fs::write(staging.path().join(format!("d/{file}")), content(n, file)).unwrap();
         }
-        tell();
+        report_step();
         staging.commit(Seal::Checksums).unwrap();
-        tell();
+        report_step();
         let keep: Vec<Digest> = (n.saturating_sub(2)..=n).map(digest).collect();
         store.collect(|known| keep.contains(known)).unwrap();
     }
 }
 
 #[test]
-fn child() {
+fn store_child_runs_until_killed() {
     // does nothing unless the parent test started it
     let Some(root) = std::env::var_os(CHILD) else { return };
     let mut pipe = std::fs::File::options().write(true).open("/dev/stderr").unwrap();
@@ -52,12 +52,12 @@ fn child() {
 }
 
 #[test]
-fn a_killed_process_leaves_whole_contents_or_nothing() {
+fn store_survives_killed_process() {
     let directory = tempfile::tempdir().unwrap();
     let mut seen = 0;
     for round in 0..60_usize {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["kill::child", "--exact", "--nocapture"])
+            .args(["kill::store_child_runs_until_killed", "--exact", "--nocapture"])
             .env(CHILD, directory.path())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -65,10 +65,10 @@ fn a_killed_process_leaves_whole_contents_or_nothing() {
             .unwrap();
         // 9 steps per digest: every residue is met, and later rounds go further
         let mut steps = vec![0; 1 + (round * 7) % 40];
-        let told = child.stderr.take().unwrap().read_exact(&mut steps);
+        let read = child.stderr.take().unwrap().read_exact(&mut steps);
         child.kill().unwrap();
         child.wait().unwrap();
-        told.unwrap();
+        read.unwrap();
 
         let store = Store::open(directory.path()).unwrap();
         let there = store.digests().unwrap();
@@ -76,7 +76,7 @@ fn a_killed_process_leaves_whole_contents_or_nothing() {
             let lease =
                 store.get(known).unwrap().unwrap_or_else(|| panic!("round {round}: {known} is damaged"));
             lease.verify().unwrap();
-            // the child goes on until it is killed, so how far it came is open
+            // the child continues until it is killed, so its last digest is not known
             let n = (0..1_000_000).find(|n| digest(*n) == *known).unwrap();
             for file in 0..FILES {
                 assert_eq!(std::fs::read(lease.path().join(format!("d/{file}"))).unwrap(), content(n, file));

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use crate::support;
 use crate::support::{Body, Client, Pushed, Registry, Reply, Request, digest, layer, noise};
-use olm_oci::{Error, Fault, Image, Limits, Puller, Retry, Selection, Visitor};
+use olm_oci::{Error, Image, ImageError, Limits, Puller, Retry, Selection, Visitor};
 
 const LABEL: &str = "operators.operatorframework.io.index.configs.v1";
 
 fn catalog() -> Pushed {
-    Pushed::of([
+    Pushed::new([
         layer(&[("configs/a.json", "old"), ("configs/gone.json", "x"), ("bin/opm", "binary")]),
         layer(&[("configs/a.json", "new"), ("configs/.wh.gone.json", ""), ("configs/b/b.yaml", "b")]),
     ])
@@ -33,7 +33,7 @@ fn want() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_tag_costs_one_request_and_a_digest_none() {
+async fn resolve_costs_one_request_per_tag() {
     let registry = Registry::start().await;
     let client = Client::new(&[&registry]);
     let digest = registry.push("cat", Some("latest"), &catalog());
@@ -48,7 +48,7 @@ async fn a_tag_costs_one_request_and_a_digest_none() {
 }
 
 #[tokio::test]
-async fn registries_without_head_or_digest_header_are_asked_for_the_manifest() {
+async fn resolve_reads_manifest_without_head_or_digest_header() {
     let registry = Registry::start().await;
     let client = Client::new(&[&registry]);
     let pushed = registry.push("cat", Some("latest"), &catalog());
@@ -60,7 +60,7 @@ async fn registries_without_head_or_digest_header_are_asked_for_the_manifest() {
 }
 
 #[tokio::test]
-async fn docker_and_oci_images_and_indexes_are_read() {
+async fn image_reads_docker_and_oci() {
     let registry = Registry::start().await;
     let client = Client::new(&[&registry]);
     for docker in [false, true] {
@@ -90,7 +90,7 @@ async fn docker_and_oci_images_and_indexes_are_read() {
 }
 
 #[tokio::test]
-async fn unpacking_writes_the_wanted_files() {
+async fn unpack_writes_selected_files() {
     let registry = Registry::start().await;
     let client = Client::new(&[&registry]);
     registry.push("cat", Some("1"), &catalog());
@@ -104,7 +104,7 @@ async fn unpacking_writes_the_wanted_files() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_named_as_the_conditions_expect() {
+async fn pull_errors_name_missing_content() {
     let registry = Registry::start().await;
     let client = Client::new(&[&registry]);
     let place = format!("{}/bundles/x", registry.address);
@@ -154,11 +154,11 @@ fn spoil(
 fn big() -> (Pushed, Vec<u8>, Vec<String>) {
     let text = noise(200_000);
     let layer = layer(&[("configs/big", &text)]);
-    (Pushed::of([layer.clone()]).label(LABEL, "/configs"), layer, vec![format!("configs/big={text}")])
+    (Pushed::new([layer.clone()]).label(LABEL, "/configs"), layer, vec![format!("configs/big={text}")])
 }
 
 #[tokio::test]
-async fn a_broken_download_continues_where_it_broke() {
+async fn download_resumes_where_it_broke() {
     let registry = Registry::start().await;
     let client = Client::new(&[&registry]);
     let (image, layer, want) = big();
@@ -179,7 +179,7 @@ async fn a_broken_download_continues_where_it_broke() {
         ),
         ("short without length", Box::new(move |b: Vec<u8>| Reply::new(200, &b[..half]))),
         ("server error", Box::new(|_| Reply::new(503, ""))),
-        ("busy", Box::new(|_| Reply::new(429, "").with("Retry-After", "0"))),
+        ("busy", Box::new(|_| Reply::new(429, "").header("Retry-After", "0"))),
     ] {
         spoil(&registry, 1, reply, layer.clone());
         assert_eq!(pull(&client.puller(), &registry.reference("cat:1")).await.unwrap(), want, "{name}");
@@ -194,7 +194,7 @@ async fn a_broken_download_continues_where_it_broke() {
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_before_the_answer_is_tried_again_once() {
+async fn request_is_retried_once_on_broken_connection() {
     let registry = Registry::start().await;
     let client = Client::new(&[&registry]);
     registry.push("cat", Some("1"), &catalog());
@@ -212,7 +212,7 @@ async fn a_connection_that_breaks_before_the_answer_is_tried_again_once() {
 }
 
 #[tokio::test]
-async fn a_registry_that_cannot_continue_starts_over() {
+async fn download_restarts_without_range_support() {
     let registry = Registry::start().await;
     let client = Client::new(&[&registry]);
     let (image, layer, want) = big();
@@ -233,9 +233,9 @@ async fn a_registry_that_cannot_continue_starts_over() {
     assert_eq!(pull(&client.puller(), &registry.reference("cat:1")).await.unwrap(), want);
 }
 
-/// Bytes from elsewhere are not taken for the rest, and the sentence says so, not that the digest is wrong.
+/// Bytes of another range are rejected, and the error message names the range, not a digest mismatch.
 #[tokio::test]
-async fn another_range_than_asked_for_is_refused() {
+async fn download_rejects_another_range() {
     for range in [Some("bytes 0-9/10"), Some("rest"), None] {
         let registry = Registry::start().await;
         let mut client = Client::new(&[&registry]);
@@ -252,7 +252,7 @@ async fn another_range_than_asked_for_is_refused() {
             let third = layer.len() / 3;
             Some(match (count, range) {
                 (1, _) => Reply::body(Body::Cut { bytes: layer[..third].to_vec(), declared: layer.len() }),
-                (_, Some(range)) => Reply::new(206, layer[third..].to_vec()).with("Content-Range", range),
+                (_, Some(range)) => Reply::new(206, layer[third..].to_vec()).header("Content-Range", range),
                 (_, None) => Reply::new(206, layer[third..].to_vec()),
             })
         });
@@ -262,7 +262,7 @@ async fn another_range_than_asked_for_is_refused() {
 }
 
 #[tokio::test]
-async fn downloads_that_never_work_end_with_a_sentence() {
+async fn download_gives_up_with_error_message() {
     let registry = Registry::start().await;
     let mut client = Client::new(&[&registry]);
     client.config.retries.resume = 1;
@@ -305,7 +305,7 @@ async fn downloads_that_never_work_end_with_a_sentence() {
         ),
         (
             "long wait",
-            Box::new(|_| Reply::new(429, "").with("Retry-After", "3600")),
+            Box::new(|_| Reply::new(429, "").header("Retry-After", "3600")),
             "toomanyrequests",
             Retry::After(Duration::from_secs(3600)),
         ),
@@ -332,26 +332,26 @@ async fn downloads_that_never_work_end_with_a_sentence() {
 }
 
 #[tokio::test]
-async fn other_bytes_than_the_digest_names_are_refused() {
+async fn download_rejects_digest_mismatch() {
     let registry = Registry::start().await;
     let client = Client::new(&[&registry]);
     let good = layer(&[("configs/a", "good")]);
     let evil = layer(&[("configs/a", "evil")]);
     assert_eq!(good.len(), evil.len());
-    registry.push("cat", Some("1"), &Pushed::of([good.clone()]).label(LABEL, "/configs"));
+    registry.push("cat", Some("1"), &Pushed::new([good.clone()]).label(LABEL, "/configs"));
     spoil(&registry, usize::MAX, move |_| Reply::new(200, evil.clone()), good);
     let error = pull(&client.puller(), &registry.reference("cat:1")).await.unwrap_err();
-    assert!(matches!(&error, Error::Copy(Fault::Digest { .. })), "{error}");
+    assert!(matches!(&error, Error::Copy(ImageError::Digest { .. })), "{error}");
 
     // a manifest by digest
     registry.hook(|request| request.target.contains("/manifests/").then(|| Reply::new(200, "{}")));
     let pinned = registry.reference(&format!("cat@{}", digest(b"x")));
     let error = client.puller().open(&pinned).await.unwrap_err();
-    assert!(matches!(&error, Error::Source(Fault::Digest { .. })), "{error}");
+    assert!(matches!(&error, Error::Source(ImageError::Digest { .. })), "{error}");
 }
 
 #[tokio::test]
-async fn endless_documents_are_cut_off() {
+async fn manifest_size_is_bounded() {
     let registry = Registry::start().await;
     let client = Client::new(&[&registry]);
     registry.hook(|_| Some(Reply::body(Body::Endless(vec![b' '; 65536]))));
@@ -360,12 +360,13 @@ async fn endless_documents_are_cut_off() {
 }
 
 #[tokio::test]
-async fn the_registry_names_the_pause() {
+async fn retry_waits_as_registry_asks() {
     let registry = Registry::start().await;
     let client = Client::new(&[&registry]);
     registry.push("cat", Some("1"), &catalog());
     let mut first = true;
-    registry.hook(move |_| std::mem::take(&mut first).then(|| Reply::new(429, "").with("Retry-After", "1")));
+    registry
+        .hook(move |_| std::mem::take(&mut first).then(|| Reply::new(429, "").header("Retry-After", "1")));
     let began = Instant::now();
     client.puller().resolve(&registry.reference("cat:1")).await.unwrap();
     assert!(began.elapsed() >= Duration::from_secs(1));
@@ -382,7 +383,7 @@ async fn the_registry_names_the_pause() {
 }
 
 #[tokio::test]
-async fn a_stalled_registry_holds_up_nobody_else() {
+async fn stalled_registry_does_not_block_others() {
     let (bad, good) = (Registry::start().await, Registry::start().await);
     let mut client = Client::new(&[&bad, &good]);
     client.config.timeouts.stall = Duration::from_secs(3600);
@@ -408,13 +409,13 @@ async fn a_stalled_registry_holds_up_nobody_else() {
 }
 
 #[tokio::test]
-async fn many_layers_come_in_order_and_in_bounded_number() {
+async fn download_keeps_order_and_bounds_parallel_layers() {
     let registry = Registry::start().await;
     let client = Client::new(&[&registry]);
     let layers: Vec<Vec<u8>> = (0..20)
         .map(|n| layer(&[("configs/same", &n.to_string()), (&format!("configs/{n:02}"), &noise(50_000))]))
         .collect();
-    registry.push("cat", Some("1"), &Pushed::of(layers).label(LABEL, "/configs"));
+    registry.push("cat", Some("1"), &Pushed::new(layers).label(LABEL, "/configs"));
     let files = pull(&client.puller(), &registry.reference("cat:1")).await.unwrap();
     assert_eq!(files.len(), 21);
     assert!(files.contains(&"configs/same=19".to_owned()));
@@ -446,7 +447,7 @@ impl Drop for Blocked {
 }
 
 #[tokio::test]
-async fn a_dropped_pull_ends_its_visitor() {
+async fn visitor_ends_when_pull_is_dropped() {
     let registry = Registry::start().await;
     let mut client = Client::new(&[&registry]);
     client.config.timeouts.stall = Duration::from_secs(3600);
@@ -473,7 +474,7 @@ async fn a_dropped_pull_ends_its_visitor() {
 }
 
 #[tokio::test]
-async fn a_visitor_may_give_up_with_its_own_error() {
+async fn visitor_error_is_returned() {
     struct Picky;
     impl Visitor for Picky {
         type Error = String;
@@ -496,7 +497,7 @@ async fn a_visitor_may_give_up_with_its_own_error() {
 }
 
 #[tokio::test]
-async fn odd_manifests_are_refused_with_a_sentence() {
+async fn manifest_rejects_unsupported_content() {
     let registry = Registry::start().await;
     let client = Client::new(&[&registry]);
     let blob = registry.blob(b"{}");

@@ -1,4 +1,4 @@
-//! The signature policy on a registry: what is looked for where, what is remembered, what is read after it.
+//! The signature policy with a registry: the search for signatures, the cache of results, and the read that follows.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,10 +13,10 @@ const SIMPLE: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
 const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
 
 fn image(content: &str) -> Pushed {
-    Pushed::of([layer(&[("catalog.json", content)])])
+    Pushed::new([layer(&[("catalog.json", content)])])
 }
 
-/// A client whose policy wants this of every image.
+/// A client whose policy has this requirement for every image.
 fn client(registries: &[&Registry], mut requirement: Value) -> Client {
     let mut client = Client::new(registries);
     requirement["type"] = json!("sigstoreSigned");
@@ -83,7 +83,7 @@ fn rejected(got: Result<impl std::fmt::Debug, Error>) -> String {
 }
 
 #[tokio::test]
-async fn an_image_is_read_only_when_it_is_signed_and_looked_up_only_once() {
+async fn signature_is_verified_once_before_reading() {
     let registry = Registry::start().await;
     let (key, other) = (Key::new(), Key::new());
     let digest = registry.push("cat", Some("1"), &image("one"));
@@ -119,7 +119,7 @@ async fn an_image_is_read_only_when_it_is_signed_and_looked_up_only_once() {
     let canonical = puller.resolve(&reference).await.unwrap();
     puller.verify(&reference, &canonical).await.unwrap();
     assert_eq!(registry.take_log().len(), 1, "only the tag is asked for");
-    // another process finds the verdict, and asks again when the policy is another
+    // another process finds the cached result, and verifies again if the policy differs
     let restarted = client.puller();
     restarted.verify(&reference, &canonical).await.unwrap();
     assert!(registry.take_log().is_empty());
@@ -129,7 +129,7 @@ async fn an_image_is_read_only_when_it_is_signed_and_looked_up_only_once() {
 }
 
 #[tokio::test]
-async fn what_was_verified_is_what_is_read() {
+async fn signature_verified_digest_is_read() {
     let registry = Registry::start().await;
     let key = Key::new();
     let signed = registry.push("cat", Some("1"), &image("signed"));
@@ -138,7 +138,7 @@ async fn what_was_verified_is_what_is_read() {
     let reference = registry.reference("cat:1");
     sign(&registry, &reference, &signed, &key);
     let verified = verify(&puller, &reference).await.unwrap();
-    // the tag moves to an image that nobody signed, between the check and the reading
+    // the tag moves to an unsigned image between the check and the reading
     let evil = registry.push("cat", Some("1"), &image("evil"));
     assert_eq!(puller.open_verified(&verified).await.unwrap().canonical().digest(), Some(&signed));
     rejected(puller.open(&reference).await);
@@ -148,7 +148,7 @@ async fn what_was_verified_is_what_is_read() {
     attach(&registry, "cat", &evil, &[(payload, replayed)]);
     let text = rejected(puller.open(&reference).await);
     assert!(text.contains(&format!("it is for the digest {signed}, not for {evil}")), "{text}");
-    // nor to move the tag while it is looked at
+    // nor to move the tag during the verification
     let (flip, target) = (std::sync::atomic::AtomicBool::new(false), signed.clone());
     let (bytes, other) = (signed.to_string(), evil.to_string());
     registry.hook(move |request| {
@@ -156,14 +156,14 @@ async fn what_was_verified_is_what_is_read() {
             return None;
         }
         let first = !flip.swap(true, std::sync::atomic::Ordering::SeqCst);
-        Some(Reply::new(200, "").with("Docker-Content-Digest", if first { &bytes } else { &other }))
+        Some(Reply::new(200, "").header("Docker-Content-Digest", if first { &bytes } else { &other }))
     });
     assert_eq!(puller.open(&reference).await.unwrap().canonical().digest(), Some(&target));
     rejected(puller.open(&reference).await);
 }
 
 #[tokio::test]
-async fn an_index_may_be_signed_as_a_whole_or_image_by_image() {
+async fn signature_may_be_of_index_or_image() {
     let registry = Registry::start().await;
     let key = Key::new();
     let index = |name: &str, content: &str| {
@@ -216,7 +216,7 @@ fn referrers(manifests: &[Digest]) -> String {
 }
 
 #[tokio::test]
-async fn bundles_are_found_by_the_referrers_api_and_by_its_tag() {
+async fn signature_bundles_are_found_by_api_and_tag() {
     let registry = Registry::start().await;
     let (fulcio, rekor) = (Fulcio::new(), Rekor::new());
     let who = fulcio.certify(signing::email(EMAIL), ISSUER);
@@ -241,7 +241,7 @@ async fn bundles_are_found_by_the_referrers_api_and_by_its_tag() {
     };
     let (one, two) =
         (registry.push("cat", Some("1"), &image("1")), registry.push("cat", Some("2"), &image("2")));
-    // one signature of the other image goes before the right one
+    // a signature of the other image precedes the right one
     let manifests = [refer(&registry, "cat", &made(&two)), refer(&registry, "cat", &made(&one))];
     registry.manifest("cat", Some(&format!("sha256-{}", one.hex())), INDEX, referrers(&manifests).as_bytes());
     let by_tag = registry.reference("cat:1");
@@ -251,13 +251,13 @@ async fn bundles_are_found_by_the_referrers_api_and_by_its_tag() {
     let list = referrers(&[refer(&registry, "cat", &made(&two))]);
     let asked = format!("/v2/cat/referrers/{two}");
     registry.hook(move |request| {
-        (request.target == asked).then(|| Reply::new(200, list.clone()).with("Content-Type", INDEX))
+        (request.target == asked).then(|| Reply::new(200, list.clone()).header("Content-Type", INDEX))
     });
     verify(&puller, &registry.reference("cat:2")).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_mirror_without_signatures_leaves_the_word_to_the_registry() {
+async fn signature_lookup_continues_after_mirror() {
     let (registry, mirror) = (Registry::start().await, Registry::start().await);
     let key = Key::new();
     let digest = registry.push("cat", Some("1"), &image("one"));
@@ -280,7 +280,7 @@ async fn a_mirror_without_signatures_leaves_the_word_to_the_registry() {
 }
 
 #[tokio::test]
-async fn trouble_is_no_verdict_and_rubbish_is_no_signature() {
+async fn signature_lookup_errors_are_not_rejections() {
     let registry = Registry::start().await;
     let key = Key::new();
     let digest = registry.push("cat", Some("1"), &image("one"));
@@ -325,7 +325,7 @@ async fn trouble_is_no_verdict_and_rubbish_is_no_signature() {
 }
 
 #[tokio::test]
-async fn every_requirement_needs_a_signature() {
+async fn signature_is_needed_for_each_requirement() {
     let registry = Registry::start().await;
     let (first, second) = (Key::new(), Key::new());
     let digest = registry.push("cat", Some("1"), &image("one"));
@@ -350,9 +350,9 @@ async fn every_requirement_needs_a_signature() {
     assert_eq!(verified.signer(), Some("key keyData and key keyData"));
 }
 
-/// A certificate without a log counts while it has not ended, so each look is a new one.
+/// A certificate without a transparency log is valid until it expires, so it is verified each time.
 #[tokio::test]
-async fn what_may_end_is_looked_up_each_time() {
+async fn signature_that_may_expire_is_verified_each_time() {
     let registry = Registry::start().await;
     let authority = Fulcio::valid_from(2024);
     let who = authority.certify_with(signing::email(EMAIL), |params| {

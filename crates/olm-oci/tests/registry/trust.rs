@@ -1,4 +1,4 @@
-//! Who is trusted with what: credentials, certificates, redirects, mirrors, proxies, policy.
+//! Trust: credentials, certificates, redirects, mirrors, proxies, policy.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use crate::support::pki::Authority;
 use crate::support::{Body, Client, Pushed, Registry, Reply, Request, layer};
 use olm_oci::{
-    CertificateDirs, Error, Fault, Keyring, Limits, Proxies, Puller, Retry, Selection, SharedKeyring,
+    CertificateDirs, Error, ImageError, Keyring, Limits, Proxies, Puller, Retry, Selection, SharedKeyring,
 };
 use rcgen::ExtendedKeyUsagePurpose;
 
 fn image() -> Pushed {
-    Pushed::of([layer(&[("configs/a", "1")])])
+    Pushed::new([layer(&[("configs/a", "1")])])
 }
 
 async fn pull(puller: &Puller, reference: &olm_core::ImageRef) -> Result<usize, Error> {
@@ -23,7 +23,7 @@ async fn pull(puller: &Puller, reference: &olm_core::ImageRef) -> Result<usize, 
 const BASIC: &str = "Basic dXNlcjpwYXNzd29yZA==";
 
 fn demand(header: &str) -> Reply {
-    Reply::error(401, "UNAUTHORIZED").with("WWW-Authenticate", header)
+    Reply::error(401, "UNAUTHORIZED").header("WWW-Authenticate", header)
 }
 
 fn auths(registry: &Registry, entry: &str) -> String {
@@ -31,7 +31,7 @@ fn auths(registry: &Registry, entry: &str) -> String {
 }
 
 #[tokio::test]
-async fn basic_credentials_are_sent_when_asked_for() {
+async fn credentials_are_sent_when_asked_for() {
     let registry = Registry::start().await;
     registry.push("cat", Some("1"), &image());
     registry.hook(|r| (r.header("authorization") != Some(BASIC)).then(|| demand("Basic realm=\"x\"")));
@@ -49,7 +49,7 @@ async fn basic_credentials_are_sent_when_asked_for() {
             Err(text) => assert!(got.as_ref().is_err_and(|got| got.contains(text)), "{entry}: {got:?}"),
         }
     }
-    // the credentials are asked for once, then known
+    // the registry demands the credentials once, then they are cached
     let client = Client::new(&[&registry]).auth(&auths(&registry, r#"{"auth":"dXNlcjpwYXNzd29yZA=="}"#));
     registry.take_log();
     let puller = client.puller();
@@ -60,7 +60,7 @@ async fn basic_credentials_are_sent_when_asked_for() {
 }
 
 #[tokio::test]
-async fn changed_credentials_take_effect_with_the_next_pull() {
+async fn credentials_change_applies_to_next_pull() {
     let registry = Registry::start().await;
     registry.push("cat", Some("1"), &image());
     registry.hook(|r| (r.header("authorization") != Some(BASIC)).then(|| demand("Basic")));
@@ -70,7 +70,7 @@ async fn changed_credentials_take_effect_with_the_next_pull() {
     let puller = client.puller();
     let reference = registry.reference("cat:1");
     let error = pull(&puller, &reference).await.unwrap_err();
-    assert_eq!(error.fault().and_then(Fault::status), Some(401));
+    assert_eq!(error.cause().and_then(ImageError::status), Some(401));
     let mut keyring = Keyring::new();
     keyring
         .add_config_json(auths(&registry, r#"{"username":"user","password":"password"}"#).as_bytes())
@@ -82,7 +82,7 @@ async fn changed_credentials_take_effect_with_the_next_pull() {
 }
 
 #[tokio::test]
-async fn an_unreadable_auth_file_is_its_own_error() {
+async fn credentials_file_error_is_distinct() {
     let registry = Registry::start().await;
     let client = Client::new(&[&registry]).auth("{");
     let error = client.puller().resolve(&registry.reference("cat:1")).await.unwrap_err();
@@ -91,7 +91,7 @@ async fn an_unreadable_auth_file_is_its_own_error() {
 }
 
 /// A registry with a token service at `/token`: tokens name the scope they were given for.
-fn token_service(registry: &Registry, wanted_scope: &'static str) {
+fn token_service(registry: &Registry, scope_of_registry: &'static str) {
     let address = registry.address;
     registry.hook(move |r: &Request| {
         if let Some(query) = r.target.strip_prefix("/token") {
@@ -107,16 +107,16 @@ fn token_service(registry: &Registry, wanted_scope: &'static str) {
             });
         }
         let got = r.header("authorization").unwrap_or_default();
-        (got != format!("Bearer for {wanted_scope}")).then(|| {
+        (got != format!("Bearer for {scope_of_registry}")).then(|| {
             demand(&format!(
-                r#"Bearer realm="http://{address}/token",service="registry.test",scope="{wanted_scope}",error="insufficient_scope""#
+                r#"Bearer realm="http://{address}/token",service="registry.test",scope="{scope_of_registry}",error="insufficient_scope""#
             ))
         })
     });
 }
 
 #[tokio::test]
-async fn tokens_are_fetched_once_per_repository() {
+async fn token_is_fetched_once_per_repository() {
     let registry = Registry::start().await;
     registry.push("cat", Some("1"), &image());
     token_service(&registry, "repository:cat:pull");
@@ -163,13 +163,13 @@ async fn pull_bounds_token_answers_and_error_bodies() {
             Some(Reply::new(404, format!(r#"{{"errors":[{{"code":"ODD_CODE"}}]{filler}}}"#)))
         });
         let error = pull(&client.puller(), &registry.reference("cat:1")).await.unwrap_err();
-        assert_eq!(error.fault().and_then(Fault::status), Some(404), "{size}");
+        assert_eq!(error.cause().and_then(ImageError::status), Some(404), "{size}");
         assert_eq!(format!("{error:?}").contains("ODD_CODE"), shown, "{size}: {error:?}");
     }
 }
 
 #[tokio::test]
-async fn a_registry_may_ask_for_another_scope() {
+async fn token_uses_scope_of_the_challenge() {
     let registry = Registry::start().await;
     registry.push("cat", Some("1"), &image());
     token_service(&registry, "repository:cat:pull repository:base:pull");
@@ -177,13 +177,13 @@ async fn a_registry_may_ask_for_another_scope() {
         Client::new(&[&registry]).auth(&auths(&registry, r#"{"username":"user","password":"password"}"#));
     let puller = client.puller();
     assert_eq!(pull(&puller, &registry.reference("cat:1")).await.unwrap(), 1);
-    // the scope changes: the old token is refused, a new one is fetched
+    // the scope changes: the old token is rejected, a new one is fetched
     token_service(&registry, "repository:cat:pull,metadata");
     assert_eq!(pull(&puller, &registry.reference("cat:1")).await.unwrap(), 1);
 }
 
 #[tokio::test]
-async fn a_registry_with_tls_cannot_lure_credentials_into_the_clear() {
+async fn credentials_are_never_sent_in_the_clear() {
     let authority = Authority::new("ca");
     let registry = Registry::start_with(Some(authority.server(None))).await;
     let spy = Registry::start().await;
@@ -197,7 +197,7 @@ async fn a_registry_with_tls_cannot_lure_credentials_into_the_clear() {
 }
 
 #[tokio::test]
-async fn a_redirect_to_another_host_takes_no_credentials_along() {
+async fn redirect_to_another_host_drops_credentials() {
     let (registry, store) = (Registry::start().await, Registry::start().await);
     let pushed = image();
     registry.push("cat", Some("1"), &pushed);
@@ -211,7 +211,7 @@ async fn a_redirect_to_another_host_takes_no_credentials_along() {
             return None;
         }
         let to = format!("http://{elsewhere}{}", r.target);
-        Some(Reply::new(307, "").with("Location", to))
+        Some(Reply::new(307, "").header("Location", to))
     });
     let client =
         Client::new(&[&registry]).auth(&auths(&registry, r#"{"username":"user","password":"password"}"#));
@@ -220,8 +220,8 @@ async fn a_redirect_to_another_host_takes_no_credentials_along() {
     assert_eq!(seen.len(), 2);
     assert!(seen.iter().all(|r| r.header("authorization").is_none()), "{seen:?}");
 
-    // what a stranger answers is not shown, and cannot ask for our credentials
-    store.hook(|_| Some(Reply::error(401, "SECRET").with("WWW-Authenticate", "Basic")));
+    // the response of a foreign host is not shown, and cannot demand credentials
+    store.hook(|_| Some(Reply::error(401, "SECRET").header("WWW-Authenticate", "Basic")));
     let error = pull(&client.puller(), &registry.reference("cat:1")).await.unwrap_err().to_string();
     assert!(
         error.contains("unauthorized (HTTP status 401)") && !error.to_lowercase().contains("secret"),
@@ -231,7 +231,7 @@ async fn a_redirect_to_another_host_takes_no_credentials_along() {
 }
 
 #[tokio::test]
-async fn redirects_within_the_registry_keep_credentials_and_end() {
+async fn redirect_within_registry_keeps_credentials() {
     let registry = Registry::start().await;
     registry.push("cat", Some("1"), &image());
     registry.push("moved", Some("1"), &image());
@@ -240,17 +240,17 @@ async fn redirects_within_the_registry_keep_credentials_and_end() {
             return Some(demand("Basic"));
         }
         let target = r.target.strip_prefix("/v2/cat/")?;
-        Some(Reply::new(302, "").with("Location", format!("/v2/moved/{target}")))
+        Some(Reply::new(302, "").header("Location", format!("/v2/moved/{target}")))
     });
     let client =
         Client::new(&[&registry]).auth(&auths(&registry, r#"{"username":"user","password":"password"}"#));
     assert_eq!(pull(&client.puller(), &registry.reference("cat:1")).await.unwrap(), 1);
-    registry.hook(|r| Some(Reply::new(302, "").with("Location", r.target.clone())));
+    registry.hook(|r| Some(Reply::new(302, "").header("Location", r.target.clone())));
     registry.take_log();
     let error = pull(&client.puller(), &registry.reference("cat:1")).await.unwrap_err().to_string();
     assert!(error.contains("more than 5 redirects"), "{error}");
     assert_eq!(registry.take_log().len(), 6, "the request and five redirects");
-    registry.hook(|_| Some(Reply::new(302, "").with("Location", "ftp://127.0.0.1/x")));
+    registry.hook(|_| Some(Reply::new(302, "").header("Location", "ftp://127.0.0.1/x")));
     let error = pull(&client.puller(), &registry.reference("cat:1")).await.unwrap_err().to_string();
     assert!(error.contains("redirect of 127.0.0.1 is refused: scheme \"ftp\""), "{error}");
 }
@@ -270,8 +270,8 @@ async fn certificates_are_checked_and_rotate_without_restart() {
     registry.push("cat", Some("1"), &image());
     let reference = registry.reference("cat:1");
 
-    let stranger = Client::new(&[]);
-    let error = pull(&stranger.puller(), &reference).await.unwrap_err();
+    let untrusting = Client::new(&[]);
+    let error = pull(&untrusting.puller(), &reference).await.unwrap_err();
     assert!(error.to_string().contains("certificate"), "{error}");
     assert_eq!(error.retry(), Retry::Backoff);
 
@@ -289,7 +289,7 @@ async fn certificates_are_checked_and_rotate_without_restart() {
 }
 
 #[tokio::test]
-async fn plain_http_and_strange_certificates_only_where_insecure() {
+async fn insecure_allows_plain_http_and_any_certificate() {
     let authority = Authority::new("ca");
     let tls = Registry::start_with(Some(authority.server(None))).await;
     let plain = Registry::start().await;
@@ -300,9 +300,9 @@ async fn plain_http_and_strange_certificates_only_where_insecure() {
         assert!(registry.take_log().is_empty(), "not one request without trust");
         let lax = Client::new(&[registry]);
         assert_eq!(pull(&lax.puller(), &registry.reference("cat:1")).await.unwrap(), 1);
-        let mut said = Client::new(&[]);
-        said.config.insecure = true;
-        assert_eq!(pull(&said.puller(), &registry.reference("cat:1")).await.unwrap(), 1);
+        let mut lenient = Client::new(&[]);
+        lenient.config.insecure = true;
+        assert_eq!(pull(&lenient.puller(), &registry.reference("cat:1")).await.unwrap(), 1);
     }
     let mut trusting = Client::new(&[]);
     let file = trusting.path("my-ca");
@@ -315,7 +315,7 @@ async fn plain_http_and_strange_certificates_only_where_insecure() {
 }
 
 #[tokio::test]
-async fn a_client_certificate_is_shown_to_the_registry_and_not_beyond() {
+async fn client_certificate_is_for_the_registry_only() {
     let (authority, clients) = (Authority::new("ca"), Authority::new("clients"));
     let registry = Registry::start_with(Some(authority.server(Some(&clients)))).await;
     registry.push("cat", Some("1"), &image());
@@ -335,7 +335,7 @@ async fn a_client_certificate_is_shown_to_the_registry_and_not_beyond() {
     registry.hook(move |r| {
         r.target
             .contains("/blobs/")
-            .then(|| Reply::new(307, "").with("Location", format!("https://{elsewhere}{}", r.target)))
+            .then(|| Reply::new(307, "").header("Location", format!("https://{elsewhere}{}", r.target)))
     });
     assert!(pull(&puller, &registry.reference("cat:1")).await.is_err());
     assert!(store.take_log().is_empty());
@@ -344,7 +344,7 @@ async fn a_client_certificate_is_shown_to_the_registry_and_not_beyond() {
 }
 
 #[tokio::test]
-async fn mirrors_come_first_and_the_name_stays() {
+async fn mirrors_are_tried_first() {
     let (mirror, origin) = (Registry::start().await, Registry::start().await);
     let client = Client::new(&[]);
     client.registries_conf(&format!(
@@ -373,7 +373,7 @@ async fn mirrors_come_first_and_the_name_stays() {
     assert_eq!(pull(&puller, &reference).await.unwrap(), 1);
     assert_eq!(origin.take_log(), Vec::<String>::new(), "the mirror has everything");
 
-    // a mirror that has the manifest but lost a blob: the origin stands in
+    // a mirror that has the manifest but lost a blob: the origin serves it
     mirror.hook(|r| r.target.contains("/blobs/").then(|| Reply::error(404, "BLOB_UNKNOWN")));
     assert_eq!(pull(&puller, &reference).await.unwrap(), 1);
 
@@ -385,7 +385,7 @@ async fn mirrors_come_first_and_the_name_stays() {
 }
 
 #[tokio::test]
-async fn credentials_are_looked_up_for_the_place_that_is_asked() {
+async fn credentials_are_looked_up_per_location() {
     let registry = Registry::start().await;
     registry.push("cat", Some("1"), &image());
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -409,7 +409,7 @@ async fn credentials_are_looked_up_for_the_place_that_is_asked() {
 }
 
 #[tokio::test]
-async fn proxies_carry_what_is_not_local() {
+async fn proxies_carry_remote_requests() {
     let proxy = Registry::start().await;
     proxy.push("cat", Some("1"), &image());
     let mut client = Client::new(&[&proxy]);
@@ -437,7 +437,7 @@ async fn proxies_carry_what_is_not_local() {
     assert!(proxy.take_log().iter().all(|line| line.contains(" /v2/cat/")), "loopback is reached directly");
 }
 
-/// Accepts one `CONNECT` after the other and joins them to `registry`; tells the names that were asked for.
+/// Accepts one `CONNECT` after the other and joins them to `registry`; records the requested names.
 async fn tunnel(registry: std::net::SocketAddr) -> (std::net::SocketAddr, Arc<Mutex<Vec<String>>>) {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -463,7 +463,7 @@ async fn tunnel(registry: std::net::SocketAddr) -> (std::net::SocketAddr, Arc<Mu
 }
 
 #[tokio::test]
-async fn encrypted_registries_are_reached_through_a_tunnel() {
+async fn proxies_tunnel_encrypted_registries() {
     let authority = Authority::new("ca");
     let registry = Registry::start_with(Some(authority.server(None))).await;
     registry.push("cat", Some("1"), &image());
@@ -480,7 +480,7 @@ async fn encrypted_registries_are_reached_through_a_tunnel() {
 }
 
 #[tokio::test]
-async fn the_policy_is_asked_before_the_registry() {
+async fn policy_is_checked_before_the_registry() {
     let registry = Registry::start().await;
     registry.push("cat", Some("1"), &image());
     let mut client = Client::new(&[&registry]);

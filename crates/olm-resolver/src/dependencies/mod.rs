@@ -19,16 +19,12 @@ use constraint::{Constraint, Need, WARN_CONSTRAINT};
 pub struct DependencyFacts {
     /// APIs that the cluster serves, from whatever source.
     pub apis: BTreeSet<GvkRef>,
-    /// Packages that are installed.
     pub installed: Vec<InstalledPackage>,
 }
 
-/// An installed package.
 #[derive(Debug, Clone)]
 pub struct InstalledPackage {
-    /// The package.
     pub package: PackageName,
-    /// Its version.
     pub version: VersionRelease,
     /// APIs that the bundle provides; `None` if that is not known, then the cluster's APIs stand in.
     pub provides: Option<Vec<GvkRef>>,
@@ -39,9 +35,7 @@ pub struct InstalledPackage {
 /// A package that would meet a need.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Provider {
-    /// The package.
     pub package: String,
-    /// The catalog that has it.
     pub catalog: String,
     /// The best version that meets the need.
     pub version: String,

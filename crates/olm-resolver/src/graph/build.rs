@@ -30,7 +30,6 @@ pub struct GraphDraft {
 /// A channel in plain values.
 #[derive(Debug, Clone, Default)]
 pub struct ChannelDraft {
-    /// Name.
     pub name: String,
     /// Entries in the catalog's order.
     pub entries: Vec<EntryDraft>,
@@ -52,9 +51,7 @@ pub struct EntryDraft {
 /// A bundle in plain values.
 #[derive(Debug, Clone)]
 pub struct BundleDraft {
-    /// Name.
     pub name: String,
-    /// Image.
     pub image: String,
     /// Version and release as texts from the `olm.package` property, or why there are none.
     pub version: Result<(String, Option<String>), String>,

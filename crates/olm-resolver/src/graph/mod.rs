@@ -89,7 +89,6 @@ pub struct GvkRef {
     pub group: Box<str>,
     /// API version.
     pub version: Box<str>,
-    /// Kind.
     pub kind: Box<str>,
 }
 
@@ -105,7 +104,6 @@ pub struct Property {
 /// What a deprecation entry is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeprecatedScope {
-    /// The package.
     Package,
     /// The channel of that name.
     Channel(Box<str>),
@@ -153,7 +151,6 @@ pub enum EdgeKind {
 pub struct Edge {
     /// By which word of the entry.
     pub kind: EdgeKind,
-    /// In which channel.
     pub channel: ChannelIndex,
 }
 
@@ -198,24 +195,20 @@ impl PackageGraph {
         (0..u32::try_from(self.channels.len()).unwrap_or(u32::MAX)).map(ChannelIndex)
     }
 
-    /// The bundle of a name.
     pub fn find_bundle(&self, name: &str) -> Option<BundleIndex> {
         let found = self.bundles.binary_search_by(|bundle| self.name(bundle.name).cmp(name)).ok()?;
         u32::try_from(found).ok().map(BundleIndex)
     }
 
-    /// The channel of a name.
     pub fn find_channel(&self, name: &str) -> Option<ChannelIndex> {
         let found = self.channels.binary_search_by(|channel| (*channel.name).cmp(name)).ok()?;
         u32::try_from(found).ok().map(ChannelIndex)
     }
 
-    /// Name of a bundle.
     pub fn bundle_name(&self, bundle: BundleIndex) -> &str {
         self.name(self.bundle(bundle).name)
     }
 
-    /// Name of a channel.
     pub fn channel_name(&self, channel: ChannelIndex) -> &str {
         &self.channel(channel).name
     }
@@ -382,6 +375,7 @@ impl PackageGraph {
 }
 
 /// All edges that leave one origin, found together: named ones through the index, skipRanges once each.
+#[derive(Debug)]
 pub(crate) struct Leaving<'a> {
     graph: &'a PackageGraph,
     version: &'a Version,

@@ -20,7 +20,6 @@ pub struct ClassicRequest {
     pub channel: Option<String>,
     /// Name of the bundle to start with; counts only while nothing is installed.
     pub starting_csv: Option<String>,
-    /// What is installed.
     pub installed: Option<Installed>,
 }
 
@@ -37,58 +36,19 @@ pub enum ClassicStep {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClassicError {
     /// The catalog has nothing of the package.
-    NoPackage {
-        /// The package.
-        package: String,
-        /// The Subscription.
-        subscription: String,
-    },
+    NoPackage { package: String, subscription: String },
     /// The package has no such channel, or nothing in it.
-    NoChannel {
-        /// The package.
-        package: String,
-        /// The channel.
-        channel: String,
-        /// The Subscription.
-        subscription: String,
-    },
+    NoChannel { package: String, channel: String, subscription: String },
     /// The bundle to start with is not there.
-    NoStartingCsv {
-        /// Its name.
-        name: String,
-        /// The package.
-        package: String,
-        /// The channel.
-        channel: String,
-        /// The Subscription.
-        subscription: String,
-    },
+    NoStartingCsv { name: String, package: String, channel: String, subscription: String },
     /// Nothing is left to install.
-    NoCandidate {
-        /// The Subscription.
-        subscription: String,
-    },
+    NoCandidate { subscription: String },
     /// Every entry is replaced or skipped.
-    NoHead {
-        /// The channel.
-        channel: String,
-        /// The package.
-        package: String,
-    },
+    NoHead { channel: String, package: String },
     /// The chain below a head comes back to itself.
-    Cycle {
-        /// The head.
-        head: String,
-        /// The channel.
-        channel: String,
-        /// The package.
-        package: String,
-    },
-    /// More than one head.
+    Cycle { head: String, channel: String, package: String },
     Heads {
-        /// The channel.
         channel: String,
-        /// The package.
         package: String,
         /// `head...tail` of each chain.
         chains: Vec<String>,

@@ -11,10 +11,9 @@ use crate::installed::Installed;
 use crate::report::{Step, describe_edge, some_of, step};
 use crate::request::{CatalogSource, Policy, Request};
 use crate::resolve::resolve;
-use crate::rules::Decision;
+use crate::rules::{Decision, Rules};
 use crate::shortest::shortest;
 
-/// Whose rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RuleSet {
@@ -39,7 +38,6 @@ pub enum Target {
 /// A question about ways.
 #[derive(Debug, Clone)]
 pub struct PathQuery {
-    /// The package.
     pub graph: Arc<PackageGraph>,
     /// Where it begins; `None` is a first install.
     pub from: Option<Installed>,
@@ -56,13 +54,11 @@ pub struct PathQuery {
 /// Most candidates listed as not offered at one place of a way.
 const MAX_NOT_OFFERED: usize = 20;
 
-/// One hop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Hop {
     /// Bundle arrived at.
     pub bundle: String,
-    /// Its version.
     pub version: String,
     /// Why it could be chosen.
     pub why: String,
@@ -77,7 +73,6 @@ pub struct Hop {
 /// A candidate that fell out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NotOffered {
-    /// The bundle.
     pub bundle: String,
     /// The rule that dropped it.
     pub why: String,
@@ -99,11 +94,9 @@ pub enum End {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Path {
-    /// Whose rules.
     pub rules: RuleSet,
     /// Hops that happen by themselves.
     pub hops: Vec<Hop>,
-    /// How they end.
     pub end: End,
     /// Candidates that fell out after the last hop, at most 20.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -204,13 +197,11 @@ impl Walker<'_> {
         let graph = &self.query.graph;
         let package: PackageName = graph.package().parse().or_else(|_| "package".parse()).ok()?;
         let source = CatalogSource { name: "catalog".parse().ok()?, priority: 0, content: Ok(graph.clone()) };
-        let request = Request {
-            package,
-            channels: self.query.channels.clone(),
-            range,
-            policy: self.query.policy,
-            installed: at.cloned(),
-        };
+        let mut request = Request::new(package);
+        request.channels = self.query.channels.clone();
+        request.range = range;
+        request.policy = self.query.policy;
+        request.installed = at.cloned();
         Some((request, [source]))
     }
 
@@ -321,13 +312,11 @@ impl Walker<'_> {
     fn pinned(&self, target: BundleIndex) -> Option<Vec<Step>> {
         let graph = &self.query.graph;
         let version = graph.version(target).ok()?;
-        if self.query.range.as_ref().is_some_and(|range| !range.contains(&version.version)) {
-            return None;
-        }
-        let in_channels =
-            self.query.channels.is_empty() || graph.channels_of(target).any(|channel| self.asked(channel));
+        let (request, _) = self.request(self.query.from.as_ref(), self.query.range.clone())?;
+        let rules = Rules::new(&request, graph);
+        rules.eligible(target).ok()?;
         let direct = |by: &'static str| {
-            let channel = graph.channels_of(target).find(|&channel| self.asked(channel));
+            let channel = graph.channels_of(target).find(|&channel| rules.asked(channel));
             Step {
                 bundle: graph.bundle_name(target).to_owned(),
                 version: version.to_string(),
@@ -336,11 +325,10 @@ impl Walker<'_> {
             }
         };
         match &self.query.from {
-            _ if !in_channels => None,
             None => Some(vec![direct("install")]),
             Some(from) if from.version == *version => Some(Vec::new()),
             Some(_) if self.query.policy == Policy::SelfCertified => Some(vec![direct("SelfCertified")]),
-            Some(from) => shortest(graph, from, target, &|channel| self.asked(channel))
+            Some(from) => shortest(graph, from, target, &|channel| rules.asked(channel))
                 .map(|hops| hops.into_iter().map(|hop| step(graph, hop)).collect()),
         }
     }

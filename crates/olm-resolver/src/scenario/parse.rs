@@ -28,7 +28,6 @@ pub struct Scenario {
     pub questions: Vec<Question>,
 }
 
-/// A catalog of a scenario.
 #[derive(Debug, Clone, Default)]
 pub struct CatalogDraft {
     pub(super) name: String,
@@ -67,11 +66,9 @@ pub struct Question {
     pub who: Who,
     /// Version or name of what is installed.
     pub installed: Option<String>,
-    /// Channels.
     pub channels: Vec<String>,
     /// Version range.
     pub version: String,
-    /// Policy.
     pub policy: Policy,
     /// Classic's `startingCSV`.
     pub starting: Option<String>,

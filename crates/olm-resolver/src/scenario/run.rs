@@ -119,13 +119,12 @@ fn v1(
     sources: &[CatalogSource],
     report: &mut Option<Report>,
 ) -> Result<Got, String> {
-    let request = Request {
-        package: scenario.package.parse().map_err(|_| "the package has no name".to_owned())?,
-        channels: channels(question)?,
-        range: parse_range(&question.version).map_err(|error| error.to_string())?,
-        policy: question.policy,
-        installed: installed(question, sources)?,
-    };
+    let package = scenario.package.parse().map_err(|_| "the package has no name".to_owned())?;
+    let mut request = Request::new(package);
+    request.channels = channels(question)?;
+    request.range = parse_range(&question.version).map_err(|error| error.to_string())?;
+    request.policy = question.policy;
+    request.installed = installed(question, sources)?;
     let outcome = resolve(&request, sources);
     *report = Some(outcome.report);
     Ok(match outcome.result {

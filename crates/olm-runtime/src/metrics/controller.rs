@@ -5,15 +5,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
+use olm_api::observe::{Metric, metric_named};
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
-use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+
+use super::{add, encode_row};
 
 /// How one reconciliation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,50 +114,18 @@ impl ControllerFamilies {
         };
         let f = families.clone();
         let r = registry;
-        r.register("controller_runtime_reconcile", "Total number of reconciliations per controller", f.total);
-        r.register(
-            "controller_runtime_reconcile_errors",
-            "Total number of reconciliation errors per controller",
-            f.errors,
-        );
-        r.register(
-            "controller_runtime_terminal_reconcile_errors",
-            "Total number of terminal reconciliation errors per controller",
-            f.terminal,
-        );
-        r.register(
-            "controller_runtime_reconcile_panics",
-            "Total number of reconciliation panics per controller",
-            f.panics,
-        );
-        r.register(
-            "controller_runtime_reconcile_time_seconds",
-            "Length of time per reconciliation per controller",
-            f.time,
-        );
-        r.register(
-            "controller_runtime_max_concurrent_reconciles",
-            "Maximum number of concurrent reconciles per controller",
-            f.workers,
-        );
-        r.register(
-            "controller_runtime_active_workers",
-            "Number of currently used workers per controller",
-            f.active,
-        );
-        r.register("workqueue_depth", "Current depth of workqueue", f.depth);
-        r.register("workqueue_adds", "Total number of adds handled by workqueue", f.adds);
-        r.register("workqueue_retries", "Total number of retries handled by workqueue", f.retries);
-        r.register(
-            "workqueue_queue_duration_seconds",
-            "How long in seconds an item stays in workqueue before being requested",
-            f.waited,
-        );
-        r.register(
-            "workqueue_work_duration_seconds",
-            "How long in seconds processing an item from workqueue takes",
-            f.worked,
-        );
+        add(r, const { metric_named("controller_runtime_reconcile_total") }, f.total);
+        add(r, const { metric_named("controller_runtime_reconcile_errors_total") }, f.errors);
+        add(r, const { metric_named("controller_runtime_terminal_reconcile_errors_total") }, f.terminal);
+        add(r, const { metric_named("controller_runtime_reconcile_panics_total") }, f.panics);
+        add(r, const { metric_named("controller_runtime_reconcile_time_seconds") }, f.time);
+        add(r, const { metric_named("controller_runtime_max_concurrent_reconciles") }, f.workers);
+        add(r, const { metric_named("controller_runtime_active_workers") }, f.active);
+        add(r, const { metric_named("workqueue_depth") }, f.depth);
+        add(r, const { metric_named("workqueue_adds_total") }, f.adds);
+        add(r, const { metric_named("workqueue_retries_total") }, f.retries);
+        add(r, const { metric_named("workqueue_queue_duration_seconds") }, f.waited);
+        add(r, const { metric_named("workqueue_work_duration_seconds") }, f.worked);
         r.register_collector(Box::new(f.running));
         families
     }
@@ -298,21 +268,13 @@ impl RunningSince {
 impl Collector for RunningSince {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         type Fold = fn(f64, f64) -> f64;
-        let families: [(&str, &str, Fold); 2] = [
-            (
-                "workqueue_unfinished_work_seconds",
-                "How many seconds of work has been done that is in progress and has not been observed by work_duration",
-                |sum, next| sum + next,
-            ),
-            (
-                "workqueue_longest_running_processor_seconds",
-                "How many seconds has the longest running processor for workqueue been running",
-                f64::max,
-            ),
+        let families: [(&Metric, Fold); 2] = [
+            (const { metric_named("workqueue_unfinished_work_seconds") }, |sum, next| sum + next),
+            (const { metric_named("workqueue_longest_running_processor_seconds") }, f64::max),
         ];
         let all = self.0.lock();
-        for (name, help, fold) in families {
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (row, fold) in families {
+            let mut family = encode_row(&mut encoder, row)?;
             for (controller, began) in all.iter() {
                 let seconds = began.at.values().map(|at| at.elapsed().as_secs_f64()).fold(0.0, fold);
                 let labels = QueueLabels { controller: controller.clone(), name: controller.clone() };

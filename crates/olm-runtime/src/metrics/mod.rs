@@ -20,7 +20,8 @@ use std::sync::Arc;
 
 use olm_api::observe;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
@@ -70,33 +71,45 @@ impl Default for Metrics {
     }
 }
 
+/// Registers the metric of a row; prometheus-client itself appends `_total` to the name of a counter.
+fn add(registry: &mut Registry, row: &observe::Metric, metric: impl Metric) {
+    registry.register(row.name.trim_end_matches("_total"), row.help, metric);
+}
+
+/// Begins the samples of the gauge or counter of a row of `observe::METRICS` in a collector.
+///
+/// # Errors
+/// When the text cannot be written.
+pub fn encode_row<'a>(
+    encoder: &'a mut DescriptorEncoder<'_>,
+    row: &observe::Metric,
+) -> Result<MetricEncoder<'a>, fmt::Error> {
+    let kind = match row.kind {
+        observe::Kind::Counter => MetricType::Counter,
+        observe::Kind::Gauge => MetricType::Gauge,
+        observe::Kind::Histogram => MetricType::Histogram,
+    };
+    encoder.encode_descriptor(row.name.trim_end_matches("_total"), row.help, None, kind)
+}
+
 impl Metrics {
     /// The metrics that every process has.
     pub fn new() -> Self {
         let mut registry = Registry::default();
         let controllers = ControllerFamilies::register(&mut registry);
         let requests = Family::default();
-        registry.register(
-            "rest_client_requests",
-            "Number of HTTP requests, partitioned by status code, method, and host",
-            requests.clone(),
-        );
+        add(&mut registry, const { observe::metric_named("rest_client_requests_total") }, requests.clone());
         let leader = Family::default();
-        registry.register(
-            "leader_election_master_status",
-            "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master",
-            leader.clone(),
-        );
+        add(&mut registry, const { observe::metric_named("leader_election_master_status") }, leader.clone());
         let events = Family::default();
-        let name = observe::EVENTS_SENT.name.trim_end_matches("_total");
-        registry.register(name, observe::EVENTS_SENT.help, events.clone());
+        add(&mut registry, &observe::EVENTS_SENT, events.clone());
         registry.register_collector(Box::new(process::Process::new()));
         Self { registry: Arc::new(Mutex::new(registry)), controllers, requests, leader, events }
     }
 
-    /// Adds a metric. The name of a counter is given without `_total`, the help without a full stop.
-    pub fn register(&self, name: &str, help: &str, metric: impl Metric) {
-        self.with_registry(|registry| registry.register(name, help, metric));
+    /// Adds the metric of a row of `observe::METRICS`.
+    pub fn register(&self, row: &observe::Metric, metric: impl Metric) {
+        self.with_registry(|registry| add(registry, row, metric));
     }
 
     /// Adds metrics that are made when they are asked for.
@@ -160,17 +173,15 @@ struct Reads(Arc<ServingPair>);
 impl Collector for Reads {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let (reads, failures) = self.0.counts();
-        for (name, help, count) in [
-            ("certwatcher_read_certificate", "Total number of certificate reads", reads),
-            ("certwatcher_read_certificate_errors", "Total number of certificate read errors", failures),
+        for (row, count) in [
+            (const { observe::metric_named("certwatcher_read_certificate_total") }, reads),
+            (const { observe::metric_named("certwatcher_read_certificate_errors_total") }, failures),
         ] {
-            let counter = ConstCounter::new(count);
-            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
+            ConstCounter::new(count).encode(encode_row(&mut encoder, row)?)?;
         }
         if let Some(ends) = self.0.ends() {
-            let gauge = ConstGauge::new(ends.as_second());
-            let observe::Metric { name, help, .. } = observe::SERVING_CERTIFICATE_EXPIRY;
-            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+            let out = encode_row(&mut encoder, &observe::SERVING_CERTIFICATE_EXPIRY)?;
+            ConstGauge::new(ends.as_second()).encode(out)?;
         }
         Ok(())
     }

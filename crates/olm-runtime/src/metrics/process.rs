@@ -3,10 +3,13 @@
 use std::fmt;
 use std::fs;
 
+use olm_api::observe::metric_named;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+
+use super::encode_row;
 
 /// Clock ticks a second in `/proc`; the kernel shows 100 to all programs, whatever it uses itself.
 const TICKS: f64 = 100.0;
@@ -28,38 +31,19 @@ impl Process {
 impl Collector for Process {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         if let Some(seconds) = cpu_seconds() {
-            let counter = ConstCounter::new(seconds);
-            let help = "Total user and system CPU time spent in seconds";
-            counter.encode(encoder.encode_descriptor(
-                "process_cpu_seconds",
-                help,
-                None,
-                counter.metric_type(),
-            )?)?;
+            let row = const { metric_named("process_cpu_seconds_total") };
+            ConstCounter::new(seconds).encode(encode_row(&mut encoder, row)?)?;
         }
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        for (name, help, value) in [
-            (
-                "process_resident_memory_bytes",
-                "Resident memory size in bytes",
-                status_bytes(&status, "VmRSS:"),
-            ),
-            (
-                "process_virtual_memory_bytes",
-                "Virtual memory size in bytes",
-                status_bytes(&status, "VmSize:"),
-            ),
-            ("process_open_fds", "Number of open file descriptors", open_files()),
-            ("process_max_fds", "Maximum number of open file descriptors", max_files()),
-            (
-                "process_start_time_seconds",
-                "Start time of the process since unix epoch in seconds",
-                self.started,
-            ),
+        for (row, value) in [
+            (const { metric_named("process_resident_memory_bytes") }, status_bytes(&status, "VmRSS:")),
+            (const { metric_named("process_virtual_memory_bytes") }, status_bytes(&status, "VmSize:")),
+            (const { metric_named("process_open_fds") }, open_files()),
+            (const { metric_named("process_max_fds") }, max_files()),
+            (const { metric_named("process_start_time_seconds") }, self.started),
         ] {
             let Some(value) = value else { continue };
-            let gauge = ConstGauge::new(value);
-            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+            ConstGauge::new(value).encode(encode_row(&mut encoder, row)?)?;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 //!
 //! Rule: catalogd §10: no token or a wrong one 401, no permission 403, no answer from the cluster 500.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -20,8 +21,8 @@ use super::{Metrics, text};
 use crate::Shutdown;
 use crate::error_text::chain;
 use crate::health::{not_found, text as plain};
-use crate::serve::{Limits, https, logged};
-use crate::tls::{Source, TlsSettings, server_config};
+use crate::serve::{Limits, https};
+use crate::tls::{TlsSettings, WatchedPair, server_config};
 
 const PATH: &str = "/metrics";
 
@@ -33,15 +34,15 @@ pub fn router(metrics: Metrics, reviews: impl Reviews + 'static) -> Router {
 
 /// Serves the metrics from when there is a certificate until shutdown. Errors are logged: no work waits for it, and none fails
 /// because of it.
-pub async fn serve(
-    certificate: Source,
+pub async fn serve<E: Display>(
+    certificate: impl Future<Output = Result<Option<WatchedPair>, E>>,
     settings: TlsSettings,
     listener: TcpListener,
     client: Client,
     metrics: Metrics,
     stop: Shutdown,
 ) {
-    let (pair, keeping) = match certificate.pair(&stop).await {
+    let (pair, keeping) = match certificate.await {
         Ok(Some(found)) => found,
         Ok(None) => return,
         Err(error) => return tracing::error!(%error, "metrics are not served: there is no certificate"),
@@ -53,7 +54,7 @@ pub async fn serve(
     };
     let router = router(metrics, KubeReviews(client));
     let serving = https(listener, router, config, Limits::default(), stop);
-    tokio::join!(logged("metrics", serving), keeping);
+    tokio::join!(serving, keeping);
 }
 
 struct Page<R> {

@@ -5,17 +5,14 @@
 //!
 //! Rule: catalogd §2.4, operator-controller §7.3, §7.9.
 
-pub mod issue;
 mod pair;
 mod profile;
 mod roots;
-mod source;
 mod stamp;
 
-pub use pair::ServingPair;
+pub use pair::{ServingPair, WatchedPair, certificates};
 pub use profile::{Profile, ProfileError, TlsSettings};
 pub use roots::CaPool;
-pub use source::Source;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -79,7 +76,7 @@ pub fn install_provider() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// A server configuration for the pair: HTTP/1.1 only, no client certificates.
+/// A server configuration for the pair: no client certificates. The server decides the versions of HTTP.
 ///
 /// # Errors
 /// If the settings leave nothing that the provider can do.
@@ -87,11 +84,10 @@ pub fn server_config(
     pair: Arc<ServingPair>,
     settings: &TlsSettings,
 ) -> Result<Arc<rustls::ServerConfig>, TlsError> {
-    let mut config = rustls::ServerConfig::builder_with_provider(Arc::new(settings.provider()?))
+    let config = rustls::ServerConfig::builder_with_provider(Arc::new(settings.provider()?))
         .with_protocol_versions(settings.versions())?
         .with_no_client_auth()
         .with_cert_resolver(pair);
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
 

@@ -1,4 +1,4 @@
-//! The certificate and key that our servers show: read again when their files change, or given by [`super::issue::SelfIssued`].
+//! The certificate and key that our servers show: read again when their files change, or given by the issuer of the process.
 //!
 //! A broken or half-written pair never replaces a working one: the old pair stays and the failure is logged and counted.
 //!
@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use futures::future::BoxFuture;
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
 use rustls::crypto::ring;
@@ -24,6 +25,9 @@ use crate::Shutdown;
 /// What a given certificate and key are called in errors.
 const CERT: &str = "tls.crt";
 const KEY: &str = "tls.key";
+
+/// A pair, and the work that keeps it current until shutdown.
+pub type WatchedPair = (Arc<ServingPair>, BoxFuture<'static, ()>);
 
 /// A certificate chain and its key.
 #[derive(Debug)]
@@ -170,7 +174,10 @@ pub(super) fn bytes(path: &Path) -> Result<Vec<u8>, TlsError> {
 }
 
 /// All certificates of a PEM file; none is not an error here.
-pub(super) fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+///
+/// # Errors
+/// If a block is broken; the error names the path.
+pub fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     CertificateDer::pem_slice_iter(pem)
         .collect::<Result<_, _>>()
         .map_err(|error| TlsError::Pem { path: path.to_owned(), reason: error.to_string() })

@@ -1,28 +1,28 @@
 //! Service accounts that extensions name: who they are, what they lack, and clients that act as them (decision 8).
 //!
 //! The extension controller asks [`Accounts::check`] before it makes a revision; the revision controller asks for clients
-//! through [`Identities`]. What an account may do is read from RBAC ([`granted`]) and compared by `olm_rollout::permissions`.
+//! through [`Identities`]. The rights of an account are checked by [`olm_install::account`].
 //! Nothing here decides what is written.
 
-mod check;
-mod granted;
 mod watch;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::runtime::reflector::ObjectRef;
-use kube::{Api, Client};
+use kube::Client;
+use kube::core::GroupVersionKind;
 use olm_api::ClusterExtension;
+use olm_core::{Object, ObjectKey};
+use olm_install::account::{self, Account};
+use olm_install::resolution::{Class, ExtensionRequest, PassError};
+use olm_rollout::permissions::Served;
+use olm_runtime::watched::Objects;
 use parking_lot::Mutex;
 
-use crate::kinds::Kinds;
+use crate::kinds::{KindError, Kinds};
 use crate::objectset::{Identities, Purpose};
-use crate::watch::Cache;
 pub use watch::Rights;
 
 /// How long the answer to "does the account exist?" is used again.
@@ -41,50 +41,11 @@ pub enum Mode {
     Require,
 }
 
-/// A service account.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Account {
-    /// Its namespace: that of the extension.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-}
-
-impl Account {
-    /// The account that an extension names.
-    #[must_use]
-    pub fn of(extension: &ClusterExtension) -> Option<Self> {
-        let name = extension.spec.service_account.as_ref()?.name.clone()?;
-        Some(Self { namespace: extension.spec.namespace.clone(), name })
-    }
-
-    /// The name by which the apiserver knows the account as a user.
-    #[must_use]
-    pub fn user(&self) -> String {
-        format!("system:serviceaccount:{}:{}", self.namespace, self.name)
-    }
-
-    /// The groups that the apiserver gives to it.
-    fn groups(&self) -> [String; 3] {
-        [
-            "system:serviceaccounts".to_owned(),
-            format!("system:serviceaccounts:{}", self.namespace),
-            "system:authenticated".to_owned(),
-        ]
-    }
-}
-
-impl fmt::Display for Account {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
-
-/// All that there is to know of accounts.
+/// The accounts of all extensions.
 pub struct Accounts {
     client: Client,
     mode: Mode,
-    extensions: Cache<ClusterExtension>,
+    extensions: Objects<ClusterExtension>,
     kinds: Kinds,
     rights: Rights,
     existence: Mutex<HashMap<Account, (Instant, bool)>>,
@@ -93,7 +54,7 @@ pub struct Accounts {
 impl Accounts {
     /// Accounts as `extensions` name them. `rights` wakes the extensions whose account lacked something.
     #[must_use]
-    pub fn new(client: Client, mode: Mode, extensions: Cache<ClusterExtension>, rights: Rights) -> Self {
+    pub fn new(client: Client, mode: Mode, extensions: Objects<ClusterExtension>, rights: Rights) -> Self {
         Self {
             kinds: Kinds::new(client.clone()),
             client,
@@ -104,8 +65,8 @@ impl Accounts {
         }
     }
 
-    /// The extension is gone, and waits for nothing.
-    pub fn forget(&self, extension: &str) {
+    /// Evicts an extension that is gone.
+    pub fn evict(&self, extension: &str) {
         self.rights.settled(extension);
     }
 
@@ -117,17 +78,67 @@ impl Accounts {
         {
             return Ok(exists);
         }
-        self.look(account).await
+        self.check_exists(account).await
     }
 
     /// Asks the apiserver whether the account exists.
-    async fn look(&self, account: &Account) -> Result<bool, kube::Error> {
-        let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &account.namespace);
-        let exists = api.get_metadata_opt(&account.name).await?.is_some();
+    async fn check_exists(&self, account: &Account) -> Result<bool, kube::Error> {
+        let exists = account.exists(&self.client).await?;
         let mut existence = self.existence.lock();
         existence.retain(|_, (when, _)| when.elapsed() < EXISTENCE_HOLDS);
         existence.insert(account.clone(), (Instant::now(), exists));
         Ok(exists)
+    }
+
+    /// Whether the objects may be written as the account that the extension names, or as the controller.
+    ///
+    /// # Errors
+    /// With the text for the `Progressing` condition; the extension is reconciled again when rights change.
+    pub async fn check(&self, request: &ExtensionRequest, objects: &[Object]) -> Result<(), PassError> {
+        let Some(account) = Account::from_request(request) else {
+            self.rights.settled(&request.name);
+            return match self.mode {
+                Mode::Impersonate | Mode::Ignore => Ok(()),
+                Mode::Require => Err(PassError::new(
+                    Class::NeedsChange,
+                    "spec.serviceAccount is not set, and this cluster installs nothing without one; name an account in \
+                     spec.serviceAccount.name that may write the objects of the package",
+                )),
+            };
+        };
+        if self.mode == Mode::Ignore {
+            return Ok(());
+        }
+        // before anything is read, so that no change is missed while others wait too
+        self.rights.wait(&request.name);
+        let unreadable = |error: kube::Error| account::unreadable(&account, &error);
+        let exists = self.check_exists(&account).await.map_err(unreadable)?;
+        let served = self.served(objects).await.map_err(unreadable)?;
+        let checked = account::check(&self.client, &request.name, &account, exists, objects, &served).await;
+        match &checked {
+            Ok(()) => self.rights.settled(&request.name),
+            Err(error) if error.class == Class::NeedsChange => self.rights.watch(),
+            Err(_) => {}
+        }
+        checked
+    }
+
+    /// How the cluster serves the kinds of the objects; those that it does not serve are left out.
+    async fn served(&self, objects: &[Object]) -> Result<HashMap<ObjectKey, Served>, kube::Error> {
+        let mut served = HashMap::new();
+        for object in objects {
+            let key = object.key();
+            let kind = GroupVersionKind::gvk(&key.group, &key.version, &key.kind);
+            match self.kinds.find(&kind).await {
+                Ok(found) => {
+                    served
+                        .insert(key, Served { plural: found.resource.plural, namespaced: found.namespaced });
+                }
+                Err(KindError::NoMatch { .. }) => {}
+                Err(KindError::Unreachable(error)) => return Err(kube::Error::Service(error.into())),
+            }
+        }
+        Ok(served)
     }
 
     async fn identity(&self, extension: Option<&str>, purpose: Purpose) -> Result<Client, String> {
@@ -138,12 +149,11 @@ impl Accounts {
         let account = match extension {
             None => None,
             Some(extension) => {
-                // an error means that the process ends
-                let _ = self.extensions.wait_until_ready().await;
-                let found = self.extensions.get(&ObjectRef::new(extension));
+                self.extensions.wait_until_listed().await;
+                let found = self.extensions.get(&extension.to_owned());
                 match (found.as_ref().map(|found| &found.0), purpose) {
-                    (Some(Ok(found)), _) => Account::of(found),
-                    // whom it names is not known, so nobody stands in
+                    (Some(Ok(found)), _) => Account::from_extension(found),
+                    // its account is not known, and no other one may stand in
                     (Some(Err(unreadable)), Purpose::Apply) => {
                         let why = &unreadable.error;
                         return Err(format!("ClusterExtension {extension} cannot be read: {why}"));

@@ -14,21 +14,21 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBind
 use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource};
+use olm_runtime::controller::Waker;
 use olm_runtime::task;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
-use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 /// Changes within this time are one wake-up: roles and bindings are mostly applied together.
-const TOGETHER: Duration = Duration::from_millis(300);
+const DEBOUNCE: Duration = Duration::from_millis(300);
 
 /// Who waits for rights. Cheap to clone.
 #[derive(Clone)]
 pub struct Rights {
     client: Client,
     waiting: Arc<Mutex<Waiting>>,
-    wake: mpsc::Sender<String>,
+    waker: Waker,
 }
 
 #[derive(Default)]
@@ -38,12 +38,12 @@ struct Waiting {
 }
 
 impl Rights {
-    /// Nobody waits yet. The stream gives the names of extensions to look at.
+    /// No extension waits yet. The stream gives the names of extensions to reconcile.
     #[must_use]
     pub fn new(client: Client) -> (Self, BoxStream<'static, String>) {
-        let (wake, mut woken) = mpsc::channel(64);
-        let names = futures::stream::poll_fn(move |context| woken.poll_recv(context)).boxed();
-        (Self { client, waiting: Arc::default(), wake }, names)
+        let waker = Waker::default();
+        let names = waker.names().boxed();
+        (Self { client, waiting: Arc::default(), waker }, names)
     }
 
     /// The extension is woken by every change of rights that is [watched](Self::watch) until it has
@@ -52,7 +52,7 @@ impl Rights {
         self.waiting.lock().extensions.insert(extension.to_owned());
     }
 
-    /// Starts to watch, if nobody does. All that wait are woken once when that has begun, so that nothing is missed which
+    /// Starts to watch, if no watch runs. All that wait are woken once when that has begun, so that nothing is missed which
     /// happened before.
     pub(super) fn watch(&self) {
         let mut waiting = self.waiting.lock();
@@ -76,26 +76,21 @@ impl Rights {
     /// Watches until it is aborted.
     async fn follow(self) {
         let mut changes = SelectAll::new();
-        changes.push(of::<ServiceAccount>(&self.client));
-        changes.push(of::<ClusterRole>(&self.client));
-        changes.push(of::<ClusterRoleBinding>(&self.client));
-        changes.push(of::<Role>(&self.client));
-        changes.push(of::<RoleBinding>(&self.client));
+        changes.push(changes_of::<ServiceAccount>(&self.client));
+        changes.push(changes_of::<ClusterRole>(&self.client));
+        changes.push(changes_of::<ClusterRoleBinding>(&self.client));
+        changes.push(changes_of::<Role>(&self.client));
+        changes.push(changes_of::<RoleBinding>(&self.client));
         let mut listed = 0;
         while let Some(change) = changes.next().await {
-            // what happened before the listings were complete is looked at once
+            // changes before the listings are complete count as one
             listed += usize::from(change == Change::Listed);
             if change == Change::Listed && listed < changes.len() {
                 continue;
             }
-            tokio::time::sleep(TOGETHER).await;
+            tokio::time::sleep(DEBOUNCE).await;
             while let Some(Some(_)) = futures::FutureExt::now_or_never(changes.next()) {}
-            let names = self.waiting.lock().extensions.clone();
-            for name in names {
-                if self.wake.send(name).await.is_err() {
-                    return;
-                }
-            }
+            self.waiting.lock().extensions.iter().for_each(|name| self.waker.wake(name));
         }
     }
 }
@@ -106,7 +101,7 @@ enum Change {
     Happened,
 }
 
-fn of<K>(client: &Client) -> BoxStream<'static, Change>
+fn changes_of<K>(client: &Client) -> BoxStream<'static, Change>
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
 {
@@ -138,14 +133,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_watches_end_with_the_last_that_waits() {
+    async fn rights_watch_ends_with_the_last_that_waits() {
         olm_runtime::tls::install_provider();
         let nowhere = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
         let (rights, _woken) = Rights::new(Client::try_from(nowhere).unwrap());
         rights.watch();
         rights.wait("a");
         rights.wait("b");
-        assert!(rights.waiting.lock().watching.is_none(), "nobody is refused yet");
+        assert!(rights.waiting.lock().watching.is_none(), "no extension was rejected yet");
         rights.watch();
         let task = rights.waiting.lock().watching.clone().unwrap();
         rights.settled("a");

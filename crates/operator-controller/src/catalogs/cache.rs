@@ -13,7 +13,7 @@ use olm_resolver::{CatalogReadError, CatalogSource, GvkRef, PackageGraph, Releas
 use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 
-/// Makes the HTTP client for one fetch, so that changed CA files count at once.
+/// Builds the HTTP client for one fetch, so that changed CA files count immediately.
 pub type ClientFactory = Box<dyn Fn() -> Result<reqwest::Client, String> + Send + Sync>;
 
 /// How long a failed fetch answers for its digest before it is tried again.
@@ -48,7 +48,7 @@ impl PackageCache {
     /// What each of `catalogs` holds of `package`, in their order. Catalogs are asked in parallel.
     ///
     /// `last_known` lets content of an older digest stand in for a catalog that cannot be read (an installed extension
-    /// goes on); a first install must wait instead, so that it does not install what the catalog no longer has.
+    /// keeps working); a first install must wait instead, so that it does not install what the catalog no longer has.
     pub async fn sources(
         &self,
         catalogs: &[CatalogFacts],
@@ -59,7 +59,7 @@ impl PackageCache {
             let content = match &facts.endpoint {
                 Ok(endpoint) => self.graph(endpoint, package, last_known).await,
                 Err(unserved) => {
-                    let known = if last_known { self.known(&facts.name, package).await } else { None };
+                    let known = if last_known { self.cached(&facts.name, package).await } else { None };
                     known.ok_or_else(|| unserved.problem(&facts.name))
                 }
             };
@@ -69,7 +69,7 @@ impl PackageCache {
     }
 
     /// Whether one of `catalogs` is served and could not be read when it was asked last, so that its older content stood in for it, or
-    /// nothing. No watch tells when it can be read again: its status is what it was.
+    /// nothing. No watch shows when it can be read again: its status stays the same.
     pub async fn unread(&self, catalogs: &[CatalogFacts], package: &PackageName) -> bool {
         for endpoint in catalogs.iter().filter_map(|facts| facts.endpoint.as_ref().ok()) {
             let slot = self.slot(&endpoint.catalog, package);
@@ -106,8 +106,8 @@ impl PackageCache {
         let summaries = lines.filter_map(|line| serde_json::from_slice::<PackageSummary>(line).ok());
         let provides = |summary: &PackageSummary| {
             summary.provided_apis.iter().any(|api| {
-                apis.iter().any(|wanted| {
-                    (&*wanted.group, &*wanted.version, &*wanted.kind)
+                apis.iter().any(|needed| {
+                    (&*needed.group, &*needed.version, &*needed.kind)
                         == (api.group.as_str(), api.version.as_str(), api.kind.as_str())
                 })
             })
@@ -115,7 +115,7 @@ impl PackageCache {
         Ok(summaries.filter(provides).filter_map(|summary| summary.name.parse().ok()).collect())
     }
 
-    /// Forgets catalogs that are gone and packages that nobody asks for any more.
+    /// Evicts catalogs that are gone and packages that no extension names any more.
     pub fn retain(&self, keep: impl Fn(&CatalogName, &PackageName) -> bool) {
         let mut slots = self.slots.lock();
         slots.retain(|(catalog, package), _| keep(catalog, package));
@@ -126,7 +126,7 @@ impl PackageCache {
         Arc::clone(slots.entry((catalog.clone(), package.clone())).or_default())
     }
 
-    async fn known(&self, catalog: &CatalogName, package: &PackageName) -> Option<Arc<PackageGraph>> {
+    async fn cached(&self, catalog: &CatalogName, package: &PackageName) -> Option<Arc<PackageGraph>> {
         let slot = self.slot(catalog, package);
         let slot = slot.lock().await;
         slot.known.as_ref().map(|(_, graph)| Arc::clone(graph))
@@ -139,7 +139,7 @@ impl PackageCache {
         last_known: bool,
     ) -> Result<Arc<PackageGraph>, CatalogReadError> {
         let slot = self.slot(&endpoint.catalog, package);
-        // held over the fetch on purpose: whoever else asks for this package waits for the same answer
+        // held over the fetch on purpose: other passes that need this package wait for the same answer
         let mut slot = slot.lock().await;
         if let Some((resolved, graph)) = &slot.known
             && *resolved == endpoint.resolved

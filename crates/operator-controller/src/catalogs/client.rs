@@ -1,6 +1,6 @@
-//! The HTTP client for catalogd: the same one as long as what it trusts stays the same.
+//! The HTTP client for catalogd: reused while the CAs that it trusts stay the same.
 //!
-//! What is trusted is looked at before each fetch, so that changed CAs count at once; only reading and parsing all of them anew, and
+//! The trusted CAs are checked before each fetch, so that changed ones count immediately; only reading and parsing all of them, and
 //! a new connection for each package of many, are saved.
 
 use std::path::PathBuf;
@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use olm_catalog::catalogd::timeouts;
+use olm_certificates::PublishedCa;
 use olm_runtime::error_text::chain;
-use olm_runtime::tls::issue::PublishedCa;
 use olm_runtime::tls::{CaPool, TlsError, TlsSettings};
 use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
 
 use super::cache::ClientFactory;
 
-/// How long a connection is kept for the next fetch: long enough for many at once, too short to outlive a replica for long.
+/// How long a connection is kept for the next fetch: long enough for many packages, too short to outlive a replica for long.
 const IDLE: Duration = Duration::from_secs(5);
 
 /// What a client trusts.
@@ -44,7 +44,7 @@ pub fn factory(
     })
 }
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+type BuildError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The client that was kept, if what it trusts is what is to be trusted now; else a new one.
 fn current(
@@ -52,7 +52,7 @@ fn current(
     cas: Option<&PathBuf>,
     published: Option<&PublishedCa>,
     settings: &TlsSettings,
-) -> Result<(Trust, reqwest::Client), Failure> {
+) -> Result<(Trust, reqwest::Client), BuildError> {
     let published = published.map(PublishedCa::certificates).transpose()?;
     if let Some((trust, client)) = kept
         && trust.published == published
@@ -84,12 +84,12 @@ mod tests {
     fn made(
         kept: Option<(Trust, reqwest::Client)>,
         cas: &PathBuf,
-    ) -> Result<(Trust, reqwest::Client), Failure> {
+    ) -> Result<(Trust, reqwest::Client), BuildError> {
         current(kept, Some(cas), None, &TlsSettings::default())
     }
 
     #[test]
-    fn a_client_is_kept_until_what_it_trusts_changes() {
+    fn client_client_is_kept_until_what_it_trusts_changes() {
         olm_runtime::tls::install_provider();
         let dir = tempfile::tempdir().unwrap();
         let cas = dir.path().to_owned();

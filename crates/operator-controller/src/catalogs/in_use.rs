@@ -1,4 +1,4 @@
-//! Which packages of which catalogs somebody asks for: the others need not be kept in memory. Pure.
+//! The packages and catalogs that extensions use: the others need not be kept in memory. Pure.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ pub struct InUse {
 
 impl InUse {
     /// What these ask for and what these hold.
-    pub fn of<'a>(
+    pub fn new<'a>(
         extensions: impl IntoIterator<Item = &'a ClusterExtension>,
         catalogs: impl IntoIterator<Item = &'a ClusterCatalog>,
     ) -> Self {
@@ -40,7 +40,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_no_extension_names_or_no_catalog_holds_is_not_in_use() {
+    fn packages_in_use_need_an_extension_and_a_catalog() {
         let extension: ClusterExtension = serde_json::from_value(json!({
             "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": "x"},
             "spec": {"namespace": "x", "source": {"sourceType": "Catalog", "catalog": {"packageName": "blue"}}},
@@ -51,7 +51,7 @@ mod tests {
             "spec": {"source": {"type": "Image", "image": {"ref": "r/c:1"}}},
         }))
         .unwrap();
-        let in_use = InUse::of([&extension], [&catalog]);
+        let in_use = InUse::new([&extension], [&catalog]);
         for (catalog, package, want) in
             [("sky", "blue", true), ("sky", "green", false), ("sea", "blue", false), ("sea", "green", false)]
         {

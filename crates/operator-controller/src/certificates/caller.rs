@@ -1,7 +1,8 @@
-//! What calls webhooks: admission configurations and conversions, reduced to where they call and whom they trust. Pure.
+//! The callers of webhooks: admission configurations and conversions, reduced to the Services that they call and the authorities
+//! that they trust. Pure.
 //!
-//! Only `caBundle` is written, under a field manager of its own; the revision's engine wishes nothing there, so neither
-//! sees the other's work as drift (decision 13).
+//! Only `caBundle` is written, under a field manager of its own; the revision's engine applies nothing there, so neither
+//! reports the other's work as drift (decision 13).
 
 use std::collections::BTreeMap;
 
@@ -32,7 +33,7 @@ impl Kind {
 
     /// The kind of a target.
     #[must_use]
-    pub fn of(target: &CaTarget) -> Self {
+    pub fn from_target(target: &CaTarget) -> Self {
         match target {
             CaTarget::CustomResourceDefinition(_) => Self::Crd,
             CaTarget::MutatingWebhookConfiguration(_) => Self::Mutating,
@@ -83,7 +84,7 @@ pub fn name(target: &CaTarget) -> &str {
 /// Kind and name of a target, for people.
 #[must_use]
 pub fn title(target: &CaTarget) -> String {
-    format!("{} {}", Kind::of(target).resource().kind, name(target))
+    format!("{} {}", Kind::from_target(target).resource().kind, name(target))
 }
 
 /// One call that an object makes.
@@ -104,13 +105,13 @@ pub struct Caller {
     pub extension: String,
     uid: String,
     calls: Vec<Call>,
-    ours: bool,
+    is_managed: bool,
 }
 
 impl Caller {
     /// Reads a live object of that kind.
     #[must_use]
-    pub fn of(kind: Kind, object: &DynamicObject) -> Self {
+    pub fn read(kind: Kind, object: &DynamicObject) -> Self {
         let mut calls = Vec::new();
         match kind {
             Kind::Crd => calls.extend(
@@ -127,7 +128,7 @@ impl Caller {
                 }));
             }
         }
-        let ours = object
+        let is_managed = object
             .managed_fields()
             .iter()
             .any(|entry| entry.manager.as_deref() == Some(field_managers::WEBHOOK_CERTIFICATES));
@@ -136,22 +137,22 @@ impl Caller {
             extension: object.labels().get(labels::OWNER_NAME).cloned().unwrap_or_default(),
             uid: object.uid().unwrap_or_default(),
             calls,
-            ours,
+            is_managed,
         }
     }
 
-    /// Whom it trusts (PEM) when it calls this Service; nothing where it does not call it.
+    /// The authorities that it trusts (PEM) when it calls this Service; nothing where it does not call it.
     pub fn trusted<'a>(&'a self, service: &'a Service) -> impl Iterator<Item = &'a str> {
         self.calls.iter().filter(move |call| call.service == *service).map(|call| call.trusted.as_str())
     }
 
-    /// What to apply so that it trusts what it should; `None` when it does. `wanted` has the trust (PEM) by Service; calls of
-    /// other Services are left alone.
+    /// What to apply so that it trusts what it should; `None` when it does. `trust` has the authorities (PEM) by Service; calls of
+    /// other Services stay.
     #[must_use]
-    pub fn teach(&self, wanted: &BTreeMap<Service, String>) -> Option<Value> {
+    pub fn ca_bundles(&self, trust: &BTreeMap<Service, String>) -> Option<Value> {
         let managed: Vec<(&Call, &str)> =
-            self.calls.iter().filter_map(|call| Some((call, wanted.get(&call.service)?.as_str()))).collect();
-        if managed.iter().all(|(call, wanted)| call.trusted == *wanted) {
+            self.calls.iter().filter_map(|call| Some((call, trust.get(&call.service)?.as_str()))).collect();
+        if managed.iter().all(|(call, desired)| call.trusted == *desired) {
             return None;
         }
         let encoded = |text: &str| {
@@ -159,11 +160,11 @@ impl Caller {
             json!({"caBundle": base64::engine::general_purpose::STANDARD.encode(text)})
         };
         let mut body = self.identity();
-        for (call, wanted) in managed {
+        for (call, desired) in managed {
             match &call.entry {
-                None => body["spec"] = json!({"conversion": {"webhook": {"clientConfig": encoded(wanted)}}}),
+                None => body["spec"] = json!({"conversion": {"webhook": {"clientConfig": encoded(desired)}}}),
                 Some(entry) => {
-                    let entry = json!({"name": entry, "clientConfig": encoded(wanted)});
+                    let entry = json!({"name": entry, "clientConfig": encoded(desired)});
                     match body.get_mut("webhooks").and_then(Value::as_array_mut) {
                         Some(entries) => entries.push(entry),
                         None => body["webhooks"] = json!([entry]),
@@ -174,15 +175,15 @@ impl Caller {
         Some(body)
     }
 
-    /// What to apply so that nothing in it is ours any more; `None` when nothing is.
+    /// What to apply so that nothing in it is managed by the issuer any more; `None` when nothing is.
     #[must_use]
     pub fn release(&self) -> Option<Value> {
-        self.ours.then(|| self.identity())
+        self.is_managed.then(|| self.identity())
     }
 
     /// With the UID an apply changes this very object and never makes a new one.
     fn identity(&self) -> Value {
-        let resource = Kind::of(&self.target).resource();
+        let resource = Kind::from_target(&self.target).resource();
         json!({
             "apiVersion": resource.api_version,
             "kind": resource.kind,
@@ -220,8 +221,8 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_our_services_are_taught() {
-        let caller = Caller::of(
+    fn caller_entries_of_own_services_are_configured() {
+        let caller = Caller::read(
             Kind::Validating,
             &live(json!({
                 "metadata": metadata("olm.operatorframework.io"),
@@ -235,8 +236,8 @@ mod tests {
         );
         assert_eq!((caller.extension.as_str(), caller.release()), ("demo", None));
         assert_eq!(caller.trusted(&service("s")).collect::<Vec<_>>(), ["", "pem"]);
-        let wanted = BTreeMap::from([(service("s"), "pem".to_owned())]);
-        let body = caller.teach(&wanted).unwrap();
+        let trust = BTreeMap::from([(service("s"), "pem".to_owned())]);
+        let body = caller.ca_bundles(&trust).unwrap();
         assert_eq!(
             body,
             json!({
@@ -248,11 +249,11 @@ mod tests {
                 ],
             })
         );
-        assert_eq!(caller.teach(&BTreeMap::from([(service("other"), "pem".to_owned())])), None);
+        assert_eq!(caller.ca_bundles(&BTreeMap::from([(service("other"), "pem".to_owned())])), None);
     }
 
     #[test]
-    fn conversions_are_taught_and_released() {
+    fn caller_conversions_are_configured_and_released() {
         let crd = |bundle: &str| {
             live(json!({
                 "metadata": metadata(field_managers::WEBHOOK_CERTIFICATES),
@@ -260,17 +261,17 @@ mod tests {
                     "caBundle": bundle, "service": {"namespace": "ns", "name": "s"}}}}},
             }))
         };
-        let wanted = BTreeMap::from([(service("s"), "pem".to_owned())]);
-        assert_eq!(Caller::of(Kind::Crd, &crd("cGVt")).teach(&wanted), None, "it is right already");
-        let caller = Caller::of(Kind::Crd, &crd("!"));
-        let body = caller.teach(&wanted).unwrap();
+        let trust = BTreeMap::from([(service("s"), "pem".to_owned())]);
+        assert_eq!(Caller::read(Kind::Crd, &crd("cGVt")).ca_bundles(&trust), None, "it is right already");
+        let caller = Caller::read(Kind::Crd, &crd("!"));
+        let body = caller.ca_bundles(&trust).unwrap();
         assert_eq!(body["spec"], json!({"conversion": {"webhook": {"clientConfig": {"caBundle": "cGVt"}}}}));
         let released = caller.release().unwrap();
         assert_eq!(released["metadata"], json!({"name": "x", "uid": "u"}));
         assert!(released.get("spec").is_none());
         assert!(
-            Caller::of(Kind::Crd, &live(json!({"metadata": {"name": "x"}, "spec": {}})))
-                .teach(&wanted)
+            Caller::read(Kind::Crd, &live(json!({"metadata": {"name": "x"}, "spec": {}})))
+                .ca_bundles(&trust)
                 .is_none()
         );
     }

@@ -1,4 +1,4 @@
-//! Which certificates the revisions of one extension need, told from their content. Pure.
+//! The certificates that the revisions of one extension need, read from their content. Pure.
 //!
 //! Several revisions can be in force at a time: while one replaces another, what either needs is kept. A Secret that some
 //! revision has another provider issue is left to that provider.
@@ -9,15 +9,15 @@ use olm_bundle::{CaTarget, WebhookCertificate, called_services, certificates_to_
 use olm_core::Object;
 
 /// Namespace and name of a Secret.
-pub type Place = (String, String);
+pub type SecretRef = (String, String);
 
-/// What the content of one revision says about certificates.
+/// The certificates that the content of one revision needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Content {
-    /// What we are to issue.
+    /// What the built-in issuer is to issue.
     pub issue: Vec<WebhookCertificate>,
-    /// Secrets that its pods mount, whoever fills them.
-    pub mounted: BTreeSet<Place>,
+    /// Secrets that its pods mount, of any provider.
+    pub mounted: BTreeSet<SecretRef>,
     /// Its CustomResourceDefinitions, and whether a webhook converts them.
     pub crds: BTreeMap<String, bool>,
 }
@@ -25,7 +25,7 @@ pub struct Content {
 impl Content {
     /// Reads objects as they are in a revision.
     #[must_use]
-    pub fn of(objects: &[Object]) -> Self {
+    pub fn from_objects(objects: &[Object]) -> Self {
         let crds = objects.iter().filter(|object| object.kind() == "CustomResourceDefinition");
         Self {
             issue: certificates_to_issue(objects),
@@ -39,34 +39,34 @@ impl Content {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Needs {
     /// Certificates by the Secret that holds them.
-    pub issue: BTreeMap<Place, WebhookCertificate>,
+    pub issue: BTreeMap<SecretRef, WebhookCertificate>,
     /// Secrets that pods mount: not to be deleted.
-    pub mounted: BTreeSet<Place>,
-    /// CustomResourceDefinitions that the newest revision converts no more: a `caBundle` of ours would make the
+    pub mounted: BTreeSet<SecretRef>,
+    /// CustomResourceDefinitions that the newest revision converts no more: a `caBundle` would make the
     /// apiserver refuse the new definition.
     pub unconverted: BTreeSet<String>,
 }
 
 impl Needs {
-    /// Joins what revisions say, given oldest first.
+    /// Joins the needs of revisions, oldest first.
     #[must_use]
-    pub fn of(revisions: &[&Content]) -> Self {
+    pub fn from_revisions(revisions: &[&Content]) -> Self {
         let mut needs = Self::default();
         for content in revisions {
             needs.mounted.extend(content.mounted.iter().cloned());
             for certificate in &content.issue {
-                let place = (certificate.namespace.clone(), certificate.secret.clone());
+                let secret = (certificate.namespace.clone(), certificate.secret.clone());
                 let contested = revisions.iter().any(|other| {
-                    other.mounted.contains(&place)
-                        && !other.issue.iter().any(|one| one.namespace == place.0 && one.secret == place.1)
+                    other.mounted.contains(&secret)
+                        && !other.issue.iter().any(|one| one.namespace == secret.0 && one.secret == secret.1)
                 });
                 if contested {
                     continue;
                 }
-                let known = needs.issue.entry(place).or_insert_with(|| certificate.clone());
-                known.ca_targets.extend(certificate.ca_targets.iter().cloned());
-                known.ca_targets.sort();
-                known.ca_targets.dedup();
+                let joined = needs.issue.entry(secret).or_insert_with(|| certificate.clone());
+                joined.ca_targets.extend(certificate.ca_targets.iter().cloned());
+                joined.ca_targets.sort();
+                joined.ca_targets.dedup();
             }
             for (name, converted) in &content.crds {
                 if *converted {
@@ -103,14 +103,14 @@ mod tests {
         }
     }
 
-    fn place(secret: &str) -> Place {
+    fn secret_ref(secret: &str) -> SecretRef {
         ("n".to_owned(), secret.to_owned())
     }
 
     fn content(issue: &[WebhookCertificate], mounted: &[&str], crds: &[(&str, bool)]) -> Content {
         Content {
             issue: issue.to_vec(),
-            mounted: mounted.iter().map(|secret| place(secret)).collect(),
+            mounted: mounted.iter().map(|secret| secret_ref(secret)).collect(),
             crds: crds.iter().map(|(name, converted)| ((*name).to_owned(), *converted)).collect(),
         }
     }
@@ -124,32 +124,32 @@ mod tests {
     }
 
     #[test]
-    fn revisions_in_force_are_joined() {
+    fn needs_of_revisions_in_force_are_joined() {
         let old = content(&[certificate("a", &[hook("x"), crd("c")])], &["a"], &[("c", true)]);
         let new = content(
             &[certificate("a", &[hook("y")]), certificate("b", &[hook("z")])],
             &["a", "b"],
             &[("c", false)],
         );
-        let needs = Needs::of(&[&old, &new]);
+        let needs = Needs::from_revisions(&[&old, &new]);
         let targets: Vec<_> =
             needs.issue.values().map(|one| (one.secret.as_str(), one.ca_targets.clone())).collect();
         assert_eq!(targets, [("a", vec![hook("x"), hook("y")]), ("b", vec![hook("z")])]);
         assert_eq!(needs.unconverted, BTreeSet::from(["c".to_owned()]), "the newest decides");
         assert_eq!(needs.mounted.len(), 2);
-        let back = Needs::of(&[&new, &old]);
+        let back = Needs::from_revisions(&[&new, &old]);
         assert!(back.unconverted.is_empty());
-        assert_eq!(back.issue[&place("a")].ca_targets, [crd("c"), hook("x"), hook("y")]);
+        assert_eq!(back.issue[&secret_ref("a")].ca_targets, [crd("c"), hook("x"), hook("y")]);
     }
 
     #[test]
-    fn another_provider_is_not_disturbed() {
+    fn needs_leave_out_secrets_of_other_providers() {
         let ours = content(&[certificate("a", &[hook("x")])], &["a"], &[]);
         let theirs = content(&[], &["a"], &[]);
         for order in [[&ours, &theirs], [&theirs, &ours]] {
-            let needs = Needs::of(&order);
-            assert!(needs.issue.is_empty() && needs.mounted.contains(&place("a")));
+            let needs = Needs::from_revisions(&order);
+            assert!(needs.issue.is_empty() && needs.mounted.contains(&secret_ref("a")));
         }
-        assert_eq!(Needs::of(&[]), Needs::default());
+        assert_eq!(Needs::from_revisions(&[]), Needs::default());
     }
 }

@@ -1,24 +1,20 @@
-//! The Secret of a webhook certificate: whose it is, how it is created and changed. Pure.
+//! The ownership of a webhook certificate's Secret. Pure.
 //!
-//! How the certificate lies in it is [`olm_runtime::tls::issue::secret`]'s. The Secret belongs to the extension, so that the
-//! garbage collector takes it when the extension is gone.
+//! The form of the certificate in it belongs to [`olm_certificates::secret`]. The Secret belongs to the extension, so that the
+//! garbage collector deletes it when the extension is gone.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::core::ObjectMeta;
 use kube::{Resource as _, ResourceExt as _};
 use olm_api::{ClusterExtension, field_managers, labels};
 use olm_bundle::WebhookCertificate;
-use olm_runtime::tls::issue::secret::{bytes, changes};
+use olm_certificates::Ownership;
+use olm_certificates::secret::TYPE;
 use serde_json::{Value, json};
 
-use super::needs::Place;
-use super::plan::CertificateState;
-
-pub use olm_runtime::tls::issue::secret::read;
-
-const TYPE: &str = "kubernetes.io/tls";
 /// cert-manager's annotation on the Secrets that it fills: the DNS names of the certificate.
 const CERT_MANAGER_NAMES: &str = "cert-manager.io/alt-names";
 /// The service CA's annotations on the Secrets that it fills: the Service of the certificate.
@@ -27,7 +23,7 @@ const SERVICE_CA_SERVICE: [&str; 2] = [
     "service.alpha.openshift.io/originating-service-name",
 ];
 
-/// Whose a Secret is.
+/// The extension that owns a Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
     /// Name of the extension.
@@ -36,50 +32,35 @@ pub struct Owner {
     pub uid: String,
 }
 
-/// What stands in the way of writing a Secret.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
-    /// Nothing: it is ours and marked as such.
-    Ours,
-    /// Nothing, but it lacks our marks: it is empty, another provider filled it for the same Service, or marks were removed.
-    Unmarked,
-    /// It is ours, and cannot be changed: only deleted.
-    Frozen,
-    /// It holds something else, another controller has it, or it cannot be changed and is not ours; with the error message.
-    Foreign(String),
-}
-
 /// Whether and how the Secret may be written for this certificate.
 #[must_use]
-pub fn standing(secret: &Secret, owner: &Owner, certificate: &WebhookCertificate) -> Standing {
+pub fn ownership(secret: &Secret, owner: &Owner, certificate: &WebhookCertificate) -> Ownership {
     let owners = secret.owner_references();
-    let ours = owners.iter().any(|one| one.uid == owner.uid);
-    let other = owners.iter().find(|one| one.controller == Some(true) && one.uid != owner.uid);
-    let place = format!("{}/{}", secret.namespace().unwrap_or_default(), secret.name_any());
+    let is_owned = owners.iter().any(|owner_ref| owner_ref.uid == owner.uid);
+    let other =
+        owners.iter().find(|owner_ref| owner_ref.controller == Some(true) && owner_ref.uid != owner.uid);
+    let title = format!("{}/{}", secret.namespace().unwrap_or_default(), secret.name_any());
     if let Some(other) = other {
-        return Standing::Foreign(format!(
-            "Secret {place} is controlled by {} {:?}; delete it or that object, so that webhook certificates can be written to it",
+        return Ownership::Foreign(format!(
+            "Secret {title} is controlled by {} {:?}; delete it or that object, so that webhook certificates can be written to it",
             other.kind, other.name
         ));
     }
-    match (secret.immutable == Some(true), ours) {
-        (true, true) => Standing::Frozen,
-        (true, false) => Standing::Foreign(format!(
-            "Secret {place} is immutable; delete it, so that webhook certificates can be written to it"
+    let is_marked = || labels(owner).iter().all(|(key, value)| secret.labels().get(key) == Some(value));
+    match (secret.immutable == Some(true), is_owned) {
+        (true, true) => Ownership::Immutable,
+        (true, false) => Ownership::Foreign(format!(
+            "Secret {title} is immutable; delete it, so that webhook certificates can be written to it"
         )),
-        (false, true)
-            if marks(&owner.name).iter().all(|(key, value)| secret.labels().get(*key) == Some(value)) =>
-        {
-            Standing::Ours
-        }
-        (false, true) => Standing::Unmarked,
+        (false, true) if is_marked() => Ownership::Own,
+        (false, true) => Ownership::Unmarked,
         (false, false)
             if is_empty(secret) || is_issued(secret, owner) || is_of_other_provider(secret, certificate) =>
         {
-            Standing::Unmarked
+            Ownership::Unmarked
         }
-        (false, false) => Standing::Foreign(format!(
-            "Secret {place} exists and holds no webhook certificate of this extension; delete or rename it, so that the \
+        (false, false) => Ownership::Foreign(format!(
+            "Secret {title} exists and holds no webhook certificate of this extension; delete or rename it, so that the \
              certificate of Service {:?} can be written under that name",
             certificate.service
         )),
@@ -92,7 +73,7 @@ fn is_empty(secret: &Secret) -> bool {
     fillable && secret.data.iter().flatten().all(|(_, value)| value.0.is_empty())
 }
 
-/// Whether this issuer wrote the Secret, for this extension or one that had its name: the mark says so, or the field manager.
+/// Whether this issuer wrote the Secret, for this extension or one that had its name: by the mark, or by the field manager.
 fn is_issued(secret: &Secret, owner: &Owner) -> bool {
     let is = |key: &str, value: &str| secret.labels().get(key).map(String::as_str) == Some(value);
     let managed = |manager: Option<&str>| manager == Some(field_managers::WEBHOOK_CERTIFICATES);
@@ -109,38 +90,16 @@ fn is_of_other_provider(secret: &Secret, certificate: &WebhookCertificate) -> bo
         || SERVICE_CA_SERVICE.iter().any(|key| all.get(*key) == Some(&certificate.service))
 }
 
-/// The Secret to create.
+/// The labels and owners that the Secret gets; other owners of what is `present` stay.
 #[must_use]
-pub fn fresh(place: &Place, owner: &Owner, stored: &CertificateState) -> Secret {
-    Secret {
-        metadata: kube::core::ObjectMeta {
-            namespace: Some(place.0.clone()),
-            name: Some(place.1.clone()),
-            labels: Some(
-                marks(&owner.name).into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
-            ),
-            owner_references: Some(vec![reference(owner)]),
-            ..kube::core::ObjectMeta::default()
-        },
-        type_: Some(TYPE.to_owned()),
-        data: Some(bytes(stored)),
-        ..Secret::default()
+pub fn marks(owner: &Owner, present: Option<&Secret>) -> ObjectMeta {
+    let present = present.map(|secret| secret.owner_references()).unwrap_or_default();
+    let others = present.iter().filter(|owner_ref| owner_ref.uid != owner.uid).cloned();
+    ObjectMeta {
+        labels: Some(labels(owner)),
+        owner_references: Some(others.chain([reference(owner)]).collect()),
+        ..ObjectMeta::default()
     }
-}
-
-/// The merge patch that makes `secret` hold `stored` and marks it as ours; refused if it changed meanwhile.
-#[must_use]
-pub fn patch(secret: &Secret, owner: &Owner, stored: &CertificateState) -> Value {
-    let others = secret.owner_references().iter().filter(|one| one.uid != owner.uid).cloned();
-    let owners: Vec<OwnerReference> = others.chain([reference(owner)]).collect();
-    json!({
-        "metadata": {
-            "resourceVersion": secret.resource_version(),
-            "labels": marks(&owner.name),
-            "ownerReferences": owners,
-        },
-        "data": changes(secret, stored),
-    })
 }
 
 /// The merge patch that takes the extension off the owners, so that the Secret stays when the extension goes.
@@ -150,12 +109,14 @@ pub fn orphan(secret: &Secret, uid: &str) -> Value {
     json!({"metadata": {"resourceVersion": secret.resource_version(), "ownerReferences": others}})
 }
 
-fn marks(extension: &str) -> BTreeMap<&'static str, String> {
-    BTreeMap::from([
-        (labels::OWNER_KIND, labels::OWNER_KIND_CLUSTER_EXTENSION.to_owned()),
-        (labels::OWNER_NAME, extension.to_owned()),
-        (labels::WEBHOOK_CERTIFICATE, labels::WEBHOOK_CERTIFICATE_BUILT_IN.to_owned()),
-    ])
+fn labels(owner: &Owner) -> BTreeMap<String, String> {
+    [
+        (labels::OWNER_KIND, labels::OWNER_KIND_CLUSTER_EXTENSION),
+        (labels::OWNER_NAME, &owner.name),
+        (labels::WEBHOOK_CERTIFICATE, labels::WEBHOOK_CERTIFICATE_BUILT_IN),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    .into()
 }
 
 fn reference(owner: &Owner) -> OwnerReference {
@@ -173,51 +134,23 @@ fn reference(owner: &Owner) -> OwnerReference {
 mod tests {
     use k8s_openapi::ByteString;
     use k8s_openapi::jiff::SignedDuration;
+    use olm_certificates::plan::CertificateState;
+    use olm_certificates::secret::{created, patch};
+    use olm_certificates::testing::{NOW, generation, patched, spec};
 
     use super::*;
-    use crate::certificates::testing::{NOW, generation};
 
     fn owner() -> Owner {
         Owner { name: "demo".to_owned(), uid: "u1".to_owned() }
     }
 
-    fn stored(next: bool, previous: &str) -> CertificateState {
-        let one = || generation(NOW, SignedDuration::from_hours(1));
-        CertificateState { current: one(), next: next.then(one), previous: previous.to_owned() }
+    fn state() -> CertificateState {
+        let current = generation(NOW, SignedDuration::from_hours(1));
+        CertificateState { current, next: None, previous: String::new() }
     }
 
-    fn place() -> Place {
-        ("ns".to_owned(), "hook-service-cert".to_owned())
-    }
-
-    fn patched(mut secret: Secret, patch: &Value) -> Secret {
-        let data = secret.data.get_or_insert_default();
-        for (key, value) in patch["data"].as_object().unwrap() {
-            match serde_json::from_value::<Option<ByteString>>(value.clone()).unwrap() {
-                Some(bytes) => data.insert(key.clone(), bytes),
-                None => data.remove(key),
-            };
-        }
-        secret.metadata.labels = serde_json::from_value(patch["metadata"]["labels"].clone()).unwrap();
-        secret.metadata.owner_references =
-            serde_json::from_value(patch["metadata"]["ownerReferences"].clone()).unwrap();
-        secret
-    }
-
-    #[test]
-    fn what_is_written_is_read() {
-        let first = stored(false, "");
-        let mut secret = fresh(&place(), &owner(), &first);
-        assert_eq!(read(&secret), first);
-        assert_eq!(word(&secret), "ours");
-        for state in [stored(true, ""), stored(true, "old\n"), stored(false, "old\n"), first] {
-            let patch = patch(&secret, &owner(), &state);
-            secret = patched(secret, &patch);
-            assert_eq!(read(&secret), state);
-            assert_eq!(word(&secret), "ours");
-        }
-        assert_eq!(secret.data.unwrap().into_keys().collect::<Vec<_>>(), ["ca.crt", "tls.crt", "tls.key"]);
-        assert!(read(&Secret::default()).next.is_none());
+    fn own() -> Secret {
+        created(&spec(), marks(&owner(), None), &state())
     }
 
     fn certificate() -> WebhookCertificate {
@@ -232,48 +165,51 @@ mod tests {
     }
 
     fn word(secret: &Secret) -> &'static str {
-        match standing(secret, &owner(), &certificate()) {
-            Standing::Ours => "ours",
-            Standing::Unmarked => "unmarked",
-            Standing::Frozen => "frozen",
-            Standing::Foreign(_) => "foreign",
+        match ownership(secret, &owner(), &certificate()) {
+            Ownership::Own => "own",
+            Ownership::Unmarked => "unmarked",
+            Ownership::Immutable => "immutable",
+            Ownership::Foreign(_) => "foreign",
         }
     }
 
     #[test]
-    fn whose_it_is() {
-        let reference = |uid: &str, controller: Option<bool>| OwnerReference {
-            uid: uid.to_owned(),
+    fn secret_ownership() {
+        let reference = |controller: Option<bool>| OwnerReference {
+            uid: "u0".to_owned(),
             kind: "Certificate".to_owned(),
             name: "c".to_owned(),
             controller,
             ..OwnerReference::default()
         };
-        let ours = fresh(&place(), &owner(), &stored(false, ""));
-        let with = |change: &dyn Fn(&mut Secret)| {
-            let mut secret = ours.clone();
-            change(&mut secret);
-            word(&secret)
-        };
-        assert_eq!(with(&|_| {}), "ours");
-        assert_eq!(with(&|secret| secret.metadata.labels = None), "unmarked");
-        assert_eq!(with(&|secret| secret.metadata.owner_references = None), "unmarked");
-        assert_eq!(
-            with(&|secret| secret.metadata.owner_references = Some(vec![reference("u0", None)])),
-            "unmarked"
-        );
-        assert_eq!(
-            with(&|secret| secret.metadata.owner_references = Some(vec![reference("u0", Some(true))])),
-            "foreign"
-        );
-        assert_eq!(with(&|secret| secret.immutable = Some(true)), "frozen");
-        assert_eq!(
-            with(&|secret| {
-                secret.immutable = Some(true);
-                secret.metadata.owner_references = None;
-            }),
-            "foreign"
-        );
+        for (case, change, want) in [
+            ("as created", (|_, _| {}) as fn(&mut Secret, OwnerReference), "own"),
+            ("no labels", |secret, _| secret.metadata.labels = None, "unmarked"),
+            ("no owners", |secret, _| secret.metadata.owner_references = None, "unmarked"),
+            ("immutable", |secret, _| secret.immutable = Some(true), "immutable"),
+            (
+                "immutable without owners",
+                |secret, _| (secret.immutable, secret.metadata.owner_references) = (Some(true), None),
+                "foreign",
+            ),
+            (
+                "another owner",
+                |secret, owner| secret.metadata.owner_references = Some(vec![owner]),
+                "unmarked",
+            ),
+        ] {
+            let mut secret = own();
+            change(&mut secret, reference(None));
+            assert_eq!(word(&secret), want, "{case}");
+            // what may be written is marked then
+            if want == "unmarked" {
+                let patch = patch(&secret, marks(&owner(), Some(&secret)), &state());
+                assert_eq!(word(&patched(&secret, &patch)), "own", "{case}");
+            }
+        }
+        let mut secret = own();
+        secret.metadata.owner_references = Some(vec![reference(Some(true))]);
+        assert_eq!(word(&secret), "foreign");
     }
 
     #[test]
@@ -319,7 +255,8 @@ mod tests {
         ] {
             assert_eq!(word(&secret), want, "{case}");
         }
-        let Standing::Foreign(message) = standing(&secret(TYPE, "key", json!({})), &owner(), &certificate())
+        let Ownership::Foreign(message) =
+            ownership(&secret(TYPE, "key", json!({})), &owner(), &certificate())
         else {
             panic!("it is taken");
         };
@@ -330,16 +267,15 @@ mod tests {
     }
 
     #[test]
-    fn letting_go_keeps_other_owners() {
-        let mut secret = fresh(&place(), &owner(), &stored(false, ""));
-        secret
-            .metadata
-            .owner_references
-            .as_mut()
-            .unwrap()
-            .push(OwnerReference { uid: "u2".to_owned(), ..OwnerReference::default() });
-        let left = orphan(&secret, "u1");
-        assert_eq!(left["metadata"]["ownerReferences"].as_array().unwrap().len(), 1);
-        assert_eq!(left["metadata"]["ownerReferences"][0]["uid"], "u2");
+    fn secret_keeps_its_other_owners() {
+        let mut secret = own();
+        let other = OwnerReference { uid: "u2".to_owned(), ..OwnerReference::default() };
+        secret.metadata.owner_references.as_mut().unwrap().push(other);
+        let owners = |metadata: &Value| -> Vec<String> {
+            let owners = metadata["ownerReferences"].as_array().unwrap();
+            owners.iter().map(|owner| owner["uid"].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(owners(&orphan(&secret, "u1")["metadata"]), ["u2"]);
+        assert_eq!(owners(&json!(marks(&owner(), Some(&secret)))), ["u2", "u1"]);
     }
 }

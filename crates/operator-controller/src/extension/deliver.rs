@@ -1,223 +1,144 @@
-//! From the wanted bundle to a revision that holds it: look, pull, render, check, write. Stops at the first thing that is
-//! there already.
+//! From the target bundle to a revision that holds it: check its dependencies, observe, plan, execute the plan.
 //!
-//! Rules: operator-controller §3.4 (UnpackBundle, Apply), §6.3; revisions §4.2; decisions 9 and 24.
+//! The plan is `olm_install::plan`'s. This module reads for it, with the caches of the process, and writes the result.
+//! Rules: operator-controller §3.4 (UnpackBundle, Apply), §6.3; revisions §4.2.
 
 use std::sync::Arc;
 
 use kube::ResourceExt as _;
 use olm_api::ClusterObjectSet;
 use olm_bundle::CertProvider;
-use olm_install::desired::{
-    Desired, DesiredError, applied_metadata, fingerprint, same_content, same_settings,
-};
+use olm_core::Object;
+use olm_install::plan::{Change, IMAGE_IGNORED, Observer, about, observe, oversized, plan};
 use olm_install::preflight;
-use olm_install::resolution::{BundleFacts, Class, Failure, Wish, revision};
-use olm_rollout::{RevisionFacts as Counted, expired, next_number};
+use olm_install::render::Rendered;
+use olm_install::resolution::{BundleFacts, Class, ExtensionRequest, PassError, Target, revision};
+use olm_resolver::Resolution;
 
-use super::attempt::Note;
-use super::shell::{Shell, Verified};
+use super::attempt::Notice;
+use super::context::Context;
+use super::dependencies;
+use super::state::{PerExtension, Verified};
 use super::writer::WriteError;
 
-/// What delivering came to.
+/// The result of an executed plan.
 #[derive(Debug)]
 pub struct Delivered {
     /// The revision that was written or changed, if any was.
     pub written: Option<ClusterObjectSet>,
-    /// What a user should hear of.
-    pub notes: Vec<Note>,
-    /// Who issues the extension's webhook certificates, once that is chosen.
+    /// What users are informed of.
+    pub notices: Vec<Notice>,
+    /// The issuer of the extension's webhook certificates, once it is chosen.
     pub issuer: Option<CertProvider>,
 }
 
-impl Delivered {
-    fn nothing(issuer: Option<CertProvider>) -> Self {
-        Self { written: None, notes: Vec::new(), issuer }
-    }
-}
-
-/// Makes the newest revision hold `bundle`. `kept` is the certificate issuer that the status holds.
+/// Makes the newest revision hold the target. `recorded` is the certificate issuer of the extension's status.
 ///
 /// # Errors
 /// With the text for the `Progressing` condition.
 pub async fn deliver(
-    shell: &Shell,
-    wish: &Wish,
-    bundle: &BundleFacts,
+    context: &Context,
+    request: &ExtensionRequest,
+    target: &Target,
+    chosen: Option<&Resolution>,
     revisions: &[Arc<ClusterObjectSet>],
-    kept: Option<CertProvider>,
-) -> Result<Delivered, Failure> {
-    let about = |failure: Failure| Failure {
-        message: format!(
-            "error for resolved bundle {:?} with version {:?}: {}",
-            bundle.name, bundle.version, failure.message
-        ),
-        ..failure
+    recorded: Option<CertProvider>,
+) -> Result<Delivered, PassError> {
+    let bundle = target.bundle();
+    let mut notices = match (target, chosen) {
+        (Target::Chosen(_), Some(chosen)) => {
+            let states = revision::states(revisions.iter().map(AsRef::as_ref));
+            dependencies::check(context, request, chosen, bundle, &states).await?
+        }
+        (Target::Chosen(_) | Target::Installed(_), _) => Vec::new(),
     };
-    let inputs_with = |issuer| fingerprint(wish, bundle, &shell.bundles.options_text(issuer), crate::VERSION);
-    let settled = shell.bundles.settled(kept);
-    let inputs = inputs_with(settled);
-    let newest = revisions.iter().max_by_key(|set| set.spec.revision);
-    if let Some(newest) = newest
-        && holds(shell, wish, newest, bundle, &inputs).await?
-    {
-        return settle(shell, wish, bundle, newest, &inputs, settled).await;
-    }
-    if let Some(failure) = shell.misfits.get(&wish.uid, bundle, &inputs) {
-        return Err(failure);
-    }
-    let misfit = |error: DesiredError| {
-        let failure = about(Failure::new(Class::NeedsChange, error.to_string()));
-        shell.misfits.put(&wish.uid, bundle, &inputs, &failure);
-        failure
+    let newest = revision::newest(revisions);
+    let verified = newest.and_then(|newest| context.verified(request, newest));
+    let mut observer = ClusterObserver { context, request, revisions, verified: verified.as_ref() };
+    let (settings, system) = (context.bundles.settings, context.settings.system_namespace.as_str());
+    let inputs = settings.fingerprint(request, bundle, settings.settled(recorded));
+    let observed = observe(&mut observer, settings, system, request, target, revisions, recorded).await?;
+    let plan = plan(request, observed).map_err(|error| {
+        let error = oversized(&error);
+        context.states.update(&request.name, &request.uid, |state| state.reject(bundle, &inputs, &error));
+        about(bundle, error)
+    })?;
+    let written = match &plan.change {
+        Change::Keep => None,
+        Change::Update(set) => Some(context.writer.update(set).await.map_err(not_written)?),
+        Change::Create(new) => {
+            let inputs = plan.inputs.as_deref().unwrap_or_default();
+            let stored =
+                context.writer.create(&new.revision, &new.expired, inputs).await.map_err(not_written)?;
+            tracing::info!(
+                extension = request.name,
+                revision = stored.name_any(),
+                bundle = bundle.name,
+                "revision created"
+            );
+            Some(stored)
+        }
     };
+    let created = written.as_ref().filter(|_| matches!(plan.change, Change::Create(_)));
+    if let (Some(inputs), Some(set)) = (plan.inputs, created.or(newest.map(AsRef::as_ref))) {
+        context.remember(request, set, bundle, inputs);
+    }
+    let is_reported = verified.is_some_and(|verified| verified.bundle.reference == bundle.reference);
+    notices.extend(plan.notices.into_iter().filter(|it| it.reason != IMAGE_IGNORED || !is_reported));
+    Ok(Delivered { written, notices, issuer: plan.issuer })
+}
 
-    shell.waiting.wait_for_crds(&wish.name, Vec::new());
-    let content = shell.bundles.render(wish, bundle, settled).await.map_err(about)?;
-    let issuer = content.issuer;
-    let chosen_inputs = inputs_with(issuer);
-    let mut notes: Vec<Note> =
-        content.warnings.into_iter().map(|text| Note::warning("BundleWarning", text)).collect();
-    // before they are read, so that no change is missed
-    shell.waiting.wait_for_crds(&wish.name, preflight::names(&content.objects));
-    let settings = shell.settings.preflight;
-    let findings =
-        preflight::check_knowing(&shell.client, &shell.crds, settings, wish, &content.objects, revisions);
-    let findings = findings.await.map_err(about)?;
-    shell.waiting.wait_for_crds(&wish.name, Vec::new());
-    notes.extend(findings.into_iter().map(|text| Note::warning("CRDUpgradeSafety", text)));
-    shell.accounts.check(wish, &content.objects).await.map_err(about)?;
-    let desired =
-        Desired::new(wish, bundle, content.properties.as_deref(), content.objects).map_err(misfit)?;
-    let system = &shell.settings.system_namespace;
-    if let Some(newest) = newest {
-        let compared = desired.numbered(newest.spec.revision, system).map_err(misfit)?;
-        if same_content(newest, &compared.set) {
-            let stored = if same_settings(newest, &compared.set) {
-                None
-            } else {
-                Some(shell.writer.update(&compared.set).await.map_err(written)?)
-            };
-            shell.remember(wish, newest, bundle, chosen_inputs);
-            return Ok(Delivered { written: stored, notes, issuer });
+/// Observes with the caches of the process, and registers what the extension waits for.
+struct ClusterObserver<'a> {
+    context: &'a Context,
+    request: &'a ExtensionRequest,
+    revisions: &'a [Arc<ClusterObjectSet>],
+    verified: Option<&'a Verified>,
+}
+
+impl Observer for ClusterObserver<'_> {
+    /// From the memory of the process, unless another account was checked then; else from the revision's Secrets.
+    async fn recorded_inputs(&mut self, newest: &ClusterObjectSet) -> Result<Option<String>, PassError> {
+        match self.verified {
+            Some(verified) if verified.account == self.request.service_account => {
+                Ok(Some(verified.inputs.clone()))
+            }
+            Some(_) => Ok(None),
+            None => self.context.writer.own_secrets(newest).await.map_err(not_written),
         }
     }
-    let counted: Vec<Counted> = revisions.iter().map(|set| count(set)).collect();
-    let next = desired.numbered(next_number(&counted), system).map_err(misfit)?;
-    let stored = shell.writer.create(&next, &expired(&counted), &chosen_inputs).await.map_err(written)?;
-    tracing::info!(
-        extension = wish.name,
-        revision = stored.name_any(),
-        bundle = bundle.name,
-        "revision created"
-    );
-    shell.remember(wish, &stored, bundle, chosen_inputs);
-    notes.push(chosen(bundle, newest, &stored));
-    Ok(Delivered { written: Some(stored), notes, issuer })
-}
 
-/// Why there is a new revision.
-fn chosen(bundle: &BundleFacts, newest: Option<&Arc<ClusterObjectSet>>, stored: &ClusterObjectSet) -> Note {
-    let name = &bundle.name;
-    let revision = stored.name_any();
-    let before = newest.map(|set| revision::facts(set));
-    Note::normal(
-        "Resolved",
-        match before {
-            None => format!("bundle {name} was chosen; revision {revision} installs it"),
-            Some(before) if before.bundle.is_same(bundle) => {
-                format!(
-                    "the content of bundle {name} changed with its settings; revision {revision} rolls it out"
-                )
-            }
-            Some(before) => {
-                format!(
-                    "bundle {name} was chosen after {}; revision {revision} rolls it out",
-                    before.bundle.name
-                )
-            }
-        },
-    )
-}
-
-/// An installed bundle keeps the content it was installed with, whatever image bears its name now (decision 24).
-fn other_image(bundle: &BundleFacts, newest: &ClusterObjectSet) -> Option<Note> {
-    let present = revision::facts(newest).bundle;
-    (present.is_same(bundle) && present.reference != bundle.reference).then(|| {
-        Note::warning(
-            "ImageIgnored",
-            format!(
-                "bundle {} was installed from {} and is kept; the catalog now names {} for it, which a bundle with a new \
-                 version would bring",
-                bundle.name, present.reference, bundle.reference
-            ),
-        )
-    })
-}
-
-/// Whether the newest revision was made from the same bundle and the same inputs: this process remembers, or the
-/// revision's Secrets say so. Another account than the remembered one is checked first.
-async fn holds(
-    shell: &Shell,
-    wish: &Wish,
-    newest: &ClusterObjectSet,
-    bundle: &BundleFacts,
-    inputs: &str,
-) -> Result<bool, Failure> {
-    if !revision::is_active(newest) || !revision::facts(newest).bundle.is_same(bundle) {
-        return Ok(false);
+    async fn render(
+        &mut self,
+        bundle: &BundleFacts,
+        settled: Option<CertProvider>,
+        inputs: &str,
+    ) -> Result<Rendered, PassError> {
+        let request = self.request;
+        let rejection = |state: &mut PerExtension| state.rejection(bundle, inputs);
+        if let Some(rejected) = self.context.states.update(&request.name, &request.uid, rejection) {
+            return Err(rejected);
+        }
+        self.context.wait_for_crds(request, Vec::new());
+        self.context.bundles.render(request, bundle, settled).await
     }
-    if let Some(verified) = shell.verified(newest) {
-        return Ok(verified.inputs == inputs && verified.account == wish.service_account);
-    }
-    let found = shell.writer.own_secrets(newest).await.map_err(written)?;
-    Ok(found.as_deref() == Some(inputs))
-}
 
-/// The content is right; only the settings that live beside it may differ.
-async fn settle(
-    shell: &Shell,
-    wish: &Wish,
-    bundle: &BundleFacts,
-    newest: &ClusterObjectSet,
-    inputs: &str,
-    issuer: Option<CertProvider>,
-) -> Result<Delivered, Failure> {
-    let mut delivered = Delivered::nothing(issuer);
-    if shell.verified(newest).is_none_or(|verified| verified.bundle.reference != bundle.reference) {
-        delivered.notes.extend(other_image(bundle, newest));
+    async fn check_crds(&mut self, objects: &[Object]) -> Result<Vec<String>, PassError> {
+        let Self { context, request, revisions, .. } = self;
+        // before they are read, so that no change is missed
+        context.wait_for_crds(request, preflight::names(objects));
+        let settings = context.settings.preflight;
+        let warnings =
+            preflight::check(&context.client, &context.crds, settings, request, objects, revisions).await?;
+        context.wait_for_crds(request, Vec::new());
+        Ok(warnings)
     }
-    if newest.spec.progress_deadline_minutes != wish.progress_deadline_minutes {
-        let mut wanted = newest.clone();
-        wanted.spec.progress_deadline_minutes = wish.progress_deadline_minutes;
-        wanted.status = None;
-        wanted.metadata = applied_metadata(&newest.metadata);
-        delivered.written = Some(shell.writer.update(&wanted).await.map_err(written)?);
-    }
-    shell.remember(wish, newest, bundle, inputs.to_owned());
-    Ok(delivered)
-}
 
-fn count(set: &ClusterObjectSet) -> Counted {
-    Counted {
-        name: set.name_any(),
-        number: set.spec.revision,
-        archived: set.spec.lifecycle_state == olm_api::cluster_object_set::LifecycleState::Archived,
-        succeeded: set.status.as_ref().is_some_and(|status| {
-            olm_api::condition::is_true(&status.conditions, olm_api::condition::SUCCEEDED)
-        }),
+    async fn check_account(&mut self, objects: &[Object]) -> Result<(), PassError> {
+        self.context.accounts.check(self.request, objects).await
     }
 }
 
-fn written(error: WriteError) -> Failure {
-    Failure::new(Class::Transient, error.to_string())
-}
-
-/// Remembered for the extension with this UID.
-impl Verified {
-    /// Whether it is about this revision.
-    #[must_use]
-    pub fn is_about(&self, set: &ClusterObjectSet) -> bool {
-        self.revision_uid.as_deref() == set.metadata.uid.as_deref()
-    }
+fn not_written(error: WriteError) -> PassError {
+    PassError::new(Class::Transient, error.to_string())
 }

@@ -1,102 +1,106 @@
-//! What a chosen bundle depends on, asked before anything is written. Nothing is ever installed for it.
+//! The dependencies of a chosen bundle, checked before anything is written. No dependency is ever installed.
 //!
-//! The judgement is `olm_resolver::dependencies`'s, what it needs to know of the cluster `olm_install::dependencies`'s; this room
-//! asks for both and, only when something is missing, which package of which catalog has it. A bundle that
-//! is on its way or installed already is not asked again. Rule: decision 25.
+//! `olm_install::dependencies` reads the cluster and `olm_resolver::dependencies` decides; this module calls both and, only if
+//! something is missing, finds the packages of catalogs that provide it. Rule: decision 25.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use olm_core::{CatalogName, PackageName};
-use olm_install::dependencies::facts;
-use olm_install::resolution::{BundleFacts, Cause, Class, Failure, RevisionStates, Wish, refused};
+use olm_install::dependencies::{are_due, facts};
+use olm_install::resolution::{
+    BundleFacts, Cause, Class, ExtensionRequest, PassError, RevisionStates, refused,
+};
 use olm_resolver::{Needed, PackageGraph, Resolution, dependencies, needed};
 
-use super::attempt::Note;
-use super::shell::{DependencyCheck, Shell};
+use super::attempt::Notice;
+use super::context::{Context, DependencyCheck};
 
-/// How long catalogs may take to say who provides what is missing.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Packages of one catalog that are looked at as providers.
-const MOST_PROVIDERS: usize = 8;
-/// What a user does about it, after the refusal.
+/// Time in which catalogs list the providers of a missing dependency.
+const CATALOG_TIMEOUT: Duration = Duration::from_secs(10);
+/// Packages of one catalog that are read as providers.
+const MAX_PROVIDERS: usize = 8;
+/// The end of the error message: what happens next.
 const HELP: &str = "; dependencies are not installed automatically: this goes on as soon as they are there";
 
-/// Whether `chosen` may be delivered; what should be told though it may.
+/// Checks the dependencies of `chosen`. Returns warnings.
 ///
 /// # Errors
-/// The refusal, or that the cluster could not be asked.
+/// When a dependency is missing, or the cluster cannot be read.
 pub async fn check(
-    shell: &Shell,
-    wish: &Wish,
+    context: &Context,
+    request: &ExtensionRequest,
     chosen: &Resolution,
     bundle: &BundleFacts,
     states: &RevisionStates,
-) -> Result<Vec<Note>, Failure> {
-    shell.waiting.forget(&wish.name);
-    let check = shell.settings.dependency_check;
+) -> Result<Vec<Notice>, PassError> {
+    context.wait_for(request, None);
+    let check = context.settings.dependency_check;
     if check == DependencyCheck::Refuse {
-        let refusal = chosen.refuse_dependencies().map_err(|error| refused(&error));
-        return refusal
+        let checked = chosen.refuse_dependencies().map_err(|error| refused(&error));
+        return checked
             .map(|()| Vec::new())
-            .map_err(|failure| Failure { cause: Cause::Dependencies, ..failure });
+            .map_err(|error| PassError { cause: Cause::Dependencies, ..error });
     }
-    let there = states.newest().is_some_and(|newest| newest.bundle.is_same(bundle));
-    if check == DependencyCheck::Ignore || there || chosen.graph.first_dependency(chosen.index).is_none() {
+    if check == DependencyCheck::Ignore || !are_due(chosen, bundle, states) {
         return Ok(Vec::new());
     }
     let needed = needed(&chosen.graph, chosen.index);
-    // before the cluster is asked, so that what appears meanwhile wakes us
-    shell.waiting.wait(&wish.name, needed.clone());
-    let known = shell.revisions.store.state();
-    let revisions = known.iter().filter_map(|stored| stored.0.as_deref().ok());
-    let facts = facts(&shell.client, revisions, &wish.name, &needed).await?;
+    // before the cluster is read, so that what appears meanwhile wakes the extension
+    context.wait_for(request, Some(needed.clone()));
+    let known = context.revisions.all();
+    let revisions = known.iter().map(AsRef::as_ref);
+    let facts = facts(&context.client, revisions, &request.name, &needed).await?;
     let mut report = dependencies(&chosen.graph, chosen.index, &facts, &[]);
     if !report.unmet.is_empty() {
-        let offers = shell.workers.away(offers(shell, &needed)).await.unwrap_or_default();
+        let offers = context.workers.away(offers(context, &needed)).await.unwrap_or_default();
         let offers: Vec<(CatalogName, &PackageGraph)> =
             offers.iter().map(|(catalog, graph)| (catalog.clone(), &**graph)).collect();
         report = dependencies(&chosen.graph, chosen.index, &facts, &offers);
     }
-    let mut notes: Vec<Note> =
-        report.warnings.iter().map(|text| Note::warning("BundleWarning", text.clone())).collect();
+    let mut notices: Vec<Notice> =
+        report.warnings.iter().map(|text| Notice::warning("BundleWarning", text.clone())).collect();
     match report.error_message(&bundle.name) {
-        Some(refusal) if check == DependencyCheck::Enforce => {
-            let failure = Failure::new(
+        Some(missing) if check == DependencyCheck::Enforce => {
+            let error = PassError::new(
                 Class::NeedsChange,
-                format!("validating bundle {:?}: {refusal}{HELP}", bundle.name),
+                format!("validating bundle {:?}: {missing}{HELP}", bundle.name),
             );
-            return Err(Failure { cause: Cause::Dependencies, ..failure });
+            return Err(PassError { cause: Cause::Dependencies, ..error });
         }
-        Some(refusal) => notes.push(Note::warning("DependencyMissing", refusal)),
+        Some(missing) => notices.push(Notice::warning("DependencyMissing", missing)),
         None => {}
     }
-    shell.waiting.forget(&wish.name);
-    Ok(notes)
+    context.wait_for(request, None);
+    Ok(notices)
 }
 
-/// Packages that could meet a need, of every catalog that can be asked in time. Nothing fails for it.
-async fn offers(shell: &Shell, needed: &Needed) -> Vec<(CatalogName, Arc<PackageGraph>)> {
-    let catalogs = shell.all_catalogs();
+/// Packages that could provide what is needed, of every catalog that answers in time.
+async fn offers(context: &Context, needed: &Needed) -> Vec<(CatalogName, Arc<PackageGraph>)> {
+    let catalogs = context.all_catalogs();
     let facts = olm_catalog::available(catalogs.iter().map(AsRef::as_ref));
     let asked = facts.iter().map(|facts| async move {
         let mut names: BTreeSet<PackageName> =
             needed.packages.iter().filter_map(|name| name.parse().ok()).collect();
         if let Ok(endpoint) = &facts.endpoint {
-            match tokio::time::timeout(PATIENCE, shell.packages.providers(endpoint, &needed.apis)).await {
+            match tokio::time::timeout(CATALOG_TIMEOUT, context.packages.providers(endpoint, &needed.apis))
+                .await
+            {
                 Ok(Ok(found)) => names.extend(found),
                 Ok(Err(problem)) => {
-                    tracing::warn!(catalog = %facts.name, problem, "catalog does not say what it provides")
+                    tracing::warn!(catalog = %facts.name, problem, "catalog does not list its providers")
                 }
                 Err(_) => {
-                    tracing::warn!(catalog = %facts.name, "catalog takes too long to say what it provides")
+                    tracing::warn!(catalog = %facts.name, "catalog does not list its providers in time")
                 }
             }
         }
         let one = std::slice::from_ref(facts);
-        let graphs = names.iter().take(MOST_PROVIDERS).map(|name| shell.packages.sources(one, name, true));
-        let all = tokio::time::timeout(PATIENCE, futures::future::join_all(graphs)).await.unwrap_or_default();
+        let graphs = names.iter().take(MAX_PROVIDERS).map(|name| context.packages.sources(one, name, true));
+        let all = tokio::time::timeout(CATALOG_TIMEOUT, futures::future::join_all(graphs))
+            .await
+            .unwrap_or_default();
         let found = all.into_iter().flatten().filter_map(|source| Some((source.name, source.content.ok()?)));
         found.collect::<Vec<_>>()
     });

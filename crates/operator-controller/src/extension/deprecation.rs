@@ -1,18 +1,18 @@
-//! The four deprecation conditions, from what the resolver says about package, channels and the installed bundle.
+//! The four deprecation conditions, from the deprecations of package, channels and the installed bundle.
 //!
 //! Texts and statuses: rule operator-controller §5.2; when values are kept: decision 7.
 
 use k8s_openapi::jiff::Timestamp;
 use olm_api::{Condition, ConditionStatus, condition, reason};
-use olm_install::resolution::Learnt;
+use olm_install::resolution::DeprecationUpdate;
 use olm_resolver::{DeprecationState, Deprecations};
 
 const UNKNOWN_TEXT: &str = "deprecation status unknown: catalog data unavailable";
 
-/// The four conditions in their usual order. `installed` says whether a bundle is installed now; `stored` are the
+/// The four conditions in their usual order. `installed`: a bundle is installed now; `stored` are the
 /// conditions of the stored status.
 pub fn conditions(
-    learnt: &Learnt,
+    update: &DeprecationUpdate,
     installed: bool,
     stored: &[Condition],
     generation: i64,
@@ -21,7 +21,7 @@ pub fn conditions(
     let make = |type_: &str, status, reason: &str, message: &str| {
         Condition::new(type_, status, reason, message, Some(generation), now)
     };
-    let say = |type_: &str, state: &DeprecationState, not: &str| match state {
+    let build = |type_: &str, state: &DeprecationState, not: &str| match state {
         DeprecationState::Deprecated(text) => make(type_, ConditionStatus::True, reason::DEPRECATED, text),
         DeprecationState::NotDeprecated => make(type_, ConditionStatus::False, reason::NOT_DEPRECATED, not),
         DeprecationState::Absent => {
@@ -33,10 +33,10 @@ pub fn conditions(
     };
     let all = |found: &Deprecations| {
         vec![
-            say(condition::DEPRECATED, &found.rollup, "not deprecated"),
-            say(condition::PACKAGE_DEPRECATED, &found.package, "package not deprecated"),
-            say(condition::CHANNEL_DEPRECATED, &found.channel, "channel not deprecated"),
-            say(condition::BUNDLE_DEPRECATED, &found.bundle, "bundle not deprecated"),
+            build(condition::DEPRECATED, &found.rollup, "not deprecated"),
+            build(condition::PACKAGE_DEPRECATED, &found.package, "package not deprecated"),
+            build(condition::CHANNEL_DEPRECATED, &found.channel, "channel not deprecated"),
+            build(condition::BUNDLE_DEPRECATED, &found.bundle, "bundle not deprecated"),
         ]
     };
     let nothing = Deprecations {
@@ -45,10 +45,10 @@ pub fn conditions(
         bundle: if installed { DeprecationState::Unknown } else { DeprecationState::Absent },
         rollup: DeprecationState::Unknown,
     };
-    match learnt {
-        Learnt::Known(found) => all(found),
-        Learnt::Gone => all(&nothing),
-        Learnt::Nothing => {
+    match update {
+        DeprecationUpdate::Found(found) => all(found),
+        DeprecationUpdate::Removed => all(&nothing),
+        DeprecationUpdate::Unchanged => {
             all(&nothing).into_iter().map(|fresh| keep(fresh, installed, stored, generation)).collect()
         }
     }
@@ -75,8 +75,8 @@ mod tests {
         conditions.iter().map(|c| (c.type_.clone(), c.status.as_str(), c.reason.clone())).collect()
     }
 
-    fn known(bundle: DeprecationState) -> Learnt {
-        Learnt::Known(Deprecations {
+    fn deprecated(bundle: DeprecationState) -> DeprecationUpdate {
+        DeprecationUpdate::Found(Deprecations {
             package: DeprecationState::Deprecated("old".to_owned()),
             channel: DeprecationState::NotDeprecated,
             bundle,
@@ -85,38 +85,38 @@ mod tests {
     }
 
     #[test]
-    fn a_transient_error_keeps_values_and_a_vanished_catalog_does_not() {
+    fn deprecation_survives_transient_errors() {
         let now = Timestamp::UNIX_EPOCH;
-        let first = conditions(&known(DeprecationState::NotDeprecated), true, &[], 1, now);
+        let first = conditions(&deprecated(DeprecationState::NotDeprecated), true, &[], 1, now);
         assert_eq!(brief(&first)[0], ("Deprecated".to_owned(), "True", "Deprecated".to_owned()));
         assert_eq!(first[0].message, "old");
 
-        let kept = conditions(&Learnt::Nothing, true, &first, 2, now);
+        let kept = conditions(&DeprecationUpdate::Unchanged, true, &first, 2, now);
         assert_eq!(brief(&kept), brief(&first));
         assert_eq!(kept[0].observed_generation, Some(2));
 
-        let gone = conditions(&Learnt::Gone, true, &first, 3, now);
+        let gone = conditions(&DeprecationUpdate::Removed, true, &first, 3, now);
         assert!(gone.iter().all(|c| c.reason == reason::DEPRECATION_STATUS_UNKNOWN), "{gone:?}");
     }
 
     /// rule: operator-controller §5.2
     #[test]
-    fn the_words_of_each_value() {
+    fn deprecation_texts() {
         let now = Timestamp::UNIX_EPOCH;
-        let told = |learnt: &Learnt, installed| -> Vec<String> {
-            let all = conditions(learnt, installed, &[], 1, now);
+        let texts = |update: &DeprecationUpdate, installed| -> Vec<String> {
+            let all = conditions(update, installed, &[], 1, now);
             all.iter()
                 .map(|c| format!("{}={}/{}: {}", c.type_, c.status.as_str(), c.reason, c.message))
                 .collect()
         };
-        let none = Learnt::Known(Deprecations {
+        let none = DeprecationUpdate::Found(Deprecations {
             package: DeprecationState::NotDeprecated,
             channel: DeprecationState::NotDeprecated,
             bundle: DeprecationState::Absent,
             rollup: DeprecationState::NotDeprecated,
         });
         assert_eq!(
-            told(&none, false),
+            texts(&none, false),
             [
                 "Deprecated=False/NotDeprecated: not deprecated",
                 "PackageDeprecated=False/NotDeprecated: package not deprecated",
@@ -129,26 +129,26 @@ mod tests {
         let three = ["Deprecated", "PackageDeprecated", "ChannelDeprecated"]
             .map(|type_| format!("{type_}={unknown}"));
         for installed in [false, true] {
-            let told = told(&Learnt::Gone, installed);
-            assert_eq!(told[..3], three);
+            let texts = texts(&DeprecationUpdate::Removed, installed);
+            assert_eq!(texts[..3], three);
             let bundle = if installed { unknown } else { "Unknown/Absent: no bundle installed yet" };
-            assert_eq!(told[3], format!("BundleDeprecated={bundle}"));
+            assert_eq!(texts[3], format!("BundleDeprecated={bundle}"));
         }
     }
 
     #[test]
-    fn the_bundle_condition_follows_what_is_installed() {
+    fn deprecation_bundle_condition_follows_what_is_installed() {
         let now = Timestamp::UNIX_EPOCH;
-        let before = conditions(&known(DeprecationState::Absent), false, &[], 1, now);
+        let before = conditions(&deprecated(DeprecationState::Absent), false, &[], 1, now);
         let bundle =
             |list: &[Condition]| condition::find(list, condition::BUNDLE_DEPRECATED).unwrap().reason.clone();
         assert_eq!(bundle(&before), reason::ABSENT);
         assert_eq!(
-            bundle(&conditions(&Learnt::Nothing, true, &before, 1, now)),
+            bundle(&conditions(&DeprecationUpdate::Unchanged, true, &before, 1, now)),
             reason::DEPRECATION_STATUS_UNKNOWN
         );
-        let after = conditions(&known(DeprecationState::NotDeprecated), true, &before, 1, now);
+        let after = conditions(&deprecated(DeprecationState::NotDeprecated), true, &before, 1, now);
         assert_eq!(bundle(&after), reason::NOT_DEPRECATED);
-        assert_eq!(bundle(&conditions(&Learnt::Nothing, false, &after, 1, now)), reason::ABSENT);
+        assert_eq!(bundle(&conditions(&DeprecationUpdate::Unchanged, false, &after, 1, now)), reason::ABSENT);
     }
 }

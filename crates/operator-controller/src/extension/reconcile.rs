@@ -1,165 +1,134 @@
 //! One pass over a ClusterExtension: gather, validate, resolve, deliver, report.
 //!
-//! The story of the controller in one function; every decision in it is made elsewhere. Rule: operator-controller §3.
+//! The order of the steps; every decision is made elsewhere. Rule: operator-controller §3.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::ResourceExt as _;
-use kube::runtime::controller::Action;
 use olm_api::{ClusterExtension, ClusterObjectSet, condition, finalizers};
 use olm_bundle::CertProvider;
 use olm_catalog::select;
+use olm_install::issuer;
 use olm_install::resolution::{
-    BundleFacts, Class, Failure, Learnt, Wanted, Wish, revision, validate, wanted,
+    self, BundleFacts, Class, DeprecationUpdate, ExtensionRequest, PassError, revision, validate,
 };
-use olm_resolver::Resolution;
-use olm_runtime::backoff::Backoff;
+use olm_runtime::controller::{Requeue, Stopping};
 use olm_runtime::metrics::Outcome;
+use olm_runtime::watched::Object;
 
 use super::adopt::adopt;
-use super::attempt::{Attempt, Note, Progress, Story};
-use super::deliver::{Delivered, deliver};
+use super::attempt::{Attempt, Notice, Progress, Trace};
+use super::context::Context;
+use super::deliver::deliver;
 use super::report::{ReconcileError, patch_finalizers, report};
-use super::shell::Shell;
-use super::{dependencies, uninstall};
-use crate::certificates::provider;
-use crate::watch::Stored;
-use crate::workers::Stopping;
+use super::{policy, uninstall};
 
-/// How long to wait for a change that only a user can make, before looking again.
-const SLOW: Duration = Duration::from_secs(600);
-/// The longest wait before a catalog that could not be read is asked again.
-const UNREAD: Duration = Duration::from_secs(60);
+/// Delay of a retry when only a change by a user helps.
+const SLOW_RETRY: Duration = Duration::from_secs(600);
+/// Delay of a retry when a catalog could not be read, at most.
+const MAX_UNREAD_RETRY: Duration = Duration::from_secs(60);
 
 /// One pass.
 ///
 /// # Errors
-/// When the apiserver refuses what must be written; the caller tries again with backoff.
+/// When the apiserver rejects a write; the caller retries with backoff.
 pub async fn reconcile(
-    stored: Arc<Stored<ClusterExtension>>,
-    shell: Arc<Shell>,
-) -> Result<(Action, Outcome), ReconcileError> {
-    let extension = match &stored.0 {
-        Ok(extension) => shell.written.newest(extension),
+    object: Object<ClusterExtension>,
+    context: Arc<Context>,
+) -> Result<(Requeue, Outcome), ReconcileError> {
+    let extension = match object.0 {
+        Ok(extension) => extension,
         Err(unreadable) => {
             tracing::error!(extension = unreadable.metadata.name, error = %unreadable.error, "object cannot be read");
-            return Ok((Action::await_change(), Outcome::TerminalError));
+            return Ok((Requeue::OnChange, Outcome::TerminalError));
         }
     };
     let uid = extension.uid().unwrap_or_default();
-    let revisions = shell.revisions_of(&extension.name_any(), &uid);
+    let revisions = context.revisions_of(&extension.name_any(), &uid);
     if extension.metadata.deletion_timestamp.is_some() {
-        let action = uninstall::uninstall(&extension, &revisions, &shell).await?;
-        return Ok((action, Outcome::RequeueAfter));
+        let requeue = uninstall::uninstall(&extension, &revisions, &context).await?;
+        return Ok((requeue, Outcome::RequeueAfter));
     }
-    let extension = &*ensure_finalizers(&extension, &shell).await?;
-    shell.policies.copy(extension, &revisions, &shell.writer).await.map_err(ReconcileError::Policy)?;
+    let extension = &*ensure_finalizers(&extension, &context).await?;
+    policy::sync(&context, extension, &revisions).await.map_err(ReconcileError::Policy)?;
 
-    let mut story = Story { notes: Vec::new(), previous: previous(&revisions) };
+    let mut trace = Trace { notices: Vec::new(), previous: previous(&revisions) };
     let attempt = match validate(extension) {
-        Ok(wish) => attempt(&wish, kept_issuer(extension), &revisions, &shell, &mut story.notes).await?,
-        Err(failure) => Attempt {
+        Ok(request) => {
+            attempt(&request, issuer::recorded(extension), &revisions, &context, &mut trace.notices).await?
+        }
+        Err(error) => Attempt {
             revisions: revision::states(revisions.iter().map(AsRef::as_ref)),
-            deprecations: Learnt::Nothing,
-            progress: Progress::Invalid(failure),
+            deprecations: DeprecationUpdate::Unchanged,
+            progress: Progress::Invalid(error),
             unread: false,
         },
     };
-    let held = report(extension, &attempt, story, &shell).await?;
-    let (wait, outcome) = next(&attempt, &uid, &shell.backoff);
-    let wait = wait.into_iter().chain(held).min();
-    Ok((wait.map_or_else(Action::await_change, Action::requeue), outcome))
+    let held = report(extension, &attempt, trace, &context).await?;
+    let (requeue, outcome) = next(&attempt);
+    Ok((requeue.within(held), outcome))
 }
 
-/// Resolve and deliver: how far did we get?
+/// Resolves and delivers.
 async fn attempt(
-    wish: &Wish,
-    kept: Option<CertProvider>,
+    request: &ExtensionRequest,
+    recorded: Option<CertProvider>,
     revisions: &[Arc<ClusterObjectSet>],
-    shell: &Shell,
-    notes: &mut Vec<Note>,
+    context: &Context,
+    notices: &mut Vec<Notice>,
 ) -> Result<Attempt, Stopping> {
     let states = revision::states(revisions.iter().map(AsRef::as_ref));
-    if wish.paused {
-        let progress = Progress::Paused;
-        return Ok(Attempt { revisions: states, deprecations: Learnt::Nothing, progress, unread: false });
-    }
-    let adopted = match adopt(shell, wish, revisions).await {
-        Ok(adopted) => adopted,
-        Err(failure) => {
-            let progress = Progress::Failed(failure);
-            return Ok(Attempt { revisions: states, deprecations: Learnt::Nothing, progress, unread: false });
-        }
+    let unresolved = |progress| Attempt {
+        revisions: states.clone(),
+        deprecations: DeprecationUpdate::Unchanged,
+        progress,
+        unread: false,
     };
-    let taken_over: Vec<Arc<ClusterObjectSet>>;
+    if request.paused {
+        return Ok(unresolved(Progress::Paused));
+    }
+    let adopted = match adopt(context, request, revisions).await {
+        Ok(adopted) => adopted,
+        Err(error) => return Ok(unresolved(Progress::Failed(error))),
+    };
+    let with_adopted: Vec<Arc<ClusterObjectSet>>;
     let (revisions, states) = match adopted {
         None => (revisions, states),
         Some(adopted) => {
-            notes.extend(adopted.note);
-            taken_over = with(revisions, &adopted.set).map(|set| Arc::new(set.clone())).collect();
-            (&*taken_over, revision::states(taken_over.iter().map(AsRef::as_ref)))
+            notices.extend(adopted.notice);
+            with_adopted = current(revisions, &adopted.set).map(|set| Arc::new(set.clone())).collect();
+            (&*with_adopted, revision::states(with_adopted.iter().map(AsRef::as_ref)))
         }
     };
-    let catalogs = shell.all_catalogs();
-    let selected = select(catalogs.iter().map(AsRef::as_ref), &wish.selector);
+    let catalogs = context.all_catalogs();
+    let selected = select(catalogs.iter().map(AsRef::as_ref), &request.selector);
     let read = async {
-        let sources = shell.packages.sources(&selected, &wish.package, states.newest().is_some()).await;
-        (sources, shell.packages.unread(&selected, &wish.package).await)
+        let sources = context.packages.sources(&selected, &request.package, states.newest().is_some()).await;
+        (sources, context.packages.unread(&selected, &request.package).await)
     };
-    let (sources, unread) = shell.workers.away(read).await?;
-    let resolved = wanted(wish, &states, &sources, shell.settings.separate_release);
-    let (states, progress) = match resolved.wanted {
-        Err(failure) => (states, Progress::Failed(failure)),
-        Ok(Wanted::Kept(bundle)) => {
-            notes.push(Note::warning(
-                "CatalogsUnavailable",
-                format!("no selected catalog can be read; bundle {} is kept", bundle.name),
-            ));
-            (states, Progress::Applied { wanted: bundle, issuer: kept })
+    let (sources, unread) = context.workers.away(read).await?;
+    let resolved = resolution::resolve(request, &states, &sources, context.settings.separate_release);
+    let delivered = match &resolved.target {
+        Ok(target) => deliver(context, request, target, resolved.chosen.as_ref(), revisions, recorded)
+            .await
+            .map(|delivered| (target, delivered)),
+        Err(error) => Err(error.clone()),
+    };
+    let (states, progress) = match delivered {
+        Ok((target, delivered)) => {
+            notices.extend(delivered.notices);
+            let states = match &delivered.written {
+                Some(written) => revision::states(current(revisions, written)),
+                None => states,
+            };
+            (states, Progress::Applied { target: target.bundle().clone(), issuer: delivered.issuer })
         }
-        Ok(Wanted::Chosen(bundle)) => {
-            match checked(shell, wish, &resolved.chosen, &bundle, revisions, kept).await {
-                Ok(delivered) => {
-                    notes.extend(delivered.notes);
-                    let states = match &delivered.written {
-                        Some(written) => revision::states(with(revisions, written)),
-                        None => states,
-                    };
-                    (states, Progress::Applied { wanted: bundle, issuer: delivered.issuer })
-                }
-                // it may be that an answer was not waited for; the next process will see
-                Err(_) if shell.workers.are_stopping() => return Err(Stopping),
-                Err(failure) => (states, Progress::Failed(failure)),
-            }
-        }
+        // the pass may have stopped to wait for an answer; the next process repeats it
+        Err(_) if resolved.target.is_ok() && context.workers.are_stopping() => return Err(Stopping),
+        Err(error) => (states, Progress::Failed(error)),
     };
-    Ok(Attempt { revisions: states, deprecations: resolved.learnt, progress, unread })
-}
-
-/// Dependencies first, then delivery.
-async fn checked(
-    shell: &Shell,
-    wish: &Wish,
-    chosen: &Option<Resolution>,
-    bundle: &BundleFacts,
-    revisions: &[Arc<ClusterObjectSet>],
-    kept: Option<CertProvider>,
-) -> Result<Delivered, Failure> {
-    let states = revision::states(revisions.iter().map(AsRef::as_ref));
-    let notes = match chosen {
-        Some(chosen) => dependencies::check(shell, wish, chosen, bundle, &states).await?,
-        None => Vec::new(),
-    };
-    let mut delivered = deliver(shell, wish, bundle, revisions, kept).await?;
-    delivered.notes.splice(0..0, notes);
-    Ok(delivered)
-}
-
-/// The certificate issuer that the status holds.
-fn kept_issuer(extension: &ClusterExtension) -> Option<CertProvider> {
-    let certificates = extension.status.as_ref()?.webhook_certificates.as_ref()?;
-    Some(provider::from_status(certificates.provider))
+    Ok(Attempt { revisions: states, deprecations: resolved.deprecations, progress, unread })
 }
 
 /// The bundle of the newest revision that has succeeded and that is not the installed one, archived ones included.
@@ -172,8 +141,8 @@ fn previous(revisions: &[Arc<ClusterObjectSet>]) -> Option<BundleFacts> {
         .map(|facts| facts.bundle)
 }
 
-/// The revisions with the one that was just written, which the cache may not show yet.
-fn with<'a>(
+/// The revisions with the one that was just written, which the cache may not have yet.
+fn current<'a>(
     revisions: &'a [Arc<ClusterObjectSet>],
     written: &'a ClusterObjectSet,
 ) -> impl Iterator<Item = &'a ClusterObjectSet> {
@@ -184,30 +153,32 @@ fn with<'a>(
         .chain(std::iter::once(written))
 }
 
-/// The extension with our finalizers on it, and with the resourceVersion that this gave it.
+/// The extension with the finalizers of this controller, and with the resourceVersion of that write.
 async fn ensure_finalizers(
     extension: &Arc<ClusterExtension>,
-    shell: &Shell,
+    context: &Context,
 ) -> Result<Arc<ClusterExtension>, ReconcileError> {
-    let wanted = [finalizers::CLEANUP_UNPACK_CACHE, finalizers::CLEANUP_CONTENT_MANAGER_CACHE];
+    let own = [finalizers::CLEANUP_UNPACK_CACHE, finalizers::CLEANUP_CONTENT_MANAGER_CACHE];
     let present = extension.finalizers();
-    let missing = wanted.iter().filter(|wanted| !present.iter().any(|found| found == *wanted));
-    let missing: Vec<String> = missing.map(|wanted| (*wanted).to_owned()).collect();
+    let missing = own.iter().filter(|own| !present.iter().any(|found| found == *own));
+    let missing: Vec<String> = missing.map(|own| (*own).to_owned()).collect();
     if missing.is_empty() {
         return Ok(Arc::clone(extension));
     }
     let all = [present, &missing].concat();
-    let version = patch_finalizers(extension, &all, shell).await?;
+    let version = patch_finalizers(extension, &all, context).await?;
     let mut extension = ClusterExtension::clone(extension);
     extension.metadata.finalizers = Some(all);
     extension.metadata.resource_version = version.or(extension.metadata.resource_version);
     Ok(Arc::new(extension))
 }
 
-/// After which time to look again without a change, if at all, and how the pass counts.
-fn next(attempt: &Attempt, uid: &str, backoff: &Backoff<String>) -> (Option<Duration>, Outcome) {
+/// The delay of the next pass without a change, and the outcome that the metrics count.
+fn next(attempt: &Attempt) -> (Requeue, Outcome) {
     let class = match &attempt.progress {
-        Progress::Invalid(Failure { class, .. }) | Progress::Failed(Failure { class, .. }) => Some(*class),
+        Progress::Invalid(PassError { class, .. }) | Progress::Failed(PassError { class, .. }) => {
+            Some(*class)
+        }
         Progress::Applied { .. } | Progress::Paused | Progress::Uninstalling { .. } => None,
     };
     let outcome = match class {
@@ -216,69 +187,46 @@ fn next(attempt: &Attempt, uid: &str, backoff: &Backoff<String>) -> (Option<Dura
         Some(Class::Transient) => Outcome::Error,
         Some(Class::NeedsChange | Class::Blocked | Class::InvalidConfiguration) => Outcome::TerminalError,
     };
-    let wait = match outcome {
+    let requeue = match outcome {
         // what was decided was decided without the catalog's present content
-        _ if attempt.unread => Some(backoff.failed(uid.to_owned()).min(UNREAD)),
-        Outcome::Error => Some(backoff.failed(uid.to_owned())),
-        Outcome::TerminalError => Some(SLOW),
-        _ => {
-            backoff.reset(&uid.to_owned());
-            None
-        }
+        _ if attempt.unread => Requeue::BackoffWithin(MAX_UNREAD_RETRY),
+        Outcome::Error => Requeue::Backoff,
+        Outcome::TerminalError => Requeue::After(SLOW_RETRY),
+        _ => Requeue::OnChange,
     };
-    (wait, outcome)
+    (requeue, outcome)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use olm_install::resolution::RevisionStates;
+
+    use super::*;
 
     #[test]
     fn requeue_after_each_class_of_failure() {
-        let ten_minutes = Some(Duration::from_secs(10 * 60));
-        for (class, want) in [
-            (Class::NeedsChange, (ten_minutes, Outcome::TerminalError)),
-            (Class::Blocked, (ten_minutes, Outcome::TerminalError)),
-            (Class::InvalidConfiguration, (ten_minutes, Outcome::TerminalError)),
-            (Class::Transient, (Some(Duration::from_millis(5)), Outcome::Error)),
+        let applied = Progress::Applied { target: BundleFacts::default(), issuer: None };
+        let failed = |class| Progress::Failed(PassError::new(class, "x"));
+        let invalid = Progress::Invalid(PassError::new(Class::NeedsChange, "x"));
+        let (terminal, unread) = (Requeue::After(SLOW_RETRY), Requeue::BackoffWithin(MAX_UNREAD_RETRY));
+        for (progress, is_unread, want) in [
+            (invalid, false, (terminal, Outcome::TerminalError)),
+            (failed(Class::NeedsChange), false, (terminal, Outcome::TerminalError)),
+            (failed(Class::Blocked), false, (terminal, Outcome::TerminalError)),
+            (failed(Class::InvalidConfiguration), false, (terminal, Outcome::TerminalError)),
+            (failed(Class::Transient), false, (Requeue::Backoff, Outcome::Error)),
+            (applied.clone(), false, (Requeue::OnChange, Outcome::Success)),
+            // an extension that uses older content of a catalog gets the new content by a retry only
+            (applied, true, (unread, Outcome::RequeueAfter)),
+            (failed(Class::NeedsChange), true, (unread, Outcome::TerminalError)),
         ] {
-            for progress in [Progress::Invalid, Progress::Failed] {
-                let attempt = Attempt {
-                    revisions: RevisionStates::split(Vec::new()),
-                    deprecations: Learnt::Nothing,
-                    progress: progress(Failure::new(class, "x")),
-                    unread: false,
-                };
-                assert_eq!(next(&attempt, "uid", &Backoff::new()), want, "{:?}", attempt.progress);
-            }
+            let attempt = Attempt {
+                revisions: RevisionStates::split(Vec::new()),
+                deprecations: DeprecationUpdate::Unchanged,
+                progress,
+                unread: is_unread,
+            };
+            assert_eq!(next(&attempt), want, "{:?} {is_unread}", attempt.progress);
         }
-    }
-
-    /// An extension that goes on with older content of a catalog learns of the new content by asking only.
-    #[test]
-    fn a_catalog_that_could_not_be_read_is_asked_again() {
-        let attempt = |progress, unread| Attempt {
-            revisions: RevisionStates::split(Vec::new()),
-            deprecations: Learnt::Nothing,
-            progress,
-            unread,
-        };
-        let applied = || Progress::Applied { wanted: BundleFacts::default(), issuer: None };
-        let backoff = Backoff::new();
-        let next = |attempt: &Attempt| next(attempt, "uid", &backoff);
-        let first = (Some(Duration::from_millis(5)), Outcome::RequeueAfter);
-        assert_eq!(next(&attempt(applied(), true)), first);
-        let second = (Some(Duration::from_millis(10)), Outcome::RequeueAfter);
-        assert_eq!(next(&attempt(applied(), true)), second);
-        // nothing in the older content fits: the new content may
-        let failed = Progress::Failed(Failure::new(Class::NeedsChange, "no bundles found"));
-        for _ in 0..20 {
-            next(&attempt(failed.clone(), true));
-        }
-        assert_eq!(next(&attempt(failed.clone(), true)), (Some(UNREAD), Outcome::TerminalError));
-        assert_eq!(next(&attempt(failed, false)), (Some(SLOW), Outcome::TerminalError));
-        assert_eq!(next(&attempt(applied(), false)), (None, Outcome::Success));
-        assert_eq!(next(&attempt(applied(), true)), first, "a success is a new beginning");
     }
 }

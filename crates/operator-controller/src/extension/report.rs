@@ -1,4 +1,4 @@
-//! What a pass leaves on the extension itself: finalizers, one status, and the events that tell what is new.
+//! Writes of a pass to the extension itself: finalizers, one status, and events about changes.
 
 use std::time::{Duration, Instant};
 
@@ -6,14 +6,15 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource as _, ResourceExt as _};
 use olm_api::ClusterExtension;
+use olm_runtime::controller::Stopping;
 use olm_runtime::events::NewEvent;
+use olm_runtime::watched::Object;
 use serde_json::json;
 
-use super::attempt::{Attempt, Story};
-use super::shell::Shell;
+use super::attempt::{Attempt, Trace};
+use super::context::Context;
 use super::writer::{FIELD_MANAGER, is_conflict, is_not_found};
-use super::{status, tell};
-use crate::workers::Stopping;
+use super::{debounce, events, status};
 
 /// An error that leaves no trace in the status because the status could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +37,7 @@ pub enum ReconcileError {
 }
 
 impl ReconcileError {
-    /// Whether somebody else has changed the object meanwhile; the next pass looks at it as it is then.
+    /// Whether another writer has changed the object meanwhile; the next pass reads it as it is then.
     pub(super) fn is_conflict(&self) -> bool {
         match self {
             Self::Status(error) => error.is_conflict(),
@@ -50,9 +51,9 @@ impl ReconcileError {
 pub(super) async fn patch_finalizers(
     extension: &ClusterExtension,
     all: &[String],
-    shell: &Shell,
+    context: &Context,
 ) -> Result<Option<String>, ReconcileError> {
-    let api: Api<ClusterExtension> = Api::all(shell.client.clone());
+    let api: Api<ClusterExtension> = Api::all(context.client.clone());
     let patch = json!({"metadata": {"resourceVersion": extension.resource_version(), "finalizers": all}});
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     match api.patch_metadata(&extension.name_any(), &params, &Patch::Merge(&patch)).await {
@@ -62,38 +63,40 @@ pub(super) async fn patch_finalizers(
     }
 }
 
-/// Writes the status, if it differs, and tells what is new. Gives how long the write is put off, if it can wait ([`details`]).
+/// Writes the status, if it differs, and records events. Returns how long the write is put off, if it can wait ([`debounce`]).
 pub(super) async fn report(
     extension: &ClusterExtension,
     attempt: &Attempt,
-    story: Story,
-    shell: &Shell,
+    trace: Trace,
+    context: &Context,
 ) -> Result<Option<Duration>, ReconcileError> {
     let generation = extension.metadata.generation.unwrap_or_default();
     let derived = status::derive(
         attempt,
         extension.status.as_ref(),
         generation,
-        shell.settings.separate_release,
+        context.settings.separate_release,
         Timestamp::now(),
     );
-    let uid = extension.uid().unwrap_or_default();
-    if story.notes.is_empty()
-        && let Some(left) = shell.details.hold(&uid, extension.status.as_ref(), &derived, Instant::now())
-    {
-        return Ok(Some(left));
+    let (name, uid) = (extension.name_any(), extension.uid().unwrap_or_default());
+    if trace.notices.is_empty() {
+        let can_wait = extension.status.as_ref().is_some_and(|before| debounce::can_wait(before, &derived));
+        let held = context.states.update(&name, &uid, |state| state.debounce.hold(can_wait, Instant::now()));
+        if held.is_some() {
+            return Ok(held);
+        }
     }
-    let events = tell::events(extension.status.as_ref(), &derived, attempt, story);
-    let api: Api<ClusterExtension> = Api::all(shell.client.clone());
+    let new_events = events::events(extension.status.as_ref(), &derived, attempt, trace);
+    let api: Api<ClusterExtension> = Api::all(context.client.clone());
     match olm_runtime::write_status(&api, extension, derived, FIELD_MANAGER).await {
         Err(error) if !error.is_gone() => return Err(ReconcileError::Status(error)),
-        Ok(Some(written)) => shell.written.put(written),
+        Ok(Some(written)) => context.extensions.update(name, Object::new(written)),
         Ok(None) | Err(_) => {}
     }
-    for tell::Event { note, key } in events {
+    for events::Event { note, key } in new_events {
         let event =
             NewEvent { warning: note.warning, reason: note.reason, action: "Reconcile", note: &note.text };
-        shell.events.publish_once(&extension.object_ref(&()), &key, event).await;
+        context.events.publish_once(&extension.object_ref(&()), &key, event).await;
     }
     Ok(None)
 }

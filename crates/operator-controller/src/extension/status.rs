@@ -6,7 +6,7 @@
 use k8s_openapi::jiff::Timestamp;
 use olm_api::cluster_extension::{BundleMetadata, InstallStatus, RevisionStatus, WebhookCertificates};
 use olm_api::{ClusterExtensionStatus, Condition, ConditionStatus, condition, reason};
-use olm_install::resolution::{BundleFacts, Class, Failure, RevisionFacts, RevisionStates};
+use olm_install::resolution::{BundleFacts, Class, PassError, RevisionFacts, RevisionStates};
 
 use super::attempt::{Attempt, Progress};
 use super::deprecation;
@@ -17,7 +17,7 @@ const NO_BUNDLE: &str = "No bundle installed";
 /// The status after `attempt`.
 ///
 /// `before` is the stored status: it lends transition times, and deprecation values that a transient error must not lose.
-/// `report_release` says whether `install.bundle.release` is a field of its own (gate BundleReleaseSupport).
+/// `report_release`: `install.bundle.release` is a field of its own (gate BundleReleaseSupport).
 pub fn derive(
     attempt: &Attempt,
     before: Option<&ClusterExtensionStatus>,
@@ -26,7 +26,7 @@ pub fn derive(
     now: Timestamp,
 ) -> ClusterExtensionStatus {
     let stored = before.map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let make = Maker { generation, now };
+    let make = ConditionBuilder { generation, now };
     let states = &attempt.revisions;
 
     let mut conditions = Vec::new();
@@ -66,12 +66,12 @@ pub fn derive(
     }
 }
 
-struct Maker {
+struct ConditionBuilder {
     generation: i64,
     now: Timestamp,
 }
 
-impl Maker {
+impl ConditionBuilder {
     fn made(
         &self,
         type_: &str,
@@ -96,19 +96,19 @@ fn metadata(bundle: &BundleFacts, report_release: bool) -> BundleMetadata {
     }
 }
 
-/// `None` leaves the condition out: nothing was installed, and the reference says nothing either.
+/// `None` leaves the condition out: nothing was installed, and the reference leaves it out too.
 fn installed(
     progress: &Progress,
     states: &RevisionStates,
     stored: &[Condition],
-    make: &Maker,
+    make: &ConditionBuilder,
 ) -> Option<Condition> {
     let type_ = condition::INSTALLED;
     if let Some(revision) = &states.installed {
         let message = format!("Installed bundle {} successfully", revision.bundle.reference);
         return Some(make.made(type_, ConditionStatus::True, reason::SUCCEEDED, message));
     }
-    if let Progress::Failed(Failure { class: Class::InvalidConfiguration, .. }) = progress {
+    if let Progress::Failed(PassError { class: Class::InvalidConfiguration, .. }) = progress {
         return condition::find(stored, type_).map(|found| make.mirror(found));
     }
     let waiting = states.rolling.last().is_some_and(|revision| {
@@ -122,10 +122,10 @@ fn progressing(
     progress: &Progress,
     states: &RevisionStates,
     stored: &[Condition],
-    make: &Maker,
+    make: &ConditionBuilder,
 ) -> Option<Condition> {
     let type_ = condition::PROGRESSING;
-    let failed = |failure: &Failure| {
+    let failed = |failure: &PassError| {
         let (status, reason) = match failure.class {
             Class::Transient | Class::NeedsChange => (ConditionStatus::True, reason::RETRYING),
             Class::Blocked => (ConditionStatus::False, reason::BLOCKED),
@@ -143,16 +143,16 @@ fn progressing(
     }
 }
 
-/// What the revisions say: the last rolling one, else the installed one. A revision without conditions has just been made.
-fn rollout(states: &RevisionStates, make: &Maker) -> Option<Condition> {
-    let speaker = states.rolling.last().or(states.installed.as_ref())?;
-    Some(match speaker.condition(condition::PROGRESSING) {
+/// The condition of the last rolling revision, else of the installed one. A revision without conditions has just been created.
+fn rollout(states: &RevisionStates, make: &ConditionBuilder) -> Option<Condition> {
+    let source = states.rolling.last().or(states.installed.as_ref())?;
+    Some(match source.condition(condition::PROGRESSING) {
         Some(found) => make.mirror(found),
         None => make.made(
             condition::PROGRESSING,
             ConditionStatus::True,
             reason::ROLLING_OUT,
-            format!("Revision {} is rolling out.", speaker.bundle.version),
+            format!("Revision {} is rolling out.", source.bundle.version),
         ),
     })
 }
@@ -162,11 +162,11 @@ fn ready(
     states: &RevisionStates,
     progressing: Option<&Condition>,
     available: Option<&Condition>,
-    make: &Maker,
+    make: &ConditionBuilder,
 ) -> Condition {
     let no =
         |reason: &str, message: String| make.made(condition::READY, ConditionStatus::False, reason, message);
-    let said = || progressing.map(|found| found.message.clone()).unwrap_or_default();
+    let message = || progressing.map(|found| found.message.clone()).unwrap_or_default();
     match progress {
         Progress::Paused => no(reason::PAUSED, "reconciliation is paused by annotation".to_owned()),
         Progress::Uninstalling { message } => no(reason::ROLLING_OUT, fit(message)),
@@ -177,16 +177,16 @@ fn ready(
             };
             no(reason, fit(&failure.message))
         }
-        Progress::Applied { wanted, .. } => {
+        Progress::Applied { target, .. } => {
             let state = progressing.map(|found| (found.status, found.reason.as_str()));
             match (state, &states.installed) {
-                (Some((ConditionStatus::False, _)), _) => no(reason::BLOCKED, said()),
-                (Some((_, reason::RETRYING)), _) => no(reason::RETRYING, said()),
-                (_, _) if !states.rolling.is_empty() => no(reason::ROLLING_OUT, said()),
-                (_, None) => no(reason::ROLLING_OUT, said()),
-                (_, Some(installed)) if !installed.bundle.is_same(wanted) => no(
+                (Some((ConditionStatus::False, _)), _) => no(reason::BLOCKED, message()),
+                (Some((_, reason::RETRYING)), _) => no(reason::RETRYING, message()),
+                (_, _) if !states.rolling.is_empty() => no(reason::ROLLING_OUT, message()),
+                (_, None) => no(reason::ROLLING_OUT, message()),
+                (_, Some(installed)) if !installed.bundle.is_same(target) => no(
                     reason::UPGRADE_PENDING,
-                    format!("bundle {} is installed, {} is wanted", installed.bundle.name, wanted.name),
+                    format!("bundle {} is installed, {} is wanted", installed.bundle.name, target.name),
                 ),
                 (_, Some(_)) if available.is_none_or(|found| found.status != ConditionStatus::True) => {
                     no(reason::UNAVAILABLE, available.map(|found| found.message.clone()).unwrap_or_default())
@@ -197,7 +197,7 @@ fn ready(
                     reason::SUCCEEDED,
                     format!("bundle {} is installed and available", installed.bundle.name),
                 ),
-                (_, Some(_)) => no(reason::ROLLING_OUT, said()),
+                (_, Some(_)) => no(reason::ROLLING_OUT, message()),
             }
         }
     }
@@ -208,7 +208,7 @@ fn kstatus(
     progress: &Progress,
     progressing: Option<&Condition>,
     ready: &Condition,
-    make: &Maker,
+    make: &ConditionBuilder,
 ) -> (Option<Condition>, Option<Condition>) {
     let on =
         |type_: &str| Some(make.made(type_, ConditionStatus::True, &ready.reason, ready.message.clone()));
@@ -225,7 +225,7 @@ fn kstatus(
     }
 }
 
-fn active_revisions(states: &RevisionStates, make: &Maker) -> Vec<RevisionStatus> {
+fn active_revisions(states: &RevisionStates, make: &ConditionBuilder) -> Vec<RevisionStatus> {
     let installed = states
         .installed
         .iter()
@@ -233,11 +233,11 @@ fn active_revisions(states: &RevisionStates, make: &Maker) -> Vec<RevisionStatus
     let rolling = states
         .rolling
         .iter()
-        .map(|revision| RevisionStatus { name: revision.name.clone(), conditions: shown(revision, make) });
+        .map(|revision| RevisionStatus { name: revision.name.clone(), conditions: mirrored(revision, make) });
     installed.chain(rolling).collect()
 }
 
-fn shown(revision: &RevisionFacts, make: &Maker) -> Vec<Condition> {
+fn mirrored(revision: &RevisionFacts, make: &ConditionBuilder) -> Vec<Condition> {
     [condition::AVAILABLE, condition::PROGRESSING]
         .iter()
         .filter_map(|type_| revision.condition(type_))

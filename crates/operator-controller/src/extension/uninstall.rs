@@ -11,21 +11,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::api::{DeleteParams, ListParams, Preconditions};
-use kube::runtime::controller::Action;
 use kube::{Api, Client, ResourceExt as _};
 use olm_api::cluster_extension::WebhookCertificateProvider;
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations, condition, finalizers, labels};
-use olm_install::resolution::{Learnt, revision};
+use olm_install::resolution::{DeprecationUpdate, revision};
+use olm_runtime::controller::Requeue;
+use olm_runtime::watched::Object;
 
-use super::attempt::{Attempt, Progress, Story};
+use super::attempt::{Attempt, Progress, Trace};
+use super::context::Context;
 use super::report::{ReconcileError, patch_finalizers, report};
-use super::shell::Shell;
 use super::writer::{is_conflict, is_not_found};
 use crate::certificates;
 
 /// The garbage collector's finalizer for orphaning deletion.
 const ORPHAN: &str = "orphan";
-/// Revisions wake us when they go; this is only the net below.
+/// Revisions wake the controller when they go; this is only the safety net.
 const CHECK: Duration = Duration::from_secs(60);
 
 /// One pass over an extension that is being deleted.
@@ -35,50 +36,49 @@ const CHECK: Duration = Duration::from_secs(60);
 pub async fn uninstall(
     extension: &ClusterExtension,
     revisions: &[Arc<ClusterObjectSet>],
-    shell: &Shell,
-) -> Result<Action, ReconcileError> {
+    context: &Context,
+) -> Result<Requeue, ReconcileError> {
     let ours = [finalizers::CLEANUP_UNPACK_CACHE, finalizers::CLEANUP_CONTENT_MANAGER_CACHE];
     let present = extension.finalizers();
     if !present.iter().any(|found| ours.contains(&found.as_str())) {
-        return Ok(Action::await_change());
+        return Ok(Requeue::OnChange);
     }
     let (name, uid) = (extension.name_any(), extension.uid().unwrap_or_default());
     let orphaning = present.iter().any(|found| found == ORPHAN);
     let mut others = HashSet::new();
     if !orphaning {
-        let left = delete_revisions(&shell.client, &name, &uid, revisions).await;
+        let left = delete_revisions(&context.client, &name, &uid, revisions).await;
         let left = left.map_err(ReconcileError::Uninstall)?;
         if !left.owned.is_empty() {
             let attempt = Attempt {
                 revisions: revision::states(revisions.iter().map(AsRef::as_ref)),
-                deprecations: Learnt::Nothing,
+                deprecations: DeprecationUpdate::Unchanged,
                 progress: Progress::Uninstalling { message: waiting(left.owned, revisions) },
                 unread: false,
             };
-            report(extension, &attempt, Story::default(), shell).await?;
-            return Ok(Action::requeue(CHECK));
+            report(extension, &attempt, Trace::default(), context).await?;
+            return Ok(Requeue::After(CHECK));
         }
         others = left.others;
     }
-    shell.forget(&name, &uid);
     if annotations::keeps_objects(extension.annotations()) {
-        // its pods go on to serve with them
-        certificates::leave_behind(&shell.client, &name, &uid).await.map_err(ReconcileError::Uninstall)?;
+        // its pods keep serving with them
+        certificates::leave_behind(&context.client, &name, &uid).await.map_err(ReconcileError::Uninstall)?;
     } else if !orphaning
         && has_certificates(extension)
-        && let Err(error) = certificates::take_away(&shell.client, &name, &uid).await
+        && let Err(error) = certificates::take_away(&context.client, &name, &uid).await
     {
         tracing::warn!(extension = name, %error, "certificates are left to the garbage collector");
     }
     if !orphaning {
-        others.extend(shell.revisions.store.state().iter().filter_map(|set| set.uid()));
-        if let Err(error) = shell.writer.sweep(&name, &others).await {
+        others.extend(context.revisions.read().rows().values().map(Object::uid));
+        if let Err(error) = context.writer.sweep(&name, &others).await {
             tracing::warn!(extension = name, %error, "Secrets are left to the garbage collector");
         }
     }
     let rest: Vec<String> = present.iter().filter(|found| !ours.contains(&found.as_str())).cloned().collect();
-    patch_finalizers(extension, &rest, shell).await?;
-    Ok(Action::await_change())
+    patch_finalizers(extension, &rest, context).await?;
+    Ok(Requeue::OnChange)
 }
 
 fn has_certificates(extension: &ClusterExtension) -> bool {
@@ -141,17 +141,17 @@ async fn delete_revisions(
     conflict.map_or(Ok(remaining), Err)
 }
 
-/// Which revisions are still there, with what the newest of them says.
+/// The revisions that are still there, with the message of the newest of them.
 fn waiting(mut names: Vec<String>, revisions: &[Arc<ClusterObjectSet>]) -> String {
     // by number, whichever list they come from
     names.sort_by_key(|name| (name.len(), name.clone()));
-    let said = revisions
+    let message = revisions
         .iter()
         .rev()
         .find_map(|set| condition::find(&set.status.as_ref()?.conditions, condition::PROGRESSING))
         .map(|found| format!(": {}", found.message))
         .unwrap_or_default();
-    format!("uninstalling: waiting for revisions {} to be torn down{said}", names.join(", "))
+    format!("uninstalling: waiting for revisions {} to be torn down{message}", names.join(", "))
 }
 
 #[cfg(test)]

@@ -16,12 +16,12 @@ use olm_install::desired::Numbered;
 use olm_rollout::{PackedSecret, unpack};
 use serde_json::json;
 
-use crate::kept::Kept;
+use crate::secret_cache::SecretCache;
 
 /// Field manager of what is not applied: extensions themselves, and the Secrets of revisions.
 pub(super) const FIELD_MANAGER: &str = "operator-controller";
 
-/// Why a revision could not be written.
+/// The error of writing a revision.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// An old archived revision could not be deleted.
@@ -32,16 +32,16 @@ pub enum WriteError {
     Secret {
         /// Its name.
         name: String,
-        /// What the apiserver said.
+        /// The apiserver's answer.
         source: kube::Error,
     },
-    /// Somebody else's content lies where ours should be.
+    /// A Secret of this name holds other content.
     #[error("creating ref Secret {name:?}: it exists and holds other content; delete it")]
     Foreign {
         /// Its name.
         name: String,
     },
-    /// The revision was refused.
+    /// The apiserver rejected the revision.
     #[error("creating new Revision: {0}")]
     Create(#[source] kube::Error),
     /// The settings of an existing revision could not be changed.
@@ -49,36 +49,36 @@ pub enum WriteError {
     Update {
         /// Its name.
         name: String,
-        /// What the apiserver said.
+        /// The apiserver's answer.
         source: kube::Error,
     },
-    /// The Secrets could not be given to the revision.
+    /// The owner of the Secrets could not be set.
     #[error("patching ownerReferences on ref Secrets: {0}")]
     Owner(#[source] kube::Error),
 }
 
 /// Writes revisions and their Secrets as the controller itself.
 #[derive(Clone)]
-pub struct Writer {
+pub struct RevisionWriter {
     sets: Api<ClusterObjectSet>,
     secrets: Api<Secret>,
-    kept: Kept,
+    kept: SecretCache,
 }
 
-impl Writer {
-    /// Secrets go into `system_namespace`, and into `kept` for whoever reads them next.
-    pub fn new(client: Client, system_namespace: &str, kept: Kept) -> Self {
+impl RevisionWriter {
+    /// Creates Secrets in `system_namespace`, and adds them to the cache of Secrets.
+    pub fn new(client: Client, system_namespace: &str, kept: SecretCache) -> Self {
         Self { sets: Api::all(client.clone()), secrets: Api::namespaced(client, system_namespace), kept }
     }
 
-    /// Creates a revision, after deleting `expired` ones. `fingerprint` is kept on its Secrets.
+    /// Creates a revision, after deleting `expired` ones. `fingerprint` becomes an annotation of its Secrets.
     ///
     /// # Errors
     /// The step that failed; every step can be repeated.
     pub async fn create(
         &self,
         revision: &Numbered,
-        expired: &[&str],
+        expired: &[String],
         fingerprint: &str,
     ) -> Result<ClusterObjectSet, WriteError> {
         for name in expired {
@@ -91,15 +91,15 @@ impl Writer {
         let set_name = revision.set.name_any();
         let mut all_new = true;
         for secret in &revision.packed.secrets {
-            let wanted = ref_secret(secret, &set_name, &owner_name, fingerprint);
-            match self.secrets.create(&posting(), &wanted).await {
+            let desired = ref_secret(secret, &set_name, &owner_name, fingerprint);
+            match self.secrets.create(&posting(), &desired).await {
                 Ok(created) => self.kept.put(&Arc::new(created)),
                 Err(error) if is_conflict(&error) => {
                     all_new = false;
-                    let renewed = self.renew(&wanted, &set_name).await;
-                    let ours =
+                    let renewed = self.renew(&desired, &set_name).await;
+                    let is_own =
                         renewed.map_err(|source| WriteError::Secret { name: secret.name.clone(), source })?;
-                    if !ours {
+                    if !is_own {
                         return Err(WriteError::Foreign { name: secret.name.clone() });
                     }
                 }
@@ -109,7 +109,7 @@ impl Writer {
         let stored = self.apply(&set_name, &revision.set).await.map_err(WriteError::Create)?;
         if all_new {
             for secret in &revision.packed.secrets {
-                self.give(&secret.name, &stored).await?;
+                self.set_owner(&secret.name, &stored).await?;
             }
         } else {
             self.own_secrets(&stored).await?;
@@ -117,21 +117,21 @@ impl Writer {
         Ok(stored)
     }
 
-    /// A Secret of this name exists. If it belongs to an earlier revision of the same name, the garbage collector will take
-    /// it: it is replaced now. Whether the Secret is right in the end: its name is a hash of the content, but anybody who
-    /// may write Secrets here could have made it.
-    async fn renew(&self, wanted: &Secret, revision: &str) -> Result<bool, kube::Error> {
-        let name = wanted.name_any();
+    /// A Secret of this name exists. If it belongs to an earlier revision of the same name, the garbage collector will delete
+    /// it: it is replaced now. Returns whether the Secret has the right content in the end: its name is a hash of the content, but
+    /// another user with rights on Secrets could have created it.
+    async fn renew(&self, desired: &Secret, revision: &str) -> Result<bool, kube::Error> {
+        let name = desired.name_any();
         if let Some(found) = self.secrets.get_opt(&name).await? {
             let owners = found.owner_references();
             let present = self.sets.get_metadata_opt(revision).await?.and_then(|set| set.metadata.uid);
             let stays = owners.is_empty() || owners.iter().any(|owner| Some(&owner.uid) == present.as_ref());
             if stays && found.metadata.deletion_timestamp.is_none() {
-                return Ok(same_content(&found, wanted));
+                return Ok(same_content(&found, desired));
             }
             self.delete_secret(&name, found.metadata.uid).await?;
         }
-        self.secrets.create(&posting(), wanted).await.map(|_| true)
+        self.secrets.create(&posting(), desired).await.map(|_| true)
     }
 
     async fn delete_secret(&self, name: &str, uid: Option<String>) -> Result<(), kube::Error> {
@@ -142,11 +142,11 @@ impl Writer {
         }
     }
 
-    /// Deletes the Secrets of an extension whose revisions are gone: those that the garbage collector would take, perhaps
+    /// Deletes the Secrets of an extension whose revisions are gone: those that the garbage collector would delete, perhaps
     /// half a minute later, and those that never got an owner. Secrets of the revisions with the UIDs `alive` stay.
     ///
     /// # Errors
-    /// When the apiserver refuses; it can be repeated.
+    /// When the apiserver rejects a deletion; it can be repeated.
     pub async fn sweep(&self, extension: &str, alive: &HashSet<String>) -> Result<(), kube::Error> {
         let of_extension = ListParams::default()
             .labels(&format!("{}={extension},{}", labels::OWNER_NAME, labels::REVISION_NAME))
@@ -159,10 +159,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Changes what may change in place: annotations, probes, deadline.
+    /// Changes the settings that can change in place: annotations, probes, deadline.
     ///
     /// # Errors
-    /// When the apiserver refuses.
+    /// When the apiserver rejects the write.
     pub async fn update(&self, set: &ClusterObjectSet) -> Result<ClusterObjectSet, WriteError> {
         let name = set.name_any();
         self.apply(&name, set).await.map_err(|source| WriteError::Update { name, source })
@@ -171,7 +171,7 @@ impl Writer {
     /// Writes the deletion policy of the extension on a revision.
     ///
     /// # Errors
-    /// When the apiserver refuses.
+    /// When the apiserver rejects the write.
     pub async fn stamp_policy(&self, set: &ClusterObjectSet, keep: bool) -> Result<(), kube::Error> {
         let policy = keep.then_some(annotations::DELETION_POLICY_KEEP);
         let patch =
@@ -183,12 +183,12 @@ impl Writer {
         }
     }
 
-    /// Gives Secrets of the revision that have no owner yet to it, and says which fingerprint they carry.
+    /// Makes the revision the owner of its Secrets that have none yet. Returns the fingerprint in their annotations.
     ///
-    /// One LIST when called; nothing is written when all have their owner.
+    /// One LIST; nothing is written when all have their owner.
     ///
     /// # Errors
-    /// When the apiserver refuses.
+    /// When the apiserver rejects the write.
     pub async fn own_secrets(&self, set: &ClusterObjectSet) -> Result<Option<String>, WriteError> {
         let name = set.name_any();
         let uid = set.metadata.uid.clone().unwrap_or_default();
@@ -200,13 +200,13 @@ impl Writer {
             if secret.owner_references().iter().any(|owner| owner.uid == uid) {
                 continue;
             }
-            self.give(&secret.name_any(), set).await?;
+            self.set_owner(&secret.name_any(), set).await?;
         }
         Ok(fingerprint)
     }
 
     /// Makes the revision the owner of a Secret that has none.
-    async fn give(&self, secret: &str, set: &ClusterObjectSet) -> Result<(), WriteError> {
+    async fn set_owner(&self, secret: &str, set: &ClusterObjectSet) -> Result<(), WriteError> {
         let patch = json!({"metadata": {"ownerReferences": [{
             "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet",
             "name": set.name_any(), "uid": set.metadata.uid, "controller": true, "blockOwnerDeletion": true,
@@ -224,7 +224,7 @@ impl Writer {
     }
 }
 
-/// A creation under our name.
+/// A creation under the controller's field manager.
 fn posting() -> PostParams {
     PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
 }
@@ -251,20 +251,20 @@ fn ref_secret(secret: &PackedSecret, revision: &str, owner: &str, fingerprint: &
 }
 
 /// Whether two Secrets hold the same objects under the same keys; how they are compressed does not count.
-fn same_content(found: &Secret, wanted: &Secret) -> bool {
+fn same_content(found: &Secret, desired: &Secret) -> bool {
     let objects = |secret: &Secret| -> Option<Vec<(String, Object)>> {
         let data = secret.data.iter().flatten();
         data.map(|(key, value)| Some((key.clone(), unpack(&value.0, key, "").ok()?))).collect()
     };
-    objects(found).is_some_and(|found| objects(wanted).is_some_and(|wanted| found == wanted))
+    objects(found).is_some_and(|found| objects(desired).is_some_and(|desired| found == desired))
 }
 
-/// Whether the apiserver says that the object is not there.
+/// Whether the apiserver answered that the object is not there.
 pub fn is_not_found(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
-/// Whether the apiserver says that the object is already there, or was changed by somebody else.
+/// Whether the apiserver answered that the object exists already, or was changed meanwhile.
 pub fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }
@@ -275,7 +275,7 @@ mod tests {
 
     /// rule: revisions §3, §4.4
     #[test]
-    fn a_content_secret_is_what_clients_know() {
+    fn content_secret_has_the_fields_that_clients_read() {
         let data = BTreeMap::from([("key".to_owned(), b"value".to_vec())]);
         let packed = PackedSecret { name: "demo-1-0123456789abcdef".to_owned(), data };
         let secret = serde_json::to_value(ref_secret(&packed, "demo-1", "demo", "inputs")).unwrap();
@@ -295,7 +295,7 @@ mod tests {
 
     /// rule: revisions §4.3
     #[test]
-    fn each_step_that_fails_has_its_words() {
+    fn write_errors_name_the_step() {
         let refused = || kube::Error::Api(kube::core::Status::failure("no", "Forbidden").boxed());
         for (error, want) in [
             (WriteError::Retention(refused()), "garbage collecting old revisions: "),

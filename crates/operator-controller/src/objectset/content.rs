@@ -10,14 +10,15 @@ use kube::api::Api;
 use kube::{Client, ResourceExt};
 use olm_api::ClusterObjectSet;
 use olm_core::{Object, ObjectKey};
+use olm_install::content::{object, secret_key};
 use olm_rollout::probe::Probe;
-use olm_rollout::{Phase, PhaseDigest, Protection, check_observed, phase_digest, unpack, validate};
+use olm_rollout::{Phase, PhaseDigest, Protection, check_observed, phase_digest, validate};
 
 use super::convert;
 use super::errors::{is_code, text};
-use super::live::Place;
+use super::live::ObjectRef;
 use super::secrets::{Edition, Secrets};
-use crate::kept::Kept;
+use crate::secret_cache::SecretCache;
 
 /// One object of the content, without its body.
 #[derive(Debug, Clone)]
@@ -41,7 +42,7 @@ pub(super) struct Content {
     pub(super) digests: Vec<PhaseDigest>,
     pub(super) probes: Vec<Probe>,
     /// Editions of the Secrets that were read, and whether the watch sees them.
-    pub(super) secrets: BTreeMap<Place, (Edition, bool)>,
+    pub(super) secrets: BTreeMap<ObjectRef, (Edition, bool)>,
     /// What is wrong with it, found without asking the apiserver.
     pub(super) invalid: Option<String>,
 }
@@ -64,22 +65,18 @@ impl Content {
         client: &Client,
         system_namespace: &str,
         watched: &Secrets,
-        kept: &Kept,
+        kept: &SecretCache,
     ) -> Result<Self, ContentError> {
-        let place = |reference: &olm_api::cluster_object_set::ObjectReference| -> Place {
-            let namespace = reference.namespace.as_deref().filter(|namespace| !namespace.is_empty());
-            (namespace.unwrap_or(system_namespace).to_owned(), reference.name.clone())
-        };
-        let wanted: BTreeSet<Place> = revision
+        let references: BTreeSet<ObjectRef> = revision
             .spec
             .phases
             .iter()
             .flat_map(|phase| &phase.objects)
-            .filter_map(|object| object.reference.as_ref().map(place))
+            .filter_map(|entry| secret_key(entry, system_namespace))
             .collect();
-        let mut secrets: BTreeMap<Place, Result<Arc<Secret>, String>> = BTreeMap::new();
+        let mut secrets: BTreeMap<ObjectRef, Result<Arc<Secret>, String>> = BTreeMap::new();
         let mut editions = BTreeMap::new();
-        for (namespace, name) in wanted {
+        for (namespace, name) in references {
             let at = (namespace.clone(), name.clone());
             let found = match kept.get(&at, watched.edition(&at).as_deref()) {
                 Some(secret) => Ok(secret),
@@ -135,19 +132,13 @@ impl Content {
             let mut items = vec![];
             let mut objects = vec![];
             for entry in &phase.objects {
-                let object = match (&entry.object, &entry.reference) {
-                    (Some(inline), _) => Object(inline.clone()),
-                    (None, Some(reference)) => {
-                        resolve(&secrets, &place(reference), &reference.key).map_err(|problem| {
-                            ContentError::Failed(format!("resolving ref in phase {name:?}: {problem}"))
-                        })?
-                    }
-                    (None, None) => {
-                        return Err(ContentError::Failed(format!(
-                            "object in phase {name:?} has neither object nor ref"
-                        )));
-                    }
+                let secret = |key: &ObjectRef| match secrets.get(key) {
+                    Some(read) => read.clone(),
+                    None => Err(format!("getting Secret {}/{}: it was not read", key.0, key.1)),
                 };
+                let object = object(entry, system_namespace, secret).map_err(|problem| {
+                    ContentError::Failed(format!("resolving ref in phase {name:?}: {problem}"))
+                })?;
                 let protection = Protection::effective(
                     entry.collision_protection.map(convert::protection),
                     phase.collision_protection.map(convert::protection),
@@ -178,21 +169,4 @@ impl Content {
     pub(super) fn object(&self, phase: usize, index: usize) -> Option<&Object> {
         self.objects.get(phase)?.get(index)
     }
-}
-
-fn resolve(
-    secrets: &BTreeMap<Place, Result<Arc<Secret>, String>>,
-    place: &Place,
-    key: &str,
-) -> Result<Object, String> {
-    let (namespace, name) = place;
-    let secret = match secrets.get(place) {
-        Some(Ok(secret)) => secret,
-        Some(Err(problem)) => return Err(problem.clone()),
-        None => return Err(format!("getting Secret {namespace}/{name}: it was not asked for")),
-    };
-    let Some(value) = secret.data.as_ref().and_then(|data| data.get(key)) else {
-        return Err(format!("key {key:?} not found in Secret {namespace}/{name}"));
-    };
-    unpack(&value.0, key, &format!("{namespace}/{name}")).map_err(|error| error.to_string())
 }

@@ -11,7 +11,7 @@ use olm_rollout::probe::{Assertion, Author, LabelSelector, Probe, Requirement, S
 use olm_rollout::{Protection, Revision, RevisionFacts, Sibling};
 
 /// The revision as the engine names it.
-pub(super) fn us(revision: &ClusterObjectSet) -> Revision {
+pub(super) fn own_revision(revision: &ClusterObjectSet) -> Revision {
     Revision {
         api_version: olm_api::API_VERSION.to_owned(),
         kind: "ClusterObjectSet".to_owned(),
@@ -22,7 +22,7 @@ pub(super) fn us(revision: &ClusterObjectSet) -> Revision {
     }
 }
 
-/// The extension that a revision says it belongs to.
+/// The extension that a revision names as its owner.
 pub(super) fn extension(revision: &ClusterObjectSet) -> Option<&str> {
     revision.labels().get(labels::OWNER_NAME).map(String::as_str).filter(|name| !name.is_empty())
 }

@@ -1,4 +1,4 @@
-//! How failures of the apiserver are told in conditions, and which of them say something about the content.
+//! Messages of apiserver failures for conditions, and the failures that are findings about the content.
 
 use kube::core::Status;
 pub(super) use olm_runtime::apply::message as text;
@@ -31,7 +31,7 @@ pub(super) fn is_code(error: &kube::Error, code: u16) -> bool {
     status(error).is_some_and(|status| status.code == code)
 }
 
-/// Does the answer say that the namespace of the object does not exist?
+/// Whether the namespace of the object does not exist.
 pub(super) fn is_namespace_missing(error: &kube::Error) -> bool {
     status(error).is_some_and(|status| {
         let about = status.details.as_ref().map(|details| details.kind.as_str());
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_namespace_is_told_from_a_missing_kind() {
+    fn errors_separate_missing_namespace_from_missing_kind() {
         use kube::core::response::StatusDetails;
         let error = |kind: &str, code| {
             let details: StatusDetails = serde_json::from_value(serde_json::json!({"kind": kind})).unwrap();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn an_apply_is_named_after_what_it_does() {
+    fn errors_name_the_kind_of_apply() {
         let gone = kube::Error::Api(
             Status {
                 code: 500,

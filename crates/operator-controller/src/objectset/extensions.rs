@@ -1,45 +1,40 @@
-//! What the engine must know of ClusterExtensions: their annotations and whether they are being deleted.
+//! Facts about ClusterExtensions that a rollout or teardown depends on: their annotations and whether they are being deleted.
 //!
 //! Rule: decision 11 (deletion policies), pause.
 
-use std::collections::HashMap;
-
-use futures::{Stream, StreamExt};
 use kube::core::ObjectMeta;
-use kube::runtime::reflector::ObjectRef;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
 use olm_rollout::teardown::Reason;
+use olm_runtime::watched::{Change, Object, Objects};
 
 use super::convert;
-use crate::watch::{Cache, Change, Changes};
 
-/// What counts of an extension.
+/// The facts of an extension that a pass uses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Facts {
-    /// Nothing of it shall be changed for the time being.
+    /// None of its objects is changed for the time being.
     pub(super) paused: bool,
     /// Its objects stay when it is deleted.
     pub(super) keep: bool,
     /// It must not be removed while custom resources exist.
     pub(super) protect: bool,
-    /// It is there and nobody deleted it.
+    /// It exists and is not being deleted.
     pub(super) stays: bool,
 }
 
 /// The facts of all extensions.
-pub(super) struct Extensions(pub(super) Cache<ClusterExtension>);
+pub(super) struct Extensions(pub(super) Objects<ClusterExtension>);
 
 impl Extensions {
     /// The facts of an extension; all off when there is no such extension (any more).
     pub(super) fn facts(&self, name: &str) -> Facts {
-        self.0.get(&ObjectRef::new(name)).map(|extension| digest(extension.meta())).unwrap_or_default()
+        self.0.meta(name, digest).unwrap_or_default()
     }
 
     /// What the cache shows of the extension of a revision.
     fn cached(&self, (name, uid): (&str, Option<&str>)) -> Option<Observed> {
-        let extension = self.0.get(&ObjectRef::new(name))?;
-        Observed::new(extension.meta(), uid)
+        self.0.meta(name, |metadata| Observed::new(metadata, uid))?
     }
 
     /// What the teardown of a revision goes by, kept in `before` from pass to pass; `None` when the extension is absent.
@@ -63,12 +58,6 @@ impl Extensions {
         let facts = observed.as_ref().map(|observed| observed.facts.clone());
         *before = Some(observed);
         Ok(facts)
-    }
-
-    /// Waits for the first listing.
-    pub(super) async fn synced(&self) {
-        // an error means that the process ends
-        let _ = self.0.wait_until_ready().await;
     }
 }
 
@@ -124,20 +113,10 @@ pub(super) fn is_owned_by_extension(revision: &ClusterObjectSet) -> bool {
     convert::parent_extension(revision).is_some_and(|(_, uid)| uid.is_some())
 }
 
-/// Names of extensions whose facts changed since they were first seen, or that are gone.
-pub(super) fn changed(changes: Changes<ClusterExtension>) -> impl Stream<Item = String> + Send {
-    let mut known: HashMap<String, Facts> = HashMap::new();
-    changes.filter_map(move |Change { object, gone }| {
-        let name = object.name_any();
-        let changed = if gone {
-            known.remove(&name);
-            true
-        } else {
-            let now = digest(object.meta());
-            known.insert(name.clone(), now.clone()).is_some_and(|before| before != now)
-        };
-        std::future::ready(changed.then_some(name))
-    })
+/// Whether the facts of an extension changed or it is gone. One that appears changes nothing: its revisions come later.
+pub(super) fn concerns(change: &Change<String, Object<ClusterExtension>>) -> bool {
+    let digest = |extension: &Object<ClusterExtension>| digest(extension.meta());
+    change.after.is_none() || change.before.is_some() && change.concerns(digest)
 }
 
 fn digest(metadata: &ObjectMeta) -> Facts {
@@ -156,27 +135,27 @@ mod tests {
     use crate::testing::Apiserver;
     use serde_json::json;
 
-    #[tokio::test]
-    async fn only_changed_facts_are_told() {
-        let change = |name: &str, annotations: serde_json::Value, gone| {
-            let object = json!({
+    #[test]
+    fn sources_extension_changes() {
+        let extension = |annotations: &serde_json::Value| {
+            let object = serde_json::from_value(json!({
                 "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
-                "metadata": {"name": name, "annotations": annotations},
+                "metadata": {"name": "a", "annotations": annotations},
                 "spec": {"namespace": "a", "source": {"sourceType": "Catalog", "catalog": {"packageName": "a"}}},
-            });
-            Change { object: serde_json::from_value(object).unwrap(), gone }
+            }));
+            Some(Object::new(object.unwrap()))
         };
-        let paused = json!({(annotations::PAUSED): "true"});
-        let all = [
-            change("a", json!({}), false),
-            change("b", paused.clone(), false),
-            change("a", json!({"other": "x"}), false),
-            change("a", paused.clone(), false),
-            change("a", paused, false),
-            change("b", json!({}), true),
-        ];
-        let told: Vec<String> = changed(futures::stream::iter(all).boxed()).collect().await;
-        assert_eq!(told, ["a", "b"]);
+        let (plain, paused) = (json!({}), json!({(annotations::PAUSED): "true"}));
+        for (before, after, want) in [
+            (None, extension(&paused), false),
+            (extension(&plain), extension(&json!({"other": "x"})), false),
+            (extension(&plain), extension(&paused), true),
+            (extension(&paused), extension(&paused), false),
+            (extension(&paused), None, true),
+        ] {
+            let change = Change { key: "a".to_owned(), before, after, is_answer: false };
+            assert_eq!(concerns(&change), want, "{change:?}");
+        }
     }
 
     fn revision(metadata: serde_json::Value) -> ClusterObjectSet {
@@ -241,8 +220,7 @@ mod tests {
         };
         let ask = async |apiserver: Apiserver| {
             // its cache is empty
-            let watch = crate::watch::Watch::<ClusterExtension>::new(&apiserver.client());
-            let extensions = Extensions(watch.store.clone());
+            let extensions = Extensions(Objects::empty());
             let mut before = None;
             let first = extensions.for_teardown(&apiserver.client(), &owned(json!({})), &mut before).await;
             let again = extensions.for_teardown(&apiserver.client(), &owned(json!({})), &mut before).await;

@@ -5,7 +5,7 @@
 use futures::future::BoxFuture;
 use kube::Client;
 
-/// What a client is wanted for.
+/// The purpose of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// Creating and changing objects of a revision.

@@ -1,6 +1,6 @@
-//! What is kept of a live object: enough to decide without asking again, little enough for many objects.
+//! The digest of a live object: enough to decide without a request, small enough for many objects.
 //!
-//! Large bodies are reduced to metadata and status; whoever needs the rest reads the object once.
+//! Large bodies are reduced to metadata and status; a pass that needs the rest reads the object once.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use serde_json::Value;
 const LARGEST: usize = 32 * 1024;
 
 /// Where an object lives: namespace (empty for cluster-scoped ones) and name.
-pub(super) type Place = (String, String);
+pub(super) type ObjectRef = (String, String);
 
 /// A live object as a watch or a write showed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Live {
     /// `metadata.resourceVersion`.
     pub(super) version: String,
-    /// Hash of what is ours in it: unchanged means that nobody touched what we care for.
+    /// Hash of the fields that the revision applied: unchanged while no other writer touches them.
     pub(super) fingerprint: u64,
     /// Names of the ClusterObjectSets among its owners.
     pub(super) owners: Vec<String>,
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_matters_changes_the_fingerprint() {
+    fn live_fingerprint_follows_applied_fields() {
         let base = json!({"kind": "X", "metadata": {"name": "x", "resourceVersion": "1", "generation": 1}, "spec": {"a": 1}});
         let with = |path: &str, value: Value| {
             let mut changed = base.clone();

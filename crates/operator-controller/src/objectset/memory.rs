@@ -1,4 +1,4 @@
-//! What the controller remembers of a revision between passes, so that a pass over an unchanged cluster asks nothing.
+//! State of a revision between passes, so that a pass over an unchanged cluster makes no request.
 //!
 //! What was read can be lost at any time; the next pass then reads and compares again. What was counted stays also when a pass
 //! panics.
@@ -16,31 +16,27 @@ use olm_rollout::PhaseDigest;
 use olm_rollout::probe::Probe;
 use parking_lot::Mutex;
 
-use super::Stored;
 use super::content::{Content, Inventory};
 use super::extensions::Observed;
-use super::live::Place;
+use super::live::ObjectRef;
 use super::secrets::{Edition, Secrets};
+use crate::debounce::Debounce;
 
 /// What is remembered of one revision.
 #[derive(Default)]
 pub(super) struct Memory {
     /// The content as last read; bodies only while something is to be applied.
-    pub(super) known: Option<Known>,
-    /// Fingerprints of live objects that were found as wished, or written so.
+    pub(super) known: Option<LoadedContent>,
+    /// Fingerprints of live objects that were found as desired, or written so.
     pub(super) verified: HashMap<ObjectKey, u64>,
-    /// Objects that a deletion of ours found gone at once.
+    /// Objects that were gone immediately after a deletion of ours.
     pub(super) gone: HashSet<ObjectKey>,
     /// How often an object had to be put right lately, and since when that is counted.
     pub(super) corrected: HashMap<ObjectKey, (u32, Instant)>,
     /// The phase whose objects a removal waits for, and since when.
     pub(super) waits: Option<(usize, Instant)>,
-    /// Failed passes in a row.
-    pub(super) failures: u32,
-    /// The revision as our last write of it was answered.
-    pub(super) written: Option<Arc<ClusterObjectSet>>,
-    /// Since when a detail of its status is held back.
-    pub(super) held: Option<Instant>,
+    /// Since when its status is held back.
+    pub(super) debounce: Debounce,
     /// The extension as the teardown last observed it, once it has asked.
     pub(super) extension: Option<Option<Observed>>,
     /// Objects that a search found because the content could not be read.
@@ -51,7 +47,7 @@ pub(super) struct Memory {
 const MAX_CORRECTIONS: u32 = 20;
 
 impl Memory {
-    /// May the object be put right once more? Two writers that both insist would go on for ever; this one leaves the object
+    /// Whether the object may be corrected once more. Two writers that both insist would never stop; this one leaves the object
     /// alone until the `window` over which corrections are counted has ended. The error is the time until then.
     pub(super) fn may_correct(
         &mut self,
@@ -75,8 +71,7 @@ impl Memory {
 impl Memory {
     /// What is left after a pass that panicked: what it counted, and nothing that it read.
     fn after_panic(&mut self) -> Self {
-        let failures = self.failures.saturating_add(1);
-        Self { known: None, verified: HashMap::new(), failures, ..std::mem::take(self) }
+        Self { known: None, verified: HashMap::new(), ..std::mem::take(self) }
     }
 
     /// How long the removal has waited for objects of this phase by now.
@@ -91,17 +86,17 @@ impl Memory {
 }
 
 /// The content as last read.
-pub(super) struct Known {
+pub(super) struct LoadedContent {
     pub(super) inventory: Arc<Inventory>,
     pub(super) probes: Arc<Vec<Probe>>,
     pub(super) content: Option<Arc<Content>>,
     pub(super) digests: Vec<PhaseDigest>,
     invalid: Option<String>,
-    secrets: Vec<(Place, Edition, bool)>,
+    secrets: Vec<(ObjectRef, Edition, bool)>,
     touched: u64,
 }
 
-impl Known {
+impl LoadedContent {
     pub(super) fn new(revision: &ClusterObjectSet, content: Content) -> Self {
         Self {
             inventory: Arc::clone(&content.inventory),
@@ -118,7 +113,7 @@ impl Known {
         }
     }
 
-    /// Is it still what the cluster has, as far as can be told without asking?
+    /// Is it still what the cluster has, as far as the caches show?
     pub(super) fn is_current(&self, revision: &ClusterObjectSet, watched: &Secrets) -> bool {
         let untouched = self.touched == touch(revision);
         self.secrets.iter().all(|(place, edition, seen)| {
@@ -132,7 +127,7 @@ impl Known {
     }
 }
 
-/// Changes whenever somebody touches spec, labels or annotations of the revision.
+/// Changes with spec, labels or annotations of the revision.
 fn touch(revision: &ClusterObjectSet) -> u64 {
     let mut hasher = DefaultHasher::new();
     revision.metadata.generation.hash(&mut hasher);
@@ -142,20 +137,20 @@ fn touch(revision: &ClusterObjectSet) -> u64 {
 }
 
 /// The memory of a revision while a pass has it.
-pub(super) struct Taken<'a> {
+pub(super) struct TakenMemory<'a> {
     memories: &'a Memories,
     uid: String,
     memory: Memory,
 }
 
-impl Taken<'_> {
+impl TakenMemory<'_> {
     /// Puts it back.
     pub(super) fn put(mut self) {
         self.memories.put(&self.uid, std::mem::take(&mut self.memory));
     }
 }
 
-impl Deref for Taken<'_> {
+impl Deref for TakenMemory<'_> {
     type Target = Memory;
 
     fn deref(&self) -> &Memory {
@@ -163,13 +158,13 @@ impl Deref for Taken<'_> {
     }
 }
 
-impl DerefMut for Taken<'_> {
+impl DerefMut for TakenMemory<'_> {
     fn deref_mut(&mut self) -> &mut Memory {
         &mut self.memory
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for TakenMemory<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.memories.put(&self.uid, self.memory.after_panic());
@@ -179,69 +174,56 @@ impl Drop for Taken<'_> {
 
 /// The memories of all revisions, by UID.
 #[derive(Default)]
-pub(super) struct Memories {
-    all: Mutex<HashMap<String, Memory>>,
-    inventories: Mutex<HashMap<String, Arc<Inventory>>>,
-    /// The resourceVersion that the last write of a pass gave to a revision, by UID.
-    written: Mutex<HashMap<String, String>>,
+pub(super) struct Memories(Mutex<HashMap<String, PerRevision>>);
+
+#[derive(Default)]
+struct PerRevision {
+    /// Empty while a pass has it.
+    memory: Memory,
+    /// What the revision consists of, for passes over its siblings.
+    inventory: Option<Arc<Inventory>>,
 }
 
 impl Memories {
     /// Takes the memory of a revision out for a pass. Passes over one revision never overlap.
-    pub(super) fn take(&self, uid: &str) -> Taken<'_> {
-        let memory = self.all.lock().remove(uid).unwrap_or_default();
-        Taken { memories: self, uid: uid.to_owned(), memory }
-    }
-
-    /// Failed passes in a row, of which the last has ended.
-    pub(super) fn failures(&self, uid: &str) -> u32 {
-        self.all.lock().get(uid).map_or(0, |memory| memory.failures)
+    pub(super) fn take(&self, uid: &str) -> TakenMemory<'_> {
+        let memory = self.0.lock().get_mut(uid).map(|all| std::mem::take(&mut all.memory));
+        TakenMemory { memories: self, uid: uid.to_owned(), memory: memory.unwrap_or_default() }
     }
 
     fn put(&self, uid: &str, memory: Memory) {
-        if let Some(version) = memory.written.as_ref().and_then(|written| written.resource_version()) {
-            self.written.lock().insert(uid.to_owned(), version);
-        }
+        let mut all = self.0.lock();
+        let entry = all.entry(uid.to_owned()).or_default();
         if let Some(known) = &memory.known {
-            self.inventories.lock().insert(uid.to_owned(), Arc::clone(&known.inventory));
+            entry.inventory = Some(Arc::clone(&known.inventory));
         }
-        self.all.lock().insert(uid.to_owned(), memory);
+        entry.memory = memory;
     }
 
-    /// Forgets a revision.
-    pub(super) fn forget(&self, uid: &str) {
-        self.all.lock().remove(uid);
-        self.inventories.lock().remove(uid);
-        self.written.lock().remove(uid);
+    /// Evicts a revision that is gone.
+    pub(super) fn evict(&self, uid: &str) {
+        self.0.lock().remove(uid);
     }
 
-    /// Forgets what an archived revision consisted of.
-    pub(super) fn forget_inventory(&self, uid: &str) {
-        self.inventories.lock().remove(uid);
-    }
-
-    /// Is this the revision just as the last pass over it left it? Then there is nothing new in it, and the cache has it by
-    /// now. `false` while a pass runs.
-    pub(super) fn is_echo(&self, revision: &Stored) -> bool {
-        let (uid, version) = (revision.uid().unwrap_or_default(), revision.resource_version());
-        let same = version.is_some() && self.written.lock().get(&uid) == version.as_ref();
-        match self.all.lock().get_mut(&uid) {
-            Some(memory) if same => {
-                memory.written = None;
-                true
-            }
-            _ => false,
+    /// Evicts what an archived revision consisted of.
+    pub(super) fn evict_inventory(&self, uid: &str) {
+        if let Some(entry) = self.0.lock().get_mut(uid) {
+            entry.inventory = None;
         }
+    }
+
+    fn inventory(&self, uid: &str) -> Option<Arc<Inventory>> {
+        self.0.lock().get(uid)?.inventory.clone()
     }
 
     /// Is it known what the revision with this UID has in its content?
     pub(super) fn is_known(&self, uid: &str) -> bool {
-        self.inventories.lock().contains_key(uid)
+        self.inventory(uid).is_some()
     }
 
     /// Does the revision with this UID have the object in its content? `false` when its content is not known.
     pub(super) fn has(&self, uid: &str, key: &ObjectKey) -> bool {
-        self.inventories.lock().get(uid).is_some_and(|inventory| {
+        self.inventory(uid).is_some_and(|inventory| {
             inventory.phases.iter().flat_map(|(_, items)| items).any(|item| {
                 // a newer revision may use another version of the kind
                 let (a, b) = (&item.key, key);
@@ -266,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fight_over_an_object_has_an_end() {
+    fn memory_bounds_corrections_of_an_object() {
         let mut memory = Memory::default();
         let (window, start) = (Duration::from_secs(60), Instant::now());
         for _ in 0..MAX_CORRECTIONS {
@@ -286,7 +268,7 @@ mod tests {
     fn memory_keeps_its_counts_when_a_pass_panics() {
         let memories = Memories::default();
         let begun = Instant::now().checked_sub(Duration::from_secs(200)).unwrap();
-        for _ in 0..3 {
+        for _ in 0..2 {
             let pass = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 let mut memory = memories.take("u");
                 memory.waits.get_or_insert((1, begun));
@@ -295,38 +277,11 @@ mod tests {
             }));
             pass.unwrap_err();
         }
-        assert_eq!(memories.failures("u"), 3);
         let mut memory = memories.take("u");
         assert!(
             memory.waits_for(1, Instant::now()) >= Duration::from_secs(200),
             "it does not wait from the start"
         );
         assert!(memory.verified.is_empty() && memory.known.is_none(), "what was read is read again");
-    }
-
-    #[test]
-    fn only_the_last_write_of_a_pass_that_is_over_is_an_echo() {
-        let stored = |version: &str| -> Stored {
-            let object = serde_json::json!({
-                "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
-                "metadata": {"name": "a-1", "uid": "u", "resourceVersion": version},
-                "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent"},
-            });
-            serde_json::from_value(object).unwrap()
-        };
-        let memories = Memories::default();
-        assert!(!memories.is_echo(&stored("1")), "nothing was written");
-        let mut memory = memories.take("u");
-        memory.written = stored("2").0.ok();
-        assert!(!memories.is_echo(&stored("2")), "the pass still runs");
-        memory.put();
-        assert!(!memories.is_echo(&stored("1")) && !memories.is_echo(&stored("3")));
-        assert!(memories.is_echo(&stored("2")));
-        let memory = memories.take("u");
-        assert!(memory.written.is_none(), "the cache has it");
-        memory.put();
-        assert!(memories.is_echo(&stored("2")), "told once more by a new listing");
-        memories.forget("u");
-        assert!(!memories.is_echo(&stored("2")));
     }
 }

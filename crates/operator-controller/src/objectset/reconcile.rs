@@ -1,14 +1,14 @@
-//! The story of one pass over a revision: observe, decide, do, say.
+//! One pass over a revision: observe, decide, execute, report.
 //!
 //! The status is derived once from the outcome and written only if it differs. Rule: revisions §6.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams};
-use kube::runtime::controller::Action;
 use olm_api::cluster_object_set::{LifecycleState, ObservedPhase};
 use olm_api::condition::{self, Condition, ConditionStatus};
 use olm_api::{ClusterObjectSet, ClusterObjectSetStatus, annotations, finalizers, reason};
@@ -16,6 +16,7 @@ use olm_rollout::outdated_by;
 use olm_rollout::schedule::{self, Deadline};
 use olm_rollout::status::{self, ConditionUpdate, Facts, Outcome, condition_updates};
 use olm_rollout::teardown::Reason;
+use olm_runtime::controller::Requeue;
 use olm_runtime::metrics::Outcome as Ended;
 use serde_json::json;
 use tracing::{debug, info, warn};
@@ -25,184 +26,128 @@ use super::errors::{is_code, text};
 use super::memory::Memory;
 use super::removal::{Removed, Removing};
 use super::rollout::{Problems, Rollout};
-use super::{FIELD_MANAGER, Shell, convert, details, extensions};
+use super::{Context, FIELD_MANAGER, convert, debounce, extensions};
 
 /// How long the deletion of one revision may come after that of another of the same extension.
-const LATE: Duration = Duration::from_secs(30);
-
-/// When to look at a revision again, if nothing happens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Retry {
-    /// Only when something changes.
-    OnChange,
-    /// After a failure: later and later.
-    Backoff,
-    /// After a failure: later and later, at the latest after this time.
-    BackoffWithin(Duration),
-    /// After this time.
-    After(Duration),
-}
-
-impl Retry {
-    /// When that is. `failures` counts failed passes in a row.
-    fn delay(self, failures: &mut u32) -> Option<Duration> {
-        match self {
-            Self::OnChange | Self::After(_) => *failures = 0,
-            Self::Backoff | Self::BackoffWithin(_) => *failures = failures.saturating_add(1),
-        }
-        match self {
-            Self::OnChange => None,
-            Self::After(delay) => Some(delay),
-            Self::Backoff => Some(schedule::backoff(*failures)),
-            Self::BackoffWithin(limit) => Some(schedule::backoff(*failures).min(limit)),
-        }
-    }
-}
+const SIBLING_DELETION_WINDOW: Duration = Duration::from_secs(30);
 
 /// What a pass found.
 struct Pass {
     outcome: Outcome,
-    retry: Retry,
+    requeue: Requeue,
 }
 
 /// One pass. Errors of the apiserver about the revision itself end in a retry, all others in its status.
-pub(super) async fn reconcile(stored: Arc<ClusterObjectSet>, shell: &Shell) -> (Action, Ended) {
-    let uid = stored.uid().unwrap_or_default();
-    let mut memory = shell.memories.take(&uid);
-    let revision = newest(&stored, &memory);
-    let passed = pass(&revision, shell, &mut memory).await;
-    shell.world.waited_anew(&revision.name_any());
-    match passed {
-        Ok(Some(action)) => {
-            let ended = match memory.failures {
-                0 if action == Action::await_change() => Ended::Success,
-                0 => Ended::RequeueAfter,
-                _ => Ended::Error,
-            };
-            memory.put();
-            (action, ended)
-        }
+pub(super) async fn reconcile(revision: Arc<ClusterObjectSet>, context: &Context) -> (Requeue, Ended) {
+    let (name, uid) = (revision.name_any(), revision.uid().unwrap_or_default());
+    let mut memory = context.memories.take(&uid);
+    let passed = pass(&revision, context, &mut memory).await;
+    context.world.end_waits(&name);
+    let requeue = match passed {
+        Ok(Some(requeue)) => requeue,
         // it is gone, or will be with the next event
         Ok(None) => {
-            shell.world.stop_waiting(&revision.name_any());
-            shell.world.release(&uid, &std::collections::HashSet::new());
-            shell.memories.forget(&uid);
-            (Action::await_change(), Ended::Success)
+            context.evict(&name, &uid);
+            return (Requeue::OnChange, Ended::Success);
         }
         Err(error) if is_code(&error, 404) => {
-            shell.memories.forget(&uid);
-            (Action::await_change(), Ended::Success)
+            context.memories.evict(&uid);
+            return (Requeue::OnChange, Ended::Success);
         }
         Err(error) => {
             if !is_code(&error, 409) {
-                warn!(revision = %revision.name_any(), error = %text(&error), "cannot write revision");
+                warn!(revision = name, error = %text(&error), "cannot write revision");
             }
-            memory.failures = memory.failures.saturating_add(1);
-            memory.written = None;
-            let delay = schedule::backoff(memory.failures);
-            memory.put();
-            (Action::requeue(delay), Ended::Error)
+            Requeue::Backoff
         }
-    }
-}
-
-/// The cache can lag behind our own last write.
-fn newest(stored: &Arc<ClusterObjectSet>, memory: &Memory) -> Arc<ClusterObjectSet> {
-    let number = |revision: &ClusterObjectSet| {
-        revision.resource_version().and_then(|version| version.parse::<u64>().ok())
     };
-    match &memory.written {
-        Some(written) if number(written) > number(stored) => Arc::clone(written),
-        _ => Arc::clone(stored),
-    }
+    memory.put();
+    let ended = match requeue {
+        Requeue::OnChange => Ended::Success,
+        Requeue::After(_) => Ended::RequeueAfter,
+        Requeue::Backoff | Requeue::BackoffWithin(_) => Ended::Error,
+    };
+    (requeue, ended)
 }
 
 async fn pass(
     revision: &Arc<ClusterObjectSet>,
-    shell: &Shell,
+    context: &Context,
     memory: &mut Memory,
-) -> Result<Option<Action>, kube::Error> {
+) -> Result<Option<Requeue>, kube::Error> {
     if revision.metadata.deletion_timestamp.is_some() {
-        return delete(revision, shell, memory).await;
+        return delete(revision, context, memory).await;
     }
     let now = Timestamp::now();
     let archived = revision.spec.lifecycle_state == LifecycleState::Archived;
-    if archived && says_archived(revision) {
+    if archived && is_archived(revision) {
         // everything is gone already: nothing is torn down twice
         if has_finalizer(revision) {
-            set_finalizer(revision, shell, memory, false).await?;
+            set_finalizer(revision, context, false).await?;
         }
-        shell.world.release(&revision.uid().unwrap_or_default(), &std::collections::HashSet::new());
-        // what is gone need not be looked for when the revision is deleted; nothing else of it is looked at any more
-        let (written, gone) = (memory.written.take(), std::mem::take(&mut memory.gone));
-        *memory = Memory { written, gone, ..Memory::default() };
-        shell.memories.forget_inventory(&revision.uid().unwrap_or_default());
-        return Ok(Some(Action::await_change()));
+        release(revision, context, memory);
+        return Ok(Some(Requeue::OnChange));
     }
     let revision =
-        if archived { Arc::clone(revision) } else { set_finalizer(revision, shell, memory, true).await? };
+        if archived { Arc::clone(revision) } else { set_finalizer(revision, context, true).await? };
     let found = if archived {
-        archive(&revision, shell, memory).await
+        archive(&revision, context, memory).await
     } else {
-        roll_out(&revision, shell, memory).await
+        roll_out(&revision, context, memory).await
     };
-    let deadline = deadline(&revision, shell.intervals.minute, now, archived);
+    let deadline = deadline(&revision, context.intervals.minute, now, archived);
     let observed = memory.known.as_ref().map(|known| known.digests.clone());
-    let mut held = None;
-    let stored = match status(&revision, &found.outcome, deadline, observed, now) {
-        Some(status) => {
-            let succession = !archived && has_successor(&revision, shell);
-            let before = revision.status.as_ref();
-            match details::hold(&mut memory.held, before, &status, succession, Instant::now()) {
-                Some(left) => {
-                    held = Some(left);
-                    None
-                }
-                None => Some(write_status(&revision, shell, status).await?),
-            }
+    let status = status(&revision, &found.outcome, deadline, observed, now);
+    let can_wait = match (&revision.status, &status) {
+        (Some(before), Some(after)) => {
+            let succession = !archived && has_successor(&revision, context);
+            debounce::can_wait(before, after, succession)
         }
-        None => {
-            memory.held = None;
-            None
-        }
+        _ => false,
     };
-    if let Some(stored) = stored {
-        memory.written = Some(Arc::clone(&stored));
-        if archived && says_archived(&stored) {
-            set_finalizer(&stored, shell, memory, false).await?;
-            shell.world.release(&stored.uid().unwrap_or_default(), &std::collections::HashSet::new());
+    let held = memory.debounce.hold(can_wait, Instant::now());
+    if let Some(status) = status.filter(|_| held.is_none()) {
+        let stored = write_status(&revision, context, status).await?;
+        if archived && is_archived(&stored) {
+            set_finalizer(&stored, context, false).await?;
+            release(&stored, context, memory);
         }
     }
-    let retry = found.retry.delay(&mut memory.failures);
-    let wake = schedule::wake(retry, deadline);
-    let wake = wake.into_iter().chain(held).min();
-    Ok(Some(wake.map_or_else(Action::await_change, Action::requeue)))
+    Ok(Some(found.requeue.within(schedule::wake(None, deadline)).within(held)))
 }
 
-async fn roll_out(revision: &Arc<ClusterObjectSet>, shell: &Shell, memory: &mut Memory) -> Pass {
-    if let Err(error) = shell.know(revision, memory).await {
+/// Releases what an archived revision used. What is gone need not be searched when the revision is deleted.
+fn release(revision: &ClusterObjectSet, context: &Context, memory: &mut Memory) {
+    let uid = revision.uid().unwrap_or_default();
+    context.world.release(&uid, &HashSet::new());
+    context.memories.evict_inventory(&uid);
+    *memory = Memory { gone: std::mem::take(&mut memory.gone), ..Memory::default() };
+}
+
+async fn roll_out(revision: &Arc<ClusterObjectSet>, context: &Context, memory: &mut Memory) -> Pass {
+    if let Err(error) = context.know(revision, memory).await {
         return match error {
             ContentError::Blocked(text) => {
-                shell.await_secrets(revision);
-                Pass { outcome: Outcome::Blocked(text), retry: Retry::OnChange }
+                context.await_secrets(revision);
+                Pass { outcome: Outcome::Blocked(text), requeue: Requeue::OnChange }
             }
-            ContentError::Failed(text) => Pass { outcome: Outcome::Failed(text), retry: Retry::Backoff },
+            ContentError::Failed(text) => Pass { outcome: Outcome::Failed(text), requeue: Requeue::Backoff },
         };
     }
     if let Some(text) = memory.known.as_ref().and_then(|known| known.invalid()) {
         return Pass {
             outcome: Outcome::Refused(format!("revision validation error: {text}")),
-            retry: Retry::OnChange,
+            requeue: Requeue::OnChange,
         };
     }
-    let siblings = shell.siblings(revision);
-    let us = convert::us(revision);
-    let paused = us.extension.as_deref().is_some_and(|extension| shell.extensions.facts(extension).paused);
+    let siblings = context.siblings(revision);
+    let own = convert::own_revision(revision);
+    let paused = own.extension.as_deref().is_some_and(|extension| context.extensions.facts(extension).paused);
     let rollout = Rollout {
-        shell,
+        context,
         revision,
         siblings: siblings.iter().map(|s| convert::sibling(s)).collect(),
-        us,
+        own,
         paused,
         problems: Problems::default(),
     };
@@ -210,38 +155,38 @@ async fn roll_out(revision: &Arc<ClusterObjectSet>, shell: &Shell, memory: &mut 
     if outcome.is_complete() && !paused {
         let history: Vec<_> = siblings.iter().map(|sibling| convert::facts(sibling)).collect();
         for name in outdated_by(revision.spec.revision, &history) {
-            if let Err(error) = archive_sibling(shell, name).await {
+            if let Err(error) = archive_sibling(context, name).await {
                 let text = format!("archiving revision {name}: {}", text(&error));
-                return Pass { outcome: Outcome::Failed(text), retry: Retry::Backoff };
+                return Pass { outcome: Outcome::Failed(text), requeue: Requeue::Backoff };
             }
-            info!(revision = %rollout.us.name, predecessor = %name, "archived predecessor");
+            info!(revision = %rollout.own.name, predecessor = %name, "archived predecessor");
         }
     }
     if let Outcome::Refused(text) = &outcome {
-        shell.tell(revision, true, "Collision", text).await;
+        context.record(revision, true, "Collision", text).await;
     }
-    let retry = match &outcome {
+    let requeue = match &outcome {
         // a namespace is watched for
-        Outcome::Failed(_) if rollout.lacks_only_namespaces() => Retry::After(schedule::MAX_RETRY_DELAY),
-        Outcome::Failed(_) => rollout.left_alone().map_or(Retry::Backoff, Retry::BackoffWithin),
+        Outcome::Failed(_) if rollout.lacks_only_namespaces() => Requeue::After(schedule::MAX_RETRY_DELAY),
+        Outcome::Failed(_) => rollout.left_alone().map_or(Requeue::Backoff, Requeue::BackoffWithin),
         // what stands in the way is watched; this is for what could not be
-        Outcome::Refused(_) => Retry::After(schedule::MAX_RETRY_DELAY),
-        _ => Retry::OnChange,
+        Outcome::Refused(_) => Requeue::After(schedule::MAX_RETRY_DELAY),
+        _ => Requeue::OnChange,
     };
-    Pass { outcome, retry }
+    Pass { outcome, requeue }
 }
 
 /// Is a newer revision of the same extension in force that has not succeeded yet?
-fn has_successor(revision: &ClusterObjectSet, shell: &Shell) -> bool {
-    shell.siblings(revision).iter().any(|sibling| {
+fn has_successor(revision: &ClusterObjectSet, context: &Context) -> bool {
+    context.siblings(revision).iter().any(|sibling| {
         sibling.spec.revision > revision.spec.revision
             && !convert::is_retired(sibling)
             && !convert::succeeded(sibling)
     })
 }
 
-async fn archive_sibling(shell: &Shell, name: &str) -> Result<(), kube::Error> {
-    let api: Api<ClusterObjectSet> = Api::all(shell.client.clone());
+async fn archive_sibling(context: &Context, name: &str) -> Result<(), kube::Error> {
+    let api: Api<ClusterObjectSet> = Api::all(context.client.clone());
     let patch = json!({"spec": {"lifecycleState": "Archived"}});
     match api.patch(name, &params(), &Patch::Merge(&patch)).await {
         Ok(_) => Ok(()),
@@ -250,22 +195,22 @@ async fn archive_sibling(shell: &Shell, name: &str) -> Result<(), kube::Error> {
     }
 }
 
-async fn archive(revision: &Arc<ClusterObjectSet>, shell: &Shell, memory: &mut Memory) -> Pass {
+async fn archive(revision: &Arc<ClusterObjectSet>, context: &Context, memory: &mut Memory) -> Pass {
     // an object that a revision in force will take over must stay; until it is known what that one has, nothing goes
-    let unknown = shell.siblings(revision).into_iter().find(|sibling| {
+    let unknown = context.siblings(revision).into_iter().find(|sibling| {
         let uid = sibling.uid().unwrap_or_default();
-        !convert::is_retired(sibling) && !convert::succeeded(sibling) && !shell.memories.is_known(&uid)
+        !convert::is_retired(sibling) && !convert::succeeded(sibling) && !context.memories.is_known(&uid)
     });
     if let Some(sibling) = unknown {
         let detail = Some(format!("waiting for the content of revision {}", sibling.name_any()));
-        return Pass { outcome: Outcome::Removing(detail), retry: Retry::After(Duration::from_secs(1)) };
+        return Pass { outcome: Outcome::Removing(detail), requeue: Requeue::After(Duration::from_secs(1)) };
     }
     let removing = Removing {
-        shell,
+        context,
         revision,
-        us: convert::us(revision),
+        own: convert::own_revision(revision),
         reason: Reason::Archive,
-        successors: shell
+        successors: context
             .siblings(revision)
             .iter()
             .filter(|sibling| !convert::is_retired(sibling))
@@ -273,13 +218,13 @@ async fn archive(revision: &Arc<ClusterObjectSet>, shell: &Shell, memory: &mut M
             .collect(),
     };
     match removing.run(memory).await {
-        Ok(Removed::All) => Pass { outcome: Outcome::Archived, retry: Retry::OnChange },
+        Ok(Removed::All) => Pass { outcome: Outcome::Archived, requeue: Requeue::OnChange },
         Ok(Removed::Waiting { detail, after }) => {
-            Pass { outcome: Outcome::Removing(detail), retry: Retry::After(after) }
+            Pass { outcome: Outcome::Removing(detail), requeue: Requeue::After(after) }
         }
         Err(problem) => {
             let text = format!("error archiving revision: {problem}");
-            Pass { outcome: Outcome::RemovalFailed(text), retry: Retry::Backoff }
+            Pass { outcome: Outcome::RemovalFailed(text), requeue: Requeue::Backoff }
         }
     }
 }
@@ -287,56 +232,55 @@ async fn archive(revision: &Arc<ClusterObjectSet>, shell: &Shell, memory: &mut M
 /// The teardown on deletion. `None` when nothing is left to do.
 async fn delete(
     revision: &Arc<ClusterObjectSet>,
-    shell: &Shell,
+    context: &Context,
     memory: &mut Memory,
-) -> Result<Option<Action>, kube::Error> {
+) -> Result<Option<Requeue>, kube::Error> {
     if !has_finalizer(revision) {
         return Ok(None);
     }
     let now = Timestamp::now();
-    let (outcome, retry) = match tear_down(revision, shell, memory, now).await {
+    let (outcome, requeue) = match tear_down(revision, context, memory, now).await {
         Ok(Removed::All) => {
-            set_finalizer(revision, shell, memory, false).await?;
+            set_finalizer(revision, context, false).await?;
             info!(revision = %revision.name_any(), "removed");
             return Ok(None);
         }
-        Ok(Removed::Waiting { detail, after }) => (Outcome::Removing(detail), after),
+        Ok(Removed::Waiting { detail, after }) => (Outcome::Removing(detail), Requeue::After(after)),
         Err(problem) => {
-            memory.failures = memory.failures.saturating_add(1);
-            let delay = schedule::backoff(memory.failures);
-            (Outcome::RemovalFailed(format!("error removing revision: {problem}")), delay)
+            (Outcome::RemovalFailed(format!("error removing revision: {problem}")), Requeue::Backoff)
         }
     };
     if let Some(status) = status(revision, &outcome, Deadline::None, None, now) {
-        memory.written = Some(write_status(revision, shell, status).await?);
+        write_status(revision, context, status).await?;
     }
-    Ok(Some(Action::requeue(retry)))
+    Ok(Some(requeue))
 }
 
 /// Custom resources first, then the objects; or all objects are released.
 async fn tear_down(
     revision: &Arc<ClusterObjectSet>,
-    shell: &Shell,
+    context: &Context,
     memory: &mut Memory,
     now: Timestamp,
 ) -> Result<Removed, String> {
-    let extension = shell
+    let extension = context
         .extensions
-        .for_teardown(&shell.client, revision, &mut memory.extension)
+        .for_teardown(&context.client, revision, &mut memory.extension)
         .await
         .map_err(|error| format!("reading its ClusterExtension: {}", text(&error)))?;
     let reason = extensions::reason(revision, extension.as_ref());
     let deserted = extension.is_none() && extensions::is_owned_by_extension(revision);
     let facts = extension.unwrap_or_default();
     let since = elapsed(revision.metadata.deletion_timestamp.as_ref().map(|time| time.0), now);
-    if let Some(later) = later_sibling(revision, shell, &facts, since) {
+    if let Some(later) = later_sibling(revision, context, &facts, since) {
         let detail = Some(format!("waiting for revision {later} to be removed"));
         return Ok(Removed::Waiting { detail, after: schedule::TEARDOWN_INTERVAL });
     }
-    let removing = Removing { shell, revision, us: convert::us(revision), reason, successors: vec![] };
+    let removing =
+        Removing { context, revision, own: convert::own_revision(revision), reason, successors: vec![] };
     if reason == Reason::Delete
         && let Some(waiting) =
-            removing.custom_resources(memory, &facts, since, shell.custom_resource_wait).await?
+            removing.custom_resources(memory, &facts, since, context.custom_resource_wait).await?
     {
         return Ok(waiting);
     }
@@ -356,17 +300,17 @@ async fn tear_down(
 /// belongs to it will be deleted too, even if that has not been seen yet.
 fn later_sibling(
     revision: &ClusterObjectSet,
-    shell: &Shell,
+    context: &Context,
     facts: &super::extensions::Facts,
     since: Duration,
 ) -> Option<String> {
     let expected = |sibling: &ClusterObjectSet| {
         !facts.stays
-            && since < LATE
+            && since < SIBLING_DELETION_WINDOW
             && !sibling.owner_references().is_empty()
             && !convert::is_retired(sibling)
     };
-    shell
+    context
         .siblings(revision)
         .iter()
         .find(|sibling| {
@@ -388,27 +332,24 @@ fn has_finalizer(revision: &ClusterObjectSet) -> bool {
 /// Adds or removes our finalizer, with the resourceVersion as precondition; gives the revision as it then is.
 async fn set_finalizer(
     revision: &Arc<ClusterObjectSet>,
-    shell: &Shell,
-    memory: &mut Memory,
-    wanted: bool,
+    context: &Context,
+    present: bool,
 ) -> Result<Arc<ClusterObjectSet>, kube::Error> {
-    if has_finalizer(revision) == wanted {
+    if has_finalizer(revision) == present {
         return Ok(Arc::clone(revision));
     }
     let mut list: Vec<String> = revision.finalizers().to_vec();
-    if wanted {
+    if present {
         list.push(finalizers::TEARDOWN.to_owned());
     } else {
         list.retain(|finalizer| finalizer != finalizers::TEARDOWN);
     }
     let patch = json!({"metadata": {"finalizers": list, "resourceVersion": revision.resource_version()}});
-    let api: Api<ClusterObjectSet> = Api::all(shell.client.clone());
-    let stored = Arc::new(api.patch(&revision.name_any(), &params(), &Patch::Merge(&patch)).await?);
-    memory.written = Some(Arc::clone(&stored));
-    Ok(stored)
+    let api: Api<ClusterObjectSet> = Api::all(context.client.clone());
+    Ok(context.update(api.patch(&revision.name_any(), &params(), &Patch::Merge(&patch)).await?))
 }
 
-fn says_archived(revision: &ClusterObjectSet) -> bool {
+fn is_archived(revision: &ClusterObjectSet) -> bool {
     let conditions = revision.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     conditions.iter().any(|known| {
         known.type_ == condition::PROGRESSING
@@ -464,7 +405,7 @@ fn status(
 /// Writes the status. Gives the revision as stored.
 async fn write_status(
     revision: &ClusterObjectSet,
-    shell: &Shell,
+    context: &Context,
     status: ClusterObjectSetStatus,
 ) -> Result<Arc<ClusterObjectSet>, kube::Error> {
     let patch = json!({
@@ -472,10 +413,10 @@ async fn write_status(
         "metadata": {"resourceVersion": revision.resource_version()},
         "status": status,
     });
-    let api: Api<ClusterObjectSet> = Api::all(shell.client.clone());
+    let api: Api<ClusterObjectSet> = Api::all(context.client.clone());
     let stored = api.patch_status(&revision.name_any(), &params(), &Patch::Merge(&patch)).await?;
     debug!(revision = %revision.name_any(), "status written");
-    Ok(Arc::new(stored))
+    Ok(context.update(stored))
 }
 
 #[cfg(test)]
@@ -483,23 +424,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn retry_delay_grows_within_its_limit() {
-        let millis = Duration::from_millis;
-        for (retry, before, want, after) in [
-            (Retry::OnChange, 4, None, 0),
-            (Retry::After(millis(7)), 4, Some(millis(7)), 0),
-            (Retry::Backoff, 0, Some(millis(100)), 1),
-            (Retry::Backoff, 10, Some(millis(102_400)), 11),
-            (Retry::BackoffWithin(millis(30_000)), 0, Some(millis(100)), 1),
-            (Retry::BackoffWithin(millis(30_000)), 10, Some(millis(30_000)), 11),
-        ] {
-            let mut failures = before;
-            assert_eq!((retry.delay(&mut failures), failures), (want, after), "{retry:?} after {before}");
-        }
-    }
-
-    #[test]
-    fn an_apiserver_whose_clock_is_ahead_or_far_behind_breaks_no_sum() {
+    fn elapsed_time_is_bounded_for_any_clock() {
         let now = Timestamp::from_second(1_000).unwrap();
         for (since, want) in [
             (None, 0),

@@ -1,6 +1,6 @@
 //! Takes a revision's objects away: phases in reverse, each gone before the next, only what the revision controls.
 //!
-//! The same work serves archiving, deletion and orphaning; the pure engine says what to do with each object. On deletion
+//! The same work serves archiving, deletion and orphaning; the pure engine decides what to do with each object. On deletion
 //! the custom resources of the revision's CRDs go first, while the operator still runs. Rule: revisions §12, decision 11.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use olm_rollout::{Revision, keys, release_patch};
 use serde_json::Value;
 use tracing::{info, warn};
 
-use super::Shell;
+use super::Context;
 use super::content::Inventory;
 use super::errors::{is_code, text};
 use super::extensions::Facts;
@@ -28,9 +28,9 @@ use super::world::KindWatch;
 /// Custom resources that one pass asks to delete, for each CRD.
 const BATCH: u32 = 500;
 
-/// The longest time between two looks at custom resources that are waited for.
-const CALM: Duration = Duration::from_secs(10);
-/// Objects usually go at once. What is still there after so long is named.
+/// The longest time between two checks of custom resources that a removal waits for.
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
+/// Objects usually go immediately. The condition names those that remain after this time.
 const USUAL: Duration = Duration::from_secs(4);
 
 /// How far a removal got.
@@ -38,20 +38,20 @@ const USUAL: Duration = Duration::from_secs(4);
 pub(super) enum Removed {
     /// Everything is gone.
     All,
-    /// Something remains; perhaps with a word on what, and when to look again at the latest.
+    /// Something remains; perhaps with a detail, and when to check again at the latest.
     Waiting {
         /// For the condition.
         detail: Option<String>,
-        /// When to look again, if no event comes before.
+        /// When to check again, if no event comes before.
         after: Duration,
     },
 }
 
 /// One revision's removal.
 pub(super) struct Removing<'a> {
-    pub(super) shell: &'a Shell,
+    pub(super) context: &'a Context,
     pub(super) revision: &'a ClusterObjectSet,
-    pub(super) us: Revision,
+    pub(super) own: Revision,
     pub(super) reason: Reason,
     /// UIDs of siblings in force.
     pub(super) successors: Vec<String>,
@@ -60,7 +60,7 @@ pub(super) struct Removing<'a> {
 impl Removing<'_> {
     /// One pass; idempotent.
     pub(super) async fn run(&self, memory: &mut Memory) -> Result<Removed, String> {
-        self.shell.world.wait_anew(&self.us.name);
+        self.context.world.begin_waits(&self.own.name);
         let inventory = self.inventory(memory).await?;
         for (index, (_, items)) in inventory.phases.iter().enumerate().rev() {
             let mut waiting = vec![];
@@ -80,24 +80,24 @@ impl Removing<'_> {
 
     /// What the revision consists of. If its content cannot be read, what carries our owner reference is searched in the cluster.
     async fn inventory(&self, memory: &mut Memory) -> Result<Arc<Inventory>, String> {
-        let problem = match self.shell.inventory(self.revision, memory).await {
+        let problem = match self.context.inventory(self.revision, memory).await {
             Ok(inventory) => return Ok(inventory),
             Err(problem) => problem,
         };
         if let Some(found) = &memory.searched {
             return Ok(Arc::clone(found));
         }
-        warn!(revision = %self.us.name, problem, "content cannot be read; objects are searched by owner reference");
-        let found = self.shell.search(&self.us).await.map_err(|error| format!("{problem}; {error}"))?;
+        warn!(revision = %self.own.name, problem, "content cannot be read; objects are searched by owner reference");
+        let found = self.context.search(&self.own).await.map_err(|error| format!("{problem}; {error}"))?;
         memory.searched = Some(Arc::clone(&found));
         Ok(found)
     }
 
-    /// What keeps objects from going, as far as that can be told; the first one by name.
+    /// What keeps objects from going, as far as they show it; the first one by name.
     async fn holders(&self, waiting: &[&ObjectKey]) -> String {
         let Some((first, rest)) = waiting.split_first() else { return String::new() };
         let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
-        let live = match self.shell.world.ensure(&gvk(first), &self.us.uid).await {
+        let live = match self.context.world.ensure(&gvk(first), &self.own.uid).await {
             Ok(watch) => watch.get(first).map(|live| live.object()),
             Err(_) => None,
         };
@@ -118,7 +118,7 @@ impl Removing<'_> {
             return Ok(true);
         }
         let failed = |error: &kube::Error| format!("teardown {}: {}", key.objref(), text(error));
-        let watch = match self.shell.world.ensure(&gvk(key), &self.us.uid).await {
+        let watch = match self.context.world.ensure(&gvk(key), &self.own.uid).await {
             Ok(watch) => watch,
             Err(error) if error.is_no_match() => return Ok(true),
             Err(error) => return Err(format!("teardown {}: {error}", key.objref())),
@@ -126,7 +126,7 @@ impl Removing<'_> {
         let live = match watch.get(key) {
             Some(live) => Some(live.object()),
             None => {
-                let found = watch.api(self.shell.client.clone(), key).get_opt(&key.name).await;
+                let found = watch.api(self.context.client.clone(), key).get_opt(&key.name).await;
                 found.map_err(|error| failed(&error))?.map(|found| watch.plain(&found))
             }
         };
@@ -134,10 +134,10 @@ impl Removing<'_> {
             memory.gone.insert(key.clone());
             return Ok(true);
         };
-        // the manifest's own wish to be kept is an annotation that was applied with it
-        let awaited = self.successors.iter().any(|uid| self.shell.memories.has(uid, key));
-        let removal = remove(ownership(&live, &live, &self.us, awaited), self.reason);
-        let client = self.shell.identities.client(self.us.extension.as_deref(), Purpose::Remove).await?;
+        // an annotation in the manifest that keeps the object was applied with it
+        let awaited = self.successors.iter().any(|uid| self.context.memories.has(uid, key));
+        let removal = remove(ownership(&live, &live, &self.own, awaited), self.reason);
+        let client = self.context.identities.client(self.own.extension.as_deref(), Purpose::Remove).await?;
         let api = watch.api(client, key);
         match removal {
             Removal::Gone => Ok(true),
@@ -161,7 +161,7 @@ impl Removing<'_> {
                 };
                 match api.delete(&key.name, &params).await {
                     Ok(answer) => {
-                        info!(revision = %self.us.name, object = %key.objref(), "deleted");
+                        info!(revision = %self.own.name, object = %key.objref(), "deleted");
                         let gone = answer.is_right();
                         if gone {
                             watch.remove(key);
@@ -176,7 +176,7 @@ impl Removing<'_> {
                         memory.gone.insert(key.clone());
                         Ok(true)
                     }
-                    // changed since it was judged: look again
+                    // changed since it was judged: read it again
                     Err(error) if is_code(&error, 409) => {
                         self.refresh(&watch, key).await;
                         Ok(false)
@@ -185,7 +185,7 @@ impl Removing<'_> {
                 }
             }
             Removal::Unlink | Removal::Release => {
-                let Some(patch) = release_patch(&live, &self.us, removal == Removal::Release) else {
+                let Some(patch) = release_patch(&live, &self.own, removal == Removal::Release) else {
                     return Ok(true);
                 };
                 let params = PatchParams {
@@ -194,7 +194,7 @@ impl Removing<'_> {
                 };
                 match api.patch(&key.name, &params, &Patch::Merge(&patch)).await {
                     Ok(answer) => {
-                        watch.put(key, super::live::Live::new(&watch.plain(&answer)), &self.us.name);
+                        watch.put(key, super::live::Live::new(&watch.plain(&answer)), &self.own.name);
                         Ok(true)
                     }
                     Err(error) if is_code(&error, 404) => Ok(true),
@@ -214,34 +214,34 @@ impl Removing<'_> {
             .and_then(|m| m.get("resourceVersion"))
             .and_then(Value::as_str)
             .unwrap_or_default();
-        self.shell.world.wait_for(&self.us.name, watch, key, version);
+        self.context.world.wait_for(&self.own.name, watch, key, version);
     }
 
     /// Reads an object again that was another one than remembered, and wakes the revision.
     async fn refresh(&self, watch: &KindWatch, key: &ObjectKey) {
-        if let Ok(found) = watch.api(self.shell.client.clone(), key).get_opt(&key.name).await {
+        if let Ok(found) = watch.api(self.context.client.clone(), key).get_opt(&key.name).await {
             match found {
-                Some(found) => watch.put(key, super::live::Live::new(&watch.plain(&found)), &self.us.name),
+                Some(found) => watch.put(key, super::live::Live::new(&watch.plain(&found)), &self.own.name),
                 None => watch.remove(key),
             }
         }
     }
 
-    /// Deletes the custom resources of the CRDs that the revision controls and waits for them, for `patience` from the
+    /// Deletes the custom resources of the CRDs that the revision controls and waits for them, for `limit` from the
     /// revision's deletion on. `None` when none remain or the time is over.
     pub(super) async fn custom_resources(
         &self,
         memory: &mut Memory,
         facts: &Facts,
         since: Duration,
-        patience: Duration,
+        limit: Duration,
     ) -> Result<Option<Removed>, String> {
         let inventory = self.inventory(memory).await?;
         let mut remaining = vec![];
         for key in crds(&inventory) {
             let Some(resource) = self.controlled_crd(key).await? else { continue };
             let api: Api<PartialObjectMeta<DynamicObject>> =
-                Api::all_with(self.shell.client.clone(), &resource);
+                Api::all_with(self.context.client.clone(), &resource);
             let list = match api.list(&ListParams::default().limit(BATCH)).await {
                 Ok(list) => list,
                 Err(error) if is_code(&error, 404) => continue,
@@ -260,7 +260,8 @@ impl Removing<'_> {
             if facts.protect {
                 continue;
             }
-            let client = self.shell.identities.client(self.us.extension.as_deref(), Purpose::Remove).await?;
+            let client =
+                self.context.identities.client(self.own.extension.as_deref(), Purpose::Remove).await?;
             for item in list.items.iter().filter(|item| item.metadata.deletion_timestamp.is_none()) {
                 let api: Api<DynamicObject> = match item.namespace() {
                     Some(namespace) => Api::namespaced_with(client.clone(), &namespace, &resource),
@@ -268,7 +269,7 @@ impl Removing<'_> {
                 };
                 match api.delete(&item.name_any(), &DeleteParams::default()).await {
                     Ok(_) => {
-                        info!(revision = %self.us.name, crd = %key.name, name = %item.name_any(), "deleted custom resource")
+                        info!(revision = %self.own.name, crd = %key.name, name = %item.name_any(), "deleted custom resource")
                     }
                     Err(error) if is_code(&error, 404) => {}
                     Err(error) => {
@@ -290,27 +291,29 @@ impl Removing<'_> {
             let detail = format!("custom resources are protected and must be deleted first: {list}");
             return Ok(Some(Removed::Waiting { detail: Some(detail), after: Duration::from_secs(5) }));
         }
-        if since >= patience {
+        if since >= limit {
             return Ok(None);
         }
         let detail = format!("waiting for custom resources to go: {list}");
         Ok(Some(Removed::Waiting {
             detail: Some(detail),
             // more and more seldom: there is no watch of them
-            after: (since / 4).clamp(Duration::from_secs(1), CALM).min(patience.saturating_sub(since)),
+            after: (since / 4)
+                .clamp(Duration::from_secs(1), MAX_POLL_INTERVAL)
+                .min(limit.saturating_sub(since)),
         }))
     }
 
     /// The resource that a CRD of ours serves, in its storage version; `None` when it is not there or not ours.
     async fn controlled_crd(&self, key: &ObjectKey) -> Result<Option<ApiResource>, String> {
-        let Ok(watch) = self.shell.world.ensure(&gvk(key), &self.us.uid).await else { return Ok(None) };
-        let found = watch.api(self.shell.client.clone(), key).get_opt(&key.name).await;
+        let Ok(watch) = self.context.world.ensure(&gvk(key), &self.own.uid).await else { return Ok(None) };
+        let found = watch.api(self.context.client.clone(), key).get_opt(&key.name).await;
         let Some(found) = found.map_err(|error| format!("getting {}: {}", key.objref(), text(&error)))?
         else {
             return Ok(None);
         };
         let crd = watch.plain(&found);
-        if !ownership(&crd, &crd, &self.us, false).controlled {
+        if !ownership(&crd, &crd, &self.own, false).controlled {
             return Ok(None);
         }
         Ok(served(&crd))
@@ -346,7 +349,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_stored_version_is_listed_if_it_is_served() {
+    fn removal_lists_the_storage_version_if_served() {
         let crd = |versions: Value| {
             let value =
                 json!({"spec": {"group": "g", "names": {"kind": "K", "plural": "ks"}, "versions": versions}});

@@ -1,7 +1,7 @@
 //! Rolls a revision out: phase after phase, object after object, doing what the pure engine decides.
 //!
 //! Creation is a POST that fails when the object exists; changes are server-side applies of exactly the state that was
-//! judged (resourceVersion). Objects that were found as wished and did not change since are not looked at again.
+//! judged (resourceVersion). Objects that were found as desired and did not change since are not read again.
 //! Rule: revisions §6 and §7.
 
 use std::collections::HashSet;
@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tracing::{debug, info};
 
-use super::Shell;
+use super::Context;
 use super::content::Item;
 use super::convert;
 use super::errors::{applying, is_code, is_namespace_missing, text, write_failed};
@@ -37,9 +37,9 @@ const ROUNDS: usize = 3;
 
 /// One revision's pass.
 pub(super) struct Rollout<'a> {
-    pub(super) shell: &'a Shell,
+    pub(super) context: &'a Context,
     pub(super) revision: &'a ClusterObjectSet,
-    pub(super) us: Revision,
+    pub(super) own: Revision,
     pub(super) siblings: Vec<Sibling>,
     /// Look, but do not write.
     pub(super) paused: bool,
@@ -79,7 +79,7 @@ impl Rollout<'_> {
         else {
             return Outcome::Failed("content is not known".to_owned());
         };
-        self.shell.world.wait_anew(&self.us.name);
+        self.context.world.begin_waits(&self.own.name);
         let whole = convert::succeeded(self.revision);
         let mut phases = vec![];
         let mut refused = None;
@@ -90,11 +90,11 @@ impl Rollout<'_> {
             let mut state = PhaseState::default();
             for (position, item) in items.iter().enumerate() {
                 let gvk = gvk(&item.key);
-                let watch = match self.shell.world.ensure(&gvk, &self.us.uid).await {
+                let watch = match self.context.world.ensure(&gvk, &self.own.uid).await {
                     Ok(watch) => watch,
                     Err(error) => {
                         if error.is_no_match() {
-                            self.shell.await_crd(&self.us.name, &gvk);
+                            self.context.await_crd(&self.own.name, &gvk);
                         }
                         self.problems.all.fetch_add(1, Ordering::Relaxed);
                         failed.get_or_insert_with(|| {
@@ -139,7 +139,7 @@ impl Rollout<'_> {
             }
             let used: HashSet<GroupVersionKind> =
                 inventory.phases.iter().flat_map(|(_, items)| items).map(|item| gvk(&item.key)).collect();
-            self.shell.world.release(&self.us.uid, &used);
+            self.context.world.release(&self.own.uid, &used);
         }
         outcome
     }
@@ -172,20 +172,20 @@ impl Rollout<'_> {
             let verdict = self.probe(probes, watch, key, live).await?;
             return Ok(self.done(key, verdict, true, false));
         }
-        let content = self.shell.content(self.revision, memory).await?;
-        let Some(wish) = content.object(at.0, at.1) else {
+        let content = self.context.content(self.revision, memory).await?;
+        let Some(manifest) = content.object(at.0, at.1) else {
             return Err(format!("reconciling {}: content is not known", key.objref()));
         };
         let mut live = match seen {
             // without the owner label no watch sees the object
-            None if self.us.extension.is_none() => self.read(watch, key).await?,
+            None if self.own.extension.is_none() => self.read(watch, key).await?,
             None => None,
             Some(live) if live.partial => self.read(watch, key).await?,
             Some(live) => Some(live.object()),
         };
         let mut force = false;
         for _ in 0..ROUNDS {
-            let step = decide_object(wish, live.as_ref(), &self.us, &self.siblings, item.protection)
+            let step = decide_object(manifest, live.as_ref(), &self.own, &self.siblings, item.protection)
                 .map_err(|error| format!("reconciling {}: {error}", key.objref()))?;
             let writes = matches!(step, Step::Create | Step::Apply { .. } | Step::Adopt);
             if writes && self.paused {
@@ -196,7 +196,7 @@ impl Rollout<'_> {
             let again = step == Step::Create && memory.verified.contains_key(key);
             if (again || matches!(step, Step::Apply { .. }))
                 && let Err(left) =
-                    memory.may_correct(key, self.shell.intervals.correction_window, Instant::now())
+                    memory.may_correct(key, self.context.intervals.correction_window, Instant::now())
             {
                 self.problems.left_alone_for(left);
                 return Err(format!(
@@ -205,13 +205,13 @@ impl Rollout<'_> {
                 ));
             }
             match (step, live.take()) {
-                (Step::Create, _) | (_, None) => match self.create(watch, wish, key).await? {
+                (Step::Create, _) | (_, None) => match self.create(watch, manifest, key).await? {
                     Some(created) => return Ok(self.settle(memory, watch, key, probes, &created)),
                     None => live = self.read(watch, key).await?,
                 },
                 (Step::Nothing, Some(found)) => return Ok(self.settle(memory, watch, key, probes, &found)),
                 (Step::Apply { force: take }, Some(found)) => {
-                    let object = enforcing(wish, &self.us, &found);
+                    let object = enforcing(manifest, &self.own, &found);
                     let forced = take || force;
                     match self.apply(watch, key, object, &found, forced, applying(forced)).await? {
                         Some(applied) => return Ok(self.settle(memory, watch, key, probes, &applied)),
@@ -222,7 +222,7 @@ impl Rollout<'_> {
                     }
                 }
                 (Step::Adopt, Some(found)) => {
-                    let object = adopting(wish, &self.us, &found);
+                    let object = adopting(manifest, &self.own, &found);
                     match self.apply(watch, key, object, &found, true, "patching (owner change)").await? {
                         Some(applied) => return Ok(self.settle(memory, watch, key, probes, &applied)),
                         None => live = self.read(watch, key).await?,
@@ -241,7 +241,7 @@ impl Rollout<'_> {
                     self.wait_for(watch, key, &found);
                     let verdict = self.evaluate(probes, &found);
                     let mut done = self.done(key, verdict.clone(), false, false);
-                    done.collision = Some(report::collision(wish, &found, &self.us, &verdict));
+                    done.collision = Some(report::collision(manifest, &found, &self.own, &verdict));
                     return Ok(done);
                 }
             }
@@ -260,7 +260,7 @@ impl Rollout<'_> {
         Done { state: ObjectState { title, progressed, settled, verdict }, collision: None }
     }
 
-    /// Remembers that the object is as wished, and probes it.
+    /// Remembers that the object is as desired, and probes it.
     fn settle(
         &self,
         memory: &mut Memory,
@@ -271,10 +271,10 @@ impl Rollout<'_> {
     ) -> Done {
         let live = Live::new(found);
         memory.verified.insert(key.clone(), live.fingerprint);
-        if self.us.extension.is_none() {
+        if self.own.extension.is_none() {
             self.wait_for(watch, key, found);
         } else {
-            watch.put(key, live, &self.us.name);
+            watch.put(key, live, &self.own.name);
         }
         let verdict = self.evaluate(probes, found);
         self.done(key, verdict, true, false)
@@ -286,14 +286,14 @@ impl Rollout<'_> {
             .and_then(|m| m.get("resourceVersion"))
             .and_then(Value::as_str)
             .unwrap_or_default();
-        self.shell.world.wait_for(&self.us.name, watch, key, version);
+        self.context.world.wait_for(&self.own.name, watch, key, version);
     }
 
     /// POST. `None` when the object exists already.
     async fn create(
         &self,
         watch: &KindWatch,
-        wish: &Object,
+        manifest: &Object,
         key: &ObjectKey,
     ) -> Result<Option<Object>, String> {
         let doing = "creating resource";
@@ -301,22 +301,22 @@ impl Rollout<'_> {
             if is_code(&error, 404)
                 && let Some(namespace) = &key.namespace
             {
-                self.shell.await_namespace(&self.us.name, namespace);
+                self.context.await_namespace(&self.own.name, namespace);
                 if is_namespace_missing(&error) {
                     self.problems.namespaces.fetch_add(1, Ordering::Relaxed);
                 }
             }
             write_failed(&key.objref(), doing, &error)
         };
-        let object: DynamicObject = serde_json::from_value(desired(wish, &self.us).into_value())
+        let object: DynamicObject = serde_json::from_value(desired(manifest, &self.own).into_value())
             .map_err(|error| format!("validating: {}: {error}", key.objref()))?;
         let params = PostParams { dry_run: false, field_manager: Some(keys::FIELD_MANAGER.to_owned()) };
         match watch.api(self.client().await?, key).create(&params, &object).await {
             Ok(created) => {
-                info!(revision = %self.us.name, object = %key.objref(), "created");
+                info!(revision = %self.own.name, object = %key.objref(), "created");
                 if convert::succeeded(self.revision) {
                     let note = format!("created {} again after somebody deleted it", key.objref());
-                    self.shell.tell(self.revision, false, "Corrected", &note).await;
+                    self.context.record(self.revision, false, "Corrected", &note).await;
                 }
                 Ok(Some(watch.plain(&created)))
             }
@@ -359,10 +359,10 @@ impl Rollout<'_> {
         let params = PatchParams { force, ..PatchParams::apply(keys::FIELD_MANAGER) };
         match api.patch(&key.name, &params, &Patch::Apply(&object)).await {
             Ok(applied) => {
-                debug!(revision = %self.us.name, object = %key.objref(), force, "applied");
+                debug!(revision = %self.own.name, object = %key.objref(), force, "applied");
                 if convert::succeeded(self.revision) {
                     let note = format!("put {} right after somebody changed it", key.objref());
-                    self.shell.tell(self.revision, false, "Corrected", &note).await;
+                    self.context.record(self.revision, false, "Corrected", &note).await;
                 }
                 Ok(Some(watch.plain(&applied)))
             }
@@ -373,7 +373,7 @@ impl Rollout<'_> {
 
     /// Reads the object past all caches; `None` when it does not exist.
     async fn read(&self, watch: &KindWatch, key: &ObjectKey) -> Result<Option<Object>, String> {
-        match watch.api(self.shell.client.clone(), key).get_opt(&key.name).await {
+        match watch.api(self.context.client.clone(), key).get_opt(&key.name).await {
             Ok(found) => {
                 if found.is_none() {
                     watch.remove(key);
@@ -387,12 +387,12 @@ impl Rollout<'_> {
     /// A 404 on a write can mean that the kind has gone.
     async fn kind_gone(&self, watch: &KindWatch, key: &ObjectKey, error: &kube::Error) {
         if is_code(error, 404) && key.namespace.is_none() && !watch.kind.namespaced {
-            self.shell.world.drop_watch(&gvk(key)).await;
+            self.context.world.drop_watch(&gvk(key)).await;
         }
     }
 
     async fn client(&self) -> Result<Client, String> {
-        self.shell.identities.client(self.us.extension.as_deref(), Purpose::Apply).await
+        self.context.identities.client(self.own.extension.as_deref(), Purpose::Apply).await
     }
 
     fn evaluate(&self, probes: &[Probe], object: &Object) -> ProbeResult {
@@ -420,7 +420,7 @@ impl Rollout<'_> {
     }
 }
 
-/// Can any probe say something about an object with this key?
+/// Whether any probe covers an object with this key.
 fn is_probed(probes: &[Probe], author: Author, key: &ObjectKey) -> bool {
     let built_in = author == Author::Extension && builtin::covers(&key.group, &key.kind);
     built_in

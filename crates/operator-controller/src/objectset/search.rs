@@ -17,9 +17,9 @@ use serde_json::json;
 use super::content::{Inventory, Item};
 use super::errors::text;
 
-/// Objects that have `us` among their owners, laid out in phases by kind.
-pub(super) async fn search(client: &Client, us: &Revision) -> Result<Arc<Inventory>, String> {
-    let Some(extension) = &us.extension else { return Ok(Arc::default()) };
+/// Objects that have the revision among their owners, laid out in phases by kind.
+pub(super) async fn search(client: &Client, own: &Revision) -> Result<Arc<Inventory>, String> {
+    let Some(extension) = &own.extension else { return Ok(Arc::default()) };
     let discovery = Discovery::new(client.clone())
         .run_aggregated()
         .await
@@ -44,7 +44,7 @@ pub(super) async fn search(client: &Client, us: &Revision) -> Result<Arc<Invento
                 Err(_) => continue,
             };
             for item in list.items {
-                if !item.owner_references().iter().any(|owner| owner.uid == us.uid) {
+                if !item.owner_references().iter().any(|owner| owner.uid == own.uid) {
                     continue;
                 }
                 let mut object = Object::from_value(json!({

@@ -14,13 +14,14 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt as _};
 use olm_api::labels;
-use olm_runtime::task;
+use olm_runtime::controller::Waker;
 use olm_runtime::watched::{Change, Watched};
 use parking_lot::Mutex;
-use tokio::task::JoinSet;
 
-use super::live::Place;
-use super::world::Wake;
+use super::live::ObjectRef;
+
+/// The name of the watch in logs.
+pub(super) const WATCH: &str = "watch of content Secrets";
 
 /// UID of a Secret, empty when it does not exist. An immutable Secret of the same UID has the same content.
 pub(super) type Edition = String;
@@ -40,30 +41,24 @@ struct Row {
 /// The editions of all labelled Secrets. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct Secrets {
-    rows: Watched<Place, Row>,
-    deleted: Arc<Mutex<HashSet<Place>>>,
+    rows: Watched<ObjectRef, Row>,
+    deleted: Arc<Mutex<HashSet<ObjectRef>>>,
 }
 
 impl Secrets {
-    /// Starts the watch; it ends with the runtime's tasks.
-    pub(super) fn start(client: Client, wake: Wake, tasks: &mut JoinSet<()>) -> Self {
-        let secrets = Self::default();
-        tasks.spawn(task::supervised("watch of content Secrets", secrets.clone().run(client, wake)));
-        secrets
-    }
-
     /// The edition that the watch shows, empty when the Secret was deleted; `None` when there was never such a Secret.
-    pub(super) fn edition(&self, place: &Place) -> Option<Edition> {
+    pub(super) fn edition(&self, place: &ObjectRef) -> Option<Edition> {
         let deleted = || self.deleted.lock().contains(place).then(Edition::new);
         self.rows.get(place).map(|row| row.edition).or_else(deleted)
     }
 
     /// Waits for the first listing.
-    pub(super) async fn synced(&self) {
+    pub(super) async fn wait_until_listed(&self) {
         self.rows.wait_until_listed().await;
     }
 
-    async fn run(self, client: Client, wake: Wake) {
+    /// Watches until it is dropped.
+    pub(super) async fn run(self, client: Client, waker: Waker) {
         let api: Api<PartialObjectMeta<Secret>> = Api::all(client);
         let labelled = watcher::Config::default().labels(labels::REVISION_NAME);
         let mut changes = pin!(self.rows.follow(api, labelled, row));
@@ -71,12 +66,12 @@ impl Secrets {
             self.remember_deletion(&change);
             let revisions: HashSet<&String> = change.states().map(|row| &row.revision).collect();
             for revision in revisions {
-                wake.revision(revision).await;
+                waker.wake(revision);
             }
         }
     }
 
-    fn remember_deletion(&self, change: &Change<Place, Row>) {
+    fn remember_deletion(&self, change: &Change<ObjectRef, Row>) {
         let mut deleted = self.deleted.lock();
         if change.after.is_some() {
             deleted.remove(&change.key);
@@ -89,7 +84,7 @@ impl Secrets {
     }
 }
 
-fn row(secret: PartialObjectMeta<Secret>) -> (Place, Row) {
+fn row(secret: PartialObjectMeta<Secret>) -> (ObjectRef, Row) {
     let place = (secret.namespace().unwrap_or_default(), secret.name_any());
     let revision = secret.labels().get(labels::REVISION_NAME).cloned().unwrap_or_default();
     let edition = secret.uid().unwrap_or_default();
@@ -111,6 +106,7 @@ mod tests {
             key: place("a"),
             before: before.map(row),
             after: after.map(row),
+            is_answer: false,
         };
         secrets.rows.put(place("a"), row("u1"));
         assert_eq!(secrets.edition(&place("a")).as_deref(), Some("u1"));
@@ -119,20 +115,23 @@ mod tests {
         secrets.remember_deletion(&change(Some("u1"), None));
         assert_eq!(secrets.edition(&place("a")).as_deref(), Some(""));
         secrets.remember_deletion(&change(None, Some("u2")));
-        assert_eq!(secrets.edition(&place("a")), None, "the row says it");
+        assert_eq!(secrets.edition(&place("a")), None, "the row has it");
         for number in 0..2 * TOMBSTONES {
-            secrets.remember_deletion(&Change { key: place(&number.to_string()), before: None, after: None });
+            secrets.remember_deletion(&Change {
+                key: place(&number.to_string()),
+                before: None,
+                after: None,
+                is_answer: false,
+            });
         }
         assert!(secrets.deleted.lock().len() <= TOMBSTONES);
     }
 
     #[test]
     fn secret_watch_panic_exits() {
-        let task = "watch of content Secrets";
-        assert_panic_exits(module_path!(), "secret_watch_panic_exits", task, async || {
-            let mut tasks = tokio::task::JoinSet::new();
-            Secrets::start(panics_at("/secrets"), Wake::channel().0, &mut tasks);
-            tasks.detach_all();
+        assert_panic_exits(module_path!(), "secret_watch_panic_exits", WATCH, async || {
+            let follows = Secrets::default().run(panics_at("/secrets"), Waker::default());
+            tokio::spawn(olm_runtime::task::supervised(WATCH, follows));
         });
     }
 }

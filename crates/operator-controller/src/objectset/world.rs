@@ -15,41 +15,25 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, ResourceExt};
 use olm_core::{Object, ObjectKey};
+use olm_runtime::controller::Waker;
 use olm_runtime::task;
 use olm_runtime::watched::{Change, Table, Watched};
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tracing::{debug, warn};
 
-use super::live::{Live, Place, plain};
+use super::live::{Live, ObjectRef, plain};
 use crate::kinds::{Kind, KindError, Kinds};
 
 /// How long a first listing may take before the pass gives up (and tries again later).
-const PATIENCE: Duration = Duration::from_secs(30);
-/// When a revision is looked at again because something that it lacks is there after all.
-const UNHURRIED: Duration = Duration::from_secs(5);
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+/// The delay before a revision is reconciled because an object that it lacks is there after all.
+const PRESENT_OBJECT_DELAY: Duration = Duration::from_secs(5);
 /// Ends of objects of one kind that are remembered, at most.
 const TOMBSTONES: usize = 1024;
 /// Objects without the owner label that one revision watches for, at most.
 const AWAITED: usize = 50;
-
-/// Wakes revisions by name.
-#[derive(Clone)]
-pub(super) struct Wake(mpsc::Sender<String>);
-
-impl Wake {
-    /// A wake-up queue of bounded length, and its end.
-    pub(super) fn channel() -> (Self, mpsc::Receiver<String>) {
-        let (sender, receiver) = mpsc::channel(1024);
-        (Self(sender), receiver)
-    }
-
-    pub(super) async fn revision(&self, name: &str) {
-        // an error means that the controller is shutting down
-        let _ = self.0.send(name.to_owned()).await;
-    }
-}
 
 /// Why a kind cannot be watched.
 #[derive(Debug, thiserror::Error)]
@@ -84,9 +68,9 @@ enum Synced {
 /// The objects of one kind, from the watch and from answers to our own requests, in whichever order they come.
 #[derive(Clone)]
 struct Objects {
-    live: Watched<Place, Live>,
+    live: Watched<ObjectRef, Live>,
     /// The version in which an object was deleted: the answer to a write of ours may come later than the deletion.
-    deleted: Arc<Mutex<HashMap<Place, u64>>>,
+    deleted: Arc<Mutex<HashMap<ObjectRef, u64>>>,
 }
 
 impl Objects {
@@ -95,20 +79,25 @@ impl Objects {
     }
 
     /// Takes in a state that a request of ours was answered with, unless the watch was faster.
-    fn put(&self, place: Place, live: Live) {
-        let deleted = self.deleted.lock().get(&place).copied();
-        let is_deleted = deleted.is_some_and(|deleted| live.number().is_some_and(|number| number <= deleted));
-        if !is_deleted {
+    fn put(&self, place: ObjectRef, live: Live) {
+        // locked while the table changes, so that no deletion comes between the check and the change
+        let deleted = self.deleted.lock();
+        let is_late = |deleted: &u64| live.number().is_some_and(|number| number <= *deleted);
+        if !deleted.get(&place).is_some_and(is_late) {
             self.live.put(place, live);
         }
     }
 
     /// Applies an event and remembers the versions of deleted objects.
-    fn apply<O>(&self, event: Event<O>, row: impl Fn(O) -> (Place, Live)) -> Vec<Change<Place, Live>> {
+    fn apply<O>(
+        &self,
+        event: Event<O>,
+        row: impl Fn(O) -> (ObjectRef, Live),
+    ) -> Vec<Change<ObjectRef, Live>> {
+        let mut deleted = self.deleted.lock();
         let changes = self.live.apply(event, row);
         let gone = changes.iter().filter(|change| change.after.is_none());
         for Change { key, before, .. } in gone {
-            let mut deleted = self.deleted.lock();
             if deleted.len() >= TOMBSTONES {
                 deleted.clear();
             }
@@ -131,7 +120,7 @@ pub(super) struct KindWatch {
 
 impl KindWatch {
     /// Where the object with this key lives.
-    pub(super) fn place(&self, key: &ObjectKey) -> Place {
+    pub(super) fn place(&self, key: &ObjectKey) -> ObjectRef {
         let namespace =
             if self.kind.namespaced { key.namespace.clone().unwrap_or_default() } else { String::new() };
         (namespace, key.name.clone())
@@ -147,7 +136,7 @@ impl KindWatch {
         self.objects.put(self.place(key), live);
     }
 
-    /// Forgets an object that a request of ours found gone.
+    /// Evicts an object that a request found gone.
     pub(super) fn remove(&self, key: &ObjectKey) {
         self.objects.live.remove(&self.place(key));
     }
@@ -172,7 +161,7 @@ impl Drop for KindWatch {
     }
 }
 
-type Waiting = HashMap<(GroupVersionKind, Place), BTreeSet<String>>;
+type Waiting = HashMap<(GroupVersionKind, ObjectRef), BTreeSet<String>>;
 
 /// All live objects that revisions care for.
 pub(super) struct World {
@@ -181,15 +170,15 @@ pub(super) struct World {
     watches: Mutex<HashMap<GroupVersionKind, Arc<KindWatch>>>,
     waiting: Arc<Mutex<Waiting>>,
     foreign: Mutex<HashMap<String, Vec<Awaited>>>,
-    wake: Wake,
+    waker: Waker,
 }
 
 /// A watch of one object that a revision waits for.
 struct Awaited {
     /// Resource, name and the state that was judged.
     what: (String, String, String),
-    /// It has told, and tells no more.
-    told: Arc<AtomicBool>,
+    /// It has woken the revision and is of no further use.
+    is_spent: Arc<AtomicBool>,
     /// The present pass has not asked for it yet.
     unasked: bool,
     task: AbortHandle,
@@ -202,14 +191,14 @@ impl Drop for Awaited {
 }
 
 impl World {
-    pub(super) fn new(client: Client, wake: Wake) -> Self {
+    pub(super) fn new(client: Client, waker: Waker) -> Self {
         Self {
             kinds: Kinds::new(client.clone()),
             client,
             watches: Mutex::default(),
             waiting: Arc::default(),
             foreign: Mutex::default(),
-            wake,
+            waker,
         }
     }
 
@@ -220,7 +209,7 @@ impl World {
         gvk: &GroupVersionKind,
         user: &str,
     ) -> Result<Arc<KindWatch>, WatchError> {
-        // its use is noted before anybody else can let go of it as the last one
+        // its use is recorded before another user can release it as the last one
         let used = |watch: &Arc<KindWatch>| {
             watch.users.lock().insert(user.to_owned());
             Arc::clone(watch)
@@ -235,7 +224,7 @@ impl World {
             }
         };
         let mut synced = watch.synced.clone();
-        let state = tokio::time::timeout(PATIENCE, async {
+        let state = tokio::time::timeout(LIST_TIMEOUT, async {
             loop {
                 let state = synced.borrow_and_update().clone();
                 if state != Synced::NotYet {
@@ -261,13 +250,13 @@ impl World {
         }
     }
 
-    /// Ends a watch whose kind is gone, so that discovery is asked again.
+    /// Ends a watch whose kind is gone, so that discovery is repeated.
     pub(super) async fn drop_watch(&self, gvk: &GroupVersionKind) {
-        self.kinds.forget(gvk).await;
+        self.kinds.evict(gvk).await;
         self.watches.lock().remove(gvk);
     }
 
-    /// Lets go of all kinds but `kept`; watches that nobody uses end.
+    /// Releases all kinds but `kept`; watches without users end.
     pub(super) fn release(&self, user: &str, kept: &HashSet<GroupVersionKind>) {
         let mut watches = self.watches.lock();
         watches.retain(|gvk, watch| {
@@ -279,16 +268,16 @@ impl World {
         });
     }
 
-    /// A pass begins that will say anew what the revision waits for. What it says again is watched on, without a new listing.
-    pub(super) fn wait_anew(&self, revision: &str) {
-        self.forget_places(revision);
+    /// A pass begins that names what the revision waits for. What it names again stays watched, without a new listing.
+    pub(super) fn begin_waits(&self, revision: &str) {
+        self.remove_waits(revision);
         for awaited in self.foreign.lock().get_mut(revision).into_iter().flatten() {
             awaited.unasked = true;
         }
     }
 
-    /// The pass has ended: what it did not say again is waited for no more.
-    pub(super) fn waited_anew(&self, revision: &str) {
+    /// The pass has ended: what it did not name is waited for no more.
+    pub(super) fn end_waits(&self, revision: &str) {
         let mut foreign = self.foreign.lock();
         let Some(all) = foreign.get_mut(revision) else { return };
         all.retain(|awaited| !awaited.unasked);
@@ -297,13 +286,13 @@ impl World {
         }
     }
 
-    /// Forgets what a revision waited for.
+    /// Removes everything that a revision waits for.
     pub(super) fn stop_waiting(&self, revision: &str) {
-        self.forget_places(revision);
+        self.remove_waits(revision);
         self.foreign.lock().remove(revision);
     }
 
-    fn forget_places(&self, revision: &str) {
+    fn remove_waits(&self, revision: &str) {
         self.waiting.lock().retain(|_, names| {
             names.remove(revision);
             !names.is_empty()
@@ -348,7 +337,7 @@ impl World {
         let what = (api.resource_url().to_owned(), name.to_owned(), version.to_owned());
         let mut foreign = self.foreign.lock();
         let all = foreign.entry(revision.to_owned()).or_default();
-        all.retain(|awaited| !awaited.told.load(Ordering::Acquire));
+        all.retain(|awaited| !awaited.is_spent.load(Ordering::Acquire));
         if let Some(awaited) = all.iter_mut().find(|awaited| awaited.what == what) {
             awaited.unasked = false;
             return;
@@ -356,9 +345,9 @@ impl World {
         if all.iter().filter(|awaited| !awaited.unasked).count() >= AWAITED {
             return;
         }
-        let told = Arc::new(AtomicBool::new(false));
-        let tells = Arc::clone(&told);
-        let (wake, revision, version) = (self.wake.clone(), revision.to_owned(), version.to_owned());
+        let is_spent = Arc::new(AtomicBool::new(false));
+        let spent = Arc::clone(&is_spent);
+        let (waker, revision, version) = (self.waker.clone(), revision.to_owned(), version.to_owned());
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
         let waits = async move {
             let mut events = watcher(api, config).backoff(olm_runtime::backoff::of_watch()).boxed();
@@ -368,7 +357,7 @@ impl World {
                 let changed = match event {
                     // it came just now, or it was there all the time and does not help: no reason to hurry
                     Ok(Event::InitApply(_)) if unjudged => {
-                        tokio::time::sleep(UNHURRIED).await;
+                        tokio::time::sleep(PRESENT_OBJECT_DELAY).await;
                         true
                     }
                     Ok(Event::InitApply(object)) => {
@@ -381,14 +370,14 @@ impl World {
                     Ok(Event::Init) | Err(_) => false,
                 };
                 if changed {
-                    tells.store(true, Ordering::Release);
-                    wake.revision(&revision).await;
+                    spent.store(true, Ordering::Release);
+                    waker.wake(&revision);
                     return;
                 }
             }
         };
         let task = tokio::spawn(task::supervised("watch of an awaited object", waits));
-        all.push(Awaited { what, told, unasked: false, task: task.abort_handle() });
+        all.push(Awaited { what, is_spent, unasked: false, task: task.abort_handle() });
     }
 
     fn start(&self, gvk: &GroupVersionKind, kind: Kind) -> KindWatch {
@@ -403,7 +392,7 @@ impl World {
         let follower = Follower {
             gvk: gvk.clone(),
             kind: kind.clone(),
-            wake: self.wake.clone(),
+            waker: self.waker.clone(),
             waiting: Arc::clone(&self.waiting),
             objects: objects.clone(),
             state,
@@ -418,7 +407,7 @@ impl World {
 struct Follower {
     gvk: GroupVersionKind,
     kind: Kind,
-    wake: Wake,
+    waker: Waker,
     waiting: Arc<Mutex<Waiting>>,
     objects: Objects,
     state: watch::Sender<Synced>,
@@ -442,15 +431,13 @@ impl Follower {
             }
             let revisions: BTreeSet<String> =
                 changes.iter().flat_map(|change| self.concerned(change)).collect();
-            for name in revisions {
-                self.wake.revision(&name).await;
-            }
+            revisions.iter().for_each(|name| self.waker.wake(name));
         }
     }
 
     /// The revisions to wake: those that own the object or wait for it, but for one that knows this state from the answer to its
     /// own request.
-    fn concerned(&self, change: &Change<Place, Live>) -> BTreeSet<String> {
+    fn concerned(&self, change: &Change<ObjectRef, Live>) -> BTreeSet<String> {
         let mut names =
             self.waiting.lock().get(&(self.gvk.clone(), change.key.clone())).cloned().unwrap_or_default();
         names.extend(change.states().flat_map(|live| live.owners.iter().cloned()));
@@ -477,7 +464,7 @@ impl Follower {
         self.state.send_replace(Synced::Failed { problem: error.to_string(), gone });
     }
 
-    fn digest(&self, object: &DynamicObject) -> (Place, Live) {
+    fn digest(&self, object: &DynamicObject) -> (ObjectRef, Live) {
         let place = (object.namespace().unwrap_or_default(), object.name_any());
         (place, Live::new(&plain(object, &self.kind.resource.api_version, &self.kind.resource.kind)))
     }
@@ -493,11 +480,11 @@ mod tests {
     fn world() -> World {
         olm_runtime::tls::install_provider();
         let nowhere = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
-        World::new(Client::try_from(nowhere).unwrap(), Wake::channel().0)
+        World::new(Client::try_from(nowhere).unwrap(), Waker::default())
     }
 
     #[tokio::test]
-    async fn what_is_waited_for_again_is_watched_on_and_the_rest_is_not() {
+    async fn world_keeps_watches_that_are_named_again() {
         let world = world();
         let namespaces = kube::core::ApiResource::erase::<k8s_openapi::api::core::v1::Namespace>(&());
         let tasks = || -> Vec<(String, bool)> {
@@ -509,10 +496,10 @@ mod tests {
         world.wait_for_named("e-1", &namespaces, "b");
         let first = world.foreign.lock()["e-1"][0].task.clone();
         let second = world.foreign.lock()["e-1"][1].task.clone();
-        world.wait_anew("e-1");
+        world.begin_waits("e-1");
         world.wait_for_named("e-1", &namespaces, "a");
         world.wait_for_named("e-1", &namespaces, "c");
-        world.waited_anew("e-1");
+        world.end_waits("e-1");
         assert_eq!(tasks(), [("a".to_owned(), false), ("c".to_owned(), false)]);
         assert_eq!(world.foreign.lock()["e-1"][0].task.id(), first.id(), "the same watch");
         let ended = async {
@@ -521,8 +508,8 @@ mod tests {
             }
         };
         tokio::time::timeout(Duration::from_secs(10), ended).await.unwrap();
-        // one that has told is of no use any more
-        world.foreign.lock()["e-1"][0].told.store(true, Ordering::Release);
+        // one that has woken the revision is of no use any more
+        world.foreign.lock()["e-1"][0].is_spent.store(true, Ordering::Release);
         world.wait_for_named("e-1", &namespaces, "a");
         assert!(world.foreign.lock()["e-1"].iter().all(|awaited| awaited.task.id() != first.id()));
         for number in 0..2 * AWAITED {
@@ -535,18 +522,18 @@ mod tests {
 
     #[test]
     fn object_watch_panic_exits() {
-        let world = |path| World::new(panics_at(path), Wake::channel().0);
+        let world = |path| World::new(panics_at(path), Waker::default());
         let (module, test) = (module_path!(), "object_watch_panic_exits");
         assert_panic_exits(module, test, "watch of an awaited object", async || {
             let world = world("/namespaces");
             let namespaces = kube::core::ApiResource::erase::<k8s_openapi::api::core::v1::Namespace>(&());
             world.wait_for_named("e-1", &namespaces, "a");
-            std::mem::forget(world);
+            world
         });
         assert_panic_exits(module, test, "watch of configmaps", async || {
             let resource = kube::core::ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&());
             let kind = Kind { resource, namespaced: true };
-            std::mem::forget(world("/configmaps").start(&GroupVersionKind::gvk("", "v1", "ConfigMap"), kind));
+            world("/configmaps").start(&GroupVersionKind::gvk("", "v1", "ConfigMap"), kind)
         });
     }
 
@@ -555,13 +542,13 @@ mod tests {
         Live::new(&Object::from_value(object).unwrap())
     }
 
-    fn row((place, version): (&Place, u64)) -> (Place, Live) {
+    fn row((place, version): (&ObjectRef, u64)) -> (ObjectRef, Live) {
         (place.clone(), live(version))
     }
 
     #[test]
     fn late_answer_does_not_restore_a_deleted_object() {
-        let place: Place = ("n".to_owned(), "a".to_owned());
+        let place: ObjectRef = ("n".to_owned(), "a".to_owned());
         let objects = Objects::new();
         let version = || objects.live.get(&place).map(|live| live.version);
         objects.apply(Event::Delete((&place, 7)), row);
@@ -577,6 +564,33 @@ mod tests {
         assert!(objects.deleted.lock().len() <= TOMBSTONES);
     }
 
+    /// The answer to a creation and the deletion by a rival arrive at the same time on two threads.
+    #[test]
+    fn late_answer_beside_a_deletion_does_not_restore_the_object() {
+        let place: ObjectRef = ("n".to_owned(), "a".to_owned());
+        let (objects, turn) = (Objects::new(), std::sync::Barrier::new(2));
+        let rounds = 20_000;
+        let mut restored = None;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=rounds {
+                    turn.wait();
+                    objects.put(place.clone(), live(2 * round));
+                    turn.wait();
+                }
+            });
+            for round in 1..=rounds {
+                turn.wait();
+                objects.apply(Event::Delete((&place, 2 * round + 1)), row);
+                turn.wait();
+                if objects.live.get(&place).is_some() {
+                    restored = Some(round);
+                }
+            }
+        });
+        assert_eq!(restored, None, "restored in this round");
+    }
+
     #[tokio::test]
     async fn own_write_wakes_only_the_others() {
         let gvk = GroupVersionKind::gvk("", "v1", "ConfigMap");
@@ -587,12 +601,12 @@ mod tests {
         let follower = Follower {
             gvk: gvk.clone(),
             kind,
-            wake: Wake::channel().0,
+            waker: Waker::default(),
             waiting: Arc::default(),
             objects: Objects::new(),
             state: watch::Sender::new(Synced::NotYet),
         };
-        let place: Place = ("n".to_owned(), "a".to_owned());
+        let place: ObjectRef = ("n".to_owned(), "a".to_owned());
         let owned = |version: u64, owners: &[&str], known_to: Option<&str>| {
             let mut live = live(version);
             live.owners = owners.iter().map(|&owner| owner.to_owned()).collect();

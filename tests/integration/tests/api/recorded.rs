@@ -1,21 +1,22 @@
-//! What the reference's schema answered, recorded, against what ours answers: every cause, word for word.
+//! Recorded responses of the reference's schema, compared with those of this schema: every cause, word for word.
 //!
-//! The records are in the shared material, which a user of the project does not have; then this test says so and ends.
+//! The records are in the shared material; without it the test prints that it was skipped.
 
 use anyhow::{Context, Result};
 use olm_integration::offer;
 use olm_yaml::{Limits, yaml_to_json};
 use serde_json::{Value, json};
 
+use crate::cases::report;
 use crate::catalog::{base, catalogs};
-use crate::{cluster, report};
+use crate::cluster;
 
-/// The recorded answer is the mutating webhook's doing (it writes an empty spec); here is no webhook (decision 14) and the schema
-/// says `spec: Required value`, which `catalog::everything_else` asserts.
+/// The recorded response comes from the mutating webhook (it writes an empty spec); there is no webhook here (decision 14) and the
+/// schema answers `spec: Required value`, which `catalog_schema_validates_other_fields` asserts.
 const ONLY_WITH_WEBHOOK: &str = "no spec";
 
 #[tokio::test]
-async fn catalogs_are_answered_as_recorded() -> Result<()> {
+async fn catalog_schema_answers_as_recorded() -> Result<()> {
     let Some(folder) = olm_kit::shared_material() else {
         println!("SKIPPED: the recorded behaviour (../shared or OLM_SHARED) is absent");
         return Ok(());
@@ -34,22 +35,22 @@ async fn catalogs_are_answered_as_recorded() -> Result<()> {
 
     let (_, client) = cluster().await?;
     let api = catalogs(&client);
-    let mut wrong = Vec::new();
+    let mut wrong: Vec<String> = Vec::new();
     for (case, answer) in cases.iter().zip(answers) {
         let name = case["case"].as_str().context("a case without name")?;
         assert_eq!(case["case"], answer["case"]);
         if name == ONLY_WITH_WEBHOOK {
             continue;
         }
-        let told = |cause: &Value| {
+        let field_and_message = |cause: &Value| {
             let text = |key: &str| cause[key].as_str().unwrap_or_default().to_owned();
             (text("field"), text("message"))
         };
         let skipped =
             |(_, message): &(String, String)| !message.contains("some validation rules were not checked");
         let causes = answer["result"]["causes"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let want: Vec<_> = causes.iter().map(told).filter(skipped).collect();
-        let got = offer(&api, wanted(case)).await?.err().unwrap_or_default();
+        let want: Vec<_> = causes.iter().map(field_and_message).filter(skipped).collect();
+        let got = offer(&api, object_from_case(case)).await?.err().unwrap_or_default();
         if want != got {
             wrong.push(format!("{name}: recorded {want:?}, but {got:?}"));
         }
@@ -58,7 +59,7 @@ async fn catalogs_are_answered_as_recorded() -> Result<()> {
 }
 
 /// The object of a recorded case: arguments first, then the patch.
-fn wanted(case: &Value) -> Value {
+fn object_from_case(case: &Value) -> Value {
     let mut object = base();
     for (argument, place) in [
         ("ref", "/spec/source/image/ref"),
@@ -68,7 +69,7 @@ fn wanted(case: &Value) -> Value {
     ] {
         let Some(value) = case["args"].get(argument) else { continue };
         let value = if value == "${REPEAT:a:1001}" { json!("a".repeat(1001)) } else { value.clone() };
-        object = olm_integration::with(object, &[(place, value)]);
+        object = olm_integration::patched(object, &[(place, value)]);
     }
     if let Some(patch) = case.get("patch") {
         merge(&mut object, patch);

@@ -28,10 +28,10 @@ const QUICK: Timing = Timing {
     retry: Duration::from_millis(100),
 };
 /// How long a busy machine may take; the tests end as soon as the event is there.
-const PATIENCE: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn one_leader_at_a_time() -> Result<()> {
+async fn leader_election_has_one_leader_at_a_time() -> Result<()> {
     let (cluster, client) = cluster().await?;
     let namespace = cluster.namespace("leader").await?;
     let metrics = Metrics::new();
@@ -45,8 +45,8 @@ async fn one_leader_at_a_time() -> Result<()> {
         anyhow::Ok((spec.holder_identity.unwrap_or_default(), spec.lease_transitions.unwrap_or_default()))
     };
 
-    // whoever is to keep the lease keeps it also when the apiserver is slow to renew it
-    let kept = Timing { renew: PATIENCE, ..QUICK };
+    // the leader of this part must keep the lease even if the apiserver is slow to renew it
+    let kept = Timing { renew: LIMIT, ..QUICK };
     // a long lease: the second can only get it because the first gives it back
     let long = Timing { lease: Duration::from_secs(3600), ..kept };
     let first = leader::acquire(client.clone(), election("first", long), &metrics, &never)
@@ -69,10 +69,10 @@ async fn one_leader_at_a_time() -> Result<()> {
     assert_eq!(holder().await?.0, "first");
     first.release().await;
     assert!(metrics.classic().contains("leader_election_master_status{name=\"lock\"} 0\n"));
-    let second = tokio::time::timeout(PATIENCE, second).await??.context("stopped")?;
+    let second = tokio::time::timeout(LIMIT, second).await??.context("stopped")?;
     assert_eq!(holder().await?, ("second".to_owned(), 1));
 
-    // someone else takes it by force: the leader must notice
+    // another holder takes it by force: the leader must notice
     let mut lease = leases.get("lock").await?;
     let spec = lease.spec.as_mut().context("no spec")?;
     spec.holder_identity = Some("thief".to_owned());
@@ -88,12 +88,12 @@ async fn one_leader_at_a_time() -> Result<()> {
         }
     };
     assert_eq!(stolen.spec.and_then(|spec| spec.holder_identity).as_deref(), Some("thief"));
-    tokio::time::timeout(PATIENCE, second.loss().cancelled()).await?;
+    tokio::time::timeout(LIMIT, second.loss().cancelled()).await?;
     second.release().await;
 
     // the thief does not renew: the next process takes over when the lease has run out
     let third = leader::acquire(client.clone(), election("third", kept), &metrics, &never);
-    let third = tokio::time::timeout(PATIENCE, third).await?.context("stopped")?;
+    let third = tokio::time::timeout(LIMIT, third).await?.context("stopped")?;
     assert_eq!(holder().await?.0, "third");
     third.release().await;
     assert_eq!(holder().await?.0, "");
@@ -101,11 +101,11 @@ async fn one_leader_at_a_time() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_status_is_written_once_and_never_over_a_newer_object() -> Result<()> {
+async fn status_is_written_once_and_not_over_newer_objects() -> Result<()> {
     let (_, client) = cluster().await?;
     let api: Api<ClusterCatalog> = Api::all(client.clone());
     let name = olm_kit::unique("status");
-    let object = olm_integration::with(
+    let object = olm_integration::patched(
         catalog::base(),
         &[("/metadata/name", json!(name)), ("/spec/availabilityMode", json!("Unavailable"))],
     );
@@ -152,7 +152,7 @@ async fn a_status_is_written_once_and_never_over_a_newer_object() -> Result<()> 
 }
 
 #[tokio::test]
-async fn apply_and_its_refusals() -> Result<()> {
+async fn apply_reports_conflicts_and_rejections() -> Result<()> {
     let (cluster, client) = cluster().await?;
     let namespace = cluster.namespace("apply").await?;
     let resource = ApiResource::erase::<ConfigMap>(&());
@@ -190,7 +190,7 @@ async fn apply_and_its_refusals() -> Result<()> {
 }
 
 #[tokio::test]
-async fn metrics_are_for_who_may_see_them() -> Result<()> {
+async fn metrics_require_authorization() -> Result<()> {
     let (cluster, client) = cluster().await?;
     let namespace = cluster.namespace("metrics").await?;
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &namespace);
@@ -240,7 +240,7 @@ async fn events_appear_once() -> Result<()> {
     let (_, client) = cluster().await?;
     let api: Api<ClusterCatalog> = Api::all(client.clone());
     let name = olm_kit::unique("events");
-    let object = olm_integration::with(
+    let object = olm_integration::patched(
         catalog::base(),
         &[("/metadata/name", json!(name)), ("/spec/availabilityMode", json!("Unavailable"))],
     );
@@ -260,7 +260,7 @@ async fn events_appear_once() -> Result<()> {
     assert_eq!(about[0].note.as_deref(), Some("no such image"));
     assert_eq!((about[0].type_.as_deref(), about[0].series.as_ref()), (Some("Warning"), None));
 
-    // the same reason with other words is another event, unless a key says that it counts as the same
+    // the same reason with another note is another event, unless a key marks it as the same
     let (object, other) = (stored.object_ref(&()), NewEvent { note: "no such tag", ..event });
     events.publish_once(&object, "pull", other.clone()).await;
     events.publish_once(&object, "pull", NewEvent { note: "no such digest", ..other }).await;
@@ -274,9 +274,9 @@ async fn events_appear_once() -> Result<()> {
     Ok(())
 }
 
-/// The process waits for a lease that somebody else holds, so it touches nothing in the shared cluster.
+/// The process waits for a lease that another holder has, so it touches nothing in the shared cluster.
 #[tokio::test]
-async fn a_waiting_process_shows_its_metrics() -> Result<()> {
+async fn metrics_are_served_while_waiting_for_the_lease() -> Result<()> {
     let (cluster, client) = cluster().await?;
     let namespace = cluster.namespace("process").await?;
     let lease = json!({

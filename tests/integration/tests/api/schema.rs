@@ -1,4 +1,4 @@
-//! What kubectl shows of the API: columns and explanations.
+//! Printer columns and explanations of the API, as kubectl prints them.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn kubectl(cluster: &olm_kit::Cluster, arguments: &[&str]) -> Result<String> {
 }
 
 #[tokio::test]
-async fn columns() -> Result<()> {
+async fn schema_prints_columns() -> Result<()> {
     let (cluster, client) = cluster().await?;
     // there must be one object, or kubectl prints no header
     for (plural, kind, spec, want) in [
@@ -52,7 +52,7 @@ async fn columns() -> Result<()> {
 }
 
 #[tokio::test]
-async fn explanations() -> Result<()> {
+async fn schema_explains_fields() -> Result<()> {
     let (cluster, _) = cluster().await?;
     for (path, want) in [
         ("clusterextension.spec.source.catalog.version", "1.2.3 - 2.3.4"),

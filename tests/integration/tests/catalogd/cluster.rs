@@ -4,11 +4,13 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use olm_api::{ClusterCatalog, annotations, condition, finalizers, labels};
+use kube::api::{Api, DeleteParams, PostParams};
+use olm_api::{ClusterCatalog, condition, finalizers, labels};
 use olm_kit::{Ca, CatalogImage, Cluster, Process, Program, Registry, Wait, eventually};
 use serde_json::json;
 use tokio::sync::{Mutex, MutexGuard};
+
+use crate::{create, merge, request};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -45,26 +47,7 @@ impl World {
         Ok(pushed.digest)
     }
 
-    async fn create(&self, name: &str, image: serde_json::Value) -> Result<()> {
-        let object = json!({
-            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog", "metadata": { "name": name },
-            "spec": { "source": { "type": "Image", "image": image } },
-        });
-        self.api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
-        Ok(())
-    }
-
-    async fn merge(&self, name: &str, patch: serde_json::Value) -> Result<()> {
-        self.api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
-        Ok(())
-    }
-
-    /// Asks for an attempt now.
-    async fn request(&self, name: &str, word: &str) -> Result<()> {
-        self.merge(name, json!({ "metadata": { "annotations": { annotations::REQUESTED_AT: word } } })).await
-    }
-
-    /// Waits until the status says that this digest is served.
+    /// Waits until the status reports this digest as served.
     async fn resolved(&self, name: &str, digest: &str) -> Result<ClusterCatalog> {
         let served = |catalog: &ClusterCatalog| {
             let Some(status) = &catalog.status else { return false };
@@ -107,14 +90,14 @@ impl World {
 }
 
 #[tokio::test]
-async fn the_life_of_a_catalog() -> Result<()> {
+async fn catalog_lifecycle_from_creation_to_deletion() -> Result<()> {
     let mut world = World::new().await?;
     let one = world.push("life", "latest", "one").await?;
     let reference = format!("{}/life:latest", world.registry.address());
     let mut catalogd = Program::catalogd(&world.cluster)?.start().await?;
 
     // Served, marked and reported.
-    world.create("life", json!({ "ref": reference, "pollIntervalMinutes": 60 })).await?;
+    create(&world.api, "life", json!({ "ref": reference, "pollIntervalMinutes": 60 })).await?;
     let catalog = world.resolved("life", &one).await?;
     assert_eq!(
         catalog.metadata.labels.unwrap_or_default().get(labels::METADATA_NAME).map(String::as_str),
@@ -130,7 +113,7 @@ async fn the_life_of_a_catalog() -> Result<()> {
     // A change that is not about the reference writes the status and pulls nothing.
     let pulls = |process: &Process| process.log_text().matches("resolving").count();
     let before = pulls(&catalogd);
-    world.merge("life", json!({ "spec": { "priority": 7 } })).await?;
+    merge(&world.api, "life", json!({ "spec": { "priority": 7 } })).await?;
     let current = |catalog: &ClusterCatalog| {
         let status = catalog.status.clone().unwrap_or_default();
         status.conditions.iter().all(|c| c.observed_generation == catalog.metadata.generation)
@@ -140,7 +123,7 @@ async fn the_life_of_a_catalog() -> Result<()> {
 
     // The tag moves: the new content is served, the old directory goes.
     let two = world.push("life", "latest", "two").await?;
-    world.request("life", "1").await?;
+    request(&world.api, "life", "1").await?;
     world.resolved("life", &two).await?;
     assert_eq!(world.get(&catalogd, "life").await?.1, two);
     let stored = || -> Vec<String> {
@@ -156,14 +139,14 @@ async fn the_life_of_a_catalog() -> Result<()> {
     // A bad new image takes nothing away.
     let broken = CatalogImage::from_text("schema: olm.package\nname: [unclosed\n").image();
     world.registry.push("life", "latest", &broken).await?;
-    world.request("life", "2").await?;
+    request(&world.api, "life", "2").await?;
     let words = "error storing fbc: error walking FBC root: error converting YAML to JSON: ";
     world.progressing("life", "Retrying", words).await?;
     assert_eq!(world.get(&catalogd, "life").await?.1, two);
     world.resolved("life", &two).await?;
     let two_again = world.push("life", "latest", "two").await?;
     assert_eq!(two_again, two);
-    world.request("life", "3").await?;
+    request(&world.api, "life", "3").await?;
     world.progressing("life", "Succeeded", "").await?;
 
     // The registry is gone and the process is killed: what is on disk is served again, dated as before.
@@ -177,7 +160,7 @@ async fn the_life_of_a_catalog() -> Result<()> {
     assert_eq!(status.last_unpacked, date);
 
     // Switched off by the user.
-    world.merge("life", json!({ "spec": { "availabilityMode": "Unavailable" } })).await?;
+    merge(&world.api, "life", json!({ "spec": { "availabilityMode": "Unavailable" } })).await?;
     let off = |catalog: &ClusterCatalog| {
         let status = catalog.status.clone().unwrap_or_default();
         condition::is_false(&status.conditions, condition::SERVING)
@@ -197,7 +180,7 @@ async fn the_life_of_a_catalog() -> Result<()> {
 }
 
 #[tokio::test]
-async fn errors_are_told_in_the_words_that_users_know() -> Result<()> {
+async fn catalog_errors_have_the_reference_messages() -> Result<()> {
     let world = World::new().await?;
     let catalogd = Program::catalogd(&world.cluster)?.start().await?;
     let address = world.registry.address().to_owned();
@@ -212,28 +195,28 @@ async fn errors_are_told_in_the_words_that_users_know() -> Result<()> {
         ("no-label-digest", unlabelled.by_digest(), "Blocked", format!("source catalog content: error applying image: terminal error: {missing_label}")),
         ("absent", format!("{address}/absent:1"), "Retrying", "source catalog content: error creating image source: ".to_owned()),
     ] {
-        world.create(name, json!({ "ref": reference })).await?;
+        create(&world.api, name, json!({ "ref": reference })).await?;
         world.progressing(name, reason, &message).await?;
         assert_eq!(world.get(&catalogd, name).await?.0, 404, "{name}");
         let status = world.api.get(name).await?.status.unwrap_or_default();
         assert!(condition::find(&status.conditions, condition::SERVING).is_none(), "{name}: {status:?}");
     }
 
-    // Mending the reference mends the catalog, at once.
+    // Fixing the reference fixes the catalog without a wait.
     let good = world.push("good", "latest", "good").await?;
-    world
-        .merge(
-            "both",
-            json!({ "spec": { "source": { "image": { "ref": format!("{address}/good:latest") } } } }),
-        )
-        .await?;
+    merge(
+        &world.api,
+        "both",
+        json!({ "spec": { "source": { "image": { "ref": format!("{address}/good:latest") } } } }),
+    )
+    .await?;
     world.resolved("both", &good).await?;
     assert_eq!(world.get(&catalogd, "both").await?.1, good);
     Ok(())
 }
 
 #[tokio::test]
-async fn every_replica_serves_while_a_tag_moves_and_the_leader_dies() -> Result<()> {
+async fn replicas_serve_through_tag_changes_and_leader_loss() -> Result<()> {
     let world = World::new().await?;
     let client = world.cluster.client().await?;
     let namespace =
@@ -256,13 +239,13 @@ async fn every_replica_serves_while_a_tag_moves_and_the_leader_dies() -> Result<
     })
     .await?;
     let second = replica()?.start().await?;
-    world.create("pair", json!({ "ref": format!("{}/pair:latest", world.registry.address()) })).await?;
+    create(&world.api, "pair", json!({ "ref": format!("{}/pair:latest", world.registry.address()) })).await?;
     world.resolved("pair", &one).await?;
     world.serves(&first, "pair", &one).await?;
     world.serves(&second, "pair", &one).await?;
 
     let two = world.push("pair", "latest", "two").await?;
-    world.request("pair", "1").await?;
+    request(&world.api, "pair", "1").await?;
     world.resolved("pair", &two).await?;
     world.serves(&first, "pair", &two).await?;
     world.serves(&second, "pair", &two).await?;
@@ -280,7 +263,7 @@ async fn every_replica_serves_while_a_tag_moves_and_the_leader_dies() -> Result<
     })
     .await?;
 
-    // The leader dies without a word; the other goes on serving, takes over, and follows the tag.
+    // The leader is killed; the other replica continues to serve, takes over, and follows the tag.
     first.kill9();
     let three = world.push("pair", "latest", "three").await?;
     let took_over = eventually("the second leads", LIMIT, || async {
@@ -290,7 +273,7 @@ async fn every_replica_serves_while_a_tag_moves_and_the_leader_dies() -> Result<
         Ok(())
     });
     took_over.await?;
-    world.request("pair", "2").await?;
+    request(&world.api, "pair", "2").await?;
     world.resolved("pair", &three).await?;
     world.serves(&second, "pair", &three).await?;
 
@@ -301,30 +284,33 @@ async fn every_replica_serves_while_a_tag_moves_and_the_leader_dies() -> Result<
 }
 
 #[tokio::test]
-async fn a_stalled_registry_holds_up_nobody_and_a_secret_opens_a_locked_one() -> Result<()> {
+async fn registry_stall_blocks_no_other_and_secret_grants_access() -> Result<()> {
     let world = World::new().await?;
     let client = world.cluster.client().await?;
     let secrets: Api<k8s_openapi::api::core::v1::Secret> = Api::namespaced(client, "default");
     let catalogd = Program::catalogd(&world.cluster)?.flag("--global-pull-secret", "default/registry");
     let catalogd = catalogd.start().await?;
 
-    // A registry that takes connections and says nothing, and more catalogs on it than pulls may run at a time.
+    // A registry that accepts connections and never responds, and more catalogs on it than pulls may run at a time.
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     for n in 0..10 {
-        world
-            .create(&format!("stalled-{n}"), json!({ "ref": format!("{}/x:1", silent.local_addr()?) }))
-            .await?;
+        create(
+            &world.api,
+            &format!("stalled-{n}"),
+            json!({ "ref": format!("{}/x:1", silent.local_addr()?) }),
+        )
+        .await?;
     }
     let good = world.push("good", "latest", "good").await?;
-    world.create("good", json!({ "ref": format!("{}/good:latest", world.registry.address()) })).await?;
+    create(&world.api, "good", json!({ "ref": format!("{}/good:latest", world.registry.address()) })).await?;
     world.resolved("good", &good).await?;
     world.serves(&catalogd, "good", &good).await?;
 
-    // A registry that wants a password: told, and served as soon as the secret is there.
+    // A registry that requires a password: reported, and served as soon as the secret exists.
     let locked = Registry::start_with_auth().await?;
     let text = "schema: olm.package\nname: locked\n";
     let pushed = locked.push("locked", "latest", &CatalogImage::from_text(text).image()).await?;
-    world.create("locked", json!({ "ref": pushed.by_tag() })).await?;
+    create(&world.api, "locked", json!({ "ref": pushed.by_tag() })).await?;
     world.progressing("locked", "Retrying", "source catalog content: error creating image source: ").await?;
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "registry" },

@@ -1,7 +1,7 @@
-//! The controller against a real API server and a registry that misbehaves on the wire: what is served stays served, byte
-//! for byte, the condition says what is wrong, and nothing half-written stays on disk.
+//! The controller against a real apiserver and a registry that misbehaves on the wire: served content stays the same, byte
+//! for byte, the condition names the fault, and no unfinished file stays on disk.
 //!
-//! The controller's own parts run in this process, with less patience than a deployment has; everything else is as it is.
+//! The controller runs in this process, with shorter timeouts than in a deployment; everything else is unchanged.
 
 #[expect(clippy::unwrap_used, reason = "part of a test, and a test may panic")]
 #[path = "../../../../crates/olm-oci/tests/registry/support/mod.rs"]
@@ -21,8 +21,8 @@ use catalogd::store::Store;
 use http_body_util::BodyExt as _;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use olm_api::{ClusterCatalog, annotations, condition};
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use olm_api::{ClusterCatalog, condition};
 use olm_kit::{Cluster, Wait, eventually};
 use olm_oci::{CertificateDirs, Puller, SharedKeyring};
 use olm_runtime::events::Events;
@@ -34,6 +34,8 @@ use support::pki::Authority;
 use support::{Body, Client, Pushed, Registry, Reply, Request};
 use tokio::sync::{mpsc, watch};
 
+use crate::{create, merge, request};
+
 const LIMIT: Duration = Duration::from_secs(60);
 /// A minute of a poll interval: long enough that a busy machine does other things before the first poll.
 const MINUTE: Duration = Duration::from_secs(15);
@@ -43,7 +45,7 @@ const LABEL: &str = "operators.operatorframework.io.index.configs.v1";
 fn catalog(name: &str) -> Pushed {
     let noise = support::noise(300_000);
     let text = format!("{{\"name\":\"{name}\",\"noise\":\"{noise}\",\"schema\":\"olm.package\"}}\n");
-    Pushed::of([support::layer(&[("configs/c.json", &text)])]).label(LABEL, "/configs")
+    Pushed::new([support::layer(&[("configs/c.json", &text)])]).label(LABEL, "/configs")
 }
 
 struct World {
@@ -54,7 +56,7 @@ struct World {
     root: tempfile::TempDir,
     stop: Shutdown,
     controller: tokio::task::JoinHandle<()>,
-    /// Says that pull secrets have changed.
+    /// Notifies of changed pull secrets.
     changed: mpsc::Sender<()>,
     _senders: (mpsc::Sender<String>, watch::Sender<bool>),
     // last, so that it ends last
@@ -62,7 +64,7 @@ struct World {
 }
 
 impl World {
-    /// A leading replica that pulls as `client` says.
+    /// A leading replica that pulls with the configuration of `client`.
     async fn new(client: &Client) -> Result<Self> {
         Self::with_secret(client, None, SharedKeyring::default()).await
     }
@@ -112,25 +114,6 @@ impl World {
         })
     }
 
-    async fn create(&self, name: &str, image: serde_json::Value) -> Result<()> {
-        let object = json!({
-            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog", "metadata": { "name": name },
-            "spec": { "source": { "type": "Image", "image": image } },
-        });
-        self.api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
-        Ok(())
-    }
-
-    async fn merge(&self, name: &str, patch: serde_json::Value) -> Result<()> {
-        self.api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
-        Ok(())
-    }
-
-    /// Asks for an attempt now (decision 31).
-    async fn request(&self, name: &str, word: &str) -> Result<()> {
-        self.merge(name, json!({ "metadata": { "annotations": { annotations::REQUESTED_AT: word } } })).await
-    }
-
     async fn resolved(&self, name: &str, digest: &str) -> Result<()> {
         let served = |catalog: &ClusterCatalog| {
             let Some(status) = &catalog.status else { return false };
@@ -142,15 +125,15 @@ impl World {
         Ok(())
     }
 
-    /// Waits until the condition says that an attempt has failed in these words.
+    /// Waits until the condition reports a failed attempt with this reason and these words.
     async fn failed(&self, name: &str, reason: &str, words: &str) -> Result<()> {
-        let says = |catalog: &ClusterCatalog| {
+        let matches = |catalog: &ClusterCatalog| {
             let conditions = catalog.status.clone().unwrap_or_default().conditions;
             condition::find(&conditions, condition::PROGRESSING).is_some_and(|progressing| {
                 progressing.reason == reason && progressing.message.contains(words)
             })
         };
-        Wait::new(&self.api, name).within(LIMIT).until(&format!("{reason}: {words}"), says).await?;
+        Wait::new(&self.api, name).within(LIMIT).until(&format!("{reason}: {words}"), matches).await?;
         Ok(())
     }
 
@@ -200,7 +183,7 @@ fn spoil(registry: &Registry, blob: &[u8], gone: &[String], reply: impl Fn() -> 
 }
 
 #[tokio::test]
-async fn no_fault_of_a_registry_takes_anything_away() -> Result<()> {
+async fn registry_faults_keep_served_content() -> Result<()> {
     let registry = Registry::start().await;
     let mut client = Client::new(&[&registry]);
     client.config.retries.resume = 1;
@@ -208,7 +191,7 @@ async fn no_fault_of_a_registry_takes_anything_away() -> Result<()> {
     client.config.retries.too_many_requests = 1;
     let world = World::new(&client).await?;
     let good = registry.push("cat", Some("1"), &catalog("good")).to_string();
-    world.create("cat", json!({ "ref": registry.reference("cat:1").to_string() })).await?;
+    create(&world.api, "cat", json!({ "ref": registry.reference("cat:1").to_string() })).await?;
     world.resolved("cat", &good).await?;
     let (code, digest, body) = world.get("cat").await?;
     assert_eq!((code, digest.as_str()), (200, good.as_str()));
@@ -216,8 +199,8 @@ async fn no_fault_of_a_registry_takes_anything_away() -> Result<()> {
     let date = world.api.get("cat").await?.status.and_then(|status| status.last_unpacked);
 
     let half = |layer: &[u8]| (layer[..layer.len() / 2].to_vec(), layer.len());
-    type Fault = Box<dyn Fn(Vec<u8>) -> Reply + Send>;
-    let faults: Vec<(&str, Fault, &str)> = vec![
+    type Damage = Box<dyn Fn(Vec<u8>) -> Reply + Send>;
+    let faults: Vec<(&str, Damage, &str)> = vec![
         (
             "cut mid-layer",
             Box::new(move |layer| {
@@ -237,7 +220,11 @@ async fn no_fault_of_a_registry_takes_anything_away() -> Result<()> {
         ("hangs up", Box::new(|_| Reply::body(Body::Hangup)), "error copying image: reading blob sha256:"),
         ("500", Box::new(|_| Reply::new(500, "<html>")), "unexpected HTTP status 500"),
         ("503", Box::new(|_| Reply::new(503, "")), "unexpected HTTP status 503"),
-        ("429 for an hour", Box::new(|_| Reply::new(429, "").with("Retry-After", "3600")), "toomanyrequests"),
+        (
+            "429 for an hour",
+            Box::new(|_| Reply::new(429, "").header("Retry-After", "3600")),
+            "toomanyrequests",
+        ),
         ("404", Box::new(|_| Reply::error(404, "BLOB_UNKNOWN")), "blob_unknown"),
         (
             "other bytes",
@@ -260,7 +247,7 @@ async fn no_fault_of_a_registry_takes_anything_away() -> Result<()> {
         spoil(&registry, &layer.clone(), &gone, move || fault(layer.clone()));
         gone.push(spoiled);
         registry.push("cat", Some("1"), &next);
-        world.request("cat", name).await?;
+        request(&world.api, "cat", name).await?;
         world.failed("cat", "Retrying", words).await.context(name)?;
         let now = world.get("cat").await?;
         assert!(now == (200, good.clone(), body.clone()), "{name}: something else is served");
@@ -281,19 +268,19 @@ async fn no_fault_of_a_registry_takes_anything_away() -> Result<()> {
     // The registry recovers, and what it has now is served; what failed has left nothing.
     registry.hook(|_| None);
     let last = registry.push("cat", Some("1"), &catalog("last")).to_string();
-    world.request("cat", "last").await?;
+    request(&world.api, "cat", "last").await?;
     world.resolved("cat", &last).await?;
     assert_eq!(world.get("cat").await?.1, last);
-    let wanted: Vec<String> = disk.iter().map(|name| name.replace(&good, &last)).collect();
+    let expected: Vec<String> = disk.iter().map(|name| name.replace(&good, &last)).collect();
     eventually("nothing else is on disk", LIMIT, || async {
         let disk = world.on_disk()?;
-        ensure!(disk == wanted, "{disk:?}");
+        ensure!(disk == expected, "{disk:?}");
         Ok(())
     })
     .await?;
     // under another name it is there already: the tag is looked up, nothing is pulled
     registry.take_log();
-    world.create("twin", json!({ "ref": registry.reference("cat:1").to_string() })).await?;
+    create(&world.api, "twin", json!({ "ref": registry.reference("cat:1").to_string() })).await?;
     world.resolved("twin", &last).await?;
     let asked = registry.take_log();
     assert!(!asked.is_empty() && !asked.iter().any(|asked| asked.contains("/blobs/")), "{asked:?}");
@@ -301,7 +288,7 @@ async fn no_fault_of_a_registry_takes_anything_away() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_registry_with_a_new_certificate_is_refused_until_its_authority_is_trusted() -> Result<()> {
+async fn registry_certificate_is_rejected_until_ca_is_trusted() -> Result<()> {
     let (old, new) = (Authority::new("old"), Authority::new("new"));
     let registry = Registry::start_with(Some(old.server(None))).await;
     let mut client = Client::new(&[]);
@@ -312,7 +299,7 @@ async fn a_registry_with_a_new_certificate_is_refused_until_its_authority_is_tru
         CertificateDirs { every_host: Some(cas.clone()), ..CertificateDirs::default() };
     let world = World::new(&client).await?;
     let one = registry.push("cat", Some("1"), &catalog("one")).to_string();
-    world.create("cat", json!({ "ref": registry.reference("cat:1").to_string() })).await?;
+    create(&world.api, "cat", json!({ "ref": registry.reference("cat:1").to_string() })).await?;
     world.resolved("cat", &one).await?;
     let before = world.get("cat").await?;
 
@@ -323,7 +310,7 @@ async fn a_registry_with_a_new_certificate_is_refused_until_its_authority_is_tru
     let mut word = 0;
     loop {
         word += 1;
-        world.request("cat", &word.to_string()).await?;
+        request(&world.api, "cat", &word.to_string()).await?;
         let words = "invalid peer certificate";
         if world.failed("cat", "Retrying", words).await.is_ok() {
             break;
@@ -332,9 +319,9 @@ async fn a_registry_with_a_new_certificate_is_refused_until_its_authority_is_tru
     }
     assert!(world.get("cat").await? == before, "what was served is served");
 
-    // The file changes, nobody is restarted: the next retry succeeds by itself.
+    // The file changes without a restart: the next retry succeeds by itself.
     std::fs::write(cas.join("ca.crt"), &new.pem)?;
-    world.request("cat", "trusted").await?;
+    request(&world.api, "cat", "trusted").await?;
     world.resolved("cat", &two).await?;
     assert_eq!(world.get("cat").await?.1, two);
     world.end().await
@@ -347,7 +334,7 @@ fn asked(log: &[String], repository: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_poll_notices_a_moved_tag_and_asks_for_nothing_else() -> Result<()> {
+async fn poll_detects_moved_tag_and_requests_nothing_else() -> Result<()> {
     let registry = Registry::start().await;
     let mut client = Client::new(&[&registry]);
     // requests are counted: none is to be repeated because the machine is slow
@@ -360,10 +347,10 @@ async fn a_poll_notices_a_moved_tag_and_asks_for_nothing_else() -> Result<()> {
     let by_tag = |name: &str| registry.reference(&format!("{name}:1")).to_string();
     let by_digest = registry.reference(&format!("pinned@{pinned}")).to_string();
     let began = Instant::now();
-    world.create("moving", json!({ "ref": by_tag("moving"), "pollIntervalMinutes": 1 })).await?;
-    world.create("still", json!({ "ref": by_tag("still"), "pollIntervalMinutes": 1 })).await?;
-    world.create("pinned", json!({ "ref": by_digest })).await?;
-    world.create("unpolled", json!({ "ref": by_tag("unpolled") })).await?;
+    create(&world.api, "moving", json!({ "ref": by_tag("moving"), "pollIntervalMinutes": 1 })).await?;
+    create(&world.api, "still", json!({ "ref": by_tag("still"), "pollIntervalMinutes": 1 })).await?;
+    create(&world.api, "pinned", json!({ "ref": by_digest })).await?;
+    create(&world.api, "unpolled", json!({ "ref": by_tag("unpolled") })).await?;
     for (name, digest) in [("moving", &one), ("still", &still), ("pinned", &pinned), ("unpolled", &unpolled)]
     {
         world.resolved(name, digest).await?;
@@ -376,8 +363,7 @@ async fn a_poll_notices_a_moved_tag_and_asks_for_nothing_else() -> Result<()> {
 
     // What is not about the reference asks the registry for nothing.
     for name in ["moving", "still", "pinned", "unpolled"] {
-        world
-            .merge(name, json!({ "spec": { "priority": 5 }, "metadata": { "labels": { "a": "b" } } }))
+        merge(&world.api, name, json!({ "spec": { "priority": 5 }, "metadata": { "labels": { "a": "b" } } }))
             .await?;
         let current = |catalog: &ClusterCatalog| {
             let conditions = catalog.status.clone().unwrap_or_default().conditions;
@@ -387,7 +373,7 @@ async fn a_poll_notices_a_moved_tag_and_asks_for_nothing_else() -> Result<()> {
     }
     assert_eq!(registry.take_log(), [""; 0]);
 
-    // The tag moves and nobody touches the object: the poll finds it after its interval and at most a hundredth more.
+    // The tag moves and the object stays as it is: the poll finds it after its interval and at most a hundredth more.
     let date = world.api.get("still").await?.status.and_then(|status| status.last_unpacked);
     let two = registry.push("moving", Some("1"), &catalog("two")).to_string();
     eventually("the moved tag is served", LIMIT, || async {
@@ -422,7 +408,7 @@ async fn a_poll_notices_a_moved_tag_and_asks_for_nothing_else() -> Result<()> {
 
 impl World {
     /// Waits for an event about a catalog: type, reason, and what its note contains.
-    async fn told(&self, about: &str, kind: &str, reason: &str, words: &str) -> Result<()> {
+    async fn until_event(&self, about: &str, kind: &str, reason: &str, words: &str) -> Result<()> {
         eventually(&format!("{kind} {reason} about {about}: {words}"), LIMIT, || async {
             let events = self.events.list(&ListParams::default()).await?;
             let mut seen = Vec::new();
@@ -443,44 +429,57 @@ impl World {
 }
 
 #[tokio::test]
-async fn what_a_user_would_ask_about_is_told_as_an_event() -> Result<()> {
+async fn catalog_events_report_state_changes() -> Result<()> {
     let registry = Registry::start().await;
     let mut client = Client::new(&[&registry]);
     client.config.retries.server_error = 0;
     let world = World::new(&client).await?;
     let one = registry.push("cat", Some("1"), &catalog("one")).to_string();
-    let unlabelled = registry.push("bare", None, &Pushed::of([support::layer(&[("a", "b")])])).to_string();
-    world.create("cat", json!({ "ref": registry.reference("cat:1").to_string() })).await?;
+    let unlabelled = registry.push("bare", None, &Pushed::new([support::layer(&[("a", "b")])])).to_string();
+    create(&world.api, "cat", json!({ "ref": registry.reference("cat:1").to_string() })).await?;
+    create(
+        &world.api,
+        "bare",
+        json!({ "ref": registry.reference(&format!("bare@{unlabelled}")).to_string() }),
+    )
+    .await?;
     world
-        .create("bare", json!({ "ref": registry.reference(&format!("bare@{unlabelled}")).to_string() }))
+        .until_event(
+            "cat",
+            "Normal",
+            "Unpacked",
+            &format!("serving content of {}/cat@{one}", registry.address),
+        )
         .await?;
     world
-        .told("cat", "Normal", "Unpacked", &format!("serving content of {}/cat@{one}", registry.address))
-        .await?;
-    world
-        .told("bare", "Warning", "Blocked", "terminal error: catalog image is missing the required label")
+        .until_event(
+            "bare",
+            "Warning",
+            "Blocked",
+            "terminal error: catalog image is missing the required label",
+        )
         .await?;
     registry.hook(|_| Some(Reply::new(500, "")));
-    world.request("cat", "1").await?;
-    world.told("cat", "Warning", "Retrying", "unexpected HTTP status 500").await?;
+    request(&world.api, "cat", "1").await?;
+    world.until_event("cat", "Warning", "Retrying", "unexpected HTTP status 500").await?;
     registry.hook(|_| None);
     let two = registry.push("cat", Some("1"), &catalog("two")).to_string();
-    world.request("cat", "2").await?;
-    world.told("cat", "Normal", "Unpacked", &two).await?;
-    world.merge("cat", json!({ "spec": { "availabilityMode": "Unavailable" } })).await?;
+    request(&world.api, "cat", "2").await?;
+    world.until_event("cat", "Normal", "Unpacked", &two).await?;
+    merge(&world.api, "cat", json!({ "spec": { "availabilityMode": "Unavailable" } })).await?;
     world
-        .told("cat", "Normal", "UserSpecifiedUnavailable", "availability mode is set to Unavailable")
+        .until_event("cat", "Normal", "UserSpecifiedUnavailable", "availability mode is set to Unavailable")
         .await?;
-    world.merge("cat", json!({ "spec": { "availabilityMode": "Available" } })).await?;
+    merge(&world.api, "cat", json!({ "spec": { "availabilityMode": "Available" } })).await?;
     world.resolved("cat", &two).await?;
     world.api.delete("cat", &DeleteParams::default()).await?;
     Wait::new(&world.api, "cat").within(LIMIT).to_be_gone().await?;
-    world.told("cat", "Normal", "Unavailable", "content is not served").await?;
+    world.until_event("cat", "Normal", "Unavailable", "content is not served").await?;
     world.end().await
 }
 
 #[tokio::test]
-async fn pulls_from_one_registry_are_few_and_hold_up_no_other() -> Result<()> {
+async fn pulls_are_limited_per_registry() -> Result<()> {
     let (slow, fast) = (Registry::start().await, Registry::start().await);
     let mut client = Client::new(&[&slow, &fast]);
     client.config.timeouts.stall = LIMIT;
@@ -500,7 +499,7 @@ async fn pulls_from_one_registry_are_few_and_hold_up_no_other() -> Result<()> {
     });
     for n in 0..6 {
         let reference = slow.reference(&format!("slow-{n}:1")).to_string();
-        world.create(&format!("slow-{n}"), json!({ "ref": reference })).await?;
+        create(&world.api, &format!("slow-{n}"), json!({ "ref": reference })).await?;
     }
     let mut asked = Vec::new();
     eventually("two pulls have come to their layers", LIMIT, || {
@@ -516,7 +515,7 @@ async fn pulls_from_one_registry_are_few_and_hold_up_no_other() -> Result<()> {
     for n in 0..3 {
         let name = format!("fast-{n}");
         let digest = fast.push(&name, Some("1"), &catalog(&name)).to_string();
-        world.create(&name, json!({ "ref": fast.reference(&format!("{name}:1")).to_string() })).await?;
+        create(&world.api, &name, json!({ "ref": fast.reference(&format!("{name}:1")).to_string() })).await?;
         world.resolved(&name, &digest).await?;
         assert_eq!(world.get(&name).await?.0, 200);
     }
@@ -528,16 +527,17 @@ async fn pulls_from_one_registry_are_few_and_hold_up_no_other() -> Result<()> {
     world.end().await
 }
 
-/// A registry that tells strangers to come back in an hour: only a change of the Secret can help before, and what was taken
-/// away is not used again.
+/// A registry that rejects unknown clients for an hour: only a change of the Secret ends that sooner, and a removed
+/// password is not used again.
 #[tokio::test(flavor = "multi_thread")]
-async fn secrets_are_read_before_each_pull_and_wake_who_waits_for_them() -> Result<()> {
+async fn pull_secrets_are_read_before_each_pull_and_trigger_retries() -> Result<()> {
     let registry = Registry::start().await;
     registry.hook(|request| {
         let known = request.header("authorization") == Some("Basic dXNlcjpwYXNzd29yZA==");
-        let refusal =
-            Reply::error(401, "UNAUTHORIZED").with("WWW-Authenticate", "Basic").with("Retry-After", "3600");
-        (!known).then_some(refusal)
+        let denied = Reply::error(401, "UNAUTHORIZED")
+            .header("WWW-Authenticate", "Basic")
+            .header("Retry-After", "3600");
+        (!known).then_some(denied)
     });
     let mut client = Client::new(&[&registry]);
     let keyring = SharedKeyring::default();
@@ -554,7 +554,7 @@ async fn secrets_are_read_before_each_pull_and_wake_who_waits_for_them() -> Resu
 
     let one = registry.push("cat", Some("1"), &catalog("one")).to_string();
     let by_digest = format!("{}@{one}", registry.reference("cat:1").name());
-    world.create("by-digest", json!({ "ref": by_digest })).await?;
+    create(&world.api, "by-digest", json!({ "ref": by_digest })).await?;
     world.failed("by-digest", "Retrying", "unauthorized").await?;
     secrets.create(&PostParams::default(), &secret).await?;
     world.changed.send(()).await?;
@@ -562,7 +562,7 @@ async fn secrets_are_read_before_each_pull_and_wake_who_waits_for_them() -> Resu
 
     secrets.delete("registry", &DeleteParams::default()).await?;
     let two = registry.push("cat", Some("2"), &catalog("two")).to_string();
-    world.create("by-tag", json!({ "ref": registry.reference("cat:2").to_string() })).await?;
+    create(&world.api, "by-tag", json!({ "ref": registry.reference("cat:2").to_string() })).await?;
     world.failed("by-tag", "Retrying", "unauthorized").await?;
     secrets.create(&PostParams::default(), &secret).await?;
     world.changed.send(()).await?;

@@ -4,3 +4,30 @@ mod cluster;
 mod faults;
 mod process;
 mod signatures;
+
+use anyhow::Result;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use olm_api::{ClusterCatalog, annotations};
+use serde_json::{Value, json};
+
+type Catalogs = Api<ClusterCatalog>;
+
+/// Creates a catalog of an image: a reference, and what else the field has.
+async fn create(api: &Catalogs, name: &str, image: Value) -> Result<()> {
+    let object = json!({
+        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog", "metadata": { "name": name },
+        "spec": { "source": { "type": "Image", "image": image } },
+    });
+    api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    Ok(())
+}
+
+async fn merge(api: &Catalogs, name: &str, patch: Value) -> Result<()> {
+    api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    Ok(())
+}
+
+/// Requests an attempt now (decision 31).
+async fn request(api: &Catalogs, name: &str, word: &str) -> Result<()> {
+    merge(api, name, json!({ "metadata": { "annotations": { annotations::REQUESTED_AT: word } } })).await
+}

@@ -1,5 +1,5 @@
-//! The program itself: what it says when it cannot start, its probes and metrics, a serving certificate that is replaced, and
-//! how it ends while a client is still reading.
+//! The program itself: its error messages when it cannot start, its probes and metrics, the replacement of a serving
+//! certificate, and the shutdown while a client is still reading.
 
 use std::process::Command;
 use std::time::Duration;
@@ -32,17 +32,13 @@ async fn world() -> Result<(&'static Cluster, &'static Registry, MutexGuard<'sta
 async fn served(cluster: &Cluster, registry: &Registry, name: &str, image: &CatalogImage) -> Result<()> {
     let pushed = registry.push(name, "1", &image.image()).await?;
     let api: Api<ClusterCatalog> = Api::all(cluster.client().await?);
-    let object = json!({
-        "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog", "metadata": { "name": name },
-        "spec": { "source": { "type": "Image", "image": { "ref": pushed.by_tag() } } },
-    });
-    api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    crate::create(&api, name, json!({ "ref": pushed.by_tag() })).await?;
     Wait::new(&api, name).within(LIMIT).for_condition(condition::SERVING, "True").await?;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn settings_that_cannot_be_used_end_with_a_sentence() -> Result<()> {
+async fn settings_that_are_invalid_end_with_an_error_message() -> Result<()> {
     let (cluster, _, _turn) = world().await?;
     for (name, program, words) in [
         (
@@ -91,7 +87,7 @@ async fn settings_that_cannot_be_used_end_with_a_sentence() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn probes_and_metrics_tell_what_users_know() -> Result<()> {
+async fn probes_and_metrics_have_the_reference_names() -> Result<()> {
     let (cluster, registry, _turn) = world().await?;
     let catalogd = Program::catalogd(cluster)?.start().await?;
     served(cluster, registry, "measured", &CatalogImage::from_text("schema: olm.package\nname: m\n")).await?;
@@ -141,7 +137,7 @@ async fn probes_and_metrics_tell_what_users_know() -> Result<()> {
              subjects: [{kind: ServiceAccount, name: scraper, namespace: default}]}",
         )
         .await?;
-    // A refusal is remembered for half a minute.
+    // A denied review is cached for half a minute.
     let text = eventually("metrics are shown", LIMIT, || async {
         let answer = http.get(&metrics).bearer_auth(&token).send().await?;
         ensure!(answer.status() == 200, "{}", answer.status());
@@ -178,7 +174,7 @@ async fn probes_and_metrics_tell_what_users_know() -> Result<()> {
     let served = format!("catalogd_served_catalogs {bytes}");
     assert!(bytes > 0 && text.lines().any(|line| line == served), "{served} is not in\n{text}");
 
-    // A replica with an empty disk is ready no sooner than it serves what the status says is served.
+    // A replica with an empty disk is not ready before it serves the content that the status names.
     drop(catalogd);
     let other = Program::catalogd(cluster)?.start().await?;
     let content = format!("{}/catalogs/measured/api/v1/all", other.content_url());
@@ -190,7 +186,7 @@ async fn probes_and_metrics_tell_what_users_know() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replaced_serving_certificate_is_shown_without_restart() -> Result<()> {
+async fn serving_certificate_is_replaced_without_restart() -> Result<()> {
     let (cluster, _, _turn) = world().await?;
     let own = RunDir::new("pair")?;
     let (old, new) =
@@ -229,7 +225,7 @@ async fn a_replaced_serving_certificate_is_shown_without_restart() -> Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_running_download_ends_before_the_process_does_and_the_exit_code_is_0() -> Result<()> {
+async fn shutdown_finishes_running_downloads_and_exits_with_0() -> Result<()> {
     let (cluster, registry, _turn) = world().await?;
     let mut catalogd = Program::catalogd(cluster)?.start().await?;
     // More than all socket buffers hold.
@@ -257,7 +253,7 @@ async fn a_running_download_ends_before_the_process_does_and_the_exit_code_is_0(
     assert_eq!(got, length);
     let (success, catalogd) = stopping.await?;
     assert!(success, "exit code: {}", catalogd.log_text());
-    // The next process takes the finalizer off; nobody else has to pull so much.
+    // The next process removes the finalizer, so that no later test pulls so much.
     let api: Api<ClusterCatalog> = Api::all(cluster.client().await?);
     api.delete("large", &DeleteParams::default()).await?;
     Ok(())

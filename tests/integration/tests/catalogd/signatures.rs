@@ -12,7 +12,7 @@ use serde_json::json;
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn stored_content_is_verified_before_it_is_served_under_a_policy() -> Result<()> {
+async fn signature_policy_verifies_stored_content_before_serving() -> Result<()> {
     let cluster = Cluster::start().await?;
     cluster.install_crds().await?;
     let registry = Registry::start().await?;
@@ -20,7 +20,7 @@ async fn stored_content_is_verified_before_it_is_served_under_a_policy() -> Resu
     let http = Ca::shared()?.http_client()?;
     let run_dir = RunDir::new("signatures")?;
     let dir = run_dir.path();
-    let (signer, stranger) = (Signer::new()?, Signer::new()?);
+    let (signer, foreign_signer) = (Signer::new()?, Signer::new()?);
     let policy = dir.join("policy.json");
     let policy_text = policy.display().to_string();
     let catalogd = || Program::catalogd_in(&cluster, Ca::shared()?, Some(dir));
@@ -40,7 +40,7 @@ async fn stored_content_is_verified_before_it_is_served_under_a_policy() -> Resu
         Ok(condition::find(&conditions, type_).context("no condition")?.message.clone())
     };
 
-    // a policy that cannot be read ends the process, with a sentence
+    // a policy that cannot be read ends the process with an error message
     let mut broken = strict()?.launch()?;
     eventually("the process has ended", LIMIT, || async {
         ensure!(broken.log_text().contains("error loading policy context: "), "{}", broken.log_text());
@@ -74,32 +74,32 @@ async fn stored_content_is_verified_before_it_is_served_under_a_policy() -> Resu
     condition_of("Serving", "Unavailable").await?;
     assert_eq!(code(&started).await?, 404);
 
-    // the signature of somebody else does not help, the right one does
+    // a foreign signature changes nothing, the right one does
     let again = async |word: &str| {
         let patch = json!({"metadata": {"annotations": {annotations::REQUESTED_AT: word}}});
         api.patch("signed", &PatchParams::default(), &Patch::Merge(patch)).await
     };
-    registry.sign(&pushed, &stranger).await?;
+    registry.sign(&pushed, &foreign_signer).await?;
     again("1").await?;
     let foreign = |catalog: &ClusterCatalog| {
         let status = catalog.status.clone().unwrap_or_default();
         condition::find(&status.conditions, "Progressing")
             .is_some_and(|found| found.message.contains("it is not made with a key of the policy"))
     };
-    Wait::new(&api, "signed").within(LIMIT).until("the stranger is told", foreign).await?;
+    Wait::new(&api, "signed").within(LIMIT).until("the foreign signature is reported", foreign).await?;
     registry.sign(&pushed, &signer).await?;
     again("2").await?;
     condition_of("Serving", "Available").await?;
     assert_eq!(code(&started).await?, 200);
     drop(started);
 
-    // the registry is gone: what was verified is served at once
+    // the registry is gone: verified content is served without it
     drop(registry);
     let offline = strict()?.start().await?;
     assert_eq!(code(&offline).await?, 200, "{}", offline.log_text());
     drop(offline);
     // under another policy it is not
-    std::fs::write(&policy, json!({"default": [stranger.requirement()]}).to_string())?;
+    std::fs::write(&policy, json!({"default": [foreign_signer.requirement()]}).to_string())?;
     let started = strict()?.launch()?;
     eventually("it serves nothing", LIMIT, || async {
         ensure!(code(&started).await? == 404, "still served");

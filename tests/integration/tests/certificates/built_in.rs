@@ -10,23 +10,23 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use olm_api::cluster_extension::WebhookCertificateProvider;
 use olm_bundle::CaTarget;
+use olm_certificates::material::{self, Keys, authorities};
 use olm_kit::{Entry, Wait};
 use operator_controller::certificates::caller::name;
-use operator_controller::certificates::material::{self, Keys, authorities};
 use serde_json::{Value, json};
 
 use crate::site::{Site, soon, uid};
 use crate::world::LIMIT;
 
 #[tokio::test]
-async fn a_bundle_with_webhooks_installs_without_any_other_provider() -> Result<()> {
+async fn certificate_of_webhooks_needs_no_other_provider() -> Result<()> {
     let site = Site::installed("issue").await?;
     let extension = site.world.extensions.get(&site.world.name).await?;
     let kept =
         extension.status.and_then(|status| status.webhook_certificates).context("no provider in status")?;
     assert_eq!(kept.provider, WebhookCertificateProvider::BuiltIn);
 
-    let (secret, stored) = site.stored().await?;
+    let (secret, stored) = site.read_secret().await?;
     let lifetime = material::check(&stored.current, &site.names())?;
     assert!(lifetime.not_before < Timestamp::now() && lifetime.not_after > soon(729 * 24 * 3600)?);
     assert_eq!(secret.type_.as_deref(), Some("kubernetes.io/tls"));
@@ -68,27 +68,27 @@ async fn a_bundle_with_webhooks_installs_without_any_other_provider() -> Result<
 }
 
 #[tokio::test]
-async fn a_steady_certificate_costs_nothing() -> Result<()> {
+async fn certificate_in_steady_state_costs_nothing() -> Result<()> {
     let site = Site::installed("steady").await?;
     let label = Patch::Merge(json!({"metadata": {"labels": {"mine": "yes"}}}));
     let before = site.at_rest().await?;
-    // every watch has something to tell, none of it matters
+    // every watch delivers a change, none of them matters
     site.secrets.patch(&site.secret(), &PatchParams::default(), &label).await?;
     for target in &site.callers() {
         site.api(target).await?.patch(name(target), &PatchParams::default(), &label).await?;
     }
     tokio::time::sleep(Duration::from_secs(5)).await; // the time that is measured, not a wait for something
     assert_eq!(site.requests(before)?, Vec::<String>::new());
-    assert_eq!(site.stored().await?.0.labels()["mine"], "yes");
+    assert_eq!(site.read_secret().await?.0.labels()["mine"], "yes");
     Ok(())
 }
 
 #[tokio::test]
-async fn what_is_deleted_or_edited_is_mended() -> Result<()> {
+async fn certificate_is_restored_after_deletion_or_edit() -> Result<()> {
     let site = Site::installed("mend").await?;
-    let first = site.stored().await?;
+    let first = site.read_secret().await?;
 
-    // deleted: a new one, and callers go on to trust the old one, which pods may still serve with
+    // deleted: a new one, and callers continue to trust the old one, which pods may still serve with
     site.secrets.delete(&site.secret(), &DeleteParams::default()).await?;
     let old = uid(&first.0)?;
     site.until_stored("is there anew", |secret, _| secret.uid().is_some_and(|new| new != old)).await?;
@@ -114,12 +114,12 @@ async fn what_is_deleted_or_edited_is_mended() -> Result<()> {
         site.until_stored("is ours again", |secret, _| !secret.owner_references().is_empty()).await?;
     assert_eq!(fourth, third, "nothing was issued for that");
 
-    // a caBundle that somebody replaced
+    // a replaced caBundle
     let [validating, ..] = site.callers();
     let mut live = serde_json::to_value(site.live(&validating).await?)?;
     let hook = live["webhooks"][0]["name"].clone();
     live["webhooks"][0]["clientConfig"]["caBundle"] =
-        json!(k8s_openapi::ByteString(stranger()?.into_bytes()));
+        json!(k8s_openapi::ByteString(foreign_authority()?.into_bytes()));
     let patch: Value = json!({"webhooks": [live["webhooks"][0]]});
     assert_eq!(patch["webhooks"][0]["name"], hook);
     site.api(&validating)
@@ -130,8 +130,8 @@ async fn what_is_deleted_or_edited_is_mended() -> Result<()> {
     Ok(())
 }
 
-/// An authority that nobody here knows.
-fn stranger() -> Result<String> {
+/// An authority that is not part of the installation.
+fn foreign_authority() -> Result<String> {
     let names = ["stranger.example.com".to_owned()];
     Ok(material::issue(
         "test authority",
@@ -162,7 +162,7 @@ async fn certificate_never_overwrites_foreign_secret() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_certificate_near_its_end_is_rotated_with_overlap() -> Result<()> {
+async fn certificate_near_expiry_is_rotated_with_overlap() -> Result<()> {
     let site = Site::installed("rotate").await?;
     let [validating, _, crd] = site.callers();
     let ending = material::issue(
@@ -185,7 +185,7 @@ async fn a_certificate_near_its_end_is_rotated_with_overlap() -> Result<()> {
             assert!(both.iter().any(|found| found.pem.trim() == one.authority.trim()), "{target:?}");
         }
     }
-    let (_, serving) = site.stored().await?;
+    let (_, serving) = site.read_secret().await?;
     assert_eq!(serving.current, ending, "nobody serves with it before callers trust it");
 
     // then it is served with, and the old one is still trusted
@@ -198,7 +198,7 @@ async fn a_certificate_near_its_end_is_rotated_with_overlap() -> Result<()> {
         "pods may still serve with the old one"
     );
 
-    // when that has expired, nobody trusts it any more
+    // after its expiry no caller trusts it
     for target in &site.callers() {
         let left = site.until_trusts(target, "trusts the successor alone", |found| found.len() == 1).await?;
         assert_eq!(left[0].pem.trim(), next.authority.trim());
@@ -213,7 +213,7 @@ async fn a_certificate_near_its_end_is_rotated_with_overlap() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_version_without_webhooks_needs_none_of_it() -> Result<()> {
+async fn certificate_is_removed_by_a_version_without_webhooks() -> Result<()> {
     let site = Site::installed("drop").await?;
     // the conversion of a CRD goes away: a leftover caBundle would have the apiserver refuse the new definition
     let safety = json!({"spec": {"install": {"preflight": {"crdUpgradeSafety": {"enforcement": "None"}}}}});
@@ -232,7 +232,7 @@ async fn a_version_without_webhooks_needs_none_of_it() -> Result<()> {
 }
 
 #[tokio::test]
-async fn uninstalling_leaves_nothing() -> Result<()> {
+async fn certificate_is_removed_by_uninstall() -> Result<()> {
     let site = Site::installed("gone").await?;
     site.world.extensions.delete(&site.world.name, &DeleteParams::default()).await?;
     Wait::new(&site.world.extensions, &site.world.name).within(LIMIT).to_be_gone().await?;
@@ -245,14 +245,14 @@ async fn uninstalling_leaves_nothing() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_kept_keeps_its_certificate() -> Result<()> {
+async fn certificate_stays_with_kept_objects() -> Result<()> {
     let site = Site::installed("kept").await?;
-    let before = site.stored().await?;
+    let before = site.read_secret().await?;
     let keep = json!({"metadata": {"annotations": {"olm.operatorframework.io/deletion-policy": "keep"}}});
     site.world.extensions.patch(&site.world.name, &PatchParams::default(), &Patch::Merge(keep)).await?;
     site.world.extensions.delete(&site.world.name, &DeleteParams::default()).await?;
     Wait::new(&site.world.extensions, &site.world.name).within(LIMIT).to_be_gone().await?;
-    let (secret, stored) = site.stored().await?;
+    let (secret, stored) = site.read_secret().await?;
     assert_eq!((uid(&secret)?, stored), (uid(&before.0)?, before.1));
     assert!(secret.owner_references().is_empty(), "the garbage collector has no reason to take it");
     let [CaTarget::ValidatingWebhookConfiguration(_), ..] = site.callers() else {

@@ -33,7 +33,7 @@ async fn chosen(site: &Site) -> Result<WebhookCertificateProvider> {
 }
 
 #[tokio::test]
-async fn cert_manager_serves_who_comes_after_it() -> Result<()> {
+async fn cert_manager_serves_bundles_installed_after_it() -> Result<()> {
     static STACK: OnceCell<Stack> = OnceCell::const_new();
     let stack = STACK.get_or_try_init(Stack::start).await?;
     let early = Site::on(stack, "early").await?;

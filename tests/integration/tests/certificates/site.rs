@@ -9,16 +9,16 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use olm_bundle::CaTarget;
+use olm_certificates::material::{Authority, Generation, authorities, bundle};
+use olm_certificates::{plan, secret};
 use olm_kit::{BundleImage, Cluster, Crd, Entry, Options, Program, Registry, Stack, Wait, still};
 use operator_controller::certificates::caller::{Caller, Kind};
-use operator_controller::certificates::material::{Authority, Generation, authorities, bundle};
-use operator_controller::certificates::{plan, secret};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::world::{LIMIT, World};
 
-/// The account of operator-controller; its requests are told from others by it.
+/// The account of operator-controller, by which its requests are found.
 const ACCOUNT: &str = "certificates-under-test";
 
 /// A stack that records requests, for all tests whose cluster has no other provider.
@@ -132,7 +132,7 @@ impl Site {
 
     pub(crate) async fn api(&self, target: &CaTarget) -> Result<Api<DynamicObject>> {
         let client = self.world.stack.cluster.client().await?;
-        Ok(Api::all_with(client, &Kind::of(target).resource()))
+        Ok(Api::all_with(client, &Kind::from_target(target).resource()))
     }
 
     /// A live caller.
@@ -143,7 +143,7 @@ impl Site {
     /// The PEM texts that a live caller trusts.
     pub(crate) fn trusted(&self, target: &CaTarget, live: &DynamicObject) -> String {
         let service = (self.world.name.clone(), format!("{}-ctrl-service", self.world.name));
-        let caller = Caller::of(Kind::of(target), live);
+        let caller = Caller::read(Kind::from_target(target), live);
         caller.trusted(&service).map(str::to_owned).collect()
     }
 
@@ -162,7 +162,7 @@ impl Site {
     }
 
     /// What the Secret holds.
-    pub(crate) async fn stored(&self) -> Result<(Secret, plan::CertificateState)> {
+    pub(crate) async fn read_secret(&self) -> Result<(Secret, plan::CertificateState)> {
         let live = self.secrets.get(&self.secret()).await?;
         let stored = secret::read(&live);
         Ok((live, stored))
@@ -182,22 +182,22 @@ impl Site {
         Ok((live, stored))
     }
 
-    /// Waits until every caller trusts exactly what the Secret says.
+    /// Waits until every caller trusts exactly the authorities of the Secret.
     pub(crate) async fn settled(&self) -> Result<plan::CertificateState> {
         let (_, stored) = self.until_stored("is there", |_, _| true).await?;
         for target in &self.callers() {
-            let wanted = authorities(&stored.trust());
+            let expected = authorities(&stored.trust());
             self.until_trusts(target, "trusts what the Secret says", |found| {
                 bundle(found.iter().map(|one| one.pem.as_str()))
-                    == bundle(wanted.iter().map(|one| one.pem.as_str()))
+                    == bundle(expected.iter().map(|one| one.pem.as_str()))
             })
             .await?;
         }
         Ok(stored)
     }
 
-    /// Waits until nothing of an install is left to be told or done; gives the number of lines of the record. A status is seen
-    /// before its events are sent, and an answer before it is recorded.
+    /// Waits until an install has emitted its events and made its last request; returns the length of the audit log. A status is
+    /// visible before its events are sent, and a response before it is recorded.
     pub(crate) async fn at_rest(&self) -> Result<usize> {
         self.world.until_event("CertificateIssued").await?;
         self.world.until_event("Installed").await?;
@@ -206,7 +206,7 @@ impl Site {
         Ok(self.world.stack.cluster.audit()?.len())
     }
 
-    /// Overwrites the certificate in the Secret, as somebody else.
+    /// Overwrites the certificate in the Secret as a foreign field manager.
     pub(crate) async fn overwrite(&self, generation: &Generation) -> Result<()> {
         let bytes = |text: &str| json!(ByteString(text.as_bytes().to_vec()));
         let patch = json!({"data": {

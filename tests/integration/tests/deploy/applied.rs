@@ -10,7 +10,7 @@ use crate::manifests::{OPTIONS, OVERLAYS, apply, find, folder, prepare, render};
 use crate::world::LIMIT;
 
 #[tokio::test]
-async fn every_overlay_and_option_is_accepted_as_it_stands() -> Result<()> {
+async fn overlays_and_options_are_accepted_unchanged() -> Result<()> {
     for overlay in OVERLAYS {
         let cluster = Cluster::start_with(&Options { api_only: true, ..Options::default() }).await?;
         prepare(&cluster).await?;
@@ -25,7 +25,7 @@ async fn every_overlay_and_option_is_accepted_as_it_stands() -> Result<()> {
 }
 
 #[test]
-fn every_folder_is_among_those_that_are_tested() -> Result<()> {
+fn overlays_are_all_tested() -> Result<()> {
     for (kind, known) in [("overlays", OVERLAYS), ("options", OPTIONS)] {
         let mut there = Vec::new();
         for entry in std::fs::read_dir(folder(kind))? {
@@ -40,7 +40,7 @@ fn every_folder_is_among_those_that_are_tested() -> Result<()> {
 }
 
 #[tokio::test]
-async fn pods_are_admitted_where_pod_security_is_restricted_and_run() -> Result<()> {
+async fn pods_run_where_pod_security_is_restricted() -> Result<()> {
     let cluster = Cluster::start().await?;
     prepare(&cluster).await?;
     apply(&cluster, "overlays/kubernetes", &[])?;
@@ -60,9 +60,9 @@ async fn pods_are_admitted_where_pod_security_is_restricted_and_run() -> Result<
     Ok(())
 }
 
-/// What an administrator relies on in every overlay, whoever patches it.
+/// The hardening on which an administrator relies in every overlay.
 #[test]
-fn every_pod_is_as_hardened_as_promised() -> Result<()> {
+fn pods_are_hardened_as_documented() -> Result<()> {
     for overlay in OVERLAYS {
         let documents = render(overlay)?;
         for deployment in documents.iter().filter(|document| document["kind"] == "Deployment") {
@@ -106,7 +106,7 @@ fn every_pod_is_as_hardened_as_promised() -> Result<()> {
 
 /// rule: operator-controller §8: who replaces the reference by these manifests finds everything under the old names
 #[test]
-fn names_ports_and_rights_are_those_of_the_reference() -> Result<()> {
+fn manifests_have_reference_names_ports_and_rights() -> Result<()> {
     let documents = render("overlays/kubernetes")?;
     let controller = "operator-controller-controller-manager";
     let deployment = find(&documents, "Deployment", controller)?;
@@ -205,7 +205,7 @@ fn names_ports_and_rights_are_those_of_the_reference() -> Result<()> {
 
 /// rule: catalogd §11
 #[test]
-fn catalogd_is_found_under_the_names_of_the_reference() -> Result<()> {
+fn catalogd_is_found_under_the_reference_names() -> Result<()> {
     let documents = render("overlays/kubernetes")?;
     let name = "catalogd-controller-manager";
     let deployment = find(&documents, "Deployment", name)?;
@@ -261,7 +261,7 @@ fn catalogd_is_found_under_the_names_of_the_reference() -> Result<()> {
 
 /// rule: operator-controller §8 (chart option `openshift`)
 #[test]
-fn the_openshift_overlay_has_what_openshift_asks_for() -> Result<()> {
+fn openshift_overlay_meets_openshift_requirements() -> Result<()> {
     let documents = render("overlays/openshift")?;
     for name in ["catalogd-controller-manager", "operator-controller-controller-manager"] {
         let deployment = find(&documents, "Deployment", name)?;

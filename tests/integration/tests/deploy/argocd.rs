@@ -54,7 +54,7 @@ fn changed(mut object: Value, pointer: &str, value: Value) -> Value {
 }
 
 #[test]
-fn health_follows_the_conditions() -> Result<()> {
+fn argocd_health_follows_conditions() -> Result<()> {
     let extension = |conditions: &[&str]| object("ClusterExtension", json!({}), conditions);
     let catalog = |conditions: &[&str]| object("ClusterCatalog", json!({}), conditions);
     let set =
@@ -92,7 +92,7 @@ fn health_follows_the_conditions() -> Result<()> {
             "Ready says",
         ),
         (extension(&["Ready False Paused"]), "Suspended", "Ready says"),
-        // as the reference tells it
+        // as the reference reports it
         (extension(&installed), "Healthy", "Installed says"),
         (
             extension(&["Installed True Succeeded", "Progressing True Retrying"]),

@@ -46,14 +46,14 @@ const PARTS: &[Part<'_>] = &[
         overlay: "overlays/kubernetes",
         account: CATALOGD,
         unused: CATALOGD_UNUSED,
-        test: "tests/integration/tests/deploy/install.rs::a_cold_install_takes_a_package_from_catalog_to_removal",
+        test: "tests/integration/tests/deploy/install.rs::install_takes_a_package_from_catalog_to_removal",
     },
     Part {
         title: "operator-controller, restricted",
         overlay: "overlays/restricted",
         account: CONTROLLER,
         unused: CONTROLLER_UNUSED,
-        test: "tests/integration/tests/deploy/install.rs::a_restricted_install_acts_as_the_accounts_of_extensions_only",
+        test: "tests/integration/tests/deploy/install.rs::install_restricted_acts_as_extension_accounts_only",
     },
     Part {
         title: "cluster-operator",
@@ -117,7 +117,7 @@ fn page() -> Result<String> {
     }
     page += "\n## operator-controller, cluster-admin\n\n\
         In every overlay but `restricted` operator-controller is bound to `cluster-admin`, since it writes what bundles hold. In the cold\n\
-        install of `a_cold_install_takes_a_package_from_catalog_to_removal` it used, beyond what `restricted` grants, nothing but `create`,\n\
+        install of `install_takes_a_package_from_catalog_to_removal` it used, beyond what `restricted` grants, nothing but `create`,\n\
         `patch` and `delete` on what a package consists of:\n\n";
     for resource in EXTENSIONS_ONLY {
         writeln!(page, "- `{resource}`")?;
@@ -126,16 +126,16 @@ fn page() -> Result<String> {
 }
 
 #[test]
-fn the_page_of_rights_says_what_manifests_grant_and_tests_prove() -> Result<()> {
+fn rights_page_lists_granted_and_used_rights() -> Result<()> {
     let path = repository().join(PAGE);
-    let wanted = page()?;
+    let expected = page()?;
     if std::env::var_os("OLM_UPDATE_DOCS").is_some() {
-        std::fs::write(&path, &wanted)?;
+        std::fs::write(&path, &expected)?;
     }
     let there = std::fs::read_to_string(&path).with_context(|| format!("cannot read {PAGE}"))?;
-    let differs = there.lines().zip(wanted.lines()).position(|(there, wanted)| there != wanted);
+    let differs = there.lines().zip(expected.lines()).position(|(there, expected)| there != expected);
     ensure!(
-        there == wanted,
+        there == expected,
         "{PAGE} is not current from line {:?}; set OLM_UPDATE_DOCS=1",
         differs.map(|at| at + 1)
     );
@@ -144,7 +144,7 @@ fn the_page_of_rights_says_what_manifests_grant_and_tests_prove() -> Result<()> 
 
 /// What would let a process go beyond the page.
 #[test]
-fn no_process_may_raise_its_own_rights() -> Result<()> {
+fn rights_of_a_process_do_not_allow_escalation() -> Result<()> {
     for overlay in OVERLAYS {
         let documents = render(overlay)?;
         for account in [CATALOGD, CONTROLLER, REPORTER] {

@@ -19,12 +19,12 @@ async fn cluster(option: &str) -> Result<Cluster> {
 }
 
 fn extension(package: &str, catalog: Option<&str>) -> Value {
-    let mut wanted = json!({"packageName": package});
+    let mut source = json!({"packageName": package});
     if let Some(catalog) = catalog {
-        wanted["selector"] = json!({"matchLabels": {labels::METADATA_NAME: catalog}});
+        source["selector"] = json!({"matchLabels": {labels::METADATA_NAME: catalog}});
     }
     json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": unique("guarded")},
-        "spec": {"namespace": "default", "source": {"sourceType": "Catalog", "catalog": wanted}}})
+        "spec": {"namespace": "default", "source": {"sourceType": "Catalog", "catalog": source}}})
 }
 
 fn catalog(reference: &str) -> Value {
@@ -32,8 +32,8 @@ fn catalog(reference: &str) -> Value {
         "spec": {"source": {"type": "Image", "image": {"ref": reference}}}})
 }
 
-/// What the apiserver says against the object, if it is refused.
-async fn refusal(cluster: &Cluster, object: &Value) -> Result<Option<String>> {
+/// The apiserver's message if it rejects the object.
+async fn rejection(cluster: &Cluster, object: &Value) -> Result<Option<String>> {
     let client = cluster.client().await?;
     let params = PostParams { dry_run: true, ..PostParams::default() };
     let created = match object["kind"].as_str() {
@@ -54,7 +54,7 @@ async fn refusal(cluster: &Cluster, object: &Value) -> Result<Option<String>> {
 }
 
 #[tokio::test]
-async fn guard_rails_allow_what_their_lists_name() -> Result<()> {
+async fn guard_rails_allow_listed_values_only() -> Result<()> {
     let cluster = cluster("options/guard-rails").await?;
     let configure = async |data: Value| -> Result<Vec<DynamicObject>> {
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "olmv1-guard-rails", "namespace": "olmv1-system"}, "data": data});
@@ -65,7 +65,7 @@ async fn guard_rails_allow_what_their_lists_name() -> Result<()> {
     for object in [extension("any", None), catalog("quay.io/any/catalog:v1")] {
         // a policy refuses while the apiserver has not read its list yet
         eventually("what is in no list is allowed", LIMIT, || async {
-            let refused = refusal(&cluster, &object).await?;
+            let refused = rejection(&cluster, &object).await?;
             ensure!(refused.is_none(), "{object}: {refused:?}");
             Ok(())
         })
@@ -92,13 +92,13 @@ async fn guard_rails_allow_what_their_lists_name() -> Result<()> {
     ];
     // policies and lists count from a moment after they are stored, each from its own
     eventually("the lists count", LIMIT, || async {
-        for (object, told) in &cases {
-            let refused = refusal(&cluster, object).await?;
-            let as_told = match told {
+        for (object, expected) in &cases {
+            let refused = rejection(&cluster, object).await?;
+            let as_expected = match expected {
                 None => refused.is_none(),
-                Some(told) => refused.as_ref().is_some_and(|text| text.contains(told)),
+                Some(expected) => refused.as_ref().is_some_and(|text| text.contains(expected)),
             };
-            ensure!(as_told, "{object}: {refused:?}");
+            ensure!(as_expected, "{object}: {refused:?}");
         }
         Ok(())
     })
@@ -106,7 +106,7 @@ async fn guard_rails_allow_what_their_lists_name() -> Result<()> {
     // an empty list allows nothing
     configure(json!({"packages": ""})).await?;
     eventually("the empty list counts", LIMIT, || async {
-        refusal(&cluster, &extension("cert-manager", Some("operatorhubio")))
+        rejection(&cluster, &extension("cert-manager", Some("operatorhubio")))
             .await?
             .map(drop)
             .context("not refused")
@@ -115,7 +115,7 @@ async fn guard_rails_allow_what_their_lists_name() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_mutating_policy_labels_a_catalog_at_its_creation() -> Result<()> {
+async fn mutating_policy_labels_catalogs_at_creation() -> Result<()> {
     let cluster = cluster("options/mutating-policy").await?;
     let catalogs: Api<ClusterCatalog> = Api::all(cluster.client().await?);
     let params = PostParams { dry_run: true, ..PostParams::default() };

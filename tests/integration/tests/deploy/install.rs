@@ -1,7 +1,7 @@
 //! A cold install: manifests, then both processes under their own service accounts, then a package from catalog to removal.
 //!
-//! What they may do is what the manifests grant. The apiserver's record says afterwards what of it was used, and that nothing
-//! was refused.
+//! They have the rights that the manifests grant. The audit log shows afterwards which of them were used, and that no request
+//! was denied.
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -28,7 +28,7 @@ pub(crate) const REPORTER: &str = "cluster-operator-controller-manager";
 const OF_THE_POD: &[&str] =
     &["--metrics-bind-address", "--health-probe-bind-address", "--external-address", "--pull-cas-dir"];
 
-/// Applies an overlay to a new cluster and starts both processes as it says. Lives as long as the test program.
+/// Applies an overlay to a new cluster and starts both processes with its settings. Lives as long as the test program.
 async fn installed(overlay: &str) -> Result<&'static Stack> {
     let options = Options { audit: true, ..Options::default() };
     let (cluster, registry) = tokio::try_join!(Cluster::start_with(&options), Registry::start())?;
@@ -183,7 +183,7 @@ pub(crate) const CATALOGD_UNUSED: &[(&str, &str)] = &[
 ];
 
 #[tokio::test]
-async fn a_cold_install_takes_a_package_from_catalog_to_removal() -> Result<()> {
+async fn install_takes_a_package_from_catalog_to_removal() -> Result<()> {
     let stack = installed("overlays/kubernetes").await?;
     pull_secret(&stack.cluster, "e30=").await?;
     let world = package(stack).await?;
@@ -200,7 +200,7 @@ async fn a_cold_install_takes_a_package_from_catalog_to_removal() -> Result<()> 
         &stack.operator_controller.metrics_url(),
     )
     .await?;
-    // a reference that cannot be read is told as an event
+    // a reference that cannot be read is reported by an event
     world.catalog("localhost:1/nothing:v1").await?;
     world.catalog_progressing("Retrying", "").await?;
     pull_secret(&stack.cluster, "e30K").await?;
@@ -280,7 +280,7 @@ pub(crate) const REPORTER_UNUSED: &[(&str, &str)] = &[
 ];
 
 #[tokio::test]
-async fn a_restricted_install_acts_as_the_accounts_of_extensions_only() -> Result<()> {
+async fn install_restricted_acts_as_extension_accounts_only() -> Result<()> {
     let stack = installed("overlays/restricted").await?;
     let world = package(stack).await?;
     curl_the_catalog(&world).await?;
@@ -338,11 +338,11 @@ async fn a_restricted_install_acts_as_the_accounts_of_extensions_only() -> Resul
 
 /// The roles that the controller asks for, ready to apply.
 fn asked(extension: &olm_api::ClusterExtension) -> Option<String> {
-    let told = &current(extension, condition::PROGRESSING)?.message;
-    Some(told.split_once("apply:\n")?.1.to_owned())
+    let message = &current(extension, condition::PROGRESSING)?.message;
+    Some(message.split_once("apply:\n")?.1.to_owned())
 }
 
-/// Made, and told to all who call webhooks: the next version has none.
+/// Issued, and published to all callers of webhooks; the next version has no webhook.
 async fn webhook_certificates_are_made(world: &World) -> Result<()> {
     let client = world.stack.cluster.client().await?;
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &world.name);

@@ -38,7 +38,7 @@ pub(crate) fn folder(path: &str) -> PathBuf {
 
 /// What an overlay or option consists of.
 pub(crate) fn render(path: &str) -> Result<Vec<Value>> {
-    let text = answer(Tools::locate()?.command("kubectl")?.arg("kustomize").arg(folder(path)))?;
+    let text = stdout_of(Tools::locate()?.command("kubectl")?.arg("kustomize").arg(folder(path)))?;
     let documents: Vec<Value> =
         serde_saphyr::from_multiple(&text).map_err(|problem| anyhow::anyhow!("{path}: {problem}"))?;
     ensure!(!documents.is_empty(), "{path} is empty");
@@ -82,13 +82,17 @@ pub(crate) fn apply(cluster: &Cluster, path: &str, more: &[&str]) -> Result<()> 
     let mut command = cluster.kubectl()?;
     command.args(["apply", "--server-side", "--validate=strict", "-k"]).arg(folder).args(more);
     let output = command.stdin(Stdio::null()).output()?;
-    let told = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success() && told.is_empty(), "kubectl apply -k {path}: {}\n{told}", output.status);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success() && errors.is_empty(),
+        "kubectl apply -k {path}: {}\n{errors}",
+        output.status
+    );
     Ok(())
 }
 
 /// The standard output of a command that succeeds.
-fn answer(command: &mut Command) -> Result<String> {
+fn stdout_of(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {command:?}"))?;
     if !output.status.success() {
         bail!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));

@@ -23,7 +23,7 @@ pub(crate) struct Right {
 impl Right {
     /// Whether the right is what let the request of the account itself through.
     pub(crate) fn allows(&self, request: &Request) -> bool {
-        let is = |granted: &str, wanted: &str| granted == "*" || granted == wanted;
+        let is = |granted: &str, requested: &str| granted == "*" || granted == requested;
         is(&self.verb, &request.verb)
             && is(&self.group, &request.group)
             && is(&self.resource, &request.resource)
@@ -92,7 +92,7 @@ pub(crate) fn granted(documents: &[Value], account: &str) -> Result<Vec<Right>> 
     Ok(rights)
 }
 
-/// Requests of a service account of the system namespace, also those that it made as somebody else.
+/// Requests of a service account of the system namespace, also those that it made while impersonating another account.
 pub(crate) fn of_account(requests: Vec<Request>, account: &str) -> Vec<Request> {
     let user = format!("system:serviceaccount:{}:{account}", olm_kit::SYSTEM_NAMESPACE);
     requests.into_iter().filter(|request| request.user == user).collect()
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_used_is_told() -> Result<()> {
+    fn rights_that_are_unused_are_reported() -> Result<()> {
         let rights = granted(&documents(json!(["get", "watch"])), "a")?;
         let titles: Vec<String> = rights.iter().map(Right::title).collect();
         assert_eq!(titles, ["get g/things one in n", "watch g/things one in n"]);
@@ -178,20 +178,20 @@ mod tests {
         watch.uri = "/x?fieldSelector=metadata.name%3Done&watch=1".to_owned();
         let both = [request("get", "n", "one"), watch];
         least(&rights, &both, &[])?;
-        for (requests, unused, told) in [
+        for (requests, unused, expected) in [
             (&both[..1], &[][..], "never used"),
             (&both, &[("get g/things one in n", "why")], "used or not granted"),
             (&[request("get", "m", "one"), both[1].clone()], &[], "never used"),
             (&[request("get", "n", "two"), both[1].clone()], &[], "never used"),
         ] {
             let error = least(&rights, requests, unused).err().context("wanted an error")?.to_string();
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
         least(&rights, &both[..1], &[("watch g/things one in n", "why")])
     }
 
     #[test]
-    fn a_refusal_counts_unless_it_is_somebody_elses() {
+    fn rights_denials_count_unless_foreign() {
         let mut refused = request("get", "n", "one");
         refused.code = 403;
         assert!(none_refused(std::slice::from_ref(&refused)).is_err());

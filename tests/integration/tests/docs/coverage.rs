@@ -1,4 +1,4 @@
-//! What runs the commands that pages name: `.ci/run`, `make nightly`, or a test.
+//! Coverage of the commands that pages name: `.ci/run`, `make nightly`, or a test runs each.
 //!
 //! A block that does not run names what covers it, after its reason: `<!-- not run: REASON; covered by make TARGET -->`, the path
 //! of a test or workflow, or `nothing: WHY`. A target that any page names has a row in CONTRIBUTING.md that names what runs it.
@@ -200,7 +200,7 @@ fn docs_name_what_runs_each_make_target() -> Result<()> {
 }
 
 #[test]
-fn coverage_that_is_not_true_is_found() {
+fn docs_coverage_that_is_not_true_is_found() {
     let targets = Targets::parse(
         "NIGHTLY = soak fuzz\n.PHONY: test\ntest: static ## Run soak\n\t@cargo test\nstatic:\n\tcargo build\n\
          images: PROFILE = release\nimages: static\n\t@olm-images\nsoak fuzz:\n\tx\nnightly: ## all\n\t@for target in $(NIGHTLY); do \\\n\

@@ -1,4 +1,4 @@
-//! What commands name exists: also in sentences, tables and blocks that do not run.
+//! Checks that everything that commands name exists, also in prose, tables and blocks that do not run.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -9,13 +9,13 @@ use olm_kit::{built, repository};
 use super::coverage::Targets;
 use super::page;
 
-/// Commands of a page with their places: lines of blocks, and code within sentences.
+/// Commands of a page with their positions: lines of blocks, and code within prose.
 pub(crate) fn commands(name: &str, text: &str) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for block in page::blocks(name, text)? {
         match block.language.as_str() {
             "sh" => found.extend(block.text.replace("\\\n", " ").lines().map(str::to_owned)),
-            "console" => found.extend(page::shown(&block.text).into_iter().map(|one| one.command)),
+            "console" => found.extend(page::console_commands(&block.text).into_iter().map(|one| one.command)),
             _ => {}
         }
     }
@@ -76,13 +76,13 @@ pub(crate) fn simple(line: &str) -> Vec<Vec<String>> {
 }
 
 /// What there is to name.
-struct Known {
+struct Names {
     targets: Targets,
     packages: BTreeMap<String, std::path::PathBuf>,
     helps: BTreeMap<Vec<String>, Option<String>>,
 }
 
-impl Known {
+impl Names {
     fn new() -> Result<Self> {
         let mut packages = BTreeMap::new();
         for folder in ["api", "crates", "fuzz", "tests", "hack"] {
@@ -172,8 +172,8 @@ pub(crate) fn is_word(word: &str) -> bool {
 }
 
 #[test]
-fn what_commands_name_exists() -> Result<()> {
-    let mut known = Known::new()?;
+fn docs_commands_name_what_exists() -> Result<()> {
+    let mut known = Names::new()?;
     let mut problems = Vec::new();
     let mut looked_at = 0;
     for (name, text) in page::texts()? {
@@ -204,8 +204,8 @@ fn what_commands_name_exists() -> Result<()> {
 }
 
 #[test]
-fn wrong_names_are_found() -> Result<()> {
-    let mut known = Known::new()?;
+fn docs_commands_with_wrong_names_are_found() -> Result<()> {
+    let mut known = Names::new()?;
     for (line, want) in [
         ("kubectl olm search --dir x -o wide", None),
         ("kubectl olm why x", Some("kubectl olm has no verb why")),

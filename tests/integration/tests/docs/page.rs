@@ -8,7 +8,7 @@ use olm_kit::repository;
 /// How a line begins that a reader would type.
 const COMMANDS: &[&str] = &["$ ", "make ", "cargo ", "kubectl ", "helm ", "curl ", "docker ", "git "];
 
-/// What a comment above a block says about it.
+/// The meaning of the comment above a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Mark {
     /// It is left out, for this reason.
@@ -150,19 +150,19 @@ fn file(line: &str) -> Option<String> {
 
 /// A command of a console block and what stands below it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Shown {
+pub(crate) struct ConsoleCommand {
     pub(crate) command: String,
     pub(crate) output: String,
 }
 
-/// The commands of a console block; a line that ends with a backslash goes on in the next one.
-pub(crate) fn shown(text: &str) -> Vec<Shown> {
-    let mut all: Vec<Shown> = Vec::new();
+/// The commands of a console block; a line that ends with a backslash continues in the next one.
+pub(crate) fn console_commands(text: &str) -> Vec<ConsoleCommand> {
+    let mut all: Vec<ConsoleCommand> = Vec::new();
     let mut open = false;
     for line in text.lines() {
         let part = match line.strip_prefix("$ ") {
             Some(command) => {
-                all.push(Shown { command: String::new(), output: String::new() });
+                all.push(ConsoleCommand { command: String::new(), output: String::new() });
                 Some(command)
             }
             None if open => Some(line),
@@ -180,8 +180,8 @@ pub(crate) fn shown(text: &str) -> Vec<Shown> {
 }
 
 /// Whether a line is what the page shows: `…` stands for anything.
-pub(crate) fn fits(wanted: &str, line: &str) -> bool {
-    let mut parts = wanted.trim_end().split('…');
+pub(crate) fn fits(pattern: &str, line: &str) -> bool {
+    let mut parts = pattern.trim_end().split('…');
     let line = line.trim_end();
     let Some(mut rest) = parts.next().and_then(|first| line.strip_prefix(first)) else { return false };
     let mut parts = parts.peekable();
@@ -199,13 +199,13 @@ pub(crate) fn fits(wanted: &str, line: &str) -> bool {
 }
 
 #[test]
-fn a_page_is_read() -> Result<()> {
+fn docs_page_is_split_into_blocks() -> Result<()> {
     let text = "Save it as `a.yaml`:\n\n```yaml\na: 1\n```\n\n<!-- not run: needs a moon -->\n```sh\nfly\n```\n\n<!-- run by CI step demo -->\n```sh\nmake demo\n```\nwords\n```text\nx\n```\n";
     let blocks = blocks("p.md", text)?;
-    let told: Vec<_> =
+    let found: Vec<_> =
         blocks.iter().map(|it| (it.line, it.file.as_deref(), it.mark.clone(), it.counts())).collect();
     assert_eq!(
-        told,
+        found,
         [
             (3, Some("a.yaml"), None, true),
             (8, None, Some(Mark::NotRun("needs a moon".to_owned())), true),
@@ -220,24 +220,27 @@ fn a_page_is_read() -> Result<()> {
         ("```text\nwords\nmake demo\n```\n", "`sh`"),
         (" ```sh\n", "begin"),
     ] {
-        let told = super::page::blocks("p.md", text).map_err(|error| error.to_string());
-        assert!(told.as_ref().is_err_and(|told| told.contains(why)), "{told:?}");
+        let outcome = super::page::blocks("p.md", text).map_err(|error| error.to_string());
+        assert!(outcome.as_ref().is_err_and(|error| error.contains(why)), "{outcome:?}");
     }
     Ok(())
 }
 
 #[test]
-fn commands_and_what_they_print_are_told_apart() {
-    let one = |command: &str, output: &str| Shown { command: command.to_owned(), output: output.to_owned() };
+fn docs_console_blocks_are_split_into_commands_and_output() {
+    let one = |command: &str, output: &str| ConsoleCommand {
+        command: command.to_owned(),
+        output: output.to_owned(),
+    };
     assert_eq!(
-        shown("$ ls\na\nb\n$ cd \\\n  x\n$ pwd\n/x\n"),
+        console_commands("$ ls\na\nb\n$ cd \\\n  x\n$ pwd\n/x\n"),
         [one("ls\n", "a\nb\n"), one("cd \\\n  x\n", ""), one("pwd\n", "/x\n")]
     );
 }
 
 #[test]
-fn an_ellipsis_stands_for_anything() {
-    for (wanted, line, fit) in [
+fn docs_ellipsis_matches_any_output() {
+    for (pattern, line, fit) in [
         ("a", "a", true),
         ("a", "ab", false),
         ("a…", "abc", true),
@@ -247,6 +250,6 @@ fn an_ellipsis_stands_for_anything() {
         ("a…e", "a b c", false),
         ("a…a", "a", false),
     ] {
-        assert_eq!(fits(wanted, line), fit, "{wanted} {line}");
+        assert_eq!(fits(pattern, line), fit, "{pattern} {line}");
     }
 }

@@ -13,14 +13,14 @@ use tokio::process::Command;
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// A reader's shell on one page.
-pub(crate) struct Shell {
+pub(crate) struct Session {
     folder: RunDir,
     environment: Vec<(String, String)>,
-    /// what pages say, and what it is here
+    /// names of the pages, and what replaces them here
     names: Vec<(String, String)>,
 }
 
-impl Shell {
+impl Session {
     /// In a folder of its own, with these variables and nothing else of this process.
     pub(crate) fn new(environment: Vec<(String, String)>, names: Vec<(String, String)>) -> Result<Self> {
         let folder = RunDir::new("reader")?;
@@ -92,10 +92,10 @@ impl Shell {
 }
 
 #[tokio::test]
-async fn variables_stay_and_failures_are_told() -> Result<()> {
+async fn docs_shell_keeps_variables_and_reports_failures() -> Result<()> {
     let environment = vec![("PATH".to_owned(), std::env::var("PATH")?)];
     let names = vec![("example.com".to_owned(), "127.0.0.1:1".to_owned())];
-    let shell = Shell::new(environment, names)?;
+    let shell = Session::new(environment, names)?;
     shell.must("URL=https://example.com").await?;
     assert_eq!(shell.must("echo $URL; echo x >&2").await?, "https://example.com\nx\n");
     assert_eq!(shell.run("false\necho never").await?, (1, String::new()));

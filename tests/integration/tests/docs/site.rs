@@ -1,4 +1,4 @@
-//! What a reader has: an empty cluster, a registry with a few packages, the programs, and files to check.
+//! The environment of a reader: an empty cluster, a registry with a few packages, the programs, and files to check.
 //!
 //! Nodes are simulated, so no container runs; once a page has applied the manifests, catalogd and operator-controller run beside
 //! the cluster. They reach nothing but loopback.
@@ -16,7 +16,7 @@ use olm_kit::{
 };
 use serde_json::{Value, json};
 
-use super::shell::Shell;
+use super::shell::Session;
 
 /// Verbs whose exit code 1 is an answer, as that of `kubectl diff` is.
 const ANSWERS: &str = "plan:1|diff:1|upgrade-check:1";
@@ -106,12 +106,12 @@ impl Site {
     }
 
     /// A shell for a page, in a folder that looks like a clone of the repository, with files to check.
-    pub(crate) fn shell(&self, fixtures: bool) -> Result<Shell> {
+    pub(crate) fn shell(&self, fixtures: bool) -> Result<Session> {
         self.shell_for(self.cluster()?, fixtures)
     }
 
     /// A shell for another cluster, which is empty when this is called first.
-    pub(crate) async fn shell_apart(&mut self) -> Result<Shell> {
+    pub(crate) async fn shell_apart(&mut self) -> Result<Session> {
         let cluster = match self.another.take() {
             Some(cluster) => cluster,
             None => Cluster::start().await?,
@@ -121,7 +121,7 @@ impl Site {
         shell
     }
 
-    fn shell_for(&self, cluster: &Cluster, fixtures: bool) -> Result<Shell> {
+    fn shell_for(&self, cluster: &Cluster, fixtures: bool) -> Result<Session> {
         let text = |path: &Path| path.display().to_string();
         let programs = text(self.programs.path());
         let environment = [
@@ -144,7 +144,7 @@ impl Site {
             let content = stack.catalogd.content_url().replace("https://", "");
             names.push(("127.0.0.1:8443".to_owned(), content));
         }
-        let shell = Shell::new(environment, names)?;
+        let shell = Session::new(environment, names)?;
         furnish(&shell.work(), fixtures)?;
         std::fs::write(shell.work().join("acme.pub"), self.signer.public_key())?;
         Ok(shell)

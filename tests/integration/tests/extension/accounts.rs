@@ -1,4 +1,4 @@
-//! Decision 8: objects are written as the account that an extension names, after everything that it lacks was told at once.
+//! Decision 8: objects are written as the account that an extension names, after all its missing rights were reported together.
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -8,7 +8,8 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use olm_api::{ClusterExtension, ClusterObjectSet, condition};
-use olm_kit::{Cluster, Crd, Entry, Options, Stack, Wait, eventually, unique};
+use olm_integration::package::serve_package;
+use olm_kit::{BundleImage, Cluster, Crd, Entry, Options, Stack, Wait, eventually, unique};
 use serde_json::{Value, json};
 
 use crate::world::{LIMIT, World};
@@ -58,7 +59,7 @@ fn asked(message: &str) -> Result<&str> {
 }
 
 #[tokio::test]
-async fn what_an_account_lacks_is_told_as_roles_and_applying_them_installs() -> Result<()> {
+async fn account_missing_rights_are_listed_as_roles_to_apply() -> Result<()> {
     let world = world("account").await?;
     let name = &world.name;
     world.want_as("installer", "1.0.0").await?;
@@ -69,12 +70,12 @@ async fn what_an_account_lacks_is_told_as_roles_and_applying_them_installs() -> 
     assert!(text.contains(&absent), "{text}");
     assert_eq!(world.revisions().await?, []);
 
-    // the account alone is not enough; the change is seen at once
+    // the account alone is not enough; the change is noticed without a wait
     world.account("installer").await?;
     let lacks = format!("service account \"installer\" in namespace {name:?} lacks rights");
     let extension = world.until("lacks rights", |extension| progressing(extension).contains(&lacks)).await?;
     let text = progressing(&extension);
-    // rights that the bundle's roles hand on are among them: nothing is escalated in silence
+    // rights that the bundle's roles grant are among them: no unreported escalation
     assert!(text.contains(r#""resources":["nodes"],"verbs":["get","list"]"#), "{text}");
     assert!(text.contains(r#""resources":["clusterobjectsets/finalizers"],"verbs":["update"]"#), "{text}");
     assert!(!text.contains("escalate") && !text.contains("bind\""), "{text}");
@@ -109,7 +110,7 @@ fn progressing(extension: &ClusterExtension) -> String {
 }
 
 #[tokio::test]
-async fn objects_are_written_as_the_account_and_as_nobody_else() -> Result<()> {
+async fn account_of_the_extension_writes_all_objects() -> Result<()> {
     let world = world("acting").await?;
     let (name, client) = (&world.name, world.stack.cluster.client().await?);
     world.account("installer").await?;
@@ -119,7 +120,7 @@ async fn objects_are_written_as_the_account_and_as_nobody_else() -> Result<()> {
     world.stack.cluster.apply(&roles).await?;
     world.installed("1.0.0").await?;
 
-    // without its rights, a deleted object stays away and the revision says why; the controller does not step in
+    // without its rights, a deleted object is not restored and the revision reports the reason; the controller writes nothing itself
     let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), name);
     bindings.delete(&format!("{name}-installer"), &DeleteParams::default()).await?;
     let user = format!("system:serviceaccount:{name}:installer");
@@ -160,7 +161,7 @@ async fn objects_are_written_as_the_account_and_as_nobody_else() -> Result<()> {
 
 /// rule: decision 8: a missing account must not hold a removal up
 #[tokio::test]
-async fn an_extension_whose_account_is_gone_is_removed_all_the_same() -> Result<()> {
+async fn account_that_is_gone_does_not_block_removal() -> Result<()> {
     let world = world("orphaned").await?;
     let (name, client) = (&world.name, world.stack.cluster.client().await?);
     world.account("installer").await?;
@@ -180,7 +181,7 @@ async fn an_extension_whose_account_is_gone_is_removed_all_the_same() -> Result<
 }
 
 #[tokio::test]
-async fn accounts_can_be_required_or_ignored() -> Result<()> {
+async fn account_can_be_required_or_ignored() -> Result<()> {
     for mode in ["Require", "Ignore"] {
         let stack = Stack::start_with(&Options::default(), |program| {
             if program.name() == "operator-controller" {
@@ -192,25 +193,10 @@ async fn accounts_can_be_required_or_ignored() -> Result<()> {
         .await?;
         let client = stack.cluster.client().await?;
         let extensions: Api<ClusterExtension> = Api::all(client.clone());
-        let bundle = olm_kit::BundleImage::new("demo", "1.0.0").crds([]);
-        let pushed = stack.registry.push("demo/bundle", "v1", &bundle.image()).await?;
-        let package = olm_kit::Package::new("demo")
-            .channel("stable", [Entry::new("1.0.0")])
-            .bundle("1.0.0", &pushed.by_digest());
-        let image = olm_kit::CatalogImage::new().package(&package).image();
-        let catalog = stack.registry.push("demo/catalog", "v1", &image).await?;
-        stack
-            .cluster
-            .apply(r#"{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "demo"}}"#)
-            .await?;
-        stack
-            .cluster
-            .apply(
-                &json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog", "metadata": {"name": "demo"},
-                    "spec": {"source": {"type": "Image", "image": {"ref": catalog.by_digest()}}}})
-                .to_string(),
-            )
-            .await?;
+        let bundle = BundleImage::new("demo", "1.0.0").crds([]);
+        serve_package(&stack.cluster, &stack.registry, "demo", [("1.0.0", bundle)]).await?;
+        let namespace = r#"{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "demo"}}"#;
+        stack.cluster.apply(namespace).await?;
         let account =
             if mode == "Ignore" { json!({"serviceAccount": {"name": "no-such-account"}}) } else { json!({}) };
         let mut extension = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
@@ -238,7 +224,7 @@ async fn accounts_can_be_required_or_ignored() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_policy_lets_only_who_may_impersonate_name_an_account() -> Result<()> {
+async fn account_policy_requires_the_right_to_impersonate() -> Result<()> {
     let cluster = Cluster::start().await?;
     cluster.install_olm().await?;
     let root = concat!(

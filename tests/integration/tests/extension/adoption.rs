@@ -1,4 +1,4 @@
-//! Decision 1: what the reference installed through a Helm release goes on as a revision, and its objects do not notice.
+//! Decision 1: an extension that the reference installed through a Helm release continues as a revision, with the same objects.
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::ByteString;
@@ -45,7 +45,7 @@ fn deployment(name: &str, variables: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_helm_release_is_adopted_and_its_objects_keep_their_identity() -> Result<()> {
+async fn helm_release_is_adopted_and_its_objects_keep_their_uids() -> Result<()> {
     let world = World::new("helm").await?;
     let name = &world.name;
     let both = json!([{"name": "KEPT", "value": "1"}, {"name": "DROPPED", "value": "1"}]);
@@ -117,7 +117,7 @@ async fn a_helm_release_is_adopted_and_its_objects_keep_their_identity() -> Resu
 }
 
 #[tokio::test]
-async fn a_release_that_cannot_be_read_stops_everything_until_it_is_mended() -> Result<()> {
+async fn helm_release_that_is_unreadable_blocks_until_fixed() -> Result<()> {
     let world = World::new("helm-broken").await?;
     let bundle = world.bundle("1.0.0");
     world.serve([("1.0.0", bundle.clone())], [Entry::new("1.0.0")]).await?;
@@ -145,7 +145,7 @@ async fn a_release_that_cannot_be_read_stops_everything_until_it_is_mended() -> 
         "olm.operatorframework.io/bundle-name": "x", "olm.operatorframework.io/package-name": "x",
         "olm.operatorframework.io/bundle-version": "1.0.0", "olm.operatorframework.io/bundle-reference": "x",
     }});
-    let said = async |what: &str| {
+    let until_message = async |what: &str| {
         world.again().await?;
         let until = world.until(what, |extension| {
             let conditions = extension.status.as_ref().map(|status| status.conditions.as_slice());
@@ -159,7 +159,7 @@ async fn a_release_that_cannot_be_read_stops_everything_until_it_is_mended() -> 
     };
     whole(b"this is no gzip".to_vec()).await?;
     world.pause(false).await?;
-    let text = said("it cannot be decompressed").await?;
+    let text = until_message("it cannot be decompressed").await?;
     assert!(
         text.starts_with(&format!(
             "migrating storage: extension {:?} was installed through the Helm release in Secret olmv1-system/{index}, which cannot be \
@@ -174,14 +174,14 @@ async fn a_release_that_cannot_be_read_stops_everything_until_it_is_mended() -> 
         (gzip(&vec![b' '; 64 << 20])?, "it is larger than 33554432 bytes when decompressed"),
     ] {
         whole(bytes).await?;
-        said(what).await?;
+        until_message(what).await?;
     }
     // a chunk is gone
     let restore = json!({"data": good[0].data});
     helm.secrets.patch(&index, &PatchParams::default(), &Patch::Merge(&restore)).await?;
     let second = good.get(1).context("the release is chunked")?;
     helm.secrets.delete(&second.name_any(), &Default::default()).await?;
-    said(&format!("chunk {:?} is missing", second.name_any())).await?;
+    until_message(&format!("chunk {:?} is missing", second.name_any())).await?;
 
     assert_eq!(world.revisions().await?, []);
     assert_eq!(as_written(helm.live(&objects).await?)?, before, "nothing was touched");
@@ -193,7 +193,7 @@ async fn a_release_that_cannot_be_read_stops_everything_until_it_is_mended() -> 
 }
 
 #[tokio::test]
-async fn a_migration_that_was_cut_off_goes_on() -> Result<()> {
+async fn helm_migration_continues_after_interruption() -> Result<()> {
     let world = World::new("helm-cut").await?;
     let name = &world.name;
     let bundle = world.bundle("1.0.0").deployments([stuck_deployment("main")]);
@@ -244,7 +244,7 @@ async fn a_migration_that_was_cut_off_goes_on() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_no_release_in_force_of_this_extension_is_passed_over() -> Result<()> {
+async fn helm_releases_not_in_force_or_foreign_are_ignored() -> Result<()> {
     let world = World::new("helm-others").await?;
     let bundle = world.bundle("1.0.0");
     world.serve([("1.0.0", bundle.clone())], [Entry::new("1.0.0")]).await?;

@@ -45,7 +45,7 @@ async fn enforce(world: &World, enforcement: &str) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_version_that_drops_a_crd_waits_until_its_objects_are_gone() -> Result<()> {
+async fn crd_removal_waits_until_its_objects_are_gone() -> Result<()> {
     let world = World::new("drops").await?;
     let crd = Crd::new("Gadget", &group(&world));
     let name = crd.name();
@@ -76,7 +76,7 @@ async fn a_version_that_drops_a_crd_waits_until_its_objects_are_gone() -> Result
 
 /// All CRDs of a version are judged, whatever their number; one that the cluster does not have passes.
 #[tokio::test]
-async fn every_crd_is_judged_and_one_that_is_new_passes() -> Result<()> {
+async fn crd_safety_checks_each_crd_and_accepts_new_ones() -> Result<()> {
     let world = World::new("every").await?;
     let kind = |n: usize| Crd::new(&format!("Gadget{n}"), &group(&world));
     // more than are fetched at a time
@@ -109,7 +109,7 @@ async fn every_crd_is_judged_and_one_that_is_new_passes() -> Result<()> {
 }
 
 #[tokio::test]
-async fn enforcement_none_lets_a_crd_go_with_its_objects() -> Result<()> {
+async fn crd_enforcement_none_removes_a_crd_with_its_objects() -> Result<()> {
     let world = World::new("drops-none").await?;
     let crd = Crd::new("Gadget", &group(&world));
     let name = crd.name();
@@ -126,7 +126,7 @@ async fn enforcement_none_lets_a_crd_go_with_its_objects() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_version_that_objects_are_stored_in_is_never_dropped() -> Result<()> {
+async fn crd_version_with_stored_objects_is_never_dropped() -> Result<()> {
     let world = World::new("stored").await?;
     let both = Crd::new("Gadget", &group(&world)).version("v1alpha1", true, true).version("v1", true, false);
     let only = Crd::new("Gadget", &group(&world)).version("v1", true, true);
@@ -141,12 +141,12 @@ async fn a_version_that_objects_are_stored_in_is_never_dropped() -> Result<()> {
     );
     assert!(text.contains(&why), "{text}");
 
-    // without the check the apiserver itself keeps the version, and the rollout says so
+    // without the check the apiserver itself rejects the removal, and the rollout reports it
     enforce(&world, "None").await?;
     let text = world
         .until("the apiserver's refusal is told", |extension| {
-            let told = serde_json::to_string(&extension.status).unwrap_or_default();
-            told.contains("storedVersions")
+            let status = serde_json::to_string(&extension.status).unwrap_or_default();
+            status.contains("storedVersions")
         })
         .await?;
     assert_eq!(text.status.and_then(|s| s.install).map(|i| i.bundle.version).as_deref(), Some("1.0.0"));
@@ -156,7 +156,7 @@ async fn a_version_that_objects_are_stored_in_is_never_dropped() -> Result<()> {
 }
 
 #[tokio::test]
-async fn objects_that_the_new_schema_would_break_are_named() -> Result<()> {
+async fn crd_safety_names_objects_that_the_new_schema_breaks() -> Result<()> {
     let world = World::new("existing").await?;
     // objects come back in the new storage version, and nothing converts them: the comparison of schemas alone sees two
     // versions that are not served together
@@ -181,7 +181,7 @@ async fn objects_that_the_new_schema_would_break_are_named() -> Result<()> {
 }
 
 #[tokio::test]
-async fn warn_tells_the_findings_and_goes_on() -> Result<()> {
+async fn crd_enforcement_warn_reports_findings_and_continues() -> Result<()> {
     let world = World::new("warn").await?;
     let old = Crd::new("Gadget", &group(&world));
     let new = Crd::new("Gadget", &group(&world)).field("size", json!({"type": "integer", "maximum": 5}));
@@ -192,15 +192,15 @@ async fn warn_tells_the_findings_and_goes_on() -> Result<()> {
     enforce(&world, "Warn").await?;
     world.want(json!({"version": "1.1.0"})).await?;
     world.installed("1.1.0").await?;
-    let told = world.events("CRDUpgradeSafety").await?;
-    assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told.iter().any(|note| note.contains("v1: ^.spec.size: maximum: ")), "{told:?}");
-    assert!(told.iter().any(|note| note.contains("1 of 1 do not fit")), "{told:?}");
+    let events = world.events("CRDUpgradeSafety").await?;
+    assert_eq!(events.len(), 2, "{events:?}");
+    assert!(events.iter().any(|note| note.contains("v1: ^.spec.size: maximum: ")), "{events:?}");
+    assert!(events.iter().any(|note| note.contains("1 of 1 do not fit")), "{events:?}");
     Ok(())
 }
 
 #[tokio::test]
-async fn a_first_install_goes_on_as_soon_as_the_crd_in_its_way_is_gone() -> Result<()> {
+async fn crd_that_blocks_a_first_install_is_noticed_when_gone() -> Result<()> {
     let world = World::new("in-the-way").await?;
     let client = world.stack.cluster.client().await?;
     let (theirs, ours) =
@@ -214,7 +214,7 @@ async fn a_first_install_goes_on_as_soon_as_the_crd_in_its_way_is_gone() -> Resu
     let text = world.progressing("Retrying", "removed field : v1.^.spec.size").await?;
     assert!(text.contains("removed field : v1.^.spec.size"), "{text}");
 
-    // nobody asks again: the change itself is seen
+    // no new request: the change itself is noticed
     crds.delete(&name, &kube::api::DeleteParams::default()).await?;
     world.installed("1.0.0").await?;
     Ok(())

@@ -28,7 +28,7 @@ async fn serve(world: &World, properties: &[(&str, Value)], others: Vec<Package>
     world.serve_packages(&[vec![package], others].concat()).await
 }
 
-/// A package that nobody installs, whose bundle provides this API.
+/// A package that no extension installs, whose bundle provides this API.
 fn provider(name: &str, api: &Value) -> Package {
     Package::new(name).channel("stable", [Entry::new("2.3.0")]).bundle_with(
         "2.3.0",
@@ -38,7 +38,7 @@ fn provider(name: &str, api: &Value) -> Package {
 }
 
 #[tokio::test]
-async fn a_missing_api_is_named_with_its_provider_and_its_coming_is_enough() -> Result<()> {
+async fn dependency_on_a_missing_api_names_provider_and_recovers() -> Result<()> {
     let world = World::new("needs-api").await?;
     let group = format!("{}.example.com", world.name);
     let api = json!({"group": group, "version": "v1", "kind": "Gadget"});
@@ -74,7 +74,7 @@ async fn a_missing_api_is_named_with_its_provider_and_its_coming_is_enough() -> 
 }
 
 #[tokio::test]
-async fn a_package_that_gets_installed_meets_the_need_for_it() -> Result<()> {
+async fn dependency_is_met_once_the_package_is_installed() -> Result<()> {
     let (blue, red) = (World::new("blue").await?, World::new("red").await?);
     blue.serve([("1.2.0", blue.bundle("1.2.0"))], [Entry::new("1.2.0")]).await?;
     let all = json!({"all": {"constraints": [
@@ -96,7 +96,7 @@ async fn a_package_that_gets_installed_meets_the_need_for_it() -> Result<()> {
 }
 
 #[tokio::test]
-async fn needs_that_cannot_be_read_or_are_too_large_are_refused_with_the_reason() -> Result<()> {
+async fn dependencies_unreadable_or_too_large_are_rejected() -> Result<()> {
     let world = World::new("needs-bad").await?;
     let message = "x".repeat(140_000);
     let large = json!({"failureMessage": message, "gvk": {"group": "", "version": "v1", "kind": "Pod"}});
@@ -115,7 +115,7 @@ async fn needs_that_cannot_be_read_or_are_too_large_are_refused_with_the_reason(
         json!({"failureMessage": "x".repeat(70_000), "gvk": {"group": "", "version": "v1", "kind": "Pod"}});
     serve(&world, &[("olm.constraint", warned)], Vec::new()).await?;
     world.installed("1.0.0").await?;
-    let told = world.events("BundleWarning").await?;
-    assert!(told.iter().any(|note| note.contains("larger than the documented 65536")), "{told:?}");
+    let events = world.events("BundleWarning").await?;
+    assert!(events.iter().any(|note| note.contains("larger than the documented 65536")), "{events:?}");
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! The controller as a deputy that somebody would like to confuse: with a bundle that asks for more than its account has, with
-//! objects for other namespaces, with revisions and extensions that name nobody. Threats: docs/threat-model.md.
+//! The controller as a confused deputy: attacks with a bundle that asks for more than its account has, with objects for other
+//! namespaces, with revisions and extensions that name no account. Threats: docs/threat-model.md.
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -30,8 +30,8 @@ impl World {
         self.want_with(json!({"serviceAccount": {"name": "installer"}}), json!({"version": version})).await
     }
 
-    /// Waits until a revision's Progressing says this.
-    async fn told(&self, revision: &str, words: &str) -> Result<()> {
+    /// Waits until the message of a revision's Progressing contains this.
+    async fn until_message(&self, revision: &str, words: &str) -> Result<()> {
         Wait::new(&self.sets, revision)
             .within(LIMIT)
             .log(self.stack.operator_controller.log())
@@ -50,7 +50,7 @@ fn rule(group: &str, resource: &str, verb: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_bundle_hands_out_nothing_that_its_account_lacks() -> Result<()> {
+async fn bundle_cannot_grant_rights_that_its_account_lacks() -> Result<()> {
     let world = World::new("greedy").await?;
     let account = format!("{}-sa", world.name);
     let with = |version: &str, rules: Value| {
@@ -96,8 +96,8 @@ async fn a_bundle_hands_out_nothing_that_its_account_lacks() -> Result<()> {
     for rule in rules {
         let (verbs, resources) = (rule.verbs, rule.resources.unwrap_or_default());
         let greedy = |words: &[String]| {
-            let wanted = ["*", "impersonate", "escalate", "bind", "secrets", "serviceaccounts/token"];
-            words.iter().any(|word| wanted.contains(&word.as_str()))
+            let excessive = ["*", "impersonate", "escalate", "bind", "secrets", "serviceaccounts/token"];
+            words.iter().any(|word| excessive.contains(&word.as_str()))
         };
         ensure!(!greedy(&verbs) && !greedy(&resources), "{verbs:?} on {resources:?} was handed out");
     }
@@ -105,7 +105,7 @@ async fn a_bundle_hands_out_nothing_that_its_account_lacks() -> Result<()> {
 }
 
 #[tokio::test]
-async fn objects_of_a_bundle_stay_in_its_namespace_and_say_nothing_of_owners() -> Result<()> {
+async fn bundle_objects_stay_in_the_namespace_and_set_no_owners() -> Result<()> {
     let world = World::new("abroad").await?;
     let other = |name: &str| {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"},
@@ -137,7 +137,7 @@ async fn objects_of_a_bundle_stay_in_its_namespace_and_say_nothing_of_owners() -
 /// Where accounts are required, the controller writes nothing as itself: not for a revision made by hand, not for an extension
 /// whose account was taken away.
 #[tokio::test]
-async fn where_accounts_are_required_nobody_stands_in_for_them() -> Result<()> {
+async fn account_that_is_required_has_no_substitute() -> Result<()> {
     let stack = Stack::start_with(&Options::default(), |program| match program.name() {
         "operator-controller" => program.flag("--service-account-mode", "Require"),
         _ => program,
@@ -160,7 +160,7 @@ async fn where_accounts_are_required_nobody_stands_in_for_them() -> Result<()> {
         }
         world.sets.create(&PostParams::default(), &serde_json::from_value(set)?).await?;
         world
-            .told(
+            .until_message(
                 &format!("{name}-1"),
                 "names no service account, and this cluster writes nothing without one",
             )
@@ -180,7 +180,7 @@ async fn where_accounts_are_required_nobody_stands_in_for_them() -> Result<()> {
     let of = ListParams::default().labels(&format!("{}={}", labels::OWNER_NAME, world.name));
     let map = maps.list(&of).await?.items.pop().and_then(|map| map.metadata.name).context("no ConfigMap")?;
     maps.delete(&map, &DeleteParams::default()).await?;
-    world.told(&format!("{}-1", world.name), "names no service account").await?;
+    world.until_message(&format!("{}-1", world.name), "names no service account").await?;
     assert!(maps.get_opt(&map).await?.is_none(), "the controller stood in");
 
     // and removal works all the same
@@ -193,7 +193,7 @@ async fn where_accounts_are_required_nobody_stands_in_for_them() -> Result<()> {
 
 /// The names of content Secrets can be foreseen. What lies there is not believed because of its name.
 #[tokio::test]
-async fn content_that_was_laid_in_wait_is_not_taken() -> Result<()> {
+async fn content_planted_in_advance_is_not_used() -> Result<()> {
     let world = World::new("await").await?;
     world.serve([("1.0.0", world.bundle("1.0.0"))], [Entry::new("1.0.0")]).await?;
     world.want(json!({})).await?;

@@ -8,11 +8,11 @@ use serde_json::json;
 use crate::world::World;
 
 #[tokio::test]
-async fn an_upgrade_and_its_way_back_are_told_and_a_steady_state_is_silent() -> Result<()> {
+async fn events_report_upgrade_and_rollback_but_no_steady_state() -> Result<()> {
     let world = World::new("told").await?;
     let entries = [Entry::new("1.0.0"), Entry::new("1.1.0").replaces("1.0.0")];
     world.serve([("1.0.0", world.bundle("1.0.0")), ("1.1.0", world.bundle("1.1.0"))], entries).await?;
-    // or that there is no such package might be told first
+    // otherwise the first event might be that there is no such package
     world.catalog_is_known().await?;
     let name = &world.name;
     world.want(json!({"version": "1.0.0"})).await?;
@@ -36,7 +36,7 @@ async fn an_upgrade_and_its_way_back_are_told_and_a_steady_state_is_silent() -> 
         ("Upgraded", format!("bundle {name}.v1.1.0 is installed in place of {name}.v1.0.0")),
     ];
     let want: Vec<_> = want.into_iter().map(|(reason, note)| (reason.to_owned(), note, 1)).collect();
-    world.until_told(want.len()).await?;
+    world.until_event_count(want.len()).await?;
     assert_eq!(world.all_events().await?, want);
 
     // each of these passes finds everything as it should be, and is waited for
@@ -53,7 +53,7 @@ async fn an_upgrade_and_its_way_back_are_told_and_a_steady_state_is_silent() -> 
 }
 
 #[tokio::test]
-async fn a_refused_upgrade_that_is_tried_again_and_again_is_told_once() -> Result<()> {
+async fn event_of_a_rejected_upgrade_is_emitted_once() -> Result<()> {
     let world = World::new("refused").await?;
     let group = format!("{}.example.com", world.name);
     let (old, new) = (Crd::new("Gadget", &group), Crd::new("Gadget", &group).without_field("size"));
@@ -69,21 +69,21 @@ async fn a_refused_upgrade_that_is_tried_again_and_again_is_told_once() -> Resul
         world.want(same).await?;
         world.progressing("Retrying", "removed field : v1.^.spec.size").await?;
     }
-    let told = world.events("UpgradeRefused").await?;
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].contains("removed field : v1.^.spec.size"), "{told:?}");
+    let events = world.events("UpgradeRefused").await?;
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert!(events[0].contains("removed field : v1.^.spec.size"), "{events:?}");
     Ok(())
 }
 
 #[tokio::test]
-async fn a_registry_that_does_not_answer_is_told_once_while_it_is_tried_with_backoff() -> Result<()> {
+async fn event_of_an_unavailable_registry_is_emitted_once() -> Result<()> {
     let world = World::new("no-answer").await?;
     let address = format!("127.0.0.1:{}", olm_kit::free_port()?);
     let nowhere = format!("{address}/bundle:v1");
     let package =
         Package::new(&world.name).channel("stable", [Entry::new("1.0.0")]).bundle("1.0.0", &nowhere);
     world.serve_package(&package).await?;
-    // or that there is no such package might be told first
+    // otherwise the first event might be that there is no such package
     world.catalog_is_known().await?;
     world.want(json!({})).await?;
     world.progressing("Retrying", &address).await?;
@@ -92,13 +92,13 @@ async fn a_registry_that_does_not_answer_is_told_once_while_it_is_tried_with_bac
     }
     world.want(json!({"channels": ["stable"]})).await?;
     world.progressing("Retrying", &address).await?;
-    let told = world.all_events().await?;
-    assert!(matches!(told.as_slice(), [(reason, _, 1)] if reason == "Retrying"), "{told:?}");
+    let events = world.all_events().await?;
+    assert!(matches!(events.as_slice(), [(reason, _, 1)] if reason == "Retrying"), "{events:?}");
     Ok(())
 }
 
 #[tokio::test]
-async fn a_bundle_whose_image_changed_is_kept_and_that_is_told() -> Result<()> {
+async fn event_reports_that_a_changed_bundle_image_is_ignored() -> Result<()> {
     let world = World::new("other-image").await?;
     world.serve([("1.0.0", world.bundle("1.0.0"))], [Entry::new("1.0.0")]).await?;
     world.want(json!({})).await?;
@@ -110,9 +110,12 @@ async fn a_bundle_whose_image_changed_is_kept_and_that_is_told() -> Result<()> {
     let patch = json!({"metadata": {"annotations": {"olm.operatorframework.io/paused": "true"}}});
     world.extensions.patch(&world.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
     world.until_event("Paused").await?;
-    let told = world.events("ImageIgnored").await?;
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].starts_with(&format!("bundle {}.v1.0.0 was installed from ", world.name)), "{told:?}");
+    let events = world.events("ImageIgnored").await?;
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert!(
+        events[0].starts_with(&format!("bundle {}.v1.0.0 was installed from ", world.name)),
+        "{events:?}"
+    );
     assert_eq!(world.revisions().await?.len(), 1);
     Ok(())
 }

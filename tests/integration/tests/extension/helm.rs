@@ -1,4 +1,4 @@
-//! What the reference leaves behind when it installs an extension through Helm: objects that the extension controls, and a
+//! A Helm release as the reference makes it when it installs an extension: objects that the extension controls, and a
 //! release in Secrets, gzipped and cut into chunks. Made here after its description, not recorded.
 
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ pub(crate) struct Release {
 }
 
 impl<'a> Helm<'a> {
-    /// The extension exists, and is paused so that nobody looks at it yet.
+    /// The extension exists, and is paused so that the controller ignores it for now.
     pub(crate) async fn new(world: &'a World) -> Result<Self> {
         world.pause(true).await?;
         let uid = world.extensions.get(&world.name).await?.uid().context("no UID")?;

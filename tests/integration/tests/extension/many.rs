@@ -1,5 +1,5 @@
-//! Many extensions at once: rest costs nothing, and a registry that never answers holds up nobody else, not even the end of the
-//! process.
+//! Many extensions at the same time: the steady state costs nothing, and a registry that never answers blocks neither another
+//! extension nor the shutdown.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -8,7 +8,8 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use olm_api::{ClusterCatalog, ClusterExtension, condition};
+use olm_api::{ClusterExtension, condition};
+use olm_integration::package::{push_bundle, serve_catalog};
 use olm_kit::{
     BundleImage, CatalogImage, Cluster, Entry, Options, Package, Program, Registry, Request,
     SYSTEM_NAMESPACE, Wait, still,
@@ -23,7 +24,7 @@ use crate::world::{LIMIT, World, current};
 /// The accounts of both processes; their requests are counted.
 const ACCOUNT: &str = "at-rest";
 
-fn wish(name: &str, package: &str, namespace: &str) -> serde_json::Value {
+fn extension_manifest(name: &str, package: &str, namespace: &str) -> serde_json::Value {
     json!({
         "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": name},
         "spec": {"namespace": namespace, "source": {"sourceType": "Catalog", "catalog": {
@@ -43,7 +44,7 @@ fn writes(cluster: &Cluster) -> Result<Vec<Request>> {
 }
 
 #[tokio::test]
-async fn rest_twenty_extensions_write_nothing_and_heal() -> Result<()> {
+async fn rest_of_twenty_extensions_writes_nothing_and_heals() -> Result<()> {
     const NAMESPACE: &str = "many";
     const REST: Duration = Duration::from_secs(20);
     let registry = Registry::start().await?;
@@ -67,22 +68,16 @@ async fn rest_twenty_extensions_write_nothing_and_heal() -> Result<()> {
     let names: Vec<String> = (0..20).map(|n| format!("rest-{n}")).collect();
     let mut image = CatalogImage::new();
     for name in &names {
-        let bundle = BundleImage::new(name, "1.0.0").image();
-        let pushed = registry.push(&format!("{name}/bundle"), "v1", &bundle).await?;
+        let bundle = push_bundle(&registry, name, "1.0.0", &BundleImage::new(name, "1.0.0")).await?;
         let package = Package::new(name).channel("stable", [Entry::new("1.0.0")]);
-        image = image.package(&package.bundle("1.0.0", &pushed.by_digest()));
+        image = image.package(&package.bundle("1.0.0", &bundle));
     }
-    let pushed = registry.push("many/catalog", "v1", &image.image()).await?;
     let client = cluster.client().await?;
     let apply = PatchParams::apply("test").force();
-    let catalogs: Api<ClusterCatalog> = Api::all(client.clone());
-    let catalog = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
-        "metadata": {"name": NAMESPACE, "labels": {"test": NAMESPACE}},
-        "spec": {"source": {"type": "Image", "image": {"ref": pushed.by_digest()}}}});
-    catalogs.patch(NAMESPACE, &apply, &Patch::Apply(&catalog)).await?;
+    serve_catalog(&client, &registry, NAMESPACE, &image).await?;
     let extensions: Api<ClusterExtension> = Api::all(client.clone());
     for name in &names {
-        extensions.patch(name, &apply, &Patch::Apply(&wish(name, name, NAMESPACE))).await?;
+        extensions.patch(name, &apply, &Patch::Apply(&extension_manifest(name, name, NAMESPACE))).await?;
     }
     for name in &names {
         Wait::new(&extensions, name).within(LIMIT).until("is Ready", is_ready).await?;
@@ -94,9 +89,9 @@ async fn rest_twenty_extensions_write_nothing_and_heal() -> Result<()> {
     let before = writes(&cluster)?.len();
     tokio::time::sleep(REST).await; // the time that is measured, not a wait for something
     let all = writes(&cluster)?;
-    let told: Vec<String> =
+    let written: Vec<String> =
         all[before..].iter().map(|r| format!("{} {} {}", r.verb, r.resource, r.name)).collect();
-    assert!(told.is_empty(), "at rest there were {} writes: {told:#?}", told.len());
+    assert!(written.is_empty(), "at rest there were {} writes: {written:#?}", written.len());
 
     let maps: Api<ConfigMap> = Api::namespaced(client, NAMESPACE);
     let lost = maps.list(&ListParams::default()).await?.items;
@@ -127,7 +122,7 @@ fn digest(number: usize) -> String {
 }
 
 #[tokio::test]
-async fn a_registry_that_never_answers_holds_up_nobody_else() -> Result<()> {
+async fn registry_that_never_answers_blocks_no_other_extension() -> Result<()> {
     // more than there are workers, and than are pulled at the same time
     const STUCK: usize = 40;
     let world = World::new("silent").await?;
@@ -146,8 +141,8 @@ async fn a_registry_that_never_answers_holds_up_nobody_else() -> Result<()> {
     world.serve_packages(&packages).await?;
     let apply = PatchParams::apply("test").force();
     for name in &stuck {
-        let wish = wish(name, name, &world.name);
-        world.extensions.patch(name, &apply, &Patch::Apply(&wish)).await?;
+        let manifest = extension_manifest(name, name, &world.name);
+        world.extensions.patch(name, &apply, &Patch::Apply(&manifest)).await?;
     }
     let first = tokio::time::timeout(LIMIT, calls.recv()).await?;
     assert!(first.is_some(), "the silent registry is called");
@@ -161,7 +156,7 @@ async fn a_registry_that_never_answers_holds_up_nobody_else() -> Result<()> {
         assert!(status.install.is_none(), "{name} cannot be installed");
     }
 
-    // now it refuses at once, so that nothing is left that hangs
+    // now it refuses connections, so that no request is left waiting
     accepting.abort();
     drop((first, calls));
     for name in &stuck {
@@ -171,7 +166,7 @@ async fn a_registry_that_never_answers_holds_up_nobody_else() -> Result<()> {
 }
 
 #[tokio::test]
-async fn passes_that_wait_for_a_silent_registry_do_not_hold_up_the_end_of_the_process() -> Result<()> {
+async fn shutdown_does_not_wait_for_an_unresponsive_registry() -> Result<()> {
     const STUCK: usize = 40;
     let registry = Registry::start().await?;
     let cluster = Cluster::start_with(&Options::default()).await?;
@@ -187,22 +182,12 @@ async fn passes_that_wait_for_a_silent_registry_do_not_hold_up_the_end_of_the_pr
         let package = Package::new(name).channel("stable", [Entry::new("1.0.0")]);
         image = image.package(&package.bundle("1.0.0", &bundle));
     }
-    let pushed = registry.push("stuck/catalog", "v1", &image.image()).await?;
     let client = cluster.client().await?;
     let apply = PatchParams::apply("test").force();
-    let catalogs: Api<ClusterCatalog> = Api::all(client.clone());
-    let catalog = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
-        "metadata": {"name": "stuck", "labels": {"test": "stuck"}},
-        "spec": {"source": {"type": "Image", "image": {"ref": pushed.by_digest()}}}});
-    catalogs.patch("stuck", &apply, &Patch::Apply(&catalog)).await?;
-    let served = |catalog: &ClusterCatalog| {
-        let status = catalog.status.as_ref();
-        status.is_some_and(|status| condition::is_true(&status.conditions, condition::SERVING))
-    };
-    Wait::new(&catalogs, "stuck").within(LIMIT).until("is served", served).await?;
+    serve_catalog(&client, &registry, "stuck", &image).await?;
     let extensions: Api<ClusterExtension> = Api::all(client);
     for name in &names {
-        extensions.patch(name, &apply, &Patch::Apply(&wish(name, name, "stuck"))).await?;
+        extensions.patch(name, &apply, &Patch::Apply(&extension_manifest(name, name, "stuck"))).await?;
     }
     // as many as are pulled from one registry at the same time; the others wait behind them
     let mut held = Vec::new();
@@ -217,7 +202,7 @@ async fn passes_that_wait_for_a_silent_registry_do_not_hold_up_the_end_of_the_pr
     let took = asked.elapsed();
     println!("ended after {took:?}");
     ensure!(took < Duration::from_secs(5), "it took {took:?}");
-    // what was given up is no failure of the extension; only one whose wait had ended by itself just then may say so
+    // a cancelled request is no failure of the extension; only one whose timeout ended at that moment may report one
     for extension in extensions.list(&ListParams::default()).await?.items {
         let was = before.iter().find(|one| one.metadata.name == extension.metadata.name);
         let was = was.and_then(|one| one.status.as_ref());

@@ -1,4 +1,4 @@
-//! A strict signature policy: what is not signed is neither served nor installed, and says so; what is signed is.
+//! A strict signature policy: unsigned content is neither served nor installed, and that is reported; signed content is.
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::events::v1::Event;
@@ -28,7 +28,7 @@ async fn strict() -> Result<&'static (Stack, Signer, String)> {
 }
 
 #[tokio::test]
-async fn only_signed_catalogs_are_served_and_only_signed_bundles_installed() -> Result<()> {
+async fn signature_policy_requires_signed_catalogs_and_bundles() -> Result<()> {
     let (stack, signer, policy) = strict().await?;
     let world = World::on(stack, "signed").await?;
     let name = &world.name;
@@ -47,8 +47,8 @@ async fn only_signed_catalogs_are_served_and_only_signed_bundles_installed() -> 
              {image} as the default of {policy} demands, or change the policy"
         )
     };
-    let told = world.catalog_progressing("Retrying", "Source image rejected").await?;
-    assert_eq!(told.message, format!("source catalog content: {}", refused(&catalog.by_digest())));
+    let progressing = world.catalog_progressing("Retrying", "Source image rejected").await?;
+    assert_eq!(progressing.message, format!("source catalog content: {}", refused(&catalog.by_digest())));
     let client = stack.cluster.client().await?;
     let catalogs: Api<ClusterCatalog> = Api::all(client.clone());
     let events: Api<Event> = Api::all(client);
@@ -67,7 +67,7 @@ async fn only_signed_catalogs_are_served_and_only_signed_bundles_installed() -> 
         })
         .await
     };
-    assert_eq!(event("Retrying", &told.message).await?, told.message);
+    assert_eq!(event("Retrying", &progressing.message).await?, progressing.message);
 
     registry.sign(&catalog, signer).await?;
     let now = Patch::Merge(json!({"metadata": {"annotations": {annotations::REQUESTED_AT: "now"}}}));

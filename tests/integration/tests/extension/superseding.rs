@@ -1,4 +1,4 @@
-//! Decisions 9 and 10: a stuck rollout gives way to a newer wish, and large phases are split.
+//! Decisions 9 and 10: a newer version supersedes a stuck rollout, and large phases are split.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::world::{World, stuck_deployment};
 
 #[tokio::test]
-async fn a_newer_version_supersedes_a_first_install_that_is_stuck() -> Result<()> {
+async fn superseding_replaces_a_first_install_that_is_stuck() -> Result<()> {
     let world = World::new("stuck-first").await?;
     let stuck = world.bundle("1.0.0").deployments([stuck_deployment("main")]);
     let entries = [Entry::new("1.0.0"), Entry::new("1.1.0").replaces("1.0.0")];
@@ -26,7 +26,7 @@ async fn a_newer_version_supersedes_a_first_install_that_is_stuck() -> Result<()
 }
 
 #[tokio::test]
-async fn a_newer_version_supersedes_an_upgrade_that_is_stuck() -> Result<()> {
+async fn superseding_replaces_an_upgrade_that_is_stuck() -> Result<()> {
     let world = World::new("stuck-upgrade").await?;
     let stuck = world.bundle("1.1.0").deployments([stuck_deployment("main")]);
     let entries = [
@@ -55,7 +55,7 @@ async fn a_newer_version_supersedes_an_upgrade_that_is_stuck() -> Result<()> {
 }
 
 #[tokio::test]
-async fn more_than_fifty_objects_of_a_phase_are_split() -> Result<()> {
+async fn phase_with_more_than_fifty_objects_is_split() -> Result<()> {
     let world = World::new("bulk").await?;
     let mut bundle = world.bundle("1.0.0").without_config_map();
     for index in 0..61 {

@@ -20,7 +20,7 @@ async fn world(prefix: &str) -> Result<World> {
 }
 
 #[tokio::test]
-async fn nothing_is_left_behind() -> Result<()> {
+async fn uninstall_leaves_nothing_behind() -> Result<()> {
     let world = world("gone").await?;
     let client = world.stack.cluster.client().await?;
     // as a controller leaves it that dies before it has made the revision; the garbage collector knows nothing of it
@@ -54,7 +54,7 @@ async fn nothing_is_left_behind() -> Result<()> {
 }
 
 #[tokio::test]
-async fn orphaning_leaves_objects_and_revisions() -> Result<()> {
+async fn uninstall_with_orphaning_leaves_objects_and_revisions() -> Result<()> {
     let world = world("orphan").await?;
     let client = world.stack.cluster.client().await?;
     let orphan =

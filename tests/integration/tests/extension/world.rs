@@ -1,30 +1,31 @@
 //! One package in one catalog for one test, on the stack that all tests of this program share.
 
-use std::time::Duration;
+use std::ops::Deref;
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, Condition, condition, labels};
-use olm_kit::{BundleImage, CatalogImage, Entry, LogsOnPanic, Package, Stack, Wait, eventually, unique};
+pub(crate) use olm_integration::extension::current;
+pub(crate) use olm_integration::package::LIMIT;
+use olm_kit::{BundleImage, Entry, LogsOnPanic, Package, Stack, Wait, eventually, unique};
 use serde_json::{Value, json};
-
-/// How long anything may take.
-pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
 /// A test's own package, catalog and namespace; all have one unique name, the extension too.
 pub(crate) struct World {
     /// The shared stack.
     pub(crate) stack: &'static Stack,
-    /// The name.
-    pub(crate) name: String,
-    /// Extensions.
-    pub(crate) extensions: Api<ClusterExtension>,
-    /// Revisions.
-    pub(crate) sets: Api<ClusterObjectSet>,
-    catalogs: Api<ClusterCatalog>,
+    package: olm_integration::package::Package,
     _logs: LogsOnPanic,
+}
+
+impl Deref for World {
+    type Target = olm_integration::package::Package;
+
+    fn deref(&self) -> &Self::Target {
+        &self.package
+    }
 }
 
 impl World {
@@ -35,23 +36,10 @@ impl World {
 
     /// The same on another stack than the shared one.
     pub(crate) async fn on(stack: &'static Stack, prefix: &str) -> Result<Self> {
-        let client = stack.cluster.client().await?;
-        let name = unique(prefix);
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        stack.cluster.apply(&namespace.to_string()).await?;
-        Ok(Self {
-            _logs: stack.logs_on_failure(),
-            extensions: Api::all(client.clone()),
-            sets: Api::all(client.clone()),
-            catalogs: Api::all(client),
-            stack,
-            name,
-        })
-    }
-
-    /// A bundle of the package, to be changed and then given to [`World::serve`].
-    pub(crate) fn bundle(&self, version: &str) -> BundleImage {
-        BundleImage::new(&self.name, version).crds([])
+        let log = Some(stack.operator_controller.log());
+        let package = olm_integration::package::Package::new(stack.cluster.client().await?, prefix, log);
+        package.make_namespace(&stack.cluster).await?;
+        Ok(Self { _logs: stack.logs_on_failure(), stack, package })
     }
 
     /// Pushes bundles and a catalog with one channel `stable`, and waits until it is served.
@@ -67,11 +55,9 @@ impl World {
         self.serve_package(&package).await
     }
 
-    /// Pushes a bundle; gives its reference with digest.
+    /// Pushes a bundle; returns its reference with digest.
     pub(crate) async fn push(&self, version: &str, bundle: &BundleImage) -> Result<String> {
-        let repository = format!("{}/bundle", self.name);
-        let pushed = self.stack.registry.push(&repository, &format!("v{version}"), &bundle.image()).await?;
-        Ok(pushed.by_digest())
+        self.package.push(&self.stack.registry, version, bundle).await
     }
 
     /// Pushes a catalog with this package, and waits until it is served.
@@ -81,38 +67,11 @@ impl World {
 
     /// Pushes a catalog with these packages, and waits until it is served.
     pub(crate) async fn serve_packages(&self, packages: &[Package]) -> Result<()> {
-        let image =
-            packages.iter().fold(CatalogImage::new(), |image, package| image.package(package)).image();
-        let pushed = self.stack.registry.push(&format!("{}/catalog", self.name), "latest", &image).await?;
-        self.catalog(&pushed.by_digest()).await?;
-        Wait::new(&self.catalogs, &self.name)
-            .within(LIMIT)
-            .until(&format!("serves {}", pushed.digest), |catalog: &ClusterCatalog| {
-                let Some(status) = &catalog.status else { return false };
-                condition::is_true(&status.conditions, condition::SERVING)
-                    && status
-                        .resolved_source
-                        .as_ref()
-                        .is_some_and(|s| s.image.reference.ends_with(&pushed.digest))
-            })
-            .await?;
-        Ok(())
+        self.package.serve_packages(&self.stack.registry, packages).await
     }
 
-    /// A ClusterCatalog of this image.
-    pub(crate) async fn catalog(&self, reference: &str) -> Result<()> {
-        let catalog = json!({
-            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
-            "metadata": {"name": self.name, "labels": {"test": self.name}},
-            "spec": {"source": {"type": "Image", "image": {"ref": reference}}},
-        });
-        let params = PatchParams::apply("test").force();
-        self.catalogs.patch(&self.name, &params, &Patch::Apply(&catalog)).await?;
-        Ok(())
-    }
-
-    /// Waits until the catalog's Progressing has this reason and its message says `about`; gives the condition. (The same reason
-    /// may be given for something else before: a registry that is busy.)
+    /// Waits until the catalog's Progressing has this reason and its message contains `about`; returns the condition. (The same
+    /// reason may be given for another cause before: a registry that is busy.)
     pub(crate) async fn catalog_progressing(&self, reason: &str, about: &str) -> Result<Condition> {
         let catalog = Wait::new(&self.catalogs, &self.name)
             .within(LIMIT)
@@ -126,8 +85,8 @@ impl World {
         condition::find(&conditions, condition::PROGRESSING).cloned().context("no condition")
     }
 
-    /// Waits until operator-controller has read the catalog: it learns of catalogs by another watch than of extensions, and
-    /// reads them over the network. Another extension shows it, with a configuration that fits no bundle, so that nothing is
+    /// Waits until operator-controller has read the catalog: catalogs arrive through another watch than extensions, and are
+    /// read over the network. Another extension shows it, with a configuration that fits no bundle, so that nothing is
     /// written for it.
     pub(crate) async fn catalog_is_known(&self) -> Result<()> {
         let name = format!("{}-scout", self.name);
@@ -158,50 +117,8 @@ impl World {
         self.want_with(json!({}), catalog).await
     }
 
-    /// As [`World::want`], with further members of `spec`.
-    pub(crate) async fn want_with(&self, spec: Value, catalog: Value) -> Result<()> {
-        let mut wanted = json!({
-            "packageName": self.name,
-            "selector": {"matchLabels": {"test": self.name}},
-        });
-        if let (Some(wanted), Value::Object(catalog)) = (wanted.as_object_mut(), catalog) {
-            wanted.extend(catalog);
-        }
-        let mut extension = json!({
-            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
-            "metadata": {"name": self.name},
-            "spec": {"namespace": self.name, "source": {"sourceType": "Catalog", "catalog": wanted}},
-        });
-        if let (Some(whole), Value::Object(spec)) = (extension["spec"].as_object_mut(), spec) {
-            whole.extend(spec);
-        }
-        let params = PatchParams::apply("test").force();
-        self.extensions.patch(&self.name, &params, &Patch::Apply(&extension)).await?;
-        Ok(())
-    }
-
-    /// Waits for a state of the extension.
-    pub(crate) async fn until(
-        &self,
-        what: &str,
-        reached: impl FnMut(&ClusterExtension) -> bool,
-    ) -> Result<ClusterExtension> {
-        let wait = Wait::new(&self.extensions, &self.name).within(LIMIT);
-        wait.log(self.stack.operator_controller.log()).until(what, reached).await
-    }
-
-    /// Waits until this version is installed and everything is done.
-    pub(crate) async fn installed(&self, version: &str) -> Result<ClusterExtension> {
-        self.until(&format!("{version} is installed and Ready"), |extension| {
-            let installed = extension.status.as_ref().and_then(|status| status.install.as_ref());
-            installed.is_some_and(|install| install.bundle.version == version)
-                && current(extension, condition::READY).is_some_and(|found| found.status.as_str() == "True")
-        })
-        .await
-    }
-
-    /// Waits until Progressing has this reason for the present generation and its message says `about`; gives the message.
-    /// (The same reason may be given for something else before: a catalog that is not read yet, an apiserver that is busy.)
+    /// Waits until Progressing has this reason for the present generation and its message contains `about`; returns the message.
+    /// (The same reason may be given for another cause before: a catalog that is not read yet, an apiserver that is busy.)
     pub(crate) async fn progressing(&self, reason: &str, about: &str) -> Result<String> {
         let extension = self
             .until(&format!("Progressing/{reason}: …{about}…"), |extension| {
@@ -212,7 +129,7 @@ impl World {
         Ok(current(&extension, condition::PROGRESSING).map(|found| found.message.clone()).unwrap_or_default())
     }
 
-    /// Pauses the extension, which is made if it is not there, or lets it go on.
+    /// Pauses the extension, which is created if it does not exist, or resumes it.
     pub(crate) async fn pause(&self, paused: bool) -> Result<()> {
         if self.extensions.get_opt(&self.name).await?.is_none() {
             let catalog = json!({"packageName": self.name, "selector": {"matchLabels": {"test": self.name}}});
@@ -229,7 +146,7 @@ impl World {
         Ok(())
     }
 
-    /// Asks for another pass at once.
+    /// Requests another pass.
     pub(crate) async fn again(&self) -> Result<()> {
         let asked = unique("again");
         let again = json!({"metadata": {"annotations": {"olm.operatorframework.io/requested-at": asked}}});
@@ -243,11 +160,11 @@ impl World {
         let api: Api<Event> = Api::namespaced(self.stack.cluster.client().await?, "default");
         let about = format!("regarding.name={},regarding.kind=ClusterExtension", self.name);
         let list = api.list(&ListParams::default().fields(&about)).await?;
-        let told = |event: Event| {
+        let summary = |event: Event| {
             let times = event.series.map_or(1, |series| series.count);
             (event.reason.unwrap_or_default(), event.note.unwrap_or_default(), times)
         };
-        let mut all: Vec<_> = list.items.into_iter().map(told).collect();
+        let mut all: Vec<_> = list.items.into_iter().map(summary).collect();
         all.sort();
         Ok(all)
     }
@@ -268,8 +185,8 @@ impl World {
         .await
     }
 
-    /// Waits until so many events are told.
-    pub(crate) async fn until_told(&self, number: usize) -> Result<()> {
+    /// Waits until there are so many events.
+    pub(crate) async fn until_event_count(&self, number: usize) -> Result<()> {
         eventually(&format!("{number} events"), LIMIT, || async {
             let all = self.all_events().await?;
             anyhow::ensure!(all.len() >= number, "{all:?}");
@@ -291,12 +208,6 @@ impl World {
             .map(|s| (s.spec.revision, format!("{:?}", s.spec.lifecycle_state), succeeded(s)))
             .collect())
     }
-}
-
-/// The condition of this type, if it is about the present generation.
-pub(crate) fn current<'a>(extension: &'a ClusterExtension, type_: &str) -> Option<&'a Condition> {
-    let found = condition::find(&extension.status.as_ref()?.conditions, type_)?;
-    (found.observed_generation == extension.metadata.generation).then_some(found)
 }
 
 /// A Deployment that no node fits, so that it never becomes available.

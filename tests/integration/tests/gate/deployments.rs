@@ -28,7 +28,7 @@ async fn deploy(deployments: &Api<Deployment>, node_selector: Value) -> Result<(
 }
 
 /// Status, reason and message of a condition.
-fn said(operator: &ClusterOperator, type_: &str) -> Option<(String, String, String)> {
+fn condition_texts(operator: &ClusterOperator, type_: &str) -> Option<(String, String, String)> {
     let found = condition(operator, type_)?;
     Some((found.status.to_string(), found.reason.clone(), found.message.clone()))
 }
@@ -38,7 +38,7 @@ fn version(operator: &ClusterOperator) -> Option<&str> {
 }
 
 #[tokio::test]
-async fn the_summary_follows_a_real_deployment() -> Result<()> {
+async fn gate_summary_follows_a_real_deployment() -> Result<()> {
     let cluster = Cluster::start().await?;
     cluster.install_olm().await?;
     cluster.install_openshift_kinds().await?;
@@ -51,29 +51,33 @@ async fn the_summary_follows_a_real_deployment() -> Result<()> {
     let none = view.until("is not available", |it| condition(it, "Available").is_some()).await?;
     let want =
         ("False".to_owned(), format!("{part}_Deploying"), format!("{part}Available: Waiting for Deployment"));
-    assert_eq!(said(&none, "Available"), Some(want));
-    assert_eq!(said(&none, "Degraded").context("no Degraded")?.0, "False", "not before two minutes");
+    assert_eq!(condition_texts(&none, "Available"), Some(want));
+    assert_eq!(
+        condition_texts(&none, "Degraded").context("no Degraded")?.0,
+        "False",
+        "not before two minutes"
+    );
     assert_eq!(version(&none), None, "nothing runs yet");
 
     deploy(&deployments, json!({})).await?;
     let up = view.until("the version is reported", |it| version(it) == Some("4.19.0")).await?;
     let want =
         ("True".to_owned(), "AsExpected".to_owned(), format!("{part}Available: Deployment is available"));
-    assert_eq!(said(&up, "Available"), Some(want));
+    assert_eq!(condition_texts(&up, "Available"), Some(want));
 
     // a template that no node fits: the old pod stays
     deploy(&deployments, json!({"no.such/node": "true"})).await?;
     let stuck = view
         .until("is on its way", |it| {
-            said(it, "Progressing")
+            condition_texts(it, "Progressing")
                 .is_some_and(|(status, reason, _)| status == "True" && reason == format!("{part}_Deploying"))
         })
         .await?;
-    assert_eq!(said(&stuck, "Available").context("no Available")?.0, "True");
+    assert_eq!(condition_texts(&stuck, "Available").context("no Available")?.0, "True");
     cluster.set_openshift_version("4.20.0").await?;
     let waits = view
         .until("an update is in progress", |it| {
-            said(it, "Progressing").is_some_and(|it| it.1 == "UpgradeInProgress")
+            condition_texts(it, "Progressing").is_some_and(|it| it.1 == "UpgradeInProgress")
         })
         .await?;
     assert_eq!(version(&waits), Some("4.19.0"), "the old version until all is rolled out");
@@ -81,10 +85,11 @@ async fn the_summary_follows_a_real_deployment() -> Result<()> {
     deploy(&deployments, json!(null)).await?;
     let done = view
         .until("is rolled out", |it| {
-            version(it) == Some("4.20.0") && said(it, "Progressing").is_some_and(|it| it.0 == "False")
+            version(it) == Some("4.20.0")
+                && condition_texts(it, "Progressing").is_some_and(|it| it.0 == "False")
         })
         .await?;
-    assert_eq!(said(&done, "Available").context("no Available")?.0, "True");
+    assert_eq!(condition_texts(&done, "Available").context("no Available")?.0, "True");
     let related = done.status.context("no status")?.related_objects;
     assert!(related.iter().any(|it| it.resource == "deployments" && it.name == NAME), "{related:?}");
     Ok(())

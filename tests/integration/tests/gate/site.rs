@@ -1,4 +1,4 @@
-//! cluster-operator alone: a control plane without controllers, and extensions and revisions as somebody else would have made them.
+//! cluster-operator alone: a control plane without controllers, and extensions and revisions made by the test.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::view::{LIMIT, View, condition};
 const ACCOUNT: &str = "system:serviceaccount:olmv1-system:cluster-operator-controller-manager";
 /// All that it may do (rule: cluster-operator §11 step 6): what is installed with it.
 const RIGHTS: &str = include_str!("../../../../manifests/base/cluster-operator/rbac.yaml");
-/// Somebody who may read its metrics.
+/// An account that may read its metrics.
 const READER: &str = "
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -108,7 +108,7 @@ async fn metrics(cluster: &Cluster, process: &Process) -> Result<String> {
 }
 
 #[tokio::test]
-async fn without_the_api_nothing_happens_until_it_appears() -> Result<()> {
+async fn gate_waits_until_the_api_appears() -> Result<()> {
     let cluster = cluster().await?;
     let client = cluster.client().await?;
     installed(&client, "e", "b.v1", Some(&max("4.17"))).await?;
@@ -129,7 +129,7 @@ async fn without_the_api_nothing_happens_until_it_appears() -> Result<()> {
         Ok(())
     })
     .await?;
-    // case 47: meanwhile the world goes on, and is not asked about what is not there
+    // case 47: meanwhile extensions change, and no request is made about the missing API
     for number in 2..6 {
         revision(&client, "e", number, "b.v1", Some(&max("4.17"))).await?;
     }
@@ -162,7 +162,7 @@ async fn without_the_api_nothing_happens_until_it_appears() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_unreadable_value_blocks_and_says_why() -> Result<()> {
+async fn gate_blocks_on_an_unreadable_value_with_the_reason() -> Result<()> {
     let cluster = openshift("4.17.0").await?;
     let client = cluster.client().await?;
     installed(&client, "fine", "fine.v1", None).await?;
@@ -174,7 +174,7 @@ async fn an_unreadable_value_blocks_and_says_why() -> Result<()> {
     let head =
         "InstalledOLMOperatorsUpgradeable: error(s) with cluster extension odd: error in bundle odd.v1: ";
     assert!(found.message.starts_with(head), "{}", found.message);
-    let note = view.told("ClusterExtension", "odd", "BlocksClusterUpgrade").await?;
+    let note = view.until_event("ClusterExtension", "odd", "BlocksClusterUpgrade").await?;
     assert!(
         note.starts_with("the cluster cannot be updated to 4.18: error(s) with cluster extension odd"),
         "{note}"
@@ -211,8 +211,8 @@ async fn an_unreadable_value_blocks_and_says_why() -> Result<()> {
         let mut writes = cluster.audit()?;
         writes.retain(|it| it.writes() && it.resource.starts_with("clusteroperators"));
         let person = writes.iter().find(|it| it.verb == "patch").context("no patch yet")?;
-        let mended = |it: &Request| it.verb == "update" && it.code == 200 && it.received > person.received;
-        anyhow::ensure!(writes.iter().any(mended), "{writes:?}");
+        let restored = |it: &Request| it.verb == "update" && it.code == 200 && it.received > person.received;
+        anyhow::ensure!(writes.iter().any(restored), "{writes:?}");
         Ok(writes.len())
     })
     .await?;
@@ -248,7 +248,7 @@ async fn an_unreadable_value_blocks_and_says_why() -> Result<()> {
 }
 
 #[tokio::test]
-async fn another_manager_keeps_the_object_and_this_one_only_reports() -> Result<()> {
+async fn gate_only_reports_while_another_manager_has_the_object() -> Result<()> {
     let cluster = openshift("4.17.0").await?;
     let client = cluster.client().await?;
     installed(&client, "e", "b.v1", Some(&max("4.17"))).await?;
@@ -263,9 +263,9 @@ async fn another_manager_keeps_the_object_and_this_one_only_reports() -> Result<
     let process = program(&cluster).await?.start().await?;
     let view = View::new(&cluster, process.log()).await?;
     let before = view.writes()?.len();
-    let note = view.told("ClusterOperator", "olm", "ManagedElsewhere").await?;
+    let note = view.until_event("ClusterOperator", "olm", "ManagedElsewhere").await?;
     assert!(note.starts_with("cluster-olm-operator writes the conditions"), "{note}");
-    view.told("ClusterExtension", "e", "BlocksClusterUpgrade").await?;
+    view.until_event("ClusterExtension", "e", "BlocksClusterUpgrade").await?;
     let text = metrics(&cluster, &process).await?;
     for line in [
         "olm_cluster_operator_managed_elsewhere{manager=\"cluster-olm-operator\"} 1",
@@ -285,7 +285,7 @@ async fn another_manager_keeps_the_object_and_this_one_only_reports() -> Result<
 
 /// The events about writes that fail; each wait ends as soon as the right is there.
 #[tokio::test]
-async fn writes_that_are_refused_are_told() -> Result<()> {
+async fn gate_reports_rejected_writes() -> Result<()> {
     let cluster = openshift("4.17.0").await?;
     let program = program(&cluster).await?;
     let (create, update) = (
@@ -310,19 +310,19 @@ async fn writes_that_are_refused_are_told() -> Result<()> {
     .await?;
     let process = program.start().await?;
     let view = View::new(&cluster, process.log()).await?;
-    let note = view.told("ClusterOperator", "olm", "StatusCreateFailed").await?;
+    let note = view.until_event("ClusterOperator", "olm", "StatusCreateFailed").await?;
     assert!(note.contains("clusteroperators.config.openshift.io is forbidden"), "{note}");
     cluster.apply(&no_update).await?;
-    let note = view.told("ClusterOperator", "olm", "StatusFailed").await?;
+    let note = view.until_event("ClusterOperator", "olm", "StatusFailed").await?;
     assert!(note.contains("clusteroperators.config.openshift.io \"olm\" is forbidden"), "{note}");
     cluster.apply(RIGHTS).await?;
     view.upgradeable("True", "All is well").await?;
-    view.told("ClusterOperator", "olm", "OperatorStatusChanged").await?;
+    view.until_event("ClusterOperator", "olm", "OperatorStatusChanged").await?;
     Ok(())
 }
 
 #[tokio::test]
-async fn case_50_many_extensions_are_one_write() -> Result<()> {
+async fn gate_writes_once_for_many_extensions() -> Result<()> {
     let cluster = openshift("4.17.0").await?;
     let client = Arc::new(cluster.client().await?);
     futures::stream::iter(0..500)

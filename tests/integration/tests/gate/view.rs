@@ -1,4 +1,4 @@
-//! What an administrator sees of the ClusterOperator `olm`.
+//! The administrator's view of the ClusterOperator `olm`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -65,14 +65,14 @@ impl<'a> View<'a> {
         let api: Api<Event> = Api::namespaced(self.cluster.client().await?, "default");
         let about = format!("regarding.kind={kind},regarding.name={name}");
         let list = api.list(&ListParams::default().fields(&about)).await?;
-        let told = |event: Event| (event.reason.unwrap_or_default(), event.note.unwrap_or_default());
-        let mut all: Vec<_> = list.items.into_iter().map(told).collect();
+        let summary = |event: Event| (event.reason.unwrap_or_default(), event.note.unwrap_or_default());
+        let mut all: Vec<_> = list.items.into_iter().map(summary).collect();
         all.sort();
         Ok(all)
     }
 
     /// Waits for an event; gives its note.
-    pub(crate) async fn told(&self, kind: &str, name: &str, reason: &str) -> Result<String> {
+    pub(crate) async fn until_event(&self, kind: &str, name: &str, reason: &str) -> Result<String> {
         eventually(&format!("event {reason} about {kind} {name}"), LIMIT, || async {
             let all = self.events(kind, name).await?;
             let found = all.iter().find(|(found, _)| found == reason);

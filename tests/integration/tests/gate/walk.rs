@@ -5,6 +5,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use olm_api::openshift::ClusterOperator;
 use olm_api::{ClusterExtension, condition};
+use olm_integration::package::push_bundle;
 use olm_kit::{BundleImage, CatalogImage, Entry, Options, Package, Stack, Wait, eventually, unique};
 use serde_json::json;
 
@@ -25,7 +26,7 @@ async fn serve(stack: &Stack, name: &str) -> Result<()> {
     for (version, limit) in VERSIONS {
         let bundle = BundleImage::new(name, version).crds([]);
         let properties = json!([{"type": "olm.maxOpenShiftVersion", "value": limit}]).to_string();
-        // both places where an author may say it
+        // both fields in which an author may set it
         let bundle = match version {
             "1.0.0" => bundle.csv_patch(json!({"metadata": {"annotations": {"olm.properties": properties}}})),
             _ => bundle.file(
@@ -33,9 +34,7 @@ async fn serve(stack: &Stack, name: &str) -> Result<()> {
                 &format!("properties:\n- type: olm.maxOpenShiftVersion\n  value: \"{limit}\"\n"),
             ),
         };
-        let repository = format!("{name}/bundle");
-        let pushed = stack.registry.push(&repository, &format!("v{version}"), &bundle.image()).await?;
-        package = package.bundle(version, &pushed.by_digest());
+        package = package.bundle(version, &push_bundle(&stack.registry, name, version, &bundle).await?);
     }
     let image = CatalogImage::new().package(&package).image();
     let pushed = stack.registry.push(&format!("{name}/catalog"), "latest", &image).await?;
@@ -71,7 +70,7 @@ fn since(operator: &ClusterOperator, type_: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_blocking_bundle_closes_the_gate_until_it_is_upgraded_or_removed() -> Result<()> {
+async fn gate_closes_until_a_blocking_bundle_is_upgraded_or_removed() -> Result<()> {
     let options = Options { audit: true, ..Options::default() };
     let mut stack = Stack::start_with(&options, |program| program).await?;
     stack.report("4.18.5").await?;
@@ -82,7 +81,7 @@ async fn a_blocking_bundle_closes_the_gate_until_it_is_upgraded_or_removed() -> 
     let extensions: Api<ClusterExtension> = Api::all(stack.cluster.client().await?);
     serve(&stack, &name).await?;
 
-    // nothing is installed: the gate is open, and the table says how OLM is
+    // nothing is installed: the gate is open, and the table shows the state of OLM
     let open = view.upgradeable("True", "All is well").await?;
     assert_eq!(open.reason, "AsExpected");
     let table = view.kubectl(&["get", "co", "olm"])?;
@@ -99,10 +98,10 @@ async fn a_blocking_bundle_closes_the_gate_until_it_is_upgraded_or_removed() -> 
         Ok(())
     })
     .await?;
-    let note = view.told("ClusterOperator", "olm", "OperatorStatusChanged").await?;
+    let note = view.until_event("ClusterOperator", "olm", "OperatorStatusChanged").await?;
     assert!(note.starts_with("Status for clusteroperator/olm changed: "), "{note}");
     assert!(note.contains("Upgradeable set to True (\"All is well\")"), "{note}");
-    let note = view.told("ClusterOperator", "olm", "OperatorVersionChanged").await?;
+    let note = view.until_event("ClusterOperator", "olm", "OperatorVersionChanged").await?;
     assert_eq!(note, "clusteroperator/olm version \"operator\" changed from \"\" to \"4.18.5\"");
 
     // case 6
@@ -117,7 +116,7 @@ async fn a_blocking_bundle_closes_the_gate_until_it_is_upgraded_or_removed() -> 
     let seen =
         view.kubectl(&["get", "co", "olm", "-o", "jsonpath={.status.conditions[?(@.type=='Upgradeable')]}"])?;
     assert!(seen.contains("\"status\":\"False\""), "{seen}");
-    let note = view.told("ClusterExtension", &name, "BlocksClusterUpgrade").await?;
+    let note = view.until_event("ClusterExtension", &name, "BlocksClusterUpgrade").await?;
     assert!(note.contains("declares to run on OpenShift 4.18 at most"), "{note}");
 
     // case 40: another bundle that blocks; the time of the change stays
@@ -133,7 +132,7 @@ async fn a_blocking_bundle_closes_the_gate_until_it_is_upgraded_or_removed() -> 
     // case 39: one that runs on 4.19
     want(&extensions, &name, "1.2.0").await?;
     view.upgradeable("True", "All is well").await?;
-    view.told("ClusterExtension", &name, "ClusterUpgradeUnblocked").await?;
+    view.until_event("ClusterExtension", &name, "ClusterUpgradeUnblocked").await?;
 
     // case 48: the cluster itself moves on, and now that is the last version
     stack.cluster.set_openshift_version("4.19.0").await?;

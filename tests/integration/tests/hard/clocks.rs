@@ -1,7 +1,7 @@
 //! Clocks that are wrong. The machine's own cannot be changed here, so what other machines' clocks wrote is: a leader whose
 //! renewals lie an hour back or ahead, and conditions from another century.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -15,6 +15,7 @@ use olm_kit::{SYSTEM_NAMESPACE, unique};
 use olm_runtime::Shutdown;
 use olm_runtime::leader::{self, Election, Timing};
 use olm_runtime::metrics::Metrics;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -47,9 +48,9 @@ impl WrongLeader {
             let (api, name) = (api.clone(), name.clone());
             async move {
                 let now = MicroTime(Timestamp::now().checked_add(off).unwrap_or_default());
-                let wish = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": {
+                let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": {
                     "holderIdentity": "wrong", "leaseDurationSeconds": LASTS.as_secs(), "renewTime": now, "acquireTime": now}});
-                api.patch(&name, &PatchParams::apply("wrong").force(), &Patch::Apply(&wish)).await
+                api.patch(&name, &PatchParams::apply("wrong").force(), &Patch::Apply(&lease)).await
             }
         };
         let began = Instant::now();
@@ -62,7 +63,7 @@ impl WrongLeader {
                 pause.tick().await;
                 let began = Instant::now();
                 if renew().await.is_ok() {
-                    let mut renewed = noted.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut renewed = noted.lock();
                     renewed.longest = renewed.longest.max(renewed.last.elapsed());
                     renewed.last = began;
                 }
@@ -73,14 +74,14 @@ impl WrongLeader {
 
     /// Whether a machine that is too busy kept it from renewing in time.
     fn was_late(&self) -> bool {
-        let renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        let renewed = self.renewed.lock();
         renewed.longest.max(renewed.last.elapsed()) >= LASTS
     }
 
-    /// Renews no more; tells when it began to do so for the last time.
+    /// Stops renewing; returns when the last renewal began.
     fn stop(&self) -> Instant {
         self.renewing.abort();
-        self.renewed.lock().unwrap_or_else(PoisonError::into_inner).last
+        self.renewed.lock().last
     }
 }
 
@@ -91,7 +92,7 @@ impl Drop for WrongLeader {
 }
 
 #[tokio::test]
-async fn a_leader_with_a_wrong_clock_is_neither_robbed_nor_kept_for_ever() -> Result<()> {
+async fn fault_lease_of_a_wrong_clock_is_neither_stolen_nor_kept() -> Result<()> {
     let mut case = Case::once("leader's clock an hour behind or ahead");
     let site = Site::shared().await?;
     let client = site.client().await?;
@@ -105,7 +106,7 @@ async fn a_leader_with_a_wrong_clock_is_neither_robbed_nor_kept_for_ever() -> Re
         let mut acquiring = std::pin::pin!(leader::acquire(client.clone(), election, &metrics, &never));
         if let Ok(leadership) = tokio::time::timeout(LASTS * 3, &mut acquiring).await {
             ensure!(wrong.was_late(), "{hours} h: taken from a leader that renews");
-            case.say(&format!("{hours} h: the leader was kept from renewing in time"));
+            case.log(&format!("{hours} h: the leader was kept from renewing in time"));
             wrong.stop();
             leadership.context("stopped")?.release().await;
             continue;
@@ -124,7 +125,7 @@ async fn a_leader_with_a_wrong_clock_is_neither_robbed_nor_kept_for_ever() -> Re
 }
 
 #[tokio::test]
-async fn conditions_from_another_century_are_left_as_they_are_and_hinder_nothing() -> Result<()> {
+async fn fault_conditions_of_another_century_are_preserved() -> Result<()> {
     let mut case = Case::once("times in conditions far ahead and far back");
     let site = Site::shared().await?;
     let package = Package::new(site, "century").await?;

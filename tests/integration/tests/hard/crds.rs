@@ -14,10 +14,10 @@ use serde_json::json;
 use crate::package::{LIMIT, Package};
 use crate::runs::Case;
 use crate::site::{Site, is_bookkeeping, lines};
-use olm_integration::extension::told;
+use olm_integration::extension::status_and_message;
 
 #[tokio::test]
-async fn the_second_of_two_that_want_one_crd_waits_without_harm() -> Result<()> {
+async fn fault_crd_of_two_extensions_makes_the_second_wait() -> Result<()> {
     let mut case = Case::once("two extensions want one CRD");
     let site = Site::shared().await?;
     let (first, second) = (Package::new(site, "first").await?, Package::new(site, "second").await?);
@@ -30,9 +30,10 @@ async fn the_second_of_two_that_want_one_crd_waits_without_harm() -> Result<()> 
     let crds: Api<CustomResourceDefinition> = Api::all(first.client.clone());
     let before = crds.get(&shared.name()).await?;
     second.want("1.0.0").await?;
-    let refused = second.says(&shared.name()).await?;
+    let refused = second.progressing_names(&shared.name()).await?;
     ensure!(
-        told(&refused, condition::INSTALLED)?.0 == "False" && told(&refused, condition::READY)?.0 == "False"
+        status_and_message(&refused, condition::INSTALLED)?.0 == "False"
+            && status_and_message(&refused, condition::READY)?.0 == "False"
     );
     let mark = site.mark()?;
     tokio::time::sleep(std::time::Duration::from_secs(10)).await;
@@ -46,12 +47,12 @@ async fn the_second_of_two_that_want_one_crd_waits_without_harm() -> Result<()> 
     ensure!(before.resource_version() == after.resource_version(), "the CRD was touched");
     first.heals("1.0.0").await?;
 
-    // the loser goes without harm to the winner, comes back, and gets its turn when the winner goes
+    // the second is deleted without effect on the first, comes back, and is installed when the first is deleted
     second.delete().await?;
     second.gone().await?;
     ensure!(crds.get(&shared.name()).await?.uid() == before.uid());
     second.want("1.0.0").await?;
-    second.says(&shared.name()).await?;
+    second.progressing_names(&shared.name()).await?;
     first.delete().await?;
     let since = Instant::now();
     first.gone().await?;
@@ -63,7 +64,7 @@ async fn the_second_of_two_that_want_one_crd_waits_without_harm() -> Result<()> 
 
 /// A bundle may ship few kinds beside its CRDs; `PrometheusRule` is one whose CRD it may bring itself.
 #[tokio::test]
-async fn a_crd_and_its_resource_come_and_go_in_one_bundle() -> Result<()> {
+async fn fault_crd_and_its_resource_are_installed_and_removed() -> Result<()> {
     let mut case = Case::once("CRD and a resource of it in one bundle");
     let site = Site::shared().await?;
     let package = Package::new(site, "both").await?;
@@ -86,7 +87,7 @@ async fn a_crd_and_its_resource_come_and_go_in_one_bundle() -> Result<()> {
         package.delete().await?;
         package.gone().await?;
         Wait::new(&crds, &crd.name()).within(LIMIT).to_be_gone().await?;
-        // what serves the API may hear of the end later than this test
+        // the server of the API may notice the deletion later than this test
         eventually("the API is gone, too", LIMIT, || async {
             ensure!(rules.list(&ListParams::default()).await.is_err(), "it is served");
             Ok(())

@@ -1,4 +1,4 @@
-//! Somebody's finalizer holds an object of ours: the uninstall waits, says for what, asks seldom, and ends when it is let go.
+//! A foreign finalizer holds a managed object: the uninstall waits, names the object, polls rarely, and ends when it is released.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::package::Package;
 use crate::runs::Case;
 use crate::site::{Site, lines};
-use olm_integration::extension::told;
+use olm_integration::extension::status_and_message;
 
 const HELD: &str = "example.com/hold";
 
@@ -33,7 +33,7 @@ async fn rests(site: &Site, package: &Package, most: usize) -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_object_that_is_held_is_named_and_waited_for() -> Result<()> {
+async fn fault_finalizer_on_an_object_is_named_and_waited_for() -> Result<()> {
     let mut case = Case::once("finalizer holds an object of the extension");
     let site = Site::shared().await?;
     let package = Package::new(site, "held").await?;
@@ -43,8 +43,8 @@ async fn an_object_that_is_held_is_named_and_waited_for() -> Result<()> {
     let (maps, name) = (package.maps(), package.config());
     maps.patch(&name, &PatchParams::default(), &finalizers(json!([HELD]))).await?;
     package.delete().await?;
-    let waiting = package.says(HELD).await?;
-    let (_, message) = told(&waiting, condition::PROGRESSING)?;
+    let waiting = package.progressing_names(HELD).await?;
+    let (_, message) = status_and_message(&waiting, condition::PROGRESSING)?;
     ensure!(message.contains(&name), "{message}");
     rests(site, &package, 8).await?;
     maps.patch(&name, &PatchParams::default(), &finalizers(Value::Null)).await?;
@@ -56,7 +56,7 @@ async fn an_object_that_is_held_is_named_and_waited_for() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_custom_resource_that_is_held_is_counted_and_waited_for() -> Result<()> {
+async fn fault_finalizer_on_a_resource_is_counted_and_waited_for() -> Result<()> {
     let mut case = Case::once("finalizer holds a custom resource");
     let site = Site::shared().await?;
     let package = Package::new(site, "resource").await?;
@@ -68,7 +68,9 @@ async fn a_custom_resource_that_is_held_is_counted_and_waited_for() -> Result<()
         "metadata": {"name": "mine", "namespace": package.name, "finalizers": [HELD]}, "spec": {"size": 1}});
     site.cluster.apply(&widget.to_string()).await?;
     package.delete().await?;
-    package.says(&format!("waiting for custom resources to go: 1 {}", package.crd().name())).await?;
+    package
+        .progressing_names(&format!("waiting for custom resources to go: 1 {}", package.crd().name()))
+        .await?;
     // the operator, which would take the finalizer off, still runs
     let deployments: Api<k8s_openapi::api::apps::v1::Deployment> =
         Api::namespaced(package.client.clone(), &package.name);
@@ -88,9 +90,9 @@ async fn a_custom_resource_that_is_held_is_counted_and_waited_for() -> Result<()
     Ok(())
 }
 
-/// An upgrade drops an object that somebody holds: the new version is installed, and the old revision waits alone.
+/// An upgrade drops an object that a finalizer holds: the new version is installed, and the old revision waits alone.
 #[tokio::test]
-async fn an_object_that_an_upgrade_drops_does_not_hold_the_upgrade() -> Result<()> {
+async fn fault_finalizer_on_a_dropped_object_blocks_no_upgrade() -> Result<()> {
     let mut case = Case::once("finalizer holds an object that an upgrade drops");
     let site = Site::shared().await?;
     let package = Package::new(site, "dropped").await?;
@@ -104,11 +106,11 @@ async fn an_object_that_an_upgrade_drops_does_not_hold_the_upgrade() -> Result<(
     package.want("1.1.0").await?;
     package.installed("1.1.0").await?;
     let set = format!("{}-1", package.name);
-    let says = |found: &olm_api::ClusterObjectSet| {
+    let names_holder = |found: &olm_api::ClusterObjectSet| {
         let conditions = found.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
         condition::find(conditions, condition::PROGRESSING).is_some_and(|found| found.message.contains(HELD))
     };
-    olm_kit::Wait::new(&package.sets, &set).until("names what holds it", says).await?;
+    olm_kit::Wait::new(&package.sets, &set).until("names what holds it", names_holder).await?;
     rests(site, &package, 8).await?;
     package.maps().patch("old", &PatchParams::default(), &finalizers(Value::Null)).await?;
     let since = Instant::now();

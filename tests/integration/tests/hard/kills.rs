@@ -21,13 +21,13 @@ use olm_integration::inventory::Inventory;
 
 /// What is done to the extension, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum Operation {
     Install,
     Upgrade,
     Uninstall,
 }
 
-impl Deed {
+impl Operation {
     /// One round.
     pub(crate) const ALL: [Self; 3] = [Self::Install, Self::Upgrade, Self::Uninstall];
 
@@ -48,10 +48,10 @@ impl Deed {
     }
 }
 
-/// How a deed goes when nothing happens.
+/// An operation without a fault.
 #[derive(Debug, Clone)]
 pub(crate) struct Undisturbed {
-    pub(crate) deed: Deed,
+    pub(crate) operation: Operation,
     /// What the cluster holds afterwards.
     pub(crate) left: Inventory,
     /// How long it takes.
@@ -98,21 +98,21 @@ pub(crate) async fn undisturbed(site: &Site, package: &Package, client: &Client)
     let mut all = Vec::new();
     furnished(package).await?;
     let before = settled(client).await?;
-    for deed in Deed::ALL {
+    for operation in Operation::ALL {
         let mut tail = site.cluster.audit_tail()?;
         let started = Instant::now();
-        deed.begin(package).await?;
-        deed.done(package).await?;
+        operation.begin(package).await?;
+        operation.done(package).await?;
         let took = started.elapsed();
-        if deed == Deed::Uninstall {
+        if operation == Operation::Uninstall {
             before.reached(client, LIMIT).await.context("what an uninstall leaves")?;
         }
         let left = settled(client).await?;
         let requests = tail.more()?;
         let writes =
             requests.iter().filter(|request| replica_of(request).is_some() && request.writes()).count();
-        all.push(Undisturbed { deed, left, took, writes, touched: touched(&requests, package) });
-        if deed == Deed::Install {
+        all.push(Undisturbed { operation, left, took, writes, touched: touched(&requests, package) });
+        if operation == Operation::Install {
             make_widget(site, package).await?;
         }
     }
@@ -174,7 +174,7 @@ pub(crate) enum Moment {
 }
 
 impl Moment {
-    /// Somewhere in the deed, or shortly after it.
+    /// Within the operation, or shortly after it.
     pub(crate) fn random(dice: &mut StdRng, usual: &Undisturbed) -> Self {
         if dice.random_bool(0.5) {
             Self::After(usual.took.mul_f64(dice.random_range(0.0..1.1)))
@@ -203,7 +203,7 @@ impl Moment {
 }
 
 #[tokio::test]
-async fn a_killed_controller_leaves_exactly_what_an_undisturbed_one_leaves() -> Result<()> {
+async fn fault_controller_kill_leaves_the_undisturbed_result() -> Result<()> {
     let mut case = Case::random("controller killed (KILL) during install, upgrade, uninstall", 50);
     let mut dice = case.dice();
     let mut site = Site::start().await?;
@@ -212,11 +212,11 @@ async fn a_killed_controller_leaves_exactly_what_an_undisturbed_one_leaves() -> 
     serve(&site, &package).await?;
     let usual = undisturbed(&site, &package, &client).await?;
     for (usual, again) in usual.iter().zip(undisturbed(&site, &package, &client).await?) {
-        usual.left.is(&again.left).with_context(|| format!("two undisturbed runs, {:?}", usual.deed))?;
+        usual.left.is(&again.left).with_context(|| format!("two undisturbed runs, {:?}", usual.operation))?;
     }
-    case.say(&format!(
+    case.log(&format!(
         "undisturbed: {:?}",
-        usual.iter().map(|one| (one.deed, one.took, one.writes)).collect::<Vec<_>>()
+        usual.iter().map(|one| (one.operation, one.took, one.writes)).collect::<Vec<_>>()
     ));
 
     for run in 0..case.runs() {
@@ -224,11 +224,11 @@ async fn a_killed_controller_leaves_exactly_what_an_undisturbed_one_leaves() -> 
         for usual in &usual {
             let mut tail = site.cluster.audit_tail()?;
             let mut seen = Vec::new();
-            usual.deed.begin(&package).await?;
-            // now and then it dies again in the midst of mending
+            usual.operation.begin(&package).await?;
+            // sometimes it is killed again while it recovers
             for _ in 0..if dice.random_bool(0.2) { 2 } else { 1 } {
                 let moment = Moment::random(&mut dice, usual);
-                case.say(&format!("run {run}: {:?}, killed at {moment:?}", usual.deed));
+                case.log(&format!("run {run}: {:?}, killed at {moment:?}", usual.operation));
                 moment.come(&mut tail, &mut seen).await?;
                 let controller = site.controller()?;
                 controller.kill9();
@@ -239,15 +239,19 @@ async fn a_killed_controller_leaves_exactly_what_an_undisturbed_one_leaves() -> 
                 }
                 controller.relaunch()?;
             }
-            usual.deed.done(&package).await.with_context(|| format!("run {run}: {:?}", usual.deed))?;
+            usual
+                .operation
+                .done(&package)
+                .await
+                .with_context(|| format!("run {run}: {:?}", usual.operation))?;
             usual
                 .left
                 .reached(&client, LIMIT)
                 .await
-                .with_context(|| format!("run {run}: {:?}", usual.deed))?;
+                .with_context(|| format!("run {run}: {:?}", usual.operation))?;
             seen.extend(tail.more()?);
-            check_creations(&seen, &package).with_context(|| format!("run {run}: {:?}", usual.deed))?;
-            if usual.deed == Deed::Install {
+            check_creations(&seen, &package).with_context(|| format!("run {run}: {:?}", usual.operation))?;
+            if usual.operation == Operation::Install {
                 make_widget(&site, &package).await?;
             }
         }

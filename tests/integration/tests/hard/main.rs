@@ -1,4 +1,4 @@
-//! Faults on the real control plane: crashes, outages, opponents and refusals, each followed by convergence.
+//! Fault-injection tests on the real control plane: crashes, outages, rivals and rejections, each followed by convergence.
 //!
 //! `OLM_HARD=3` (the default) bounds how often a random case runs, `OLM_HARD=all` runs each as often as it asks for (`make
 //! test-hard`). `OLM_HARD_SEED` repeats a run's random choices; a failing test prints its seed. With `OLM_HARD_TABLE=<file>`

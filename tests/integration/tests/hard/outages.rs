@@ -1,5 +1,5 @@
-//! catalogd or the registry is away: what is installed stays, drift is still mended, conditions say what is wrong, and all
-//! goes on when they are back.
+//! catalogd or the registry is unavailable: installed extensions stay, drift is still corrected, conditions name the outage, and
+//! everything continues afterwards.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use olm_api::condition;
 use crate::package::{LIMIT, Package};
 use crate::runs::Case;
 use crate::site::Site;
-use olm_integration::extension::{current, installed_version, told};
+use olm_integration::extension::{current, installed_version, status_and_message};
 
 #[tokio::test]
-async fn catalogd_away_stops_only_what_needs_it() -> Result<()> {
+async fn fault_catalogd_outage_stops_only_what_needs_it() -> Result<()> {
     let mut case = Case::once("catalogd killed and started again");
     let mut site = Site::start().await?;
     let old = Package::new(&site, "known").await?;
@@ -36,15 +36,18 @@ async fn catalogd_away_stops_only_what_needs_it() -> Result<()> {
     new.want("1.1.0").await?;
     let named = |(_, message): (String, String)| message.contains("catalog") && message.contains(&new.name);
     let waiting = new
-        .until("Progressing names the catalog", |found| told(found, condition::PROGRESSING).is_ok_and(named))
+        .until("Progressing names the catalog", |found| {
+            status_and_message(found, condition::PROGRESSING).is_ok_and(named)
+        })
         .await?;
-    let (status, message) = told(&waiting, condition::PROGRESSING)?;
+    let (status, message) = status_and_message(&waiting, condition::PROGRESSING)?;
     ensure!(status == "True", "{status}: {message}");
     ensure!(
-        told(&waiting, condition::INSTALLED)?.0 == "False" && told(&waiting, condition::READY)?.0 == "False"
+        status_and_message(&waiting, condition::INSTALLED)?.0 == "False"
+            && status_and_message(&waiting, condition::READY)?.0 == "False"
     );
     let still = old.installed("1.1.0").await?;
-    ensure!(told(&still, condition::INSTALLED)?.0 == "True");
+    ensure!(status_and_message(&still, condition::INSTALLED)?.0 == "True");
 
     site.catalogd.restart().await?;
     let since = Instant::now();
@@ -54,7 +57,7 @@ async fn catalogd_away_stops_only_what_needs_it() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_registry_away_stops_only_what_needs_it() -> Result<()> {
+async fn fault_registry_outage_stops_only_what_needs_it() -> Result<()> {
     let mut case = Case::once("registry killed and started again");
     let mut site = Site::start().await?;
     let package = Package::new(&site, "registry").await?;
@@ -66,14 +69,14 @@ async fn a_registry_away_stops_only_what_needs_it() -> Result<()> {
     site.registry.child().kill();
     package.heals("1.0.0").await?;
     package.want("1.1.0").await?;
-    let waiting = package.says(site.registry.address()).await?;
+    let waiting = package.progressing_names(site.registry.address()).await?;
     ensure!(installed_version(&waiting) == Some("1.0.0"));
-    let (status, message) = told(&waiting, condition::PROGRESSING)?;
+    let (status, message) = status_and_message(&waiting, condition::PROGRESSING)?;
     ensure!(status == "True" && message.starts_with("error for resolved bundle"), "{status}: {message}");
-    ensure!(told(&waiting, condition::INSTALLED)?.0 == "True");
-    ensure!(told(&waiting, condition::READY)?.0 == "False");
+    ensure!(status_and_message(&waiting, condition::INSTALLED)?.0 == "True");
+    ensure!(status_and_message(&waiting, condition::READY)?.0 == "False");
     package.heals("1.0.0").await?;
-    // it asks ever more slowly: few requests to the apiserver, and none that writes (but the mending, recorded late)
+    // retries back off: few requests to the apiserver, and none that writes (except the correction, recorded late)
     let mark = site.mark()?;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let meanwhile = site.about(&package.name, mark)?;
@@ -84,9 +87,9 @@ async fn a_registry_away_stops_only_what_needs_it() -> Result<()> {
     site.registry.start_again().await?;
     let since = Instant::now();
     package.installed("1.1.0").await?;
-    package.config_says("1.1.0", LIMIT).await?;
+    package.config_has("1.1.0", LIMIT).await?;
     case.converged(since);
-    // and the wish, not the outage, is what the status is about
+    // and the status is about the desired version, not about the outage
     let done = package.installed("1.1.0").await?;
     ensure!(current(&done, condition::PROGRESSING).is_some_and(|found| found.reason == "Succeeded"));
     Ok(())

@@ -1,5 +1,5 @@
-//! The apiserver says no: the namespace is missing, a quota is used up, a policy denies, an object is too large. The condition
-//! says what and why, requests become rare, and the mend is enough.
+//! The apiserver rejects writes: the namespace is missing, a quota is used up, a policy denies, an object is too large. The
+//! condition names the object and the reason, requests become rare, and fixing the cause is enough.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::package::{LIMIT, Package};
 use crate::runs::Case;
 use crate::site::{Site, lines};
-use olm_integration::extension::{installed_version, told};
+use olm_integration::extension::{installed_version, status_and_message};
 
 /// How long requests are counted.
 const WATCHED: Duration = Duration::from_secs(20);
@@ -38,39 +38,40 @@ async fn rests(site: &Site, package: &Package, few: usize) -> Result<usize> {
 }
 
 #[tokio::test]
-async fn a_namespace_that_comes_late_and_one_that_is_deleted() -> Result<()> {
+async fn fault_namespace_that_is_late_or_deleted_is_waited_for() -> Result<()> {
     let mut case = Case::once("namespace missing, then made; deleted, then made again");
     let site = Site::shared().await?;
     let package = Package::without_namespace(site, "late").await?;
     package.serve(&site.registry, [("1.0.0", package.bundle("1.0.0"))]).await?;
     package.want("1.0.0").await?;
-    let waiting = package.says(&format!("namespaces {:?} not found", package.name)).await?;
+    let waiting = package.progressing_names(&format!("namespaces {:?} not found", package.name)).await?;
     ensure!(
-        told(&waiting, condition::INSTALLED)?.0 == "False" && told(&waiting, condition::READY)?.0 == "False"
+        status_and_message(&waiting, condition::INSTALLED)?.0 == "False"
+            && status_and_message(&waiting, condition::READY)?.0 == "False"
     );
     let requests = rests(site, &package, NONE).await?;
-    case.say(&format!("{requests} requests in {WATCHED:?}"));
+    case.log(&format!("{requests} requests in {WATCHED:?}"));
     let since = Instant::now();
-    package.make_namespace(site).await?;
-    // it is watched for: to look again without that takes five minutes, longer than is waited here
+    package.make_namespace(&site.cluster).await?;
+    // a watch notices it: the periodic retry comes after five minutes, longer than the wait here
     package.installed("1.0.0").await?;
-    case.say(&format!("installed after {:?}", since.elapsed()));
+    case.log(&format!("installed after {:?}", since.elapsed()));
 
     let namespaces: Api<Namespace> = Api::all(package.client.clone());
     namespaces.delete(&package.name, &DeleteParams::default()).await?;
     Wait::new(&namespaces, &package.name).within(LIMIT).to_be_gone().await?;
-    let gone = package.says("not found").await?;
-    ensure!(told(&gone, condition::READY)?.0 == "False");
+    let gone = package.progressing_names("not found").await?;
+    ensure!(status_and_message(&gone, condition::READY)?.0 == "False");
     let since = Instant::now();
-    package.make_namespace(site).await?;
+    package.make_namespace(&site.cluster).await?;
     package.installed("1.0.0").await?;
-    package.config_says("1.0.0", LIMIT).await?;
+    package.config_has("1.0.0", LIMIT).await?;
     case.converged(since);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_quota_that_is_used_up_and_then_lifted() -> Result<()> {
+async fn fault_exceeded_quota_is_reported_until_lifted() -> Result<()> {
     let mut case = Case::once("quota used up, then lifted");
     let site = Site::shared().await?;
     let package = Package::new(site, "quota").await?;
@@ -88,14 +89,15 @@ async fn a_quota_that_is_used_up_and_then_lifted() -> Result<()> {
     };
     Wait::new(&quotas, "none").within(LIMIT).until("counts", counted).await?;
     package.want("1.0.0").await?;
-    let waiting = package.says("exceeded quota: none").await?;
-    let (_, message) = told(&waiting, condition::PROGRESSING)?;
+    let waiting = package.progressing_names("exceeded quota: none").await?;
+    let (_, message) = status_and_message(&waiting, condition::PROGRESSING)?;
     ensure!(message.contains(&package.config()), "the object is named: {message}");
     ensure!(
-        told(&waiting, condition::INSTALLED)?.0 == "False" && told(&waiting, condition::READY)?.0 == "False"
+        status_and_message(&waiting, condition::INSTALLED)?.0 == "False"
+            && status_and_message(&waiting, condition::READY)?.0 == "False"
     );
     let requests = rests(site, &package, ATTEMPTS).await?;
-    case.say(&format!("{requests} requests in {WATCHED:?}"));
+    case.log(&format!("{requests} requests in {WATCHED:?}"));
     quotas.delete("none", &DeleteParams::default()).await?;
     let since = Instant::now();
     package.installed("1.0.0").await?;
@@ -104,7 +106,7 @@ async fn a_quota_that_is_used_up_and_then_lifted() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_policy_that_denies_an_upgrade_and_is_then_lifted() -> Result<()> {
+async fn fault_policy_that_denies_an_upgrade_is_reported() -> Result<()> {
     let mut case = Case::once("admission policy denies an upgrade, then lifted");
     let site = Site::shared().await?;
     let package = Package::new(site, "policy").await?;
@@ -133,13 +135,14 @@ async fn a_policy_that_denies_an_upgrade_and_is_then_lifted() -> Result<()> {
     .await?;
 
     package.want("1.1.0").await?;
-    let waiting = package.says("not before Monday").await?;
+    let waiting = package.progressing_names("not before Monday").await?;
     ensure!(installed_version(&waiting) == Some("1.0.0"), "what was installed stays so");
     ensure!(
-        told(&waiting, condition::INSTALLED)?.0 == "True" && told(&waiting, condition::READY)?.0 == "False"
+        status_and_message(&waiting, condition::INSTALLED)?.0 == "True"
+            && status_and_message(&waiting, condition::READY)?.0 == "False"
     );
     let requests = rests(site, &package, ATTEMPTS).await?;
-    case.say(&format!("{requests} requests in {WATCHED:?}"));
+    case.log(&format!("{requests} requests in {WATCHED:?}"));
     let bindings =
         GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding");
     let resource = ApiResource::from_gvk_with_plural(&bindings, "validatingadmissionpolicybindings");
@@ -152,7 +155,7 @@ async fn a_policy_that_denies_an_upgrade_and_is_then_lifted() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_object_that_is_too_large_is_named_and_a_smaller_one_helps() -> Result<()> {
+async fn fault_object_too_large_is_named_until_replaced() -> Result<()> {
     let mut case = Case::once("object too large, then a version with a smaller one");
     let site = Site::shared().await?;
     let package = Package::new(site, "large").await?;
@@ -167,21 +170,21 @@ async fn an_object_that_is_too_large_is_named_and_a_smaller_one_helps() -> Resul
     // the package's name begins with the object's, so that other messages have it, too
     package
         .until("Progressing says that the object is too large", |extension| {
-            told(extension, condition::PROGRESSING).is_ok_and(|(_, message)| {
+            status_and_message(extension, condition::PROGRESSING).is_ok_and(|(_, message)| {
                 message.contains("/large") && (message.contains("Too long") || message.contains("1048576"))
             })
         })
         .await?;
     let requests = rests(site, &package, ATTEMPTS).await?;
-    case.say(&format!("{requests} requests in {WATCHED:?}"));
+    case.log(&format!("{requests} requests in {WATCHED:?}"));
 
     package.want("1.1.0").await?;
-    package.says("exceeds maximum Secret data size").await?;
+    package.progressing_names("exceeds maximum Secret data size").await?;
     let mark = site.mark()?;
     tokio::time::sleep(WATCHED / 2).await;
     let meanwhile: Vec<Request> = site.about(&package.name, mark)?;
-    // the revision of 1.0.0 goes on to try, ever more slowly, and wakes the extension, which knows that the bundle does not fit
-    case.say(&format!("{} requests in {:?}", meanwhile.len(), WATCHED / 2));
+    // the revision of 1.0.0 continues to retry with backoff, and wakes the extension, for which the bundle is known to be too large
+    case.log(&format!("{} requests in {:?}", meanwhile.len(), WATCHED / 2));
     ensure!(meanwhile.len() <= NONE, "{}", lines(&meanwhile));
 
     package.want("1.2.0").await?;

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use olm_kit::{Request, eventually};
 use rand::Rng as _;
 
-use crate::kills::{Deed, Moment, check_creations, make_widget, serve, touched, undisturbed};
+use crate::kills::{Moment, Operation, check_creations, make_widget, serve, touched, undisturbed};
 use crate::package::{LIMIT, Package};
 use crate::runs::Case;
 use crate::site::{Site, is_bookkeeping, lines, replica_of};
@@ -38,7 +38,7 @@ async fn until_led(site: &Site, not_by: Option<usize>) -> Result<usize> {
 }
 
 #[tokio::test]
-async fn a_failover_applies_nothing_twice_and_the_old_leader_writes_no_more() -> Result<()> {
+async fn fault_failover_applies_once_and_stops_the_old_leader() -> Result<()> {
     let mut case = Case::random("leader killed, frozen or stopped during install, upgrade, uninstall", 18);
     let mut dice = case.dice();
     let mut site = Site::with_replicas().await?;
@@ -56,10 +56,10 @@ async fn a_failover_applies_nothing_twice_and_the_old_leader_writes_no_more() ->
         let end = ends[(first + at + at / ends.len()) % ends.len()];
         let old = leader(&site).context("no replica leads")?;
         let moment = Moment::random(&mut dice, usual);
-        case.say(&format!("run {run}: {:?}, leader {old} {end:?} at {moment:?}", usual.deed));
+        case.log(&format!("run {run}: {:?}, leader {old} {end:?} at {moment:?}", usual.operation));
         let mut tail = site.cluster.audit_tail()?;
         let mut seen = Vec::new();
-        usual.deed.begin(&package).await?;
+        usual.operation.begin(&package).await?;
         moment.come(&mut tail, &mut seen).await?;
         let since = Instant::now();
         match end {
@@ -74,8 +74,8 @@ async fn a_failover_applies_nothing_twice_and_the_old_leader_writes_no_more() ->
             let child = site.controllers[old].child();
             ensure!(child.wait(Duration::from_secs(20)), "the old leader goes on");
         }
-        let about = || format!("run {run}: {:?}, {end:?} at {moment:?}", usual.deed);
-        usual.deed.done(&package).await.with_context(about)?;
+        let about = || format!("run {run}: {:?}, {end:?} at {moment:?}", usual.operation);
+        usual.operation.done(&package).await.with_context(about)?;
         let reached = usual.left.reached(&client, LIMIT).await.map_err(|error| site.explain(error));
         reached.with_context(about)?;
         case.converged(since);
@@ -96,7 +96,7 @@ async fn a_failover_applies_nothing_twice_and_the_old_leader_writes_no_more() ->
         }
         site.controllers[old].relaunch()?;
         site.controllers[old].wait_ready().await?;
-        if usual.deed == Deed::Install {
+        if usual.operation == Operation::Install {
             make_widget(&site, &package).await?;
         }
     }

@@ -1,4 +1,4 @@
-//! How often a case runs, with which random choices, and its row of the table.
+//! Runs of a case: their number, their random choices, and the row of the table.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 
-/// How often a random case runs unless `OLM_HARD` says otherwise.
+/// How often a random case runs unless `OLM_HARD` sets another number.
 const FEW: u32 = 3;
 
 /// One case, from its first run to its row.
@@ -28,7 +28,7 @@ impl Case {
 
     /// A case that `OLM_HARD=all` runs `all` times.
     pub(crate) fn random(name: &'static str, all: u32) -> Self {
-        let wanted = match std::env::var("OLM_HARD").ok().as_deref() {
+        let requested = match std::env::var("OLM_HARD").ok().as_deref() {
             Some("all") => all,
             Some(number) => number.parse().unwrap_or(FEW),
             None => FEW,
@@ -36,14 +36,14 @@ impl Case {
         let seed = std::env::var("OLM_HARD_SEED").ok().and_then(|text| text.parse().ok());
         let case = Self {
             name,
-            runs: wanted.clamp(1, all),
+            runs: requested.clamp(1, all),
             seed: seed.unwrap_or_else(|| u64::from(rand::random::<u32>())),
             converged: 0,
             helped: 0,
             longest: Duration::ZERO,
             started: Instant::now(),
         };
-        case.say(&format!("{} runs, OLM_HARD_SEED={}", case.runs, case.seed));
+        case.log(&format!("{} runs, OLM_HARD_SEED={}", case.runs, case.seed));
         case
     }
 
@@ -71,9 +71,9 @@ impl Case {
         self.helped += 1;
     }
 
-    /// Tells what happens; shown when the test fails.
-    #[expect(clippy::print_stdout, reason = "what a test tells when it fails")]
-    pub(crate) fn say(&self, what: &str) {
+    /// Prints a line, which is shown when the test fails.
+    #[expect(clippy::print_stdout, reason = "shown when a test fails")]
+    pub(crate) fn log(&self, what: &str) {
         println!("{} ({:.1} s): {what}", self.name, self.started.elapsed().as_secs_f64());
     }
 }
@@ -92,12 +92,12 @@ impl Drop for Case {
             self.longest.as_secs_f64(),
             self.seed
         );
-        self.say(&row);
+        self.log(&row);
         let Some(path) = std::env::var_os("OLM_HARD_TABLE") else { return };
         // one write, so that rows of other threads do not get in between
         let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
         if let Err(problem) = file.and_then(|mut file| file.write_all(row.as_bytes())) {
-            self.say(&format!("cannot write the table: {problem}"));
+            self.log(&format!("cannot write the table: {problem}"));
         }
     }
 }

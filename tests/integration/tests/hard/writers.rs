@@ -1,5 +1,5 @@
-//! Others write to our objects, too: one insists on a field, one deletes what we make. Neither leads to a hot loop, and when
-//! they stop the object is mended.
+//! Rival controllers write to managed objects: one insists on a field, one deletes the object. Neither causes a hot loop, and
+//! when they stop the object is restored.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use crate::site::{CORRECTION_WINDOW, Site, lines};
 /// How long opponents are watched.
 const FIGHT: Duration = Duration::from_secs(CORRECTION_WINDOW.as_secs() / 2);
 
-/// A controller that reacts to every change of the ConfigMap at once.
+/// A controller that reacts to every change of the ConfigMap without a delay.
 fn opponent(
     package: &Package,
     react: fn(Api<ConfigMap>, ConfigMap) -> futures::future::BoxFuture<'static, bool>,
@@ -73,7 +73,7 @@ async fn fought(site: &Site, package: &Package) -> Result<(usize, usize)> {
 }
 
 #[tokio::test]
-async fn a_controller_that_insists_on_our_field_meets_patience_not_a_hot_loop() -> Result<()> {
+async fn fault_rival_that_changes_a_field_causes_no_hot_loop() -> Result<()> {
     let mut case = Case::once("another controller forces one of our fields, again and again");
     let site = Site::shared().await?;
     let package = installed(site, "insist").await?;
@@ -88,14 +88,14 @@ async fn a_controller_that_insists_on_our_field_meets_patience_not_a_hot_loop() 
                 return false;
             }
             let name = map.metadata.name.unwrap_or_default();
-            let wish = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"version": "theirs"}});
-            maps.patch(&name, &PatchParams::apply("rival").force(), &Patch::Apply(&wish)).await.is_ok()
+            let change = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"version": "theirs"}});
+            maps.patch(&name, &PatchParams::apply("rival").force(), &Patch::Apply(&change)).await.is_ok()
         })
     });
     let (writes, requests) = fought(site, &package).await?;
-    case.say(&format!("{writes} corrections, {requests} requests in {FIGHT:?}"));
+    case.log(&format!("{writes} corrections, {requests} requests in {FIGHT:?}"));
     ensure!((2..=25).contains(&writes), "{writes} corrections");
-    package.says("somebody changes it again and again").await?;
+    package.progressing_names("somebody changes it again and again").await?;
     // the rest of the extension is kept meanwhile
     let maps = package.maps();
     let uid = maps.get(BYSTANDER).await?.metadata.uid;
@@ -107,14 +107,14 @@ async fn a_controller_that_insists_on_our_field_meets_patience_not_a_hot_loop() 
 
     drop(rival);
     let since = Instant::now();
-    package.config_says("1.0.0", LIMIT).await?;
+    package.config_has("1.0.0", LIMIT).await?;
     package.installed("1.0.0").await?;
     case.converged(since);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_controller_that_deletes_our_object_meets_patience_not_a_hot_loop() -> Result<()> {
+async fn fault_rival_that_deletes_an_object_causes_no_hot_loop() -> Result<()> {
     let mut case = Case::once("another controller deletes one of our objects, again and again");
     let site = Site::shared().await?;
     let package = installed(site, "delete").await?;
@@ -125,38 +125,38 @@ async fn a_controller_that_deletes_our_object_meets_patience_not_a_hot_loop() ->
         })
     });
     let (writes, requests) = fought(site, &package).await?;
-    case.say(&format!("made {writes} times, {requests} requests in {FIGHT:?}"));
+    case.log(&format!("made {writes} times, {requests} requests in {FIGHT:?}"));
     ensure!((2..=25).contains(&writes), "made {writes} times");
-    package.says("somebody changes it again and again").await?;
+    package.progressing_names("somebody changes it again and again").await?;
 
     drop(rival);
     let since = Instant::now();
-    package.config_says("1.0.0", LIMIT).await?;
+    package.config_has("1.0.0", LIMIT).await?;
     package.installed("1.0.0").await?;
     case.converged(since);
     Ok(())
 }
 
-/// A deployer that forces the same values as ours takes shares of the fields; nobody has to win.
+/// A field manager that forces the same values becomes a co-owner of the fields; there is no conflict.
 #[tokio::test]
-async fn a_manager_that_forces_the_same_values_is_no_opponent() -> Result<()> {
+async fn fault_manager_that_forces_equal_values_is_no_rival() -> Result<()> {
     let mut case = Case::once("another field manager forces the same values and one of its own");
     let site = Site::shared().await?;
     let package = installed(site, "share").await?;
     let mark = site.mark()?;
-    let wish = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": package.config()}, "data": {"version": "1.0.0", "theirs": "yes"}});
+    let change = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": package.config()}, "data": {"version": "1.0.0", "theirs": "yes"}});
     let since = Instant::now();
     for _ in 0..10 {
         package
             .maps()
-            .patch(&package.config(), &PatchParams::apply("rival").force(), &Patch::Apply(&wish))
+            .patch(&package.config(), &PatchParams::apply("rival").force(), &Patch::Apply(&change))
             .await?;
     }
-    let map = package.config_says("1.0.0", LIMIT).await?;
+    let map = package.config_has("1.0.0", LIMIT).await?;
     ensure!(map.data.unwrap_or_default().get("theirs").map(String::as_str) == Some("yes"));
     package.installed("1.0.0").await?;
     package.heals("1.0.0").await?;
-    // what is made anew may be seen before the record of it is written
+    // the new object may be visible before its creation is in the audit log
     let writes = eventually("the record has a write", LIMIT, || async {
         let mut writes = site.about(&package.name, mark)?;
         writes.retain(|r| r.writes() && r.resource == "configmaps");

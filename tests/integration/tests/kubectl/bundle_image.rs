@@ -17,7 +17,7 @@ fn unpacked(dir: &Path, bundle: &BundleImage) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_is_read_as_a_directory_is_and_kept() -> Result<()> {
+async fn kubectl_reads_a_bundle_image_as_a_directory_and_caches_it() -> Result<()> {
     let registry = Registry::start().await?;
     let home = RunDir::new("home")?;
     let ca = Ca::shared()?.certificate();

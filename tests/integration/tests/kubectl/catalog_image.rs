@@ -20,7 +20,7 @@ fn sound() -> CatalogImage {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_is_read_as_a_directory_is() -> Result<()> {
+async fn kubectl_reads_a_catalog_image_as_a_directory() -> Result<()> {
     let registry = Registry::shared().await?;
     let home = RunDir::new("home")?;
     let (cas, ca) = (Ca::shared()?.dir(), Ca::shared()?.certificate());
@@ -36,7 +36,7 @@ async fn an_image_is_read_as_a_directory_is() -> Result<()> {
         assert_eq!(code, 0, "{more:?} {error}");
     }
 
-    // Several files that do not decode, and what is wrong with those that do, all at once.
+    // Several files that do not decode, and the errors of those that do, in one report.
     let broken = sound()
         .file("a.yaml", "schema: [\n")
         .file("README.md", "# Catalog\ntext: : text\n")
@@ -54,7 +54,7 @@ async fn an_image_is_read_as_a_directory_is() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_had_is_told_with_exit_code_2() -> Result<()> {
+async fn kubectl_exits_with_2_for_images_that_cannot_be_read() -> Result<()> {
     let registry = Registry::start_with_auth().await?;
     let home = RunDir::new("home")?;
     let ca = Ca::shared()?.certificate();
@@ -70,7 +70,7 @@ async fn what_cannot_be_had_is_told_with_exit_code_2() -> Result<()> {
     let auth = auth.to_str().context("path")?;
     let with = ["--ca-file", ca, "--authfile", auth];
 
-    let told = |reference: &str, more: &[&str]| -> Result<String> {
+    let error_for = |reference: &str, more: &[&str]| -> Result<String> {
         let (code, out, error) = validate(home.path(), &[&[reference], more].concat())?;
         assert_eq!((code, out.as_str()), (2, ""), "{reference} {error}");
         Ok(error)
@@ -88,7 +88,7 @@ async fn what_cannot_be_had_is_told_with_exit_code_2() -> Result<()> {
         ("quay.io/Cat:1", &with, "repository name must be lowercase"),
         ("./no-such-directory", &with, "No such file or directory"),
     ] {
-        let error = told(reference, more)?;
+        let error = error_for(reference, more)?;
         assert!(error.contains(want), "{reference} {more:?}: {error}");
     }
     let (code, _, error) = validate(home.path(), &[&[good.by_tag().as_str()], &with[..]].concat())?;
@@ -103,7 +103,7 @@ async fn what_cannot_be_had_is_told_with_exit_code_2() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_is_pulled_once_and_read_by_every_verb() -> Result<()> {
+async fn kubectl_pulls_an_image_once_for_all_verbs() -> Result<()> {
     let registry = Registry::start().await?;
     let home = RunDir::new("home")?;
     let ca = Ca::shared()?.certificate();

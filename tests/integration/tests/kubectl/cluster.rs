@@ -10,9 +10,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use olm_api::{ClusterCatalog, ClusterExtension, condition};
+use olm_integration::package::{entries, push_bundle};
 use olm_kit::{
-    BundleImage, Ca, CatalogImage, Cluster, Entry, Package, Program, Registry, RunDir, Stack, Wait,
-    eventually,
+    BundleImage, Ca, CatalogImage, Cluster, Package, Program, Registry, RunDir, Stack, Wait, eventually,
 };
 use serde_json::{Value, json};
 
@@ -50,7 +50,7 @@ impl User {
     }
 
     /// What is printed with this exit code.
-    fn says(&self, code: i32, arguments: &[&str]) -> Result<String> {
+    fn output(&self, code: i32, arguments: &[&str]) -> Result<String> {
         let (got, out, error) = self.run(arguments)?;
         if got != code {
             bail!("{arguments:?} ended with {got}, not {code}\n{out}\n{error}");
@@ -64,8 +64,8 @@ impl User {
     }
 }
 
-fn has(text: &str, wanted: &[&str]) -> Result<()> {
-    for part in wanted {
+fn has(text: &str, expected: &[&str]) -> Result<()> {
+    for part in expected {
         if !text.contains(part) {
             bail!("{part:?} is not in:\n{text}");
         }
@@ -78,10 +78,9 @@ async fn serve(cluster: &Cluster, registry: &Registry) -> Result<()> {
     let mut package = Package::new("demo");
     for version in ["1.0.0", "1.1.0"] {
         let bundle = BundleImage::new("demo", version).crds([]);
-        let pushed = registry.push("demo/bundle", &format!("v{version}"), &bundle.image()).await?;
-        package = package.bundle(version, &pushed.by_digest());
+        package = package.bundle(version, &push_bundle(registry, "demo", version, &bundle).await?);
     }
-    let package = package.channel("stable", [Entry::new("1.0.0"), Entry::new("1.1.0").replaces("1.0.0")]);
+    let package = package.channel("stable", entries(["1.0.0", "1.1.0"]));
     let image = CatalogImage::new().package(&package).image();
     let pushed = registry.push("demo/catalog", "latest", &image).await?;
     let catalog = json!({
@@ -112,38 +111,38 @@ async fn want(stack: &Stack, version: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_cluster_is_read_and_what_was_read_outlives_catalogd() -> Result<()> {
+async fn kubectl_reads_the_cluster_and_its_cache_outlives_catalogd() -> Result<()> {
     let mut stack = Stack::start().await?;
     let cas = Ca::shared()?.dir().display().to_string();
     let user = User::new(&stack.cluster, &["--catalogd-cas-dir", &cas])?;
 
-    has(&user.says(1, &["search"])?, &["there is no available ClusterCatalog"])?;
+    has(&user.output(1, &["search"])?, &["there is no available ClusterCatalog"])?;
     has(&user.run(&["list"])?.2, &["there are no ClusterExtensions"])?;
     serve(&stack.cluster, &stack.registry).await?;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "demo"}});
     stack.cluster.apply(&namespace.to_string()).await?;
     want(&stack, "1.0.0").await?;
 
-    has(&user.says(0, &["search", "dem"])?, &["PACKAGE", "demo", "1.1.0", "operators"])?;
+    has(&user.output(0, &["search", "dem"])?, &["PACKAGE", "demo", "1.1.0", "operators"])?;
     has(
-        &user.says(0, &["show", "demo"])?,
+        &user.output(0, &["show", "demo"])?,
         &["Catalog:         operators", "stable    demo.v1.1.0", "Bundle demo.v1.1.0"],
     )?;
     has(
-        &user.says(1, &["show", "dmo"])?,
+        &user.output(1, &["show", "dmo"])?,
         &["the catalog does not hold package \"dmo\"; did you mean demo?"],
     )?;
     has(
-        &user.says(1, &["versions", "demo", "--catalog", "other"])?,
+        &user.output(1, &["versions", "demo", "--catalog", "other"])?,
         &["there is no catalog \"other\"; there are operators"],
     )?;
-    assert_eq!(user.says(0, &["versions", "demo", "-o", "name"])?, "demo.v1.1.0\ndemo.v1.0.0\n");
+    assert_eq!(user.output(0, &["versions", "demo", "-o", "name"])?, "demo.v1.1.0\ndemo.v1.0.0\n");
     has(
-        &user.says(0, &["resolve", "demo"])?,
+        &user.output(0, &["resolve", "demo"])?,
         &["Chosen:       demo.v1.1.0 1.1.0", "Catalog:      operators"],
     )?;
 
-    let explained = user.says(0, &["explain", "my-demo"])?;
+    let explained = user.output(0, &["explain", "my-demo"])?;
     has(
         &explained,
         &[
@@ -155,11 +154,11 @@ async fn the_cluster_is_read_and_what_was_read_outlives_catalogd() -> Result<()>
     )?;
     has(&explained, &["Catalog operators (priority 5): its bundle is chosen", "not in 1.0.0"])?;
     has(
-        &user.says(1, &["explain", "my-dmo"])?,
+        &user.output(1, &["explain", "my-dmo"])?,
         &["there is no ClusterExtension \"my-dmo\"; did you mean my-demo?"],
     )?;
 
-    let list = user.says(0, &["list"])?;
+    let list = user.output(0, &["list"])?;
     has(&list, &["my-demo", "operators", "1.1.0 (not in range)", "True", "Succeeded"])?;
     let listed = user.json(&["list"])?;
     assert_eq!(
@@ -168,7 +167,7 @@ async fn the_cluster_is_read_and_what_was_read_outlives_catalogd() -> Result<()>
         "{listed}"
     );
 
-    let tree = user.says(0, &["status", "my-demo"])?;
+    let tree = user.output(0, &["status", "my-demo"])?;
     has(
         &tree,
         &["ClusterExtension my-demo: demo.v1.0.0 1.0.0, Ready", "└─ ClusterObjectSet my-demo-1: revision 1"],
@@ -179,21 +178,21 @@ async fn the_cluster_is_read_and_what_was_read_outlives_catalogd() -> Result<()>
     let objects: Vec<&Value> =
         phases.iter().filter_map(|phase| phase["objects"].as_array()).flatten().collect();
     assert!(objects.len() > 3 && objects.iter().all(|object| object["level"] == "Ready"), "{tree}");
-    let few = user.says(0, &["status", "my-demo", "--limit", "2"])?;
+    let few = user.output(0, &["status", "my-demo", "--limit", "2"])?;
     has(&few, &["objects were not looked at; raise --limit"])?;
 
-    // catalogd is gone: what was read once is still known, to the CLI and to an operator-controller that starts anew
+    // catalogd is gone: content that was read once is still cached, for the CLI and for an operator-controller that restarts
     stack.catalogd.kill9();
     stack.operator_controller.stop();
     stack.operator_controller.restart().await?;
-    has(&user.says(0, &["show", "demo"])?, &["Bundle demo.v1.1.0"])?;
+    has(&user.output(0, &["show", "demo"])?, &["Bundle demo.v1.1.0"])?;
     let fresh = User::new(&stack.cluster, &["--catalogd-cas-dir", &cas])?;
     has(
-        &fresh.says(3, &["show", "demo"])?,
+        &fresh.output(3, &["show", "demo"])?,
         &["catalog operators: error performing request", "--catalogd-url"],
     )?;
     want(&stack, "1.1.0").await?;
-    has(&user.says(0, &["list"])?, &["1.1.0", "True"])?;
+    has(&user.output(0, &["list"])?, &["1.1.0", "True"])?;
     Ok(())
 }
 
@@ -206,7 +205,7 @@ fn own_address() -> Option<String> {
     (!address.is_loopback() && !address.is_unspecified()).then(|| address.to_string())
 }
 
-/// The apiserver leads only to addresses of pods: one that says it has ours, and that nobody schedules.
+/// The apiserver forwards only to addresses of pods: this one claims the address of the process, and is never scheduled.
 async fn pretend_pod(cluster: &Cluster, address: &str) -> Result<Value> {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "catalogd", "namespace": "olmv1-system"},
@@ -221,7 +220,7 @@ async fn pretend_pod(cluster: &Cluster, address: &str) -> Result<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn catalogd_is_reached_through_the_service_proxy() -> Result<()> {
+async fn kubectl_reaches_catalogd_through_the_service_proxy() -> Result<()> {
     let Some(address) = own_address() else {
         eprintln!("SKIPPED: this machine has no address but loopback, which Endpoints must not name");
         return Ok(());
@@ -260,14 +259,15 @@ async fn catalogd_is_reached_through_the_service_proxy() -> Result<()> {
 
     let user = User::new(&cluster, &[])?;
     // the apiserver learns of endpoints a moment later
-    eventually("the Service proxy leads to catalogd", LIMIT, || async { user.says(0, &["search"]) }).await?;
+    eventually("the Service proxy leads to catalogd", LIMIT, || async { user.output(0, &["search"]) })
+        .await?;
 
-    // no flag says where catalogd is, and its certificate is not among the trusted ones
-    has(&user.says(0, &["search"])?, &["demo", "1.1.0"])?;
-    has(&user.says(0, &["show", "demo"])?, &["Bundle demo.v1.1.0"])?;
+    // no flag gives the address of catalogd, and its certificate is not among the trusted ones
+    has(&user.output(0, &["search"])?, &["demo", "1.1.0"])?;
+    has(&user.output(0, &["show", "demo"])?, &["Bundle demo.v1.1.0"])?;
     assert!(read_packages(user.cache.path())? > 1);
 
-    // a user without the right is told which one is missing
+    // the error for a user without the right names the right
     let reader = cluster.kubeconfig_as("reader", &["readers"])?;
     let rules = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "catalog-reader"},
@@ -284,16 +284,19 @@ async fn catalogd_is_reached_through_the_service_proxy() -> Result<()> {
     let poor = User { kubeconfig: reader.display().to_string(), ..User::new(&cluster, &[])? };
     // the rights that this user has count from a moment later
     eventually("another right is missing", LIMIT, || async {
-        let told = poor.says(3, &["show", "demo"])?;
-        has(&told, &["403", "cannot get resource \"services/proxy\"", "--catalogd-url"])
+        let error = poor.output(3, &["show", "demo"])?;
+        has(&error, &["403", "cannot get resource \"services/proxy\"", "--catalogd-url"])
     })
     .await?;
     // impersonation is checked by the apiserver like everything else
-    has(&user.says(3, &["search", "--as", "nobody-knows"])?, &["cannot list resource \"clustercatalogs\""])?;
+    has(
+        &user.output(3, &["search", "--as", "nobody-knows"])?,
+        &["cannot list resource \"clustercatalogs\""],
+    )?;
 
     catalogd.stop();
     let fresh = User::new(&cluster, &[])?;
-    has(&fresh.says(3, &["show", "demo"])?, &["Service proxy"])?;
+    has(&fresh.output(3, &["show", "demo"])?, &["Service proxy"])?;
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use olm_kit::{Ca, CatalogImage, Registry, RunDir, Signer};
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_policy_is_asked_as_the_controllers_ask_it() -> Result<()> {
+async fn kubectl_applies_the_signature_policy_of_the_controllers() -> Result<()> {
     let registry = Registry::shared().await?;
     let home = RunDir::new("home")?;
     let policy = home.path().join("policy.json");

@@ -1,4 +1,4 @@
-//! `plan` and `diff` against everything real: what they say is what then happens, and saying it changes nothing.
+//! `plan` and `diff` against a real stack: what they print is what then happens, and printing it changes nothing.
 
 use std::collections::BTreeMap;
 
@@ -9,23 +9,24 @@ use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::discovery::{self, Scope};
 use kube::{Api, ResourceExt as _};
-use olm_api::{ClusterCatalog, condition};
+use olm_api::condition;
 use olm_core::Object;
-use olm_kit::{BundleImage, Ca, CatalogImage, Entry, Options, Package, RunDir, Stack, Wait, eventually};
+use olm_integration::package::serve_package;
+use olm_kit::{BundleImage, Ca, Options, RunDir, Stack, Wait, eventually};
 use serde_json::{Value, json};
 
 use crate::support::olm;
 
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
 
-struct Shell {
+struct Cli {
     stack: Stack,
     home: RunDir,
     /// Flags with which catalogd and the registry are reached.
     reach: Vec<String>,
 }
 
-impl Shell {
+impl Cli {
     async fn new() -> Result<Self> {
         let stack =
             Stack::start_with(&Options { audit: true, ..Options::default() }, |program| program).await?;
@@ -49,7 +50,7 @@ impl Shell {
         }
         let home = self.home.path().to_owned();
         let run = move || olm(&home, &all.iter().map(String::as_str).collect::<Vec<_>>());
-        // the stack's own tasks go on meanwhile
+        // the stack's own tasks continue meanwhile
         tokio::task::spawn_blocking(run).await?
     }
 
@@ -124,25 +125,6 @@ fn bundle(version: &str) -> BundleImage {
     }
 }
 
-async fn serve(stack: &Stack) -> Result<()> {
-    let entries =
-        [Entry::new("1.0.0"), Entry::new("1.1.0").replaces("1.0.0"), Entry::new("1.2.0").replaces("1.1.0")];
-    let mut package = Package::new("demo").channel("stable", entries);
-    for version in ["1.0.0", "1.1.0", "1.2.0"] {
-        let pushed =
-            stack.registry.push("demo/bundle", &format!("v{version}"), &bundle(version).image()).await?;
-        package = package.bundle(version, &pushed.by_digest());
-    }
-    let pushed =
-        stack.registry.push("demo/catalog", "v1", &CatalogImage::new().package(&package).image()).await?;
-    let catalog = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog", "metadata": {"name": "demo"},
-        "spec": {"source": {"type": "Image", "image": {"ref": pushed.by_digest()}}}});
-    stack.cluster.apply(&catalog.to_string()).await?;
-    let catalogs: Api<ClusterCatalog> = Api::all(stack.cluster.client().await?);
-    Wait::new(&catalogs, "demo").for_condition(condition::SERVING, "True").await?;
-    Ok(())
-}
-
 /// The objects of a plan: version, kind, namespace and name.
 fn named(plan: &Value) -> Vec<(String, String, Option<String>, String)> {
     let text = |object: &Value, key: &str| object[key].as_str().unwrap_or_default().to_owned();
@@ -156,7 +138,7 @@ fn named(plan: &Value) -> Vec<(String, String, Option<String>, String)> {
 }
 
 /// Titles of the objects with this action.
-fn with<'a>(plan: &'a Value, action: &str) -> Vec<&'a str> {
+fn titles_with<'a>(plan: &'a Value, action: &str) -> Vec<&'a str> {
     let objects = plan["objects"].as_array().into_iter().flatten();
     let mut names: Vec<_> = objects
         .filter(|object| object["action"] == action)
@@ -167,47 +149,48 @@ fn with<'a>(plan: &'a Value, action: &str) -> Vec<&'a str> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_plan_says_what_then_happens_and_changes_nothing() -> Result<()> {
-    let shell = Shell::new().await?;
-    let cluster = &shell.stack.cluster;
+async fn kubectl_plan_matches_what_follows_and_changes_nothing() -> Result<()> {
+    let cli = Cli::new().await?;
+    let cluster = &cli.stack.cluster;
     let client = cluster.client().await?;
-    serve(&shell.stack).await?;
+    let bundles = ["1.0.0", "1.1.0", "1.2.0"].map(|version| (version, bundle(version)));
+    serve_package(cluster, &cli.stack.registry, "demo", bundles).await?;
 
     // before there is an extension, from its manifest
-    let manifest = shell.home.path().join("demo.yaml");
-    let wish = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": "demo"},
+    let manifest = cli.home.path().join("demo.yaml");
+    let extension = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": "demo"},
         "spec": {"namespace": "demo", "source": {"sourceType": "Catalog", "catalog": {"packageName": "demo", "version": "1.0.0"}}}});
-    std::fs::write(&manifest, wish.to_string())?;
+    std::fs::write(&manifest, extension.to_string())?;
     let file = manifest.display().to_string();
-    let plan = shell.document(2, &["plan", "-f", &file]).await?;
+    let plan = cli.document(2, &["plan", "-f", &file]).await?;
     let refused = plan["refused"].to_string();
     assert!(refused.contains("namespaces \\\"demo\\\" not found"), "{refused}");
     cluster.apply(r#"{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "demo"}}"#).await?;
-    let plan = shell.document(1, &["plan", "-f", &file]).await?;
+    let plan = cli.document(1, &["plan", "-f", &file]).await?;
     assert!(plan.get("from").is_none(), "{plan}");
     assert_eq!(plan["to"]["revision"], 1);
-    assert!(with(&plan, "Add").contains(&"ctrl"), "{plan}");
+    assert!(titles_with(&plan, "Add").contains(&"ctrl"), "{plan}");
     assert_eq!(
         plan["images"],
         json!([{"container": "Deployment demo/ctrl: main", "new": "example.invalid/main:v1"}])
     );
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), "demo");
     assert!(deployments.get_opt("ctrl").await?.is_none(), "a plan changes nothing");
-    let (code, _, error) = shell.run(&["plan", "demo"]).await?;
+    let (code, _, error) = cli.run(&["plan", "demo"]).await?;
     assert_eq!((code, error.contains("there is no ClusterExtension \"demo\"")), (2, true), "{error}");
 
     let install = ["install", "demo", "--namespace", "demo", "--version", "1.0.0", "--wait"];
-    let (code, _, error) = shell.run(&install).await?;
+    let (code, _, error) = cli.run(&install).await?;
     assert_eq!(code, 0, "{error}");
-    let (code, text, error) = shell.run(&["plan", "demo"]).await?;
+    let (code, text, error) = cli.run(&["plan", "demo"]).await?;
     assert_eq!((code, text.ends_with("\nNothing would change.\n")), (0, true), "{text}{error}");
-    let (code, text, error) = shell.run(&["diff", "demo"]).await?;
+    let (code, text, error) = cli.run(&["diff", "demo"]).await?;
     assert_eq!((code, text.as_str()), (0, "live -> demo-1\nNo difference.\n"), "{error}");
 
     // an upgrade
     let settled = cluster.audit()?.len();
-    let plan = shell.document(1, &["plan", "demo", "--version", "1.1.0"]).await?;
-    let kept = named(&plan).len() - with(&plan, "Remove").len();
+    let plan = cli.document(1, &["plan", "demo", "--version", "1.1.0"]).await?;
+    let kept = named(&plan).len() - titles_with(&plan, "Remove").len();
     // the record of a request may come after its answer
     let asked = eventually("each object was tried", LIMIT, || async {
         let asked = cluster.audit()?.split_off(settled);
@@ -217,7 +200,7 @@ async fn a_plan_says_what_then_happens_and_changes_nothing() -> Result<()> {
         Ok(asked)
     })
     .await?;
-    // controllers of the control plane, which have something to do after any installation, say who they are
+    // controllers of the control plane, which also write after any installation, have names of their own
     let of_kubernetes = |agent: &str| agent.starts_with("kube-") || agent.starts_with("kwok");
     let written: Vec<_> = asked
         .iter()
@@ -234,8 +217,11 @@ async fn a_plan_says_what_then_happens_and_changes_nothing() -> Result<()> {
 
     assert_eq!((&plan["from"]["version"], &plan["to"]["version"]), (&json!("1.0.0"), &json!("1.1.0")));
     assert!(plan["because"].as_str().is_some_and(|why| why.contains("replaces")), "{plan}");
-    assert_eq!(with(&plan, "Refuse"), Vec::<&str>::new(), "{plan}");
-    assert!(with(&plan, "Add").contains(&"new") && with(&plan, "Remove").contains(&"old"), "{plan}");
+    assert_eq!(titles_with(&plan, "Refuse"), Vec::<&str>::new(), "{plan}");
+    assert!(
+        titles_with(&plan, "Add").contains(&"new") && titles_with(&plan, "Remove").contains(&"old"),
+        "{plan}"
+    );
     assert_eq!(
         plan["images"],
         json!([{"container": "Deployment demo/ctrl: main", "old": "example.invalid/main:v1", "new": "example.invalid/main:v2"}])
@@ -245,8 +231,8 @@ async fn a_plan_says_what_then_happens_and_changes_nothing() -> Result<()> {
         json!([{"to": "ServiceAccount demo/demo-sa", "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]}])
     );
     let titles = named(&plan);
-    let before = shell.objects(&titles).await?;
-    let (code, _, error) = shell.run(&["upgrade", "demo", "--version", "1.1.0", "--wait"]).await?;
+    let before = cli.objects(&titles).await?;
+    let (code, _, error) = cli.run(&["upgrade", "demo", "--version", "1.1.0", "--wait"]).await?;
     assert_eq!(code, 0, "{error}");
     eventually("what goes is gone", LIMIT, || async {
         let maps: Api<ConfigMap> = Api::namespaced(cluster.client().await?, "demo");
@@ -254,7 +240,7 @@ async fn a_plan_says_what_then_happens_and_changes_nothing() -> Result<()> {
         Ok(())
     })
     .await?;
-    let after = shell.objects(&titles).await?;
+    let after = cli.objects(&titles).await?;
     for object in plan["objects"].as_array().context("no objects")? {
         let title = format!(
             "{} {}",
@@ -282,8 +268,8 @@ async fn a_plan_says_what_then_happens_and_changes_nothing() -> Result<()> {
                         field
                     })
                     .collect();
-                let foretold = object.get("fields").cloned().unwrap_or_else(|| json!([]));
-                assert_eq!(foretold, json!(really), "{title}");
+                let planned = object.get("fields").cloned().unwrap_or_else(|| json!([]));
+                assert_eq!(planned, json!(really), "{title}");
             }
             other => panic!("{title}: {other}"),
         }
@@ -292,17 +278,18 @@ async fn a_plan_says_what_then_happens_and_changes_nothing() -> Result<()> {
     assert!(!roles.list(&ListParams::default()).await?.items.is_empty());
 
     // two revisions, by what they hold
-    let difference = shell.document(1, &["diff", "demo", "--revision", "1", "--revision", "2"]).await?;
+    let difference = cli.document(1, &["diff", "demo", "--revision", "1", "--revision", "2"]).await?;
     assert!(
-        with(&difference, "Add").contains(&"new") && with(&difference, "Remove").contains(&"old"),
+        titles_with(&difference, "Add").contains(&"new")
+            && titles_with(&difference, "Remove").contains(&"old"),
         "{difference}"
     );
-    let back = shell.document(1, &["diff", "demo", "--to-revision", "1"]).await?;
+    let back = cli.document(1, &["diff", "demo", "--to-revision", "1"]).await?;
     assert_eq!((&back["from"], &back["to"]), (&json!("demo-2"), &json!("demo-1")));
-    let (code, _, error) = shell.run(&["diff", "demo", "--revision", "7", "--revision", "2"]).await?;
+    let (code, _, error) = cli.run(&["diff", "demo", "--revision", "7", "--revision", "2"]).await?;
     assert_eq!((code, error.contains("demo has no revision 7")), (2, true), "{error}");
 
-    // drift, while nobody mends it
+    // drift, while it is not corrected
     let pause =
         |value: Value| json!({"metadata": {"annotations": {"olm.operatorframework.io/paused": value}}});
     let extensions: Api<olm_api::ClusterExtension> = Api::all(client.clone());
@@ -319,8 +306,8 @@ async fn a_plan_says_what_then_happens_and_changes_nothing() -> Result<()> {
     let other = json!({"data": {"a": "somebody else's", "theirs": "stays"}});
     eventually("drift is shown", LIMIT, || async {
         maps.patch("both", &PatchParams::default(), &Patch::Merge(&other)).await?;
-        let drift = shell.document(1, &["diff", "demo"]).await?;
-        anyhow::ensure!(with(&drift, "Change") == ["both"], "{drift}");
+        let drift = cli.document(1, &["diff", "demo"]).await?;
+        anyhow::ensure!(titles_with(&drift, "Change") == ["both"], "{drift}");
         let fields =
             drift["objects"].as_array().into_iter().flatten().find(|object| object["name"] == "both");
         let want = json!([{"path": "data.a", "old": "somebody else's", "new": "1.1.0"}]);
@@ -330,13 +317,13 @@ async fn a_plan_says_what_then_happens_and_changes_nothing() -> Result<()> {
     .await?;
     extensions.patch("demo", &PatchParams::default(), &Patch::Merge(pause(Value::Null))).await?;
     eventually("it is put right", LIMIT, || async {
-        let (code, text, _) = shell.run(&["diff", "demo"]).await?;
+        let (code, text, _) = cli.run(&["diff", "demo"]).await?;
         anyhow::ensure!(code == 0, "{text}");
         Ok(())
     })
     .await?;
 
-    // what would be refused is named: an object of others, and what admission says no to
+    // what would be rejected is named: a foreign object, and one that admission denies
     maps.create(&PostParams::default(), &serde_json::from_value(json!({"metadata": {"name": "taken"}}))?)
         .await?;
     for policy in [
@@ -349,7 +336,7 @@ async fn a_plan_says_what_then_happens_and_changes_nothing() -> Result<()> {
         cluster.apply(&policy.to_string()).await?;
     }
     eventually("the refusals are foretold", LIMIT, || async {
-        let plan = shell.document(2, &["plan", "demo", "--version", "1.2.0"]).await?;
+        let plan = cli.document(2, &["plan", "demo", "--version", "1.2.0"]).await?;
         let refused = plan["refused"].to_string();
         anyhow::ensure!(
             refused.contains("ConfigMap demo/taken: it exists already and was not made by this extension"),
@@ -362,7 +349,7 @@ async fn a_plan_says_what_then_happens_and_changes_nothing() -> Result<()> {
         Ok(())
     })
     .await?;
-    let (code, text, _) = shell.run(&["plan", "demo", "--version", "7.x"]).await?;
+    let (code, text, _) = cli.run(&["plan", "demo", "--version", "7.x"]).await?;
     assert_eq!((code, text.contains("Refused:")), (2, true), "{text}");
     assert!(maps.get("taken").await?.owner_references().is_empty());
     Ok(())

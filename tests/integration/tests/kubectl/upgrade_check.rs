@@ -43,12 +43,12 @@ async fn installed(cluster: &Cluster, name: &str, limit: Value) -> Result<()> {
 }
 
 #[tokio::test]
-async fn every_answer_and_exit_code() -> Result<()> {
+async fn kubectl_upgrade_check_results_and_exit_codes() -> Result<()> {
     let options = Options { api_only: true, ..Options::default() };
     let cluster = Cluster::start_with(&options).await?;
     cluster.install_olm().await?;
     let kubeconfig = cluster.kubeconfig().display().to_string();
-    // no OpenShift, no version given: no answer (nor while the apiserver still makes room for the new kinds)
+    // no OpenShift, no version given: no answer (nor while the apiserver still registers the new kinds)
     eventually("the sentence that says what to give", Duration::from_secs(60), || async {
         let (code, out, error) = check(&kubeconfig, &[])?;
         assert_eq!((code, out.as_str()), (3, ""), "{error}");

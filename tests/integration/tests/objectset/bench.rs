@@ -4,20 +4,22 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind, ObjectMeta};
-use kube::runtime::reflector::ObjectRef;
-use kube::{Client, Resource as _, ResourceExt};
+use kube::{Client, ResourceExt};
 use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_core::Object;
 use olm_kit::{Cluster, Options, Wait, eventually, unique};
 use olm_rollout::{Phase, pack};
+use olm_runtime::Shutdown;
+use olm_runtime::metrics::Metrics;
+use olm_runtime::watched::Objects;
 use operator_controller::objectset;
-use operator_controller::watch::Cache;
+use operator_controller::revisions::Revisions;
 use serde_json::{Map, Value, json};
 use tokio::sync::OnceCell;
 
-use crate::meetings::holding;
+use crate::concurrent_writes::holding;
 
 /// The namespace of content Secrets.
 pub(crate) const SYSTEM: &str = "olmv1-system";
@@ -28,7 +30,7 @@ pub(crate) const ACCOUNT: &str = "objectset-under-test";
 pub(crate) const MINUTE: Duration = Duration::from_millis(500);
 
 /// The extensions as the controller under test has seen them.
-static EXTENSIONS: OnceLock<Cache<ClusterExtension>> = OnceLock::new();
+static EXTENSIONS: OnceLock<Objects<ClusterExtension>> = OnceLock::new();
 
 /// The cluster with a running controller.
 async fn cluster() -> Result<&'static Cluster> {
@@ -51,12 +53,15 @@ async fn cluster() -> Result<&'static Cluster> {
                 let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
                 runtime.expect("a runtime").block_on(async {
                     let client = holding(Cluster::client_from(&kubeconfig).await.expect("a client"));
-                    let mut context = objectset::Context::new(client, SYSTEM);
-                    EXTENSIONS.get_or_init(|| context.extensions().clone());
-                    // long enough that a busy machine sees what is said meanwhile
+                    let (revisions, extensions) = (Revisions::default(), Objects::empty());
+                    EXTENSIONS.get_or_init(|| extensions.clone());
+                    let _watches = (revisions.watch(&client), extensions.watch(&client));
+                    let mut context = objectset::Context::new(client, SYSTEM, revisions, extensions);
+                    // long enough that the messages of the meantime are read on a busy machine
                     context.custom_resource_wait = Duration::from_secs(20);
                     context.intervals.minute = MINUTE;
-                    objectset::run(context, std::future::pending()).await;
+                    let metrics = Metrics::new().controller(objectset::NAME, 1);
+                    objectset::run(context, metrics, Shutdown::new()).await;
                 });
             });
             Ok(cluster)
@@ -109,7 +114,7 @@ impl Bench {
         })
     }
 
-    /// A Deployment that becomes available at once.
+    /// A Deployment that becomes available without a delay.
     pub(crate) fn deployment(&self, name: &str, image: &str) -> Value {
         json!({
             "apiVersion": "apps/v1", "kind": "Deployment",
@@ -213,6 +218,33 @@ impl Bench {
         self.reason(number, "Progressing", "True", "Succeeded").await
     }
 
+    /// Deletes a revision.
+    pub(crate) async fn delete(&self, number: i64) -> Result<()> {
+        self.revisions().delete(&self.name(number), &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    /// Waits until a revision is gone.
+    pub(crate) async fn gone(&self, number: i64) -> Result<()> {
+        Wait::new(&self.revisions(), &self.name(number)).to_be_gone().await
+    }
+
+    /// Whether there is such a ConfigMap.
+    pub(crate) async fn has_config_map(&self, name: &str) -> Result<bool> {
+        Ok(self.config_maps().get_opt(name).await?.is_some())
+    }
+
+    /// A value of a ConfigMap's data.
+    pub(crate) async fn data(&self, name: &str, key: &str) -> Result<Value> {
+        Ok(self.config_maps().get(name).await?.data["data"][key].clone())
+    }
+
+    /// Waits until a value of a ConfigMap is this one.
+    pub(crate) async fn until_data(&self, name: &str, key: &str, value: &str) -> Result<DynamicObject> {
+        let what = format!("{key} is {value}");
+        Wait::new(&self.config_maps(), name).until(&what, |found| found.data["data"][key] == value).await
+    }
+
     /// Waits for a condition with status and reason.
     pub(crate) async fn reason(
         &self,
@@ -242,15 +274,15 @@ impl Bench {
         });
         let applied = self.cluster.apply(&extension.to_string()).await?;
         let version = applied.first().and_then(ResourceExt::resource_version);
-        self.seen("as applied", |metadata| metadata.resource_version == version).await
+        self.until_cached("as applied", |metadata| metadata.resource_version == version).await
     }
 
-    /// Waits until the controller has seen the extension like this. Extensions, revisions and objects come to it by watches of
-    /// their own, each in its own time.
-    pub(crate) async fn seen(&self, what: &str, like: impl Fn(&ObjectMeta) -> bool) -> Result<()> {
+    /// Waits until the controller's cache has the extension in this state. Extensions, revisions and objects arrive by watches of
+    /// their own.
+    pub(crate) async fn until_cached(&self, what: &str, like: impl Fn(&ObjectMeta) -> bool) -> Result<()> {
         eventually(&format!("the extension is seen {what}"), Duration::from_secs(60), || async {
             let extensions = EXTENSIONS.get().context("the controller has not started")?;
-            let found = extensions.get(&ObjectRef::new(&self.extension)).context("no extension")?;
+            let found = extensions.get(&self.extension).context("no extension")?;
             ensure!(like(found.meta()), "{:?}", found.meta());
             Ok(())
         })
@@ -353,6 +385,13 @@ impl Revision<'_> {
             .create(&PostParams::default(), &object)
             .await
             .context("cannot create the revision")
+    }
+
+    /// Creates it and waits until it has rolled out.
+    pub(crate) async fn roll_out(self) -> Result<ClusterObjectSet> {
+        let (bench, number) = (self.bench, self.number);
+        self.create().await?;
+        bench.succeeded(number).await
     }
 
     /// The Secrets of the content and the revision that refers to them, not created.

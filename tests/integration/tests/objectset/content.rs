@@ -17,7 +17,7 @@ fn name(secret: &Value) -> String {
 }
 
 #[tokio::test]
-async fn content_in_a_secret_is_applied_and_a_late_secret_is_waited_for() -> Result<()> {
+async fn content_secret_is_applied_and_waited_for() -> Result<()> {
     let bench = Bench::new("packed").await?;
     let (contents, revision) =
         bench.revision(1).phase("configuration", [bench.config_map("config", json!({"a": "1"}))]).packed()?;
@@ -30,12 +30,12 @@ async fn content_in_a_secret_is_applied_and_a_late_secret_is_waited_for() -> Res
     assert_eq!(condition(&waiting, "Progressing").map(|found| found.reason), Some("Retrying".to_owned()));
     store(&bench, &contents[0]).await?;
     bench.succeeded(1).await?;
-    assert_eq!(bench.config_maps().get("config").await?.data["data"]["a"], "1");
+    assert_eq!(bench.data("config", "a").await?, "1");
     Ok(())
 }
 
 #[tokio::test]
-async fn a_mutable_secret_blocks_until_it_is_immutable() -> Result<()> {
+async fn content_secret_blocks_until_it_is_immutable() -> Result<()> {
     let bench = Bench::new("mutable").await?;
     let (mut contents, revision) =
         bench.revision(1).phase("configuration", [bench.config_map("config", json!({}))]).packed()?;
@@ -50,14 +50,14 @@ async fn a_mutable_secret_blocks_until_it_is_immutable() -> Result<()> {
             name(&contents[0])
         ))
     );
-    assert!(bench.config_maps().get_opt("config").await?.is_none());
+    assert!(!bench.has_config_map("config").await?);
     bench.patch(&secrets(&bench), &name(&contents[0]), json!({"immutable": true})).await?;
     bench.succeeded(1).await?;
     Ok(())
 }
 
 #[tokio::test]
-async fn a_secret_recreated_with_other_content_blocks_until_it_is_restored() -> Result<()> {
+async fn content_secret_with_other_content_blocks_until_restored() -> Result<()> {
     let bench = Bench::new("swapped").await?;
     let (contents, revision) =
         bench.revision(1).phase("resources", [bench.config_map("config", json!({"a": "1"}))]).packed()?;
@@ -74,7 +74,7 @@ async fn a_secret_recreated_with_other_content_blocks_until_it_is_restored() -> 
     bench.reason(1, "Progressing", "False", "Blocked").await?;
     let text = "resolved content of 1 phase(s) has changed: phase \"resources\" (expected digest sha256:";
     bench.message(1, "Progressing", text).await?;
-    assert_eq!(bench.config_maps().get("config").await?.data["data"]["a"], "1", "nothing of it is applied");
+    assert_eq!(bench.data("config", "a").await?, "1", "nothing of it is applied");
 
     secrets(&bench).delete(&name(&forged), &DeleteParams::default()).await?;
     store(&bench, &contents[0]).await?;
@@ -83,7 +83,7 @@ async fn a_secret_recreated_with_other_content_blocks_until_it_is_restored() -> 
 }
 
 #[tokio::test]
-async fn a_revision_by_hand_may_leave_namespace_and_labels_out() -> Result<()> {
+async fn content_reference_may_omit_namespace_and_labels() -> Result<()> {
     let bench = Bench::new("hand").await?;
     let (mut contents, mut revision) =
         bench.revision(1).phase("configuration", [json!({
@@ -105,9 +105,9 @@ async fn a_revision_by_hand_may_leave_namespace_and_labels_out() -> Result<()> {
     Ok(())
 }
 
-/// A revision may name any Secret. What is in it is applied or not, and never told.
+/// A revision may name any Secret. Its content is applied or not, and never printed.
 #[tokio::test]
-async fn a_secret_that_holds_no_manifest_is_named_and_not_shown() -> Result<()> {
+async fn content_secret_without_manifest_is_named_and_not_printed() -> Result<()> {
     const MARK: &str = "Mark-of-somebody-elses-password";
     let bench = Bench::new("peek").await?;
     for (number, content) in [
@@ -131,14 +131,14 @@ async fn a_secret_that_holds_no_manifest_is_named_and_not_shown() -> Result<()> 
             }
         }
         bench.revisions().create(&PostParams::default(), &revision).await?;
-        let told = Wait::new(&bench.revisions(), &bench.name(1))
+        let blocked = Wait::new(&bench.revisions(), &bench.name(1))
             .until("says what is wrong", |found| {
                 condition(found, "Progressing").is_some_and(|found| !found.message.is_empty())
             })
             .await?;
-        let text = serde_json::to_string(&told.status)?;
+        let text = serde_json::to_string(&blocked.status)?;
         assert!(!text.contains(MARK), "{number}: {text}");
-        let message = condition(&told, "Progressing").map(|found| found.message).unwrap_or_default();
+        let message = condition(&blocked, "Progressing").map(|found| found.message).unwrap_or_default();
         assert!(!message.contains("Succeeded"), "{number}: {message}");
     }
     // events of cluster-scoped objects live in this namespace

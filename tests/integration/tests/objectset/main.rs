@@ -3,9 +3,9 @@
 //! One control plane and one controller for all tests of this program; each test has its own namespace and names.
 
 mod bench;
+mod concurrent_writes;
 mod content;
-mod meetings;
 mod ownership;
-mod quiet;
 mod removal;
+mod requests;
 mod rollout;

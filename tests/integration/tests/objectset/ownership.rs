@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::bench::{Bench, owners};
 
 #[tokio::test]
-async fn a_foreign_object_is_not_touched_and_its_removal_lets_the_rollout_go_on() -> Result<()> {
+async fn collision_leaves_the_foreign_object_and_ends_with_it() -> Result<()> {
     let bench = Bench::new("foreign").await?;
     bench
         .create(&json!({
@@ -36,8 +36,8 @@ async fn a_foreign_object_is_not_touched_and_its_removal_lets_the_rollout_go_on(
     let found = condition(&revision, "Progressing").expect("Progressing");
     assert_eq!((found.reason.as_str(), found.message.as_str()), ("Retrying", text.as_str()));
     assert_eq!(condition(&revision, "Available"), None);
-    assert!(bench.config_maps().get_opt("beside").await?.is_some(), "the rest of the phase is applied");
-    assert!(bench.config_maps().get_opt("after").await?.is_none(), "later phases wait");
+    assert!(bench.has_config_map("beside").await?, "the rest of the phase is applied");
+    assert!(!bench.has_config_map("after").await?, "later phases wait");
     assert_eq!(bench.config_maps().get("config").await?.data["data"], json!({"mine": "yes"}));
     // the waiting controller sees the removal; the slow retry is minutes away
     bench.config_maps().delete("config", &DeleteParams::default()).await?;
@@ -76,14 +76,14 @@ async fn collision_protection_decides_about_adoption() -> Result<()> {
             bench
                 .message(1, "Progressing", "Conflicting Owner: &OwnerReference{Kind:ConfigMap,Name:owner,")
                 .await?;
-            assert_eq!(bench.config_maps().get("config").await?.data["data"]["a"], "theirs", "{case}");
+            assert_eq!(bench.data("config", "a").await?, "theirs", "{case}");
         }
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn a_new_revision_takes_over_and_the_old_one_is_archived() -> Result<()> {
+async fn revision_takes_over_and_archives_its_predecessor() -> Result<()> {
     let bench = Bench::new("handover").await?;
     let content = |version: &str| bench.config_map("config", json!({"version": version}));
     bench
@@ -91,9 +91,8 @@ async fn a_new_revision_takes_over_and_the_old_one_is_archived() -> Result<()> {
         .default_probes()
         .phase("configuration", [content("1"), bench.config_map("goes", json!({}))])
         .phase("deploy", [bench.deployment("operator", "i:1")])
-        .create()
+        .roll_out()
         .await?;
-    bench.succeeded(1).await?;
     let uid = bench.api("apps/v1", "Deployment").get("operator").await?.uid();
     bench
         .revision(2)
@@ -101,9 +100,8 @@ async fn a_new_revision_takes_over_and_the_old_one_is_archived() -> Result<()> {
         .phase("configuration", [bench.config_map("comes", json!({}))])
         // moved to another phase: an object is known by what it is, not by where it stands
         .phase("deploy", [content("2"), bench.deployment("operator", "i:2")])
-        .create()
+        .roll_out()
         .await?;
-    bench.succeeded(2).await?;
     let archived = bench.reason(1, "Progressing", "False", "Archived").await?;
     assert_eq!(
         condition(&archived, "Available").map(|found| (found.status, found.reason)),
@@ -113,7 +111,7 @@ async fn a_new_revision_takes_over_and_the_old_one_is_archived() -> Result<()> {
     Wait::new(&bench.revisions(), &bench.name(1))
         .until("finalised", |found| found.finalizers().is_empty())
         .await?;
-    assert!(bench.config_maps().get_opt("goes").await?.is_none());
+    assert!(!bench.has_config_map("goes").await?);
     for (api, name) in [
         (bench.config_maps(), "config"),
         (bench.config_maps(), "comes"),
@@ -139,11 +137,10 @@ async fn a_new_revision_takes_over_and_the_old_one_is_archived() -> Result<()> {
 
 /// rule: revisions §10, §17 row 28
 #[tokio::test]
-async fn a_predecessor_that_cannot_be_archived_is_named() -> Result<()> {
+async fn revision_names_a_predecessor_that_cannot_be_archived() -> Result<()> {
     let bench = Bench::new("sealed").await?;
     let content = |version: &str| bench.config_map("config", json!({"version": version}));
-    bench.revision(1).phase("configuration", [content("1")]).create().await?;
-    bench.succeeded(1).await?;
+    bench.revision(1).phase("configuration", [content("1")]).roll_out().await?;
     let name = bench.name(1);
     let about = |kind: &str, spec: serde_json::Value| json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
     let policy = about(
@@ -182,7 +179,7 @@ async fn a_predecessor_that_cannot_be_archived_is_named() -> Result<()> {
 
 /// rule: decision 9
 #[tokio::test]
-async fn a_stuck_revision_is_superseded() -> Result<()> {
+async fn revision_that_is_stuck_is_superseded() -> Result<()> {
     let bench = Bench::new("stuck").await?;
     let gate = |ready: &str| bench.config_map("gate", json!({"ready": ready}));
     bench
@@ -197,27 +194,25 @@ async fn a_stuck_revision_is_superseded() -> Result<()> {
         .revision(2)
         .probe("", "ConfigMap", "data.ready", "yes")
         .phase("first", [gate("yes")])
-        .create()
+        .roll_out()
         .await?;
-    bench.succeeded(2).await?;
     let archived = bench.reason(1, "Progressing", "False", "Archived").await?;
     assert_eq!(condition(&archived, "Succeeded"), None);
-    assert!(bench.config_maps().get_opt("only-in-one").await?.is_none());
-    assert!(bench.config_maps().get_opt("never").await?.is_none());
+    assert!(!bench.has_config_map("only-in-one").await?);
+    assert!(!bench.has_config_map("never").await?);
     Ok(())
 }
 
 #[tokio::test]
-async fn an_incomplete_new_revision_leaves_the_old_one_in_force() -> Result<()> {
+async fn revision_that_is_incomplete_leaves_the_old_one_active() -> Result<()> {
     let bench = Bench::new("both").await?;
     let gate = |ready: &str| bench.config_map("gate", json!({"ready": ready}));
     bench
         .revision(1)
         .probe("", "ConfigMap", "data.ready", "yes")
         .phase("first", [gate("yes"), bench.config_map("beside", json!({"ready": "yes"}))])
-        .create()
+        .roll_out()
         .await?;
-    bench.succeeded(1).await?;
     bench
         .revision(2)
         .probe("", "ConfigMap", "data.ready", "yes")
@@ -225,7 +220,7 @@ async fn an_incomplete_new_revision_leaves_the_old_one_in_force() -> Result<()> 
         .create()
         .await?;
     bench.reason(2, "Available", "False", "ProbeFailure").await?;
-    // the first says what it sees: its object is with the second and not ready
+    // the first reports that its object belongs to the second and is not ready
     let first = bench.reason(1, "Available", "False", "ProbeFailure").await?;
     assert_eq!(condition(&first, "Progressing").map(|found| found.reason), Some("RollingOut".to_owned()));
     assert_eq!(condition(&first, "Succeeded").map(|found| found.status), Some("True".to_owned()));
@@ -235,20 +230,17 @@ async fn an_incomplete_new_revision_leaves_the_old_one_in_force() -> Result<()> 
     );
     // what it still holds is still corrected
     bench.patch(&bench.config_maps(), "beside", json!({"data": {"ready": "no"}})).await?;
-    Wait::new(&bench.config_maps(), "beside")
-        .until("healed", |found| found.data["data"]["ready"] == "yes")
-        .await?;
+    bench.until_data("beside", "ready", "yes").await?;
     Ok(())
 }
 
 /// rule: revisions §12, the most dangerous defect of the reference
 #[tokio::test]
-async fn archiving_never_deletes_what_another_extension_holds() -> Result<()> {
+async fn archiving_keeps_objects_of_another_extension() -> Result<()> {
     let first = Bench::new("mine").await?;
     let second = first.other("yours");
     let config = |bench: &Bench| bench.config_map("shared", json!({"of": bench.extension}));
-    first.revision(1).phase("configuration", [config(&first)]).create().await?;
-    first.succeeded(1).await?;
+    first.revision(1).phase("configuration", [config(&first)]).roll_out().await?;
     let uid = first.config_maps().get("shared").await?.uid();
     second
         .revision(1)
@@ -259,9 +251,9 @@ async fn archiving_never_deletes_what_another_extension_holds() -> Result<()> {
     let patch = json!({"spec": {"lifecycleState": "Archived"}});
     second.revisions().patch(&second.name(1), &PatchParams::default(), &Patch::Merge(&patch)).await?;
     second.reason(1, "Progressing", "False", "Archived").await?;
-    assert!(first.config_maps().get_opt("own").await?.is_none(), "its own object is gone");
+    assert!(!first.has_config_map("own").await?, "its own object is gone");
     let shared = first.config_maps().get("shared").await?;
-    // what is deleted comes back at once, but not the same
+    // a deleted object would be created again, with another UID
     assert_eq!(shared.uid(), uid);
     assert_eq!(owners(&shared), [format!("{}*", first.name(1))]);
     assert!(shared.metadata.deletion_timestamp.is_none());
@@ -269,12 +261,11 @@ async fn archiving_never_deletes_what_another_extension_holds() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_second_of_two_extensions_gets_its_turn_when_the_first_goes() -> Result<()> {
+async fn collision_of_two_extensions_ends_when_the_first_is_gone() -> Result<()> {
     let first = Bench::new("two").await?;
     let second = first.other("next");
     let config = |bench: &Bench| bench.config_map("shared", json!({"of": bench.extension}));
-    first.revision(1).phase("configuration", [config(&first)]).create().await?;
-    first.succeeded(1).await?;
+    first.revision(1).phase("configuration", [config(&first)]).roll_out().await?;
     second.revision(1).phase("configuration", [config(&second)]).create().await?;
     let conflict =
         second.message(1, "Progressing", "Conflicting Owner: &OwnerReference{Kind:ClusterObjectSet").await?;
@@ -283,15 +274,15 @@ async fn the_second_of_two_extensions_gets_its_turn_when_the_first_goes() -> Res
         text.contains("- Modified:\n  .data.of\n  .metadata.labels.olm.operatorframework.io/owner-name\n"),
         "{text}"
     );
-    first.revisions().delete(&first.name(1), &DeleteParams::default()).await?;
+    first.delete(1).await?;
     second.succeeded(1).await?;
-    assert_eq!(first.config_maps().get("shared").await?.data["data"]["of"], second.extension.as_str());
+    assert_eq!(first.data("shared", "of").await?, second.extension.as_str());
     Ok(())
 }
 
 /// rule: revisions §17 row 26: archiving by hand during a rollout must not take the objects away under the new revision
 #[tokio::test]
-async fn a_revision_archived_by_hand_hands_over() -> Result<()> {
+async fn revision_archived_by_hand_hands_over() -> Result<()> {
     let bench = Bench::new("byhand").await?;
     let gate = |ready: &str| bench.config_map("gate", json!({"ready": ready}));
     let later = |version: &str| bench.config_map("later", json!({"version": version}));
@@ -318,7 +309,7 @@ async fn a_revision_archived_by_hand_hands_over() -> Result<()> {
         .await?;
     let kept = bench.config_maps().get("later").await?;
     assert!(kept.metadata.deletion_timestamp.is_none() && kept.uid() == uid, "kept for the new revision");
-    // probes are mutable: now the second revision can go on
+    // probes are mutable: now the second revision can continue
     bench
         .revisions()
         .patch(

@@ -10,17 +10,16 @@ use serde_json::json;
 use crate::bench::{Bench, owners, secrets};
 
 #[tokio::test]
-async fn phases_go_in_reverse_and_each_is_gone_before_the_next() -> Result<()> {
+async fn removal_deletes_phases_in_reverse_one_by_one() -> Result<()> {
     let bench = Bench::new("reverse").await?;
     bench
         .revision(1)
         .phase("configuration", [bench.config_map("first", json!({}))])
         .phase("deploy", [bench.config_map("last", json!({}))])
-        .create()
+        .roll_out()
         .await?;
-    bench.succeeded(1).await?;
     bench.patch(&bench.config_maps(), "last", json!({"metadata": {"finalizers": ["test/hold"]}})).await?;
-    bench.revisions().delete(&bench.name(1), &DeleteParams::default()).await?;
+    bench.delete(1).await?;
     Wait::new(&bench.config_maps(), "last")
         .until("is being deleted", |found| found.metadata.deletion_timestamp.is_some())
         .await?;
@@ -30,13 +29,13 @@ async fn phases_go_in_reverse_and_each_is_gone_before_the_next() -> Result<()> {
     let first = bench.config_maps().get("first").await?;
     assert!(first.metadata.deletion_timestamp.is_none(), "the first phase waits for the last");
     bench.patch(&bench.config_maps(), "last", json!({"metadata": {"finalizers": null}})).await?;
-    Wait::new(&bench.revisions(), &bench.name(1)).to_be_gone().await?;
-    assert!(bench.config_maps().get_opt("first").await?.is_none());
+    bench.gone(1).await?;
+    assert!(!bench.has_config_map("first").await?);
     Ok(())
 }
 
 #[tokio::test]
-async fn custom_resources_go_first_while_the_operator_runs() -> Result<()> {
+async fn removal_deletes_custom_resources_before_the_operator() -> Result<()> {
     let bench = Bench::new("crfirst").await?;
     let group = format!("{}/v1", bench.group());
     bench
@@ -44,13 +43,12 @@ async fn custom_resources_go_first_while_the_operator_runs() -> Result<()> {
         .default_probes()
         .phase("crds", [bench.crd("Widget")])
         .phase("deploy", [bench.deployment("operator", "i:1")])
-        .create()
+        .roll_out()
         .await?;
-    bench.succeeded(1).await?;
     let mut widget = bench.custom_resource("Widget", "w");
     widget["metadata"]["finalizers"] = json!(["test/operator"]);
     bench.create(&widget).await?;
-    bench.revisions().delete(&bench.name(1), &DeleteParams::default()).await?;
+    bench.delete(1).await?;
     let widgets = bench.api(&group, "Widget");
     Wait::new(&widgets, "w")
         .until("is being deleted", |found| found.metadata.deletion_timestamp.is_some())
@@ -61,7 +59,7 @@ async fn custom_resources_go_first_while_the_operator_runs() -> Result<()> {
     assert!(operator.metadata.deletion_timestamp.is_none(), "the operator still runs");
     // the operator does its work
     bench.patch(&widgets, "w", json!({"metadata": {"finalizers": null}})).await?;
-    Wait::new(&bench.revisions(), &bench.name(1)).to_be_gone().await?;
+    bench.gone(1).await?;
     assert!(bench.api("apps/v1", "Deployment").get_opt("operator").await?.is_none());
     let crds = bench.api("apiextensions.k8s.io/v1", "CustomResourceDefinition");
     assert!(crds.get_opt(&format!("widgets.{}", bench.group())).await?.is_none());
@@ -69,104 +67,98 @@ async fn custom_resources_go_first_while_the_operator_runs() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_wait_for_custom_resources_is_bounded() -> Result<()> {
+async fn removal_bounds_the_wait_for_custom_resources() -> Result<()> {
     let bench = Bench::new("bounded").await?;
     bench
         .revision(1)
         .default_probes()
         .phase("crds", [bench.crd("Widget")])
         .phase("deploy", [bench.config_map("operator", json!({}))])
-        .create()
+        .roll_out()
         .await?;
-    bench.succeeded(1).await?;
     let mut widget = bench.custom_resource("Widget", "w");
     widget["metadata"]["finalizers"] = json!(["test/nobody"]);
     bench.create(&widget).await?;
-    bench.revisions().delete(&bench.name(1), &DeleteParams::default()).await?;
+    bench.delete(1).await?;
     Wait::new(&bench.config_maps(), "operator").to_be_gone().await?;
     let widgets = bench.api(&format!("{}/v1", bench.group()), "Widget");
     bench.patch(&widgets, "w", json!({"metadata": {"finalizers": null}})).await?;
-    Wait::new(&bench.revisions(), &bench.name(1)).to_be_gone().await?;
+    bench.gone(1).await?;
     Ok(())
 }
 
 #[tokio::test]
-async fn protected_custom_resources_hold_the_removal_up() -> Result<()> {
+async fn removal_is_blocked_by_protected_custom_resources() -> Result<()> {
     let bench = Bench::new("protect").await?;
     bench.extension(json!({"olm.operatorframework.io/protect-custom-resources": "true"})).await?;
-    bench.revision(1).default_probes().phase("crds", [bench.crd("Widget")]).create().await?;
-    bench.succeeded(1).await?;
+    bench.revision(1).default_probes().phase("crds", [bench.crd("Widget")]).roll_out().await?;
     bench.create(&bench.custom_resource("Widget", "w")).await?;
-    bench.revisions().delete(&bench.name(1), &DeleteParams::default()).await?;
+    bench.delete(1).await?;
     let text =
         format!("; custom resources are protected and must be deleted first: 1 widgets.{}", bench.group());
     bench.message(1, "Progressing", &text).await?;
     let widgets = bench.api(&format!("{}/v1", bench.group()), "Widget");
     assert!(widgets.get("w").await?.metadata.deletion_timestamp.is_none());
     widgets.delete("w", &DeleteParams::default()).await?;
-    Wait::new(&bench.revisions(), &bench.name(1)).to_be_gone().await?;
+    bench.gone(1).await?;
     Ok(())
 }
 
 #[tokio::test]
-async fn kept_objects_stay_without_owner_and_marks() -> Result<()> {
+async fn removal_strips_owner_and_labels_from_kept_objects() -> Result<()> {
     let bench = Bench::new("keep").await?;
     bench.extension(json!({"olm.operatorframework.io/deletion-policy": "keep"})).await?;
     bench
         .revision(1)
         .phase("configuration", [bench.config_map("config", json!({"a": "1"}))])
-        .create()
+        .roll_out()
         .await?;
-    bench.succeeded(1).await?;
-    bench.revisions().delete(&bench.name(1), &DeleteParams::default()).await?;
-    Wait::new(&bench.revisions(), &bench.name(1)).to_be_gone().await?;
+    bench.delete(1).await?;
+    bench.gone(1).await?;
     let kept = bench.config_maps().get("config").await?;
     assert_eq!(owners(&kept), Vec::<String>::new());
     assert!(kept.metadata.deletion_timestamp.is_none());
     assert!(!kept.annotations().contains_key("olm.operatorframework.io/revision"));
-    // somebody may have it again
+    // another revision may adopt it
     let next = bench.other("again");
     next.revision(1)
         .protection("IfNoController")
         .phase("configuration", [next.config_map("config", json!({"a": "2"}))])
-        .create()
+        .roll_out()
         .await?;
-    next.succeeded(1).await?;
     Ok(())
 }
 
 #[tokio::test]
-async fn one_manifest_may_ask_to_be_kept() -> Result<()> {
+async fn removal_keeps_a_manifest_that_asks_for_it() -> Result<()> {
     let bench = Bench::new("keepone").await?;
     let mut kept = bench.config_map("kept", json!({}));
     kept["metadata"]["annotations"] = json!({"olm.operatorframework.io/deletion-policy": "keep"});
-    bench.revision(1).phase("configuration", [kept, bench.config_map("gone", json!({}))]).create().await?;
-    bench.succeeded(1).await?;
-    bench.revisions().delete(&bench.name(1), &DeleteParams::default()).await?;
-    Wait::new(&bench.revisions(), &bench.name(1)).to_be_gone().await?;
-    assert!(bench.config_maps().get_opt("gone").await?.is_none());
+    bench.revision(1).phase("configuration", [kept, bench.config_map("gone", json!({}))]).roll_out().await?;
+    bench.delete(1).await?;
+    bench.gone(1).await?;
+    assert!(!bench.has_config_map("gone").await?);
     assert_eq!(owners(&bench.config_maps().get("kept").await?), Vec::<String>::new());
     Ok(())
 }
 
 #[tokio::test]
-async fn orphaning_leaves_the_objects() -> Result<()> {
+async fn removal_with_orphaning_leaves_the_objects() -> Result<()> {
     let bench = Bench::new("orphan").await?;
     bench
         .revision(1)
         .phase("configuration", [bench.config_map("config", json!({"a": "1"}))])
-        .create()
+        .roll_out()
         .await?;
-    bench.succeeded(1).await?;
     bench.revisions().delete(&bench.name(1), &DeleteParams::orphan()).await?;
-    Wait::new(&bench.revisions(), &bench.name(1)).to_be_gone().await?;
+    bench.gone(1).await?;
     let left = bench.config_maps().get("config").await?;
     assert_eq!((owners(&left), left.metadata.deletion_timestamp.is_some()), (vec![], false));
     Ok(())
 }
 
 #[tokio::test]
-async fn lost_content_does_not_hold_a_removal_up() -> Result<()> {
+async fn removal_is_not_blocked_by_lost_content() -> Result<()> {
     let bench = Bench::new("lost").await?;
     let (contents, revision) = bench
         .revision(1)
@@ -179,16 +171,16 @@ async fn lost_content_does_not_hold_a_removal_up() -> Result<()> {
     bench.succeeded(1).await?;
     secrets(&bench).delete(secret, &DeleteParams::default()).await?;
     bench.message(1, "Progressing", "resolving ref in phase").await?;
-    assert!(bench.config_maps().get_opt("config").await?.is_some(), "running objects are left alone");
-    bench.revisions().delete(&bench.name(1), &DeleteParams::default()).await?;
-    Wait::new(&bench.revisions(), &bench.name(1)).to_be_gone().await?;
-    assert!(bench.config_maps().get_opt("config").await?.is_none());
+    assert!(bench.has_config_map("config").await?, "running objects are left alone");
+    bench.delete(1).await?;
+    bench.gone(1).await?;
+    assert!(!bench.has_config_map("config").await?);
     assert!(bench.api("apps/v1", "Deployment").get_opt("operator").await?.is_none());
     Ok(())
 }
 
 #[tokio::test]
-async fn lost_content_removes_custom_resources_first() -> Result<()> {
+async fn removal_with_lost_content_deletes_custom_resources_first() -> Result<()> {
     let bench = Bench::new("lostcr").await?;
     let (contents, revision) = bench
         .revision(1)
@@ -209,21 +201,21 @@ async fn lost_content_removes_custom_resources_first() -> Result<()> {
         secrets(&bench).delete(name, &DeleteParams::default()).await?;
     }
     bench.message(1, "Progressing", "resolving ref in phase").await?;
-    bench.revisions().delete(&bench.name(1), &DeleteParams::default()).await?;
+    bench.delete(1).await?;
     let text = format!("; waiting for custom resources to go: 1 widgets.{}", bench.group());
     bench.message(1, "Progressing", &text).await?;
     let operator = bench.api("apps/v1", "Deployment").get("operator").await?;
     assert!(operator.metadata.deletion_timestamp.is_none(), "the operator still runs");
     let widgets = bench.api(&format!("{}/v1", bench.group()), "Widget");
     bench.patch(&widgets, "w", json!({"metadata": {"finalizers": null}})).await?;
-    Wait::new(&bench.revisions(), &bench.name(1)).to_be_gone().await?;
+    bench.gone(1).await?;
     assert!(bench.api("apps/v1", "Deployment").get_opt("operator").await?.is_none());
     Ok(())
 }
 
-/// The garbage collector deletes a revision whose extension did not wait for it; nothing says that its objects should go.
+/// The garbage collector deletes a revision whose extension did not wait for it; nothing requests the removal of its objects.
 #[tokio::test]
-async fn objects_stay_if_the_extension_went_first() -> Result<()> {
+async fn removal_keeps_objects_if_the_extension_went_first() -> Result<()> {
     let bench = Bench::new("deserted").await?;
     bench.extension(json!({})).await?;
     let extensions: Api<ClusterExtension> = Api::all(bench.client.clone());
@@ -232,12 +224,11 @@ async fn objects_stay_if_the_extension_went_first() -> Result<()> {
         .revision(1)
         .owned_by(&uid)
         .phase("configuration", [bench.config_map("config", json!({"a": "1"}))])
-        .create()
+        .roll_out()
         .await?;
-    bench.succeeded(1).await?;
     // no finalizer holds it
     extensions.delete(&bench.extension, &DeleteParams::default()).await?;
-    Wait::new(&bench.revisions(), &bench.name(1)).to_be_gone().await?;
+    bench.gone(1).await?;
     let kept = bench.config_maps().get("config").await?;
     assert_eq!((owners(&kept), kept.metadata.deletion_timestamp), (vec![], None));
     Ok(())
@@ -245,7 +236,7 @@ async fn objects_stay_if_the_extension_went_first() -> Result<()> {
 
 /// The extension goes with two revisions in force; the older one is deleted first and waits for the newer one all the same.
 #[tokio::test]
-async fn two_revisions_of_an_extension_go_the_latest_first() -> Result<()> {
+async fn removal_deletes_the_latest_revision_first() -> Result<()> {
     let bench = Bench::new("twogo").await?;
     bench.extension(json!({})).await?;
     let extensions: Api<ClusterExtension> = Api::all(bench.client.clone());
@@ -256,38 +247,36 @@ async fn two_revisions_of_an_extension_go_the_latest_first() -> Result<()> {
     let revision = |number| bench.revision(number).owned_by(&uid).probe("", "ConfigMap", "data.ready", "yes");
     let gate = |ready: &str| bench.config_map("gate", json!({"ready": ready}));
     let old = bench.config_map("old", json!({"ready": "yes"}));
-    revision(1).phase("first", [gate("yes"), old]).create().await?;
-    bench.succeeded(1).await?;
+    revision(1).phase("first", [gate("yes"), old]).roll_out().await?;
     revision(2).phase("first", [gate("no")]).create().await?;
     bench.reason(2, "Available", "False", "ProbeFailure").await?;
     extensions.delete(&bench.extension, &DeleteParams::default()).await?;
-    bench.seen("being deleted", |metadata| metadata.deletion_timestamp.is_some()).await?;
-    bench.revisions().delete(&bench.name(1), &DeleteParams::default()).await?;
+    bench.until_cached("being deleted", |metadata| metadata.deletion_timestamp.is_some()).await?;
+    bench.delete(1).await?;
     bench
         .message(1, "Progressing", &format!("; waiting for revision {} to be removed", bench.name(2)))
         .await?;
     assert!(bench.config_maps().get("old").await?.metadata.deletion_timestamp.is_none());
-    bench.revisions().delete(&bench.name(2), &DeleteParams::default()).await?;
-    Wait::new(&bench.revisions(), &bench.name(2)).to_be_gone().await?;
-    Wait::new(&bench.revisions(), &bench.name(1)).to_be_gone().await?;
+    bench.delete(2).await?;
+    bench.gone(2).await?;
+    bench.gone(1).await?;
     for name in ["old", "gate"] {
-        assert!(bench.config_maps().get_opt(name).await?.is_none(), "{name}");
+        assert!(!bench.has_config_map(name).await?, "{name}");
     }
     extensions.patch(&bench.extension, &PatchParams::default(), &hold(json!(null))).await?;
     Ok(())
 }
 
 #[tokio::test]
-async fn a_new_revision_that_is_deleted_gives_the_objects_back() -> Result<()> {
+async fn removal_of_a_new_revision_returns_objects_to_the_old_one() -> Result<()> {
     let bench = Bench::new("back").await?;
     let gate = |ready: &str| bench.config_map("gate", json!({"ready": ready}));
     let revision = |number| bench.revision(number).probe("", "ConfigMap", "data.ready", "yes");
-    revision(1).phase("first", [gate("yes")]).create().await?;
-    bench.succeeded(1).await?;
+    revision(1).phase("first", [gate("yes")]).roll_out().await?;
     revision(2).phase("first", [gate("no")]).create().await?;
     bench.reason(2, "Available", "False", "ProbeFailure").await?;
-    bench.revisions().delete(&bench.name(2), &DeleteParams::default()).await?;
-    Wait::new(&bench.revisions(), &bench.name(2)).to_be_gone().await?;
+    bench.delete(2).await?;
+    bench.gone(2).await?;
     // the reference to the deleted revision goes with it or, a little later, by the garbage collector
     Wait::new(&bench.config_maps(), "gate")
         .until("is back in the hands of revision 1 alone", |gate| {

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::bench::{Bench, MINUTE, owners};
 
 #[tokio::test]
-async fn objects_are_created_with_marks_and_the_revision_succeeds() -> Result<()> {
+async fn rollout_creates_labelled_objects_and_succeeds() -> Result<()> {
     let bench = Bench::new("marks").await?;
     bench
         .revision(1)
@@ -52,7 +52,7 @@ async fn objects_are_created_with_marks_and_the_revision_succeeds() -> Result<()
 }
 
 #[tokio::test]
-async fn a_failing_probe_holds_the_next_phase_back() -> Result<()> {
+async fn rollout_waits_for_probes_before_the_next_phase() -> Result<()> {
     let bench = Bench::new("probe").await?;
     bench
         .revision(1)
@@ -68,16 +68,16 @@ async fn a_failing_probe_holds_the_next_phase_back() -> Result<()> {
         condition(&revision, "Progressing").map(|condition| condition.reason),
         Some("RollingOut".to_owned())
     );
-    assert!(bench.config_maps().get_opt("after").await?.is_none(), "the second phase waits");
+    assert!(!bench.has_config_map("after").await?, "the second phase waits");
     bench.patch(&bench.config_maps(), "gate", json!({"data": {"ready": "yes"}})).await?;
     bench.succeeded(1).await?;
-    assert!(bench.config_maps().get_opt("after").await?.is_some());
+    assert!(bench.has_config_map("after").await?);
     Ok(())
 }
 
 /// rule: revisions §16, row 1
 #[tokio::test]
-async fn an_unbound_claim_is_reported_word_for_word() -> Result<()> {
+async fn rollout_reports_an_unbound_claim() -> Result<()> {
     let bench = Bench::new("claim").await?;
     let claim = json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim",
@@ -112,15 +112,13 @@ async fn drift_is_corrected_and_foreign_fields_stay() -> Result<()> {
         .default_probes()
         .phase("configuration", [bench.config_map("config", json!({"a": "1"}))])
         .phase("deploy", [bench.deployment("operator", "i:1")])
-        .create()
+        .roll_out()
         .await?;
-    bench.succeeded(1).await?;
     let (config_maps, deployments) = (bench.config_maps(), bench.api("apps/v1", "Deployment"));
 
     // values of ours come back, those of others stay
     bench.patch(&config_maps, "config", json!({"data": {"a": "hacked", "extra": "kept"}})).await?;
-    let healed =
-        Wait::new(&config_maps, "config").until("healed", |found| found.data["data"]["a"] == "1").await?;
+    let healed = bench.until_data("config", "a", "1").await?;
     assert_eq!(healed.data["data"]["extra"], "kept");
 
     // a label of ours that is taken away comes back, also the one that the watch selects by
@@ -140,9 +138,7 @@ async fn drift_is_corrected_and_foreign_fields_stay() -> Result<()> {
 
     // the same after deletion
     config_maps.delete("config", &DeleteParams::default()).await?;
-    let again = Wait::new(&config_maps, "config")
-        .until("created again", |found| found.data["data"]["a"] == "1")
-        .await?;
+    let again = bench.until_data("config", "a", "1").await?;
     assert_eq!(again.data["data"].get("extra"), None);
 
     // scale and rollout restart are not ours
@@ -172,7 +168,7 @@ async fn drift_is_corrected_and_foreign_fields_stay() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_missing_namespace_is_waited_for() -> Result<()> {
+async fn rollout_waits_for_a_missing_namespace() -> Result<()> {
     let bench = Bench::new("late").await?;
     let late = unique("late-ns");
     let mut config = bench.config_map("config", json!({}));
@@ -188,16 +184,15 @@ async fn a_missing_namespace_is_waited_for() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_crd_and_its_resource_fit_into_one_revision() -> Result<()> {
+async fn rollout_of_a_crd_and_its_resource_succeeds() -> Result<()> {
     let bench = Bench::new("crd").await?;
     bench
         .revision(1)
         .default_probes()
         .phase("crds", [bench.crd("Widget")])
         .phase("deploy", [bench.custom_resource("Widget", "w")])
-        .create()
+        .roll_out()
         .await?;
-    bench.succeeded(1).await?;
     let group = format!("{}/v1", bench.group());
     assert!(bench.api(&group, "Widget").get_opt("w").await?.is_some());
     Ok(())
@@ -205,7 +200,7 @@ async fn a_crd_and_its_resource_fit_into_one_revision() -> Result<()> {
 
 /// rule: revisions §15 (kind missing)
 #[tokio::test]
-async fn a_kind_that_is_missing_is_waited_for() -> Result<()> {
+async fn rollout_waits_for_a_missing_kind() -> Result<()> {
     let bench = Bench::new("nokind").await?;
     bench
         .revision(1)
@@ -219,14 +214,14 @@ async fn a_kind_that_is_missing_is_waited_for() -> Result<()> {
     let found = condition(&revision, "Progressing").expect("Progressing");
     assert_eq!(found.reason, "Retrying");
     assert!(found.message.starts_with("establish watch: "), "{}", found.message);
-    assert!(bench.config_maps().get_opt("before").await?.is_some(), "earlier phases do not wait for it");
+    assert!(bench.has_config_map("before").await?, "earlier phases do not wait for it");
     bench.create(&bench.crd("Widget")).await?;
     bench.succeeded(1).await?;
     Ok(())
 }
 
 #[tokio::test]
-async fn what_the_apiserver_rejects_is_said_and_the_rest_of_the_phase_is_applied() -> Result<()> {
+async fn rollout_reports_rejected_objects_and_applies_the_rest() -> Result<()> {
     let bench = Bench::new("reject").await?;
     let mut bad = bench.deployment("operator", "i:1");
     bad["spec"]["template"]["metadata"]["labels"] = json!({"app": "other"});
@@ -240,7 +235,7 @@ async fn what_the_apiserver_rejects_is_said_and_the_rest_of_the_phase_is_applied
 }
 
 #[tokio::test]
-async fn invalid_content_is_refused_before_anything_is_applied() -> Result<()> {
+async fn rollout_rejects_invalid_content_before_applying_anything() -> Result<()> {
     let bench = Bench::new("invalid").await?;
     let mut config = bench.config_map("config", json!({}));
     config["metadata"]["finalizers"] = json!(["a/b"]);
@@ -252,33 +247,32 @@ async fn invalid_content_is_refused_before_anything_is_applied() -> Result<()> {
         bench.namespace
     );
     bench.message(1, "Progressing", &text).await?;
-    assert!(bench.config_maps().get_opt("config").await?.is_none());
+    assert!(!bench.has_config_map("config").await?);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_paused_extension_is_left_alone() -> Result<()> {
+async fn rollout_stops_while_the_extension_is_paused() -> Result<()> {
     let bench = Bench::new("paused").await?;
     bench.extension(json!({})).await?;
     bench
         .revision(1)
         .phase("configuration", [bench.config_map("config", json!({"a": "1"}))])
-        .create()
+        .roll_out()
         .await?;
-    bench.succeeded(1).await?;
     bench.extension(json!({"olm.operatorframework.io/paused": "true"})).await?;
     bench.patch(&bench.config_maps(), "config", json!({"data": {"a": "by hand"}})).await?;
     bench.reason(1, "Progressing", "True", "RollingOut").await?;
-    assert_eq!(bench.config_maps().get("config").await?.data["data"]["a"], "by hand");
+    assert_eq!(bench.data("config", "a").await?, "by hand");
     bench.extension(json!({})).await?;
-    Wait::new(&bench.config_maps(), "config").until("healed", |found| found.data["data"]["a"] == "1").await?;
+    bench.until_data("config", "a", "1").await?;
     bench.succeeded(1).await?;
     Ok(())
 }
 
 /// Without the owner label no common watch sees the objects; they are watched one by one.
 #[tokio::test]
-async fn a_revision_without_extension_is_kept_too() -> Result<()> {
+async fn rollout_continues_without_an_extension() -> Result<()> {
     let bench = Bench::new("hand").await?;
     let object = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"},
@@ -290,42 +284,38 @@ async fn a_revision_without_extension_is_kept_too() -> Result<()> {
         "spec": {"template": {"spec": {"restartPolicy": "Never", "nodeSelector": {"no.such/node": "true"},
                                        "containers": [{"name": "main", "image": "example.invalid/main:v1"}]}}},
     });
-    bench.revision(1).unlabelled().phase("configuration", [object]).phase("deploy", [job]).create().await?;
-    bench.succeeded(1).await?;
+    bench.revision(1).unlabelled().phase("configuration", [object]).phase("deploy", [job]).roll_out().await?;
     for _ in 0..2 {
         bench.patch(&bench.config_maps(), "config", json!({"data": {"a": "hacked"}})).await?;
-        Wait::new(&bench.config_maps(), "config")
-            .until("healed", |found| found.data["data"]["a"] == "1")
-            .await?;
+        bench.until_data("config", "a", "1").await?;
         bench.config_maps().delete("config", &DeleteParams::default()).await?;
         Wait::new(&bench.config_maps(), "config").to_exist().await?;
     }
-    bench.revisions().delete(&bench.name(1), &DeleteParams::default()).await?;
+    bench.delete(1).await?;
     Wait::new(&bench.config_maps(), "config").to_be_gone().await?;
     Ok(())
 }
 
-/// Two writers that both insist: this one lets go for a while and says so.
+/// Two writers that both insist: the controller pauses its corrections for a while and reports it.
 #[tokio::test]
-async fn a_fight_over_an_object_does_not_go_on_for_ever() -> Result<()> {
+async fn rollout_limits_corrections_of_a_contested_object() -> Result<()> {
     let bench = Bench::new("fight").await?;
     bench
         .revision(1)
         .phase("configuration", [bench.config_map("config", json!({"a": "1"}))])
-        .create()
+        .roll_out()
         .await?;
-    bench.succeeded(1).await?;
-    let said = "somebody changes it again and again; it is left alone for a while";
+    let contested = "somebody changes it again and again; it is left alone for a while";
     let config_maps = bench.config_maps();
     let mut corrected = 0;
     loop {
         bench.patch(&config_maps, "config", json!({"data": {"a": format!("theirs-{corrected}")}})).await?;
         tokio::select! {
-            told = bench.message(1, "Progressing", said) => {
-                told?;
+            reported = bench.message(1, "Progressing", contested) => {
+                reported?;
                 break;
             }
-            healed = Wait::new(&config_maps, "config").until("corrected", |found| found.data["data"]["a"] == "1") => {
+            healed = bench.until_data("config", "a", "1") => {
                 healed?;
                 corrected += 1;
             }
@@ -339,7 +329,7 @@ async fn a_fight_over_an_object_does_not_go_on_for_ever() -> Result<()> {
 
 /// rule: revisions §9.4, §16 rows 6 and 7.
 #[tokio::test]
-async fn the_deadline_is_told_in_time_and_a_late_success_clears_it() -> Result<()> {
+async fn rollout_deadline_is_reported_and_cleared_by_success() -> Result<()> {
     let bench = Bench::new("late-rollout").await?;
     bench
         .revision(1)
@@ -360,10 +350,10 @@ async fn the_deadline_is_told_in_time_and_a_late_success_clears_it() -> Result<(
     );
     let conditions = late.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let stored = olm_api::condition::find(conditions, "Progressing").expect("Progressing");
-    let told = stored.last_transition_time.0.as_second();
+    let reported = stored.last_transition_time.0.as_second();
     let made = late.metadata.creation_timestamp.as_ref().expect("a time").0.as_second();
     let due = i64::try_from((10 * MINUTE).as_secs())?;
-    assert!((due..due + 30).contains(&(told - made)), "after {} s", told - made);
+    assert!((due..due + 30).contains(&(reported - made)), "after {} s", reported - made);
     bench.patch(&bench.config_maps(), "gate", json!({"data": {"ready": "yes"}})).await?;
     bench.succeeded(1).await?;
     Ok(())

@@ -31,7 +31,7 @@ fn leads(process: &Process) -> bool {
     process.log_text().contains("became leader")
 }
 
-/// Something that only a leader answers: an object whose status says soon that it cannot be done.
+/// An object that only a leader reconciles: its status soon reports an error.
 async fn ask(cluster: &Cluster, kind: Kind) -> Result<Answered> {
     let client = cluster.client().await?;
     let name = unique("asked");
@@ -133,11 +133,11 @@ async fn measure(kind: Kind) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_catalogd_takes_over() -> Result<()> {
+async fn failover_to_another_catalogd() -> Result<()> {
     measure(CATALOGD).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_operator_controller_takes_over() -> Result<()> {
+async fn failover_to_another_operator_controller() -> Result<()> {
     measure(OPERATOR_CONTROLLER).await
 }

@@ -1,4 +1,4 @@
-//! How the processes are run in production, on a real control plane: certificates that they issue themselves, metrics behind
+//! The processes as they run in production, on a real control plane: certificates that they issue themselves, metrics behind
 //! authentication, leaders that fail, traces, and what must not be in a log.
 
 mod failover;

@@ -1,4 +1,4 @@
-//! `/metrics` of every process: who may see it is the apiserver's to say.
+//! `/metrics` of every process: the apiserver decides about access.
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::authentication::v1::TokenRequest;
@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::world::LIMIT;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metrics_are_for_those_whom_the_apiserver_allows() -> Result<()> {
+async fn metrics_require_authorization_by_the_apiserver() -> Result<()> {
     let stack =
         Stack::start_with(&Options::default(), |program| program.flag("--leader-elect", "true")).await?;
     eventually("both lead", LIMIT, || async {
@@ -44,14 +44,14 @@ async fn metrics_are_for_those_whom_the_apiserver_allows() -> Result<()> {
             answer.status.and_then(|status| status.token).context("no token")
         }
     };
-    let (nobody, scraper) = (token("nobody").await?, token("scraper").await?);
+    let (unauthorized, scraper) = (token("nobody").await?, token("scraper").await?);
     let client = Ca::shared()?.http_client()?;
     let denied = format!("Authorization denied for user system:serviceaccount:{namespace}:nobody\n");
     for process in [&stack.catalogd, &stack.operator_controller] {
         for (case, token, status, body) in [
             ("no token", None, 401, "Unauthorized\n"),
             ("no such token", Some("made-up"), 401, "Unauthorized\n"),
-            ("a token that may not", Some(nobody.as_str()), 403, denied.as_str()),
+            ("a token that may not", Some(unauthorized.as_str()), 403, denied.as_str()),
             ("a token that may", Some(scraper.as_str()), 200, ""),
         ] {
             let mut request = client.get(format!("{}/metrics", process.metrics_url()));
@@ -72,7 +72,7 @@ async fn metrics_are_for_those_whom_the_apiserver_allows() -> Result<()> {
     Ok(())
 }
 
-/// What a process shows is in the table that docs, dashboard and alerts are made from, and what the table says it shows is there.
+/// The metrics that a process serves are those that the table of docs, dashboard and alerts has for it.
 fn described(process: &str, text: &str) -> Result<()> {
     let shown = |from: Component| from == Component::Every || from.name() == process;
     let expected = || METRICS.iter().filter(|metric| shown(metric.from));
@@ -91,9 +91,9 @@ fn described(process: &str, text: &str) -> Result<()> {
     }
     for metric in expected() {
         let events = ["olm_events_total", "olm_webhook_certificate_expiry_timestamp_seconds"];
-        let quiet = events.contains(&metric.name) || metric.name.starts_with("catalogd_http");
+        let optional = events.contains(&metric.name) || metric.name.starts_with("catalogd_http");
         assert!(
-            quiet || text.contains(&format!("# TYPE {} ", metric.name)),
+            optional || text.contains(&format!("# TYPE {} ", metric.name)),
             "{process} does not show {}",
             metric.name
         );

@@ -12,7 +12,7 @@ use crate::world::{LIMIT, World};
 
 /// rule: operator-controller §7.1 (environment), §C
 #[tokio::test(flavor = "multi_thread")]
-async fn catalogd_is_asked_through_the_proxy_of_the_environment() -> Result<()> {
+async fn proxy_of_the_environment_is_used_for_catalogd() -> Result<()> {
     let proxy = TcpListener::bind("127.0.0.1:0").await?;
     let address = format!("http://{}", proxy.local_addr()?);
     let (asked, mut lines) = mpsc::unbounded_channel();

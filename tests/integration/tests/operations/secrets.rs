@@ -37,7 +37,7 @@ impl Marks {
         }
     }
 
-    fn look(&self, place: &str, text: &str) -> Result<()> {
+    fn search(&self, place: &str, text: &str) -> Result<()> {
         for (what, mark) in &self.0 {
             if let Some(at) = text.find(mark) {
                 let line = text[..at].rsplit('\n').next().unwrap_or_default();
@@ -80,7 +80,7 @@ where
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_secret_is_logged_or_told() -> Result<()> {
+async fn secrets_are_in_no_log_event_or_object() -> Result<()> {
     let (cluster, registry) = tokio::try_join!(Cluster::start(), Registry::start_with_auth())?;
     cluster.install_olm().await?;
     let client = cluster.client().await?;
@@ -153,7 +153,7 @@ async fn nothing_secret_is_logged_or_told() -> Result<()> {
     let wait = Wait::new(&extensions, &name).within(LIMIT).log(processes[1].log());
     wait.for_condition("Installed", "True").await?;
 
-    // somebody tries to see metrics; and again with the wrong password, for operator-controller's pull
+    // a client without a right requests metrics; and again with the wrong password, for operator-controller's pull
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
     for process in &processes {
         let ca = maps.get(process.name()).await?.data.context("no data")?["ca.crt"].clone();
@@ -190,18 +190,18 @@ async fn nothing_secret_is_logged_or_told() -> Result<()> {
     for process in &processes {
         let log = process.log_text();
         eprintln!("{}: {} lines of log", process.name(), log.lines().count());
-        marks.look(&format!("the log of {}", process.name()), &log)?;
+        marks.search(&format!("the log of {}", process.name()), &log)?;
     }
-    marks.look("events", &whole::<NewEvent>(Api::all(client.clone())).await?)?;
-    marks.look("events of the old API", &whole::<Event>(Api::all(client.clone())).await?)?;
-    marks.look("extensions", &whole(extensions).await?)?;
-    marks.look("catalogs", &whole(catalogs).await?)?;
-    marks.look("revisions", &whole::<ClusterObjectSet>(Api::all(client.clone())).await?)?;
-    marks.look("ConfigMaps", &whole::<ConfigMap>(Api::all(client.clone())).await?)?;
+    marks.search("events", &whole::<NewEvent>(Api::all(client.clone())).await?)?;
+    marks.search("events of the old API", &whole::<Event>(Api::all(client.clone())).await?)?;
+    marks.search("extensions", &whole(extensions).await?)?;
+    marks.search("catalogs", &whole(catalogs).await?)?;
+    marks.search("revisions", &whole::<ClusterObjectSet>(Api::all(client.clone())).await?)?;
+    marks.search("ConfigMaps", &whole::<ConfigMap>(Api::all(client.clone())).await?)?;
 
     // the marks are found where they are: a search that cannot find proves nothing
     let own = secrets.get("catalogd").await?.data.context("no data")?;
-    assert!(marks.look("the Secret", &String::from_utf8(own["tls.key"].0.clone())?).is_err());
-    assert!(marks.look("text", &format!("x {WRONG} y")).is_err());
+    assert!(marks.search("the Secret", &String::from_utf8(own["tls.key"].0.clone())?).is_err());
+    assert!(marks.search("text", &format!("x {WRONG} y")).is_err());
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Self-issued serving certificates: one for all replicas, kept over restarts, rotated while clients call, and trusted by who is
-//! told to trust it alone.
+//! Self-issued serving certificates: one for all replicas, persistent over restarts, rotated while clients call, and the only one
+//! that a client with its CA trusts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,12 +9,12 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
+use olm_certificates::PublishedCa;
+use olm_certificates::material::authorities;
 use olm_kit::{
     BundleImage, Ca, Cluster, Entry, Options, Process, Program, SYSTEM_NAMESPACE, Stack, Wait, eventually,
 };
 use olm_runtime::Shutdown;
-use olm_runtime::tls::issue::PublishedCa;
-use olm_runtime::tls::issue::material::authorities;
 use olm_runtime::tls::{CaPool, TlsSettings};
 use serde_json::json;
 
@@ -61,7 +61,7 @@ async fn answers(client: &reqwest::Client, process: &Process) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_share_one_certificate_and_a_restart_keeps_it() -> Result<()> {
+async fn serving_certificate_is_shared_by_replicas_and_kept() -> Result<()> {
     let cluster = cluster().await?;
     let (secrets, maps) = objects(&cluster).await?;
     // an empty ConfigMap, as manifests may create it, is taken
@@ -77,8 +77,8 @@ async fn replicas_share_one_certificate_and_a_restart_keeps_it() -> Result<()> {
     for process in [&first, &second, &third] {
         answers(&trusting, process).await?;
     }
-    let strangers = Ca::shared()?.http_client()?;
-    let refused = strangers.get(first.content_url()).send().await.unwrap_err();
+    let distrusting = Ca::shared()?.http_client()?;
+    let refused = distrusting.get(first.content_url()).send().await.unwrap_err();
     assert!(refused.is_connect(), "who trusts another CA does not get through: {refused}");
 
     let before = secrets.get(NAME).await?;
@@ -88,7 +88,7 @@ async fn replicas_share_one_certificate_and_a_restart_keeps_it() -> Result<()> {
     let after = secrets.get(NAME).await?;
     assert_eq!(before.metadata.resource_version, after.metadata.resource_version, "a restart writes nothing");
 
-    // deleted: made anew by one of them, and what they serve with until then stays trusted
+    // deleted: one of them issues another, and the certificate that they serve with until then stays trusted
     secrets.delete(NAME, &DeleteParams::default()).await?;
     let again = Wait::new(&secrets, NAME)
         .until("is another one", |secret| secret.metadata.uid != before.metadata.uid)
@@ -117,7 +117,7 @@ fn before_has(secret: &Secret, pem: &str) -> bool {
 /// Certificates that live for half a minute are rotated all the time, each in the middle of its life: neither a process nor a client
 /// that stops for some seconds meets its end. Clients that follow the ConfigMap notice nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn rotation_fails_no_request() -> Result<()> {
+async fn serving_certificate_rotation_fails_no_request() -> Result<()> {
     let cluster = cluster().await?;
     let (secrets, _) = objects(&cluster).await?;
     let short = |program: Program| self_issued(program, NAME).flag("--tls-self-issued-validity", "30s");
@@ -168,9 +168,9 @@ async fn rotation_fails_no_request() -> Result<()> {
     Ok(())
 }
 
-/// The ConfigMap decides: with another CA in it catalogd is not believed, and a mend needs no restart.
+/// The ConfigMap decides: with another CA in it catalogd is not trusted, and the fix needs no restart.
 #[tokio::test(flavor = "multi_thread")]
-async fn operator_controller_believes_the_published_ca_alone() -> Result<()> {
+async fn serving_certificate_is_trusted_through_the_published_ca_only() -> Result<()> {
     let stack = Stack::start_with(&Options::default(), |program| {
         let catalogd = program.name() == "catalogd";
         let program = self_issued(program, if catalogd { NAME } else { "operator-controller-serving-cert" });
@@ -222,9 +222,9 @@ async fn operator_controller_believes_the_published_ca_alone() -> Result<()> {
     Ok(())
 }
 
-/// What somebody else wrote is not replaced.
+/// A Secret of another writer is not replaced.
 #[tokio::test]
-async fn a_secret_of_somebody_else_is_refused() -> Result<()> {
+async fn serving_certificate_rejects_a_foreign_secret() -> Result<()> {
     let cluster = cluster().await?;
     let (secrets, _) = objects(&cluster).await?;
     let foreign = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": NAME, "namespace": SYSTEM_NAMESPACE},

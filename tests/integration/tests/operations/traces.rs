@@ -2,7 +2,7 @@
 //! collector nothing is sent anywhere.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use axum::Router;
@@ -13,6 +13,7 @@ use olm_kit::{BundleImage, Entry, Options, Stack, eventually};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use parking_lot::Mutex;
 use prost::Message as _;
 use serde_json::json;
 
@@ -31,7 +32,7 @@ fn text(attributes: &[KeyValue], key: &str) -> Option<String> {
 
 fn take(spans: &Spans, body: &Bytes) -> Result<()> {
     let request = ExportTraceServiceRequest::decode(body.clone())?;
-    let mut known = spans.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = spans.lock();
     for resource in request.resource_spans {
         let service =
             resource.resource.and_then(|one| text(&one.attributes, "service.name")).unwrap_or_default();
@@ -61,7 +62,7 @@ async fn collector(spans: Spans) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pull_and_a_reconcile_are_traced() -> Result<()> {
+async fn traces_cover_a_pull_and_a_reconcile() -> Result<()> {
     let spans = Spans::default();
     let url = collector(Arc::clone(&spans)).await?;
     // one by flag, the other by the environment
@@ -81,7 +82,7 @@ async fn a_pull_and_a_reconcile_are_traced() -> Result<()> {
     world.installed("1.0.0").await?;
 
     let controller = "named-by-environment";
-    let wanted = [
+    let expected = [
         ("catalogd", "catalog", world.name.as_str()),
         ("catalogd", "read image", &format!("{}/catalog", world.name)),
         // a request to the apiserver is named by what the client did
@@ -91,8 +92,8 @@ async fn a_pull_and_a_reconcile_are_traced() -> Result<()> {
         (controller, "read image", &format!("{}/bundle", world.name)),
     ];
     eventually("all spans have arrived", LIMIT, || async {
-        let known = spans.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for (service, name, of) in wanted {
+        let known = spans.lock().clone();
+        for (service, name, of) in expected {
             let found = known
                 .iter()
                 .any(|one| one.0 == service && (name.is_empty() || one.1 == name) && one.2.contains(of));

@@ -1,5 +1,5 @@
-//! catalogd serves new content and cannot be reached for a while: an extension goes on with what it knew, and learns of the new content
-//! though no watch says that it can be read again.
+//! catalogd serves new content and cannot be reached for a while: an extension continues with the cached content, and reads the new
+//! content later although no watch event announces that it can be read again.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ struct Gate {
 }
 
 impl Gate {
-    /// Open; where it leads is told later.
+    /// Open; its destination is set later.
     async fn new(mut to: watch::Receiver<Option<String>>) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -57,10 +57,10 @@ impl Gate {
     }
 }
 
-/// rule: operator-controller §3.6, decision 5: better, as the older content must not stand in for good
+/// rule: operator-controller §3.6, decision 5: better, as the older content must not be used permanently
 #[tokio::test(flavor = "multi_thread")]
-async fn new_content_that_could_not_be_read_at_first_is_read_in_the_end() -> Result<()> {
-    let (tell, to) = watch::channel(None);
+async fn catalog_content_is_read_after_catalogd_returns() -> Result<()> {
+    let (connect, to) = watch::channel(None);
     let gate = Gate::new(to).await?;
     let address = gate.address.to_string();
     let stack = Stack::start_with(&Options::default(), |program| match program.name() {
@@ -69,7 +69,7 @@ async fn new_content_that_could_not_be_read_at_first_is_read_in_the_end() -> Res
     })
     .await?;
     let content = stack.catalogd.content_url();
-    tell.send(Some(content.strip_prefix("https://").context("no https")?.to_owned()))?;
+    connect.send(Some(content.strip_prefix("https://").context("no https")?.to_owned()))?;
     let stack: &'static Stack = Box::leak(Box::new(stack));
     let world = World::on(stack, "unread").await?;
     let one = world.push("1.0.0", &world.bundle("1.0.0")).await?;
@@ -90,7 +90,7 @@ async fn new_content_that_could_not_be_read_at_first_is_read_in_the_end() -> Res
         }
     })
     .await?;
-    // what was known goes on to count
+    // the cached content remains in use
     world.installed("1.0.0").await?;
     // asked for ever more slowly
     let before = gate.turned_away();

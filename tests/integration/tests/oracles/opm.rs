@@ -1,7 +1,7 @@
 //! `validate` beside the real `opm validate`: the sample catalogs as they are, and hundreds of mutated ones.
 //!
 //! Needs `opm` in the folder that `OLM_TOOLS` names (`make tools`) and the sample in `OLM_SHARED` or `../shared`;
-//! without them the test says that it was skipped. Allowed differences: `opm-differences.md`.
+//! without them the test prints that it was skipped. Allowed differences: `opm-differences.md`.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test may")]
 
@@ -29,7 +29,7 @@ fn sample() -> Option<PathBuf> {
     folder.is_dir().then_some(folder)
 }
 
-/// What `opm` says: nothing if the catalog passes.
+/// The error of `opm`: none if the catalog passes.
 fn ask(opm: &Path, folder: &Path) -> Option<String> {
     let output = Command::new(opm).args(["validate", "-o", "json"]).arg(folder).output().unwrap();
     let answer: Value = serde_json::from_slice(&output.stdout)
@@ -67,21 +67,21 @@ fn compare(theirs: Option<&str>, folder: &Path) -> Result<BTreeSet<&'static str>
     let errors: Vec<&Finding> = findings.iter().filter(|f| f.severity == Severity::Error).collect();
     let mut messages: Vec<&str> = problems.iter().map(|problem| problem.error.message.as_str()).collect();
     messages.extend(errors.iter().filter(|f| f.path.is_empty()).map(|f| f.message.as_str()));
-    let said =
+    let all_messages =
         || messages.iter().copied().chain(errors.iter().map(|f| f.message.as_str())).collect::<Vec<_>>();
     let mut differences = BTreeSet::new();
     let Some(theirs) = theirs else {
-        return if said().is_empty() {
+        return if all_messages().is_empty() {
             Ok(differences)
         } else {
-            Err(format!("opm passes, we say {:?}", said()))
+            Err(format!("opm passes, we say {:?}", all_messages()))
         };
     };
     if theirs == "object '' is missing root schema field" && warned("empty-document") {
         differences.insert("empty-document");
         return Ok(differences);
     }
-    if said().is_empty() {
+    if all_messages().is_empty() {
         return Err(format!("we pass, opm says {theirs}"));
     }
     if !theirs.starts_with("invalid index:") {
@@ -89,20 +89,20 @@ fn compare(theirs: Option<&str>, folder: &Path) -> Result<BTreeSet<&'static str>
         if start.is_some_and(|start| messages.iter().any(|ours| ours.starts_with(start))) {
             differences.insert("printed-value");
         } else if !messages.contains(&theirs) {
-            return Err(format!("opm says {theirs}\nwe say {:#?}", said()));
+            return Err(format!("opm says {theirs}\nwe say {:#?}", all_messages()));
         }
-        if said().len() > 1 {
+        if all_messages().len() > 1 {
             differences.insert("all-at-once");
         }
         return Ok(differences);
     }
-    let mut wanted = leaves(theirs);
+    let mut expected = leaves(theirs);
     let missing: BTreeSet<&str> =
         errors.iter().filter(|f| f.rule == "A19").map(|f| f.message.as_str()).collect();
     if !missing.is_empty() {
         let quirk = ["must be exactly one property with type \"olm.package\"", "bundle image must be set"];
-        let before = wanted.len();
-        wanted.retain(|path| {
+        let before = expected.len();
+        expected.retain(|path| {
             let bundle = path.iter().rev().nth(1).and_then(|level| level.strip_prefix("invalid bundle \""));
             let absent = bundle.is_some_and(|bundle| {
                 let name = bundle.trim_end_matches('"');
@@ -110,7 +110,7 @@ fn compare(theirs: Option<&str>, folder: &Path) -> Result<BTreeSet<&'static str>
             });
             !(absent && path.last().is_some_and(|leaf| quirk.contains(&leaf.as_str())))
         });
-        if before != wanted.len() {
+        if before != expected.len() {
             differences.insert("missing-bundle");
         }
     }
@@ -122,7 +122,7 @@ fn compare(theirs: Option<&str>, folder: &Path) -> Result<BTreeSet<&'static str>
         .filter(|finding| !finding.path.is_empty())
         .map(|finding| finding.path.iter().cloned().chain([finding.message.clone()]).collect())
         .collect();
-    if ours == wanted { Ok(differences) } else { Err(format!("opm says {wanted:#?}\nwe say {ours:#?}")) }
+    if ours == expected { Ok(differences) } else { Err(format!("opm says {expected:#?}\nwe say {ours:#?}")) }
 }
 
 #[derive(Default)]
@@ -179,9 +179,11 @@ fn folders(sample: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn the_sample_catalogs() {
+fn opm_agrees_on_sample_catalogs() {
     let (Some(opm), Some(sample)) = (opm(), sample()) else {
-        println!("SKIPPED: the_sample_catalogs needs opm (OLM_TOOLS) and the sample catalogs (OLM_SHARED)");
+        println!(
+            "SKIPPED: opm_agrees_on_sample_catalogs needs opm (OLM_TOOLS) and the sample catalogs (OLM_SHARED)"
+        );
         return;
     };
     let mut tally = Tally::default();
@@ -214,7 +216,7 @@ impl Random {
 }
 
 /// A value that seldom belongs where it is put.
-fn odd(random: &mut Random) -> Value {
+fn invalid_value(random: &mut Random) -> Value {
     random
         .pick(&[
             Value::Null,
@@ -250,7 +252,7 @@ fn disturb(value: &mut Value, random: &mut Random, depth: usize) {
             }
             match random.below(4) {
                 0 => drop(members.remove(&key)),
-                1 => drop(members.insert(key, odd(random))),
+                1 => drop(members.insert(key, invalid_value(random))),
                 2 => {
                     let value = members.remove(&key).unwrap();
                     let other = if random.below(2) == 0 { key.to_uppercase() } else { "channel".to_owned() };
@@ -258,7 +260,7 @@ fn disturb(value: &mut Value, random: &mut Random, depth: usize) {
                 }
                 _ => drop(members.insert(
                     random.pick(&["replaces", "skips", "skipRange", "release", "Name"]).to_string(),
-                    odd(random),
+                    invalid_value(random),
                 )),
             }
         }
@@ -270,15 +272,15 @@ fn disturb(value: &mut Value, random: &mut Random, depth: usize) {
             }
             match random.below(4) {
                 0 => drop(items.remove(at)),
-                1 => items[at] = odd(random),
+                1 => items[at] = invalid_value(random),
                 2 => {
                     let copy = items[at].clone();
                     items.push(copy);
                 }
-                _ => items.push(odd(random)),
+                _ => items.push(invalid_value(random)),
             }
         }
-        other => *other = odd(random),
+        other => *other = invalid_value(random),
     }
 }
 
@@ -384,11 +386,11 @@ fn unsettle(objects: &mut [Value], random: &mut Random) {
     match random.below(6) {
         0 => properties.retain(|property| property["type"] != kind),
         1 => properties.insert(place, json!({"type": kind})),
-        2 => properties.insert(place, json!({"type": kind, "value": odd(random)})),
+        2 => properties.insert(place, json!({"type": kind, "value": invalid_value(random)})),
         3 => {
             let members =
                 ["packageName", "version", "group", "kind", "versionRange", "priority", "data", "keywords"];
-            let value = json!({*random.pick(&members): odd(random), *random.pick(&members): "x"});
+            let value = json!({*random.pick(&members): invalid_value(random), *random.pick(&members): "x"});
             properties.insert(place, json!({"type": kind, "value": value}));
         }
         4 => {
@@ -398,7 +400,7 @@ fn unsettle(objects: &mut [Value], random: &mut Random) {
         }
         _ => {
             for property in properties.iter_mut().filter(|property| property["type"] == "olm.package") {
-                property["value"]["packageName"] = odd(random);
+                property["value"]["packageName"] = invalid_value(random);
             }
         }
     }
@@ -438,9 +440,11 @@ fn changed(opm: &Path, sample: &Path, count: u64, change: impl Fn(&mut Vec<Value
 }
 
 #[test]
-fn mutated_catalogs() {
+fn opm_agrees_on_mutated_catalogs() {
     let (Some(opm), Some(sample)) = (opm(), sample()) else {
-        println!("SKIPPED: mutated_catalogs needs opm (OLM_TOOLS) and the sample catalogs (OLM_SHARED)");
+        println!(
+            "SKIPPED: opm_agrees_on_mutated_catalogs needs opm (OLM_TOOLS) and the sample catalogs (OLM_SHARED)"
+        );
         return;
     };
     let count = setting("OLM_MUTATIONS").and_then(|n| n.to_str()?.parse().ok()).unwrap_or(240);
@@ -448,9 +452,11 @@ fn mutated_catalogs() {
 }
 
 #[test]
-fn mutated_properties() {
+fn opm_agrees_on_mutated_properties() {
     let (Some(opm), Some(sample)) = (opm(), sample()) else {
-        println!("SKIPPED: mutated_properties needs opm (OLM_TOOLS) and the sample catalogs (OLM_SHARED)");
+        println!(
+            "SKIPPED: opm_agrees_on_mutated_properties needs opm (OLM_TOOLS) and the sample catalogs (OLM_SHARED)"
+        );
         return;
     };
     changed(&opm, &sample, 120, |objects, random| unsettle(objects, random)).finish("mutated properties");

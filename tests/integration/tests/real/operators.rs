@@ -18,7 +18,7 @@ use olm_kit::{BundleImage, CatalogImage, Crd, Entry, Package, Stack, Wait, event
 use serde_json::{Value, json};
 
 use crate::page::{self, cell};
-use crate::plan::{OPERATORS, Operator, RABBITMQ, WATCHED, kinds_of_others, wish};
+use crate::plan::{OPERATORS, Operator, RABBITMQ, WATCHED, extension, kinds_of_others};
 use crate::sample;
 use olm_integration::inventory::Inventory;
 
@@ -33,14 +33,14 @@ struct Lab {
     stack: Stack,
 }
 
-/// One operator's way, and what is told about it.
-struct Story {
+/// The versions of one operator that are installed, and the results for its row of the page.
+struct OperatorRun {
     operator: &'static Operator,
     /// Versions in the order of the upgrades, the made one included.
     versions: Vec<String>,
     made: bool,
-    /// The sentences that named what was missing, with the version that was wanted.
-    refusals: Vec<(String, String)>,
+    /// The requested versions with the error messages that named what was missing.
+    rejections: Vec<(String, String)>,
     /// Objects of the newest revision, by version.
     objects: Vec<usize>,
     issuer: String,
@@ -59,13 +59,13 @@ impl Lab {
         Ok(self.stack.registry.push(&repository, version, &bundle.image()).await?.by_digest())
     }
 
-    /// Pushes every bundle of a package and adds its catalog; gives its story.
-    async fn tell(
+    /// Pushes every bundle of a package and adds its catalog.
+    async fn push_package(
         &self,
         data: &Path,
         operator: &'static Operator,
         catalog: CatalogImage,
-    ) -> Result<(CatalogImage, Story)> {
+    ) -> Result<(CatalogImage, OperatorRun)> {
         let package = operator.package;
         let folder = data.join("bundles").join(package);
         let mut blobs = sample::catalog(data, package)?;
@@ -85,27 +85,27 @@ impl Lab {
             versions.push(new);
         }
         let text: String = blobs.iter().map(|blob| format!("{blob}\n")).collect();
-        let story = Story {
+        let run = OperatorRun {
             operator,
             versions,
             made,
-            refusals: Vec::new(),
+            rejections: Vec::new(),
             objects: Vec::new(),
             issuer: "–".to_owned(),
         };
-        Ok((catalog.file(&format!("{package}/catalog.json"), &text), story))
+        Ok((catalog.file(&format!("{package}/catalog.json"), &text), run))
     }
 
     /// Serves one catalog with all packages.
-    async fn serve(&self, data: &Path) -> Result<Vec<Story>> {
-        let (mut catalog, mut stories) = (CatalogImage::new(), Vec::new());
+    async fn serve(&self, data: &Path) -> Result<Vec<OperatorRun>> {
+        let (mut catalog, mut runs) = (CatalogImage::new(), Vec::new());
         let only = std::env::var("OLM_REAL_ONLY").unwrap_or_default();
         let chosen =
             |operator: &&Operator| only.is_empty() || only.split(',').any(|it| it == operator.package);
         for operator in OPERATORS.iter().filter(chosen) {
-            let story;
-            (catalog, story) = self.tell(data, operator, catalog).await?;
-            stories.push(story);
+            let run;
+            (catalog, run) = self.push_package(data, operator, catalog).await?;
+            runs.push(run);
         }
         let rabbitmq =
             BundleImage::new(RABBITMQ, "2.1.0")
@@ -117,14 +117,14 @@ impl Lab {
         catalog = catalog.package(&package.bundle_with("2.1.0", &image, [provides]));
 
         let pushed = self.stack.registry.push("catalog", "latest", &catalog.image()).await?;
-        let wanted = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
+        let catalog = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
             "metadata": {"name": "real"},
             "spec": {"source": {"type": "Image", "image": {"ref": pushed.by_digest()}}}});
-        self.stack.cluster.apply(&wanted.to_string()).await?;
+        self.stack.cluster.apply(&catalog.to_string()).await?;
         let catalogs: Api<ClusterCatalog> = Api::all(self.client.clone());
         let serving = Wait::new(&catalogs, "real").within(LIMIT).log(self.stack.catalogd.log());
         serving.for_condition(condition::SERVING, "True").await?;
-        Ok(stories)
+        Ok(runs)
     }
 
     /// The namespaces of all operators, with all that Kubernetes puts into one.
@@ -151,9 +151,9 @@ impl Lab {
         .await
     }
 
-    async fn want(&self, package: &str, wish: Value) -> Result<()> {
+    async fn want(&self, package: &str, extension: Value) -> Result<()> {
         let params = PatchParams::apply("test").force();
-        self.extensions.patch(package, &params, &Patch::Apply(&wish)).await?;
+        self.extensions.patch(package, &params, &Patch::Apply(&extension)).await?;
         Ok(())
     }
 
@@ -161,7 +161,7 @@ impl Lab {
         Wait::new(&self.extensions, package).within(LIMIT).log(self.stack.operator_controller.log())
     }
 
-    /// Waits until this version is installed, rolled out and Ready; says what its revisions and pods say if it never is.
+    /// Waits until this version is installed, rolled out and Ready; the error has the conditions of its revisions and pods.
     async fn installed(&self, package: &str, version: &str) -> Result<ClusterExtension> {
         match self.until_installed(package, version).await {
             Ok(extension) => Ok(extension),
@@ -173,13 +173,13 @@ impl Lab {
         let sets: Api<ClusterObjectSet> = Api::all(self.client.clone());
         let of = ListParams::default().labels(&format!("{}={package}", labels::OWNER_NAME));
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), package);
-        let told = |name: String, conditions: Value| format!("{name}: {conditions}");
+        let line = |name: String, conditions: Value| format!("{name}: {conditions}");
         let mut all = Vec::new();
         for set in sets.list(&of).await?.items {
-            all.push(told(set.name_any(), json!(set.status.as_ref().map(|status| &status.conditions))));
+            all.push(line(set.name_any(), json!(set.status.as_ref().map(|status| &status.conditions))));
         }
         for pod in pods.list(&ListParams::default()).await?.items {
-            all.push(told(pod.name_any(), json!(pod.status.as_ref().map(|status| &status.conditions))));
+            all.push(line(pod.name_any(), json!(pod.status.as_ref().map(|status| &status.conditions))));
         }
         Ok(all.join("\n"))
     }
@@ -198,7 +198,7 @@ impl Lab {
             .await
     }
 
-    /// Waits until the condition names what is missing; gives its sentence.
+    /// Waits until the condition names what is missing; returns its message.
     async fn refused(&self, package: &str, lack: &str) -> Result<String> {
         let message = |extension: &ClusterExtension| {
             let conditions = &extension.status.as_ref()?.conditions;
@@ -212,8 +212,8 @@ impl Lab {
         message(&extension).context("no message")
     }
 
-    /// Images of the operator's Deployments, once all are available. (They were when they were rolled out. A node that is slow to say
-    /// that it lives takes that back for a while.)
+    /// Images of the operator's Deployments, once all are available. (They were at the end of the rollout. A node that
+    /// is slow to renew its lease makes them unavailable for a while.)
     async fn images(&self, package: &str) -> Result<Vec<String>> {
         eventually("the Deployments are available", LIMIT, || self.images_now(package)).await
     }
@@ -247,41 +247,41 @@ impl Lab {
     }
 
     /// Installs or upgrades to a version, and notes what came of it.
-    async fn step(&self, story: &mut Story, step: usize) -> Result<()> {
-        let (package, version) = (story.operator.package, story.versions[step].clone());
+    async fn step(&self, run: &mut OperatorRun, step: usize) -> Result<()> {
+        let (package, version) = (run.operator.package, run.versions[step].clone());
         let before = match step {
             0 => Vec::new(),
             _ => self.images(package).await?,
         };
-        // the first one was mended by others, the next is for the user
-        for lack in story.operator.lacks_at(step).skip(1) {
-            story.refusals.push((version.clone(), self.refused(package, lack).await?));
+        // others fixed the first one, the user has to fix the next
+        for lack in run.operator.lacks_at(step).skip(1) {
+            run.rejections.push((version.clone(), self.refused(package, lack).await?));
         }
-        let refused = story.refusals.iter().any(|(wanted, _)| *wanted == version);
-        let accepts_crds = story.operator.accepts_crds && refused;
-        self.want(package, wish(package, &version, story.operator.watches, accepts_crds)).await?;
+        let refused = run.rejections.iter().any(|(rejected, _)| *rejected == version);
+        let accepts_crds = run.operator.accepts_crds && refused;
+        self.want(package, extension(package, &version, run.operator.watches, accepts_crds)).await?;
         let extension = self.installed(package, &version).await?;
         let images = self.images(package).await?;
         ensure!(
             images != before,
             "{package}: the upgrade to {version} must change the Deployment: {images:?}"
         );
-        story.objects.push(self.objects(package).await?);
+        run.objects.push(self.objects(package).await?);
         let status = extension.status.context("no status")?;
         if let Some(certificates) = status.webhook_certificates {
-            let told = serde_json::to_value(certificates.provider)?;
-            story.issuer = told.as_str().context("no name")?.to_owned();
+            let provider = serde_json::to_value(certificates.provider)?;
+            run.issuer = provider.as_str().context("no name")?.to_owned();
         }
         Ok(())
     }
 
-    /// Wants a version that cannot be had yet, and notes why.
-    async fn ask_too_early(&self, story: &mut Story, step: usize) -> Result<()> {
-        let Some(lack) = story.operator.lacks_at(step).next() else { return Ok(()) };
-        let (package, version) = (story.operator.package, story.versions[step].clone());
-        self.want(package, wish(package, &version, story.operator.watches, false)).await?;
-        let told = self.refused(package, lack).await.with_context(|| format!("{package} {version}"))?;
-        story.refusals.push((version, told));
+    /// Requests a version that cannot be installed yet, and notes the reason.
+    async fn ask_too_early(&self, run: &mut OperatorRun, step: usize) -> Result<()> {
+        let Some(lack) = run.operator.lacks_at(step).next() else { return Ok(()) };
+        let (package, version) = (run.operator.package, run.versions[step].clone());
+        self.want(package, extension(package, &version, run.operator.watches, false)).await?;
+        let message = self.refused(package, lack).await.with_context(|| format!("{package} {version}"))?;
+        run.rejections.push((version, message));
         Ok(())
     }
 
@@ -305,7 +305,7 @@ impl Lab {
     }
 }
 
-impl Story {
+impl OperatorRun {
     fn row(&self) -> String {
         let steps: Vec<String> = self
             .versions
@@ -319,10 +319,10 @@ impl Story {
         let objects: Vec<String> = self.objects.iter().map(usize::to_string).collect();
         let scope = self.operator.watches.map_or("all namespaces".to_owned(), |it| format!("watches `{it}`"));
         let mut outcome = String::new();
-        for (version, told) in &self.refusals {
-            let more = told.lines().count().saturating_sub(1);
+        for (version, message) in &self.rejections {
+            let more = message.lines().count().saturating_sub(1);
             let more = if more > 0 { format!(" (and {more} more lines)") } else { String::new() };
-            let first = cell(told.lines().next().unwrap_or_default());
+            let first = cell(message.lines().next().unwrap_or_default());
             outcome.push_str(&format!("{version} waits: “{first}”{more}; "));
         }
         if self.operator.accepts_crds {
@@ -339,12 +339,12 @@ impl Story {
     }
 }
 
-/// Runs a step of several stories at once; tells of all that failed.
+/// Runs a step of several operators at the same time; the error names all that failed.
 macro_rules! all {
-    ($lab:ident, $stories:expr, $method:ident, $step:expr) => {
-        let outcomes = join_all($stories.iter_mut().map(|story| async {
-            let package = story.operator.package;
-            $lab.$method(story, $step).await.with_context(|| package.to_owned())
+    ($lab:ident, $runs:expr, $method:ident, $step:expr) => {
+        let outcomes = join_all($runs.iter_mut().map(|run| async {
+            let package = run.operator.package;
+            $lab.$method(run, $step).await.with_context(|| package.to_owned())
         }))
         .await;
         let failed: Vec<String> =
@@ -354,32 +354,32 @@ macro_rules! all {
 }
 
 #[tokio::test]
-async fn every_package_is_installed_upgraded_and_removed() -> Result<()> {
+async fn operators_are_installed_upgraded_and_removed() -> Result<()> {
     let Some(data) = sample::data() else { return Ok(()) };
     let began = Instant::now();
     let lab = Lab::start().await?;
     let mut took = Vec::new();
     let mut done = |what: &'static str| took.push(format!("{what} {:.0?}", began.elapsed()));
     lab.namespaces().await?;
-    let stories = lab.serve(&data).await?;
+    let runs = lab.serve(&data).await?;
     let bare = Inventory::take(&lab.client).await?;
     done("ready");
 
     // cert-manager would become the issuer of the others' certificates, so it comes when they have one
-    let (mut cert_manager, mut stories): (Vec<_>, Vec<_>) =
-        stories.into_iter().partition(|story| story.operator.package == "cert-manager");
-    all!(lab, stories, ask_too_early, 0);
+    let (mut cert_manager, mut runs): (Vec<_>, Vec<_>) =
+        runs.into_iter().partition(|run| run.operator.package == "cert-manager");
+    all!(lab, runs, ask_too_early, 0);
     done("refused");
     lab.kinds_of_others(true).await?;
-    all!(lab, stories, step, 0);
+    all!(lab, runs, step, 0);
     done("installed");
-    let most = stories.iter().map(|story| story.versions.len()).max().unwrap_or_default();
+    let most = runs.iter().map(|run| run.versions.len()).max().unwrap_or_default();
     for step in 1..most {
-        let mut longer: Vec<&mut Story> =
-            stories.iter_mut().filter(|story| story.versions.len() > step).collect();
+        let mut longer: Vec<&mut OperatorRun> =
+            runs.iter_mut().filter(|run| run.versions.len() > step).collect();
         all!(lab, longer, ask_too_early, step);
-        if longer.iter().any(|story| story.operator.lacks_at(step).next() == Some(RABBITMQ)) {
-            lab.want(RABBITMQ, wish(RABBITMQ, "2.1.0", None, false)).await?;
+        if longer.iter().any(|run| run.operator.lacks_at(step).next() == Some(RABBITMQ)) {
+            lab.want(RABBITMQ, extension(RABBITMQ, "2.1.0", None, false)).await?;
         }
         all!(lab, longer, step, step);
     }
@@ -388,34 +388,34 @@ async fn every_package_is_installed_upgraded_and_removed() -> Result<()> {
         all!(lab, cert_manager, step, step);
     }
     done("cert-manager");
-    stories.append(&mut cert_manager);
-    stories.sort_by_key(|story| story.operator.package);
-    for story in &stories {
-        let version = story.versions.last().context("no version")?;
-        lab.installed(story.operator.package, version).await?;
+    runs.append(&mut cert_manager);
+    runs.sort_by_key(|run| run.operator.package);
+    for run in &runs {
+        let version = run.versions.last().context("no version")?;
+        lab.installed(run.operator.package, version).await?;
     }
 
     let helper = lab.extensions.get_opt(RABBITMQ).await?.map(|_| RABBITMQ);
-    let packages = stories.iter().map(|story| story.operator.package).chain(helper);
+    let packages = runs.iter().map(|run| run.operator.package).chain(helper);
     try_join_all(packages.map(|package| lab.remove(package))).await?;
     lab.kinds_of_others(false).await?;
     bare.reached(&lab.client, LIMIT).await.context("after all were removed")?;
     done("removed");
     let memory = lab.stack.operator_controller.memory()?;
-    println!("{} real operators: {}; operator-controller {memory:?}", stories.len(), took.join(", "));
+    println!("{} real operators: {}; operator-controller {memory:?}", runs.len(), took.join(", "));
 
-    if stories.len() < OPERATORS.len() {
+    if runs.len() < OPERATORS.len() {
         return Ok(());
     }
-    let rows: String = stories.iter().map(Story::row).collect();
-    let made = stories.iter().filter(|story| story.made).count();
-    let upgrades: usize = stories.iter().map(|story| story.versions.len() - 1).sum();
+    let rows: String = runs.iter().map(OperatorRun::row).collect();
+    let made = runs.iter().filter(|run| run.made).count();
+    let upgrades: usize = runs.iter().map(|run| run.versions.len() - 1).sum();
     let text = format!(
         "{} packages side by side on one cluster, {upgrades} upgrades ({made} of them to a version made of the only one), {} \
          refusals that were mended. After the removal the cluster holds exactly what it held before.\n\n\
          | Package | Versions | Scope | Objects | Issuer | Outcome |\n|---|---|---|---|---|---|\n{rows}",
-        stories.len(),
-        stories.iter().map(|story| story.refusals.len()).sum::<usize>(),
+        runs.len(),
+        runs.iter().map(|run| run.rejections.len()).sum::<usize>(),
     );
     page::check("operators", text.trim_end())
 }

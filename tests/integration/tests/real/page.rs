@@ -1,16 +1,15 @@
 //! The generated parts of `docs/internals/real-content.md`.
 
-use std::sync::Mutex;
-
 use anyhow::{Context as _, Result, ensure};
+use parking_lot::Mutex;
 
-/// The tests of one program run at once and write the same file.
+/// The tests of one program run at the same time and write the same file.
 static PAGE: Mutex<()> = Mutex::new(());
 
 /// Compares one part of the page with what it should be; `OLM_WRITE_DOCS` writes it.
 pub(crate) fn check(part: &str, text: &str) -> Result<()> {
     let path = olm_kit::repository().join("docs/internals/real-content.md");
-    let _one = PAGE.lock().map_err(|_| anyhow::anyhow!("another test failed while it wrote the page"))?;
+    let _one = PAGE.lock();
     let page = std::fs::read_to_string(&path)?;
     let (begin, end) = (format!("<!-- {part}: begin -->\n"), format!("\n<!-- {part}: end -->"));
     let marks = || format!("{} does not mark the part {part}", path.display());

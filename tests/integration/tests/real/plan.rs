@@ -1,4 +1,4 @@
-//! Which operators are installed, in which versions, and what each needs from its cluster.
+//! The operators that are installed, their versions, and what each needs from its cluster.
 
 use serde_json::{Value, json};
 
@@ -12,9 +12,9 @@ pub(crate) struct Operator {
     pub(crate) versions: &'static [&'static str],
     /// The namespace that it shall watch instead of all.
     pub(crate) watches: Option<&'static str>,
-    /// What the condition must name before it is mended, one after the other, with the number of the version that is wanted.
+    /// What the condition must name before it is fixed, one after the other, with the index of the requested version.
     pub(crate) lacks: &'static [(usize, &'static str)],
-    /// Whether its user accepts changes of CRDs that could break what is stored. Said after they were refused.
+    /// Whether its user accepts changes of CRDs that could break what is stored. Set after they were rejected.
     pub(crate) accepts_crds: bool,
 }
 
@@ -91,17 +91,18 @@ pub(crate) fn kinds_of_others() -> Vec<Value> {
     .to_vec()
 }
 
-/// The wish for a version of a package.
-pub(crate) fn wish(package: &str, version: &str, watches: Option<&str>, accepts_crds: bool) -> Value {
-    let mut wish = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+/// A ClusterExtension that requests a version of a package.
+pub(crate) fn extension(package: &str, version: &str, watches: Option<&str>, accepts_crds: bool) -> Value {
+    let mut extension = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
         "metadata": {"name": package},
         "spec": {"namespace": package, "source": {"sourceType": "Catalog",
             "catalog": {"packageName": package, "version": version}}}});
     if let Some(namespace) = watches {
-        wish["spec"]["config"] = json!({"configType": "Inline", "inline": {"watchNamespace": namespace}});
+        extension["spec"]["config"] =
+            json!({"configType": "Inline", "inline": {"watchNamespace": namespace}});
     }
     if accepts_crds {
-        wish["spec"]["install"] = json!({"preflight": {"crdUpgradeSafety": {"enforcement": "None"}}});
+        extension["spec"]["install"] = json!({"preflight": {"crdUpgradeSafety": {"enforcement": "None"}}});
     }
-    wish
+    extension
 }

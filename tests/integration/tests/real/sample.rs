@@ -8,7 +8,7 @@ use olm_kit::image::{Files, read_dir};
 use olm_yaml::{Limits, yaml_to_json};
 use serde_json::{Value, json};
 
-/// The folder of the sample; says so if it is not there.
+/// The folder of the sample; prints that the test is skipped if there is none.
 pub(crate) fn data() -> Option<PathBuf> {
     let data = olm_kit::shared_material().map(|folder| folder.join("data")).filter(|it| it.is_dir());
     if data.is_none() {

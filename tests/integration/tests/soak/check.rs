@@ -1,4 +1,4 @@
-//! After churn: waiting until all wishes are fulfilled and nothing is written any more, and what must hold then.
+//! After churn: the wait until all targets are met and nothing is written any more, and the invariants that must hold then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,7 +14,7 @@ use olm_integration::inventory::Inventory;
 use olm_kit::{SYSTEM_NAMESPACE, eventually};
 
 use crate::shelf::{has_webhook, objects, version};
-use crate::wish::Want;
+use crate::target::Want;
 use crate::world::World;
 
 /// How long convergence may take.
@@ -24,36 +24,36 @@ pub(crate) const REST: Duration = Duration::from_secs(6);
 /// When rest must have come.
 const REST_LIMIT: Duration = Duration::from_secs(120);
 /// For what follows the last write: garbage of Kubernetes itself, copies that are compressed.
-const AFTERMATH: Duration = Duration::from_secs(30);
-/// Connections that nobody uses stay open for a minute and a half.
-const LINGERING: Duration = Duration::from_secs(150);
+const CLEANUP_LIMIT: Duration = Duration::from_secs(30);
+/// Idle connections stay open for a minute and a half.
+const CONNECTION_LIMIT: Duration = Duration::from_secs(150);
 /// Archived revisions that an extension keeps (rule: revisions §4.5).
-const KEPT_ARCHIVED: usize = 5;
-/// What was used within two minutes stays, and is looked at each minute.
-const SPARED: Duration = Duration::from_secs(200);
+const MAX_ARCHIVED: usize = 5;
+/// Bundles that were used within two minutes stay; the cache is checked each minute.
+const EVICTION_LIMIT: Duration = Duration::from_secs(200);
 /// Bundles that operator-controller may keep beside those that are installed.
-const SPARE_BUNDLES: usize = 24;
+const MAX_SPARE_BUNDLES: usize = 24;
 
 /// What is checked against, and how often it was.
 #[derive(Debug, Default)]
 pub(crate) struct Checks {
-    /// What the cluster holds when nothing is wanted.
+    /// The objects of the cluster without extensions.
     bare: BTreeSet<String>,
     /// Of each invariant, how often it was found to hold.
     pub(crate) held: BTreeMap<&'static str, usize>,
-    /// From the last deed until all wishes were fulfilled.
+    /// From the last operation until all targets were met.
     pub(crate) converged: Vec<Duration>,
     /// Bundles in the cache of operator-controller, at each check.
     pub(crate) bundles: Vec<usize>,
 }
 
 impl Checks {
-    /// Waits for rest in a cluster in which nothing is wanted yet, and notes what it holds.
+    /// Waits for the steady state of a cluster without extensions, and records its objects.
     pub(crate) async fn begin(world: &mut World) -> Result<Self> {
         fulfilled(world).await?;
         rest(world).await?;
         let bare = keys(&Inventory::take(&world.client).await?);
-        world.meter.rest();
+        world.sampler.rest();
         Ok(Self { bare, ..Self::default() })
     }
 
@@ -74,7 +74,7 @@ impl Checks {
     async fn check(&mut self, world: &World) -> Result<()> {
         let expected = expected(&self.bare, world)?;
         let client = world.client.clone();
-        eventually("the cluster holds what is wanted and nothing else", AFTERMATH, || async {
+        eventually("the cluster holds what is wanted and nothing else", CLEANUP_LIMIT, || async {
             differences(&expected, &keys(&Inventory::take(&client).await?))
         })
         .await?;
@@ -90,11 +90,14 @@ impl Checks {
         self.hold("certificates are those of bundles with webhooks");
         content(world).await?;
         self.hold("ConfigMaps tell the installed version");
-        eventually("catalogd keeps what is served and nothing else", AFTERMATH, || async { store(world) })
-            .await?;
+        eventually("catalogd keeps what is served and nothing else", CLEANUP_LIMIT, || async {
+            store(world)
+        })
+        .await?;
         self.hold("catalogd keeps what is served and nothing else");
         self.bundles.push(
-            eventually("operator-controller gives bundles up", SPARED, || async { caches(world) }).await?,
+            eventually("operator-controller gives bundles up", EVICTION_LIMIT, || async { caches(world) })
+                .await?,
         );
         self.hold("operator-controller's caches are tidy and bounded");
         for log in world.logs() {
@@ -103,7 +106,7 @@ impl Checks {
             ensure!(panic.is_none(), "{}: {}", log.display(), panic.unwrap_or_default());
         }
         self.hold("nobody has panicked or died");
-        eventually("memory, files and threads stay", LINGERING, || async { held(world) }).await?;
+        eventually("memory, files and threads stay", CONNECTION_LIMIT, || async { held(world) }).await?;
         self.hold("memory, files and threads stay");
         Ok(())
     }
@@ -125,11 +128,11 @@ impl Checks {
     }
 }
 
-/// Waits until catalogs are served as they were pushed last and every wish is fulfilled.
+/// Waits until catalogs are served as they were pushed last and every target is met.
 async fn fulfilled(world: &mut World) -> Result<()> {
     let since = Instant::now();
     loop {
-        world.news()?;
+        world.new_requests()?;
         let missing = missing(world).await?;
         if missing.is_empty() {
             return Ok(());
@@ -157,16 +160,16 @@ async fn missing(world: &mut World) -> Result<Vec<String>> {
     }
     let found = world.extensions.list(&ListParams::default()).await?.items;
     let mut settled = Vec::new();
-    for wish in &world.wishes {
-        let one = found.iter().find(|extension| extension.name_any() == wish.name);
-        match wish.fulfilled(one, world.newest(wish)) {
+    for target in &world.targets {
+        let one = found.iter().find(|extension| extension.name_any() == target.name);
+        match target.fulfilled(one, world.newest(target)) {
             Ok(installed) => settled.push(installed),
             Err(why) => missing.push(why),
         }
     }
     if missing.is_empty() {
-        for (wish, installed) in world.wishes.iter_mut().zip(settled) {
-            wish.maybe = [installed].into();
+        for (target, installed) in world.targets.iter_mut().zip(settled) {
+            target.maybe = [installed].into();
         }
     }
     Ok(missing)
@@ -175,13 +178,13 @@ async fn missing(world: &mut World) -> Result<Vec<String>> {
 /// Waits until our programs have written nothing for a while. Leases and questions about rights do not count.
 async fn rest(world: &mut World) -> Result<()> {
     let since = Instant::now();
-    let mut quiet = Instant::now();
+    let mut last_write = Instant::now();
     let mut written = Vec::new();
-    while quiet.elapsed() < REST {
-        for (program, request) in world.news()? {
+    while last_write.elapsed() < REST {
+        for (program, request) in world.new_requests()? {
             let counts = request.resource != "leases" && !request.resource.ends_with("reviews");
             if request.writes() && counts {
-                quiet = Instant::now();
+                last_write = Instant::now();
                 written.push(format!(
                     "{} {program} {} {} {}/{} -> {}",
                     request.received,
@@ -202,7 +205,7 @@ async fn rest(world: &mut World) -> Result<()> {
     Ok(())
 }
 
-/// The keys of an inventory without what is looked at more closely, or made by the apiserver for each CRD.
+/// The keys of an inventory without the kinds that are checked in more detail, or made by the apiserver for each CRD.
 fn keys(inventory: &Inventory) -> BTreeSet<String> {
     let closely = |key: &str| {
         let secret = key.starts_with("v1 Secret ");
@@ -214,19 +217,19 @@ fn keys(inventory: &Inventory) -> BTreeSet<String> {
 /// What the cluster should hold now.
 struct Expected {
     all: BTreeSet<String>,
-    /// Of these, what extensions that are paused have made: nobody puts it back before they go on.
+    /// Of these, the objects of paused extensions: they are not restored before the extension resumes.
     left_alone: BTreeSet<String>,
 }
 
 fn expected(bare: &BTreeSet<String>, world: &World) -> Result<Expected> {
     let (mut all, mut left_alone) = (bare.clone(), BTreeSet::new());
-    for wish in world.wishes.iter().filter(|wish| wish.want != Want::Nothing) {
-        all.insert(format!("{}/{} ClusterExtension /{}", olm_api::GROUP, olm_api::VERSION, wish.name));
-        let Some(installed) = wish.highest() else { continue };
-        for object in objects(&wish.name, installed)? {
+    for target in world.targets.iter().filter(|target| target.want != Want::Nothing) {
+        all.insert(format!("{}/{} ClusterExtension /{}", olm_api::GROUP, olm_api::VERSION, target.name));
+        let Some(installed) = target.highest() else { continue };
+        for object in objects(&target.name, installed)? {
             let namespace = object.namespace().unwrap_or_default();
             let key = format!("{} {} {namespace}/{}", object.api_version(), object.kind(), object.name());
-            if wish.paused {
+            if target.paused {
                 left_alone.insert(key.clone());
             }
             all.insert(key);
@@ -245,17 +248,26 @@ fn differences(expected: &Expected, found: &BTreeSet<String>) -> Result<()> {
 }
 
 fn revisions(world: &World, sets: &[ClusterObjectSet]) -> Result<()> {
-    for wish in &world.wishes {
-        let own = sets.iter().filter(|set| set.labels().get(labels::OWNER_NAME) == Some(&wish.name));
+    for target in &world.targets {
+        let own = sets.iter().filter(|set| set.labels().get(labels::OWNER_NAME) == Some(&target.name));
         let (archived, active): (Vec<_>, Vec<_>) =
             own.partition(|set| set.spec.lifecycle_state == LifecycleState::Archived);
         let names = || active.iter().map(|set| set.name_any()).collect::<Vec<_>>().join(", ");
-        let wanted = usize::from(wish.highest().is_some());
-        ensure!(active.len() == wanted, "{}: {wanted} active revision wanted, found: {}", wish.name, names());
-        ensure!(archived.len() <= KEPT_ARCHIVED, "{}: {} archived revisions", wish.name, archived.len());
-        ensure!(wanted == 1 || archived.is_empty(), "{}: archived revisions without extension", wish.name);
+        let expected = usize::from(target.highest().is_some());
+        ensure!(
+            active.len() == expected,
+            "{}: {expected} active revision wanted, found: {}",
+            target.name,
+            names()
+        );
+        ensure!(archived.len() <= MAX_ARCHIVED, "{}: {} archived revisions", target.name, archived.len());
+        ensure!(
+            expected == 1 || archived.is_empty(),
+            "{}: archived revisions without extension",
+            target.name
+        );
     }
-    let known: BTreeSet<&str> = world.wishes.iter().map(|wish| wish.name.as_str()).collect();
+    let known: BTreeSet<&str> = world.targets.iter().map(|target| target.name.as_str()).collect();
     let stray = sets
         .iter()
         .find(|set| set.labels().get(labels::OWNER_NAME).is_none_or(|owner| !known.contains(owner.as_str())));
@@ -269,10 +281,10 @@ fn revisions(world: &World, sets: &[ClusterObjectSet]) -> Result<()> {
 
 /// What the programs that live hold.
 fn held(world: &World) -> Result<()> {
-    world.meter.rest();
-    let lives = world.meter.lives();
+    world.sampler.rest();
+    let lives = world.sampler.lives();
     let complaints: Vec<String> =
-        lives.iter().filter(|life| !life.ended).flat_map(crate::meter::Life::complaints).collect();
+        lives.iter().filter(|life| !life.ended).flat_map(crate::sampler::Life::complaints).collect();
     ensure!(complaints.is_empty(), "{}", complaints.join("\n"));
     Ok(())
 }
@@ -282,13 +294,13 @@ fn content_secrets(sets: &[ClusterObjectSet], secrets: &[Secret]) -> Result<()> 
     let place = |meta: &ObjectMeta| {
         (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
     };
-    let mut wanted = BTreeSet::new();
+    let mut expected = BTreeSet::new();
     for set in sets {
         let references =
             set.spec.phases.iter().flat_map(|phase| &phase.objects).filter_map(|it| it.reference.as_ref());
         for reference in references {
             let namespace = reference.namespace.clone().unwrap_or_else(|| SYSTEM_NAMESPACE.to_owned());
-            wanted.insert(((namespace, reference.name.clone()), Some(set.name_any())));
+            expected.insert(((namespace, reference.name.clone()), Some(set.name_any())));
         }
     }
     let found: BTreeSet<_> = secrets
@@ -300,8 +312,8 @@ fn content_secrets(sets: &[ClusterObjectSet], secrets: &[Secret]) -> Result<()> 
         })
         .map(|secret| (place(&secret.metadata), secret.labels().get(labels::REVISION_NAME).cloned()))
         .collect();
-    let orphans: Vec<_> = found.difference(&wanted).collect();
-    let absent: Vec<_> = wanted.difference(&found).collect();
+    let orphans: Vec<_> = found.difference(&expected).collect();
+    let absent: Vec<_> = expected.difference(&found).collect();
     ensure!(
         orphans.is_empty() && absent.is_empty(),
         "Secrets that no revision has: {orphans:?}; that are not there: {absent:?}"
@@ -316,25 +328,25 @@ fn certificates(world: &World, secrets: &[Secret]) -> Result<()> {
         .filter(|secret| secret.labels().contains_key(labels::WEBHOOK_CERTIFICATE))
         .map(|secret| secret.namespace().unwrap_or_default())
         .collect();
-    for wish in &world.wishes {
-        let wanted = usize::from(wish.highest().is_some() && has_webhook(&wish.name));
-        let own = found.iter().filter(|namespace| **namespace == wish.name).count();
-        ensure!(own == wanted, "{}: {own} webhook certificates, {wanted} wanted", wish.name);
+    for target in &world.targets {
+        let expected = usize::from(target.highest().is_some() && has_webhook(&target.name));
+        let own = found.iter().filter(|namespace| **namespace == target.name).count();
+        ensure!(own == expected, "{}: {own} webhook certificates, {expected} wanted", target.name);
     }
     Ok(())
 }
 
 async fn content(world: &World) -> Result<()> {
-    // while an extension is paused, what somebody changed stays changed
-    for wish in world.wishes.iter().filter(|wish| !wish.paused) {
-        let Some(installed) = wish.highest() else { continue };
-        let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &wish.name);
-        let map = maps.get(&format!("{}-config", wish.name)).await?;
-        let told = map.data.as_ref().and_then(|data| data.get("version")).cloned();
+    // while an extension is paused, drift is not corrected
+    for target in world.targets.iter().filter(|target| !target.paused) {
+        let Some(installed) = target.highest() else { continue };
+        let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &target.name);
+        let map = maps.get(&format!("{}-config", target.name)).await?;
+        let shown = map.data.as_ref().and_then(|data| data.get("version")).cloned();
         ensure!(
-            told == Some(version(installed)),
-            "{}: the ConfigMap says {told:?}, not 1.{installed}.0",
-            wish.name
+            shown == Some(version(installed)),
+            "{}: the ConfigMap has {shown:?}, not 1.{installed}.0",
+            target.name
         );
     }
     Ok(())
@@ -360,17 +372,17 @@ fn caches(world: &World) -> Result<usize> {
     let unfinished: Vec<_> =
         entries(&cache.join("packages"))?.into_iter().filter(|name| name.starts_with('.')).collect();
     ensure!(unfinished.is_empty(), "unfinished package content: {unfinished:?}");
-    let installed = world.wishes.iter().filter(|wish| wish.highest().is_some()).count();
+    let installed = world.targets.iter().filter(|target| target.highest().is_some()).count();
     ensure!(
-        kept.len() <= installed + SPARE_BUNDLES,
+        kept.len() <= installed + MAX_SPARE_BUNDLES,
         "{} bundles are kept, {installed} are installed",
         kept.len()
     );
     Ok(kept.len())
 }
 
-fn same(what: &str, found: &BTreeSet<String>, wanted: &BTreeSet<String>) -> Result<()> {
-    ensure!(found == wanted, "{what}: {found:?}, wanted {wanted:?}");
+fn same(what: &str, found: &BTreeSet<String>, expected: &BTreeSet<String>) -> Result<()> {
+    ensure!(found == expected, "{what}: {found:?}, wanted {expected:?}");
     Ok(())
 }
 
@@ -387,12 +399,12 @@ fn entries(dir: &Path) -> Result<BTreeSet<String>> {
 }
 
 #[test]
-fn what_is_too_much_and_what_is_missing_is_told() {
+fn soak_differences_are_missing_and_extra_objects() {
     let set = |all: &[&str]| all.iter().map(|&one| one.to_owned()).collect::<BTreeSet<String>>();
     let expected = |paused: &[&str]| Expected { all: set(&["a", "b"]), left_alone: set(paused) };
     assert!(differences(&expected(&[]), &set(&["a", "b"])).is_ok());
     assert!(differences(&expected(&["a"]), &set(&["b"])).is_ok());
     assert!(differences(&expected(&["b"]), &set(&["b"])).is_err());
-    let told = differences(&expected(&["b"]), &set(&["b", "c"])).unwrap_err().to_string();
-    assert_eq!(told, "- wanted, + found:\n- a\n+ c");
+    let error = differences(&expected(&["b"]), &set(&["b", "c"])).unwrap_err().to_string();
+    assert_eq!(error, "- wanted, + found:\n- a\n+ c");
 }

@@ -1,24 +1,24 @@
-//! What the soak tells: a line each minute, tables at the end.
+//! Output of the soak: a line each minute, tables at the end.
 
 #![expect(clippy::print_stdout, reason = "who runs it reads along")]
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::Story;
-use crate::meter::{Life, mib};
+use crate::Summary;
+use crate::sampler::{Life, mib};
 use crate::world::{PROGRAMS, World};
 
-/// Tells at once.
-pub(crate) fn say(what: &str) {
+/// Prints a line.
+pub(crate) fn log(what: &str) {
     println!("{what}");
 }
 
 /// One line.
-pub(crate) fn progress(world: &World, story: &Story, began: Instant) {
-    let wanted = world.wishes.iter().filter(|wish| wish.want != crate::Want::Nothing).count();
+pub(crate) fn progress(world: &World, summary: &Summary, began: Instant) {
+    let installed = world.targets.iter().filter(|target| target.want != crate::Want::Nothing).count();
     let held: Vec<String> = world
-        .meter
+        .sampler
         .lives()
         .iter()
         .filter(|life| !life.ended)
@@ -29,51 +29,51 @@ pub(crate) fn progress(world: &World, story: &Story, began: Instant) {
         })
         .collect();
     println!(
-        "{:>6.1} s: {} deeds, {} kills, {} checks, {wanted} extensions wanted; {}",
+        "{:>6.1} s: {} deeds, {} kills, {} checks, {installed} extensions wanted; {}",
         began.elapsed().as_secs_f64(),
-        story.deeds.values().sum::<usize>(),
-        story.kills.len(),
-        story.checks.converged.len(),
+        summary.operations.values().sum::<usize>(),
+        summary.kills.len(),
+        summary.checks.converged.len(),
         held.join("; ")
     );
 }
 
 /// All tables, as Markdown.
-pub(crate) fn print(world: &World, story: &Story) {
-    let deeds: usize = story.deeds.values().sum();
+pub(crate) fn print(world: &World, summary: &Summary) {
+    let operations: usize = summary.operations.values().sum();
     println!("\n| soak | |\n|---|---:|");
-    row("seed", story.seed);
-    row("time", seconds(story.took));
-    row("deeds", deeds);
-    for (deed, count) in &story.deeds {
-        row(&format!("… {}", words(&format!("{deed:?}"))), count);
+    row("seed", summary.seed);
+    row("time", seconds(summary.took));
+    row("deeds", operations);
+    for (operation, count) in &summary.operations {
+        row(&format!("… {}", words(&format!("{operation:?}"))), count);
     }
     row("catalog pushes, all", world.shelves.iter().map(|shelf| shelf.pushes).sum::<u32>());
-    row("kills", story.kills.len());
+    row("kills", summary.kills.len());
     let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
-    for kill in &story.kills {
+    for kill in &summary.kills {
         *kinds.entry(kill).or_default() += 1;
     }
     for (kind, count) in kinds {
         row(&format!("… {kind}"), count);
     }
-    let mut converged = story.checks.converged.clone();
+    let mut converged = summary.checks.converged.clone();
     converged.sort();
     row("convergences", converged.len());
     row("convergence, median", converged.get(converged.len() / 2).copied().map_or_else(String::new, seconds));
     row("convergence, longest", converged.last().copied().map_or_else(String::new, seconds));
-    let most = story.checks.bundles.iter().max().copied().unwrap_or_default();
+    let most = summary.checks.bundles.iter().max().copied().unwrap_or_default();
     row("bundles kept at a check, most", most);
 
     println!("\n| invariant | times it held |\n|---|---:|");
-    for (what, times) in &story.checks.held {
+    for (what, times) in &summary.checks.held {
         row(what, times);
     }
 
     println!(
         "\n| program | lives | requests | of these writes | requests a deed | CPU | CPU a deed |\n|---|---:|---:|---:|---:|---:|---:|"
     );
-    let lives = world.meter.lives();
+    let lives = world.sampler.lives();
     for program in PROGRAMS {
         let own: Vec<&Life> = lives.iter().filter(|life| life.process == program).collect();
         let cpu: Duration = own.iter().map(|life| life.cpu).sum();
@@ -81,9 +81,9 @@ pub(crate) fn print(world: &World, story: &Story) {
         println!(
             "| {program} | {} | {requests} | {writes} | {:.1} | {:.1} s | {:.0} ms |",
             own.len(),
-            requests as f64 / deeds.max(1) as f64,
+            requests as f64 / operations.max(1) as f64,
             cpu.as_secs_f64(),
-            cpu.as_secs_f64() * 1000.0 / deeds.max(1) as f64,
+            cpu.as_secs_f64() * 1000.0 / operations.max(1) as f64,
         );
     }
 
@@ -100,7 +100,7 @@ pub(crate) fn print(world: &World, story: &Story) {
 
 fn life_row(life: &Life) {
     let grown_up = life.grown_up();
-    let memory = |at: Option<&crate::meter::Sample>, of: fn(&olm_kit::Holding) -> u64| {
+    let memory = |at: Option<&crate::sampler::Sample>, of: fn(&olm_kit::Holding) -> u64| {
         at.map_or_else(String::new, |sample| format!("{:.1} MiB", mib(of(&sample.held))))
     };
     let highest = life.samples.iter().max_by_key(|sample| sample.held.resident);
@@ -169,6 +169,6 @@ fn words(name: &str) -> String {
 }
 
 #[test]
-fn names_become_words() {
+fn soak_names_become_words() {
     assert_eq!(words("WantUnmatchedVersion"), "want unmatched version");
 }

@@ -8,7 +8,7 @@ use olm_core::Object;
 use olm_kit::{BundleImage, CatalogImage, Entry, Package, Registry};
 use serde_json::json;
 
-/// Versions that a catalog keeps of each package, beside those that somebody wants.
+/// Versions that a catalog keeps of each package, beside those to which an extension is pinned.
 const OFFERED: usize = 4;
 
 /// One catalog. Version `1.n.0` is the number n.
@@ -40,12 +40,12 @@ impl Shelf {
         self.packages.get(package).map(|versions| versions.keys().copied().collect()).unwrap_or_default()
     }
 
-    /// Pushes the next version of these packages and the catalog with it. What is `wanted` stays on offer.
+    /// Pushes the next version of these packages and the catalog with it. Versions in `pinned` stay on offer.
     pub(crate) async fn push(
         &mut self,
         registry: &Registry,
         packages: &[String],
-        wanted: &BTreeSet<(String, u32)>,
+        pinned: &BTreeSet<(String, u32)>,
     ) -> Result<()> {
         for package in packages {
             let versions = self.packages.get_mut(package).context("the catalog has no such package")?;
@@ -57,7 +57,7 @@ impl Shelf {
             let old = versions.len().saturating_sub(OFFERED);
             let old: Vec<u32> = versions.keys().copied().take(old).collect();
             for number in old {
-                if !wanted.contains(&(package.clone(), number)) {
+                if !pinned.contains(&(package.clone(), number)) {
                     versions.remove(&number);
                 }
             }
@@ -93,7 +93,7 @@ pub(crate) fn number(version: &str) -> Option<u32> {
     version.strip_prefix("1.")?.strip_suffix(".0")?.parse().ok()
 }
 
-/// A CRD, an account with rights, a Deployment, a ConfigMap that tells the version; a ConfigMap that comes and goes with
+/// A CRD, an account with rights, a Deployment, a ConfigMap with the version; a ConfigMap that comes and goes with
 /// versions; some have a webhook and thus a certificate.
 fn bundle(package: &str, number: u32) -> BundleImage {
     let note = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("{package}-note-{}", number % 3)},
@@ -124,7 +124,7 @@ pub(crate) fn objects(package: &str, number: u32) -> Result<Vec<Object>> {
 }
 
 #[test]
-fn versions_are_numbers() {
+fn soak_versions_are_numbers() {
     assert_eq!(number(&version(12)), Some(12));
     assert_eq!(number("2.0.0"), None);
     let of = |number| objects("soak-00", number).unwrap().len();

@@ -1,4 +1,4 @@
-//! The system under churn: a control plane, a registry, the three programs, two catalogs and a wish for each extension.
+//! The system under churn: a control plane, a registry, the three programs, two catalogs and a target for each extension.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -11,22 +11,22 @@ use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
 use olm_kit::{AuditTail, Cluster, Options, Process, Program, Registry, Request, SYSTEM_NAMESPACE};
 use serde_json::json;
 
-use crate::meter::Meter;
+use crate::sampler::Sampler;
 use crate::shelf::Shelf;
-use crate::wish::{Want, Wish};
+use crate::target::{Target, Want};
 
-/// The programs; each has a service account of its name, so that the record tells them apart.
+/// The programs; each has a service account of its name, which distinguishes them in the audit log.
 pub(crate) const PROGRAMS: [&str; 3] = ["catalogd", "operator-controller", "cluster-operator"];
 /// Names that come and go.
 const NAMES: usize = 16;
-/// As whom wishes are written.
+/// The field manager of targets.
 pub(crate) const MANAGER: &str = "soak";
 
 /// See the top of this file.
 pub(crate) struct World {
-    pub(crate) wishes: Vec<Wish>,
+    pub(crate) targets: Vec<Target>,
     pub(crate) shelves: Vec<Shelf>,
-    pub(crate) meter: Meter,
+    pub(crate) sampler: Sampler,
     pub(crate) extensions: Api<ClusterExtension>,
     pub(crate) catalogs: Api<ClusterCatalog>,
     pub(crate) sets: Api<ClusterObjectSet>,
@@ -43,14 +43,14 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Everything runs, catalogs are served, nothing is wanted yet.
+    /// Everything runs, catalogs are served, there are no extensions yet.
     pub(crate) async fn start() -> Result<Self> {
         let options = Options { audit: true, ..Options::default() };
         let (cluster, registry) = tokio::try_join!(Cluster::start_with(&options), Registry::start())?;
         cluster.install_olm().await?;
         cluster.install_openshift_kinds().await?;
         cluster.set_openshift_version("4.20.1").await?;
-        let meter = Meter::default();
+        let sampler = Sampler::default();
         let mut processes = Vec::new();
         for name in PROGRAMS {
             let program = match name {
@@ -60,19 +60,19 @@ impl World {
             };
             let mut process =
                 program.kubeconfig(&cluster.kubeconfig_that_may_all(name).await?).start().await?;
-            meter.born(name, process.child().pid(), false);
+            sampler.born(name, process.child().pid(), false);
             processes.push(process);
         }
         let client = cluster.client().await?;
         let names: Vec<String> = (0..NAMES).map(|number| format!("soak-{number:02}")).collect();
         let (left, right) = names.split_at(NAMES / 2);
         let mut world = Self {
-            wishes: Vec::new(),
+            targets: Vec::new(),
             shelves: vec![
                 Shelf::new("shelf-a", left.iter().cloned()),
                 Shelf::new("shelf-b", right.iter().cloned()),
             ],
-            meter,
+            sampler,
             extensions: Api::all(client.clone()),
             catalogs: Api::all(client.clone()),
             sets: Api::all(client.clone()),
@@ -86,7 +86,7 @@ impl World {
         };
         for shelf in 0..world.shelves.len() {
             for name in world.shelves[shelf].packages() {
-                world.wishes.push(Wish::new(&name, &world.shelves[shelf].name));
+                world.targets.push(Target::new(&name, &world.shelves[shelf].name));
                 let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
                 world.cluster.apply(&namespace.to_string()).await?;
             }
@@ -99,7 +99,7 @@ impl World {
         Ok(world)
     }
 
-    /// Creates the ClusterCatalog. It is looked at for news every minute.
+    /// Creates the ClusterCatalog. It is polled every minute.
     pub(crate) async fn offer(&self, shelf: usize) -> Result<()> {
         let name = &self.shelves[shelf].name;
         let image = format!("{}/{name}:latest", self.registry.address());
@@ -111,38 +111,38 @@ impl World {
     }
 
     /// The newest version that the catalog of this extension offers.
-    pub(crate) fn newest(&self, wish: &Wish) -> u32 {
-        self.offers(wish).last().copied().unwrap_or_default()
+    pub(crate) fn newest(&self, target: &Target) -> u32 {
+        self.offers(target).last().copied().unwrap_or_default()
     }
 
     /// All versions on offer for this extension.
-    pub(crate) fn offers(&self, wish: &Wish) -> Vec<u32> {
+    pub(crate) fn offers(&self, target: &Target) -> Vec<u32> {
         self.shelves
             .iter()
-            .map(|shelf| shelf.offers(&wish.name))
+            .map(|shelf| shelf.offers(&target.name))
             .find(|all| !all.is_empty())
             .unwrap_or_default()
     }
 
     /// Versions that extensions are pinned to.
     pub(crate) fn pinned(&self) -> BTreeSet<(String, u32)> {
-        self.wishes
+        self.targets
             .iter()
-            .filter_map(|wish| match wish.want {
-                Want::Version { pin: Some(pin), .. } => Some((wish.name.clone(), pin)),
+            .filter_map(|target| match target.want {
+                Want::Version { pin: Some(pin), .. } => Some((target.name.clone(), pin)),
                 Want::Version { pin: None, .. } | Want::Nothing | Want::Unmatched | Want::Unknown => None,
             })
             .collect()
     }
 
-    /// Writes the wish as it is.
-    pub(crate) async fn wish(&self, at: usize) -> Result<()> {
-        let wish = &self.wishes[at];
-        if wish.want == Want::Nothing {
-            self.extensions.delete(&wish.name, &DeleteParams::default()).await?;
+    /// Applies a target.
+    pub(crate) async fn apply_target(&self, at: usize) -> Result<()> {
+        let target = &self.targets[at];
+        if target.want == Want::Nothing {
+            self.extensions.delete(&target.name, &DeleteParams::default()).await?;
         } else {
             let params = PatchParams::apply(MANAGER).force();
-            self.extensions.patch(&wish.name, &params, &Patch::Apply(wish.object())).await?;
+            self.extensions.patch(&target.name, &params, &Patch::Apply(target.object())).await?;
         }
         Ok(())
     }
@@ -151,7 +151,7 @@ impl World {
     pub(crate) async fn restart(&mut self, at: usize, gently: bool, after: Duration) -> Result<()> {
         let process = &mut self.processes[at];
         ensure!(process.child().exited().is_none(), "{} ended by itself", process.name());
-        self.meter.dies(PROGRAMS[at], process.cpu()?);
+        self.sampler.dies(PROGRAMS[at], process.cpu()?);
         if gently {
             ensure!(process.stop(), "{} did not end by itself within 20 s of TERM", process.name());
         } else {
@@ -159,21 +159,21 @@ impl World {
         }
         tokio::time::sleep(after).await;
         process.relaunch()?;
-        self.meter.born(PROGRAMS[at], process.child().pid(), self.full);
+        self.sampler.born(PROGRAMS[at], process.child().pid(), self.full);
         Ok(())
     }
 
     /// Ends all programs and gives what they used of the processor, so that every life has its sum.
     pub(crate) fn end(&mut self) -> Result<()> {
         for process in &mut self.processes {
-            self.meter.dies(process.name(), process.cpu()?);
+            self.sampler.dies(process.name(), process.cpu()?);
             ensure!(process.stop(), "{} did not end by itself within 20 s of TERM", process.name());
         }
         Ok(())
     }
 
     /// Requests of our programs that finished since the last call, watches left out. They are counted.
-    pub(crate) fn news(&mut self) -> Result<Vec<(String, Request)>> {
+    pub(crate) fn new_requests(&mut self) -> Result<Vec<(String, Request)>> {
         let account = format!("system:serviceaccount:{SYSTEM_NAMESPACE}:");
         let ours: Vec<(String, Request)> = (self.record.more()?.into_iter())
             .filter(|request| request.verb != "watch")

@@ -44,6 +44,9 @@ pub(crate) struct Arguments {
     /// run both processes with the rights that manifests/overlays/kubernetes grants, instead of all rights
     #[arg(long)]
     rbac: bool,
+    /// compare the plans of kubectl-olm with what the controller does, instead of the records
+    #[arg(long, conflicts_with_all = ["update", "save"])]
+    plans: bool,
 }
 
 pub(crate) async fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -56,6 +59,12 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<ExitCode> {
         if !runs {
             return Ok(skipped(&format!("{} is not here", program.display())));
         }
+    }
+    if arguments.plans {
+        return tokio::select! {
+            status = compare_plans(arguments) => Ok(if status?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
+            signal = interruption() => Ok(ExitCode::from(128 + signal?.0)),
+        };
     }
     let folder = repository().join("tests/acceptance");
     let accepted = read_accepted(&folder.join("accepted.yaml"))?;
@@ -92,37 +101,18 @@ async fn compare(
     folder: &Path,
     arguments: &Arguments,
 ) -> Result<(BTreeMap<String, Outcome>, String)> {
-    // kept after the run, for its logs
-    let home = Home::named("acceptance");
-    home.take()?;
-    let run_dir = home.path().join("lab");
     let mut command = Command::new(&arguments.python);
     command
         .arg("-B")
         .arg(lab.join("lab.py"))
         .args(["compare", "--profile", "olm-rs", "--level", "semantic"])
-        .args(["--jobs", &arguments.jobs.to_string(), "--diffs", &arguments.diffs.to_string()])
-        .args(["--port-base", &free_block()?.to_string()])
-        .arg("--run-dir")
-        .arg(&run_dir)
+        .args(["--diffs", &arguments.diffs.to_string()])
         .arg("--accept")
-        .arg(folder.join("accepted.yaml"))
-        .env("LAB_K8S_BIN", Tools::locate()?.bin())
-        .env("LAB_CAND_BIN", std::path::absolute(&arguments.programs)?)
-        .env("LAB_CAND_CRDS", repository().join("manifests/crds"))
-        .env("PYTHONUNBUFFERED", "1")
-        .stdout(Stdio::piped());
-    if let Some(only) = &arguments.only {
-        command.args(["--only", only]);
-    }
+        .arg(folder.join("accepted.yaml"));
     if let Some(save) = &arguments.save {
         command.arg("--save").arg(save);
     }
-    if arguments.rbac {
-        let path = home.path().join("manifests.yaml");
-        std::fs::write(&path, manifests()?)?;
-        command.env("LAB_CAND_RBAC", "1").env("LAB_CAND_MANIFESTS", path);
-    }
+    let run_dir = prepare(&mut command, arguments)?;
     let mut group = Group::spawn(&mut command).context("cannot run the lab")?;
     let mut lines = BufReader::new(group.stdout()?).lines();
     let mut report = Report::default();
@@ -138,6 +128,46 @@ async fn compare(
         bail!("the lab did not come to its end ({status}); its output is above{}", ends.concat());
     }
     Ok((report.outcomes, report.last))
+}
+
+/// Runs `hack/lab-plan.py`; its output is shown while it runs.
+async fn compare_plans(arguments: &Arguments) -> Result<std::process::ExitStatus> {
+    let mut command = Command::new(&arguments.python);
+    command.arg("-B").arg(repository().join("hack/lab-plan.py"));
+    let run_dir = prepare(&mut command, arguments)?;
+    let mut group = Group::spawn(&mut command).context("cannot run the lab")?;
+    let mut lines = BufReader::new(group.stdout()?).lines();
+    while let Some(line) = lines.next_line().await? {
+        print_line(&line);
+    }
+    print_line(format_args!("logs of this run: {}", run_dir.display()));
+    group.wait().await
+}
+
+/// Adds the flags and the environment of all runs of the lab. Returns the run's folder, which stays after the run for its logs.
+fn prepare(command: &mut Command, arguments: &Arguments) -> Result<PathBuf> {
+    let home = Home::named("acceptance");
+    home.take()?;
+    let run_dir = home.path().join("lab");
+    command
+        .args(["--jobs", &arguments.jobs.to_string()])
+        .args(["--port-base", &free_block()?.to_string()])
+        .arg("--run-dir")
+        .arg(&run_dir)
+        .env("LAB_K8S_BIN", Tools::locate()?.bin())
+        .env("LAB_CAND_BIN", std::path::absolute(&arguments.programs)?)
+        .env("LAB_CAND_CRDS", repository().join("manifests/crds"))
+        .env("PYTHONUNBUFFERED", "1")
+        .stdout(Stdio::piped());
+    if let Some(only) = &arguments.only {
+        command.args(["--only", only]);
+    }
+    if arguments.rbac {
+        let path = home.path().join("manifests.yaml");
+        std::fs::write(&path, manifests()?)?;
+        command.env("LAB_CAND_RBAC", "1").env("LAB_CAND_MANIFESTS", path);
+    }
+    Ok(run_dir)
 }
 
 /// The installation for a Kubernetes cluster without its Deployments: the lab runs the processes itself.

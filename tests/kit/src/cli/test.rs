@@ -7,12 +7,12 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use olm_kit::{Cluster, Tools, repository, shared_material};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::process::Command;
 
@@ -35,7 +35,7 @@ const ON_A_CLUSTER: [&str; 2] = ["olm-integration", "olm-kit"];
 const ELSEWHERE: [(&str, &str, &str); 3] = [
     ("images", "images_and_release_of_make_start_programs", "make test-images"),
     ("operations", "upgrade::upgrade_and_rollback_write_nothing", "make test-upgrade"),
-    ("soak", "churn_leaves_nothing_behind", "make soak"),
+    ("soak", "soak_churn_leaves_nothing_behind", "make soak"),
 ];
 /// Test programs that run beside each other. Most of their time is waiting.
 const BESIDE: usize = 2;
@@ -198,17 +198,17 @@ async fn run_all(programs: Vec<TestProgram>, tools: &Tools, cluster: &Cluster) -
     let summary = Mutex::new(Summary::default());
     let worker = || async {
         loop {
-            let Some(program) = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front() else {
+            let Some(program) = queue.lock().pop_front() else {
                 return Ok(());
             };
             let report = run_one(&program, tools, cluster).await?;
             print_line(report.text());
-            summary.lock().unwrap_or_else(PoisonError::into_inner).programs.push(report);
+            summary.lock().programs.push(report);
         }
     };
     let workers = futures::future::join_all((0..BESIDE).map(|_| worker())).await;
     workers.into_iter().collect::<Result<Vec<()>>>()?;
-    Ok(summary.into_inner().unwrap_or_else(PoisonError::into_inner))
+    Ok(summary.into_inner())
 }
 
 async fn run_one(program: &TestProgram, tools: &Tools, cluster: &Cluster) -> Result<Report> {

@@ -10,6 +10,7 @@ use catalogd::http::{Catalogs, Endpoints, Metrics, server};
 use catalogd::store::{Served, Store};
 use olm_kit::Ca;
 use olm_runtime::Shutdown;
+use olm_runtime::serve::Limits;
 use olm_runtime::tls::{self, ServingPair, TlsSettings};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -29,7 +30,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) async fn new(limits: server::Limits, bundles: usize) -> Result<Self> {
+    pub(crate) async fn new(limits: Limits, bundles: usize) -> Result<Self> {
         tls::install_provider();
         let root = tempfile::tempdir()?;
         let (store, _) = Store::open(root.path())?;
@@ -48,20 +49,12 @@ impl World {
         let identity = ca.server(&olm_kit::unique("server"), &[])?;
         let pair = ServingPair::load(identity.certificate, identity.key)?;
         let settings = TlsSettings::parse("intermediate", &[], &[], "TLSv1.2")?;
-        let mut config = (*tls::server_config(pair, &settings)?).clone();
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let config = tls::server_config(pair, &settings)?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let stop = Shutdown::new();
         let catalogs = Arc::new(Catalogs::new(store, Endpoints { metas: true, graphql: true }));
-        let serving = server::serve(
-            listener,
-            Arc::new(config),
-            catalogs,
-            Metrics::default(),
-            limits,
-            stop.clone().cancelled_owned(),
-        );
+        let serving = server::serve(listener, config, catalogs, Metrics::default(), limits, stop.clone());
         let client = ca.http_client()?;
         Ok(Self {
             address,

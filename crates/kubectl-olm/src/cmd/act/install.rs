@@ -8,8 +8,8 @@ use olm_runtime::error_text::chain;
 use serde_json::{Value, json};
 
 use super::Change;
-use crate::Answer;
-use crate::failure::{Failure, note, wait};
+use crate::CommandOutput;
+use crate::failure::{CommandError, print_note, wait};
 use crate::sources::Cluster;
 
 #[derive(Debug, Args)]
@@ -49,11 +49,11 @@ pub(crate) struct Arguments {
     cluster: Cluster,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let name = arguments.name.as_ref().unwrap_or(&arguments.package);
     let mut catalog = json!({"packageName": arguments.package});
     if let Some(version) = &arguments.version {
-        olm_resolver::parse_range(version).map_err(|error| Failure::Usage(error.condition_message()))?;
+        olm_resolver::parse_range(version).map_err(|error| CommandError::Usage(error.condition_message()))?;
         catalog["version"] = json!(version);
     }
     if !arguments.channel.is_empty() {
@@ -66,12 +66,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
     }
     if let Some(config) = &arguments.config {
         let inline: Value = serde_json::from_str(config)
-            .map_err(|error| Failure::Usage(format!("--config is no JSON object: {error}")))?;
+            .map_err(|error| CommandError::Usage(format!("--config is no JSON object: {error}")))?;
         spec["config"] = json!({"configType": "Inline", "inline": inline});
     }
     let extension = json!({"apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension",
         "metadata": {"name": name}, "spec": spec});
-    let extension = serde_json::from_value(extension).map_err(|error| Failure::Usage(error.to_string()))?;
+    let extension =
+        serde_json::from_value(extension).map_err(|error| CommandError::Usage(error.to_string()))?;
     wait(async {
         let client = arguments.cluster.client().await?;
         if arguments.create_namespace && arguments.change.writes() {
@@ -82,18 +83,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
     })
 }
 
-async fn make_namespace(client: &kube::Client, name: &str) -> Result<(), Failure> {
+async fn make_namespace(client: &kube::Client, name: &str) -> Result<(), CommandError> {
     let api: Api<Namespace> = Api::all(client.clone());
     let namespace = serde_json::from_value(json!({"metadata": {"name": name}}))
-        .map_err(|error| Failure::Usage(error.to_string()))?;
+        .map_err(|error| CommandError::Usage(error.to_string()))?;
     match api.create(&PostParams::default(), &namespace).await {
         Ok(_) => {
-            note(&format!("namespace {name} created"));
+            print_note(&format!("namespace {name} created"));
             Ok(())
         }
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
         Err(error) => {
-            Err(Failure::Unreachable(format!("cannot create namespace {name:?}: {}", chain(&error))))
+            Err(CommandError::Unreachable(format!("cannot create namespace {name:?}: {}", chain(&error))))
         }
     }
 }

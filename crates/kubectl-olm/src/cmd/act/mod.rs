@@ -1,7 +1,7 @@
-//! Verbs that change what is wished: each edits the spec of a ClusterExtension through the public API and nothing else.
+//! Verbs that change the spec of a ClusterExtension, through the public API and nothing else.
 //!
-//! Whoever keeps manifests in git gets the same edit as a manifest (`--dry-run=client -o yaml`) and a word when another
-//! manager owns the field that is changed, because it would put it back.
+//! `--dry-run=client -o yaml` prints the same edit as a manifest, for git. A warning names fields that another manager owns,
+//! because it would revert the edit.
 
 pub(crate) mod install;
 pub(crate) mod rollback;
@@ -17,11 +17,11 @@ use olm_runtime::error_text::chain;
 use serde_json::{Value, json};
 
 use super::output::Output;
-use crate::Answer;
-use crate::failure::{Failure, note};
+use crate::CommandOutput;
+use crate::failure::{CommandError, print_note};
 pub(crate) use waiting::Waiting;
 
-/// Field manager of what is written from here.
+/// Field manager of the edits.
 const MANAGER: &str = "kubectl-olm";
 /// How often an edit is tried when the controller writes the status at the same time.
 const TRIES: u32 = 10;
@@ -38,7 +38,7 @@ pub(crate) struct Change {
     pub(crate) waiting: Waiting,
 }
 
-/// Who answers a question without changing anything.
+/// The place of a dry run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum DryRun {
     /// It is no question.
@@ -56,21 +56,20 @@ impl Change {
         self.dry_run == DryRun::None
     }
 
-    /// Creates the extension.
     async fn create(
         &self,
         client: &Client,
         extension: ClusterExtension,
         what: &str,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<CommandOutput, CommandError> {
         if self.dry_run == DryRun::Client {
-            return Ok(self.shown(&extension, what));
+            return Ok(self.output_of(&extension, what));
         }
         let api: Api<ClusterExtension> = Api::all(client.clone());
         let params =
             PostParams { dry_run: self.dry_run == DryRun::Server, field_manager: Some(MANAGER.to_owned()) };
         let stored = api.create(&params, &extension).await.map_err(|error| match &error {
-            kube::Error::Api(status) if status.code == 409 => Failure::Usage(format!(
+            kube::Error::Api(status) if status.code == 409 => CommandError::Usage(format!(
                 "there is a ClusterExtension {:?} already; `kubectl olm upgrade {0}` changes its version, --name gives this one another name",
                 extension.name_any()
             )),
@@ -86,17 +85,18 @@ impl Change {
         extension: &ClusterExtension,
         mut patch: Value,
         what: &str,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<CommandOutput, CommandError> {
         for (path, manager) in owners(extension, &patch) {
-            note(&format!(
+            print_note(&format!(
                 "note: {path} is also written by {manager:?}; change it there too, or it may be put back"
             ));
         }
         if self.dry_run == DryRun::Client {
             let mut edited = serde_json::to_value(extension).unwrap_or_default();
             merge(&mut edited, &patch);
-            let edited = serde_json::from_value(edited).map_err(|error| Failure::Usage(error.to_string()))?;
-            return Ok(self.shown(&edited, what));
+            let edited =
+                serde_json::from_value(edited).map_err(|error| CommandError::Usage(error.to_string()))?;
+            return Ok(self.output_of(&edited, what));
         }
         let api: Api<ClusterExtension> = Api::all(client.clone());
         let params = PatchParams {
@@ -118,7 +118,7 @@ impl Change {
                 return Err(refused(&name, &error));
             }
             let now = api.get(&name).await.map_err(|error| refused(&name, &error))?;
-            if !same_wish(extension, &now) {
+            if !same_spec(extension, &now) {
                 return Err(refused(&name, &error));
             }
             version = now.resource_version();
@@ -126,18 +126,23 @@ impl Change {
         self.done(client, stored, what).await
     }
 
-    async fn done(&self, client: &Client, stored: ClusterExtension, what: &str) -> Result<Answer, Failure> {
+    async fn done(
+        &self,
+        client: &Client,
+        stored: ClusterExtension,
+        what: &str,
+    ) -> Result<CommandOutput, CommandError> {
         if self.dry_run == DryRun::Server || !self.waiting.wait {
-            return Ok(self.shown(&stored, what));
+            return Ok(self.output_of(&stored, what));
         }
-        note(what);
+        print_note(what);
         let (last, ready) = self.waiting.ready(client, &stored).await?;
         let end = if ready { "is Ready" } else { "is not Ready" };
-        Ok(Answer { yes: ready, ..self.shown(&last, &format!("{} {end}", last.name_any())) })
+        Ok(CommandOutput { yes: ready, ..self.output_of(&last, &format!("{} {end}", last.name_any())) })
     }
 
-    /// What happened, or the manifest.
-    fn shown(&self, extension: &ClusterExtension, what: &str) -> Answer {
+    /// The result as text, or the manifest.
+    fn output_of(&self, extension: &ClusterExtension, what: &str) -> CommandOutput {
         let manifest = manifest(extension);
         let dry = if self.dry_run == DryRun::None { "" } else { " (nothing was changed)" };
         let people = |wide: bool| {
@@ -146,26 +151,26 @@ impl Change {
             format!("{what}{dry}\n{spec}")
         };
         let names = || vec![format!("clusterextension.olm.operatorframework.io/{}", extension.name_any())];
-        Answer { text: self.output.print(&manifest, names, people), yes: true }
+        CommandOutput { text: self.output.print(&manifest, names, people), yes: true }
     }
 }
 
-/// Whether only the status can have changed since: the controller writes it at any moment.
-fn same_wish(read: &ClusterExtension, now: &ClusterExtension) -> bool {
+/// Whether only the status can have changed: the controller writes it at any time.
+fn same_spec(read: &ClusterExtension, now: &ClusterExtension) -> bool {
     read.uid() == now.uid() && read.metadata.generation == now.metadata.generation
 }
 
-/// The extension as one would keep it in git.
+/// The manifest of the extension, without status and generated metadata.
 fn manifest(extension: &ClusterExtension) -> Value {
     let metadata = &extension.metadata;
-    let mut kept = json!({"name": metadata.name});
+    let mut user_metadata = json!({"name": metadata.name});
     let maps = [("annotations", &metadata.annotations), ("labels", &metadata.labels)];
     for (key, map) in maps {
         if let Some(map) = map.as_ref().filter(|map| !map.is_empty()) {
-            kept[key] = json!(map);
+            user_metadata[key] = json!(map);
         }
     }
-    json!({"apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": kept, "spec": extension.spec})
+    json!({"apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": user_metadata, "spec": extension.spec})
 }
 
 /// JSON merge patch.
@@ -217,17 +222,17 @@ fn leaves(value: &Value, at: &mut Vec<String>) -> Vec<Vec<String>> {
     all
 }
 
-fn refused(name: &str, error: &kube::Error) -> Failure {
+fn refused(name: &str, error: &kube::Error) -> CommandError {
     let text = chain(error);
     match error {
-        kube::Error::Api(status) if status.code == 409 => Failure::Unreachable(format!(
+        kube::Error::Api(status) if status.code == 409 => CommandError::Unreachable(format!(
             "ClusterExtension {name:?} was changed by somebody else just now; look at it and try again"
         )),
-        kube::Error::Api(status) if status.code == 422 || status.code == 400 => Failure::Usage(text),
+        kube::Error::Api(status) if status.code == 422 || status.code == 400 => CommandError::Usage(text),
         kube::Error::Api(status) if status.code == 403 => {
-            Failure::Unreachable(format!("{text}; ask for the right to change clusterextensions"))
+            CommandError::Unreachable(format!("{text}; ask for the right to change clusterextensions"))
         }
-        _ => Failure::Unreachable(format!("cannot write ClusterExtension {name:?}: {text}")),
+        _ => CommandError::Unreachable(format!("cannot write ClusterExtension {name:?}: {text}")),
     }
 }
 
@@ -236,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_of_another_applier_is_named() {
+    fn edit_warns_about_fields_of_other_appliers() {
         let extension: ClusterExtension = serde_json::from_value(json!({
             "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension",
             "metadata": {"name": "x", "managedFields": [
@@ -255,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_status_is_no_new_wish() {
+    fn edit_detects_changed_spec_or_object() {
         let read = |uid: &str, generation: i64, version: &str| -> ClusterExtension {
             serde_json::from_value(json!({
                 "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension",
@@ -265,13 +270,13 @@ mod tests {
             .unwrap()
         };
         let first = read("a", 1, "10");
-        assert!(same_wish(&first, &read("a", 1, "11")), "the status was written");
-        assert!(!same_wish(&first, &read("a", 2, "11")), "somebody wants something else");
-        assert!(!same_wish(&first, &read("b", 1, "11")), "it was deleted and made anew");
+        assert!(same_spec(&first, &read("a", 1, "11")), "the status was written");
+        assert!(!same_spec(&first, &read("a", 2, "11")), "somebody wants something else");
+        assert!(!same_spec(&first, &read("b", 1, "11")), "it was deleted and made anew");
     }
 
     #[test]
-    fn a_merge_patch_sets_and_removes() {
+    fn merge_patch_sets_and_removes() {
         let mut target = json!({"a": {"b": 1, "c": 2}, "d": 3});
         merge(&mut target, &json!({"a": {"b": null, "e": [1]}, "d": {"f": 4}}));
         assert_eq!(target, json!({"a": {"c": 2, "e": [1]}, "d": {"f": 4}}));

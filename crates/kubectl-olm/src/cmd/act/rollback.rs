@@ -9,10 +9,10 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::Change;
-use crate::Answer;
+use crate::CommandOutput;
 use crate::cmd::output::{Output, Table, or_dash};
 use crate::extensions;
-use crate::failure::{Failure, note, wait};
+use crate::failure::{CommandError, print_note, wait};
 use crate::sources::Cluster;
 
 #[derive(Debug, Args)]
@@ -53,13 +53,10 @@ pub(crate) struct History {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Row {
-    /// Its number.
     revision: i64,
     /// Name of the ClusterObjectSet.
     name: String,
-    /// Bundle name.
     bundle: String,
-    /// Version of the bundle.
     version: String,
     /// `Active`, `Archived` or `Deleting`.
     state: String,
@@ -76,7 +73,7 @@ struct Row {
 }
 
 fn rows(extension: &ClusterExtension, revisions: &[ClusterObjectSet]) -> Vec<Row> {
-    let own: Vec<&ClusterObjectSet> = extensions::of(extension, revisions).collect();
+    let own: Vec<&ClusterObjectSet> = extensions::revisions_of(extension, revisions).collect();
     let installed = revision::states(own.iter().copied()).installed.map(|found| found.number);
     own.iter()
         .map(|set| {
@@ -101,7 +98,7 @@ fn rows(extension: &ClusterExtension, revisions: &[ClusterObjectSet]) -> Vec<Row
         .collect()
 }
 
-pub(crate) fn history(arguments: &History) -> Result<Answer, Failure> {
+pub(crate) fn history(arguments: &History) -> Result<CommandOutput, CommandError> {
     let rows = wait(async {
         let client = arguments.cluster.client().await?;
         let extension = extensions::named(&client, &arguments.name).await?;
@@ -126,11 +123,11 @@ pub(crate) fn history(arguments: &History) -> Result<Answer, Failure> {
         if rows.is_empty() { format!("{} has no revisions yet\n", arguments.name) } else { table.text("") }
     };
     let names = || rows.iter().map(|row| row.name.clone()).collect();
-    Ok(Answer { text: arguments.output.print(&rows, names, people), yes: true })
+    Ok(CommandOutput { text: arguments.output.print(&rows, names, people), yes: true })
 }
 
 /// The revision to go back to.
-fn target<'a>(rows: &'a [Row], number: Option<i64>, name: &str) -> Result<&'a Row, Failure> {
+fn target<'a>(rows: &'a [Row], number: Option<i64>, name: &str) -> Result<&'a Row, CommandError> {
     let known = || {
         let numbers: Vec<String> = rows.iter().map(|row| row.revision.to_string()).collect();
         if numbers.is_empty() {
@@ -143,16 +140,16 @@ fn target<'a>(rows: &'a [Row], number: Option<i64>, name: &str) -> Result<&'a Ro
         Some(number) => rows
             .iter()
             .find(|row| row.revision == number)
-            .ok_or_else(|| Failure::NotFound(format!("{name} has no revision {number}; {}", known())))?,
+            .ok_or_else(|| CommandError::NotFound(format!("{name} has no revision {number}; {}", known())))?,
         None => {
             let now = rows.iter().rfind(|row| row.installed).or(rows.last());
             let now = now.ok_or_else(|| {
-                Failure::NotFound(format!("{name} has no revisions; nothing was installed yet"))
+                CommandError::NotFound(format!("{name} has no revisions; nothing was installed yet"))
             })?;
             rows.iter()
                 .rfind(|row| row.succeeded && row.version != now.version && row.revision < now.revision)
                 .ok_or_else(|| {
-                    Failure::NotFound(format!(
+                    CommandError::NotFound(format!(
                         "{name} has no earlier revision with another version than {}; `kubectl olm versions` shows what there is, \
                          `kubectl olm history {name}` what there was",
                         now.version
@@ -161,7 +158,7 @@ fn target<'a>(rows: &'a [Row], number: Option<i64>, name: &str) -> Result<&'a Ro
         }
     };
     if found.version.is_empty() {
-        return Err(Failure::NotFound(format!(
+        return Err(CommandError::NotFound(format!(
             "revision {} does not say which version it is",
             found.revision
         )));
@@ -169,7 +166,7 @@ fn target<'a>(rows: &'a [Row], number: Option<i64>, name: &str) -> Result<&'a Ro
     Ok(found)
 }
 
-pub(crate) fn rollback(arguments: &Rollback) -> Result<Answer, Failure> {
+pub(crate) fn rollback(arguments: &Rollback) -> Result<CommandOutput, CommandError> {
     wait(async {
         let client = arguments.cluster.client().await?;
         let extension = extensions::named(&client, &arguments.name).await?;
@@ -183,7 +180,7 @@ pub(crate) fn rollback(arguments: &Rollback) -> Result<Answer, Failure> {
         );
         let patch = json!({"spec": {"source": {"catalog": catalog}}});
         let answer = arguments.change.edit(&client, &extension, patch, &what).await?;
-        note(&format!(
+        print_note(&format!(
             "it stays at {} until another version is asked for, for instance by `kubectl olm upgrade {} --any-version`",
             target.version, arguments.name
         ));
@@ -210,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn back_goes_to_the_newest_other_version_that_worked() {
+    fn rollback_targets_newest_succeeded_other_version() {
         let plain = [row(1, "1.0.0", true, false), row(2, "2.0.0", true, true)];
         let stuck =
             [row(1, "1.0.0", true, false), row(2, "2.0.0", true, true), row(3, "3.0.0", false, false)];

@@ -8,9 +8,9 @@ use olm_api::{ClusterExtension, annotations};
 use serde_json::json;
 
 use super::{MANAGER, Waiting, refused};
-use crate::Answer;
+use crate::CommandOutput;
 use crate::extensions;
-use crate::failure::{Failure, note, wait};
+use crate::failure::{CommandError, print_note, wait};
 use crate::sources::Cluster;
 
 #[derive(Debug, Args)]
@@ -35,19 +35,19 @@ pub(crate) struct Arguments {
     cluster: Cluster,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     wait(async {
         let client = arguments.cluster.client().await?;
         let extension = extensions::named(&client, &arguments.name).await?;
         let name = extension.name_any();
         let revisions = extensions::revisions(&client, Some(&name)).await?;
-        let own = extensions::of(&extension, &revisions);
+        let own = extensions::revisions_of(&extension, &revisions);
         let objects =
             own.last().map_or(0, |set| set.spec.phases.iter().map(|phase| phase.objects.len()).sum());
         let fate = if arguments.keep { "stay" } else { "go with it, custom resources first" };
         let what = format!("ClusterExtension {name} is deleted; its {objects} objects {fate}");
         if arguments.dry_run {
-            return Ok(Answer { text: format!("{what} (nothing was changed)\n"), yes: true });
+            return Ok(CommandOutput { text: format!("{what} (nothing was changed)\n"), yes: true });
         }
         let api: Api<ClusterExtension> = Api::all(client.clone());
         if arguments.keep {
@@ -62,11 +62,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
         };
         api.delete(&name, &params).await.map_err(|error| refused(&name, &error))?;
         if !arguments.waiting.wait {
-            return Ok(Answer { text: format!("{what}\n"), yes: true });
+            return Ok(CommandOutput { text: format!("{what}\n"), yes: true });
         }
-        note(&what);
+        print_note(&what);
         let gone = arguments.waiting.gone(&client, &extension).await?;
         let end = if gone { "is gone" } else { "is still there" };
-        Ok(Answer { text: format!("ClusterExtension {name} {end}\n"), yes: gone })
+        Ok(CommandOutput { text: format!("ClusterExtension {name} {end}\n"), yes: gone })
     })
 }

@@ -4,9 +4,9 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::Change;
-use crate::Answer;
+use crate::CommandOutput;
 use crate::extensions;
-use crate::failure::{Failure, wait};
+use crate::failure::{CommandError, wait};
 use crate::sources::Cluster;
 
 #[derive(Debug, Args)]
@@ -35,24 +35,24 @@ pub(crate) struct Arguments {
     cluster: Cluster,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
+pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let mut catalog = json!({"upgradeConstraintPolicy": "CatalogProvided"});
-    let mut said = Vec::new();
+    let mut changes = Vec::new();
     if let Some(version) = &arguments.version {
-        olm_resolver::parse_range(version).map_err(|error| Failure::Usage(error.condition_message()))?;
+        olm_resolver::parse_range(version).map_err(|error| CommandError::Usage(error.condition_message()))?;
         catalog["version"] = json!(version);
-        said.push(format!("version {version}"));
+        changes.push(format!("version {version}"));
     }
     if arguments.any_version {
         catalog["version"] = Value::Null;
-        said.push("any version".to_owned());
+        changes.push("any version".to_owned());
     }
     if !arguments.channel.is_empty() {
         catalog["channels"] = json!(arguments.channel);
-        said.push(format!("channels {}", arguments.channel.join(", ")));
+        changes.push(format!("channels {}", arguments.channel.join(", ")));
     }
-    if said.is_empty() {
-        return Err(Failure::Usage(format!(
+    if changes.is_empty() {
+        return Err(CommandError::Usage(format!(
             "say what is wanted: --version RANGE, --any-version or --channel NAME; `kubectl olm explain {}` shows what is possible",
             arguments.name
         )));
@@ -61,7 +61,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
         let client = arguments.cluster.client().await?;
         let extension = extensions::named(&client, &arguments.name).await?;
         let patch = json!({"spec": {"source": {"catalog": catalog}}});
-        let what = format!("ClusterExtension {} wants {}", arguments.name, said.join(", "));
+        let what = format!("ClusterExtension {} wants {}", arguments.name, changes.join(", "));
         arguments.change.edit(&client, &extension, patch, &what).await
     })
 }

@@ -1,4 +1,4 @@
-//! Waiting for an extension: what it says on the way goes to standard error, one line a change.
+//! Waiting for an extension: changes of its `Progressing` condition are printed to standard error.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use olm_runtime::duration::GoDuration;
 use olm_runtime::error_text::chain;
 
 use crate::extensions::condition_of;
-use crate::failure::{Failure, note};
+use crate::failure::{CommandError, print_note};
 
 /// Whether and how long to wait.
 #[derive(Debug, Args)]
@@ -25,29 +25,29 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Waits until the extension is Ready for the generation that was stored, or cannot get there without help. Returns it as
-    /// it was last seen, and whether it is Ready.
+    /// Waits until the extension is Ready for the generation that was stored, or is stalled. Returns its last state, and
+    /// whether it is Ready.
     pub(crate) async fn ready(
         &self,
         client: &Client,
         stored: &ClusterExtension,
-    ) -> Result<(ClusterExtension, bool), Failure> {
+    ) -> Result<(ClusterExtension, bool), CommandError> {
         let mut last = stored.clone();
         let generation = stored.metadata.generation;
         let follow = async {
             let mut events = std::pin::pin!(changes(client, &stored.name_any()));
-            let mut said = String::new();
+            let mut printed = String::new();
             while let Some(event) = events.try_next().await? {
-                let Some(extension) = of(event) else { continue };
+                let Some(extension) = object_of(event) else { continue };
                 last = extension;
                 let current = |type_: &str| {
                     condition_of(&last, type_).filter(|found| found.observed_generation >= generation)
                 };
                 if let Some(progressing) = current(condition::PROGRESSING) {
                     let line = format!("{}: {}", progressing.reason, progressing.message);
-                    if line != said {
-                        note(&line);
-                        said = line;
+                    if line != printed {
+                        print_note(&line);
+                        printed = line;
                     }
                 }
                 if current(condition::READY).is_some_and(|found| found.status.as_str() == "True") {
@@ -64,11 +64,15 @@ impl Waiting {
     }
 
     /// Waits until the extension is gone.
-    pub(crate) async fn gone(&self, client: &Client, extension: &ClusterExtension) -> Result<bool, Failure> {
+    pub(crate) async fn gone(
+        &self,
+        client: &Client,
+        extension: &ClusterExtension,
+    ) -> Result<bool, CommandError> {
         let uid = extension.uid();
         let follow = async {
             let mut events = std::pin::pin!(changes(client, &extension.name_any()));
-            let (mut seen, mut said) = (false, String::new());
+            let (mut seen, mut printed) = (false, String::new());
             while let Some(event) = events.try_next().await? {
                 match event {
                     watcher::Event::Delete(_) => return Ok(true),
@@ -80,10 +84,10 @@ impl Waiting {
                         }
                         seen = true;
                         if let Some(progressing) = condition_of(&found, condition::PROGRESSING)
-                            && progressing.message != said
+                            && progressing.message != printed
                         {
-                            note(&progressing.message);
-                            said.clone_from(&progressing.message);
+                            print_note(&progressing.message);
+                            printed.clone_from(&progressing.message);
                         }
                     }
                 }
@@ -96,13 +100,13 @@ impl Waiting {
     async fn within(
         &self,
         follow: impl Future<Output = Result<bool, watcher::Error>>,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, CommandError> {
         let GoDuration(limit) = self.timeout;
         match tokio::time::timeout(limit.max(Duration::from_secs(1)), follow).await {
             Ok(Ok(done)) => Ok(done),
-            Ok(Err(error)) => Err(Failure::Unreachable(format!("cannot watch: {}", chain(&error)))),
+            Ok(Err(error)) => Err(CommandError::Unreachable(format!("cannot watch: {}", chain(&error)))),
             Err(_) => {
-                note(&format!("not done within {limit:?}; it goes on in the cluster"));
+                print_note(&format!("not done within {limit:?}; it goes on in the cluster"));
                 Ok(false)
             }
         }
@@ -118,7 +122,7 @@ fn changes(
     watcher(api, config).backoff(olm_runtime::backoff::of_watch())
 }
 
-fn of(event: watcher::Event<ClusterExtension>) -> Option<ClusterExtension> {
+fn object_of(event: watcher::Event<ClusterExtension>) -> Option<ClusterExtension> {
     match event {
         watcher::Event::Apply(found) | watcher::Event::InitApply(found) => Some(found),
         watcher::Event::Init | watcher::Event::InitDone | watcher::Event::Delete(_) => None,

@@ -1,48 +1,48 @@
-//! `plan`: what the controller would do for a wish, before anybody wishes it.
+//! `plan`: the controller's plan for an extension, before it is executed.
 //!
-//! The steps are the controller's own: resolution, rendering, CRD safety, dependencies, the layout of the revision. Its writes
-//! are made as dry runs. Nothing is stored, and the extension itself is not changed.
+//! The plan is `olm_install::plan`'s, observed with the rights of the user. The writes of a new revision's objects are sent as dry runs.
+//! Nothing is stored, and the extension itself is not changed.
 
-mod outlook;
+mod preview;
 
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt as _};
-use olm_api::{ClusterExtension, ClusterObjectSet, annotations, condition};
-use olm_bundle::{CertProvider, Gates, PROPERTIES_ANNOTATION, RegistryV1, RenderOptions, render_with_report};
+use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
+use olm_bundle::CertProvider;
 use olm_core::Object;
-use olm_install::desired::{Desired, fingerprint, options_text, same_content};
-use olm_install::issuer::{Issuers, Preference, choose, from_status, present};
-use olm_install::preflight;
-use olm_install::resolution::{BundleFacts, Cause, Wish, revision};
-use olm_rollout::{RevisionFacts, Sibling, future_revision, next_number};
+use olm_install::account::{self, Account};
+use olm_install::content::{ContentReader, secret_key};
+use olm_install::plan::{Change, NewRevision, Observer, about, observe, oversized, plan};
+use olm_install::preflight::{self, NoCache};
+use olm_install::render::{RenderSettings, Rendered, not_fetched, render};
+use olm_install::resolution::{BundleFacts, Cause, Class, ExtensionRequest, PassError, revision};
+use olm_install::{SYSTEM_NAMESPACE, dependencies, issuer};
+use olm_rollout::{Sibling, future_revision};
 use olm_runtime::error_text::chain;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use self::outlook::{Outlook, Side};
+use self::preview::{Preview, RevisionAction, Side};
 use super::output::Output;
 use super::why::{Explained, Policy, decide};
-use crate::Answer;
+use crate::CommandOutput;
 use crate::bundle_source::BundleAccess;
+use crate::dry_run::{DryRun, ObjectPreview, identity};
 use crate::extensions;
-use crate::failure::{Failure, wait};
-use crate::foretold::{Writer, identity};
+use crate::failure::{CommandError, wait};
 use crate::kinds::Kinds;
-use crate::live;
 use crate::sources::Sources;
 
-pub(crate) use outlook::objects as objects_text;
-
-/// Where revisions are kept when there is none that says it.
-const SYSTEM_NAMESPACE: &str = "olmv1-system";
+pub(crate) use preview::objects as objects_text;
 
 #[derive(Debug, Args)]
 #[command(
     after_help = "Every object is sent to the apiserver as a dry run under the controller's field manager, so defaults, admission and \
-                  other people's fields count. Nothing is stored. It is asked as you: where the extension names a service account, \
+                  the fields of other managers count. Nothing is stored. It uses your own rights: where the extension names a service account, \
                   --as system:serviceaccount:NAMESPACE:NAME asks as that one.\n\n\
                   Examples:\n  kubectl olm plan my-extension\n  kubectl olm plan my-extension --version '>=2.0.0 <3.0.0'\n  \
                   kubectl olm plan my-extension --any-version --image quay.io/example/catalog:next -o wide\n  \
@@ -66,54 +66,68 @@ pub(crate) struct Arguments {
     /// Channels instead of those of the extension; may be repeated
     #[arg(long)]
     channel: Vec<String>,
-    /// Whether the catalog's upgrade edges bind, instead of what the extension says
+    /// Whether the catalog's upgrade edges bind, instead of the extension's own policy
     #[arg(long, value_enum)]
     upgrade_constraint_policy: Option<Policy>,
+    /// The plan of a paused extension after it is resumed
+    #[arg(long)]
+    resume: bool,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
     sources: Sources,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
-    let outlook = wait(foretell(arguments)).map_err(beyond_one)?;
-    let names = || outlook.objects.iter().map(crate::foretold::Foretold::title).collect();
-    let text = arguments.output.print(&outlook, names, |wide| outlook.text(wide));
-    if !outlook.refused.is_empty() {
-        return Err(Failure::Verdict { text: text.trim_end().to_owned(), help: None });
+pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+    let preview = wait(preview(arguments)).map_err(beyond_one)?;
+    let names = || preview.objects.iter().map(ObjectPreview::title).collect();
+    let text = arguments.output.print(&preview, names, |wide| preview.text(wide));
+    if !preview.refused.is_empty() {
+        return Err(CommandError::Verdict { text: text.trim_end().to_owned(), help: None });
     }
-    Ok(Answer { yes: outlook.is_quiet(), text })
+    Ok(CommandOutput { yes: preview.is_unchanged(), text })
 }
 
-/// 1 says that something differs, so that nothing is found cannot be 1.
-pub(crate) fn beyond_one(failure: Failure) -> Failure {
+/// Exit code 1 means that something differs, so an object that is not found cannot be 1.
+pub(crate) fn beyond_one(failure: CommandError) -> CommandError {
     match failure {
-        Failure::NotFound(text) => Failure::Usage(text),
+        CommandError::NotFound(text) => CommandError::Usage(text),
         other => other,
     }
 }
 
-/// The extension as it would be.
-async fn wished(arguments: &Arguments, client: &Client) -> Result<ClusterExtension, Failure> {
-    let mut extension = match (&arguments.file, &arguments.name) {
+/// The extension to plan for, and the account of the extension in the cluster.
+async fn planned(
+    arguments: &Arguments,
+    client: &Client,
+) -> Result<(ClusterExtension, Option<Account>), CommandError> {
+    let (mut extension, account) = match (&arguments.file, &arguments.name) {
         (Some(file), _) => {
-            let mut wished = extensions::from_file(file)?;
+            let mut extension = extensions::from_file(file)?;
             let api: Api<ClusterExtension> = Api::all(client.clone());
-            let stored = api.get_opt(&wished.name_any()).await;
-            let stored = stored.map_err(|error| {
-                Failure::Unreachable(format!("cannot read ClusterExtension: {}", chain(&error)))
+            let present = api.get_opt(&extension.name_any()).await;
+            let present = present.map_err(|error| {
+                CommandError::Unreachable(format!("cannot read ClusterExtension: {}", chain(&error)))
             })?;
-            if let Some(stored) = stored {
-                wished.metadata.uid = stored.metadata.uid;
-                wished.status = stored.status;
+            let account = present.as_ref().and_then(Account::from_extension);
+            if let Some(present) = present {
+                extension.metadata.uid = present.metadata.uid;
+                extension.status = present.status;
             }
-            wished
+            (extension, account)
         }
-        (None, name) => extensions::named(client, name.as_deref().unwrap_or_default()).await?,
+        (None, name) => {
+            let extension = extensions::named(client, name.as_deref().unwrap_or_default()).await?;
+            let account = Account::from_extension(&extension);
+            (extension, account)
+        }
     };
-    let Some(catalog) = extension.spec.source.catalog.as_mut() else { return Ok(extension) };
+    if arguments.resume {
+        extension.annotations_mut().remove(annotations::PAUSED);
+    }
+    let Some(catalog) = extension.spec.source.catalog.as_mut() else { return Ok((extension, account)) };
     if let Some(version) = &arguments.version {
-        olm_resolver::parse_range(version).map_err(|error| Failure::Usage(error.condition_message()))?;
+        olm_resolver::parse_range(version).map_err(|error| CommandError::Usage(error.condition_message()))?;
         catalog.version = Some(version.clone());
     }
     if arguments.any_version {
@@ -124,105 +138,137 @@ async fn wished(arguments: &Arguments, client: &Client) -> Result<ClusterExtensi
     }
     if let Some(policy) = arguments.upgrade_constraint_policy {
         catalog.upgrade_constraint_policy = serde_json::from_value(json!(policy.as_str()))
-            .map_err(|error| Failure::Usage(error.to_string()))?;
+            .map_err(|error| CommandError::Usage(error.to_string()))?;
     }
-    Ok(extension)
+    Ok((extension, account))
 }
 
-async fn foretell(arguments: &Arguments) -> Result<Outlook, Failure> {
+async fn preview(arguments: &Arguments) -> Result<Preview, CommandError> {
     let client = arguments.sources.cluster.client().await?;
-    let extension = wished(arguments, &client).await?;
+    let (extension, account) = planned(arguments, &client).await?;
     let all = extensions::revisions(&client, Some(&extension.name_any())).await?;
     let own: Vec<Arc<ClusterObjectSet>> =
-        extensions::of(&extension, &all).map(|set| Arc::new(set.clone())).collect();
-    let newest = own.iter().rfind(|set| revision::is_active(set));
+        extensions::revisions_of(&extension, &all).map(|set| Arc::new(set.clone())).collect();
+    let active = own.iter().rfind(|set| revision::is_active(set));
     let states = revision::states(own.iter().map(AsRef::as_ref));
-    let decided = decide(&extension, Some(states), None, &arguments.sources).await?;
-    let mut outlook = Outlook {
+    let decided = decide(&extension, Some(states.clone()), None, &arguments.sources).await?;
+    let mut preview = Preview {
         extension: extension.name_any(),
-        from: newest.map(|set| side(&revision::facts(set).bundle, set.spec.revision)),
-        ..opening(&decided.explained)
+        from: active.map(|set| side(&revision::facts(set).bundle, set.spec.revision)),
+        ..resolution(&decided.explained)
     };
-    let (Some(wish), Some(bundle)) = (&decided.wish, &decided.bundle) else { return Ok(outlook) };
-    if wish.paused {
-        outlook.warnings.push("the extension is paused; nothing happens until it goes on".to_owned());
+    let (Some(request), Some(target)) = (&decided.request, &decided.target) else { return Ok(preview) };
+    let due = |chosen| dependencies::are_due(chosen, target.bundle(), &states);
+    if decided.resolution.as_ref().is_some_and(due) {
+        preview.refused.extend(decided.explained.unmet.clone());
     }
-    let kept = kept_issuer(&extension);
-    let settled = match newest {
-        None => false,
-        Some(newest) => decided.resolution.is_none() || holds(&client, wish, newest, bundle, kept).await,
+    if request.paused {
+        preview
+            .warnings
+            .push("the extension is paused; --resume shows the plan without the pause".to_owned());
+    }
+    let mut observer = UserObserver {
+        client: &client,
+        kinds: Kinds::new(&client),
+        access: BundleAccess::from_sources(&arguments.sources),
+        request,
+        revisions: &own,
+        is_same_account: account == Account::from_request(request),
+        refused: Vec::new(),
+        warnings: Vec::new(),
+        failure: None,
     };
-    if settled {
-        outlook.to = newest.map(|set| side(bundle, set.spec.revision));
-        return Ok(outlook);
-    }
-    let registry = BundleAccess::of(&arguments.sources).pull(&bundle.reference).await?;
-    let properties = registry.csv.annotations.get(PROPERTIES_ANNOTATION).cloned();
-    let objects = match rendered(&client, wish, &registry, kept).await? {
-        Ok(objects) => objects,
-        Err(why) => {
-            outlook.refused.push(why);
-            return Ok(outlook);
+    let (settings, system) = (RenderSettings::default(), system_namespace(&own));
+    let recorded = issuer::recorded(&extension);
+    let observed = observe(&mut observer, settings, &system, request, target, &own, recorded).await;
+    let UserObserver { mut kinds, refused, warnings, failure, .. } = observer;
+    preview.refused.extend(refused);
+    preview.warnings.extend(warnings);
+    let planned = match observed {
+        Ok(observed) => plan(request, observed).map_err(|error| about(target.bundle(), oversized(&error))),
+        Err(error) if error.class == Class::Transient => {
+            return Err(failure.unwrap_or(CommandError::Unreachable(error.message)));
+        }
+        Err(error) => Err(error),
+    };
+    let plan = match planned {
+        Ok(plan) => plan,
+        Err(error) => {
+            preview.refused.push(error.message);
+            return Ok(preview);
         }
     };
-    judge_crds(&client, wish, &objects, &own, &mut outlook).await;
-    let desired = match Desired::new(wish, bundle, properties.as_deref(), objects) {
-        Ok(desired) => desired,
-        Err(why) => {
-            outlook.refused.push(why.to_string());
-            return Ok(outlook);
-        }
+    preview.warnings.extend(plan.notices.into_iter().filter(|it| it.warning).map(|notice| notice.text));
+    let action = match &plan.change {
+        Change::Keep => RevisionAction::Keep,
+        Change::Update(_) => RevisionAction::Update,
+        Change::Create(_) => RevisionAction::Create,
     };
-    let system = newest.and_then(|set| place_of_content(set)).unwrap_or_else(|| SYSTEM_NAMESPACE.to_owned());
-    if let Some(newest) = newest {
-        let compared = desired.numbered(newest.spec.revision, &system);
-        if compared.is_ok_and(|compared| same_content(newest, &compared.set)) {
-            outlook.to = Some(side(bundle, newest.spec.revision));
-            return Ok(outlook);
-        }
-    }
-    let counted: Vec<RevisionFacts> = own.iter().map(|set| counted(set)).collect();
-    let number = next_number(&counted);
-    outlook.to = Some(side(bundle, number));
-    let then: Vec<Object> = desired.phases().iter().flat_map(|phase| phase.objects.clone()).collect();
-    let mut now = Vec::new();
+    preview.action = preview.refused.is_empty().then_some(action);
+    let Change::Create(new) = plan.change else {
+        preview.to = preview.from.clone();
+        return Ok(preview);
+    };
+    let digest = plan.digest.map(|digest| digest.to_string());
+    preview.to = Some(Side { digest, ..side(target.bundle(), new.revision.set.spec.revision) });
+    dry_run(&client, &mut kinds, request, &own, *new, &mut preview).await?;
+    Ok(preview)
+}
+
+/// Compares the objects of the new revision with those of the active ones, and sends them as dry runs.
+async fn dry_run(
+    client: &Client,
+    kinds: &mut Kinds,
+    request: &ExtensionRequest,
+    own: &[Arc<ClusterObjectSet>],
+    new: NewRevision,
+    preview: &mut Preview,
+) -> Result<(), CommandError> {
+    let desired: Vec<Object> = new.phases.into_iter().flat_map(|phase| phase.objects).collect();
+    let mut current = Vec::new();
+    let mut reader = ContentReader::new(client, SYSTEM_NAMESPACE);
     for set in own.iter().filter(|set| revision::is_active(set)) {
-        now.extend(live::content(&client, set).await.map_err(Failure::Unreachable)?);
+        let objects = reader.objects(set).await;
+        current.extend(objects.map_err(|error| CommandError::Unreachable(chain(&error)))?);
     }
-    outlook.compare(&now, &then);
+    preview.compare(&current, &desired);
     let siblings = own
         .iter()
         .map(|set| Sibling { uid: set.uid().unwrap_or_default(), retired: !revision::is_active(set) });
-    let writer = Writer {
-        client: &client,
-        extension: &wish.name,
-        uid: &wish.uid,
-        us: future_revision(&wish.name, number),
+    let dry_run = DryRun {
+        client,
+        extension: &request.name,
+        uid: &request.uid,
+        revision: future_revision(&request.name, new.revision.set.spec.revision),
         siblings: siblings.collect(),
     };
-    let mut kinds = Kinds::new(&client);
-    outlook.take(writer.apply(&mut kinds, &then).await);
-    let kept: std::collections::BTreeSet<_> = then.iter().map(|object| identity(&object.key())).collect();
-    let mut seen = kept;
-    let gone: Vec<Object> = now.into_iter().filter(|object| seen.insert(identity(&object.key()))).collect();
-    outlook.take(writer.give_up(&mut kinds, &gone).await);
-    Ok(outlook)
+    let mut applied = dry_run.apply(kinds, &desired).await;
+    let keys = new.revision.packed.phases.into_iter().flat_map(|phase| phase.objects);
+    for (object, reference) in applied.iter_mut().zip(keys) {
+        object.hash = Some(reference.key);
+    }
+    preview.add(applied);
+    let mut identities: BTreeSet<_> = desired.iter().map(|object| identity(&object.key())).collect();
+    let removed: Vec<Object> =
+        current.into_iter().filter(|object| identities.insert(identity(&object.key()))).collect();
+    preview.add(dry_run.remove(kinds, &removed).await);
+    Ok(())
 }
 
-/// What resolution says.
-fn opening(explained: &Explained) -> Outlook {
+/// The result of resolution.
+fn resolution(explained: &Explained) -> Preview {
     let because = explained.chosen.as_ref().map(|chosen| match &chosen.catalog {
         Some(catalog) => format!("{} (catalog {catalog})", chosen.why),
         None => chosen.why.clone(),
     });
     let path = explained.report.as_ref().and_then(|report| report.upgrade_path.as_ref());
     let steps = path.into_iter().flatten();
-    Outlook {
+    Preview {
         because,
         path: steps.map(|step| format!("{} ({} in {})", step.version, step.by, step.channel)).collect(),
-        refused: explained.refusal.iter().chain(&explained.unmet).cloned().collect(),
-        warnings: explained.deprecations.iter().map(|said| format!("deprecated: {said}")).collect(),
-        ..Outlook::default()
+        refused: explained.error.iter().cloned().collect(),
+        warnings: explained.deprecations.iter().map(|text| format!("deprecated: {text}")).collect(),
+        ..Preview::default()
     }
 }
 
@@ -231,96 +277,95 @@ fn side(bundle: &BundleFacts, revision: i64) -> Side {
         bundle: bundle.name.clone(),
         version: bundle.version.clone(),
         image: bundle.reference.clone(),
+        digest: None,
         revision,
     }
 }
 
-fn counted(set: &ClusterObjectSet) -> RevisionFacts {
-    let conditions = set.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    RevisionFacts {
-        name: set.name_any(),
-        number: set.spec.revision,
-        archived: !revision::is_active(set),
-        succeeded: condition::is_true(conditions, condition::SUCCEEDED),
+/// The namespace of the Secrets of the newest revision.
+fn system_namespace(own: &[Arc<ClusterObjectSet>]) -> String {
+    let newest = revision::newest(own).into_iter();
+    let entries = newest.flat_map(|set| &set.spec.phases).flat_map(|phase| &phase.objects);
+    let mut keys = entries.filter_map(|entry| secret_key(entry, SYSTEM_NAMESPACE));
+    keys.next().map_or_else(|| SYSTEM_NAMESPACE.to_owned(), |(namespace, _)| namespace)
+}
+
+/// Observes with the rights of the user. A rejection by a check is collected, so that the preview shows all of them; a check that
+/// the user may not make is a warning.
+struct UserObserver<'a> {
+    client: &'a Client,
+    kinds: Kinds,
+    access: BundleAccess,
+    request: &'a ExtensionRequest,
+    revisions: &'a [Arc<ClusterObjectSet>],
+    /// Whether the request names the account that the extension in the cluster names.
+    is_same_account: bool,
+    refused: Vec<String>,
+    warnings: Vec<String>,
+    /// The cache of bundles cannot be opened.
+    failure: Option<CommandError>,
+}
+
+impl Observer for UserObserver<'_> {
+    /// What cannot be read is not recorded: the content is compared then.
+    async fn recorded_inputs(&mut self, newest: &ClusterObjectSet) -> Result<Option<String>, PassError> {
+        let mut entries = newest.spec.phases.iter().flat_map(|phase| &phase.objects);
+        let key = entries.find_map(|entry| secret_key(entry, SYSTEM_NAMESPACE));
+        let Some((namespace, name)) = key.filter(|_| self.is_same_account) else { return Ok(None) };
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
+        let secret = secrets.get_metadata(&name).await.ok();
+        Ok(secret.and_then(|secret| secret.annotations().get(annotations::RENDER_INPUTS).cloned()))
     }
-}
 
-fn kept_issuer(extension: &ClusterExtension) -> Option<CertProvider> {
-    let certificates = extension.status.as_ref()?.webhook_certificates.as_ref()?;
-    Some(from_status(certificates.provider))
-}
-
-/// Where the revision's objects are kept.
-fn place_of_content(set: &ClusterObjectSet) -> Option<String> {
-    let objects = set.spec.phases.iter().flat_map(|phase| &phase.objects);
-    objects.filter_map(|object| object.reference.as_ref()).find_map(|reference| reference.namespace.clone())
-}
-
-/// Whether the newest revision was made of the same bundle with the same settings, so that the controller does not look at the
-/// image again (decision 24). What cannot be read says no.
-async fn holds(
-    client: &Client,
-    wish: &Wish,
-    newest: &ClusterObjectSet,
-    bundle: &BundleFacts,
-    kept: Option<CertProvider>,
-) -> bool {
-    if !revision::facts(newest).bundle.is_same(bundle) {
-        return false;
+    async fn render(
+        &mut self,
+        bundle: &BundleFacts,
+        settled: Option<CertProvider>,
+        _: &str,
+    ) -> Result<Rendered, PassError> {
+        let fetcher = self.access.fetcher().await.map_err(|failure| {
+            let error = PassError::new(Class::Transient, failure.to_string());
+            self.failure = Some(failure);
+            error
+        })?;
+        let pulled = fetcher.pull(&bundle.reference).await.map_err(|error| not_fetched(&error))?;
+        let read = pulled.read().await.map_err(|error| not_fetched(&error))?;
+        render(self.client, RenderSettings::default(), self.request, read, settled).await
     }
-    let objects = newest.spec.phases.iter().flat_map(|phase| &phase.objects);
-    let reference = objects.filter_map(|object| object.reference.as_ref()).next();
-    let Some((namespace, name)) = reference.and_then(|found| Some((found.namespace.clone()?, &found.name)))
-    else {
-        return false;
-    };
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
-    let Ok(secret) = secrets.get_metadata(name).await else { return false };
-    let inputs = fingerprint(wish, bundle, &options_text(Gates::default(), kept), env!("CARGO_PKG_VERSION"));
-    secret.annotations().get(annotations::RENDER_INPUTS) == Some(&inputs)
-}
 
-/// The bundle's objects, or why it cannot be rendered.
-async fn rendered(
-    client: &Client,
-    wish: &Wish,
-    registry: &RegistryV1,
-    kept: Option<CertProvider>,
-) -> Result<Result<Vec<Object>, String>, Failure> {
-    let all = Issuers { cert_manager: true, service_ca: true };
-    let cert_provider = if registry.csv.webhooks.is_empty() {
-        None
-    } else {
-        let present = present(client).await;
-        let present = present
-            .map_err(|error| Failure::Unreachable(format!("cannot list API groups: {}", chain(&error))))?;
-        match choose(Preference::Auto, all, kept, present) {
-            Ok(provider) => Some(provider),
-            Err(why) => return Ok(Err(why)),
+    async fn check_crds(&mut self, objects: &[Object]) -> Result<Vec<String>, PassError> {
+        let settings = preflight::Settings { existing_objects: true };
+        let checked =
+            preflight::check(self.client, &NoCache, settings, self.request, objects, self.revisions).await;
+        Ok(checked.unwrap_or_else(|error| {
+            if error.cause == Cause::CrdSafety {
+                self.refused.push(error.message);
+            } else {
+                self.warnings.push(format!("CRDs were not checked: {}", error.message));
+            }
+            Vec::new()
+        }))
+    }
+
+    async fn check_account(&mut self, objects: &[Object]) -> Result<(), PassError> {
+        let Some(account) = Account::from_request(self.request) else { return Ok(()) };
+        let mut served = HashMap::new();
+        for object in objects {
+            served.extend(self.kinds.served(object).await.map(|kind| (object.key(), kind)));
         }
-    };
-    let options = RenderOptions {
-        config: wish.config.clone().map(Value::Object),
-        cert_provider,
-        ..RenderOptions::new(&wish.namespace)
-    };
-    Ok(render_with_report(registry, &options)
-        .map(|rendered| rendered.objects)
-        .map_err(|error| error.to_string()))
-}
-
-/// What the change of CRDs means for objects that exist. A question that the cluster did not answer is a warning.
-async fn judge_crds(
-    client: &Client,
-    wish: &Wish,
-    objects: &[Object],
-    own: &[Arc<ClusterObjectSet>],
-    outlook: &mut Outlook,
-) {
-    let settings = preflight::Settings { existing_objects: true };
-    match preflight::check(client, settings, wish, objects, own).await {
-        Ok(warnings) => outlook.warnings.extend(warnings),
-        Err(failure) if failure.cause == Cause::CrdSafety => outlook.refused.push(failure.message),
-        Err(failure) => outlook.warnings.push(format!("CRDs were not checked: {}", failure.message)),
+        let checked = match account.exists(self.client).await {
+            Ok(exists) => {
+                account::check(self.client, &self.request.name, &account, exists, objects, &served).await
+            }
+            Err(error) => Err(account::unreadable(&account, &error)),
+        };
+        if let Err(error) = checked {
+            if error.class == Class::Transient {
+                self.warnings.push(format!("the ServiceAccount was not checked: {}", error.message));
+            } else {
+                self.refused.push(error.message);
+            }
+        }
+        Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Where everything goes: a row for each version, the newest above, and a lane for each channel. Edges that do not
+//! The layout: a row for each version, the newest above, and a lane for each channel. Edges that do not
 //! fit between two neighbours run beside the lane, in tracks: skips to its left, all others to its right.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,6 @@ use crate::draw::scene::{Lane, Reach, Scene};
 
 /// Most rows; the rest is gathered in one row at the bottom.
 const MAX_ROWS: usize = 300;
-/// Most lanes.
 const MAX_LANES: usize = 40;
 /// Most tracks on one side of a lane; what does not fit shares the outermost.
 const MAX_TRACKS: usize = 24;
@@ -21,7 +20,6 @@ pub(super) const TRACK: usize = 6;
 /// Empty space between lanes.
 const GAP: usize = 22;
 
-/// Rows and lanes.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
     /// Nodes by row.
@@ -29,7 +27,7 @@ pub(super) struct Layout {
     /// Nodes that share the row below the last.
     pub(super) gathered: usize,
     pub(super) lanes: Vec<LaneLayout>,
-    /// Channels there was no room for.
+    /// Number of channels beyond the limit.
     pub(super) more_lanes: usize,
     /// Width of all lanes.
     pub(super) width: usize,
@@ -67,8 +65,8 @@ pub(super) struct Beside {
     pub(super) from: Rows,
     /// Rows that the edges lead to.
     pub(super) to: BTreeSet<usize>,
-    /// For the reader who points at it.
-    pub(super) told: String,
+    /// Shown on hover.
+    pub(super) tooltip: String,
 }
 
 /// Rows that edges come from.
@@ -76,7 +74,7 @@ pub(super) struct Beside {
 pub(super) enum Rows {
     /// Each of these.
     Each(BTreeSet<usize>),
-    /// All from the first to the second, with what lies between.
+    /// All from the first to the second.
     Span(usize, usize),
     /// None that is drawn.
     Nowhere,
@@ -146,8 +144,8 @@ fn rows(scene: &Scene) -> Vec<usize> {
     let heads: BTreeSet<usize> = heads.map(|entry| entry.node).collect();
     let marked = |at: &usize| matches!(scene.nodes[*at].reach, Reach::Installed | Reach::Next);
     let mut kept: BTreeSet<usize> = (0..scene.nodes.len()).filter(marked).collect();
-    let wanted = heads.into_iter().chain(0..scene.nodes.len());
-    for at in wanted {
+    let candidates = heads.into_iter().chain(0..scene.nodes.len());
+    for at in candidates {
         if kept.len() >= MAX_ROWS {
             break;
         }
@@ -175,7 +173,7 @@ fn place(scene: &Scene, lane: &Lane, last: usize, row: &dyn Fn(usize) -> usize) 
     let mut lines = Lines::default();
     for entry in &lane.entries {
         let to = row(entry.node);
-        let told = |what: &str| format!("{} {what}", scene.label(entry.node));
+        let tooltip = |what: &str| format!("{} {what}", scene.label(entry.node));
         if let Some(older) = entry.replaces {
             let from = row(older);
             let (top, bottom) = (from.min(to), from.max(to));
@@ -186,7 +184,7 @@ fn place(scene: &Scene, lane: &Lane, last: usize, row: &dyn Fn(usize) -> usize) 
                 made.straight.push((from, to));
             } else {
                 let key = Key::Named(What::Replaces, to >= from, BTreeSet::from([from]));
-                lines.add(key, to, told(&format!("replaces {}", scene.label(older))));
+                lines.add(key, to, tooltip(&format!("replaces {}", scene.label(older))));
             }
         }
         let skipped: BTreeSet<usize> = entry.skips.iter().map(|&node| row(node)).collect();
@@ -197,17 +195,17 @@ fn place(scene: &Scene, lane: &Lane, last: usize, row: &dyn Fn(usize) -> usize) 
             lines.add(
                 Key::Named(What::Skips, down, skipped),
                 to,
-                told(&format!("skips {}", names.join(", "))),
+                tooltip(&format!("skips {}", names.join(", "))),
             );
         }
         let Some(cover) = entry.skip_range.as_ref().filter(|_| to < last) else { continue };
-        let told = told(&format!("skipRange {}", cover.range));
+        let tooltip = tooltip(&format!("skipRange {}", cover.range));
         let key = match cover.ends.map(|(first, last)| (row(first), row(last))) {
             Some((_, bottom)) if cover.gapless => Key::Foot(bottom),
             Some((top, bottom)) => Key::Span(top, bottom),
             None => Key::Nowhere(to),
         };
-        lines.add(key, to, told);
+        lines.add(key, to, tooltip);
     }
     let mut beside = lines.finish();
     choose_tracks(&mut beside);
@@ -215,7 +213,7 @@ fn place(scene: &Scene, lane: &Lane, last: usize, row: &dyn Fn(usize) -> usize) 
     made
 }
 
-/// What edges must have in common to share a line.
+/// Edges with an equal key share a line.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     /// Kind, whether it leads down, and the rows that are named.
@@ -228,20 +226,20 @@ enum Key {
     Nowhere(usize),
 }
 
-/// Lines with the rows that they lead to, and what to tell about them.
+/// Lines with the rows that they lead to, and their tooltips.
 #[derive(Debug, Default)]
 struct Lines(BTreeMap<Key, (BTreeSet<usize>, Vec<String>)>);
 
 impl Lines {
-    fn add(&mut self, key: Key, to: usize, told: String) {
+    fn add(&mut self, key: Key, to: usize, tooltip: String) {
         let (rows, texts) = self.0.entry(key).or_default();
         rows.insert(to);
-        texts.push(told);
+        texts.push(tooltip);
     }
 
     fn finish(self) -> Vec<Beside> {
         let line = |(key, (to, texts)): (Key, (BTreeSet<usize>, Vec<String>))| {
-            let told = texts.into_iter().take(20).collect::<Vec<_>>().join("\n");
+            let tooltip = texts.into_iter().take(20).collect::<Vec<_>>().join("\n");
             let (what, from) = match key {
                 Key::Named(what, down, rows) => {
                     (if down && what == What::Replaces { What::Down } else { what }, Rows::Each(rows))
@@ -253,7 +251,7 @@ impl Lines {
                 Key::Span(top, bottom) => (What::SkipRange, Rows::Span(top, bottom)),
                 Key::Nowhere(_) => (What::SkipRange, Rows::Nowhere),
             };
-            Beside { what, track: 0, from, to, told }
+            Beside { what, track: 0, from, to, tooltip }
         };
         self.0.into_iter().map(line).collect()
     }

@@ -2,8 +2,8 @@
 //!
 //! Like a timetable: a row for each version, the newest above; a lane for each channel, its entries as signs on a
 //! line. `replaces` is the line itself, or a line beside it where entries lie between; `skips` are dashed on the left;
-//! a skipRange is a dotted bar on the right, from its lowest version up to the entries that have it. Pointing at
-//! anything tells what it is.
+//! a skipRange is a dotted bar on the right, from its lowest version up to the entries that have it. Everything has
+//! a tooltip.
 
 mod layout;
 mod xml;
@@ -20,8 +20,8 @@ const MARGIN: usize = 24;
 /// Widest label of a row and widest note, in characters.
 const MAX_LABEL: usize = 40;
 const MAX_NOTE: usize = 76;
-/// Longest text that appears when pointing, in characters.
-const MAX_TOLD: usize = 1_000;
+/// Longest tooltip, in characters.
+const MAX_TOOLTIP: usize = 1_000;
 /// Most findings below the picture.
 const MAX_FINDINGS: usize = 8;
 /// Narrowest picture, so that title and legend fit.
@@ -39,7 +39,6 @@ text{font-family:Verdana,'DejaVu Sans',Geneva,sans-serif;font-size:12px;fill:#1e
 .ring{fill:none;stroke:#334155;stroke-width:1.5}.dep{fill:#fbbf24}.reach{fill:#bbf7d0}.next{fill:#16a34a}\
 .inst{fill:#2563eb;stroke:#1e3a8a;stroke-width:2}.ghost{fill:#fff;stroke:#64748b;stroke-width:1.5;stroke-dasharray:2 2}";
 
-/// The picture.
 pub(crate) fn svg(scene: &Scene) -> String {
     Page::new(scene).draw()
 }
@@ -190,9 +189,9 @@ impl<'a> Page<'a> {
             };
             let (x, y) = (self.lanes_at - 16, self.middle(row) + 4);
             let label = shortened(self.scene.label(at), MAX_LABEL);
-            let (short, told) = &self.notes[row];
+            let (short, tooltip) = &self.notes[row];
             xml.element("g", &[], |xml| {
-                xml.leaf("title", &[], told);
+                xml.leaf("title", &[], tooltip);
                 xml.leaf("text", &[("x", &x), ("y", &y), ("text-anchor", &"end"), ("class", &class)], &label);
                 if !short.is_empty() {
                     xml.leaf("text", &[("x", &self.notes_at), ("y", &y), ("class", &"note")], short);
@@ -233,7 +232,7 @@ impl<'a> Page<'a> {
             let path = format!("M{center} {from}V{to}");
             let newest = if older < newer { from.max(to) - SIGN } else { to + SIGN };
             xml.empty("path", &[("d", &path), ("class", &class)]);
-            xml.empty("path", &[("d", &arrow(center, newest, newer < older)), ("class", &class)]);
+            xml.empty("path", &[("d", &arrowhead(center, newest, newer < older)), ("class", &class)]);
         }
         for edge in &lane.beside {
             self.beside(xml, center, edge);
@@ -249,13 +248,13 @@ impl<'a> Page<'a> {
         for &(row, number) in &lane.entries {
             let entry = &channel.entries[number];
             let node = &self.scene.nodes[entry.node];
-            let mut told = format!("{} in channel {}", self.scene.label(entry.node), channel.name);
+            let mut tooltip = format!("{} in channel {}", self.scene.label(entry.node), channel.name);
             for (yes, word) in [(entry.head, ": head"), (entry.skipped, ": skipped")] {
-                told.push_str(if yes { word } else { "" });
+                tooltip.push_str(if yes { word } else { "" });
             }
             let y = self.middle(row);
             xml.element("g", &[], |xml| {
-                xml.leaf("title", &[], &told);
+                xml.leaf("title", &[], &tooltip);
                 sign(xml, center, y, node, entry.head);
             });
         }
@@ -269,14 +268,14 @@ impl<'a> Page<'a> {
             (None, true) => "strong",
             (None, false) => "",
         };
-        let told = match &channel.deprecated {
+        let tooltip = match &channel.deprecated {
             Some(message) => format!("channel {}, deprecated: {message}", channel.name),
             None => format!("channel {}", channel.name),
         };
         let turn = if self.slanted { format!("rotate(-40 {x} {y})") } else { String::new() };
         let anchor = if self.slanted { "start" } else { "middle" };
         xml.element("g", &[], |xml| {
-            xml.leaf("title", &[], &shortened(&told, MAX_TOLD));
+            xml.leaf("title", &[], &shortened(&tooltip, MAX_TOOLTIP));
             let place: [xml::Attribute<'_>; 5] =
                 [("x", &x), ("y", &y), ("text-anchor", &anchor), ("class", &class), ("transform", &turn)];
             let place = if turn.is_empty() { &place[..4] } else { &place[..] };
@@ -334,7 +333,7 @@ impl<'a> Page<'a> {
             }
         }
         xml.element("g", &[], |xml| {
-            xml.leaf("title", &[], &shortened(&edge.told, MAX_TOLD));
+            xml.leaf("title", &[], &shortened(&edge.tooltip, MAX_TOOLTIP));
             xml.empty("path", &[("d", &path), ("class", &class)]);
             for &row in &edge.to {
                 let y = self.middle(row);
@@ -345,7 +344,7 @@ impl<'a> Page<'a> {
         });
     }
 
-    /// What the signs mean, as far as they occur. Returns the lower edge.
+    /// The legend of the signs that occur. Returns the lower edge.
     fn legend(&self, xml: &mut Xml, top: usize) -> usize {
         let entries = || {
             self.layout.lanes.iter().flat_map(|lane| {
@@ -353,11 +352,11 @@ impl<'a> Page<'a> {
             })
         };
         let node =
-            |wanted: &dyn Fn(&Node) -> bool| entries().any(|entry| wanted(&self.scene.nodes[entry.node]));
-        let line = |wanted: What| {
+            |matches: &dyn Fn(&Node) -> bool| entries().any(|entry| matches(&self.scene.nodes[entry.node]));
+        let line = |kind: What| {
             self.layout.lanes.iter().any(|lane| {
-                lane.beside.iter().any(|edge| edge.what == wanted)
-                    || lane.straight.iter().any(|(older, newer)| match wanted {
+                lane.beside.iter().any(|edge| edge.what == kind)
+                    || lane.straight.iter().any(|(older, newer)| match kind {
                         What::Replaces => newer < older,
                         What::Down => newer > older,
                         What::Skips | What::SkipRange => false,
@@ -477,8 +476,8 @@ fn sign(xml: &mut Xml, x: usize, y: usize, node: &Node, head: bool) {
     }
 }
 
-/// A small arrow head at the end of an upright line.
-fn arrow(x: usize, y: usize, up: bool) -> String {
+/// The head at the end of a vertical line.
+fn arrowhead(x: usize, y: usize, up: bool) -> String {
     let back = if up { y + 5 } else { y - 5 };
     format!("M{} {back}L{x} {y}L{} {back}", x - 4, x + 4)
 }
@@ -495,16 +494,11 @@ fn minor(node: &Node) -> Option<(u64, u64)> {
     Some((version.major(), version.minor()))
 }
 
-/// What stands beside a row, and all of it for who points there.
+/// The note beside a row, and its tooltip.
 fn notes(scene: &Scene, at: usize) -> (String, String) {
     let node = &scene.nodes[at];
     let mut notes = Vec::new();
-    match node.reach {
-        Reach::No => {}
-        Reach::Installed => notes.push("installed".to_owned()),
-        Reach::Next => notes.push("next upgrade".to_owned()),
-        Reach::Hops(hops) => notes.push(format!("reachable in {}", counted(hops, "hop"))),
-    }
+    notes.extend(node.reach.mark("next upgrade"));
     match &node.presence {
         Presence::Bundle => {}
         Presence::NoVersion(why) => notes.push(format!("no version: {why}")),
@@ -519,7 +513,8 @@ fn notes(scene: &Scene, at: usize) -> (String, String) {
         .filter_map(|lane| Some(lane.entry(at)?.skip_range.as_ref()?.range.as_str()))
         .collect();
     notes.extend(ranges.iter().map(|range| format!("skipRange {range}")));
-    notes.extend(scene.odd_name(at).map(str::to_owned));
-    let told = std::iter::once(node.name.clone()).chain(notes.iter().cloned()).collect::<Vec<_>>().join("\n");
-    (shortened(&notes.join(" · "), MAX_NOTE), shortened(&told, MAX_TOLD))
+    notes.extend(scene.unusual_name(at).map(str::to_owned));
+    let tooltip =
+        std::iter::once(node.name.clone()).chain(notes.iter().cloned()).collect::<Vec<_>>().join("\n");
+    (shortened(&notes.join(" · "), MAX_NOTE), shortened(&tooltip, MAX_TOOLTIP))
 }

@@ -40,17 +40,15 @@ impl Xml {
         self.element(name, attributes, |xml| xml.text(text));
     }
 
-    /// A text.
     pub(super) fn text(&mut self, text: &str) {
         self.text.push_str(&escaped(text));
     }
 
-    /// A style sheet of ours; nothing foreign goes in here.
+    /// A constant style sheet, never foreign text.
     pub(super) fn style(&mut self, sheet: &'static str) {
         self.element("style", &[], |xml| xml.text(sheet));
     }
 
-    /// Takes in what was written elsewhere.
     pub(super) fn append(&mut self, other: Self) {
         self.text.push_str(&other.text);
     }

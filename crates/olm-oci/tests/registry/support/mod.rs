@@ -1,5 +1,5 @@
-//! A registry on loopback that can misbehave on the wire: it speaks HTTP/1.1 by hand, so that bodies can be cut, stall,
-//! drip or never end. What it serves, what it was asked and how it fails is under the test's control.
+//! A registry on loopback that can misbehave on the wire: it implements HTTP/1.1 itself, so that bodies can be cut, stall,
+//! drip or never end. Tests control its content and its failures, and read its requests.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -46,7 +46,7 @@ pub(crate) enum Body {
     Stall { bytes: Vec<u8>, declared: usize },
     /// Sends one byte after the other, with a pause before each.
     Drip { bytes: Vec<u8>, pause: Duration },
-    /// Closes the connection without a word.
+    /// Closes the connection without a response.
     Hangup,
     /// Without length, over and over.
     Endless(Vec<u8>),
@@ -64,7 +64,7 @@ impl Reply {
         Self { status, headers: Vec::new(), body: Body::Full(body.into()) }
     }
 
-    pub(crate) fn with(mut self, name: &str, value: impl Into<String>) -> Self {
+    pub(crate) fn header(mut self, name: &str, value: impl Into<String>) -> Self {
         self.headers.push((name.into(), value.into()));
         self
     }
@@ -148,7 +148,7 @@ impl Registry {
         self.state.lock().unwrap().close = close;
     }
 
-    /// `METHOD target` of all requests so far; forgets them.
+    /// `METHOD target` of all requests so far; clears the log.
     pub(crate) fn take_log(&self) -> Vec<String> {
         self.take_requests()
             .into_iter()
@@ -235,7 +235,7 @@ pub(crate) struct Pushed {
 }
 
 impl Pushed {
-    pub(crate) fn of(layers: impl IntoIterator<Item = Vec<u8>>) -> Self {
+    pub(crate) fn new(layers: impl IntoIterator<Item = Vec<u8>>) -> Self {
         Self { layers: layers.into_iter().collect(), ..Self::default() }
     }
 
@@ -281,7 +281,7 @@ pub(crate) fn noise(size: usize) -> String {
     text
 }
 
-/// A client that calls these registries insecure (they speak plain HTTP), with short patience.
+/// A client that calls these registries insecure (they speak plain HTTP), with short timeouts.
 pub(crate) struct Client {
     pub(crate) directory: tempfile::TempDir,
     pub(crate) config: Config,
@@ -353,9 +353,9 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, state: Arc<Mute
                 None => None,
             };
             close = state.close;
-            hooked.unwrap_or_else(|| answer(&state, &request))
+            hooked.unwrap_or_else(|| reply_to(&state, &request))
         };
-        let reply = if close { reply.with("Connection", "close") } else { reply };
+        let reply = if close { reply.header("Connection", "close") } else { reply };
         if !write_reply(&mut stream, &request, reply).await || close {
             let _ = stream.shutdown().await;
             return;
@@ -395,8 +395,8 @@ async fn read_request<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut Vec<u8>
     Some(Request { method, target, headers, body })
 }
 
-fn answer(state: &State, request: &Request) -> Reply {
-    // what a proxy is asked begins with the scheme
+fn reply_to(state: &State, request: &Request) -> Reply {
+    // the target of a proxy request begins with the scheme
     let target = request
         .target
         .strip_prefix("http://")
@@ -408,8 +408,8 @@ fn answer(state: &State, request: &Request) -> Reply {
     if let Some((repository, name)) = path.split_once("/manifests/") {
         return match state.manifests.get(&(repository.to_owned(), name.to_owned())) {
             Some((media_type, bytes)) => Reply::new(200, bytes.clone())
-                .with("Content-Type", media_type)
-                .with("Docker-Content-Digest", digest(bytes).to_string()),
+                .header("Content-Type", media_type)
+                .header("Docker-Content-Digest", digest(bytes).to_string()),
             None => Reply::error(404, "MANIFEST_UNKNOWN"),
         };
     }
@@ -418,7 +418,7 @@ fn answer(state: &State, request: &Request) -> Reply {
     let from = request.header("range").and_then(|text| text.strip_prefix("bytes="));
     match from.and_then(|text| text.trim_end_matches('-').parse::<usize>().ok()) {
         Some(from) if from < bytes.len() => Reply::new(206, &bytes[from..])
-            .with("Content-Range", format!("bytes {from}-{}/{}", bytes.len() - 1, bytes.len())),
+            .header("Content-Range", format!("bytes {from}-{}/{}", bytes.len() - 1, bytes.len())),
         Some(_) => Reply::new(416, ""),
         None => Reply::new(200, bytes.clone()),
     }

@@ -1,4 +1,4 @@
-//! An entrance for fuzzers: a Helm release from its Secrets to its objects, as [`super::adopt`] reads them. Not for products.
+//! An entry point for fuzzers: a Helm release from its Secrets to its objects, as [`super::adopt`] reads them. Not for products.
 
 use k8s_openapi::api::core::v1::Secret;
 use olm_core::Object;

@@ -1,11 +1,11 @@
 //! Adopting an extension that the reference installed through a Helm release: its objects become those of revision 1, which
 //! counts as succeeded from the start, so that the same pass sees an installed bundle. The revision that the pass then makes
-//! takes the objects over as in any upgrade. No object is deleted or created anew, and the release's Secrets stay until the
-//! extension goes.
+//! adopts the objects as in any upgrade. No object is deleted or created again, and the release's Secrets stay until the
+//! extension is deleted.
 //!
-//! It runs before anything else is looked at, and only while the extension has no revision. Every step can be repeated: a
+//! It runs before anything else is read, and only while the extension has no revision. Every step can be repeated: a
 //! revision 1 that was left without its `Succeeded` condition gets it in the next pass. A release that cannot be read stops
-//! the extension with a sentence; nothing is written then. What a release says is read in [`release`], as values.
+//! the extension with an error message; nothing is written then. [`release`] reads releases, as values.
 //! Rule: revisions §4.6, decision 1.
 
 #[doc(hidden)]
@@ -22,31 +22,31 @@ use olm_api::{
     ClusterObjectSet, Condition, ConditionStatus, condition, field_managers, labels, reason, secret_types,
 };
 use olm_install::desired::Desired;
-use olm_install::resolution::{Class, Failure, Wish, revision};
+use olm_install::resolution::{Class, ExtensionRequest, PassError, revision};
 use serde_json::json;
 
 use self::release::{Index, Release, ReleaseError, deployed, further_chunks, payload};
-use super::attempt::Note;
-use super::shell::Shell;
+use super::attempt::Notice;
+use super::context::Context;
 use super::writer::is_conflict;
 
 /// The number of the revision that a release becomes.
 const FIRST: i64 = 1;
-/// What the revision's `Succeeded` condition says.
+/// Message of the revision's `Succeeded` condition.
 const SUCCEEDED: &str = "Revision succeeded - migrated from Helm release";
-/// What a user can do about a release that cannot be read.
-const MEND: &str = "nothing was changed; restore the Secret from a backup, or delete the ClusterExtension, which removes its \
+/// The fix for a release that cannot be read.
+const FIX: &str = "nothing was changed; restore the Secret from a backup, or delete the ClusterExtension, which removes its \
                     objects, and create it again";
-/// How often the condition is tried when others write the revision at the same time.
-const ROUNDS: usize = 5;
+/// Attempts to write the condition when others write the revision at the same time.
+const MAX_ATTEMPTS: usize = 5;
 
 /// Revision 1 with its `Succeeded` condition, when this pass made it or gave it the condition.
 #[derive(Debug)]
 pub struct Adopted {
     /// The revision as it is stored now.
     pub set: ClusterObjectSet,
-    /// What a user should hear of.
-    pub note: Option<Note>,
+    /// The event for the user.
+    pub notice: Option<Notice>,
 }
 
 /// Adopts the extension if a Helm release installed it. `revisions` are the extension's.
@@ -54,45 +54,45 @@ pub struct Adopted {
 /// # Errors
 /// With the text for the `Progressing` condition.
 pub async fn adopt(
-    shell: &Shell,
-    wish: &Wish,
+    context: &Context,
+    request: &ExtensionRequest,
     revisions: &[Arc<ClusterObjectSet>],
-) -> Result<Option<Adopted>, Failure> {
+) -> Result<Option<Adopted>, PassError> {
     if let Some(first) = revisions.iter().find(|set| is_unfinished(set)) {
-        let set = succeed(shell, (**first).clone()).await?;
-        return Ok(Some(Adopted { set, note: None }));
+        let set = succeed(context, (**first).clone()).await?;
+        return Ok(Some(Adopted { set, notice: None }));
     }
-    if !revisions.is_empty() || has_orphans(shell, wish) {
+    if !revisions.is_empty() || has_orphans(context, request) {
         return Ok(None);
     }
-    let secrets: Api<Secret> = Api::namespaced(shell.client.clone(), &shell.settings.system_namespace);
-    let Some((index, release)) = installed(shell, &secrets, wish).await? else { return Ok(None) };
-    let refused = |problem: String| broken(shell, wish, &index.secret, &problem);
+    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &context.settings.system_namespace);
+    let Some((index, release)) = installed(context, &secrets, request).await? else { return Ok(None) };
+    let invalid = |problem: String| broken(context, request, &index.secret, &problem);
     let bundle = release.bundle;
-    let desired = Desired::new(wish, &bundle, release.properties.as_deref(), release.objects)
-        .map_err(|error| refused(error.to_string()))?;
+    let desired = Desired::new(request, &bundle, release.properties.as_deref(), release.objects)
+        .map_err(|error| invalid(error.to_string()))?;
     let revision = desired
-        .migrated(FIRST, &shell.settings.system_namespace)
-        .map_err(|error| refused(error.to_string()))?;
-    let stored = shell.writer.create(&revision, &[], "").await.map_err(|error| transient(&error))?;
+        .migrated(FIRST, &context.settings.system_namespace)
+        .map_err(|error| invalid(error.to_string()))?;
+    let stored = context.writer.create(&revision, &[], "").await.map_err(|error| transient(&error))?;
     tracing::info!(
-        extension = wish.name,
+        extension = request.name,
         release = index.secret,
         bundle = bundle.name,
         "Helm release adopted"
     );
-    let note = Note::normal(
+    let notice = Notice::normal(
         "Adopted",
         format!(
             "bundle {} was installed through the Helm release in Secret {}/{}; revision {} takes its objects over",
             bundle.name,
-            shell.settings.system_namespace,
+            context.settings.system_namespace,
             index.secret,
             stored.name_any()
         ),
     );
-    let set = succeed(shell, stored).await?;
-    Ok(Some(Adopted { set, note: Some(note) }))
+    let set = succeed(context, stored).await?;
+    Ok(Some(Adopted { set, notice: Some(notice) }))
 }
 
 /// A revision that was made from a release and then left alone.
@@ -100,39 +100,39 @@ fn is_unfinished(set: &ClusterObjectSet) -> bool {
     set.spec.revision == FIRST
         && revision::is_active(set)
         && set.labels().get(labels::MIGRATED_FROM_HELM).is_some_and(|value| value == "true")
-        && !olm_install::dependencies::has_succeeded(set)
+        && !revision::has_succeeded(set)
 }
 
 /// Whether there are revisions under the extension's name that are not its own: those left by `--cascade=orphan`.
-fn has_orphans(shell: &Shell, wish: &Wish) -> bool {
-    !shell.revisions.of(&wish.name).is_empty()
+fn has_orphans(context: &Context, request: &ExtensionRequest) -> bool {
+    !context.revisions.of_extension(&request.name).is_empty()
 }
 
 /// The release in force, read and checked; `None` when there is none.
 async fn installed(
-    shell: &Shell,
+    context: &Context,
     secrets: &Api<Secret>,
-    wish: &Wish,
-) -> Result<Option<(Index, Release)>, Failure> {
-    let system = &shell.settings.system_namespace;
+    request: &ExtensionRequest,
+) -> Result<Option<(Index, Release)>, PassError> {
+    let system = &context.settings.system_namespace;
     let looking = |error: &kube::Error| {
         let text = format!(
             "migrating storage: looking for a Helm release of {:?} in namespace {system}: {error}",
-            wish.name
+            request.name
         );
-        Failure::new(Class::Transient, text)
+        PassError::new(Class::Transient, text)
     };
     let indexes = ListParams::default()
-        .labels(&format!("name={},owner=operator-controller", wish.name))
+        .labels(&format!("name={},owner=operator-controller", request.name))
         .fields(&format!("type={}", secret_types::HELM_INDEX));
     let mut releases = Vec::new();
     for found in secrets.list_metadata(&indexes).await.map_err(|error| looking(&error))? {
-        let index = Index::read(&found.metadata, &wish.uid)
-            .map_err(|error| broken(shell, wish, &found.name_any(), &error.to_string()))?;
+        let index = Index::read(&found.metadata, &request.uid)
+            .map_err(|error| broken(context, request, &found.name_any(), &error.to_string()))?;
         releases.extend(index);
     }
     let Some(index) = deployed(&releases).cloned() else { return Ok(None) };
-    let wrong = |error: ReleaseError| broken(shell, wish, &index.secret, &error.to_string());
+    let wrong = |error: ReleaseError| broken(context, request, &index.secret, &error.to_string());
     let first = secrets.get(&index.secret).await.map_err(|error| looking(&error))?;
     let mut further = Vec::new();
     for name in further_chunks(&first).map_err(wrong)? {
@@ -140,16 +140,16 @@ async fn installed(
         further.push((name, chunk));
     }
     let joined = payload(&first, &further).map_err(wrong)?;
-    let (name, described) = (wish.name.clone(), index.clone());
+    let (name, described) = (request.name.clone(), index.clone());
     let read = tokio::task::spawn_blocking(move || Release::read(&name, &described, &joined)).await;
     let read = read.map_err(|error| transient(&error))?;
     read.map_err(wrong).map(|release| Some((index, release)))
 }
 
 /// Gives the revision its `Succeeded` condition, unless it has it.
-async fn succeed(shell: &Shell, mut set: ClusterObjectSet) -> Result<ClusterObjectSet, Failure> {
-    let api: Api<ClusterObjectSet> = Api::all(shell.client.clone());
-    for _ in 0..ROUNDS {
+async fn succeed(context: &Context, mut set: ClusterObjectSet) -> Result<ClusterObjectSet, PassError> {
+    let api: Api<ClusterObjectSet> = Api::all(context.client.clone());
+    for _ in 0..MAX_ATTEMPTS {
         let mut status = set.status.clone().unwrap_or_default();
         if condition::is_true(&status.conditions, condition::SUCCEEDED) {
             return Ok(set);
@@ -178,18 +178,18 @@ async fn succeed(shell: &Shell, mut set: ClusterObjectSet) -> Result<ClusterObje
     Err(transient(&format!("revision {} changes faster than it can be written", set.name_any())))
 }
 
-fn transient(error: &impl std::fmt::Display) -> Failure {
-    Failure::new(Class::Transient, format!("migrating storage: {error}"))
+fn transient(error: &impl std::fmt::Display) -> PassError {
+    PassError::new(Class::Transient, format!("migrating storage: {error}"))
 }
 
-fn broken(shell: &Shell, wish: &Wish, secret: &str, problem: &str) -> Failure {
-    let system = &shell.settings.system_namespace;
+fn broken(context: &Context, request: &ExtensionRequest, secret: &str, problem: &str) -> PassError {
+    let system = &context.settings.system_namespace;
     let text = format!(
         "migrating storage: extension {:?} was installed through the Helm release in Secret {system}/{secret}, which cannot be read: \
-         {problem}; {MEND}",
-        wish.name
+         {problem}; {FIX}",
+        request.name
     );
-    Failure::new(Class::NeedsChange, text)
+    PassError::new(Class::NeedsChange, text)
 }
 
 #[cfg(test)]
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_migrated_first_revision_without_its_condition_is_unfinished() {
+    fn adoption_is_unfinished_without_the_condition() {
         let migrated = json!({(labels::MIGRATED_FROM_HELM): "true"});
         let condition = |status: &str| json!([{"type": "Succeeded", "status": status, "reason": "Succeeded", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
         for (case, set, want) in [

@@ -1,4 +1,4 @@
-//! Helm releases as the reference stores them, as values: which one counts, and what it says. Pure.
+//! Helm releases as the reference stores them, as values: the one in force, and its objects. Pure.
 //!
 //! A release is gzipped JSON, cut into chunks that lie in Secrets; the first of them, the index, names the others. Everything
 //! is read under limits. Rule: operator-controller §6.2 (release storage), §6.7; revisions §4.6.
@@ -14,13 +14,13 @@ use olm_install::resolution::BundleFacts;
 use serde::Deserialize;
 
 /// Chunks of one release, the index included.
-const MOST_CHUNKS: usize = 11;
+const MAX_CHUNKS: usize = 11;
 /// Bytes of one chunk. The reference writes 1,040,384; a Secret holds 1 MiB.
-const MOST_CHUNK_BYTES: usize = 1 << 20;
+const MAX_CHUNK_BYTES: usize = 1 << 20;
 /// Bytes of a release after decompression: chart and manifest hold the same objects, one of them in base64.
-pub(super) const MOST_BYTES: u64 = 32 << 20;
+pub(super) const MAX_BYTES: u64 = 32 << 20;
 /// Objects of a release; a revision cannot hold more.
-const MOST_OBJECTS: usize = 1000;
+const MAX_OBJECTS: usize = 1000;
 /// What the chunked driver calls a release that is in force.
 const DEPLOYED: &str = "deployed";
 
@@ -33,17 +33,17 @@ pub(super) enum ReleaseError {
     NoData(&'static str),
     #[error("its extraChunks are no JSON list of Secret names: {0}")]
     Chunks(String),
-    #[error("it has {0} chunks, and a release has at most {MOST_CHUNKS}")]
+    #[error("it has {0} chunks, and a release has at most {MAX_CHUNKS}")]
     TooManyChunks(usize),
     #[error("chunk {0:?} is missing")]
     NoChunk(String),
     #[error("chunk {0:?} is of another release or of another type than {kind}", kind = secret_types::HELM_CHUNK)]
     ForeignChunk(String),
-    #[error("a chunk is larger than {MOST_CHUNK_BYTES} bytes")]
+    #[error("a chunk is larger than {MAX_CHUNK_BYTES} bytes")]
     LargeChunk,
     #[error("it cannot be decompressed: {0}")]
     Gzip(String),
-    #[error("it is larger than {limit} bytes when decompressed", limit = MOST_BYTES)]
+    #[error("it is larger than {limit} bytes when decompressed", limit = MAX_BYTES)]
     TooLarge,
     #[error("it is no release: {0}")]
     Json(String),
@@ -55,7 +55,7 @@ pub(super) enum ReleaseError {
     NoManifest,
     #[error("line {line} of the manifest is no object: {problem}")]
     Manifest { line: usize, problem: String },
-    #[error("the manifest has more than {MOST_OBJECTS} objects")]
+    #[error("the manifest has more than {MAX_OBJECTS} objects")]
     TooManyObjects,
 }
 
@@ -102,7 +102,7 @@ pub(super) fn further_chunks(index: &Secret) -> Result<Vec<String>, ReleaseError
     let names: Option<Vec<String>> =
         serde_json::from_slice(&list.0).map_err(|error| ReleaseError::Chunks(error.to_string()))?;
     let names = names.unwrap_or_default();
-    if names.len() >= MOST_CHUNKS {
+    if names.len() >= MAX_CHUNKS {
         return Err(ReleaseError::TooManyChunks(names.len() + 1));
     }
     Ok(names)
@@ -130,13 +130,13 @@ pub(super) fn payload(index: &Secret, further: &[(String, Option<Secret>)]) -> R
 fn chunk(secret: &Secret) -> Result<&[u8], ReleaseError> {
     let bytes = secret.data.as_ref().and_then(|data| data.get("chunk"));
     let bytes = bytes.map(|bytes| bytes.0.as_slice()).ok_or(ReleaseError::NoData("chunk"))?;
-    if bytes.len() > MOST_CHUNK_BYTES {
+    if bytes.len() > MAX_CHUNK_BYTES {
         return Err(ReleaseError::LargeChunk);
     }
     Ok(bytes)
 }
 
-/// What a release says.
+/// A release.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Release {
     /// The installed bundle.
@@ -147,9 +147,9 @@ pub(super) struct Release {
     pub(super) objects: Vec<Object>,
 }
 
-/// A release as it is stored, as far as it matters.
+/// The fields of a release that are read.
 #[derive(Deserialize)]
-struct Stored {
+struct ReleaseJson {
     #[serde(default)]
     name: String,
     #[serde(default)]
@@ -185,8 +185,8 @@ struct Metadata {
 impl Release {
     /// Reads the release `index` of `extension` from its joined chunks.
     pub(super) fn read(extension: &str, index: &Index, payload: &[u8]) -> Result<Self, ReleaseError> {
-        let stored = inflate(payload, MOST_BYTES)?;
-        let stored: Stored =
+        let stored = inflate(payload, MAX_BYTES)?;
+        let stored: ReleaseJson =
             serde_json::from_slice(&stored).map_err(|error| ReleaseError::Json(error.to_string()))?;
         if stored.name != extension || stored.version != index.version || stored.info.status != index.status {
             let status = stored.info.status;
@@ -236,7 +236,7 @@ fn objects(manifest: &str) -> Result<Vec<Object>, ReleaseError> {
         }
         let object = object(text).map_err(|problem| ReleaseError::Manifest { line: at + 1, problem })?;
         objects.push(object);
-        if objects.len() > MOST_OBJECTS {
+        if objects.len() > MAX_OBJECTS {
             return Err(ReleaseError::TooManyObjects);
         }
     }
@@ -273,7 +273,7 @@ mod tests {
         writer.finish().unwrap()
     }
 
-    fn stored() -> Value {
+    fn release_json() -> Value {
         json!({
             "name": "demo", "version": 2, "namespace": "demo",
             "info": {"status": "deployed", "description": "Upgrade complete"},
@@ -297,8 +297,8 @@ mod tests {
     }
 
     #[test]
-    fn a_release_is_read() {
-        let release = read(&stored()).unwrap();
+    fn release_has_bundle_and_objects() {
+        let release = read(&release_json()).unwrap();
         assert_eq!(release.bundle.name, "demo.v1.0.0");
         assert_eq!(release.bundle.reference, "registry/demo@sha256:0");
         assert_eq!(release.bundle.release, None);
@@ -309,9 +309,9 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_release_is_kept_even_when_it_is_empty() {
+    fn release_keeps_an_empty_bundle_release() {
         for text in ["2", ""] {
-            let mut stored = stored();
+            let mut stored = release_json();
             stored["labels"]["olm.operatorframework.io/bundle-release"] = json!(text);
             let release = read(&stored).unwrap();
             assert_eq!(release.bundle.release.as_deref(), Some(text));
@@ -321,14 +321,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_is_named() {
+    fn release_errors_name_the_problem() {
         let without = |key: &str| {
-            let mut stored = stored();
+            let mut stored = release_json();
             stored["labels"].as_object_mut().unwrap().remove(key);
             stored
         };
         let with = |key: &str, value: Value| {
-            let mut stored = stored();
+            let mut stored = release_json();
             stored[key] = value;
             stored
         };
@@ -373,14 +373,14 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_release_are_refused_within_limits() {
-        let good = gzip(stored().to_string().as_bytes());
+    fn release_bytes_are_rejected_within_limits() {
+        let good = gzip(release_json().to_string().as_bytes());
         let read = |bytes: &[u8]| Release::read("demo", &index(), bytes).unwrap_err();
         assert!(matches!(read(b"no gzip at all"), ReleaseError::Gzip(_)));
         assert!(matches!(read(&good[..good.len() / 2]), ReleaseError::Gzip(_)));
         assert!(matches!(read(&gzip(b"7")), ReleaseError::Json(_)));
         assert!(matches!(read(&gzip(b"")), ReleaseError::Json(_)));
-        let bomb = gzip(&vec![b' '; usize::try_from(MOST_BYTES).unwrap() + 1]);
+        let bomb = gzip(&vec![b' '; usize::try_from(MAX_BYTES).unwrap() + 1]);
         assert!(bomb.len() < 100_000, "{}", bomb.len());
         assert_eq!(read(&bomb), ReleaseError::TooLarge);
     }
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_joined_in_order_and_only_those_of_the_release() {
+    fn release_chunks_are_joined_in_order() {
         let (a, b, c) = ("YQ==", "Yg==", "Yw==");
         let ours = json!({"owner": "operator-controller", "key": "k"});
         // ["x","y"]
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_deployed_release_counts() {
+    fn release_in_force_is_the_newest_deployed() {
         let of =
             |version: i64, status: &str| Index { secret: String::new(), version, status: status.to_owned() };
         for (releases, want) in [
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_say_which_release_it_is_and_owners_whose() {
+    fn release_index_by_labels_and_owners() {
         let read = |labels: Value, owners: Value| {
             let metadata = json!({"name": "r", "labels": labels, "ownerReferences": owners});
             Index::read(&serde_json::from_value(metadata).unwrap(), "u1")
@@ -463,7 +463,7 @@ mod tests {
         let labels = json!({"status": "deployed", "version": "3"});
         for (case, labels, owners, want) in [
             ("ours", labels.clone(), owner("ClusterExtension", "u1"), Ok(Some(3))),
-            ("nobody's, as a backup restores it", labels.clone(), json!([]), Ok(Some(3))),
+            ("without an owner, as a backup restores it", labels.clone(), json!([]), Ok(Some(3))),
             ("of another kind", labels.clone(), owner("Node", "u9"), Ok(Some(3))),
             ("of a former extension", labels, owner("ClusterExtension", "u0"), Ok(None)),
             ("no status", json!({"version": "3"}), json!([]), Err(ReleaseError::Label("status"))),

@@ -1,6 +1,6 @@
 //! Every row of the tables of rules operator-controller §3.5, §5.1 and §5.3, and of decision 4.
 
-use olm_install::resolution::Learnt;
+use olm_install::resolution::DeprecationUpdate;
 
 use super::*;
 
@@ -52,11 +52,11 @@ fn running(number: i64, version: &str) -> RevisionFacts {
 }
 
 fn failed(class: Class) -> Progress {
-    Progress::Failed(Failure::new(class, TEXT))
+    Progress::Failed(PassError::new(class, TEXT))
 }
 
 fn applied(version: &str) -> Progress {
-    Progress::Applied { wanted: bundle(version), issuer: None }
+    Progress::Applied { target: bundle(version), issuer: None }
 }
 
 fn derived(
@@ -66,7 +66,7 @@ fn derived(
 ) -> ClusterExtensionStatus {
     let attempt = Attempt {
         revisions: RevisionStates::split(revisions),
-        deprecations: Learnt::Gone,
+        deprecations: DeprecationUpdate::Removed,
         progress,
         unread: false,
     };
@@ -74,7 +74,7 @@ fn derived(
 }
 
 /// `Status/Reason: message` of one condition.
-fn say(status: &ClusterExtensionStatus, type_: &str) -> String {
+fn text(status: &ClusterExtensionStatus, type_: &str) -> String {
     condition::find(&status.conditions, type_).map_or("absent".to_owned(), |found| {
         format!("{}/{}: {}", found.status.as_str(), found.reason, found.message)
     })
@@ -137,11 +137,11 @@ fn installed_and_progressing_in_every_state() {
     ] {
         let status = derived(revisions, progress, None);
         assert_eq!(
-            [say(&status, condition::INSTALLED), say(&status, condition::PROGRESSING)],
+            [text(&status, condition::INSTALLED), text(&status, condition::PROGRESSING)],
             want,
             "{case}"
         );
-        let is_installed = say(&status, condition::INSTALLED).starts_with("True/");
+        let is_installed = text(&status, condition::INSTALLED).starts_with("True/");
         assert_eq!(status.install.is_some(), is_installed, "{case}: status.install goes with Installed");
         for found in &status.conditions {
             assert_eq!(found.observed_generation, Some(7), "{case}: {}", found.type_);
@@ -152,13 +152,13 @@ fn installed_and_progressing_in_every_state() {
 #[test]
 fn available_comes_from_the_installed_revision_alone() {
     let status = derived(vec![running(1, "1.0.0")], applied("1.0.0"), None);
-    assert_eq!(say(&status, condition::AVAILABLE), "absent");
+    assert_eq!(text(&status, condition::AVAILABLE), "absent");
     let status = derived(vec![done(1, "1.0.0"), running(2, "1.1.0")], applied("1.1.0"), None);
-    assert_eq!(say(&status, condition::AVAILABLE), "True/ProbesSucceeded: passed");
+    assert_eq!(text(&status, condition::AVAILABLE), "True/ProbesSucceeded: passed");
 }
 
 #[test]
-fn what_is_mirrored_keeps_its_words_and_its_time() {
+fn status_mirrors_message_and_time() {
     let status = derived(vec![done(1, "1.0.0"), running(2, "1.1.0")], applied("1.1.0"), None);
     for (type_, second) in [(condition::AVAILABLE, 1), (condition::PROGRESSING, 2)] {
         let found = condition::find(&status.conditions, type_).unwrap();
@@ -169,23 +169,23 @@ fn what_is_mirrored_keeps_its_words_and_its_time() {
         );
     }
     let active = status.active_revisions;
-    let told = |at: usize| -> Vec<(&str, Option<i64>)> {
+    let mirrored = |at: usize| -> Vec<(&str, Option<i64>)> {
         active[at].conditions.iter().map(|c| (c.type_.as_str(), c.observed_generation)).collect()
     };
     assert_eq!(
         active.iter().map(|revision| revision.name.as_str()).collect::<Vec<_>>(),
         ["demo-1", "demo-2"]
     );
-    assert_eq!(told(0), []);
-    assert_eq!(told(1), [("Available", Some(7)), ("Progressing", Some(7))]);
+    assert_eq!(mirrored(0), []);
+    assert_eq!(mirrored(1), [("Available", Some(7)), ("Progressing", Some(7))]);
     assert_eq!(active[1].conditions[1].message, "Revision 1.1.0 is rolling out.");
 }
 
 #[test]
-fn the_bundle_that_is_reported_is_the_installed_one() {
+fn status_reports_the_installed_bundle() {
     let attempt = Attempt {
         revisions: RevisionStates::split(vec![done(1, "1.0.0"), running(2, "1.1.0")]),
-        deprecations: Learnt::Gone,
+        deprecations: DeprecationUpdate::Removed,
         progress: applied("1.1.0"),
         unread: false,
     };
@@ -197,22 +197,26 @@ fn the_bundle_that_is_reported_is_the_installed_one() {
 }
 
 #[test]
-fn addresses_and_what_does_not_fit_are_cut_out_of_errors() {
+fn status_errors_are_stable_and_bounded() {
     let long = format!("get: read tcp 10.0.0.1:4711->10.0.0.2:443: reset {}", "x".repeat(40_000));
-    let status = derived(vec![], Progress::Failed(Failure::new(Class::Transient, long)), None);
+    let status = derived(vec![], Progress::Failed(PassError::new(Class::Transient, long)), None);
     for type_ in [condition::PROGRESSING, condition::READY] {
-        let text = &condition::find(&status.conditions, type_).unwrap().message;
-        assert!(text.starts_with("get: reset xxx"), "{}", &text[..40]);
-        assert!(text.ends_with("\n\n... [message truncated]") && text.len() == 32_768, "{}", text.len());
+        let message = &condition::find(&status.conditions, type_).unwrap().message;
+        assert!(message.starts_with("get: reset xxx"), "{}", &message[..40]);
+        assert!(
+            message.ends_with("\n\n... [message truncated]") && message.len() == 32_768,
+            "{}",
+            message.len()
+        );
     }
 }
 
 /// After a terminal error `Installed` stays as it was; so it is absent until it was there once.
 #[test]
-fn a_wrong_configuration_leaves_installed_as_it_is() {
+fn status_keeps_installed_on_invalid_configuration() {
     let first = derived(vec![], failed(Class::Transient), None);
     let then = derived(vec![], failed(Class::InvalidConfiguration), Some(&first));
-    assert_eq!(say(&then, condition::INSTALLED), "False/Failed: No bundle installed");
+    assert_eq!(text(&then, condition::INSTALLED), "False/Failed: No bundle installed");
     let upgraded = derived(vec![done(1, "1.0.0")], failed(Class::InvalidConfiguration), Some(&first));
     assert!(upgraded.install.is_some());
 }
@@ -321,12 +325,40 @@ fn ready_and_kstatus_in_every_state() {
         ),
     ] {
         let status = derived(revisions, progress, None);
-        assert_eq!(say(&status, condition::READY), ready, "{case}");
+        assert_eq!(text(&status, condition::READY), ready, "{case}");
         let there = |type_: &str| condition::find(&status.conditions, type_).is_some();
         assert_eq!(
             (there(condition::RECONCILING), there(condition::STALLED)),
             (reconciling, stalled),
             "{case}"
+        );
+    }
+}
+
+/// Leaving out either side fails here: what exports, debounces, prints and documents conditions reads the list.
+#[test]
+fn conditions_are_those_of_the_list() {
+    let stuck = || revision(2, "1.1.0", &["Progressing=False/Blocked/secrets"]);
+    let mut set: Vec<String> = Vec::new();
+    for (revisions, progress) in [
+        (vec![], failed(Class::Transient)),
+        (vec![done(1, "1.0.0")], failed(Class::NeedsChange)),
+        (vec![done(1, "1.0.0")], applied("1.0.0")),
+        (vec![done(1, "1.0.0"), running(2, "1.1.0")], applied("1.1.0")),
+        (vec![stuck()], applied("1.1.0")),
+        (vec![done(1, "1.0.0")], Progress::Paused),
+    ] {
+        set.extend(derived(revisions, progress, None).conditions.into_iter().map(|found| found.type_));
+    }
+    for type_ in &set {
+        let listed = condition::spec(condition::EXTENSION, type_).is_some();
+        assert!(listed, "{type_} has no row in CONDITIONS, api/src/condition.rs");
+    }
+    for spec in condition::of_kind(condition::EXTENSION) {
+        let type_ = spec.type_;
+        assert!(
+            set.iter().any(|found| found == type_),
+            "{type_} is never set, crates/operator-controller/src/extension/status.rs"
         );
     }
 }

@@ -1,13 +1,14 @@
 //! Watches that record every change of a condition, however short.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures::StreamExt as _;
 use kube::api::DynamicObject;
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
@@ -22,13 +23,13 @@ const KINDS: [(&str, &str, &str); 4] = [
 ];
 
 #[derive(Debug, Default)]
-struct Seen {
+struct Observed {
     /// By object and type: status, reason and time of transition.
     conditions: BTreeMap<(String, String), String>,
     changes: Vec<String>,
 }
 
-impl Seen {
+impl Observed {
     fn take(&mut self, object: &str, conditions: Option<&Value>) {
         for condition in conditions.and_then(Value::as_array).into_iter().flatten() {
             let text = |key: &str| condition[key].as_str().unwrap_or_default().to_owned();
@@ -53,40 +54,40 @@ impl Seen {
 
 /// The running watches; they end when this is dropped.
 pub(crate) struct ConditionWatch {
-    seen: Arc<Mutex<Seen>>,
+    observed: Arc<Mutex<Observed>>,
     _tasks: JoinSet<()>,
 }
 
 impl ConditionWatch {
     pub(crate) fn start(client: &Client) -> Self {
-        let seen: Arc<Mutex<Seen>> = Arc::default();
+        let observed: Arc<Mutex<Observed>> = Arc::default();
         let mut tasks = JoinSet::new();
         for (group, version, kind) in KINDS {
             let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-            let seen = Arc::clone(&seen);
+            let observed = Arc::clone(&observed);
             tasks.spawn(async move {
                 let events = watcher(api, watcher::Config::default()).default_backoff().applied_objects();
                 let mut events = std::pin::pin!(events);
                 while let Some(event) = events.next().await {
                     let Ok(object) = event else { continue };
                     let name = format!("{kind} {}", object.name_any());
-                    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-                    seen.take(&name, object.data.pointer("/status/conditions"));
+                    let mut observed = observed.lock();
+                    observed.take(&name, object.data.pointer("/status/conditions"));
                 }
             });
         }
-        Self { seen, _tasks: tasks }
+        Self { observed, _tasks: tasks }
     }
 
     /// Conditions that are watched by now.
     pub(crate) fn count(&self) -> usize {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).conditions.len()
+        self.observed.lock().conditions.len()
     }
 
     /// Changes since the last call: when, object, type, and both values.
     pub(crate) fn changes(&self) -> Vec<String> {
-        std::mem::take(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner).changes)
+        std::mem::take(&mut self.observed.lock().changes)
     }
 }
 
@@ -94,14 +95,14 @@ impl ConditionWatch {
 fn upgrade_condition_that_flips_and_returns_is_recorded() {
     use serde_json::json;
     let conditions = |status: &str, time: &str, message: &str| json!([{"type": "Ready", "status": status, "reason": "R", "lastTransitionTime": time, "message": message}]);
-    let mut seen = Seen::default();
+    let mut observed = Observed::default();
     for (status, time, message, changes) in [
         ("True", "t1", "m", 0),
         ("True", "t1", "another message", 0),
         ("False", "t2", "m", 1),
         ("True", "t3", "m", 2),
     ] {
-        seen.take("ClusterExtension a", Some(&conditions(status, time, message)));
-        assert_eq!(seen.changes.len(), changes, "{status} {time} {message}");
+        observed.take("ClusterExtension a", Some(&conditions(status, time, message)));
+        assert_eq!(observed.changes.len(), changes, "{status} {time} {message}");
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct Own {
 
 impl Own {
     /// The request as one of our programs', if it is; watches are left out, they are recorded at their start.
-    fn of(request: Request) -> Option<Self> {
+    fn from_request(request: Request) -> Option<Self> {
         let user = request.user.strip_prefix(&format!("system:serviceaccount:{SYSTEM_NAMESPACE}:"))?;
         let versions = [Version::Old, Version::New];
         let mut all = PROGRAMS.iter().flat_map(|program| versions.map(|version| (*program, version)));
@@ -103,7 +103,7 @@ impl Requests {
 
     /// How many requests there were, those about leases left out: they never end.
     pub(crate) fn count(&mut self) -> Result<usize> {
-        for own in self.tail.more()?.into_iter().filter_map(Own::of) {
+        for own in self.tail.more()?.into_iter().filter_map(Own::from_request) {
             self.count += usize::from(own.request.resource != "leases");
             self.open.push(own);
         }
@@ -118,9 +118,9 @@ impl Requests {
 }
 
 #[test]
-fn upgrade_writes_are_told_from_reads_leases_and_reviews() {
+fn upgrade_writes_exclude_reads_leases_and_reviews() {
     let own = |verb: &str, resource: &str, name: &str, uri: &str| {
-        Own::of(Request {
+        Own::from_request(Request {
             verb: verb.to_owned(),
             user: "system:serviceaccount:olmv1-system:catalogd-new".to_owned(),
             acting_as: String::new(),

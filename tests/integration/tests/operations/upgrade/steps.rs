@@ -1,4 +1,4 @@
-//! What is compared after each step, and the table of it.
+//! Comparisons after each step, and their table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use olm_kit::{Ca, Cluster, Options, Process, Program, Registry, RunDir, SYSTEM_NAMESPACE, Wait};
+use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 
 /// How long any wait may take.
@@ -242,8 +243,7 @@ impl System {
             let url = replica.process.content_url();
             url.trim_start_matches("https://").parse().with_context(|| url.clone())
         });
-        *self.service.targets.lock().unwrap_or_else(PoisonError::into_inner) =
-            targets.collect::<Result<_>>()?;
+        *self.service.targets.lock() = targets.collect::<Result<_>>()?;
         Ok(())
     }
 }
@@ -269,7 +269,7 @@ impl Service {
             async move {
                 while let Ok((mut client, _)) = listener.accept().await {
                     let target = {
-                        let mut targets = targets.lock().unwrap_or_else(PoisonError::into_inner);
+                        let mut targets = targets.lock();
                         if targets.len() > 1 {
                             targets.rotate_left(1);
                         }

@@ -11,7 +11,7 @@ use super::generate::{Dice, question};
 use super::{Question, check_as_oracle};
 use olm_kit::Tools;
 
-/// Pairs for each dialect unless told otherwise.
+/// Pairs for each dialect unless another number is set.
 const PAIRS: usize = 20_000;
 
 fn setting(name: &str) -> Option<u64> {
@@ -53,7 +53,7 @@ struct Count {
 }
 
 #[test]
-fn generated_pairs_agree_with_the_libraries() {
+fn semver_agrees_with_the_libraries_on_generated_pairs() {
     let program = Tools::locate().unwrap().program("oracle-semver").unwrap();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let seed = setting("OLM_ORACLE_SEED").unwrap_or(now.as_secs() ^ u64::from(now.subsec_nanos()));

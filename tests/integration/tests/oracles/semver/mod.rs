@@ -8,7 +8,7 @@ mod result;
 
 use result::check_as_oracle;
 
-/// A question to the libraries and to us.
+/// A question to the libraries and to `olm-core`.
 #[derive(Debug, Clone)]
 struct Question {
     /// `masterminds` (both sides by that library), `blang` (likewise), or `olm` (range by Masterminds, version by

@@ -1,0 +1,294 @@
+//! The plan for an extension: what becomes of its newest revision. operator-controller executes it, `kubectl olm plan` prints it.
+//!
+//! [`plan`] is a function of values: the request, and what was [`Observed`] of the extension's revisions and of its target bundle. It
+//! reads no cluster and no clock. [`observe`] reads: it asks an [`Observer`], in a fixed order, and only for what the plan depends on.
+//! The two callers differ in their observers (caches and waiting extensions there, the rights of a user here) and in what they do
+//! with the plan, and in nothing else.
+//!
+//! Rules: operator-controller §3.4 (UnpackBundle, Apply), §6.3; revisions §4.2; decisions 9 and 24.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use olm_api::ClusterObjectSet;
+use olm_bundle::CertProvider;
+use olm_core::{Digest, Object};
+use olm_rollout::{expired, next_number};
+
+use crate::desired::{Desired, DesiredError, Numbered, applied_metadata, same_content, same_settings};
+use crate::render::{RenderSettings, Rendered};
+use crate::resolution::revision::{self, history};
+use crate::resolution::{BundleFacts, Class, ExtensionRequest, PassError, Target};
+
+/// Reason of the notice that the catalog names another image for the installed bundle.
+pub const IMAGE_IGNORED: &str = "ImageIgnored";
+
+/// What becomes of the newest revision.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The change.
+    pub change: Change,
+    /// What users are informed of.
+    pub notices: Vec<Notice>,
+    /// The issuer of the extension's webhook certificates, once it is chosen.
+    pub issuer: Option<CertProvider>,
+    /// The fingerprint from which the newest revision is rendered once the plan is executed; `None` if that was not compared.
+    pub inputs: Option<String>,
+    /// The digest of the image, if it was read.
+    pub digest: Option<Digest>,
+}
+
+/// The change of a plan.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// Nothing is written.
+    Keep,
+    /// Settings of the newest revision are applied: annotations, probes, deadline.
+    Update(Box<ClusterObjectSet>),
+    /// A new revision is created.
+    Create(Box<NewRevision>),
+}
+
+/// A revision to create.
+#[derive(Debug, Clone)]
+pub struct NewRevision {
+    /// The revision and its Secrets.
+    pub revision: Numbered,
+    /// Its objects, in the order of the rollout.
+    pub phases: Vec<olm_rollout::Phase>,
+    /// Archived revisions that are deleted before.
+    pub expired: Vec<String>,
+}
+
+/// An event for the user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// Whether it needs attention.
+    pub warning: bool,
+    /// One CamelCase word.
+    pub reason: &'static str,
+    /// The message.
+    pub text: String,
+}
+
+impl Notice {
+    /// A notice that needs no attention.
+    pub fn normal(reason: &'static str, text: impl Into<String>) -> Self {
+        Self { warning: false, reason, text: text.into() }
+    }
+
+    /// A notice that needs attention.
+    pub fn warning(reason: &'static str, text: impl Into<String>) -> Self {
+        Self { warning: true, reason, text: text.into() }
+    }
+}
+
+/// The state that a plan is made from.
+#[derive(Debug, Clone)]
+pub struct Observed<'a> {
+    /// All revisions of the extension.
+    pub revisions: &'a [Arc<ClusterObjectSet>],
+    /// The target bundle.
+    pub target: &'a Target,
+    /// Namespace of the Secrets of revisions.
+    pub system_namespace: &'a str,
+    /// The issuer of webhook certificates, as far as it is chosen.
+    pub issuer: Option<CertProvider>,
+    /// The content of the target bundle.
+    pub content: Content,
+}
+
+/// The content of the target bundle, as far as the plan depends on it.
+#[derive(Debug, Clone)]
+pub enum Content {
+    /// The extension is paused, or no catalog can be read.
+    Unneeded,
+    /// The newest revision was rendered from the same inputs.
+    Same {
+        /// Their fingerprint.
+        inputs: String,
+    },
+    /// It was rendered, and accepted by all checks.
+    Rendered {
+        /// The objects.
+        rendered: Rendered,
+        /// Findings of CRD upgrade safety that block nothing.
+        crd_warnings: Vec<String>,
+        /// The fingerprint of the inputs.
+        inputs: String,
+    },
+}
+
+/// Reads the state of the cluster and the registry for [`observe`].
+pub trait Observer: Send {
+    /// The fingerprint that is recorded for the newest revision; `None` if it cannot be trusted or read.
+    fn recorded_inputs(
+        &mut self,
+        newest: &ClusterObjectSet,
+    ) -> impl Future<Output = Result<Option<String>, PassError>> + Send;
+
+    /// Fetches and renders a bundle. `inputs` is the fingerprint with the settled issuer.
+    fn render(
+        &mut self,
+        bundle: &BundleFacts,
+        settled: Option<CertProvider>,
+        inputs: &str,
+    ) -> impl Future<Output = Result<Rendered, PassError>> + Send;
+
+    /// Checks the CRDs among the objects ([`crate::preflight::check`]).
+    fn check_crds(
+        &mut self,
+        objects: &[Object],
+    ) -> impl Future<Output = Result<Vec<String>, PassError>> + Send;
+
+    /// Checks the rights of the extension's ServiceAccount ([`crate::account::check`]).
+    fn check_account(&mut self, objects: &[Object]) -> impl Future<Output = Result<(), PassError>> + Send;
+}
+
+/// Observes what the plan for `target` depends on. `recorded` is the certificate issuer of the extension's status.
+///
+/// # Errors
+/// With the text for the `Progressing` condition: the target cannot be rendered, or a check rejects it.
+pub async fn observe<'a>(
+    observer: &mut impl Observer,
+    settings: RenderSettings,
+    system_namespace: &'a str,
+    request: &ExtensionRequest,
+    target: &'a Target,
+    revisions: &'a [Arc<ClusterObjectSet>],
+    recorded: Option<CertProvider>,
+) -> Result<Observed<'a>, PassError> {
+    let observed = |issuer, content| Observed { revisions, target, system_namespace, issuer, content };
+    let bundle = match target {
+        Target::Chosen(bundle) if !request.paused => bundle,
+        Target::Chosen(_) | Target::Installed(_) => return Ok(observed(recorded, Content::Unneeded)),
+    };
+    let settled = settings.settled(recorded);
+    let inputs = settings.fingerprint(request, bundle, settled);
+    if let Some(newest) = revision::newest(revisions)
+        && revision::is_active(newest)
+        && revision::facts(newest).bundle.is_same(bundle)
+        && observer.recorded_inputs(newest).await?.as_ref() == Some(&inputs)
+    {
+        return Ok(observed(settled, Content::Same { inputs }));
+    }
+    let about = |error| about(bundle, error);
+    let rendered = observer.render(bundle, settled, &inputs).await.map_err(about)?;
+    let crd_warnings = observer.check_crds(&rendered.objects).await.map_err(about)?;
+    observer.check_account(&rendered.objects).await.map_err(about)?;
+    let inputs = settings.fingerprint(request, bundle, rendered.issuer);
+    Ok(observed(rendered.issuer, Content::Rendered { rendered, crd_warnings, inputs }))
+}
+
+/// The error with the name of the target bundle.
+#[must_use]
+pub fn about(bundle: &BundleFacts, error: PassError) -> PassError {
+    let (name, version) = (&bundle.name, &bundle.version);
+    let message = format!("error for resolved bundle {name:?} with version {version:?}: {}", error.message);
+    PassError { message, ..error }
+}
+
+/// The error for objects that do not fit into a revision. It stays as long as the inputs stay.
+#[must_use]
+pub fn oversized(error: &DesiredError) -> PassError {
+    PassError::new(Class::NeedsChange, error.to_string())
+}
+
+/// The plan.
+///
+/// # Errors
+/// When the objects of the target do not fit into a revision.
+pub fn plan(request: &ExtensionRequest, observed: Observed<'_>) -> Result<Plan, DesiredError> {
+    let Observed { revisions, target, system_namespace, issuer, content } = observed;
+    let newest = revision::newest(revisions);
+    let bundle = target.bundle();
+    let keep = Plan { change: Change::Keep, notices: Vec::new(), issuer, inputs: None, digest: None };
+    match content {
+        Content::Unneeded => {
+            let notice = || {
+                let text = format!("no selected catalog can be read; bundle {} is kept", bundle.name);
+                Notice::warning("CatalogsUnavailable", text)
+            };
+            let unread = matches!(target, Target::Installed(_)) && !request.paused;
+            Ok(Plan { notices: unread.then(notice).into_iter().collect(), ..keep })
+        }
+        Content::Same { inputs } => {
+            let deadline = request.progress_deadline_minutes;
+            let changed = newest.filter(|newest| newest.spec.progress_deadline_minutes != deadline);
+            let change = changed.map_or(Change::Keep, |newest| {
+                let mut set = ClusterObjectSet::clone(newest);
+                set.spec.progress_deadline_minutes = deadline;
+                set.status = None;
+                set.metadata = applied_metadata(&newest.metadata);
+                Change::Update(Box::new(set))
+            });
+            let notices = newest.and_then(|newest| image_ignored(bundle, newest)).into_iter().collect();
+            Ok(Plan { change, notices, inputs: Some(inputs), ..keep })
+        }
+        Content::Rendered { rendered, crd_warnings, inputs } => {
+            let warnings = rendered.warnings.into_iter().map(|text| Notice::warning("BundleWarning", text));
+            let crds = crd_warnings.into_iter().map(|text| Notice::warning("CRDUpgradeSafety", text));
+            let mut notices: Vec<Notice> = warnings.chain(crds).collect();
+            let digest = Some(rendered.digest);
+            let desired = Desired::new(request, bundle, rendered.properties.as_deref(), rendered.objects)?;
+            let inputs = Some(inputs);
+            if let Some(newest) = newest {
+                let compared = desired.numbered(newest.spec.revision, system_namespace)?.set;
+                if same_content(newest, &compared) {
+                    let change = if same_settings(newest, &compared) {
+                        Change::Keep
+                    } else {
+                        Change::Update(Box::new(compared))
+                    };
+                    return Ok(Plan { change, notices, inputs, digest, ..keep });
+                }
+            }
+            let history = history(revisions);
+            let revision = desired.numbered(next_number(&history), system_namespace)?;
+            notices.push(resolved(bundle, newest, &revision.set));
+            let expired = expired(&history).into_iter().map(str::to_owned).collect();
+            let phases = desired.into_phases();
+            let change = Change::Create(Box::new(NewRevision { revision, phases, expired }));
+            Ok(Plan { change, notices, inputs, digest, ..keep })
+        }
+    }
+}
+
+/// The reason for a new revision.
+fn resolved(bundle: &BundleFacts, newest: Option<&Arc<ClusterObjectSet>>, next: &ClusterObjectSet) -> Notice {
+    let name = &bundle.name;
+    let revision = next.metadata.name.as_deref().unwrap_or_default();
+    let before = newest.map(|set| revision::facts(set).bundle);
+    Notice::normal(
+        "Resolved",
+        match before {
+            None => format!("bundle {name} was chosen; revision {revision} installs it"),
+            Some(before) if before.is_same(bundle) => {
+                format!(
+                    "the content of bundle {name} changed with its settings; revision {revision} rolls it out"
+                )
+            }
+            Some(before) => {
+                format!("bundle {name} was chosen after {}; revision {revision} rolls it out", before.name)
+            }
+        },
+    )
+}
+
+/// An installed bundle keeps the content it was installed with, whatever image the catalog names for it now (decision 24).
+fn image_ignored(bundle: &BundleFacts, newest: &ClusterObjectSet) -> Option<Notice> {
+    let present = revision::facts(newest).bundle;
+    (present.is_same(bundle) && present.reference != bundle.reference).then(|| {
+        Notice::warning(
+            IMAGE_IGNORED,
+            format!(
+                "bundle {} was installed from {} and is kept; the catalog now names {} for it, which a bundle with a new \
+                 version would bring",
+                bundle.name, present.reference, bundle.reference
+            ),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! A pulled bundle as the objects that installing it creates, and the fingerprint of everything that decides them.
+
+use kube::Client;
+use olm_bundle::{
+    CertProvider, Gates, PROPERTIES_ANNOTATION, RenderError, RenderOptions, render_with_report,
+};
+use olm_core::{Digest, Object, go};
+use olm_oci::Retry;
+use olm_runtime::error_text::chain;
+use serde_json::{Value, json};
+
+use crate::issuer::{self, Issuers, Preference};
+use crate::resolution::{BundleFacts, Cause, Class, ExtensionRequest, PassError};
+use crate::{BundleError, ReadBundle};
+
+/// Settings of a process that decide what a bundle renders to. The default is that of operator-controller's flags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RenderSettings {
+    /// Feature gates of rendering.
+    pub gates: Gates,
+    /// `--webhook-cert-provider`.
+    pub preference: Preference,
+    /// Certificate issuers whose feature gates are on.
+    pub issuers: Issuers,
+}
+
+/// The objects of a bundle.
+#[derive(Debug, Clone)]
+pub struct Rendered {
+    /// Objects.
+    pub objects: Vec<Object>,
+    /// The CSV's `olm.properties` annotation, if it has one.
+    pub properties: Option<String>,
+    /// Findings that block nothing.
+    pub warnings: Vec<String>,
+    /// The issuer of webhook certificates: chosen now if the bundle has webhooks, else the settled one.
+    pub issuer: Option<CertProvider>,
+    /// The digest of the image.
+    pub digest: Digest,
+}
+
+impl RenderSettings {
+    /// The issuer of an extension whose status records `recorded`; `None` as long as none is chosen.
+    #[must_use]
+    pub fn settled(self, recorded: Option<CertProvider>) -> Option<CertProvider> {
+        issuer::settled(self.preference, self.issuers, recorded)
+    }
+
+    /// What besides the image decides the rendered objects, as one short text: equal texts, equal objects. The version of this
+    /// program is part of it, so that a new release renders again.
+    #[must_use]
+    pub fn fingerprint(
+        self,
+        request: &ExtensionRequest,
+        bundle: &BundleFacts,
+        issuer: Option<CertProvider>,
+    ) -> String {
+        use sha2::{Digest as _, Sha256};
+        let issuer = issuer.map(|issuer| format!(" {}", issuer::name(issuer))).unwrap_or_default();
+        let inputs = json!({
+            "bundle": [bundle.name, bundle.version, bundle.release],
+            "namespace": request.namespace,
+            "config": request.config.clone().map_or(Value::Null, Value::Object),
+            "options": format!("{:?}{issuer}", self.gates),
+            "renderer": env!("CARGO_PKG_VERSION"),
+        });
+        let digest = Sha256::digest(go::json_string(&inputs));
+        digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// Renders a bundle for `request`. `settled` is the issuer that [`RenderSettings::settled`] returns.
+///
+/// # Errors
+/// With the text for the `Progressing` condition, without the bundle's name.
+pub async fn render(
+    client: &Client,
+    settings: RenderSettings,
+    request: &ExtensionRequest,
+    read: ReadBundle,
+    settled: Option<CertProvider>,
+) -> Result<Rendered, PassError> {
+    let cert_provider = if read.bundle.csv.webhooks.is_empty() {
+        None
+    } else {
+        let present = issuer::present(client).await.map_err(|error| {
+            let message = olm_runtime::apply::message(&error);
+            PassError::new(
+                Class::Transient,
+                format!("looking for a certificate issuer: listing API groups: {message}"),
+            )
+        })?;
+        let chosen = issuer::choose(settings.preference, settings.issuers, settled, present);
+        Some(chosen.map_err(|text| PassError::new(Class::NeedsChange, text))?)
+    };
+    let options = RenderOptions {
+        install_namespace: request.namespace.clone(),
+        config: request.config.clone().map(Value::Object),
+        cert_provider,
+        gates: settings.gates,
+    };
+    let digest = read.digest.clone();
+    let rendered = read
+        .render(move |mut registry| {
+            // not rendered, and as large as the rest of the bundle
+            registry.csv.raw = Object::default();
+            let properties = registry.csv.annotations.get(PROPERTIES_ANNOTATION).cloned();
+            render_with_report(&registry, &options).map(|rendered| (rendered, properties))
+        })
+        .await
+        .map_err(|error| PassError::new(Class::Transient, format!("rendering did not end: {error}")))?;
+    let (rendered, properties) = rendered.map_err(|error| not_rendered(&error))?;
+    Ok(Rendered {
+        objects: rendered.objects,
+        properties,
+        warnings: rendered.warnings,
+        issuer: cert_provider.or(settled),
+        digest,
+    })
+}
+
+/// A bundle that cannot be fetched, as the error of the pass.
+#[must_use]
+pub fn not_fetched(error: &BundleError) -> PassError {
+    let class = match error.retry() {
+        Retry::Terminal => Class::Blocked,
+        Retry::Slow => Class::NeedsChange,
+        Retry::Backoff | Retry::After(_) => Class::Transient,
+    };
+    let cause = match error {
+        BundleError::Image(error) if error.is_rejection() => Cause::Signature,
+        BundleError::Image(_) | BundleError::Parse(_) | BundleError::Task(_) => Cause::Other,
+    };
+    PassError { cause, ..PassError::new(class, chain(error)) }
+}
+
+fn not_rendered(error: &RenderError) -> PassError {
+    let class =
+        if error.terminal_reason().is_some() { Class::InvalidConfiguration } else { Class::NeedsChange };
+    PassError::new(class, error.to_string())
+}

@@ -1,0 +1,190 @@
+//! The validated spec of a ClusterExtension. Strings become names, ranges and selectors here, once.
+//!
+//! Guarantees of admission are not checked a second time, except where an object of an older schema could lack
+//! them. Rule: operator-controller §4.1 (selector errors win over range errors).
+
+use olm_api::ClusterExtension;
+use olm_api::annotations;
+use olm_api::cluster_extension::{CrdUpgradeSafetyEnforcement, UpgradeConstraintPolicy};
+use olm_catalog::{Selector, parse_selector};
+use olm_core::{ChannelName, PackageName, Range};
+use serde_json::{Map, Value};
+
+use super::error::{Class, PassError};
+
+/// Characters of a name that leave space for the number of a first revision in the labels of its Secrets (`<name>-1`).
+const MAX_NAME: usize = 61;
+
+/// A validated ClusterExtension.
+#[derive(Debug, Clone)]
+pub struct ExtensionRequest {
+    /// Name of the extension.
+    pub name: String,
+    /// UID of the extension.
+    pub uid: String,
+    /// Generation of the spec.
+    pub generation: i64,
+    /// Namespace of the package's own objects.
+    pub namespace: String,
+    /// ServiceAccount in that namespace, if one is named.
+    pub service_account: Option<String>,
+    /// The package.
+    pub package: PackageName,
+    /// Channels in the user's order; empty means all.
+    pub channels: Vec<ChannelName>,
+    /// The range.
+    pub range: Option<Range>,
+    /// The catalogs to search.
+    pub selector: Selector,
+    /// Whether the catalog's upgrade edges bind.
+    pub policy: UpgradeConstraintPolicy,
+    /// The consequence of an unsafe CRD change.
+    pub enforcement: CrdUpgradeSafetyEnforcement,
+    /// `spec.config.inline`.
+    pub config: Option<Map<String, Value>>,
+    /// Minutes that a rollout may take.
+    pub progress_deadline_minutes: Option<i32>,
+    /// Whether the user paused the extension.
+    pub paused: bool,
+    /// Whether objects stay when the extension is deleted.
+    pub keep_objects: bool,
+}
+
+/// Reads the spec.
+///
+/// # Errors
+/// The first invalid field, as condition text with its class.
+pub fn validate(extension: &ClusterExtension) -> Result<ExtensionRequest, PassError> {
+    let name = extension.metadata.name.clone().unwrap_or_default();
+    if name.len() > MAX_NAME {
+        return Err(PassError::new(
+            Class::NeedsChange,
+            format!(
+                "metadata.name {name:?} has {} characters, at most {MAX_NAME} fit into the labels of its objects; \
+                 create the ClusterExtension under a shorter name",
+                name.len()
+            ),
+        ));
+    }
+    let spec = &extension.spec;
+    let catalog = spec.source.catalog.as_ref().ok_or_else(|| {
+        PassError::new(
+            Class::NeedsChange,
+            "spec.source.catalog is not set; name the package to install there",
+        )
+    })?;
+    let package = catalog.package_name.parse().map_err(|_| {
+        PassError::new(
+            Class::NeedsChange,
+            "spec.source.catalog.packageName is empty; name the package to install there",
+        )
+    })?;
+    let selector = parse_selector(catalog.selector.as_ref()).map_err(|text| {
+        PassError::new(Class::NeedsChange, format!("desired catalog selector is invalid: {text}"))
+    })?;
+    let range = olm_resolver::parse_range(catalog.version.as_deref().unwrap_or_default())
+        .map_err(|error| PassError::new(Class::NeedsChange, error.condition_message()))?;
+    let channels = catalog.channels.iter().filter_map(|channel| channel.parse().ok()).collect();
+    let annotation =
+        |key: &str| extension.metadata.annotations.as_ref().and_then(|all| all.get(key)).map(String::as_str);
+    Ok(ExtensionRequest {
+        name,
+        uid: extension.metadata.uid.clone().unwrap_or_default(),
+        generation: extension.metadata.generation.unwrap_or_default(),
+        namespace: spec.namespace.clone(),
+        service_account: spec.service_account.as_ref().and_then(|account| account.name.clone()),
+        package,
+        channels,
+        range,
+        selector,
+        policy: catalog.upgrade_constraint_policy,
+        enforcement: enforcement(extension),
+        config: spec.config.as_ref().and_then(|config| config.inline.clone()),
+        progress_deadline_minutes: spec.progress_deadline_minutes.filter(|minutes| *minutes > 0),
+        paused: annotation(annotations::PAUSED) == Some("true"),
+        keep_objects: extension.metadata.annotations.as_ref().is_some_and(annotations::keeps_objects),
+    })
+}
+
+fn enforcement(extension: &ClusterExtension) -> CrdUpgradeSafetyEnforcement {
+    extension
+        .spec
+        .install
+        .as_ref()
+        .and_then(|install| install.preflight.as_ref())
+        .map(|preflight| preflight.crd_upgrade_safety.enforcement)
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(name: &str, annotations: Value, deadline: Value) -> Result<ExtensionRequest, PassError> {
+        let extension = serde_json::from_value(serde_json::json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+            "metadata": {"name": name, "annotations": annotations},
+            "spec": {"namespace": "x", "progressDeadlineMinutes": deadline,
+                     "source": {"sourceType": "Catalog", "catalog": {"packageName": "p"}}},
+        }));
+        validate(&extension.unwrap())
+    }
+
+    /// rule: operator-controller §9.1 row 28, revisions §17 row 31
+    #[test]
+    fn request_rejects_a_name_that_labels_cannot_hold() {
+        let fits = "x".repeat(MAX_NAME);
+        assert_eq!(named(&fits, Value::Null, Value::Null).unwrap().name, fits);
+        let failure = named(&format!("{fits}x"), Value::Null, Value::Null).unwrap_err();
+        assert_eq!(failure.class, Class::NeedsChange);
+        assert!(
+            failure.message.starts_with("metadata.name ") && failure.message.contains("a shorter name"),
+            "{}",
+            failure.message
+        );
+    }
+
+    #[test]
+    fn request_defaults() {
+        let request = named("x", Value::Null, Value::Null).unwrap();
+        assert_eq!(request.enforcement, CrdUpgradeSafetyEnforcement::Strict);
+        assert_eq!(request.policy, UpgradeConstraintPolicy::CatalogProvided);
+        assert_eq!((request.progress_deadline_minutes, request.paused, request.config), (None, false, None));
+        assert!(request.channels.is_empty() && request.range.is_none());
+        assert_eq!(named("x", Value::Null, 0.into()).unwrap().progress_deadline_minutes, None, "0 is none");
+        assert_eq!(named("x", Value::Null, 30.into()).unwrap().progress_deadline_minutes, Some(30));
+        for (value, paused) in [("true", true), ("True", false), ("", false)] {
+            let annotations = serde_json::json!({"olm.operatorframework.io/paused": value});
+            assert_eq!(named("x", annotations, Value::Null).unwrap().paused, paused, "{value}");
+        }
+    }
+
+    #[test]
+    fn request_reports_selector_errors_before_range_errors() {
+        let bad = serde_json::json!({"matchExpressions": [{"key": "tier", "operator": "bad"}]});
+        for (selector, version, want) in [
+            (
+                bad.clone(),
+                "foobar",
+                "desired catalog selector is invalid: \"bad\" is not a valid label selector operator",
+            ),
+            (
+                Value::Null,
+                "foobar",
+                "desired version range \"foobar\" is invalid: improper constraint: \"foobar\"",
+            ),
+        ] {
+            let extension: ClusterExtension = serde_json::from_value(serde_json::json!({
+                "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": "x"},
+                "spec": {
+                    "namespace": "x",
+                    "source": {"sourceType": "Catalog", "catalog":
+                        {"packageName": "p", "version": version, "selector": selector}},
+                },
+            }))
+            .unwrap();
+            let failure = validate(&extension).unwrap_err();
+            assert!(failure.message.starts_with(want), "{}", failure.message);
+        }
+    }
+}

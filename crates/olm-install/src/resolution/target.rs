@@ -1,0 +1,188 @@
+//! From request and catalogs to the target bundle: the resolver's choice, or the installed bundle. Pure.
+//!
+//! Rules: operator-controller §4, decisions 5, 6 and 7.
+
+use olm_api::cluster_extension::UpgradeConstraintPolicy;
+use olm_core::VersionRelease;
+use olm_resolver::{
+    CatalogSource, Deprecations, Fallback, FallbackFacts, Installed, Outcome, Policy, Report, Request,
+    Resolution, ResolveError, Retry, deprecation_source, deprecations, fallback,
+};
+
+use super::error::{Class, PassError};
+use super::request::ExtensionRequest;
+use super::revision::{BundleFacts, RevisionStates};
+
+/// The outcome of resolution.
+#[derive(Debug)]
+pub struct Resolved {
+    /// The target bundle, or the error that there is none.
+    pub target: Result<Target, PassError>,
+    /// The resolver's choice, for the check of its dependencies.
+    pub chosen: Option<Resolution>,
+    /// Deprecations of the package.
+    pub deprecations: DeprecationUpdate,
+    /// Every candidate and the rule that accepted or rejected it.
+    pub report: Option<Report>,
+}
+
+/// Deprecations of the package as one pass observed them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeprecationUpdate {
+    /// A readable catalog holds the package.
+    Found(Deprecations),
+    /// No catalog could be read in this pass: earlier values stay.
+    Unchanged,
+    /// No selected catalog exists any more: earlier values are removed.
+    Removed,
+}
+
+/// The target bundle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// Chosen from the catalogs.
+    Chosen(BundleFacts),
+    /// No catalog can be read; the newest revision stays and is maintained.
+    Installed(BundleFacts),
+}
+
+impl Target {
+    /// The bundle.
+    #[must_use]
+    pub fn bundle(&self) -> &BundleFacts {
+        match self {
+            Self::Chosen(bundle) | Self::Installed(bundle) => bundle,
+        }
+    }
+}
+
+/// Resolves `request` over `sources` (the selected, available catalogs).
+#[must_use]
+pub fn resolve(
+    request: &ExtensionRequest,
+    states: &RevisionStates,
+    sources: &[CatalogSource],
+    separate_release: bool,
+) -> Resolved {
+    let installed = match states.installed.as_ref().map(|revision| recorded(&revision.bundle)).transpose() {
+        Ok(installed) => installed,
+        Err(error) => {
+            return Resolved {
+                target: Err(refused(&error)),
+                chosen: None,
+                deprecations: deprecation_update(request, sources, None, None),
+                report: None,
+            };
+        }
+    };
+    let question = Request {
+        package: request.package.clone(),
+        channels: request.channels.clone(),
+        range: request.range.clone(),
+        policy: match request.policy {
+            UpgradeConstraintPolicy::CatalogProvided => Policy::CatalogProvided,
+            UpgradeConstraintPolicy::SelfCertified => Policy::SelfCertified,
+        },
+        installed: installed.clone(),
+    };
+    let Outcome { result, report } = olm_resolver::resolve(&question, sources);
+    let deprecations = deprecation_update(request, sources, result.as_ref().ok(), installed.as_ref());
+    let target = match &result {
+        Ok(resolution) => Ok(Target::Chosen(facts(resolution, separate_release))),
+        Err(error) => newest(request, states, sources).map(Target::Installed).ok_or_else(|| refused(error)),
+    };
+    Resolved { target, chosen: result.ok(), deprecations, report: Some(report) }
+}
+
+/// The bundle of the newest revision, if no catalog can be read and the range still includes it (decision 6).
+fn newest(
+    request: &ExtensionRequest,
+    states: &RevisionStates,
+    sources: &[CatalogSource],
+) -> Option<BundleFacts> {
+    let newest = states.newest()?;
+    let present = recorded(&newest.bundle).ok()?;
+    let facts = FallbackFacts {
+        installed: Some(&present),
+        range: request.range.as_ref(),
+        readable_catalogs: sources.iter().filter(|source| source.content.is_ok()).count(),
+    };
+    match fallback(&facts) {
+        Fallback::KeepInstalled => Some(newest.bundle.clone()),
+        Fallback::Retry(_) => None,
+    }
+}
+
+fn recorded(bundle: &BundleFacts) -> Result<Installed, ResolveError> {
+    Installed::parse(&bundle.name, &bundle.version, bundle.release.as_deref())
+}
+
+/// The resolver's error as the error of the pass.
+#[must_use]
+pub fn refused(error: &ResolveError) -> PassError {
+    let class = match error.retry() {
+        Retry::OnChange => Class::NeedsChange,
+        Retry::Backoff => Class::Transient,
+    };
+    PassError::new(class, error.condition_message())
+}
+
+fn facts(resolution: &Resolution, separate_release: bool) -> BundleFacts {
+    let (version, release) = reported(&resolution.version, separate_release);
+    BundleFacts {
+        name: resolution.bundle.to_string(),
+        package: resolution.package.to_string(),
+        version,
+        release,
+        reference: resolution.image.clone(),
+    }
+}
+
+/// Version and release as revisions and status hold them: with the gate apart, without it as build metadata of the version.
+fn reported(found: &VersionRelease, separate_release: bool) -> (String, Option<String>) {
+    if separate_release {
+        (found.version.to_string(), found.release.as_ref().map(ToString::to_string))
+    } else {
+        (found.folded().to_string(), None)
+    }
+}
+
+fn deprecation_update(
+    request: &ExtensionRequest,
+    sources: &[CatalogSource],
+    chosen: Option<&Resolution>,
+    installed: Option<&Installed>,
+) -> DeprecationUpdate {
+    let name = installed.map(|installed| &installed.name);
+    match deprecation_source(sources, chosen.map(|resolution| &resolution.catalog), installed) {
+        Some(graph) => DeprecationUpdate::Found(deprecations(Some(graph), &request.channels, name)),
+        None if sources.iter().any(|source| source.content.is_err()) => DeprecationUpdate::Unchanged,
+        None => DeprecationUpdate::Removed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// rule: operator-controller §4.11, case 52
+    #[test]
+    fn target_version_with_and_without_the_gate() {
+        for (version, release, apart, together) in [
+            ("1.0.0", Some("2"), ("1.0.0", Some("2")), "1.0.0+2"),
+            ("1.0.0-rc.1", Some("a.1"), ("1.0.0-rc.1", Some("a.1")), "1.0.0-rc.1+a.1"),
+            ("1.0.0+build", None, ("1.0.0", Some("build")), "1.0.0+build"),
+            ("1.0.0+001", None, ("1.0.0+001", None), "1.0.0+001"),
+            ("1.0.0", None, ("1.0.0", None), "1.0.0"),
+        ] {
+            let found = VersionRelease::parse(version, release).unwrap();
+            let apart = (apart.0.to_owned(), apart.1.map(str::to_owned));
+            assert_eq!(reported(&found, true), apart, "{version} {release:?}, gate on");
+            assert_eq!(
+                reported(&found, false),
+                (together.to_owned(), None),
+                "{version} {release:?}, gate off"
+            );
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Whether the answers of one connection move. Over HTTP/2 a client can be alive and take nothing: it opens no window and
+//! answers pings, so that the socket does not show it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep_until};
+
+/// The answers of one connection that are under way.
+pub(super) struct Progress(Mutex<State>);
+
+struct State {
+    open: usize,
+    moved: Instant,
+}
+
+impl State {
+    /// When the stall becomes an error, unless something moves.
+    fn ends(&self, limit: Duration, now: Instant) -> Instant {
+        if self.open == 0 { now + limit } else { self.moved + limit }
+    }
+}
+
+/// One answer in flight; over when dropped.
+pub(super) struct ResponseGuard(Arc<Progress>);
+
+impl Progress {
+    /// No answer yet.
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(State { open: 0, moved: Instant::now() })))
+    }
+
+    /// An answer begins.
+    pub(super) fn begin(self: &Arc<Self>) -> ResponseGuard {
+        self.change(|state| state.open += 1);
+        ResponseGuard(Arc::clone(self))
+    }
+
+    /// Ends when answers are under way and none of them has moved for so long.
+    pub(super) async fn stall(&self, limit: Duration) {
+        loop {
+            let now = Instant::now();
+            let until = self.0.lock().ends(limit, now);
+            if until <= now {
+                return;
+            }
+            sleep_until(until).await;
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.0.lock();
+        change(&mut state);
+        state.moved = Instant::now();
+    }
+}
+
+impl ResponseGuard {
+    /// Called when the connection takes the next part.
+    pub(super) fn moves(&self) {
+        self.0.change(|_| ());
+    }
+}
+
+impl Drop for ResponseGuard {
+    fn drop(&mut self) {
+        self.0.change(|state| state.open = state.open.saturating_sub(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn serve_progress_stalls_when_no_answer_moves() {
+        let limit = Duration::from_secs(60);
+        let progress = Progress::new();
+        let later = Instant::now() + Duration::from_secs(3600);
+        let stalled = || progress.0.lock().ends(limit, later) <= later;
+        assert!(!stalled(), "nothing is under way");
+        let (one, two) = (progress.begin(), progress.begin());
+        assert!(stalled());
+        drop(one);
+        assert!(stalled(), "the other is still there");
+        progress.0.lock().moved = later;
+        assert!(!stalled(), "it has moved");
+        two.moves();
+        assert!(stalled(), "that was long ago");
+        drop(two);
+        assert!(!stalled());
+    }
+}

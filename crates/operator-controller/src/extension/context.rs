@@ -1,0 +1,150 @@
+//! The dependencies of a pass: caches, clients, and what is remembered of each extension.
+
+use std::sync::Arc;
+
+use clap::ValueEnum;
+use kube::Client;
+use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
+use olm_install::preflight;
+use olm_install::resolution::{BundleFacts, ExtensionRequest, revision};
+use olm_resolver::Needed;
+use olm_runtime::Intervals;
+use olm_runtime::controller::Workers;
+use olm_runtime::events::Events;
+use olm_runtime::watched::Objects;
+
+use super::state::{States, Verified};
+use super::writer::RevisionWriter;
+use crate::accounts::Accounts;
+use crate::bundles::Bundles;
+use crate::catalogs::PackageCache;
+use crate::catalogs::in_use::InUse;
+use crate::crds::Crds;
+use crate::revisions::Revisions;
+
+/// Settings of the process that this controller uses.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Namespace of object-data Secrets.
+    pub system_namespace: String,
+    /// Gate BundleReleaseSupport.
+    pub separate_release: bool,
+    /// What a missing dependency leads to.
+    pub dependency_check: DependencyCheck,
+    /// What CRD upgrade safety checks.
+    pub preflight: preflight::Settings,
+    /// How often unused cache entries are evicted.
+    pub intervals: Intervals,
+}
+
+/// What a missing dependency leads to: `--dependency-check`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum DependencyCheck {
+    /// The bundle is rejected until its dependencies are met.
+    #[default]
+    #[value(name = "Enforce")]
+    Enforce,
+    /// An event names what is missing, and the bundle is installed.
+    #[value(name = "Warn")]
+    Warn,
+    /// Nothing is checked.
+    #[value(name = "Ignore")]
+    Ignore,
+    /// A bundle that declares any dependency is rejected, as the reference does.
+    #[value(name = "Refuse")]
+    Refuse,
+}
+
+/// Everything that a pass needs beside its object.
+pub struct Context {
+    /// The controller's own identity.
+    pub client: Client,
+    /// Settings of the process.
+    pub settings: Settings,
+    /// All extensions.
+    pub extensions: Objects<ClusterExtension>,
+    /// All revisions.
+    pub revisions: Revisions,
+    /// All catalogs.
+    pub catalogs: Objects<ClusterCatalog>,
+    /// Content of catalogs.
+    pub packages: PackageCache,
+    /// Content of bundles.
+    pub bundles: Bundles,
+    /// As whom objects are written.
+    pub accounts: Arc<Accounts>,
+    /// Writes revisions.
+    pub writer: RevisionWriter,
+    /// Passes that work at the same time.
+    pub workers: Arc<Workers>,
+    /// Which CRDs there are.
+    pub crds: Crds,
+    /// Records decisions for users.
+    pub events: Events,
+    /// What is remembered of each extension.
+    pub states: States,
+}
+
+impl Context {
+    /// Revisions of the extension, any state, ascending by number.
+    pub fn revisions_of(&self, name: &str, uid: &str) -> Vec<Arc<ClusterObjectSet>> {
+        let mut found = self.revisions.of_extension(name);
+        found.retain(|set| revision::is_owned_by(set, uid));
+        found
+    }
+
+    /// All readable catalogs.
+    pub fn all_catalogs(&self) -> Vec<Arc<ClusterCatalog>> {
+        self.catalogs.all()
+    }
+
+    /// Remembers that the revision holds what the spec asks for.
+    pub fn remember(
+        &self,
+        request: &ExtensionRequest,
+        set: &ClusterObjectSet,
+        bundle: &BundleFacts,
+        inputs: String,
+    ) {
+        let verified = Verified {
+            revision_uid: set.metadata.uid.clone(),
+            inputs,
+            bundle: bundle.clone(),
+            account: request.service_account.clone(),
+        };
+        self.states.update(&request.name, &request.uid, |state| {
+            state.rejected = None;
+            state.verified = Some(verified);
+        });
+    }
+
+    /// What is remembered about this revision of the extension.
+    pub fn verified(&self, request: &ExtensionRequest, set: &ClusterObjectSet) -> Option<Verified> {
+        let verified = self.states.update(&request.name, &request.uid, |state| state.verified.clone());
+        verified.filter(|verified| verified.revision_uid == set.metadata.uid)
+    }
+
+    /// The extension is woken when this may be met; `None` when it waits for nothing.
+    pub fn wait_for(&self, request: &ExtensionRequest, needs: Option<Needed>) {
+        self.states.update(&request.name, &request.uid, |state| state.needs = needs);
+    }
+
+    /// The extension is woken when one of these CRDs changes.
+    pub fn wait_for_crds(&self, request: &ExtensionRequest, names: Vec<String>) {
+        self.states.update(&request.name, &request.uid, |state| state.crds = names);
+    }
+
+    /// Evicts everything about an extension that is gone.
+    pub fn evict(&self, name: &str, uid: &str) {
+        self.accounts.evict(name);
+        self.states.evict(uid);
+        self.evict_unused_packages();
+    }
+
+    /// Evicts packages that no extension names, and those of catalogs that are gone.
+    pub fn evict_unused_packages(&self) {
+        let (extensions, catalogs) = (self.extensions.all(), self.catalogs.all());
+        let in_use = InUse::new(extensions.iter().map(AsRef::as_ref), catalogs.iter().map(AsRef::as_ref));
+        self.packages.retain(|catalog, package| in_use.has(catalog, package));
+    }
+}

@@ -1,0 +1,355 @@
+//! Events about an extension that a pass emits.
+//!
+//! A steady state emits none, and neither does a retry that fails as before; a state that flaps is reported at most once in a
+//! while ([`Event::key`]). The conditions show the present state. Rule: decision 19.
+
+use olm_api::cluster_extension::BundleMetadata;
+use olm_api::{ClusterExtensionStatus, Condition, ConditionStatus, condition, reason};
+use olm_core::VersionRelease;
+use olm_install::resolution::{BundleFacts, Cause, Class, PassError};
+
+use super::attempt::{Attempt, Notice, Progress, Trace};
+
+/// One event to send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// Its content.
+    pub note: Notice,
+    /// Events of one key count as the same, however they are worded.
+    pub key: String,
+}
+
+impl Event {
+    /// Counts as the same only when the text is the same.
+    fn exact(note: Notice) -> Self {
+        Self { key: format!("{}\0{}", note.reason, note.text), note }
+    }
+
+    /// Counts as the same for its reason alone: such texts change from one try to the next.
+    fn rare(note: Notice) -> Self {
+        Self { key: note.reason.to_owned(), note }
+    }
+}
+
+/// Events after a pass. `before` and `after` are the stored and the new status.
+#[must_use]
+pub fn events(
+    before: Option<&ClusterExtensionStatus>,
+    after: &ClusterExtensionStatus,
+    attempt: &Attempt,
+    trace: Trace,
+) -> Vec<Event> {
+    let changed = |type_: &str| {
+        let now = condition::find(&after.conditions, type_)?;
+        let then = before.and_then(|status| condition::find(&status.conditions, type_));
+        let same = then.is_some_and(|then| {
+            (then.status, &then.reason, &then.message) == (now.status, &now.reason, &now.message)
+        });
+        (!same).then_some((then, now))
+    };
+    let mut events: Vec<Event> = trace.notices.into_iter().map(Event::exact).collect();
+    let bundle =
+        |status: Option<&ClusterExtensionStatus>| status.and_then(|s| s.install.clone()).map(|i| i.bundle);
+    events.extend(installed(bundle(before), trace.previous, bundle(Some(after))).map(Event::exact));
+    match &attempt.progress {
+        Progress::Invalid(failure) | Progress::Failed(failure) => {
+            events.extend(changed(condition::PROGRESSING).map(|_| failed(failure)));
+        }
+        Progress::Applied { .. } | Progress::Uninstalling { .. } => {
+            events.extend(changed(condition::PROGRESSING).and_then(|(_, now)| stuck(now)));
+        }
+        Progress::Paused => {}
+    }
+    events.extend(changed(condition::READY).and_then(|(then, now)| paused(then, now)).map(Event::exact));
+    // while another revision takes its objects over, the installed one is bound to lose sight of them
+    if attempt.revisions.rolling.is_empty() {
+        events.extend(
+            changed(condition::AVAILABLE).and_then(|(then, now)| unavailable(then, now)).map(Event::rare),
+        );
+    }
+    for spec in condition::of_kind(condition::EXTENSION) {
+        let Some(reason) = spec.event else { continue };
+        let deprecated = changed(spec.type_).filter(|(_, now)| now.status == ConditionStatus::True);
+        events.extend(deprecated.map(|(_, now)| Event::exact(Notice::warning(reason, now.message.clone()))));
+    }
+    events
+}
+
+/// The installed bundle came, went up, or went down.
+fn installed(
+    before: Option<BundleMetadata>,
+    previous: Option<BundleFacts>,
+    after: Option<BundleMetadata>,
+) -> Option<Notice> {
+    let after = after?;
+    let previous = previous.map(|bundle| BundleMetadata {
+        name: bundle.name,
+        version: bundle.version,
+        release: bundle.release,
+    });
+    if before.as_ref() == Some(&after) {
+        return None;
+    }
+    let Some(before) = before.or(previous) else {
+        return Some(Notice::normal("Installed", format!("bundle {} is installed", after.name)));
+    };
+    if (&before.name, &before.version) == (&after.name, &after.version) {
+        return None; // the same bundle with other settings
+    }
+    let (old, new) = (&before.name, &after.name);
+    Some(if parsed(&after) < parsed(&before) {
+        Notice::normal("RolledBack", format!("bundle {new} is installed in place of the higher {old}"))
+    } else {
+        Notice::normal("Upgraded", format!("bundle {new} is installed in place of {old}"))
+    })
+}
+
+fn parsed(bundle: &BundleMetadata) -> Option<VersionRelease> {
+    VersionRelease::parse(&bundle.version, bundle.release.as_deref()).ok()
+}
+
+fn failed(failure: &PassError) -> Event {
+    let note = |reason| Notice::warning(reason, failure.message.clone());
+    match (failure.cause, failure.class) {
+        (_, Class::Transient) => Event::rare(note("Retrying")),
+        (Cause::CrdSafety, _) => Event::exact(note("UpgradeRefused")),
+        (Cause::Dependencies, _) => Event::exact(note("DependencyMissing")),
+        (Cause::Signature, _) => Event::exact(note("SignatureRefused")),
+        (Cause::Other, Class::NeedsChange) => Event::exact(note("NeedsChange")),
+        (Cause::Other, Class::Blocked) => Event::exact(note(reason::BLOCKED)),
+        (Cause::Other, Class::InvalidConfiguration) => Event::exact(note(reason::INVALID_CONFIGURATION)),
+    }
+}
+
+/// A newest revision that does not progress.
+fn stuck(progressing: &Condition) -> Option<Event> {
+    let note = |reason| Some(Notice::warning(reason, progressing.message.clone()));
+    match (progressing.status, progressing.reason.as_str()) {
+        (ConditionStatus::False, reason::PROGRESS_DEADLINE_EXCEEDED) => {
+            note(reason::PROGRESS_DEADLINE_EXCEEDED)
+        }
+        (ConditionStatus::False, _) => note(reason::BLOCKED),
+        (_, reason::RETRYING) => note(reason::RETRYING),
+        _ => None,
+    }
+    .map(Event::rare)
+}
+
+fn paused(then: Option<&Condition>, now: &Condition) -> Option<Notice> {
+    let was = then.is_some_and(|then| then.reason == reason::PAUSED);
+    match (was, now.reason == reason::PAUSED) {
+        (false, true) => {
+            Some(Notice::normal("Paused", "nothing is resolved or applied until the annotation goes"))
+        }
+        (true, false) => Some(Notice::normal("Resumed", "the extension is reconciled again")),
+        _ => None,
+    }
+}
+
+fn unavailable(then: Option<&Condition>, now: &Condition) -> Option<Notice> {
+    let was = then.is_some_and(|then| then.status == ConditionStatus::True);
+    // Unknown is a status that lags behind a change of ours; it becomes one or the other
+    (was && now.status == ConditionStatus::False)
+        .then(|| Notice::warning(reason::UNAVAILABLE, now.message.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::extension::status;
+    use k8s_openapi::jiff::Timestamp;
+    use olm_install::resolution::{BundleFacts, DeprecationUpdate, RevisionFacts, RevisionStates};
+
+    fn bundle(version: &str) -> BundleFacts {
+        BundleFacts {
+            name: format!("demo.v{version}"),
+            package: "demo".to_owned(),
+            version: version.to_owned(),
+            release: None,
+            reference: format!("reg/demo:v{version}"),
+        }
+    }
+
+    fn condition(type_: &str, status: ConditionStatus, reason: &str, message: &str) -> Condition {
+        Condition::new(type_, status, reason, message, Some(1), Timestamp::UNIX_EPOCH)
+    }
+
+    /// A revision that has succeeded and is available, or one with this progress.
+    fn revision(
+        number: i64,
+        version: &str,
+        progressing: Option<(ConditionStatus, &str, &str)>,
+    ) -> RevisionFacts {
+        use ConditionStatus::True;
+        let conditions = match progressing {
+            None => vec![
+                condition(condition::SUCCEEDED, True, reason::SUCCEEDED, ""),
+                condition(condition::PROGRESSING, True, reason::SUCCEEDED, "done"),
+                condition(condition::AVAILABLE, True, reason::PROBES_SUCCEEDED, ""),
+            ],
+            Some((status, reason, message)) => {
+                vec![condition(condition::PROGRESSING, status, reason, message)]
+            }
+        };
+        RevisionFacts { name: format!("x-{number}"), number, bundle: bundle(version), conditions }
+    }
+
+    fn attempt(revisions: Vec<RevisionFacts>, progress: Progress) -> Attempt {
+        Attempt {
+            revisions: RevisionStates::split(revisions),
+            deprecations: DeprecationUpdate::Unchanged,
+            progress,
+            unread: false,
+        }
+    }
+
+    fn applied(version: &str) -> Progress {
+        Progress::Applied { target: bundle(version), issuer: None }
+    }
+
+    /// Runs attempts one after the other; the events of each, as `Reason` or `!Reason` for a warning.
+    fn reasons(attempts: &[Attempt]) -> Vec<String> {
+        let mut before: Option<ClusterExtensionStatus> = None;
+        attempts
+            .iter()
+            .map(|attempt| {
+                let after = status::derive(attempt, before.as_ref(), 1, false, Timestamp::UNIX_EPOCH);
+                let emitted = events(before.as_ref(), &after, attempt, Trace::default());
+                before = Some(after);
+                let words = emitted
+                    .iter()
+                    .map(|e| format!("{}{}", if e.note.warning { "!" } else { "" }, e.note.reason));
+                words.collect::<Vec<_>>().join(" ")
+            })
+            .collect()
+    }
+
+    #[test]
+    fn events_report_every_decision() {
+        use ConditionStatus::{False, True};
+        let failing = |class, cause, text: &str| {
+            let failure = PassError { cause, ..PassError::new(class, text) };
+            attempt(vec![revision(1, "1.0.0", None)], Progress::Failed(failure))
+        };
+        let good = |version| attempt(vec![revision(1, version, None)], applied(version));
+        let rolling = |state| {
+            attempt(vec![revision(1, "1.0.0", None), revision(2, "1.1.0", Some(state))], applied("1.1.0"))
+        };
+        for (case, attempts, want) in [
+            ("steady", vec![good("1.0.0"), good("1.0.0"), good("1.0.0")], vec!["Installed", "", ""]),
+            (
+                "up and down",
+                vec![good("1.0.0"), good("1.1.0"), good("1.0.0")],
+                vec!["Installed", "Upgraded", "RolledBack"],
+            ),
+            (
+                "a refused upgrade, twice the same, then other findings",
+                vec![
+                    good("1.0.0"),
+                    failing(Class::NeedsChange, Cause::CrdSafety, "a"),
+                    failing(Class::NeedsChange, Cause::CrdSafety, "a"),
+                    failing(Class::NeedsChange, Cause::CrdSafety, "b"),
+                ],
+                vec!["Installed", "!UpgradeRefused", "", "!UpgradeRefused"],
+            ),
+            (
+                "each kind of failure",
+                vec![
+                    failing(Class::NeedsChange, Cause::Dependencies, "a"),
+                    failing(Class::NeedsChange, Cause::Signature, "s"),
+                    failing(Class::NeedsChange, Cause::Other, "b"),
+                    failing(Class::Blocked, Cause::Other, "c"),
+                    failing(Class::InvalidConfiguration, Cause::Other, "d"),
+                    failing(Class::Transient, Cause::Other, "e"),
+                    failing(Class::Transient, Cause::CrdSafety, "f"),
+                ],
+                vec![
+                    "Installed !DependencyMissing",
+                    "!SignatureRefused",
+                    "!NeedsChange",
+                    "!Blocked",
+                    "!InvalidConfiguration",
+                    "!Retrying",
+                    "!Retrying",
+                ],
+            ),
+            (
+                "a rollout that sticks",
+                vec![
+                    good("1.0.0"),
+                    rolling((True, reason::ROLLING_OUT, "going")),
+                    rolling((True, reason::RETRYING, "collision")),
+                    rolling((False, reason::PROGRESS_DEADLINE_EXCEEDED, "late")),
+                    rolling((False, reason::PROGRESS_DEADLINE_EXCEEDED, "late")),
+                    rolling((False, reason::BLOCKED, "no")),
+                ],
+                vec!["Installed", "", "!Retrying", "!ProgressDeadlineExceeded", "", "!Blocked"],
+            ),
+            (
+                "paused and resumed",
+                vec![
+                    good("1.0.0"),
+                    attempt(vec![revision(1, "1.0.0", None)], Progress::Paused),
+                    good("1.0.0"),
+                ],
+                vec!["Installed", "Paused", "Resumed"],
+            ),
+        ] {
+            assert_eq!(reasons(&attempts), want, "{case}");
+        }
+    }
+
+    #[test]
+    fn events_know_an_upgrade_from_revisions() {
+        let metadata = |version: &str| BundleMetadata {
+            name: bundle(version).name,
+            version: version.to_owned(),
+            release: None,
+        };
+        for (before, previous, after, want) in [
+            (None, None, "1.0.0", "Installed"),
+            (None, Some("1.0.0"), "1.1.0", "Upgraded"),
+            (None, Some("1.1.0"), "1.0.0", "RolledBack"),
+            (None, Some("1.1.0"), "1.1.0", ""),
+            (Some("1.1.0"), Some("1.0.0"), "1.1.0", ""),
+            (Some("1.0.0"), Some("0.9.0"), "1.1.0", "Upgraded"),
+        ] {
+            let emitted = installed(before.map(metadata), previous.map(bundle), Some(metadata(after)));
+            assert_eq!(emitted.map_or("", |note| note.reason), want, "{before:?} {previous:?} {after}");
+        }
+    }
+
+    #[test]
+    fn events_of_a_retry_have_one_key() {
+        let key = |class, text: &str| failed(&PassError::new(class, text)).key;
+        assert_eq!(key(Class::Transient, "try 1"), key(Class::Transient, "try 2"));
+        assert_ne!(key(Class::NeedsChange, "range 1"), key(Class::NeedsChange, "range 2"));
+    }
+
+    #[test]
+    fn events_report_unavailability_and_deprecation() {
+        let status = |conditions| ClusterExtensionStatus { conditions, ..ClusterExtensionStatus::default() };
+        let good = attempt(vec![], Progress::Paused);
+        let available = |value| condition(condition::AVAILABLE, value, "x", "0 of 1 ready");
+        let deprecated = |value| condition(condition::BUNDLE_DEPRECATED, value, "x", "use 2.0.0");
+        let (yes, no) = (ConditionStatus::True, ConditionStatus::False);
+        let emitted = |then: Vec<Condition>, now: Vec<Condition>| {
+            events(Some(&status(then)), &status(now), &good, Trace::default())
+                .into_iter()
+                .map(|e| e.note)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            emitted(vec![available(yes)], vec![available(no)]),
+            [Notice::warning("Unavailable", "0 of 1 ready")]
+        );
+        assert_eq!(emitted(vec![available(no)], vec![available(yes)]), []);
+        assert_eq!(emitted(vec![], vec![available(no)]), []);
+        assert_eq!(emitted(vec![available(yes)], vec![available(ConditionStatus::Unknown)]), []);
+        assert_eq!(
+            emitted(vec![deprecated(no)], vec![deprecated(yes)]),
+            [Notice::warning("Deprecated", "use 2.0.0")]
+        );
+        assert_eq!(emitted(vec![deprecated(yes)], vec![deprecated(yes)]), []);
+    }
+}

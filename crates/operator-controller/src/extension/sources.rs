@@ -1,0 +1,226 @@
+//! Sources that wake the extension controller.
+
+use std::sync::Arc;
+
+use futures::stream::BoxStream;
+use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, annotations};
+use olm_catalog::CatalogFacts;
+use olm_runtime::controller::Source;
+use olm_runtime::watched::{Change, Object};
+
+use super::context::Context;
+use crate::crds::ApiChange;
+
+type Changed<K> = Change<String, Object<K>>;
+
+/// Sources that the process gives, beside the caches.
+pub struct Feeds {
+    /// Names of extensions whose account lacked rights, when rights change.
+    pub rights: BoxStream<'static, String>,
+    /// Changes of the CA of catalogd.
+    pub trust: BoxStream<'static, ()>,
+    /// APIs that appear, change or go.
+    pub apis: BoxStream<'static, ApiChange>,
+}
+
+/// The table. Own writes of the status wake no pass.
+pub(super) fn sources(context: &Arc<Context>, feeds: Feeds) -> Vec<Source> {
+    let [gone, packages, catalogs, apis, trust] = std::array::from_fn(|_| Arc::clone(context));
+    let extensions = context.extensions.subscribe();
+    vec![
+        Source::new("its spec or metadata changed, or it is gone", extensions, move |change| {
+            if let (Some(last), None) = (&change.before, &change.after) {
+                gone.evict(&change.key, &last.uid());
+            }
+            changed(&change)
+        }),
+        Source::new("its status mirrors its revisions", context.revisions.subscribe(), |change| {
+            owners(&change)
+        }),
+        Source::new("a package that it needs is installed", context.revisions.subscribe(), move |change| {
+            let package = installed(&change);
+            package
+                .map(|package| packages.states.names(|state| state.needs_package(&package)))
+                .unwrap_or_default()
+        }),
+        Source::new(
+            "another catalog content may change its bundle",
+            context.catalogs.subscribe(),
+            move |change| {
+                if change.after.is_none() {
+                    catalogs.evict_unused_packages();
+                }
+                if selects(&change) { catalogs.extensions.names() } else { Vec::new() }
+            },
+        ),
+        Source::new("catalogs that could not be read may be readable now", feeds.trust, move |()| {
+            trust.extensions.names()
+        }),
+        Source::new("its account lacked rights, and rights changed", feeds.rights, |name| [name]),
+        Source::new("it needs an API, or a CRD blocks it", feeds.apis, move |change: ApiChange| {
+            let crd = change.crd.as_deref();
+            apis.states.names(|state| {
+                state.needs_group(&change.group) || crd.is_some_and(|crd| state.needs_crd(crd))
+            })
+        }),
+    ]
+}
+
+/// An extension whose spec or metadata changed: what users, GitOps and the garbage collector write, not its status.
+fn changed(change: &Changed<ClusterExtension>) -> Option<String> {
+    let concerns = change.concerns(|extension| {
+        let metadata = extension.meta();
+        let written = (metadata.generation, &metadata.annotations, &metadata.labels, &metadata.finalizers);
+        (&metadata.uid, written, metadata.deletion_timestamp.is_some())
+    });
+    concerns.then(|| change.key.clone())
+}
+
+/// The owners of a revision that changed in what a status mirrors: not its finalizers.
+fn owners(change: &Changed<ClusterObjectSet>) -> Vec<String> {
+    let concerns = change.concerns(|set| {
+        let metadata = set.meta();
+        let written = (metadata.generation, &metadata.annotations, &metadata.labels);
+        let conditions = set.ok().and_then(|set| set.status.as_ref()).map(|status| {
+            let all = status.conditions.iter();
+            let parts =
+                all.map(|one| (&one.type_, one.status, &one.reason, &one.message, one.observed_generation));
+            parts.collect::<Vec<_>>()
+        });
+        let owned = metadata.owner_references.is_some();
+        (&metadata.uid, written, owned, metadata.deletion_timestamp.is_some(), conditions)
+    });
+    let owners = change
+        .latest()
+        .into_iter()
+        .filter(|_| concerns)
+        .flat_map(|set| set.meta().owner_references.iter().flatten());
+    owners.filter(|owner| owner.kind == "ClusterExtension").map(|owner| owner.name.clone()).collect()
+}
+
+/// The package of a revision that has succeeded from now on.
+fn installed(change: &Changed<ClusterObjectSet>) -> Option<String> {
+    let has_succeeded = |set: &Object<ClusterObjectSet>| {
+        set.ok().is_some_and(|set| olm_install::resolution::revision::has_succeeded(set))
+    };
+    let set = change.after.as_ref()?;
+    let is_new = has_succeeded(set) && !change.before.as_ref().is_some_and(has_succeeded);
+    (is_new && set.meta().deletion_timestamp.is_none())
+        .then(|| set.meta().annotations.as_ref()?.get(annotations::PACKAGE_NAME).cloned())?
+}
+
+/// Whether the content, selection or availability of a catalog changed, or it is gone.
+fn selects(change: &Changed<ClusterCatalog>) -> bool {
+    change.concerns(|catalog| {
+        let requested =
+            catalog.meta().annotations.as_ref().and_then(|all| all.get(annotations::REQUESTED_AT));
+        let facts = catalog.ok().map(|catalog| CatalogFacts::from_catalog(catalog));
+        (facts, requested, catalog.meta().deletion_timestamp.is_some())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::DeserializeGuard;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const API: &str = "olm.operatorframework.io/v1";
+
+    fn parsed<K: kube::Resource + serde::de::DeserializeOwned>(object: Value) -> Object<K> {
+        Object::from(serde_json::from_value::<DeserializeGuard<K>>(object).unwrap())
+    }
+
+    /// A change of `object`, of which the members at the keys of `with` are replaced.
+    fn change<K: kube::Resource + serde::de::DeserializeOwned>(object: &Value, with: &Value) -> Changed<K> {
+        let mut after = object.clone();
+        for (key, value) in with.as_object().unwrap() {
+            let (parent, name) = key.rsplit_once('/').unwrap();
+            match after.pointer_mut(key) {
+                Some(found) => *found = value.clone(),
+                None => after.pointer_mut(parent).unwrap()[name] = value.clone(),
+            }
+        }
+        let (before, after) = (Some(parsed(object.clone())), Some(parsed(after)));
+        Change { key: "a".to_owned(), before, after, is_answer: false }
+    }
+
+    fn requested(when: &str) -> Value {
+        json!({"/metadata/annotations": {(annotations::REQUESTED_AT): when}})
+    }
+
+    #[test]
+    fn sources_own_changes() {
+        let extension = json!({"apiVersion": API, "kind": "ClusterExtension",
+            "metadata": {"name": "a", "uid": "a", "generation": 1, "resourceVersion": "1"},
+            "spec": {"namespace": "x", "source": {"sourceType": "Catalog", "catalog": {"packageName": "p"}}}});
+        for (case, with, wakes) in [
+            ("resourceVersion", json!({"/metadata/resourceVersion": "2"}), false),
+            ("status", json!({"/status": {"conditions": []}}), false),
+            ("spec", json!({"/metadata/generation": 2}), true),
+            ("requested-at", requested("now"), true),
+            ("label", json!({"/metadata/labels": {"a": "b"}}), true),
+            ("finalizer", json!({"/metadata/finalizers": ["x/y"]}), true),
+            ("deletion", json!({"/metadata/deletionTimestamp": "2026-01-01T00:00:00Z"}), true),
+        ] {
+            assert_eq!(changed(&change(&extension, &with)).is_some(), wakes, "{case}");
+        }
+        for (before, after) in [(true, false), (false, true)] {
+            let Change { key, before: then, after: now, is_answer } = change(&extension, &json!({}));
+            let change =
+                Change { key, before: then.filter(|_| before), after: now.filter(|_| after), is_answer };
+            assert!(changed(&change).is_some());
+        }
+    }
+
+    #[test]
+    fn sources_catalog_changes() {
+        let catalog = json!({"apiVersion": API, "kind": "ClusterCatalog",
+            "metadata": {"name": "a", "uid": "c", "generation": 1, "resourceVersion": "1", "labels": {"a": "b"}},
+            "spec": {"priority": 0, "source": {"type": "Image", "image": {"ref": "example.com/c:v1"}}},
+            "status": {
+                "conditions": [{"type": "Serving", "status": "True", "reason": "Available", "message": "",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+                "urls": {"base": "https://example.com/c"},
+                "resolvedSource": {"type": "Image", "image": {"ref": "example.com/c@sha256:1"}},
+                "lastUnpacked": "2026-01-01T00:00:00Z"}});
+        for (case, with, wakes) in [
+            ("resourceVersion", json!({"/metadata/resourceVersion": "2"}), false),
+            ("content", json!({"/status/resolvedSource/image/ref": "example.com/c@sha256:2"}), true),
+            ("availability", json!({"/status/conditions/0/status": "False"}), true),
+            ("priority", json!({"/spec/priority": 1}), true),
+            ("labels", json!({"/metadata/labels": {"a": "c"}}), true),
+            ("requested-at", requested("now"), true),
+        ] {
+            assert_eq!(selects(&change(&catalog, &with)), wakes, "{case}");
+        }
+        let gone = Change { after: None, ..change(&catalog, &json!({})) };
+        assert!(selects(&gone));
+    }
+
+    #[test]
+    fn sources_revision_changes() {
+        let succeeded = json!([{"type": "Succeeded", "status": "True", "reason": "Succeeded", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+        let set = json!({"apiVersion": API, "kind": "ClusterObjectSet",
+            "metadata": {"name": "a-1", "uid": "a-1", "generation": 1, "resourceVersion": "1",
+                "annotations": {(annotations::PACKAGE_NAME): "p"},
+                "ownerReferences": [
+                    {"apiVersion": API, "kind": "ClusterExtension", "name": "a", "uid": "a"},
+                    {"apiVersion": "v1", "kind": "ConfigMap", "name": "no", "uid": "no"}]},
+            "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent"}});
+        for (case, with, wakes, package) in [
+            ("resourceVersion", json!({"/metadata/resourceVersion": "2"}), &[][..], None),
+            ("finalizers", json!({"/metadata/finalizers": ["x/y"]}), &[], None),
+            ("spec", json!({"/metadata/generation": 2}), &["a"], None),
+            ("a condition", json!({"/status": {"conditions": succeeded}}), &["a"], Some("p")),
+        ] {
+            let change = change(&set, &with);
+            assert_eq!(owners(&change), wakes, "{case}");
+            assert_eq!(installed(&change).as_deref(), package, "{case}");
+            let gone = Change { before: change.after, after: None, ..change };
+            assert_eq!((owners(&gone), installed(&gone)), (vec!["a".to_owned()], None), "{case}");
+        }
+    }
+}

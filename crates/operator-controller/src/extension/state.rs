@@ -1,0 +1,176 @@
+//! State of each extension between passes, in one map. All of it can be lost: the next pass then reads and checks again.
+
+use std::collections::{BTreeSet, HashMap};
+
+use olm_install::resolution::{BundleFacts, PassError};
+use olm_resolver::Needed;
+use parking_lot::Mutex;
+
+use crate::debounce::Debounce;
+
+/// What is remembered of one extension.
+#[derive(Debug, Default)]
+pub struct PerExtension {
+    name: String,
+    /// The newest revision that was found to hold what the spec asks for.
+    pub verified: Option<Verified>,
+    /// The last bundle that does not fit into a revision.
+    pub rejected: Option<RejectedBundle>,
+    /// Whether its objects are kept when it is deleted, as last copied to its revisions.
+    pub keeps_objects: Option<bool>,
+    /// Since when its status is held back.
+    pub(crate) debounce: Debounce,
+    /// What its bundle depends on and the cluster lacks (decision 25).
+    pub needs: Option<Needed>,
+    /// CRDs that block its upgrade as they are.
+    pub crds: Vec<String>,
+}
+
+/// A revision that was found to hold what the spec asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verified {
+    /// UID of the revision.
+    pub revision_uid: Option<String>,
+    /// What it was rendered from.
+    pub inputs: String,
+    /// Its bundle.
+    pub bundle: BundleFacts,
+    /// The account whose rights were checked.
+    pub account: Option<String>,
+}
+
+/// A bundle whose objects do not fit into a revision: too many of them, or one too large for a Secret. What a bundle renders to
+/// depends on nothing but its inputs, so it is not rendered again until they change.
+#[derive(Debug, Clone)]
+pub struct RejectedBundle {
+    bundle: BundleFacts,
+    inputs: String,
+    error: PassError,
+}
+
+impl PerExtension {
+    /// The rejection, if this bundle with these inputs was rejected last.
+    #[must_use]
+    pub fn rejection(&self, bundle: &BundleFacts, inputs: &str) -> Option<PassError> {
+        let rejected = self.rejected.as_ref()?;
+        (rejected.bundle == *bundle && rejected.inputs == inputs).then(|| rejected.error.clone())
+    }
+
+    /// Remembers a rejection, unless the image behind the bundle's reference may become another one.
+    pub fn reject(&mut self, bundle: &BundleFacts, inputs: &str, error: &PassError) {
+        if bundle.reference.contains('@') {
+            let (bundle, inputs, error) = (bundle.clone(), inputs.to_owned(), error.clone());
+            self.rejected = Some(RejectedBundle { bundle, inputs, error });
+        }
+    }
+
+    /// Whether it waits for an API of this group.
+    #[must_use]
+    pub fn needs_group(&self, group: &str) -> bool {
+        self.needs
+            .as_ref()
+            .is_some_and(|needs| needs.opaque || needs.apis.iter().any(|api| &*api.group == group))
+    }
+
+    /// Whether it waits for this package. A need for an API may ask for it in an installed package of its own.
+    #[must_use]
+    pub fn needs_package(&self, package: &str) -> bool {
+        self.needs
+            .as_ref()
+            .is_some_and(|needs| needs.opaque || !needs.apis.is_empty() || needs.packages.contains(package))
+    }
+
+    /// Whether it waits for a change of this CRD.
+    #[must_use]
+    pub fn needs_crd(&self, crd: &str) -> bool {
+        self.crds.iter().any(|name| name == crd)
+    }
+}
+
+/// What is remembered of all extensions, by UID.
+#[derive(Debug, Default)]
+pub struct States(Mutex<HashMap<String, PerExtension>>);
+
+impl States {
+    /// Reads or changes what is remembered of the extension with this name and UID.
+    pub fn update<T>(&self, name: &str, uid: &str, work: impl FnOnce(&mut PerExtension) -> T) -> T {
+        let mut all = self.0.lock();
+        let new = || PerExtension { name: name.to_owned(), ..PerExtension::default() };
+        work(all.entry(uid.to_owned()).or_insert_with(new))
+    }
+
+    /// The names of the extensions of which this is true, sorted.
+    #[must_use]
+    pub fn names(&self, waits: impl Fn(&PerExtension) -> bool) -> Vec<String> {
+        let all = self.0.lock();
+        let mut names: Vec<String> =
+            all.values().filter(|state| waits(state)).map(|state| state.name.clone()).collect();
+        names.sort();
+        names
+    }
+
+    /// Evicts an extension that is gone.
+    pub fn evict(&self, uid: &str) {
+        self.0.lock().remove(uid);
+    }
+
+    /// Evicts all but the extensions with these UIDs: a pass may end after its extension has gone.
+    pub fn retain(&self, uids: &BTreeSet<String>) {
+        self.0.lock().retain(|uid, _| uids.contains(uid));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use olm_install::resolution::Class;
+    use olm_resolver::GvkRef;
+
+    use super::*;
+
+    #[test]
+    fn rejection_holds_for_the_same_bundle_and_inputs() {
+        let bundle = |reference: &str| BundleFacts {
+            name: "a.v1".to_owned(),
+            package: "a".to_owned(),
+            version: "1.0.0".to_owned(),
+            release: None,
+            reference: reference.to_owned(),
+        };
+        for (reference, asked, inputs, want) in [
+            ("r/a@sha256:1", "r/a@sha256:1", "i", true),
+            ("r/a@sha256:1", "r/a@sha256:2", "i", false),
+            ("r/a@sha256:1", "r/a@sha256:1", "j", false),
+            ("r/a:tag", "r/a:tag", "i", false),
+        ] {
+            let mut state = PerExtension::default();
+            state.reject(&bundle(reference), "i", &PassError::new(Class::NeedsChange, "too large"));
+            let rejection = state.rejection(&bundle(asked), inputs);
+            assert_eq!(rejection.is_some(), want, "{reference} {asked} {inputs}");
+        }
+    }
+
+    #[test]
+    fn states_name_the_extensions_that_wait() {
+        let states = States::default();
+        let api = GvkRef { group: "g.io".into(), version: "v1".into(), kind: "Foo".into() };
+        let wait = |name: &str, needs: Needed| {
+            states.update(name, &format!("uid-{name}"), |state| state.needs = Some(needs))
+        };
+        wait("a", Needed { apis: [api].into(), ..Needed::default() });
+        wait("b", Needed { packages: ["blue".to_owned()].into(), ..Needed::default() });
+        wait("c", Needed { opaque: true, ..Needed::default() });
+        let by_group = |group: &str| states.names(|state| state.needs_group(group));
+        let by_package = |package: &str| states.names(|state| state.needs_package(package));
+        assert_eq!(
+            (by_group("g.io"), by_group("other.io")),
+            (vec!["a".into(), "c".into()], vec!["c".into()])
+        );
+        assert_eq!(by_package("blue"), ["a", "b", "c"]);
+        assert_eq!(by_package("green"), ["a", "c"]);
+        states.update("b", "uid-b", |state| state.crds = vec!["x.g.io".to_owned()]);
+        assert_eq!(states.names(|state| state.needs_crd("x.g.io")), ["b"]);
+        states.evict("uid-a");
+        states.retain(&BTreeSet::from(["uid-c".to_owned()]));
+        assert_eq!(states.names(|_| true), ["c"]);
+    }
+}
