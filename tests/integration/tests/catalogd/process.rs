@@ -92,7 +92,8 @@ async fn probes_and_metrics_have_the_reference_names() -> Result<()> {
     // its own, because it is killed
     let mut registry = Registry::start().await?;
     let catalogd = Program::catalogd(cluster)?.start().await?;
-    served(cluster, &registry, "measured", &CatalogImage::from_text("schema: olm.package\nname: m\n")).await?;
+    served(cluster, &registry, "measured", &CatalogImage::from_text("schema: olm.package\nname: m\n"))
+        .await?;
     let http = Ca::shared()?.http_client()?;
     let content = format!("{}/catalogs/measured/api/v1/all", catalogd.content_url());
     assert_eq!(http.get(&content).send().await?.status(), 200);
