@@ -8,14 +8,13 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::go;
+use crate::{go, version::split_optional};
 
 /// Longest repository (registry and path) in bytes.
 const MAX_REPOSITORY: usize = 255;
 /// Longest tag in bytes.
 const MAX_TAG: usize = 128;
 
-/// Hash function of a digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DigestAlgorithm {
     /// SHA-256, 64 hex digits.
@@ -35,17 +34,8 @@ impl DigestAlgorithm {
             Self::Sha512 => "sha512",
         }
     }
-
-    fn hex_length(self) -> usize {
-        match self {
-            Self::Sha256 => 64,
-            Self::Sha384 => 96,
-            Self::Sha512 => 128,
-        }
-    }
 }
 
-/// Why a text is no digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DigestError {
     /// The algorithm is none of sha256, sha384, sha512.
@@ -70,7 +60,6 @@ impl Digest {
         &self.0
     }
 
-    /// The hash function.
     pub fn algorithm(&self) -> DigestAlgorithm {
         match self.0.as_bytes().get(3) {
             Some(b'3') => DigestAlgorithm::Sha384,
@@ -79,7 +68,6 @@ impl Digest {
         }
     }
 
-    /// The hex digits.
     pub fn hex(&self) -> &str {
         self.0.split_once(':').map_or("", |(_, hex)| hex)
     }
@@ -99,13 +87,13 @@ impl FromStr for Digest {
 
     fn from_str(text: &str) -> Result<Self, DigestError> {
         let (algorithm, hex) = text.split_once(':').ok_or(DigestError::Format)?;
-        let algorithm = match algorithm {
-            "sha256" => DigestAlgorithm::Sha256,
-            "sha384" => DigestAlgorithm::Sha384,
-            "sha512" => DigestAlgorithm::Sha512,
+        let hex_length = match algorithm {
+            "sha256" => 64,
+            "sha384" => 96,
+            "sha512" => 128,
             _ => return Err(DigestError::Algorithm),
         };
-        if hex.len() != algorithm.hex_length() {
+        if hex.len() != hex_length {
             return Err(DigestError::Length);
         }
         if !hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
@@ -121,42 +109,26 @@ impl fmt::Display for Digest {
     }
 }
 
-impl TryFrom<String> for Digest {
-    type Error = DigestError;
-
-    fn try_from(text: String) -> Result<Self, DigestError> {
-        text.parse()
-    }
-}
-
-impl From<Digest> for String {
-    fn from(digest: Digest) -> Self {
-        digest.0
-    }
-}
+text_form!(Digest, DigestError, |digest: Digest| digest.0);
 
 /// Why a text is no canonical image reference.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImageRefError {
-    /// Both a tag and a digest.
     #[error("Docker references with both a tag and digest are currently not supported")]
     TagAndDigest,
     /// The registry, or `library/`, is left out.
     #[error("repository name must be canonical")]
     NotCanonical,
-    /// Upper case in the repository path.
     #[error("invalid reference format: repository name must be lowercase")]
     Uppercase,
     /// More than 255 bytes of repository.
     #[error("repository name must not be more than {MAX_REPOSITORY} characters")]
     TooLong,
-    /// Nothing at all.
     #[error("repository name must have at least one component")]
     Empty,
     /// Anything else that is no reference.
     #[error("invalid reference format")]
     Format,
-    /// The digest is malformed.
     #[error(transparent)]
     Digest(#[from] DigestError),
 }
@@ -249,10 +221,7 @@ impl FromStr for ImageRef {
         if text.is_empty() {
             return Err(ImageRefError::Empty);
         }
-        let (head, digest) = match text.split_once('@') {
-            Some((head, digest)) => (head, Some(digest)),
-            None => (text, None),
-        };
+        let (head, digest) = split_optional(text, '@');
         let (name, tag) = split_tag(head);
         // a name without registry stands for one of docker.io, which makes it a name, but no canonical one
         let (registry, repository) = match name.split_once('/') {
@@ -322,23 +291,12 @@ fn is_registry_like(first: &str) -> bool {
 }
 
 fn is_registry(registry: &str) -> bool {
-    let (host, port) = if registry.starts_with('[') {
-        match registry.find(']') {
-            Some(end) => {
-                let rest = &registry[end + 1..];
-                let address = &registry[1..end];
-                let ip6 = !address.is_empty()
-                    && address.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b':');
-                return ip6 && (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port));
-            }
-            None => return false,
-        }
-    } else {
-        match registry.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (registry, None),
-        }
-    };
+    if let Some(bracketed) = registry.strip_prefix('[') {
+        let Some((address, rest)) = bracketed.split_once(']') else { return false };
+        let ip6 = !address.is_empty() && address.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b':');
+        return ip6 && (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port));
+    }
+    let (host, port) = split_optional(registry, ':');
     port.is_none_or(is_port)
         && host.split('.').all(|label| {
             !label.is_empty()
@@ -355,8 +313,7 @@ fn is_port(port: &str) -> bool {
 /// Lower-case alphanumerics, separated by one dot, one or two underscores, or any number of dashes.
 fn is_component(component: &str) -> bool {
     let alphanumeric = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let bytes = component.as_bytes();
-    let mut rest = bytes;
+    let mut rest = component.as_bytes();
     loop {
         let word = rest.iter().take_while(|byte| alphanumeric(byte)).count();
         if word == 0 {
@@ -387,19 +344,7 @@ impl fmt::Display for ImageRef {
     }
 }
 
-impl TryFrom<String> for ImageRef {
-    type Error = ImageRefError;
-
-    fn try_from(text: String) -> Result<Self, ImageRefError> {
-        text.parse()
-    }
-}
-
-impl From<ImageRef> for String {
-    fn from(image: ImageRef) -> Self {
-        image.to_string()
-    }
-}
+text_form!(ImageRef, ImageRefError, |image: ImageRef| image.to_string());
 
 #[cfg(test)]
 mod tests {

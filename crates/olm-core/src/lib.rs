@@ -2,6 +2,25 @@
 //! Everything here is a value with a parser and a printer. Nothing here reads a file, knows a catalog, talks to a
 //! cluster or asks what time it is; foreign YAML is the business of `olm-yaml`.
 
+/// The conversions that serde uses for a type whose form is a text: from one by `FromStr`, into one as given.
+macro_rules! text_form {
+    ($type:ty, $error:ty, $into_text:expr) => {
+        impl TryFrom<String> for $type {
+            type Error = $error;
+
+            fn try_from(text: String) -> Result<Self, $error> {
+                text.parse()
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(value: $type) -> Self {
+                $into_text(value)
+            }
+        }
+    };
+}
+
 pub mod go;
 mod image;
 mod names;
@@ -13,7 +32,7 @@ mod version;
 
 pub use image::{Digest, DigestAlgorithm, DigestError, ImageRef, ImageRefError};
 pub use names::{BundleName, CatalogName, ChannelName, EmptyName, PackageName};
-pub use object::{Object, ObjectError, ObjectKey};
+pub use object::{Object, ObjectError, ObjectKey, member_map};
 pub use range::{CheckError, Dialect, LooseVersion, LooseVersionError, Range, RangeError, check};
 pub use release::{Release, ReleaseError, VersionRelease, VersionReleaseError};
 pub use version::{Version, VersionError};

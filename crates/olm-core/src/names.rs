@@ -9,7 +9,6 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A name was the empty string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{what} name must not be empty")]
 pub struct EmptyName {
@@ -26,7 +25,6 @@ macro_rules! name {
         pub struct $name(String);
 
         impl $name {
-            /// The name as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }

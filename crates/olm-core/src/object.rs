@@ -42,7 +42,6 @@ impl Object {
         Value::Object(self.0.clone())
     }
 
-    /// The manifest as JSON value.
     pub fn into_value(self) -> Value {
         Value::Object(self.0)
     }
@@ -67,7 +66,6 @@ impl Object {
         api_version.split_once('/').map_or(api_version, |(_, version)| version)
     }
 
-    /// `metadata.name`.
     pub fn name(&self) -> &str {
         self.metadata_text("name").unwrap_or_default()
     }
@@ -77,12 +75,12 @@ impl Object {
         self.metadata_text("namespace").filter(|namespace| !namespace.is_empty())
     }
 
-    /// `metadata.labels`; members that are no strings are left out.
+    /// Members that are no strings are left out.
     pub fn labels(&self) -> BTreeMap<&str, &str> {
         self.metadata_map("labels")
     }
 
-    /// `metadata.annotations`; members that are no strings are left out.
+    /// Members that are no strings are left out.
     pub fn annotations(&self) -> BTreeMap<&str, &str> {
         self.metadata_map("annotations")
     }
@@ -96,7 +94,6 @@ impl Object {
         member_map(&mut self.0, "metadata")
     }
 
-    /// Sets `metadata.namespace`.
     pub fn set_namespace(&mut self, namespace: &str) {
         self.metadata_mut().insert("namespace".into(), namespace.into());
     }
@@ -137,7 +134,8 @@ impl Object {
     }
 }
 
-fn member_map<'a>(parent: &'a mut Map<String, Value>, key: &str) -> &'a mut Map<String, Value> {
+/// The object member of that name, made (or replaced, if it is no object) when needed.
+pub fn member_map<'a>(parent: &'a mut Map<String, Value>, key: &str) -> &'a mut Map<String, Value> {
     let member = parent.entry(key).or_insert(Value::Null);
     if !member.is_object() {
         *member = Value::Object(Map::new());
@@ -153,7 +151,6 @@ fn member_map<'a>(parent: &'a mut Map<String, Value>, key: &str) -> &'a mut Map<
 pub struct ObjectKey {
     /// API group, empty for the core group.
     pub group: String,
-    /// API version.
     pub version: String,
     pub kind: String,
     /// Namespace, `None` for cluster-scoped objects.

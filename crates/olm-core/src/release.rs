@@ -16,7 +16,6 @@ use crate::version::{Version, VersionError, check_pre_identifier};
 /// Longest release in characters.
 const MAX_RELEASE: usize = 20;
 
-/// Why a text is no release.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid release {}: {why}", go::quote(text))]
 pub struct ReleaseError {
@@ -32,7 +31,6 @@ pub struct ReleaseError {
 pub struct Release(semver::Prerelease);
 
 impl Release {
-    /// The release as text.
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }
@@ -82,41 +80,18 @@ impl PartialOrd for Release {
 
 impl Ord for Release {
     fn cmp(&self, other: &Self) -> Ordering {
-        match (self.is_empty(), other.is_empty()) {
-            (true, true) => Ordering::Equal,
-            (true, false) => Ordering::Less,
-            (false, true) => Ordering::Greater,
-            (false, false) => self.0.cmp(&other.0),
-        }
+        // the `semver` crate puts the empty one last
+        (!self.is_empty()).cmp(&!other.is_empty()).then_with(|| self.0.cmp(&other.0))
     }
 }
 
-impl TryFrom<String> for Release {
-    type Error = ReleaseError;
-
-    fn try_from(text: String) -> Result<Self, ReleaseError> {
-        text.parse()
-    }
-}
-
-impl From<Release> for String {
-    fn from(release: Release) -> Self {
-        release.as_str().to_owned()
-    }
-}
+text_form!(Release, ReleaseError, |release: Release| release.to_string());
 
 /// Why a version and release could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VersionReleaseError {
-    /// The version is no strict semantic version.
     #[error("invalid version {}: {source}", go::quote(text))]
-    Version {
-        /// What was given.
-        text: String,
-        /// The library's text.
-        source: VersionError,
-    },
-    /// The release does not follow its grammar.
+    Version { text: String, source: VersionError },
     #[error(transparent)]
     Release(#[from] ReleaseError),
 }

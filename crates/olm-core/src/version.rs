@@ -31,22 +31,14 @@ impl VersionError {
 pub struct Version(semver::Version);
 
 impl Version {
-    /// The version as the `semver` crate's type (whose own order counts build metadata: do not compare it).
-    pub fn as_semver(&self) -> &semver::Version {
-        &self.0
-    }
-
-    /// Major number.
     pub fn major(&self) -> u64 {
         self.0.major
     }
 
-    /// Minor number.
     pub fn minor(&self) -> u64 {
         self.0.minor
     }
 
-    /// Patch number.
     pub fn patch(&self) -> u64 {
         self.0.patch
     }
@@ -61,7 +53,6 @@ impl Version {
         self.0.build.as_str()
     }
 
-    /// Whether the version has pre-release identifiers.
     pub fn is_prerelease(&self) -> bool {
         !self.0.pre.is_empty()
     }
@@ -69,9 +60,7 @@ impl Version {
     /// The same version with its build metadata removed.
     #[must_use]
     pub fn without_build(&self) -> Self {
-        let mut version = self.0.clone();
-        version.build = BuildMetadata::EMPTY;
-        Self(version)
+        Self(semver::Version { build: BuildMetadata::EMPTY, ..self.0.clone() })
     }
 
     /// The same version with other build metadata.
@@ -79,9 +68,7 @@ impl Version {
     /// # Errors
     /// When `build` is not dot-separated `[0-9A-Za-z-]+`.
     pub fn with_build(&self, build: &str) -> Result<Self, VersionError> {
-        let mut version = self.0.clone();
-        version.build = parse_build(build)?;
-        Ok(Self(version))
+        Ok(Self(semver::Version { build: parse_build(build)?, ..self.0.clone() }))
     }
 }
 
@@ -98,19 +85,18 @@ impl FromStr for Version {
         };
         let major = parse_number(major, "major", "Major")?;
         let minor = parse_number(minor, "minor", "Minor")?;
-        let (rest, build) = match rest.split_once('+') {
-            Some((rest, build)) => (rest, Some(build)),
-            None => (rest, None),
-        };
-        let (patch, pre) = match rest.split_once('-') {
-            Some((patch, pre)) => (patch, Some(pre)),
-            None => (rest, None),
-        };
+        let (rest, build) = split_optional(rest, '+');
+        let (patch, pre) = split_optional(rest, '-');
         let patch = parse_number(patch, "patch", "Patch")?;
         let pre = pre.map_or(Ok(Prerelease::EMPTY), parse_pre)?;
         let build = build.map_or(Ok(BuildMetadata::EMPTY), parse_build)?;
         Ok(Self(semver::Version { major, minor, patch, pre, build }))
     }
+}
+
+/// Splits at the first `separator`, if there is one.
+pub(crate) fn split_optional(text: &str, separator: char) -> (&str, Option<&str>) {
+    text.split_once(separator).map_or((text, None), |(head, tail)| (head, Some(tail)))
 }
 
 /// Checks one pre-release identifier; also the rule for one segment of a release.
@@ -177,7 +163,7 @@ fn parse_uint(text: &str) -> Result<u64, VersionError> {
         .map_err(|_| VersionError::new(format!("strconv.ParseUint: parsing {}: {problem}", go::quote(text))))
 }
 
-fn is_identifier_byte(byte: u8) -> bool {
+pub(crate) fn is_identifier_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'-'
 }
 
@@ -213,19 +199,7 @@ impl Hash for Version {
     }
 }
 
-impl TryFrom<String> for Version {
-    type Error = VersionError;
-
-    fn try_from(text: String) -> Result<Self, VersionError> {
-        text.parse()
-    }
-}
-
-impl From<Version> for String {
-    fn from(version: Version) -> Self {
-        version.to_string()
-    }
-}
+text_form!(Version, VersionError, |version: Version| version.to_string());
 
 #[cfg(test)]
 mod tests {

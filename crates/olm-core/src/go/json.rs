@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::json_number;
 
-/// The value as compact JSON bytes with sorted keys and Go's escapes.
+/// As [`json_string`], in bytes.
 pub fn json(value: &Value) -> Vec<u8> {
     json_string(value).into_bytes()
 }

@@ -11,26 +11,21 @@ use crate::go;
 pub enum Lifecycle {
     /// It is, or is about to be.
     Active,
-    /// It no longer is.
     Archived,
 }
 
 /// A revision of an extension, read from its labels and annotations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revision {
-    /// The extension that its labels name.
     pub extension: String,
     /// Its number, higher for newer ones.
     pub number: i64,
-    /// Whether it is in force.
     pub lifecycle: Lifecycle,
-    /// Name of its bundle.
     pub bundle: String,
     /// The bundle's properties as JSON text, if it has some.
     pub properties: Option<String>,
 }
 
-/// A bundle whose limit counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bundle {
     pub extension: String,
@@ -78,7 +73,6 @@ pub fn counted<'a>(
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocking {
     pub extension: String,
-    /// Its name.
     pub bundle: String,
     /// The last version that it runs on.
     pub limit: Limit,
@@ -88,9 +82,7 @@ pub struct Blocking {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
     pub extension: String,
-    /// Its name.
     pub bundle: String,
-    /// The whole error message.
     pub message: String,
 }
 
@@ -156,7 +148,6 @@ impl Report {
         self.sort();
     }
 
-    /// Whether nothing stands in the way.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.blocking.is_empty() && self.unreadable.is_empty()

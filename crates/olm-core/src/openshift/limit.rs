@@ -6,13 +6,11 @@ use serde_json::value::RawValue;
 
 use super::Stream;
 
-/// The type of the property.
 pub const MAX_OPENSHIFT_VERSION: &str = "olm.maxOpenShiftVersion";
 
 /// The last minor version that a bundle runs on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limit {
-    /// The version.
     pub stream: Stream,
     /// A number from 4.1 to 4.9. In YAML an unquoted 4.20 becomes the number 4.2, so the author may have meant another version.
     pub suspicious: bool,
@@ -34,16 +32,15 @@ pub enum LimitError {
 /// # Errors
 /// If the text is no list of properties, if the value is no `major.minor`, and if there are two limits, be they equal.
 pub fn limit(properties: &str) -> Result<Option<Limit>, LimitError> {
-    let not_properties = |error: String| LimitError::Properties(error);
     // the values as they are written: 4.20 as a number is not 4.2
     let listed: Option<Vec<Option<BTreeMap<String, &RawValue>>>> =
-        serde_json::from_str(properties).map_err(|error| not_properties(error.to_string()))?;
+        serde_json::from_str(properties).map_err(|error| LimitError::Properties(error.to_string()))?;
     let mut found: Option<Result<Limit, String>> = None;
     for (index, property) in listed.into_iter().flatten().enumerate() {
         let Some(property) = property else { continue };
         let kind: Option<String> = match property.get("type") {
             Some(kind) => serde_json::from_str(kind.get())
-                .map_err(|_| not_properties(format!("the type of property {index} is no string")))?,
+                .map_err(|_| LimitError::Properties(format!("the type of property {index} is no string")))?,
             None => None,
         };
         if kind.as_deref() != Some(MAX_OPENSHIFT_VERSION) {
@@ -67,7 +64,9 @@ fn value(raw: &str) -> Result<Limit, String> {
         return string(&text).map(|stream| Limit { stream, suspicious: false }).map_err(fail);
     }
     if raw.starts_with(|c: char| c == '-' || c.is_ascii_digit()) {
-        let stream = number(raw).ok_or_else(|| fail("a number must be written as major.minor"))?;
+        // the literal text counts: `[1-9][0-9]*` `.` `(0|[1-9][0-9]*)`
+        let number = Stream::short(raw).filter(|stream| stream.major > 0);
+        let stream = number.ok_or_else(|| fail("a number must be written as major.minor"))?;
         let suspicious = stream.major == 4 && (1..=9).contains(&stream.minor);
         return Ok(Limit { stream, suspicious });
     }
@@ -94,18 +93,6 @@ fn string(text: &str) -> Result<Stream, &'static str> {
         (Some(major), Some(minor)) => Ok(Stream::new(major, minor)),
         _ => Err(FORM),
     }
-}
-
-/// The literal text counts: `[1-9][0-9]*` `.` `(0|[1-9][0-9]*)`.
-fn number(raw: &str) -> Option<Stream> {
-    let (major, minor) = raw.split_once('.')?;
-    let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    let fits = digits(major) && digits(minor) && !major.starts_with('0');
-    let fits = fits && (minor == "0" || !minor.starts_with('0'));
-    if !fits {
-        return None;
-    }
-    Some(Stream::new(major.parse().ok()?, minor.parse().ok()?))
 }
 
 #[cfg(test)]

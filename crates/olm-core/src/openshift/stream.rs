@@ -8,32 +8,21 @@ use crate::{Version, go};
 /// The Y-stream of an OpenShift version: patch, pre-release and build do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stream {
-    /// Major number.
     pub major: u64,
-    /// Minor number.
     pub minor: u64,
 }
 
 /// Why a text names no version of OpenShift.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
-    /// A full version is required.
     #[error("{} is no version of OpenShift such as 4.19.3: {cause}", go::quote(text))]
-    Version {
-        /// What was given.
-        text: String,
-        /// Why it is none.
-        cause: String,
-    },
+    Version { text: String, cause: String },
     /// `major.minor` or a full version is required.
     #[error(
         "{} is neither a minor version of OpenShift such as 4.20 nor a full one such as 4.20.1",
         go::quote(text)
     )]
-    Target {
-        /// What was given.
-        text: String,
-    },
+    Target { text: String },
 }
 
 /// 4.23 and 5.0 are two names of one release.
@@ -62,19 +51,21 @@ impl Stream {
     /// # Errors
     /// If it is neither.
     pub fn of_target(text: &str) -> Result<Self, StreamError> {
-        let number = |part: &str| {
-            let plain = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-            let plain = plain && (part == "0" || !part.starts_with('0'));
-            plain.then(|| part.parse().ok()).flatten()
-        };
-        let short = text.trim().split_once('.').and_then(|(major, minor)| {
-            let (major, minor) = (number(major)?, number(minor)?);
-            Some(Self::new(major, minor))
-        });
-        match short {
+        match Self::short(text.trim()) {
             Some(stream) => Ok(stream),
             None => Self::of_version(text).map_err(|_| StreamError::Target { text: text.to_owned() }),
         }
+    }
+
+    /// `major.minor`, numbers without leading zeros.
+    pub(super) fn short(text: &str) -> Option<Self> {
+        let number = |part: &str| {
+            let plain = part.bytes().all(|byte| byte.is_ascii_digit());
+            let plain = plain && (part == "0" || !part.starts_with('0'));
+            plain.then(|| part.parse().ok()).flatten()
+        };
+        let (major, minor) = text.split_once('.')?;
+        Some(Self::new(number(major)?, number(minor)?))
     }
 
     /// The stream that limits are compared with: 4.23 counts as 5.0.

@@ -8,7 +8,6 @@ use super::RangeError;
 use crate::go;
 use crate::version::Version;
 
-/// Groups of which one must hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ranges(Box<[Box<[Comparison]>]>);
 

@@ -8,7 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::go;
-use crate::version::Version;
+use crate::version::{Version, is_identifier_byte};
 
 /// Longest version text in bytes.
 const MAX_VERSION: usize = 256;
@@ -16,7 +16,6 @@ const MAX_VERSION: usize = 256;
 /// Why a text is no loose version; the texts are the library's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LooseVersionError {
-    /// More than 256 bytes.
     #[error("version string is too long (max {MAX_VERSION} bytes)")]
     TooLong,
     /// Not of the form `v?N[.N[.N]][-pre][+build]`.
@@ -39,7 +38,6 @@ pub struct LooseVersion {
 }
 
 impl LooseVersion {
-    /// The text that was read.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -62,11 +60,8 @@ impl FromStr for LooseVersion {
         let rest = &body[numbers_end..];
         let build_start = rest.find('+').unwrap_or(rest.len());
         let (pre, build) = (&rest[..build_start], &rest[build_start..]);
-        let identifiers = |text: &str| {
-            text.split('.').all(|part| {
-                !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-            })
-        };
+        let identifiers =
+            |text: &str| text.split('.').all(|part| !part.is_empty() && part.bytes().all(is_identifier_byte));
         if !(pre.is_empty() || identifiers(&pre[1..])) || !(build.is_empty() || identifiers(&build[1..])) {
             return Err(LooseVersionError::Invalid);
         }
@@ -114,33 +109,21 @@ impl<'a> From<&'a LooseVersion> for Tested<'a> {
 impl Tested<'_> {
     /// Semver precedence, with the library's corner: a numeric identifier beyond 64 bits counts as alphanumeric.
     pub(crate) fn compare(self, other: Tested<'_>) -> Ordering {
-        self.numbers.cmp(&other.numbers).then_with(|| match (self.pre.is_empty(), other.pre.is_empty()) {
-            (true, true) => Ordering::Equal,
-            (true, false) => Ordering::Greater,
-            (false, true) => Ordering::Less,
-            (false, false) => compare_pre(self.pre, other.pre),
-        })
+        // none is above any
+        let release = self.pre.is_empty().cmp(&other.pre.is_empty());
+        self.numbers.cmp(&other.numbers).then(release).then_with(|| compare_pre(self.pre, other.pre))
     }
 }
 
 fn compare_pre(left: &str, right: &str) -> Ordering {
-    let (mut left, mut right) = (left.split('.'), right.split('.'));
-    loop {
-        let order = match (left.next(), right.next()) {
-            (None, None) => return Ordering::Equal,
-            (None, Some(_)) => Ordering::Less,
-            (Some(_), None) => Ordering::Greater,
-            (Some(a), Some(b)) => match (a.parse::<u64>(), b.parse::<u64>()) {
-                (Ok(a), Ok(b)) => a.cmp(&b),
-                (Ok(_), Err(_)) => Ordering::Less,
-                (Err(_), Ok(_)) => Ordering::Greater,
-                (Err(_), Err(_)) => a.cmp(b),
-            },
-        };
-        if order != Ordering::Equal {
-            return order;
-        }
-    }
+    let rank = |part: &str| part.parse::<u64>().map_or((1, 0), |number| (0, number));
+    let compare = |(a, b): (&str, &str)| match (rank(a), rank(b)) {
+        ((1, _), (1, _)) => a.cmp(b),
+        (a, b) => a.cmp(&b),
+    };
+    let parts = left.split('.').zip(right.split('.'));
+    let first = parts.map(compare).find(|order| order.is_ne());
+    first.unwrap_or_else(|| left.split('.').count().cmp(&right.split('.').count()))
 }
 
 #[cfg(test)]

@@ -12,10 +12,8 @@ use crate::go;
 
 /// Longest constraint in bytes.
 const MAX_CONSTRAINT: usize = 512;
-/// Most groups between `||`.
 const MAX_GROUPS: usize = 32;
 
-/// Groups of which one must hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Constraints(Box<[Group]>);
 

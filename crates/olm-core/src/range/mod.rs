@@ -15,9 +15,8 @@ use std::str::FromStr;
 
 pub use loose::{LooseVersion, LooseVersionError};
 
-use crate::{Version, VersionError};
+use crate::Version;
 
-/// The two languages of ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dialect {
     /// Constraints of Masterminds semver v3: `^1.2`, `~1.2.3`, `>=1.0.0, <2`, `1.x || 3`.
@@ -70,10 +69,7 @@ impl RangeError {
         let width = self.source_text.get(self.position.clone()).unwrap_or_default().chars().count().max(1);
         let shown: String = self.source_text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let mut text = format!("{}\n  {shown}\n  {}{}", self.message, " ".repeat(before), "^".repeat(width));
-        if let Some(hint) = &self.hint {
-            text.push_str("\n  ");
-            text.push_str(hint);
-        }
+        text.extend(self.hint.iter().flat_map(|hint| ["\n  ", hint.as_str()]));
         text
     }
 }
@@ -81,10 +77,8 @@ impl RangeError {
 /// Why a pair of texts could not be compared. `Display` is what `semver check` prints.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
-    /// The range is none.
     #[error("range-error: {0}")]
     Range(RangeError),
-    /// The version is none.
     #[error("version-error: {0}")]
     Version(String),
 }
@@ -98,16 +92,15 @@ pub fn check(dialect: Dialect, range: &str, version: &str) -> Result<bool, Check
     let range = Range::parse(dialect, range).map_err(CheckError::Range)?;
     match &range.rule {
         Rule::Masterminds(constraints) => {
-            let version: LooseVersion =
-                version.parse().map_err(|error: LooseVersionError| CheckError::Version(error.to_string()))?;
+            let version: LooseVersion = parse_version(version)?;
             Ok(constraints.check(&(&version).into()))
         }
-        Rule::Blang(ranges) => {
-            let version: Version =
-                version.parse().map_err(|error: VersionError| CheckError::Version(error.to_string()))?;
-            Ok(ranges.contains(&version))
-        }
+        Rule::Blang(ranges) => Ok(ranges.contains(&parse_version(version)?)),
     }
+}
+
+fn parse_version<T: FromStr<Err: fmt::Display>>(text: &str) -> Result<T, CheckError> {
+    text.parse().map_err(|error: T::Err| CheckError::Version(error.to_string()))
 }
 
 /// A parsed range. `Display` is the source text.
@@ -144,8 +137,6 @@ impl Range {
         Ok(Self { source: text.into(), rule })
     }
 
-    /// Parses in the dialect named.
-    ///
     /// # Errors
     /// As [`Range::masterminds`] and [`Range::blang`].
     pub fn parse(dialect: Dialect, text: &str) -> Result<Self, RangeError> {
@@ -171,7 +162,6 @@ impl Range {
         }
     }
 
-    /// The source text.
     pub fn as_str(&self) -> &str {
         &self.source
     }
