@@ -20,7 +20,6 @@ const USUAL_WINDOW: usize = 512 << 10;
 /// A reader whose window grew beyond this gives memory back between files.
 const KEPT_WINDOW: usize = 2 << 20;
 
-/// Where a document came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Origin {
     /// Byte offset of its first byte in the stream, from 0 (for YAML: of the chunk between separators).
@@ -36,14 +35,12 @@ pub struct Origin {
     pub fell_back: bool,
 }
 
-/// One document of a stream, normalised.
 #[derive(Debug, Clone, Copy)]
 pub struct Document<'a> {
     /// The value without a line end; empty for a YAML document without content (`null`, comments only).
     pub json: &'a [u8],
     /// The members of the outermost object, sorted by key; offsets are into `json`.
     pub members: &'a [Member],
-    /// Where it came from.
     pub origin: Origin,
 }
 
@@ -111,7 +108,6 @@ impl<'a> Documents<&'a [u8]> {
 }
 
 impl<R: Read> Documents<R> {
-    /// The documents that `reader` holds.
     pub fn new(reader: R, limits: Limits) -> Self {
         Self {
             reader,
@@ -478,210 +474,4 @@ impl<R: Read> Iterator for Documents<R> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Hands out one byte at a time.
-    struct Drip<'a>(&'a [u8]);
-    impl Read for Drip<'_> {
-        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-            let count = self.0.len().min(1).min(buffer.len());
-            let (now, later) = self.0.split_at(count);
-            buffer[..count].copy_from_slice(now);
-            self.0 = later;
-            Ok(count)
-        }
-    }
-
-    fn objects_only(document: &Document<'_>) -> Result<String, String> {
-        match document.kind() {
-            "object" | "null" => Ok(String::from_utf8_lossy(document.json).into_owned()),
-            kind => {
-                Err(format!("json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"))
-            }
-        }
-    }
-
-    fn all<R: Read>(reader: R) -> (Vec<String>, Option<String>) {
-        let mut documents = Documents::new(reader, Limits::default());
-        let mut found = Vec::new();
-        loop {
-            match documents.next_with(objects_only) {
-                Ok(Some(json)) => found.push(json),
-                Ok(None) => return (found, None),
-                Err(ReadError::Parse(error)) => return (found, Some(error.message)),
-                Err(error) => return (found, Some(error.to_string())),
-            }
-        }
-    }
-
-    #[test]
-    fn documents_of_fbc_3_2() {
-        let array = "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal array into Go value of type map[string]interface {}";
-        let cases: &[(&str, &[&str], Option<&str>)] = &[
-            (r#"{"s":"a"}{"s":"b"} {"s":"c"}"#, &[r#"{"s":"a"}"#, r#"{"s":"b"}"#, r#"{"s":"c"}"#], None),
-            (
-                "{\"s\":\"a\"}\n---\n{\"s\":\"b\"}\n---\n{\"s\":\"c\"}",
-                &[r#"{"s":"a"}"#, r#"{"s":"b"}"#, r#"{"s":"c"}"#],
-                None,
-            ),
-            (
-                "{\"s\":\"a\"}\n{\"s\":\"b\"}\n---\n{\"s\":\"c\"}",
-                &[r#"{"s":"a"}"#, r#"{"s":"b"}"#],
-                Some("invalid character '-' in numeric literal"),
-            ),
-            ("---\n{\"s\":\"a\"}\n{\"s\":\"b\"}", &[r#"{"s":"a"}"#], None),
-            ("{\"s\":\"a\",}\n{\"s\":\"b\"}", &[r#"{"s":"a"}"#], None),
-            ("{\"s\":\"a\"}\n{\"s\":\"b\",}", &[r#"{"s":"a"}"#, r#"{"s":"b"}"#], None),
-            (
-                "{\"s\":\"a\"}\n{\"s\":\"b\"}\n{\"s\":\"c\",}",
-                &[r#"{"s":"a"}"#, r#"{"s":"b"}"#],
-                Some("invalid character '}' looking for beginning of object key string"),
-            ),
-            ("s: a\n...\ns: b", &[r#"{"s":"a"}"#], None),
-            ("# c\n{\"s\":\"a\"}", &[r#"{"s":"a"}"#], None),
-            (
-                r#"{"s":"a"} garbage"#,
-                &[r#"{"s":"a"}"#],
-                Some("json: offset 11: invalid character 'g' looking for beginning of value"),
-            ),
-            (r#"[{"s":"a"}]"#, &[], Some(array)),
-            (r#"{"s":"a""#, &[], Some("unexpected EOF")),
-            ("{}", &["{}"], None),
-            ("", &[], None),
-            ("\n", &[""], None),
-            ("# only\n---\na: 1", &["", r#"{"a":1}"#], None),
-            ("{\"a\":1E400}", &[r#"{"a":"1E400"}"#], None),
-            ("{\"a\":\"x\ny\"}", &[r#"{"a":"x y"}"#], None),
-            ("\u{feff}{\"a\":1}", &[r#"{"a":1}"#], None),
-            (
-                "{\"a\":1}[1]",
-                &[r#"{"a":1}"#],
-                Some("json: cannot unmarshal array into Go value of type map[string]interface {}"),
-            ),
-            ("{\"a\":1}\n#c\n", &[r#"{"a":1}"#, ""], None),
-        ];
-        for (input, want, error) in cases {
-            let want: Vec<String> = want.iter().map(|&w| w.to_owned()).collect();
-            let want = (want, error.map(str::to_owned));
-            assert_eq!(all(input.as_bytes()), want, "{input}");
-            assert_eq!(all(Drip(input.as_bytes())), want, "{input}, one byte at a time");
-        }
-    }
-
-    #[test]
-    fn documents_errors_have_a_position() {
-        let mut documents = Documents::from_bytes(b"{\"a\":1}\n{\"b\":2}\n{\"c\":\n tru}", Limits::default());
-        documents.next();
-        documents.next();
-        let Some(Err(ReadError::Parse(error))) = documents.next() else { panic!("no error") };
-        assert_eq!((error.offset, error.line), (26, 4), "{error}");
-        assert!(documents.next().is_none(), "the stream has ended");
-        let mut documents = Documents::from_bytes(b"a: 1\n---\nb: 2\nc: : 3\n", Limits::default());
-        documents.next();
-        let Some(Err(ReadError::Parse(error))) = documents.next() else { panic!("no error") };
-        assert_eq!((error.offset, error.line), (17, 4), "{error}");
-    }
-
-    #[test]
-    fn documents_count_bytes_that_are_never_read() {
-        let mut documents = Documents::from_bytes(b"---\na: 1\n...\nb: 2\n---\nc: 3\n", Limits::default());
-        let mut origins = Vec::new();
-        while let Some(origin) = documents.next_with(|d| Ok(d.origin)).unwrap() {
-            origins.push((origin.line, origin.ignored_from));
-        }
-        assert_eq!(origins, [(1, Some(4)), (6, None)]);
-    }
-
-    #[test]
-    fn documents_name_the_limit_that_is_exceeded() {
-        let small =
-            Limits { document_bytes: 40_000, documents: 2, stream_bytes: 200_000, ..Limits::default() };
-        let last_error = |input: &[u8]| {
-            Documents::from_bytes(input, small).filter_map(Result::err).last().map(|e| e.to_string())
-        };
-        let long = format!("{{\"a\":\"{}\"}}", "x".repeat(100_000));
-        assert!(last_error(long.as_bytes()).unwrap().contains("larger than the limit of 40000 bytes"));
-        let long = format!("a: {}", "x".repeat(100_000));
-        assert!(last_error(long.as_bytes()).unwrap().contains("larger than the limit of 40000 bytes"));
-        assert!(last_error(b"{}{}{}").unwrap().contains("more documents than the limit of 2"));
-        let spaces = " ".repeat(300_000);
-        assert!(last_error(spaces.as_bytes()).is_some());
-    }
-
-    fn nodes_of(input: &str, limits: Limits) -> (u64, Option<String>) {
-        let mut documents = Documents::from_bytes(input.as_bytes(), limits);
-        let error = documents.by_ref().find_map(Result::err).map(|error| error.to_string());
-        (documents.nodes(), error)
-    }
-
-    #[test]
-    fn limits_count_values_keys_and_expanded_aliases() {
-        for (input, want) in [
-            ("", 0),
-            ("{}", 1),
-            (r#"{"a":[1,{"b":null},"x"]}"#, 8),
-            (r#"{"a":1,"a":2}"#, 5),
-            ("{\"a\":\"\u{ff}\"}{\"a\":1} {}", 7),
-            ("- a\n- [b, {c: d}]\n", 7),
-            ("a: 1\n---\n# nothing\n---\nb: 2\n", 6),
-            ("a: &x [1, 2]\nb: *x\nc: {d: *x}\n", 15),
-            ("a: &x 1\n? *x\n: *x\n", 5),
-            ("a: &x {b: &y [1, 2]}\nc: *y\nd: *x\n", 17),
-            ("a: &x {b: 1}\nc:\n  <<: *x\n", 11),
-            // read as JSON first, counted once
-            ("{\"a\":1,}", 3),
-        ] {
-            let limits = Limits { stream_nodes: want, ..Limits::default() };
-            assert_eq!(nodes_of(input, limits), (want, None), "{input:?}");
-        }
-    }
-
-    #[test]
-    fn limits_hold_for_documents_and_streams() {
-        let json = r#"{"a":[0,0,0]}"#;
-        let yaml = "a: [0, 0, 0]\n";
-        let aliases = "a: &x [0]\nb: *x\n";
-        let document = "the document has more than the limit of 5 nodes (values and keys); split it into smaller documents";
-        let stream =
-            "the file has more than the limit of 7 nodes (values and keys); split it into smaller files";
-        for (input, limits, want) in [
-            (json.to_owned(), (6, 7), None),
-            (json.to_owned(), (5, 7), Some(format!("line 1 (byte 10): {document}"))),
-            (yaml.to_owned(), (6, 7), None),
-            (yaml.to_owned(), (5, 7), Some(format!("line 1 (byte 10): {document}"))),
-            (aliases.to_owned(), (7, 7), None),
-            (aliases.to_owned(), (5, 7), Some(format!("line 2 (byte 13): {document}"))),
-            (format!("{json}{json}"), (6, 12), None),
-            (format!("{json}\n{json}"), (6, 7), Some(format!("line 2 (byte 15): {stream}"))),
-            (format!("{yaml}---\n{yaml}"), (6, 12), None),
-            (format!("{yaml}---\n{yaml}"), (6, 7), Some(format!("line 3 (byte 17): {stream}"))),
-        ] {
-            let (document_nodes, stream_nodes) = limits;
-            let limits = Limits { document_nodes, stream_nodes, ..Limits::default() };
-            let (_, error) = nodes_of(&input, limits);
-            assert_eq!(error, want, "{input:?} within {document_nodes} and {stream_nodes}");
-        }
-    }
-
-    #[test]
-    fn limits_default_to_500_000_nodes_a_document() {
-        // an array and its numbers
-        let array = |nodes: usize| format!("[{}0]", "0,".repeat(nodes - 2));
-        let rejected = |nodes| nodes_of(&array(nodes), Limits::default()).1.is_some();
-        assert!(!rejected(500_000));
-        assert!(rejected(500_001));
-    }
-
-    /// A file that is refused as JSON is not read once more as YAML.
-    #[test]
-    fn limits_end_a_json_file_without_a_yaml_attempt() {
-        let bomb = format!("{{\"items\":[{}0]}}", "{\"a\":0},".repeat(200_000));
-        let limits = Limits { document_nodes: 1_000, ..Limits::default() };
-        let mut documents = Documents::from_bytes(bomb.as_bytes(), limits);
-        let error = documents.next().unwrap().unwrap_err().to_string();
-        assert!(error.contains("more than the limit of 1000 nodes"), "{error}");
-        assert_eq!(documents.nodes(), 1_001);
-        assert!(documents.window.len() <= FIRST_WINDOW, "{} bytes were read", documents.window.len());
-    }
-}
+mod tests;

@@ -8,16 +8,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use libyaml_safer::{Encoding, Error, Event, Mark, Parser};
 
-/// The events of one text.
 pub(crate) struct Engine<'r> {
     parser: Parser<&'r mut &'r [u8]>,
-    /// Where the last event ended.
     last: Mark,
 }
 
-/// Why there is no event.
 pub(crate) enum EngineError {
-    /// The text is no YAML.
     Syntax(Error),
     /// The engine panicked behind this place.
     Panicked(Mark),

@@ -17,7 +17,6 @@ pub struct ParseError {
 /// Why the next document of a stream could not be had.
 #[derive(Debug, Error)]
 pub enum ReadError {
-    /// The bytes could not be read.
     #[error("cannot read the input")]
     Io(#[from] std::io::Error),
     /// The bytes were read and are not what they should be.

@@ -37,14 +37,12 @@ fn unexpected<T>(input: &[u8], at: usize, context: &str) -> Step<T> {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Frame {
-    /// Where the inside of the object begins in the output; `None` for an array.
-    object: Option<Body>,
-}
+/// What is open: an object, or an array (`None`).
+type Frame = Option<Body>;
 
 #[derive(Debug, Clone, Copy)]
 struct Body {
+    /// Where the inside of the object begins in the output.
     start: usize,
     first_member: usize,
     ascending: bool,
@@ -62,7 +60,6 @@ pub struct Normaliser {
 }
 
 impl Normaliser {
-    /// A normaliser with empty buffers.
     pub fn new() -> Self {
         Self::default()
     }
@@ -133,28 +130,18 @@ impl Normaliser {
                 self.count(at, limits)?;
             }
             match input.get(at) {
-                Some(b'{') => {
-                    self.open(at, true, out, limits)?;
+                Some(&bracket @ (b'{' | b'[')) => {
+                    let object = bracket == b'{';
+                    self.open(at, object, out, limits)?;
                     at = skip_space(input, at + 1);
-                    if input.get(at) == Some(&b'}') {
-                        at += 1;
-                        self.close(out);
-                        out.push(b'}');
-                    } else {
-                        at = self.key(input, at, out, limits)?;
+                    if input.get(at) != Some(if object { &b'}' } else { &b']' }) {
+                        if object {
+                            at = self.key(input, at, out, limits)?;
+                        }
                         continue;
                     }
-                }
-                Some(b'[') => {
-                    self.open(at, false, out, limits)?;
-                    at = skip_space(input, at + 1);
-                    if input.get(at) == Some(&b']') {
-                        at += 1;
-                        self.close(out);
-                        out.push(b']');
-                    } else {
-                        continue;
-                    }
+                    at += 1;
+                    self.close(out);
                 }
                 Some(b'"') => at = string(input, at + 1, out)?.0,
                 Some(b't') => at = literal(input, at, b"true", out)?,
@@ -167,43 +154,30 @@ impl Normaliser {
             loop {
                 let Some(frame) = self.frames.last() else { return Ok(at) };
                 at = skip_space(input, at);
-                if frame.object.is_some() {
-                    if let Some(member) = self.members.last_mut() {
-                        member.end = out.len();
+                let object = frame.is_some();
+                if object && let Some(member) = self.members.last_mut() {
+                    member.end = out.len();
+                }
+                match (input.get(at), object) {
+                    (Some(b','), _) => {
+                        out.push(b',');
+                        at += 1;
+                        if object {
+                            at = self.key(input, skip_space(input, at), out, limits)?;
+                        }
+                        break;
                     }
-                    match input.get(at) {
-                        Some(b',') => {
-                            out.push(b',');
-                            at = self.key(input, skip_space(input, at + 1), out, limits)?;
-                            break;
-                        }
-                        Some(b'}') => {
-                            at += 1;
-                            self.close(out);
-                            out.push(b'}');
-                        }
-                        _ => return unexpected(input, at, "after object key:value pair"),
+                    (Some(b'}'), true) | (Some(b']'), false) => {
+                        at += 1;
+                        self.close(out);
                     }
-                } else {
-                    match input.get(at) {
-                        Some(b',') => {
-                            out.push(b',');
-                            at += 1;
-                            break;
-                        }
-                        Some(b']') => {
-                            at += 1;
-                            self.close(out);
-                            out.push(b']');
-                        }
-                        _ => return unexpected(input, at, "after array element"),
-                    }
+                    (_, true) => return unexpected(input, at, "after object key:value pair"),
+                    (_, false) => return unexpected(input, at, "after array element"),
                 }
             }
         }
     }
 
-    /// Counts a value or a key.
     fn count(&mut self, at: usize, limits: &Limits) -> Step<()> {
         self.nodes += 1;
         if self.nodes > limits.document_nodes { Err(ValueError::Nodes { at }) } else { Ok(()) }
@@ -215,7 +189,7 @@ impl Normaliser {
         }
         out.push(if object { b'{' } else { b'[' });
         let body = Body { start: out.len(), first_member: self.members.len(), ascending: true };
-        self.frames.push(Frame { object: object.then_some(body) });
+        self.frames.push(object.then_some(body));
         Ok(())
     }
 
@@ -233,7 +207,7 @@ impl Normaliser {
         }
         out.push(b':');
         let member = Member { start, value: out.len(), end: out.len() };
-        if let Some(Frame { object: Some(body) }) = self.frames.last_mut() {
+        if let Some(Some(body)) = self.frames.last_mut() {
             if escaped {
                 body.ascending = false;
             } else if body.ascending && self.members.len() > body.first_member {
@@ -246,13 +220,14 @@ impl Normaliser {
 
     /// Ends the innermost object or array. The members of the outermost object stay noted.
     fn close(&mut self, out: &mut Vec<u8>) {
-        let Some(Frame { object: Some(body) }) = self.frames.pop() else { return };
+        let Some(Some(body)) = self.frames.pop() else { return out.push(b']') };
         if !body.ascending {
             sort_members(&mut self.members, body.first_member, body.start, out, &mut self.scratch);
         }
         if !self.frames.is_empty() {
             self.members.truncate(body.first_member);
         }
+        out.push(b'}');
     }
 }
 

@@ -23,6 +23,7 @@ mod limits;
 mod members;
 mod scalar;
 mod split;
+mod syntax;
 mod text;
 mod yaml;
 
@@ -31,5 +32,5 @@ pub use error::{ParseError, ReadError};
 pub use json::{Normaliser, normalise_json};
 pub use limits::Limits;
 pub use members::Member;
-pub use text::{push_json_string, unescape_json};
+pub use text::{decode_base64, push_json_string, unescape_json};
 pub use yaml::yaml_to_json;

@@ -5,9 +5,7 @@
 pub struct Limits {
     /// Bytes of one document, as read and as written (so it also bounds what aliases expand to).
     pub document_bytes: usize,
-    /// Bytes of the whole stream.
     pub stream_bytes: u64,
-    /// Documents in one stream.
     pub documents: u64,
     /// Bytes that anchors, aliases and merges of one YAML document may copy.
     pub alias_bytes: usize,

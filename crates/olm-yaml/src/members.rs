@@ -22,12 +22,10 @@ impl Member {
         self.start + 1..self.value - 2
     }
 
-    /// Where the value lies.
     pub fn value(&self) -> Range<usize> {
         self.value..self.end
     }
 
-    /// The key's text.
     pub fn key_text<'a>(&self, json: &'a [u8]) -> Cow<'a, [u8]> {
         unescape_json(json.get(self.key()).unwrap_or_default())
     }

@@ -1,6 +1,7 @@
-//! The meaning of plain YAML scalars: the YAML 1.1 rules as Go's library applies them (fbc §3.3).
+//! The meaning of YAML scalars: the YAML 1.1 rules as Go's library applies them (fbc §3.3).
 
-/// A resolved scalar.
+use crate::text::{decode_base64, replace_invalid};
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Scalar<'a> {
     Null,
@@ -148,6 +149,55 @@ pub(crate) fn float(text: &str) -> Option<f64> {
         return None;
     }
     text.parse::<f64>().ok().filter(|number| number.is_finite())
+}
+
+pub(crate) enum Tagged<'a> {
+    Scalar(Scalar<'a>),
+    Binary(String),
+}
+
+/// Resolves a scalar by its tag, if it has one that means something, else by its style.
+pub(crate) fn tagged<'a>(tag: Option<&str>, value: &'a str, plain: bool) -> Result<Tagged<'a>, String> {
+    let short = tag.map(|tag| tag.strip_prefix("tag:yaml.org,2002:").unwrap_or(tag));
+    let resolved = match short {
+        None if plain => resolve(value),
+        None => Scalar::Text(value),
+        Some("binary") => return binary(value).map(Tagged::Binary),
+        Some("merge") if value == "<<" => Scalar::Merge,
+        Some(tag @ ("int" | "float" | "bool" | "null")) => {
+            let tag = format!("!!{tag}");
+            match resolve(value) {
+                scalar if scalar.tag() == tag => scalar,
+                Scalar::Int(number) if tag == "!!float" => Scalar::Float(number as f64),
+                scalar => {
+                    return Err(format!("yaml: cannot decode {} `{value}` as a {tag}", scalar.tag()));
+                }
+            }
+        }
+        Some("timestamp") if !is_timestamp(value) => {
+            return Err(format!("yaml: cannot decode {} `{value}` as a !!timestamp", resolve(value).tag()));
+        }
+        Some(_) => Scalar::Text(value),
+    };
+    Ok(Tagged::Scalar(resolved))
+}
+
+/// Roughly: a date, perhaps with a time behind it. Timestamps stay text, whatever their value.
+fn is_timestamp(value: &str) -> bool {
+    let date = value.split(['T', 't', ' ']).next().unwrap_or_default();
+    let parts: Vec<&str> = date.split('-').collect();
+    let digits = |part: &str, most: usize| {
+        (1..=most).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit())
+    };
+    matches!(parts.as_slice(), [year, month, day] if year.len() == 4 && digits(year, 4) && digits(month, 2) && digits(day, 2))
+}
+
+fn binary(value: &str) -> Result<String, String> {
+    let bytes =
+        decode_base64(value).map_err(|_| "yaml: !!binary value contains invalid base64 data".to_owned())?;
+    let mut clean = Vec::new();
+    replace_invalid(&bytes, &mut clean);
+    Ok(String::from_utf8_lossy(&clean).into_owned())
 }
 
 #[cfg(test)]

@@ -6,13 +6,20 @@ use std::borrow::Cow;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
     /// The chunk is the first `length` bytes; `used` bytes are done with, the separator line included.
-    Chunk { length: usize, used: usize },
+    Chunk {
+        length: usize,
+        used: usize,
+    },
     /// Not decided; a search may continue from here.
-    More { from: usize },
-    /// Nothing left.
+    More {
+        from: usize,
+    },
     Nothing,
     /// A separator line with something else behind it, at this offset.
-    Bad { at: usize, message: String },
+    Bad {
+        at: usize,
+        message: String,
+    },
 }
 
 /// Finds the end of the chunk at the head of `pending`, which begins at a line start. With `last` there are

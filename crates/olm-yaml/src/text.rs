@@ -1,5 +1,10 @@
 //! JSON string text: where a plain run ends, how a string is written (fbc §4.2) and read back.
 
+use base64::{
+    DecodeError, Engine as _, alphabet,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
+
 const LOW: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x8080_8080_8080_8080;
 
@@ -42,6 +47,24 @@ fn special_in(word: u64) -> u64 {
 
 fn slow_run(bytes: &[u8]) -> usize {
     bytes.iter().position(|&b| b == b'"' || b == b'\\' || b < 0x20 || b == 0xE2).unwrap_or(bytes.len())
+}
+
+/// Standard base64 with padding, CR and LF skipped, as Go decodes it.
+///
+/// # Errors
+/// The byte, after CR and LF are dropped, at which it is illegal.
+pub fn decode_base64(text: &str) -> Result<Vec<u8>, usize> {
+    let engine = GeneralPurpose::new(
+        &alphabet::STANDARD,
+        GeneralPurposeConfig::new()
+            .with_decode_padding_mode(DecodePaddingMode::RequireCanonical)
+            .with_decode_allow_trailing_bits(true),
+    );
+    let compact: Vec<u8> = text.bytes().filter(|b| !matches!(b, b'\r' | b'\n')).collect();
+    engine.decode(&compact).map_err(|error| match error {
+        DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol { offset: at, .. } => at,
+        _ => compact.len() / 4 * 4,
+    })
 }
 
 /// Appends `text` as a JSON string with quotes, escaped as the catalogs are (`<`, `>` and `&` stay).

@@ -6,21 +6,16 @@
 
 use std::collections::HashMap;
 
-use base64::{
-    Engine as _, alphabet,
-    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
-};
-use libyaml_safer::{
-    Error as Syntax, ErrorKind, Event, EventData, MappingStyle, Mark, ScalarStyle, SequenceStyle,
-};
+use libyaml_safer::{Event, EventData, MappingStyle, Mark, ScalarStyle, SequenceStyle};
 use olm_core::go;
 
 use crate::{
     Limits, Normaliser, ParseError,
     engine::{Engine, EngineError},
     members::{Member, sort_members},
-    scalar::{Scalar, resolve},
-    text::{push_escaped, replace_invalid},
+    scalar::{Scalar, Tagged, tagged},
+    syntax::{at, converting, from_utf16, is_utf16, parse_error},
+    text::push_escaped,
 };
 
 /// Converts the first document of `input` and appends it to `out`; a document without content is `null`.
@@ -194,9 +189,9 @@ impl Sink<'_> {
         Ok(Converted { ignored_from })
     }
 
-    fn report(&mut self, phase: Phase, mark: Mark, message: impl Into<String>) {
+    fn report(&mut self, phase: Phase, mark: Mark, problem: &str) {
         if self.problem.as_ref().is_none_or(|(earlier, _)| phase < *earlier) {
-            self.problem = Some((phase, at(mark, message)));
+            self.problem = Some((phase, at(mark, converting(problem))));
         }
     }
 
@@ -246,36 +241,34 @@ impl Sink<'_> {
     /// Whether the next node is a key, and the comma before an item or a key.
     fn arrive(&mut self) -> bool {
         let Some(frame) = self.frames.last() else { return false };
-        let first = self.out.len() == frame.start + 1;
-        match frame.expect {
-            Expect::Item => {
-                if !first {
-                    self.out.push(b',');
-                }
-                false
-            }
-            Expect::Key => true,
-            Expect::Value | Expect::Merge => false,
+        if matches!(frame.expect, Expect::Item) && self.out.len() > frame.start + 1 {
+            self.out.push(b',');
         }
+        matches!(frame.expect, Expect::Key)
     }
 
     /// A value has been written from `start` to the end of the output.
     fn finish(&mut self, mark: Mark, start: usize) -> Result<(), Stop> {
         let Some(frame) = self.frames.last_mut() else { return Ok(()) };
         match frame.expect {
-            Expect::Item | Expect::Key => Ok(()),
+            Expect::Item | Expect::Key => {}
             Expect::Value => {
                 frame.expect = Expect::Key;
-                if let Some(member) = self.members.last_mut() {
-                    member.end = self.out.len();
-                }
-                Ok(())
+                self.end_member();
             }
             Expect::Merge => {
                 frame.expect = Expect::Key;
                 let value = self.out.split_off(start);
-                self.merge(mark, &value)
+                self.merge(mark, &value)?;
             }
+        }
+        Ok(())
+    }
+
+    /// The value of the last member ends where the output does.
+    fn end_member(&mut self) {
+        if let Some(member) = self.members.last_mut() {
+            member.end = self.out.len();
         }
     }
 
@@ -285,7 +278,7 @@ impl Sink<'_> {
         }
         if self.arrive() {
             let what = if mapping { "a mapping" } else { "a sequence" };
-            self.report(Phase::Decode, mark, converting(&format!("yaml: invalid map key: {what}")));
+            self.report(Phase::Decode, mark, &format!("yaml: invalid map key: {what}"));
             self.key(mark, Key::Text(b"?".to_vec()));
         }
         if let Some(name) = &anchor {
@@ -340,11 +333,7 @@ impl Sink<'_> {
                 return Err(Stop(at(mark, converting(&format!("yaml: unknown anchor '{name}' referenced")))));
             }
             Some(Anchor::Open) => {
-                self.report(
-                    Phase::Decode,
-                    mark,
-                    converting(&format!("yaml: anchor '{name}' value contains itself")),
-                );
+                self.report(Phase::Decode, mark, &format!("yaml: anchor '{name}' value contains itself"));
                 (0, Key::Text(b"?".to_vec()))
             }
             Some(Anchor::Done { json, key, .. }) => (json.len(), key.clone()),
@@ -386,7 +375,7 @@ impl Sink<'_> {
                 Scalar::Text(&decoded)
             }
             Err(message) => {
-                self.report(Phase::Decode, mark, converting(&message));
+                self.report(Phase::Decode, mark, &message);
                 Scalar::Text("")
             }
         };
@@ -397,47 +386,29 @@ impl Sink<'_> {
             }
             return Ok(());
         }
+        if let Some(name) = anchor {
+            let mut json = Vec::new();
+            push_scalar(scalar, &mut json);
+            self.spend(mark, json.len())?;
+            self.anchors.insert(name, Anchor::Done { json, key: key_of(scalar), nodes: 1 });
+        }
         if is_key {
-            let key = key_of(scalar);
-            if let Some(name) = anchor {
-                let mut json = Vec::new();
-                self.remember(mark, name, scalar, &mut json)?;
-            }
-            self.key(mark, key);
+            self.key(mark, key_of(scalar));
             return Ok(());
         }
         let start = self.out.len();
-        if matches!(scalar, Scalar::Float(number) if !number.is_finite()) {
-            let Scalar::Float(number) = scalar else { return Ok(()) };
-            let text = if number.is_nan() {
-                "NaN"
-            } else if number > 0.0 {
-                "+Inf"
-            } else {
-                "-Inf"
+        if let Scalar::Float(number) = scalar
+            && !number.is_finite()
+        {
+            let text = match number {
+                f64::INFINITY => "+Inf",
+                f64::NEG_INFINITY => "-Inf",
+                _ => "NaN",
             };
-            self.report(Phase::Convert, mark, converting(&format!("json: unsupported value: {text}")));
+            self.report(Phase::Convert, mark, &format!("json: unsupported value: {text}"));
         }
         push_scalar(scalar, self.out);
-        if let Some(name) = anchor {
-            let mut json = Vec::new();
-            self.remember(mark, name, scalar, &mut json)?;
-        }
         self.finish(mark, start)
-    }
-
-    fn remember(
-        &mut self,
-        mark: Mark,
-        name: String,
-        scalar: Scalar<'_>,
-        json: &mut Vec<u8>,
-    ) -> Result<(), Stop> {
-        push_scalar(scalar, json);
-        self.spend(mark, json.len())?;
-        let done = Anchor::Done { json: std::mem::take(json), key: key_of(scalar), nodes: 1 };
-        self.anchors.insert(name, done);
-        Ok(())
     }
 
     /// Writes `"key":` and notes the member.
@@ -446,20 +417,16 @@ impl Sink<'_> {
             Key::Text(text) => text,
             Key::Null => {
                 let message = "unsupported map key of type: %!s(<nil>), key: <nil>";
-                self.report(Phase::Convert, mark, converting(message));
+                self.report(Phase::Convert, mark, message);
                 Vec::new()
             }
             Key::TooLarge(number) => {
                 let message = format!("unsupported map key of type: uint64, key: {number:#x}");
-                self.report(Phase::Convert, mark, converting(&message));
+                self.report(Phase::Convert, mark, &message);
                 Vec::new()
             }
             Key::Collection => {
-                self.report(
-                    Phase::Decode,
-                    mark,
-                    converting("yaml: invalid map key: a mapping or a sequence"),
-                );
+                self.report(Phase::Decode, mark, "yaml: invalid map key: a mapping or a sequence");
                 Vec::new()
             }
         };
@@ -509,8 +476,8 @@ impl Sink<'_> {
             _ => ok = false,
         }
         if !ok {
-            let message = converting("yaml: map merge requires map or sequence of maps as the value");
-            self.report(Phase::Decode, mark, message);
+            let problem = "yaml: map merge requires map or sequence of maps as the value";
+            self.report(Phase::Decode, mark, problem);
             return Ok(());
         }
         for mapping in mappings.into_iter().rev() {
@@ -522,9 +489,7 @@ impl Sink<'_> {
             for member in normaliser.members() {
                 self.push_key(&json[member.key()]);
                 self.out.extend_from_slice(&json[member.value()]);
-                if let Some(member) = self.members.last_mut() {
-                    member.end = self.out.len();
-                }
+                self.end_member();
             }
         }
         Ok(())
@@ -551,62 +516,6 @@ impl Sink<'_> {
         }
         Ok(())
     }
-}
-
-enum Tagged<'a> {
-    Scalar(Scalar<'a>),
-    Binary(String),
-}
-
-/// Resolves a scalar by its tag, if it has one that means something, else by its style.
-fn tagged<'a>(tag: Option<&str>, value: &'a str, plain: bool) -> Result<Tagged<'a>, String> {
-    let short = tag.map(|tag| tag.strip_prefix("tag:yaml.org,2002:").unwrap_or(tag));
-    let resolved = match short {
-        None if plain => resolve(value),
-        None => Scalar::Text(value),
-        Some("binary") => return binary(value).map(Tagged::Binary),
-        Some("merge") if value == "<<" => Scalar::Merge,
-        Some(tag @ ("int" | "float" | "bool" | "null")) => {
-            let tag = format!("!!{tag}");
-            match resolve(value) {
-                scalar if scalar.tag() == tag => scalar,
-                Scalar::Int(number) if tag == "!!float" => Scalar::Float(number as f64),
-                scalar => {
-                    return Err(format!("yaml: cannot decode {} `{value}` as a {tag}", scalar.tag()));
-                }
-            }
-        }
-        Some("timestamp") if !is_timestamp(value) => {
-            return Err(format!("yaml: cannot decode {} `{value}` as a !!timestamp", resolve(value).tag()));
-        }
-        Some(_) => Scalar::Text(value),
-    };
-    Ok(Tagged::Scalar(resolved))
-}
-
-/// Roughly: a date, perhaps with a time behind it. Timestamps stay text, whatever their value.
-fn is_timestamp(value: &str) -> bool {
-    let date = value.split(['T', 't', ' ']).next().unwrap_or_default();
-    let parts: Vec<&str> = date.split('-').collect();
-    let digits = |part: &str, most: usize| {
-        (1..=most).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit())
-    };
-    matches!(parts.as_slice(), [year, month, day] if year.len() == 4 && digits(year, 4) && digits(month, 2) && digits(day, 2))
-}
-
-fn binary(value: &str) -> Result<String, String> {
-    let engine = GeneralPurpose::new(
-        &alphabet::STANDARD,
-        GeneralPurposeConfig::new()
-            .with_decode_padding_mode(DecodePaddingMode::RequireCanonical)
-            .with_decode_allow_trailing_bits(true),
-    );
-    let compact: Vec<u8> = value.bytes().filter(|b| !matches!(b, b'\r' | b'\n')).collect();
-    let bytes =
-        engine.decode(compact).map_err(|_| "yaml: !!binary value contains invalid base64 data".to_owned())?;
-    let mut clean = Vec::new();
-    replace_invalid(&bytes, &mut clean);
-    Ok(String::from_utf8_lossy(&clean).into_owned())
 }
 
 fn push_scalar(scalar: Scalar<'_>, out: &mut Vec<u8>) {
@@ -655,87 +564,4 @@ fn key_of(scalar: Scalar<'_>) -> Key {
             Key::Text(escaped)
         }
     }
-}
-
-fn converting(problem: &str) -> String {
-    format!("error converting YAML to JSON: {problem}")
-}
-
-/// A problem at a mark; the line counts from 1 within the input, the offset is left to the caller.
-fn at(mark: Mark, message: impl Into<String>) -> ParseError {
-    ParseError { offset: mark.index, line: mark.line + 1, message: message.into() }
-}
-
-fn parse_error(error: &EngineError, input: &[u8]) -> ParseError {
-    match error {
-        EngineError::Syntax(error) => syntax(error, input),
-        EngineError::Panicked(mark) => {
-            at(*mark, converting(&format!("yaml: line {}: what follows cannot be read", mark.line + 1)))
-        }
-    }
-}
-
-/// A syntax error in Go's words: the line appears only if it is not the first, and for scanner errors it is
-/// counted from 1.
-fn syntax(error: &Syntax, input: &[u8]) -> ParseError {
-    let problem = error.problem_mark().unwrap_or_default();
-    let context = error.context_mark().unwrap_or_default();
-    let named = match (problem.line, error.kind()) {
-        (0, _) => context.line,
-        (line, ErrorKind::Scanner) => line + 1,
-        (line, _) => line,
-    };
-    let position = if named == 0 { String::new() } else { format!("line {named}: ") };
-    let mark = if problem.index > 0 { problem } else { context };
-    let (mut found, text) = match error.kind() {
-        ErrorKind::Reader | ErrorKind::Io => (at(mark, ""), encoding_problem(input)),
-        _ => (at(mark, ""), None),
-    };
-    let text = text.map_or(error.problem(), |(line, text)| {
-        found.line = line;
-        text
-    });
-    ParseError { message: converting(&format!("yaml: {position}{text}")), ..found }
-}
-
-fn is_utf16(input: &[u8]) -> bool {
-    input.starts_with(b"\xFE\xFF") || input.starts_with(b"\xFF\xFE")
-}
-
-/// Text in UTF-16 with a byte order mark, which libyaml reads.
-fn from_utf16(input: &[u8]) -> Result<String, ParseError> {
-    let big = input.starts_with(b"\xFE\xFF");
-    let (pairs, rest) = input[2..].as_chunks::<2>();
-    let units =
-        pairs.iter().map(|pair| if big { u16::from_be_bytes(*pair) } else { u16::from_le_bytes(*pair) });
-    let text: Result<String, _> = char::decode_utf16(units).collect();
-    let problem = match text {
-        Ok(text) if rest.is_empty() => return Ok(text),
-        Ok(_) => "incomplete UTF-16 character",
-        Err(error) if (0xDC00..0xE000).contains(&error.unpaired_surrogate()) => {
-            "unexpected low surrogate area"
-        }
-        Err(_) => "expected low surrogate area",
-    };
-    Err(at(Mark::default(), converting(&format!("yaml: {problem}"))))
-}
-
-/// Why the bytes are not text, in libyaml's words, and the line.
-fn encoding_problem(input: &[u8]) -> Option<(u64, &'static str)> {
-    let error = std::str::from_utf8(input).err()?;
-    let (valid, rest) = input.split_at(error.valid_up_to());
-    let line = memchr::memchr_iter(b'\n', valid).count() as u64 + 1;
-    let length = match rest.first()? {
-        0xC0..=0xDF => 2,
-        0xE0..=0xEF => 3,
-        0xF0..=0xF7 => 4,
-        _ => return Some((line, "invalid leading UTF-8 octet")),
-    };
-    let problem = match rest.get(1..length) {
-        None => "incomplete UTF-8 octet sequence",
-        Some(trailing) if trailing.iter().any(|b| b & 0xC0 != 0x80) => "invalid trailing UTF-8 octet",
-        Some(_) if rest.starts_with(b"\xED") || rest.first() >= Some(&0xF4) => "invalid Unicode character",
-        Some(_) => "invalid length of a UTF-8 sequence",
-    };
-    Some((line, problem))
 }
