@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::path::PathBuf;
 
 use olm_core::ImageRef;
-use olm_fbc::{Catalog, FileError, Ingest, IngestError, IngestLimits, wire};
+use olm_fbc::{CONFIGS_LABEL, Catalog, FileError, Ingest, IngestError, IngestLimits};
 use olm_oci::{
     CertificateDirs, Config, Limits, Puller, Selection, SignaturePolicy, StoreError, Verified, VisitError,
     Visitor, parse_reference,
@@ -108,7 +108,7 @@ pub enum CatalogImageError {
     #[error(transparent)]
     Image(#[from] olm_oci::Error),
     /// The image is none of a catalog.
-    #[error("{reference} is not a catalog image: it lacks the label {label:?}{hint}", label = wire::CONFIGS_LABEL)]
+    #[error("{reference} is not a catalog image: it lacks the label {label:?}{hint}", label = CONFIGS_LABEL)]
     NoLabel {
         /// The image.
         reference: ImageRef,
@@ -164,7 +164,7 @@ pub(crate) async fn ingest<W: Write + Send + 'static>(
     spool: W,
 ) -> Result<Ingest<W>, CatalogImageError> {
     let image = puller.open_verified(verified).await?;
-    let Some(path) = image.labels().get(wire::CONFIGS_LABEL) else {
+    let Some(path) = image.labels().get(CONFIGS_LABEL) else {
         let bundle = image.labels().contains_key(BUNDLE_LABEL);
         let hint = if bundle { "; it is a bundle image, see `kubectl olm bundle`" } else { "" };
         return Err(CatalogImageError::NoLabel { reference: verified.canonical().clone(), hint });

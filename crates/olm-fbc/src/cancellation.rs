@@ -15,7 +15,6 @@ impl Cancellation {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the work is to stop.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

@@ -11,10 +11,12 @@ use crate::{
     Subject, ingest::Ingested,
 };
 
+/// Label of a catalog image with the folder of the catalog in the image.
+pub const CONFIGS_LABEL: &str = "operators.operatorframework.io.index.configs.v1";
+
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Catalog {
     jsonl: Vec<u8>,
-    /// Where everything lies.
     pub index: Index,
     /// Files that were left out or look wrong.
     pub warnings: Vec<FileWarning>,

@@ -4,10 +4,6 @@
 
 use std::{collections::BTreeMap, fmt, marker::PhantomData};
 
-use base64::{
-    Engine as _, alphabet,
-    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
-};
 use serde::{
     Deserialize,
     de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor},
@@ -16,7 +12,7 @@ use serde_json::value::RawValue;
 
 /// Where a value sits, for error texts: the innermost struct and the members from the root.
 #[derive(Clone, Copy)]
-pub(crate) struct Path<'a> {
+pub struct Path<'a> {
     pub(crate) parent: Option<&'a Path<'a>>,
     pub(crate) owner: &'static str,
     pub(crate) member: &'static str,
@@ -47,7 +43,7 @@ impl fmt::Display for Path<'_> {
 
 /// A type that can be read as Go would read it: each kind of JSON value is refused unless the type
 /// accepts it, and `null` is no value at all.
-pub(crate) trait Decode: Sized {
+pub trait Decode: Sized {
     /// The type's name in Go's error texts.
     fn go_type() -> String;
 
@@ -72,12 +68,12 @@ pub(crate) trait Decode: Sized {
     }
 
     fn decode<'de, D: Deserializer<'de>>(value: D, path: &Path<'_>) -> Result<Option<Self>, D::Error> {
-        value.deserialize_any(Kinds { path, expected: PhantomData })
+        value.deserialize_any(Kinds::new(path))
     }
 }
 
 /// Sends each kind of JSON value to its method of [`Decode`].
-struct Kinds<'p, T> {
+pub(crate) struct Kinds<'p, T> {
     path: &'p Path<'p>,
     expected: PhantomData<T>,
 }
@@ -122,18 +118,13 @@ impl<'de, T: Decode> Visitor<'de> for Kinds<'_, T> {
     }
 }
 
-pub(crate) struct Seed<'p, T> {
-    path: &'p Path<'p>,
-    expected: PhantomData<T>,
-}
-
-impl<'p, T> Seed<'p, T> {
+impl<'p, T> Kinds<'p, T> {
     pub(crate) fn new(path: &'p Path<'p>) -> Self {
         Self { path, expected: PhantomData }
     }
 }
 
-impl<'de, T: Decode> DeserializeSeed<'de> for Seed<'_, T> {
+impl<'de, T: Decode> DeserializeSeed<'de> for Kinds<'_, T> {
     type Value = Option<T>;
 
     fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<Option<T>, D::Error> {
@@ -190,53 +181,32 @@ impl Decode for Base64 {
     }
 
     fn from_text<E: de::Error>(text: &str, _: &Path<'_>) -> Result<Self, E> {
-        decode_base64(text).map(Base64).map_err(E::custom)
+        let illegal = |at| E::custom(format_args!("illegal base64 data at input byte {at}"));
+        olm_yaml::decode_base64(text).map(Base64).map_err(illegal)
     }
-}
-
-/// Standard base64 with padding, CR and LF skipped.
-///
-/// # Errors
-/// `illegal base64 data at input byte N`.
-pub(crate) fn decode_base64(text: &str) -> Result<Vec<u8>, String> {
-    let engine = GeneralPurpose::new(
-        &alphabet::STANDARD,
-        GeneralPurposeConfig::new()
-            .with_decode_padding_mode(DecodePaddingMode::RequireCanonical)
-            .with_decode_allow_trailing_bits(true),
-    );
-    let compact: Vec<u8> = text.bytes().filter(|b| !matches!(b, b'\r' | b'\n')).collect();
-    engine.decode(&compact).map_err(|error| {
-        let at = match error {
-            base64::DecodeError::InvalidByte(at, _)
-            | base64::DecodeError::InvalidLastSymbol { offset: at, .. } => at,
-            _ => compact.len() / 4 * 4,
-        };
-        format!("illegal base64 data at input byte {at}")
-    })
 }
 
 /// Any JSON value, kept as its normalised text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Json(Box<str>);
 
-impl Json {
-    pub(crate) fn null() -> Self {
+impl Default for Json {
+    fn default() -> Self {
         Self("null".into())
     }
+}
 
-    /// The text.
+impl Json {
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The value as a tree.
     pub fn to_value(&self) -> serde_json::Value {
         serde_json::from_str(&self.0).unwrap_or_default()
     }
 
-    pub(crate) fn read<T: Decode + Default>(&self, owner: &'static str) -> Result<T, String> {
-        read(self.0.as_bytes(), owner)
+    pub(crate) fn read<T: GoStruct>(&self) -> Result<T, String> {
+        read(self.0.as_bytes())
     }
 }
 
@@ -257,7 +227,7 @@ impl<T: Decode + Default> Decode for Vec<T> {
 
     fn from_list<'de, A: SeqAccess<'de>>(mut items: A, path: &Path<'_>) -> Result<Self, A::Error> {
         let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(Seed::<T>::new(path))? {
+        while let Some(item) = items.next_element_seed(Kinds::<T>::new(path))? {
             list.push(item.unwrap_or_default());
         }
         Ok(list)
@@ -282,7 +252,7 @@ impl<T: Decode + Default> Decode for BTreeMap<String, T> {
     fn from_object<'de, A: MapAccess<'de>>(mut members: A, path: &Path<'_>) -> Result<Self, A::Error> {
         let mut map = BTreeMap::new();
         while let Some(key) = members.next_key::<String>()? {
-            let value = members.next_value_seed(Seed::<T>::new(path))?;
+            let value = members.next_value_seed(Kinds::<T>::new(path))?;
             map.insert(key, value.unwrap_or_default());
         }
         Ok(map)
@@ -300,6 +270,11 @@ pub(crate) fn folds_to(key: &str, name: &str) -> bool {
         c => c.to_ascii_lowercase(),
     };
     !key.is_ascii() && key.chars().map(fold).eq(name.chars().map(fold))
+}
+
+pub trait GoStruct: Decode + Default {
+    /// The name that Go's messages give to the root.
+    const OWNER: &'static str;
 }
 
 /// Declares structs whose members are read as Go reads them.
@@ -328,7 +303,7 @@ macro_rules! go_struct {
                 while let Some(key) = members.next_key::<std::borrow::Cow<'de, str>>()? {
                     $( if $crate::decode::folds_to(&key, $member) {
                         let path = $crate::decode::Path { parent, owner: $owner, member: $member };
-                        if let Some(value) = members.next_value_seed($crate::decode::Seed::<$type>::new(&path))? {
+                        if let Some(value) = members.next_value_seed($crate::decode::Kinds::<$type>::new(&path))? {
                             found.$field = value;
                         }
                         continue;
@@ -338,12 +313,16 @@ macro_rules! go_struct {
                 Ok(found)
             }
         }
+
+        impl $crate::decode::GoStruct for $name {
+            const OWNER: &'static str = $owner;
+        }
     )* };
 }
 pub(crate) use go_struct;
 
-/// Reads one object. `owner` names the root in messages about the value itself.
-pub(crate) fn read<T: Decode + Default>(json: &[u8], owner: &'static str) -> Result<T, String> {
+pub(crate) fn read<T: GoStruct>(json: &[u8]) -> Result<T, String> {
+    let owner = T::OWNER;
     let root = Path { parent: None, owner, member: "" };
     let mut deserializer = serde_json::Deserializer::from_slice(json);
     let value = T::decode(&mut deserializer, &root).map_err(|error| {
@@ -384,7 +363,7 @@ mod tests {
             ("aGVs-G8=", Err(4)),
         ] {
             let json = serde_json::json!({"entries": [{"base64data": text}]}).to_string();
-            let got = read::<Outer>(json.as_bytes(), "C").map(|outer| outer.entries[0].data.0.clone());
+            let got = read::<Outer>(json.as_bytes()).map(|outer| outer.entries[0].data.0.clone());
             let want = want
                 .map(|bytes| bytes.as_bytes().to_vec())
                 .map_err(|at: usize| format!("illegal base64 data at input byte {at}"));
@@ -415,18 +394,18 @@ mod tests {
             (r#"[]"#, "json: cannot unmarshal array into Go value of type main.C"),
             (r#"{"entries":[{"base64data":"@@"}]}"#, "illegal base64 data at input byte 0"),
         ] {
-            assert_eq!(read::<Outer>(input.as_bytes(), "C").unwrap_err(), want, "{input}");
+            assert_eq!(read::<Outer>(input.as_bytes()).unwrap_err(), want, "{input}");
         }
     }
 
     #[test]
     fn names_match_whatever_their_case() {
         let json = "{\"ENTRIES\":[{\"Name\":\"e\",\"name\":null,\"\u{17f}kip\u{17f}\":[\"a\",null]},null],\"Name\":\"x\",\"nAME\":\"y\",\"other\":[{}]}";
-        let found: Outer = read(json.as_bytes(), "C").unwrap();
+        let found: Outer = read(json.as_bytes()).unwrap();
         assert_eq!(found.name, "y");
         assert_eq!(found.entries.len(), 2);
         assert_eq!(found.entries[0].name, "e");
         assert_eq!(found.entries[0].skips, ["a", ""]);
-        assert_eq!(read::<Outer>(b"null", "C").unwrap(), Outer::default());
+        assert_eq!(read::<Outer>(b"null").unwrap(), Outer::default());
     }
 }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-/// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// `opm validate` refuses it too, or the entry had to be left out.
@@ -19,45 +18,28 @@ pub struct Subject {
     pub name: String,
 }
 
-/// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Finding {
-    /// How bad.
     pub severity: Severity,
     /// Short name of the rule, such as `A12` or `channel-head` (fbc §8).
     pub rule: &'static str,
-    /// What it is about.
     pub subject: Subject,
     /// Where in the model it was found, outermost first: `invalid package "p"`, `invalid channel "c"`,
     /// `invalid bundle "b"`. Empty for what is wrong with an object by itself.
     pub path: Vec<String>,
     /// The error message, the reference's where it has one.
     pub message: String,
-    /// What to do.
     pub hint: Option<String>,
 }
 
 impl Finding {
     pub fn error(rule: &'static str, subject: Subject, message: impl Into<String>) -> Self {
-        Self {
-            severity: Severity::Error,
-            rule,
-            subject,
-            path: Vec::new(),
-            message: message.into(),
-            hint: None,
-        }
+        let (path, message) = (Vec::new(), message.into());
+        Self { severity: Severity::Error, rule, subject, path, message, hint: None }
     }
 
     pub fn warning(rule: &'static str, subject: Subject, message: impl Into<String>) -> Self {
-        Self {
-            severity: Severity::Warning,
-            rule,
-            subject,
-            path: Vec::new(),
-            message: message.into(),
-            hint: None,
-        }
+        Self { severity: Severity::Warning, ..Self::error(rule, subject, message) }
     }
 
     /// The same, found below `path`.
@@ -67,7 +49,6 @@ impl Finding {
         self
     }
 
-    /// The same with a hint.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
@@ -89,7 +70,6 @@ impl fmt::Display for Finding {
 }
 
 impl Subject {
-    /// A subject from a meta's head.
     pub fn from_meta(meta: &crate::Meta) -> Self {
         Self { package: meta.package.clone(), schema: meta.schema.clone(), name: meta.name.clone() }
     }

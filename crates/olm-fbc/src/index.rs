@@ -11,14 +11,11 @@ const MAGIC: &[u8; 8] = b"OLMFBCI1";
 /// Bytes of one object in the file form.
 const ENTRY: usize = 8 + 8 + 4 + 4 + 4;
 
-/// A filter. Empty members do not constrain.
+/// A filter by exact texts. Empty ones do not constrain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Query<'a> {
-    /// Exact schema.
     pub schema: &'a str,
-    /// Exact package.
     pub package: &'a str,
-    /// Exact name.
     pub name: &'a str,
 }
 
@@ -29,14 +26,11 @@ impl Query<'_> {
     }
 }
 
-/// One object as the index knows it.
+/// One object as the index knows it. Empty texts are absent members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Located<'a> {
-    /// Schema, empty if absent.
     pub schema: &'a str,
-    /// Package, empty if absent.
     pub package: &'a str,
-    /// Name, empty if absent.
     pub name: &'a str,
     /// First byte in the content.
     pub offset: u64,
@@ -51,10 +45,8 @@ impl Located<'_> {
     }
 }
 
-/// An index that cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum IndexError {
-    /// Not written by this version of the program.
     #[error("the catalog index is not of a known format")]
     Format,
     /// Cut short or changed.
@@ -106,7 +98,6 @@ impl Postings {
     }
 }
 
-/// The index of one catalog.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Index {
     /// Texts one after the other.
@@ -137,7 +128,6 @@ pub struct IndexBuilder {
 }
 
 impl IndexBuilder {
-    /// An empty one.
     pub fn new() -> Self {
         let mut builder = Self::default();
         builder.number("");
@@ -173,12 +163,10 @@ impl IndexBuilder {
         2 * self.texts.len() as u64 + TEXT_OVERHEAD * self.ends.len() as u64
     }
 
-    /// How many objects it has.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether it has none.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -229,12 +217,10 @@ impl Index {
         found.ok().map(|at| self.sorted[at])
     }
 
-    /// Objects in the catalog.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether the catalog is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -337,7 +323,6 @@ impl Index {
         self.join(objects.into_iter())
     }
 
-    /// The file form.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out =
             Vec::with_capacity(64 + self.texts.len() + 4 * self.ends.len() + ENTRY * self.entries.len());

@@ -7,7 +7,6 @@ use std::str::Chars;
 
 use crate::Cancellation;
 
-/// The name of such a file.
 pub const FILE_NAME: &str = ".indexignore";
 
 /// The patterns of all `.indexignore` files of a tree. Later ones win.
@@ -93,12 +92,9 @@ impl<'a> MatchBudget<'a> {
 /// How often the cancellation is read.
 const STEPS_PER_CHECK: u64 = 1 << 16;
 
-/// Why matching ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MatchError {
-    /// The budget is spent.
     Steps,
-    /// The work was cancelled.
     Cancelled,
 }
 
@@ -107,7 +103,6 @@ fn patterns(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// How many patterns a file has.
 pub fn count_patterns(text: &[u8]) -> usize {
     patterns(&String::from_utf8_lossy(text)).count()
 }
@@ -125,12 +120,10 @@ impl IndexIgnore {
         self.files.push(IgnoreFile { depth: scope.len(), scope: scope.join("/"), patterns });
     }
 
-    /// How many patterns all files have.
     pub fn len(&self) -> usize {
         self.patterns
     }
 
-    /// Whether there are no patterns.
     pub fn is_empty(&self) -> bool {
         self.patterns == 0
     }

@@ -29,175 +29,30 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod ingested;
+mod limits;
+
 use std::{
     collections::BTreeMap,
     fmt,
-    io::{self, Read, Seek, SeekFrom, Write},
+    io::{self, Read, Write},
     ops::Range,
     sync::Arc,
 };
 
 use olm_yaml::{Documents, ParseError, ReadError};
-use thiserror::Error;
+
+pub use ingested::{Ingested, Summary};
+pub use limits::{FileError, FileWarning, IngestError, IngestLimits, WarningKind};
+use limits::{too_large, truncated};
 
 use crate::{
-    Cancellation, Head, Index,
+    Cancellation, Head,
     index::IndexBuilder,
     indexignore::{FILE_NAME, IndexIgnore, MatchBudget, MatchError, count_patterns},
     meta::head,
 };
 
-/// Bounds on one catalog. Links count as often as they name a file.
-///
-/// Memory for a million objects (the default limit): 32 bytes each in the index and 4 for the line, and as much again while
-/// they are put into walk order, 72 MiB; besides, [`Self::text_memory`] and the largest object. The largest public catalogs
-/// have about 15,000 objects and a handful of patterns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct IngestLimits {
-    /// Bounds on each file and each object.
-    pub file: olm_yaml::Limits,
-    /// Files (and links) in the catalog.
-    pub files: usize,
-    /// Bytes written to the spool.
-    pub bytes: u64,
-    pub path_bytes: usize,
-    /// Bytes of all `.indexignore` files.
-    pub ignore_bytes: u64,
-    /// Patterns in all `.indexignore` files.
-    pub ignore_patterns: usize,
-    /// Steps to match all files with all patterns; a step is one pattern component or character that is compared, and takes
-    /// a few nanoseconds.
-    pub match_steps: u64,
-    /// Objects in the catalog.
-    pub objects: usize,
-    /// Bytes of memory for the distinct schemas, packages and names of all objects: for each, twice its length and 128.
-    pub text_memory: u64,
-}
-
-impl Default for IngestLimits {
-    /// 200,000 files, 4 GiB written, 4,096 bytes a path; 1 MiB, 10,000 patterns and 10^9 steps for `.indexignore` files;
-    /// 1,000,000 objects, 32 MiB for their names.
-    fn default() -> Self {
-        Self {
-            file: olm_yaml::Limits::default(),
-            files: 200_000,
-            bytes: u64::from(u32::MAX),
-            path_bytes: 4096,
-            ignore_bytes: 1 << 20,
-            ignore_patterns: 10_000,
-            match_steps: 1_000_000_000,
-            objects: 1_000_000,
-            text_memory: 32 << 20,
-        }
-    }
-}
-
-/// A file of the catalog that cannot be read, and why.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{error}; in file {path:?}, line {line}, byte {offset}", error = error.message, line = error.line, offset = error.offset)]
-pub struct FileError {
-    /// Path from the root of the image or directory.
-    pub path: String,
-    /// Where and why.
-    pub error: ParseError,
-}
-
-/// Why a catalog could not be taken in.
-#[derive(Debug, Error)]
-pub enum IngestError {
-    /// At least one file does not decode; in walk order.
-    #[error("{}{}", .0.first().map(ToString::to_string).unwrap_or_default(), more(.0.len()))]
-    Files(Vec<FileError>),
-    /// The bytes of a file could not be had (a broken layer, a digest that is wrong).
-    #[error("cannot read {path:?}")]
-    Read {
-        /// Path from the root.
-        path: String,
-        /// The reader's error.
-        #[source]
-        source: io::Error,
-    },
-    /// The spool does not take what is written.
-    #[error("cannot write the catalog's content")]
-    Write(#[source] io::Error),
-    /// A bound of [`IngestLimits`].
-    #[error("the catalog has more than {limit} {what}; in file {path:?}")]
-    TooLarge {
-        /// What there is too much of.
-        what: &'static str,
-        /// The bound.
-        limit: u64,
-        /// The file with which the bound was exceeded.
-        path: String,
-    },
-    /// A path that no file of a catalog can have.
-    #[error("the path {0:?} is not a path inside the catalog")]
-    Path(String),
-    /// [`Cancellation::cancel`] was called.
-    #[error("reading the catalog was cancelled")]
-    Cancelled,
-}
-
-fn more(count: usize) -> String {
-    if count > 1 { format!(" (and {} more files)", count - 1) } else { String::new() }
-}
-
-/// The error for a bound that `path` exceeds.
-fn too_large(what: &'static str, limit: u64, path: &str) -> IngestError {
-    IngestError::TooLarge { what, limit, path: truncated(path) }
-}
-
-/// A path as an error shows it.
-fn truncated(path: &str) -> String {
-    path.chars().take(200).collect()
-}
-
-impl IngestError {
-    /// Whether trying again with the same content would end the same way.
-    pub fn is_permanent(&self) -> bool {
-        matches!(self, Self::Files(_) | Self::TooLarge { .. } | Self::Path(_))
-    }
-}
-
-/// Something that works as in the reference and is probably not meant.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileWarning {
-    /// Path from the root.
-    pub path: String,
-    /// Line, from 1.
-    pub line: u64,
-    /// What.
-    pub kind: WarningKind,
-}
-
-/// See [`FileWarning`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WarningKind {
-    /// Content after the first node of a YAML document is never read (fbc §3.2).
-    NeverRead,
-    /// Broken JSON was read as YAML (fbc §3.1).
-    ReadAsYaml,
-    /// An object without a schema: no query finds it.
-    NoSchema,
-    /// A YAML document without content, such as a comment before the first `---`.
-    Empty,
-}
-
-impl fmt::Display for FileWarning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.kind {
-            WarningKind::NeverRead => {
-                "what follows here is never read: separate documents by a line of `---`"
-            }
-            WarningKind::ReadAsYaml => "this is broken JSON and was read as YAML",
-            WarningKind::NoSchema => "the object has no schema",
-            WarningKind::Empty => "a document without content, which `opm validate` refuses",
-        };
-        write!(f, "{}:{}: {what}", self.path, self.line)
-    }
-}
-
-/// How many warnings are kept.
 const KEPT_WARNINGS: usize = 100;
 /// How many links a path may lead through.
 const LINK_HOPS: usize = 40;
@@ -557,7 +412,6 @@ impl<W: Write> Ingest<W> {
         ))
     }
 
-    /// The patterns of all `.indexignore` files.
     fn ignore_patterns(&self) -> Result<IndexIgnore, IngestError> {
         let mut ignore = IndexIgnore::default();
         for (key, entry) in &self.entries {
@@ -636,235 +490,7 @@ fn walk_key(path: &str) -> Result<WalkKey, IngestError> {
     Ok(parts.join("\0"))
 }
 
-/// What a catalog holds, in numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Summary {
-    /// Files read.
-    pub files: u64,
-    /// Files left out by `.indexignore`.
-    pub ignored: u64,
-    pub objects: u64,
-    /// Bytes of `catalog.jsonl`.
-    pub bytes: u64,
-}
-
-/// A catalog taken in: its lines lie in the spool, in segments.
-#[derive(Debug)]
-pub struct Ingested<W> {
-    spool: W,
-    /// Where each object lies in the *emitted* content.
-    pub index: Index,
-    /// Numbers.
-    pub summary: Summary,
-    /// Findings; at most a hundred, also of files that do not count in the end.
-    pub warnings: Vec<FileWarning>,
-    segments: Vec<Range<u64>>,
-    in_order: bool,
-    files: Vec<(String, usize)>,
-    lines: Vec<u32>,
-    cancellation: Cancellation,
-}
-
-impl<W> Ingested<W> {
-    /// As [`Ingest::cancellation`]: for what is done with the content next.
-    pub fn cancellation(&self) -> &Cancellation {
-        &self.cancellation
-    }
-
-    /// Whether the spool already is `catalog.jsonl`, byte for byte.
-    pub fn in_order(&self) -> bool {
-        self.in_order
-    }
-
-    /// The ranges of the spool that make up `catalog.jsonl`, in this order.
-    pub fn segments(&self) -> &[Range<u64>] {
-        &self.segments
-    }
-
-    pub fn spool(&self) -> &W {
-        &self.spool
-    }
-
-    pub fn into_spool(self) -> W {
-        self.spool
-    }
-
-    /// Writes `catalog.jsonl`. `from` reads what was written to the spool. Returns the bytes written.
-    ///
-    /// # Errors
-    /// Reading or writing fails; a spool that ends early is `UnexpectedEof`.
-    pub fn emit(&self, from: &mut (impl Read + Seek), to: &mut impl Write) -> io::Result<u64> {
-        let mut written = 0;
-        for segment in &self.segments {
-            from.seek(SeekFrom::Start(segment.start))?;
-            let length = segment.end - segment.start;
-            if io::copy(&mut from.by_ref().take(length), to)? != length {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            written += length;
-        }
-        Ok(written)
-    }
-
-    /// File and line (from 1) of each object, in content order.
-    pub fn origins(&self) -> impl Iterator<Item = (&str, u32)> {
-        let files = self.files.iter().flat_map(|(path, count)| std::iter::repeat_n(path.as_str(), *count));
-        files.zip(self.lines.iter().copied())
-    }
-}
-
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
-mod tests {
-    use std::io::Cursor;
-
-    use super::*;
-
-    fn finished(ingest: Ingest<Vec<u8>>) -> Result<String, String> {
-        let ingested = ingest.finish().map_err(|error| error.to_string())?;
-        let mut out = Vec::new();
-        ingested.emit(&mut Cursor::new(ingested.spool()), &mut out).unwrap();
-        assert_eq!(out.len() as u64, ingested.summary.bytes);
-        assert_eq!(ingested.in_order(), out == *ingested.spool());
-        for object in ingested.index.objects() {
-            let range = object.range();
-            let line = &out[range.start as usize..range.end as usize];
-            assert_eq!(crate::Meta::parse(line).unwrap().name, object.name);
-        }
-        assert_eq!(ingested.origins().count(), ingested.index.len());
-        Ok(String::from_utf8(out).unwrap().replace("{\"name\":\"", "").replace("\"}\n", " "))
-    }
-
-    fn named(ingest: &mut Ingest<Vec<u8>>, path: &str, names: &str) {
-        let text: String = names.split(' ').map(|name| format!("{{\"name\": \"{name}\"}}\n")).collect();
-        ingest.file(path, &mut text.as_bytes()).unwrap();
-    }
-
-    fn new() -> Ingest<Vec<u8>> {
-        Ingest::new(Vec::new(), IngestLimits::default())
-    }
-
-    #[test]
-    fn walk_order_of_fbc_2_1() {
-        let mut ingest = new();
-        for (path, names) in
-            [("a.yaml", "4"), ("a/b.json", "2 3"), ("B.yaml", "1"), ("./a-b/c", "5"), ("/z", "6")]
-        {
-            named(&mut ingest, path, names);
-        }
-        assert_eq!(finished(ingest).unwrap(), "1 2 3 5 4 6 ");
-        let mut ingest = new();
-        for (path, names) in [("B.yaml", "1"), ("a/b.json", "2 3"), ("a/empty", ""), ("a.yaml", "4")] {
-            named(&mut ingest, path, names);
-        }
-        assert!(finished(ingest).unwrap().starts_with("1 2 3 "));
-        assert_eq!(finished(new()).unwrap(), "");
-    }
-
-    #[test]
-    fn layers_replace_and_remove() {
-        let mut ingest = new();
-        named(&mut ingest, "c/a", "a1");
-        named(&mut ingest, "c/b", "b1");
-        named(&mut ingest, "c/d/x", "x1");
-        named(&mut ingest, "c/d/y", "y1");
-        named(&mut ingest, "c/e/x", "ex1");
-        named(&mut ingest, "c/f", "f1");
-        ingest.file("c/broken", &mut &b"a: ["[..]).unwrap();
-        ingest.next_layer();
-        named(&mut ingest, "c/a", "a2");
-        named(&mut ingest, "c/d/z", "z2");
-        ingest.opaque("c/d").unwrap();
-        ingest.whiteout("c/b").unwrap();
-        ingest.whiteout("c/broken").unwrap();
-        named(&mut ingest, "c/e", "e2");
-        named(&mut ingest, "c/f/g", "g2");
-        assert_eq!(finished(ingest).unwrap(), "a2 z2 e2 g2 ");
-    }
-
-    #[test]
-    fn links_stay_inside() {
-        let mut ingest = new();
-        named(&mut ingest, "c/real/file", "r");
-        ingest.link("c/a", "real/file").unwrap();
-        ingest.link("c/b", "/c/real/../real/file").unwrap();
-        ingest.link("c/dir", "../c/real").unwrap();
-        ingest.link("c/through", "dir2/file").unwrap();
-        ingest.link("c/dir2", "real").unwrap();
-        ingest.hard_link("c/hard", "c/real/file").unwrap();
-        ingest.next_layer();
-        ingest.file(".indexignore", &mut &b"dir\ndir2"[..]).unwrap();
-        assert_eq!(finished(ingest).unwrap(), "r r r r r ");
-        for (target, want) in [
-            ("../../../etc/passwd", "open a: no such file or directory; in file \"a\", line 1, byte 0"),
-            ("a", "open a: too many levels of symbolic links; in file \"a\", line 1, byte 0"),
-            ("real", "open a: is a directory; in file \"a\", line 1, byte 0"),
-        ] {
-            let mut ingest = new();
-            named(&mut ingest, "real/file", "r");
-            ingest.link("a", target).unwrap();
-            assert_eq!(finished(ingest).unwrap_err(), want);
-        }
-    }
-
-    #[test]
-    fn broken_files_are_all_named() {
-        let mut ingest = new();
-        ingest.file("z.json", &mut &b"{\"a\":1}{\"b\":2}\n{\"c\":tru}"[..]).unwrap();
-        ingest.file("README.md", &mut &b"# fine\n"[..]).unwrap();
-        ingest.file("a/b.yaml", &mut &b"a: 1\n---\nb: [\n"[..]).unwrap();
-        ingest.file("hidden", &mut &b"text"[..]).unwrap();
-        ingest.file(".indexignore", &mut &b"hidden"[..]).unwrap();
-        let (ingested, problems) = ingest.finish_all().unwrap();
-        assert_eq!(ingested.summary, Summary { files: 3, ignored: 1, objects: 3, bytes: 24 });
-        let error = IngestError::Files(problems);
-        assert_eq!(
-            error.to_string(),
-            "error converting YAML to JSON: yaml: line 1: did not find expected node content; in file \"a/b.yaml\", line 4, byte 14 (and 1 more files)"
-        );
-        assert!(error.is_permanent());
-    }
-
-    #[test]
-    fn ingest_names_the_bound_that_is_exceeded() {
-        let limits = IngestLimits { files: 2, bytes: 30, ..IngestLimits::default() };
-        let mut ingest = Ingest::new(Vec::new(), limits);
-        assert!(matches!(ingest.file("../x", &mut io::empty()), Err(IngestError::Path(_))));
-        ingest.file("a", &mut &b"a: 1"[..]).unwrap();
-        let error = ingest.file("b", &mut &b"a: 123456789012345678901234567890"[..]).unwrap_err();
-        assert_eq!(error.to_string(), "the catalog has more than 30 bytes; in file \"b\"");
-        ingest.file("b", &mut io::empty()).unwrap();
-        let error = ingest.file("c", &mut io::empty()).unwrap_err();
-        assert_eq!(error.to_string(), "the catalog has more than 2 files; in file \"c\"");
-
-        let limits = IngestLimits { path_bytes: 16, ignore_bytes: 8, ..IngestLimits::default() };
-        let mut ingest = Ingest::new(Vec::new(), limits);
-        ingest.file(".indexignore", &mut &b"12345678"[..]).unwrap();
-        let error = ingest.file("x/.indexignore", &mut &b"9"[..]).unwrap_err();
-        let want = "the catalog has more than 8 bytes in .indexignore files; in file \"x/.indexignore\"";
-        assert_eq!(error.to_string(), want);
-        let long = "a".repeat(17);
-        let error = ingest.file(&long, &mut io::empty()).unwrap_err();
-        assert!(error.to_string().starts_with("the catalog has more than 16 bytes in a path; in file \"aaa"));
-        assert!(matches!(ingest.link("l", &long), Err(IngestError::Path(_))));
-    }
-
-    #[test]
-    fn ingest_warns_about_suspicious_files() {
-        let mut ingest = new();
-        ingest.file("a", &mut &b"schema: x\n...\nschema: y\n"[..]).unwrap();
-        ingest.file("b", &mut &b"{\"schema\":\"x\",}"[..]).unwrap();
-        ingest.file("c", &mut &b"name: x"[..]).unwrap();
-        let warnings: Vec<String> =
-            ingest.finish().unwrap().warnings.iter().map(ToString::to_string).collect();
-        assert_eq!(
-            warnings,
-            [
-                "a:3: what follows here is never read: separate documents by a line of `---`",
-                "b:1: this is broken JSON and was read as YAML",
-                "c:1: the object has no schema",
-            ]
-        );
-    }
-}
+mod tests;

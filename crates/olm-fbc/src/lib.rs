@@ -18,10 +18,9 @@ mod summary;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod validate;
-pub mod wire;
 
 pub use cancellation::{CancelOnDrop, Cancellation};
-pub use catalog::{Catalog, load_dir, load_dir_leniently, load_files, load_files_leniently};
+pub use catalog::{CONFIGS_LABEL, Catalog, load_dir, load_dir_leniently, load_files, load_files_leniently};
 pub use decode::{Base64, Json};
 pub use finding::{Finding, Severity, Subject};
 pub use index::{Index, IndexBuilder, IndexError, Located, Query};

@@ -11,19 +11,15 @@ use unicase::UniCase;
 pub struct Head {
     /// What kind of object it is, such as `olm.bundle`.
     pub schema: String,
-    /// The package it belongs to.
     pub package: String,
     pub name: String,
 }
 
-/// One object with its normalised bytes.
+/// One object with its normalised bytes. Empty texts are absent members.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Meta {
-    /// Schema, empty if absent.
     pub schema: String,
-    /// Package, empty if absent.
     pub package: String,
-    /// Name, empty if absent.
     pub name: String,
     /// Normalised JSON without a line end; empty for a document without content.
     pub blob: Vec<u8>,
@@ -117,7 +113,6 @@ fn slot(key: &[u8]) -> Option<usize> {
     names.iter().position(|name| folded.as_bytes() == *name)
 }
 
-/// Full Unicode case folding.
 fn fold(text: &str) -> Cow<'_, str> {
     if text.is_ascii() {
         if text.bytes().any(|b| b.is_ascii_uppercase()) {

@@ -5,7 +5,7 @@
 
 use crate::{
     Meta,
-    decode::{Json, read},
+    decode::read,
     finding::{Finding, Subject},
     schema::{
         BUNDLE, Bundle, CHANNEL, Channel, ChannelEntry, DEPRECATIONS, Deprecations, LooseChannel, PACKAGE,
@@ -13,7 +13,6 @@ use crate::{
     },
 };
 
-/// One package of a catalog.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PackageContents {
     /// The `olm.package` object; the last one if there are several.
@@ -60,67 +59,63 @@ impl PackageContents {
 
     /// Adds one object that belongs to the package.
     pub fn add(&mut self, meta: &Meta, findings: &mut Vec<Finding>) {
-        let subject = Subject::from_meta(meta);
-        let refuse = |problem: String, findings: &mut Vec<Finding>| {
-            findings.push(Finding::error("decode", subject.clone(), problem));
+        let (rule, problem) = match self.decode(meta, findings) {
+            Ok(None) => return,
+            Ok(Some((rule, problem))) => (rule, problem),
+            Err(problem) => ("decode", problem),
         };
-        match meta.schema.as_str() {
+        findings.push(Finding::error(rule, Subject::from_meta(meta), problem));
+    }
+
+    /// Decodes one object and puts it where it belongs. `Some` is the rule that it breaks beside another one.
+    fn decode(
+        &mut self,
+        meta: &Meta,
+        findings: &mut Vec<Finding>,
+    ) -> Result<Option<(&'static str, String)>, String> {
+        Ok(match meta.schema.as_str() {
             PACKAGE => match Package::from_json(&meta.blob) {
-                Ok(package) => {
-                    if self.package.replace(package).is_some() {
-                        let message = format!("duplicate package {:?}", meta.name);
-                        findings.push(Finding::error("A2", subject, message));
-                    }
-                }
+                Ok(package) => (self.package.replace(package).is_some())
+                    .then(|| ("A2", format!("duplicate package {:?}", meta.name))),
                 // the package object holds nothing that resolving needs but its presence
                 Err(problem) => {
-                    refuse(problem, findings);
                     self.package.get_or_insert_with(|| Package {
                         schema: PACKAGE.to_owned(),
                         name: meta.name.clone(),
                         ..Package::default()
                     });
+                    return Err(problem);
                 }
             },
-            CHANNEL => match channel(meta, findings) {
-                Ok(channel) => {
-                    let message =
-                        format!("package {:?} has duplicate channel {:?}", meta.package, channel.name);
-                    if place(&mut self.channels, channel, |channel| &channel.name) {
-                        findings.push(Finding::error("A6", subject, message));
-                    }
-                }
-                Err(problem) => refuse(problem, findings),
-            },
-            BUNDLE => match Bundle::from_json(&meta.blob) {
-                Ok(bundle) => {
-                    let message =
-                        format!("package {:?} has duplicate bundle {:?}", meta.package, bundle.name);
-                    if place(&mut self.bundles, bundle, |bundle| &bundle.name) {
-                        findings.push(Finding::error("A10", subject, message));
-                    }
-                }
-                Err(problem) => refuse(problem, findings),
-            },
-            DEPRECATIONS => match Deprecations::from_json(&meta.blob) {
-                Ok(deprecations) => self.deprecations.push(deprecations),
-                Err(problem) => refuse(problem, findings),
-            },
-            _ => {}
-        }
+            CHANNEL => {
+                let replaced = place(&mut self.channels, channel(meta, findings)?, |channel| &channel.name);
+                replaced.map(|old| {
+                    ("A6", format!("package {:?} has duplicate channel {:?}", meta.package, old.name))
+                })
+            }
+            BUNDLE => {
+                let replaced =
+                    place(&mut self.bundles, Bundle::from_json(&meta.blob)?, |bundle| &bundle.name);
+                replaced.map(|old| {
+                    ("A10", format!("package {:?} has duplicate bundle {:?}", meta.package, old.name))
+                })
+            }
+            DEPRECATIONS => {
+                self.deprecations.push(Deprecations::from_json(&meta.blob)?);
+                None
+            }
+            _ => None,
+        })
     }
 }
 
-/// Puts `item` in place of one of the same name, else at the end. Whether there was one.
-fn place<T>(list: &mut Vec<T>, item: T, name: impl Fn(&T) -> &String) -> bool {
-    match list.iter().position(|other| name(other) == name(&item)) {
-        Some(at) => {
-            list[at] = item;
-            true
-        }
+/// Puts `item` in place of one of the same name, which is returned, else at the end.
+fn place<T>(list: &mut Vec<T>, item: T, name: impl Fn(&T) -> &String) -> Option<T> {
+    match list.iter_mut().find(|other| name(other) == name(&item)) {
+        Some(other) => Some(std::mem::replace(other, item)),
         None => {
             list.push(item);
-            false
+            None
         }
     }
 }
@@ -133,11 +128,10 @@ fn channel(meta: &Meta, findings: &mut Vec<Finding>) -> Result<Channel, String> 
         }
         return Ok(channel);
     }
-    let loose: LooseChannel =
-        read(&meta.blob, "Channel").map_err(|problem| format!("parse channel: {problem}"))?;
+    let loose: LooseChannel = read(&meta.blob).map_err(|problem| format!("parse channel: {problem}"))?;
     let mut entries = Vec::new();
     for (index, entry) in loose.entries.iter().enumerate() {
-        match Json::read::<ChannelEntry>(entry, "ChannelEntry") {
+        match entry.read::<ChannelEntry>() {
             Ok(entry) => entries.push(entry),
             Err(problem) => {
                 let message = format!("parse channel: entries[{index}]: {problem}");

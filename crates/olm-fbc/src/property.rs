@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::decode::{Base64, Json, go_struct};
+use crate::decode::{Base64, GoStruct, Json, go_struct};
 
 /// Package name and version of the bundle; exactly one.
 pub const PACKAGE: &str = "olm.package";
@@ -30,7 +30,6 @@ go_struct! {
         /// The value; absent (not even `null`) is `None`.
         pub value: Option<Json> = "value",
     }
-    /// Value of `olm.package`.
     pub struct PackageProperty("Package", "property.Package") {
         pub package_name: String = "packageName",
         /// Version, strict semver.
@@ -38,74 +37,52 @@ go_struct! {
         /// Release, if given (maybe empty).
         pub release: Option<String> = "release",
     }
-    /// Value of `olm.gvk`.
     pub struct Gvk("GVK", "property.GVK") {
-        /// API group.
         pub group: String = "group",
         pub kind: String = "kind",
-        /// API version.
         pub version: String = "version",
     }
-    /// Value of `olm.gvk.required`.
     pub struct GvkRequired("GVKRequired", "property.GVKRequired") {
-        /// API group.
         pub group: String = "group",
         pub kind: String = "kind",
-        /// API version.
         pub version: String = "version",
     }
-    /// Value of `olm.package.required`.
     pub struct PackageRequired("PackageRequired", "property.PackageRequired") {
         pub package_name: String = "packageName",
         /// blang range.
         pub version_range: String = "versionRange",
     }
-    /// Value of `olm.channel`.
-    pub struct ChannelProperty("Channel", "property.Channel") {
-        pub channel_name: String = "channelName",
-        /// Internal.
-        pub priority: i64 = "priority",
+    struct ChannelProperty("Channel", "property.Channel") {
+        channel_name: String = "channelName",
+        priority: i64 = "priority",
     }
-    /// Value of `olm.bundle.object`.
     pub struct BundleObject("BundleObject", "property.BundleObject") {
         /// A manifest, YAML or JSON.
         pub data: Base64 = "data",
     }
-    /// Value of `olm.csv.metadata`.
+    /// Value of `olm.csv.metadata`. Members that are not public are only checked for their type.
     pub struct CsvMetadata("CSVMetadata", "property.CSVMetadata") {
-        pub annotations: BTreeMap<String, String> = "annotations",
-        /// Aggregated APIs.
-        pub api_service_definitions: ApiServices = "apiServiceDefinitions",
-        /// Custom resources.
+        annotations: BTreeMap<String, String> = "annotations",
+        api_service_definitions: ApiServices = "apiServiceDefinitions",
         pub crd_descriptions: Crds = "crdDescriptions",
-        /// Markdown.
-        pub description: String = "description",
-        /// Name for users.
-        pub display_name: String = "displayName",
+        description: String = "description",
+        display_name: String = "displayName",
         /// Which namespaces it can watch.
         pub install_modes: Vec<InstallMode> = "installModes",
-        /// Words to search by.
-        pub keywords: Vec<String> = "keywords",
-        pub labels: BTreeMap<String, String> = "labels",
-        /// Links for users.
-        pub links: Vec<Link> = "links",
-        /// Who to ask.
-        pub maintainers: Vec<Maintainer> = "maintainers",
-        /// Such as `alpha`.
-        pub maturity: String = "maturity",
+        keywords: Vec<String> = "keywords",
+        labels: BTreeMap<String, String> = "labels",
+        links: Vec<Link> = "links",
+        maintainers: Vec<Maintainer> = "maintainers",
+        maturity: String = "maturity",
         /// Lowest Kubernetes version.
         pub min_kube_version: String = "minKubeVersion",
-        /// APIs that must be there.
-        pub native_apis: Vec<GroupVersionKind> = "nativeAPIs",
-        /// Who makes it.
-        pub provider: Link = "provider",
+        native_apis: Vec<GroupVersionKind> = "nativeAPIs",
+        provider: Link = "provider",
     }
     /// The part of `olm.csv.metadata` that names an operator; cheap to read.
-    pub struct CsvTitle("CSVMetadata", "property.CSVMetadata") {
-        /// Name for users.
-        pub display_name: String = "displayName",
-        /// Who makes it.
-        pub provider: Link = "provider",
+    pub(crate) struct CsvTitle("CSVMetadata", "property.CSVMetadata") {
+        pub(crate) display_name: String = "displayName",
+        pub(crate) provider: Link = "provider",
     }
     pub struct Crds("CustomResourceDefinitions", "v1alpha1.CustomResourceDefinitions") {
         /// Provided.
@@ -117,130 +94,64 @@ go_struct! {
     pub struct Crd("CRDDescription", "v1alpha1.CRDDescription") {
         /// `<plural>.<group>`.
         pub name: String = "name",
-        /// API version.
         pub version: String = "version",
         pub kind: String = "kind",
-        /// Name for users.
-        pub display_name: String = "displayName",
-        /// Text for users.
-        pub description: String = "description",
-        /// What it makes.
-        pub resources: Vec<ApiResource> = "resources",
-        /// For user interfaces.
-        pub status_descriptors: Vec<Descriptor> = "statusDescriptors",
-        /// For user interfaces.
-        pub spec_descriptors: Vec<Descriptor> = "specDescriptors",
-        /// For user interfaces.
-        pub action_descriptors: Vec<Descriptor> = "actionDescriptors",
+        display_name: String = "displayName",
+        description: String = "description",
+        resources: Vec<ApiResource> = "resources",
+        status_descriptors: Vec<Descriptor> = "statusDescriptors",
+        spec_descriptors: Vec<Descriptor> = "specDescriptors",
+        action_descriptors: Vec<Descriptor> = "actionDescriptors",
     }
-    /// Aggregated APIs of a CSV.
-    pub struct ApiServices("APIServiceDefinitions", "v1alpha1.APIServiceDefinitions") {
-        /// Provided.
-        pub owned: Vec<ApiService> = "owned",
-        /// Needed.
-        pub required: Vec<ApiService> = "required",
+    struct ApiServices("APIServiceDefinitions", "v1alpha1.APIServiceDefinitions") {
+        owned: Vec<ApiService> = "owned",
+        required: Vec<ApiService> = "required",
     }
-    /// One aggregated API of a CSV.
-    pub struct ApiService("APIServiceDescription", "v1alpha1.APIServiceDescription") {
-        /// Plural name.
-        pub name: String = "name",
-        pub group: String = "group",
-        pub version: String = "version",
-        pub kind: String = "kind",
-        /// Who serves it.
-        pub deployment_name: String = "deploymentName",
-        /// Where.
-        pub container_port: i32 = "containerPort",
-        /// Name for users.
-        pub display_name: String = "displayName",
-        /// Text for users.
-        pub description: String = "description",
-        /// What it makes.
-        pub resources: Vec<ApiResource> = "resources",
-        /// For user interfaces.
-        pub status_descriptors: Vec<Descriptor> = "statusDescriptors",
-        /// For user interfaces.
-        pub spec_descriptors: Vec<Descriptor> = "specDescriptors",
-        /// For user interfaces.
-        pub action_descriptors: Vec<Descriptor> = "actionDescriptors",
+    struct ApiService("APIServiceDescription", "v1alpha1.APIServiceDescription") {
+        name: String = "name",
+        group: String = "group",
+        version: String = "version",
+        kind: String = "kind",
+        deployment_name: String = "deploymentName",
+        container_port: i32 = "containerPort",
+        display_name: String = "displayName",
+        description: String = "description",
+        resources: Vec<ApiResource> = "resources",
+        status_descriptors: Vec<Descriptor> = "statusDescriptors",
+        spec_descriptors: Vec<Descriptor> = "specDescriptors",
+        action_descriptors: Vec<Descriptor> = "actionDescriptors",
     }
-    /// A kind of object that a custom resource leads to.
-    pub struct ApiResource("APIResourceReference", "v1alpha1.APIResourceReference") {
-        /// Plural name, may be empty.
-        pub name: String = "name",
-        pub kind: String = "kind",
-        pub version: String = "version",
+    struct ApiResource("APIResourceReference", "v1alpha1.APIResourceReference") {
+        name: String = "name",
+        kind: String = "kind",
+        version: String = "version",
     }
-    /// A field of a custom resource, for user interfaces.
-    pub struct Descriptor("SpecDescriptor", "v1alpha1.SpecDescriptor") {
-        /// Path of the field.
-        pub path: String = "path",
-        /// Name for users.
-        pub display_name: String = "displayName",
-        /// Text for users.
-        pub description: String = "description",
-        /// How to show it.
-        pub x_descriptors: Vec<String> = "x-descriptors",
-        /// Any.
-        pub value: Option<Json> = "value",
+    struct Descriptor("SpecDescriptor", "v1alpha1.SpecDescriptor") {
+        path: String = "path",
+        display_name: String = "displayName",
+        description: String = "description",
+        x_descriptors: Vec<String> = "x-descriptors",
+        value: Option<Json> = "value",
     }
     /// One way of installing.
     pub struct InstallMode("InstallMode", "v1alpha1.InstallMode") {
         /// Such as `AllNamespaces`.
         pub kind: String = "type",
-        /// Whether it works.
         pub supported: bool = "supported",
     }
-    /// A name and an address.
-    pub struct Link("AppLink", "v1alpha1.AppLink") {
-        pub name: String = "name",
-        /// Address.
-        pub url: String = "url",
+    pub(crate) struct Link("AppLink", "v1alpha1.AppLink") {
+        pub(crate) name: String = "name",
+        url: String = "url",
     }
-    /// A person.
-    pub struct Maintainer("Maintainer", "v1alpha1.Maintainer") {
-        pub name: String = "name",
-        /// Mail address.
-        pub email: String = "email",
+    struct Maintainer("Maintainer", "v1alpha1.Maintainer") {
+        name: String = "name",
+        email: String = "email",
     }
-    /// An API.
-    pub struct GroupVersionKind("GroupVersionKind", "v1.GroupVersionKind") {
-        /// API group.
-        pub group: String = "group",
-        /// API version.
-        pub version: String = "version",
-        pub kind: String = "kind",
+    struct GroupVersionKind("GroupVersionKind", "v1.GroupVersionKind") {
+        group: String = "group",
+        version: String = "version",
+        kind: String = "kind",
     }
-}
-
-/// A property value that can be decoded.
-pub trait PropertyValue: sealed::Sealed {}
-
-mod sealed {
-    pub trait Sealed: Sized {
-        fn decode(json: &crate::Json) -> Result<Self, String>;
-    }
-}
-
-macro_rules! values {
-    ($($name:ident $owner:literal;)*) => { $(
-        impl sealed::Sealed for $name {
-            fn decode(json: &Json) -> Result<Self, String> {
-                json.read($owner)
-            }
-        }
-        impl PropertyValue for $name {}
-    )* };
-}
-values! {
-    PackageProperty "Package";
-    Gvk "GVK";
-    GvkRequired "GVKRequired";
-    ChannelProperty "Channel";
-    PackageRequired "PackageRequired";
-    BundleObject "BundleObject";
-    CsvMetadata "CSVMetadata";
-    CsvTitle "CSVMetadata";
 }
 
 impl Property {
@@ -248,21 +159,15 @@ impl Property {
     ///
     /// # Errors
     /// `parse property[i] of type "T": …` (fbc §6).
-    pub fn read<T: PropertyValue>(&self, index: usize) -> Result<T, String> {
-        self.decode_value::<T>().map_err(|problem| {
+    pub fn read<T: GoStruct>(&self, index: usize) -> Result<T, String> {
+        self.decode_value().map_err(|problem| {
             format!("parse property[{index}] of type {}: {problem}", olm_core::go::quote(&self.kind))
         })
     }
 
-    /// Decodes the value.
-    ///
-    /// # Errors
-    /// The message of Go's decoder.
-    pub(crate) fn decode_value<T: PropertyValue>(&self) -> Result<T, String> {
-        match &self.value {
-            Some(value) => T::decode(value),
-            None => Err("unexpected end of JSON input".to_owned()),
-        }
+    /// As [`Self::read`], with the bare message of Go's decoder.
+    pub(crate) fn decode_value<T: GoStruct>(&self) -> Result<T, String> {
+        self.value.as_ref().ok_or_else(|| "unexpected end of JSON input".to_owned())?.read()
     }
 
     /// Decodes the value if the type is a known one; of the others only the presence of a value counts.
@@ -279,10 +184,7 @@ impl Property {
             BUNDLE_OBJECT => self.read::<BundleObject>(index).map(drop),
             CSV_METADATA => self.read::<CsvMetadata>(index).map(drop),
             _ if self.value.is_some() => Ok(()),
-            kind => Err(format!(
-                "parse property[{index}] of type {}: unexpected end of JSON input",
-                olm_core::go::quote(kind)
-            )),
+            _ => self.read::<Gvk>(index).map(drop),
         }
     }
 }

@@ -6,98 +6,74 @@ use crate::{
     property::{PackageProperty, Property},
 };
 
-/// `olm.package`.
 pub const PACKAGE: &str = "olm.package";
-/// `olm.channel`.
 pub const CHANNEL: &str = "olm.channel";
-/// `olm.bundle`.
 pub const BUNDLE: &str = "olm.bundle";
-/// `olm.deprecations`.
 pub const DEPRECATIONS: &str = "olm.deprecations";
 
 go_struct! {
     /// An `olm.package` object (fbc §5.1).
     pub struct Package("Package", "declcfg.Package") {
-        /// `olm.package`.
         pub schema: String = "schema",
         /// Name, unique in a catalog.
         pub name: String = "name",
         /// Channel used when the user names none (OLM v0), empty if absent.
         pub default_channel: String = "defaultChannel",
-        /// Logo.
         pub icon: Option<Icon> = "icon",
         /// Markdown.
         pub description: String = "description",
         /// Kept, never read.
         pub properties: Vec<Property> = "properties",
     }
-    /// The logo of a package.
     pub struct Icon("Icon", "declcfg.Icon") {
-        /// The image.
         pub data: Base64 = "base64data",
         /// Media type; it is not compared with the data.
         pub media_type: String = "mediatype",
     }
     /// An `olm.channel` object (fbc §5.2).
     pub struct Channel("Channel", "declcfg.Channel") {
-        /// `olm.channel`.
         pub schema: String = "schema",
         /// Name, unique in its package.
         pub name: String = "name",
-        /// Package it belongs to.
         pub package: String = "package",
-        /// The upgrade graph.
         pub entries: Vec<ChannelEntry> = "entries",
         /// Internal use.
         pub properties: Vec<Property> = "properties",
     }
     /// A bundle in a channel and its edges.
     pub struct ChannelEntry("ChannelEntry", "declcfg.ChannelEntry") {
-        /// Name of the bundle.
         pub name: String = "name",
         /// Bundle that this one replaces, empty if none.
         pub replaces: String = "replaces",
-        /// Bundles that this one skips.
         pub skips: Vec<String> = "skips",
         /// Versions from which an upgrade is possible (blang syntax), empty if none.
         pub skip_range: String = "skipRange",
     }
     /// An `olm.bundle` object (fbc §5.3).
     pub struct Bundle("Bundle", "declcfg.Bundle") {
-        /// `olm.bundle`.
         pub schema: String = "schema",
         /// Name, unique in its package.
         pub name: String = "name",
-        /// Package it belongs to.
         pub package: String = "package",
         /// Image reference, empty if the bundle is inline.
         pub image: String = "image",
-        /// Properties in their order.
         pub properties: Vec<Property> = "properties",
         /// Other images, for mirroring.
         pub related_images: Vec<RelatedImage> = "relatedImages",
     }
-    /// An image that a bundle needs.
     pub struct RelatedImage("RelatedImage", "declcfg.RelatedImage") {
         /// Free text.
         pub name: String = "name",
-        /// Image reference.
         pub image: String = "image",
     }
     /// An `olm.deprecations` object (fbc §5.4).
     pub struct Deprecations("Deprecation", "declcfg.Deprecation") {
-        /// `olm.deprecations`.
         pub schema: String = "schema",
-        /// Package it speaks of.
         pub package: String = "package",
-        /// What is deprecated.
         pub entries: Vec<DeprecationEntry> = "entries",
     }
-    /// One deprecated thing.
     pub struct DeprecationEntry("DeprecationEntry", "declcfg.DeprecationEntry") {
-        /// What.
         pub reference: Reference = "reference",
-        /// Text for users.
         pub message: String = "message",
     }
     /// Names a package (schema alone), a channel or a bundle.
@@ -108,46 +84,34 @@ go_struct! {
         pub name: String = "name",
     }
     /// A channel whose entries are not decoded yet, so that one bad entry does not cost the channel.
-    pub struct LooseChannel("Channel", "declcfg.Channel") {
-        /// As in [`Channel`].
-        pub schema: String = "schema",
-        /// As in [`Channel`].
-        pub name: String = "name",
-        /// As in [`Channel`].
-        pub package: String = "package",
-        /// Raw entries.
-        pub entries: Vec<Json> = "entries",
-        /// As in [`Channel`].
-        pub properties: Vec<Property> = "properties",
-    }
-}
-
-impl Default for Json {
-    /// `null`.
-    fn default() -> Self {
-        Self::null()
+    pub(crate) struct LooseChannel("Channel", "declcfg.Channel") {
+        pub(crate) schema: String = "schema",
+        pub(crate) name: String = "name",
+        pub(crate) package: String = "package",
+        pub(crate) entries: Vec<Json> = "entries",
+        pub(crate) properties: Vec<Property> = "properties",
     }
 }
 
 macro_rules! from_json {
-    ($($name:ident $what:literal $owner:literal;)*) => { $(
+    ($($name:ident $what:literal;)*) => { $(
         impl $name {
             /// Reads normalised JSON.
             ///
             /// # Errors
             #[doc = concat!("`parse ", $what, ": <the message of Go's decoder>`.")]
             pub fn from_json(json: &[u8]) -> Result<Self, String> {
-                read(json, $owner).map_err(|problem| format!(concat!("parse ", $what, ": {}"), problem))
+                read(json).map_err(|problem| format!(concat!("parse ", $what, ": {}"), problem))
             }
         }
     )* };
 }
 
 from_json! {
-    Package "package" "Package";
-    Channel "channel" "Channel";
-    Bundle "bundle" "Bundle";
-    Deprecations "deprecation" "Deprecation";
+    Package "package";
+    Channel "channel";
+    Bundle "bundle";
+    Deprecations "deprecation";
 }
 
 impl Bundle {

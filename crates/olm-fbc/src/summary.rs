@@ -1,5 +1,5 @@
 //! One small object for each package: what a list of operators or a dependency check needs, instead of the
-//! whole catalog. catalogd serves one a line at [`crate::wire::PACKAGES`], beside the reference's endpoints.
+//! whole catalog. catalogd serves one a line at `/api/v1/packages`, beside the reference's endpoints.
 //!
 //! A package is summed up object by object, so that memory does not grow with it. What does not decode is left
 //! out; nothing is judged here. The JSON form is [`PackageSummary`]'s, written and read by the same types.
@@ -68,21 +68,17 @@ pub struct PackageSummary {
     pub provided_apis: Vec<ProvidedApi>,
 }
 
-/// A channel in brief.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ChannelSummary {
     pub name: String,
     /// Entries that no other entry replaces or skips, highest version first; one in a sound channel.
     pub heads: Vec<BundleSummary>,
-    /// How many entries it has.
     pub entries: usize,
-    /// Why it is deprecated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deprecation: Option<String>,
 }
 
-/// A bundle in brief.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BundleSummary {
@@ -93,18 +89,15 @@ pub struct BundleSummary {
     /// Release as written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release: Option<String>,
-    /// Why it is deprecated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deprecation: Option<String>,
 }
 
-/// Where a package's logo is.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IconReference {
     /// Media type, as the author declares it.
     pub media_type: String,
-    /// Bytes of the image.
     pub size: usize,
     /// Query of the `metas` endpoint that gives the object which holds it.
     pub query: String,
@@ -136,7 +129,6 @@ where
     summariser.finish()
 }
 
-/// Sums up one decoded package.
 pub fn summarise(name: &str, contents: &PackageContents) -> PackageSummary {
     let mut summariser = Summariser::new(name);
     summariser.absorb(contents);
@@ -171,7 +163,6 @@ struct BundleFacts {
 }
 
 impl Summariser {
-    /// Of the package of this name.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self {

@@ -4,6 +4,9 @@
 
 use std::fmt::Write as _;
 
+use serde::Serialize;
+use serde_json::ser::{PrettyFormatter, Serializer};
+
 /// How a generated catalog is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
@@ -39,7 +42,11 @@ pub fn generate(bytes: u64, format: Format, seed: u64, mut file: impl FnMut(&str
 fn write(object: &Value, format: Format, text: &mut String) {
     match format {
         Format::Json => {
-            object.json(0, text);
+            let mut json = Vec::new();
+            let formatter = PrettyFormatter::with_indent(b"    ");
+            let written = object.serialize(&mut Serializer::with_formatter(&mut json, formatter));
+            debug_assert!(written.is_ok(), "memory takes every value");
+            text.push_str(&String::from_utf8_lossy(&json));
             text.push('\n');
         }
         Format::Yaml => {
@@ -107,6 +114,17 @@ enum Value {
 }
 
 use Value::{Bool, List, Object};
+
+impl Serialize for Value {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Text(text) => serializer.serialize_str(text),
+            Bool(value) => serializer.serialize_bool(*value),
+            List(items) => serializer.collect_seq(items),
+            Object(members) => serializer.collect_map(members.iter().map(|(key, value)| (key, value))),
+        }
+    }
+}
 
 fn text(text: impl Into<String>) -> Value {
     Value::Text(text.into())
@@ -235,44 +253,6 @@ fn csv(name: &str, kinds: u64, random: &mut Random) -> Value {
 }
 
 impl Value {
-    fn json(&self, depth: usize, out: &mut String) {
-        let line = |depth: usize, out: &mut String| {
-            out.push('\n');
-            out.extend(std::iter::repeat_n("    ", depth));
-        };
-        match self {
-            Self::Text(text) => {
-                let mut bytes = Vec::with_capacity(text.len() + 2);
-                olm_yaml::push_json_string(text, &mut bytes);
-                out.push_str(&String::from_utf8_lossy(&bytes));
-            }
-            Bool(value) => out.push_str(if *value { "true" } else { "false" }),
-            List(items) if items.is_empty() => out.push_str("[]"),
-            Object(members) if members.is_empty() => out.push_str("{}"),
-            List(items) => {
-                out.push('[');
-                for (index, item) in items.iter().enumerate() {
-                    out.push_str(if index > 0 { "," } else { "" });
-                    line(depth + 1, out);
-                    item.json(depth + 1, out);
-                }
-                line(depth, out);
-                out.push(']');
-            }
-            Object(members) => {
-                out.push('{');
-                for (index, (key, value)) in members.iter().enumerate() {
-                    out.push_str(if index > 0 { "," } else { "" });
-                    line(depth + 1, out);
-                    let _ = write!(out, "\"{key}\": ");
-                    value.json(depth + 1, out);
-                }
-                line(depth, out);
-                out.push('}');
-            }
-        }
-    }
-
     fn yaml(&self, depth: usize, out: &mut String) {
         let indent = |depth: usize, out: &mut String| out.extend(std::iter::repeat_n("  ", depth));
         match self {

@@ -173,23 +173,16 @@ fn bundles(loaded: &Loaded, model: &mut Model, findings: &mut Vec<Finding>) {
         let mut report = |rule, message: String| findings.push(Finding::error(rule, about.clone(), message));
         let mut found = BundleModel::default();
         properties(bundle, &mut found, &mut report);
-        if let Some(problem) = image::problem(&bundle.image).filter(|_| !bundle.image.is_empty()) {
-            let image = go::quote(&bundle.image);
-            report(
-                "A14",
-                format!("package {p} bundle {b} image: invalid image pull spec {image}: {problem}"),
-            );
-        }
-        for (index, related) in bundle.related_images.iter().enumerate() {
-            if let Some(problem) = image::problem(&related.image).filter(|_| !related.image.is_empty()) {
-                let image = go::quote(&related.image);
-                report(
-                    "A15",
-                    format!(
-                        "package {p} bundle {b} relatedImages[{index}].image: invalid image pull spec {image}: {problem}"
-                    ),
-                );
+        let mut check_image = |rule, place: &str, text: &str| {
+            if let Some(problem) = image::problem(text).filter(|_| !text.is_empty()) {
+                let image = go::quote(text);
+                let why = format!("invalid image pull spec {image}: {problem}");
+                report(rule, format!("package {p} bundle {b} {place}: {why}"));
             }
+        };
+        check_image("A14", "image", &bundle.image);
+        for (index, related) in bundle.related_images.iter().enumerate() {
+            check_image("A15", &format!("relatedImages[{index}].image"), &related.image);
         }
         let listed =
             package.channels.values().flat_map(|channel| &channel.entries).any(|entry| entry.name == *name);
@@ -216,10 +209,8 @@ fn properties(bundle: &Bundle, found: &mut BundleModel, report: &mut impl FnMut(
     }
     let count = bundle.properties_of(property::PACKAGE).count();
     if count != 1 {
-        report(
-            "A12",
-            format!("package {p} bundle {b} must have exactly 1 \"olm.package\" property, found {count}"),
-        );
+        let rule = "must have exactly 1 \"olm.package\" property";
+        report("A12", format!("package {p} bundle {b} {rule}, found {count}"));
         return;
     }
     if broken {
@@ -230,29 +221,18 @@ fn properties(bundle: &Bundle, found: &mut BundleModel, report: &mut impl FnMut(
         let q = go::quote(&package.package_name);
         report("A13", format!("package {p} does not match \"olm.package\" property {q}"));
     }
-    let version = match package.version.parse::<Version>() {
-        Ok(version) => Some(version),
-        Err(problem) => {
-            report(
-                "A16",
-                format!("error parsing bundle {b} version {}: {problem}", go::quote(&package.version)),
-            );
-            None
-        }
-    };
-    let text = package.release.unwrap_or_default();
-    let release = match text.parse::<Release>() {
-        _ if text.is_empty() => None,
-        Ok(release) => Some(release),
-        Err(problem) => {
-            report(
-                "A17",
-                format!("error parsing bundle {b} release version {}: {problem}", go::quote(&text)),
-            );
-            None
-        }
-    };
-    if let Some(version) = version {
+    let version = package.version.parse::<Version>().map_err(|problem| {
+        let text = go::quote(&package.version);
+        report("A16", format!("error parsing bundle {b} version {text}: {problem}"));
+    });
+    let release = package.release.filter(|text| !text.is_empty()).and_then(|text| {
+        let release = text.parse::<Release>().map_err(|problem| {
+            let text = go::quote(&text);
+            report("A17", format!("error parsing bundle {b} release version {text}: {problem}"));
+        });
+        release.ok()
+    });
+    if let Ok(version) = version {
         found.has_build = !version.build().is_empty();
         found.has_release = release.is_some();
         let whole = match &release {

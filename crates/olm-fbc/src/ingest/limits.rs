@@ -1,0 +1,145 @@
+//! Bounds on one catalog, why it is rejected, and what looks wrong in it.
+
+use std::{fmt, io};
+
+use olm_yaml::ParseError;
+use thiserror::Error;
+
+/// Bounds on one catalog. Links count as often as they name a file.
+///
+/// Memory for a million objects (the default limit): 32 bytes each in the index and 4 for the line, and as much again while
+/// they are put into walk order, 72 MiB; besides, [`Self::text_memory`] and the largest object. The largest public catalogs
+/// have about 15,000 objects and a handful of patterns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IngestLimits {
+    /// Bounds on each file and each object.
+    pub file: olm_yaml::Limits,
+    pub files: usize,
+    /// Bytes written to the spool.
+    pub bytes: u64,
+    pub path_bytes: usize,
+    /// Bytes of all `.indexignore` files.
+    pub ignore_bytes: u64,
+    /// Patterns in all `.indexignore` files.
+    pub ignore_patterns: usize,
+    /// Steps to match all files with all patterns; a step is one pattern component or character that is compared, and takes
+    /// a few nanoseconds.
+    pub match_steps: u64,
+    pub objects: usize,
+    /// Bytes of memory for the distinct schemas, packages and names of all objects: for each, twice its length and 128.
+    pub text_memory: u64,
+}
+
+impl Default for IngestLimits {
+    /// 200,000 files, 4 GiB written, 4,096 bytes a path; 1 MiB, 10,000 patterns and 10^9 steps for `.indexignore` files;
+    /// 1,000,000 objects, 32 MiB for their names.
+    fn default() -> Self {
+        Self {
+            file: olm_yaml::Limits::default(),
+            files: 200_000,
+            bytes: u64::from(u32::MAX),
+            path_bytes: 4096,
+            ignore_bytes: 1 << 20,
+            ignore_patterns: 10_000,
+            match_steps: 1_000_000_000,
+            objects: 1_000_000,
+            text_memory: 32 << 20,
+        }
+    }
+}
+
+/// A file of the catalog that cannot be read, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{error}; in file {path:?}, line {line}, byte {offset}", error = error.message, line = error.line, offset = error.offset)]
+pub struct FileError {
+    /// Path from the root of the image or directory.
+    pub path: String,
+    pub error: ParseError,
+}
+
+/// Why a catalog could not be taken in.
+#[derive(Debug, Error)]
+pub enum IngestError {
+    /// At least one file does not decode; in walk order.
+    #[error("{}{}", .0.first().map(ToString::to_string).unwrap_or_default(), more(.0.len()))]
+    Files(Vec<FileError>),
+    /// The bytes of a file could not be had (a broken layer, a digest that is wrong).
+    #[error("cannot read {path:?}")]
+    Read {
+        path: String,
+        #[source]
+        source: io::Error,
+    },
+    /// The spool does not take what is written.
+    #[error("cannot write the catalog's content")]
+    Write(#[source] io::Error),
+    /// A bound of [`IngestLimits`].
+    #[error("the catalog has more than {limit} {what}; in file {path:?}")]
+    TooLarge {
+        what: &'static str,
+        limit: u64,
+        /// The file with which the bound was exceeded.
+        path: String,
+    },
+    /// A path that no file of a catalog can have.
+    #[error("the path {0:?} is not a path inside the catalog")]
+    Path(String),
+    #[error("reading the catalog was cancelled")]
+    Cancelled,
+}
+
+fn more(count: usize) -> String {
+    if count > 1 { format!(" (and {} more files)", count - 1) } else { String::new() }
+}
+
+/// The error for a bound that `path` exceeds.
+pub(super) fn too_large(what: &'static str, limit: u64, path: &str) -> IngestError {
+    IngestError::TooLarge { what, limit, path: truncated(path) }
+}
+
+/// A path as an error shows it.
+pub(super) fn truncated(path: &str) -> String {
+    path.chars().take(200).collect()
+}
+
+impl IngestError {
+    /// Whether trying again with the same content would end the same way.
+    pub fn is_permanent(&self) -> bool {
+        matches!(self, Self::Files(_) | Self::TooLarge { .. } | Self::Path(_))
+    }
+}
+
+/// Something that works as in the reference and is probably not meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileWarning {
+    pub path: String,
+    /// From 1.
+    pub line: u64,
+    pub kind: WarningKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WarningKind {
+    /// Content after the first node of a YAML document is never read (fbc §3.2).
+    NeverRead,
+    /// Broken JSON was read as YAML (fbc §3.1).
+    ReadAsYaml,
+    /// An object without a schema: no query finds it.
+    NoSchema,
+    /// A YAML document without content, such as a comment before the first `---`.
+    Empty,
+}
+
+impl fmt::Display for FileWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.kind {
+            WarningKind::NeverRead => {
+                "what follows here is never read: separate documents by a line of `---`"
+            }
+            WarningKind::ReadAsYaml => "this is broken JSON and was read as YAML",
+            WarningKind::NoSchema => "the object has no schema",
+            WarningKind::Empty => "a document without content, which `opm validate` refuses",
+        };
+        write!(f, "{}:{}: {what}", self.path, self.line)
+    }
+}
