@@ -8,7 +8,6 @@ use crate::graph::{DeprecatedScope, PackageGraph};
 use crate::installed::Installed;
 use crate::request::CatalogSource;
 
-/// The value of one deprecation condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeprecationState {
     /// True, reason `Deprecated`, with the catalog's messages joined by newlines.
@@ -21,12 +20,9 @@ pub enum DeprecationState {
     Unknown,
 }
 
-/// Values of the four deprecation conditions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deprecations {
-    /// `PackageDeprecated`.
     pub package: DeprecationState,
-    /// `ChannelDeprecated`.
     pub channel: DeprecationState,
     /// `BundleDeprecated`, about the installed bundle.
     pub bundle: DeprecationState,

@@ -22,11 +22,8 @@ pub enum Retry {
 pub enum CatalogReadError {
     /// Its `Serving` condition is not True.
     NotServing,
-    /// It has not been fetched yet.
     NotCached,
-    /// Fetching it failed.
     Fetch(String),
-    /// What was fetched cannot be read.
     Content(String),
     /// Anything else, in full.
     Other(String),
@@ -47,46 +44,50 @@ impl CatalogReadError {
 }
 
 /// Why there is no bundle to install.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveError {
-    /// The version range does not parse.
-    Range {
-        /// The range as given.
-        text: String,
-        /// What is wrong with it.
-        error: Box<RangeError>,
-    },
+    #[error("desired version range {} is invalid: {error}", go::quote(text))]
+    Range { text: String, error: Box<RangeError> },
     /// What is recorded about the installed bundle does not parse.
-    Installed {
-        /// What is wrong.
-        text: String,
-    },
+    #[error("error walking catalogs: error finding upgrade edges: {text}")]
+    Installed { text: String },
     /// A catalog that must be read first cannot be read.
+    #[error(
+        "error walking catalogs: error getting package {} from catalog {}: {}",
+        go::quote(package.as_str()),
+        go::quote(catalog.as_str()),
+        problem.describe(catalog, package)
+    )]
     Catalog {
-        /// The package asked for.
         package: PackageName,
         /// The first such catalog by name.
         catalog: CatalogName,
-        /// What is wrong with it.
         problem: CatalogReadError,
-        /// Further help.
         help: Option<String>,
     },
-    /// No bundle matches.
+    #[error("{}", asked.message(&[]))]
     NoMatch {
         asked: Box<Asked>,
         /// What would have matched, or what to change.
         help: Option<String>,
     },
     /// Bundles of several catalogs are equally good.
+    #[error("{}", asked.message(catalogs))]
     Ambiguous {
         asked: Box<Asked>,
         /// The tied catalogs, sorted.
         catalogs: Vec<CatalogName>,
     },
     /// The best bundle has no readable version.
+    #[error("error getting resolved bundle version for bundle {}: {why}", go::quote(bundle.as_str()))]
     Version { bundle: BundleName, why: String },
     /// The bundle declares a dependency and dependencies are refused.
+    #[error(
+        "validating bundle {bundle}: bundle {bundle} has a dependency declared via property {} which is currently not \
+         supported",
+        go::quote(property),
+        bundle = go::quote(bundle.as_str())
+    )]
     Dependency {
         bundle: BundleName,
         /// The property type that declares it.
@@ -98,7 +99,6 @@ pub enum ResolveError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
     pub package: PackageName,
-    /// The range's text.
     pub range: Option<String>,
     /// The channels in the order asked.
     pub channels: Vec<ChannelName>,
@@ -164,59 +164,6 @@ impl ResolveError {
 
     /// When it is worth to try again.
     pub fn retry(&self) -> Retry {
-        match self {
-            Self::Catalog { .. } => Retry::Backoff,
-            Self::Range { .. }
-            | Self::Installed { .. }
-            | Self::NoMatch { .. }
-            | Self::Ambiguous { .. }
-            | Self::Version { .. }
-            | Self::Dependency { .. } => Retry::OnChange,
-        }
-    }
-}
-
-impl fmt::Display for ResolveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Range { text, error } => {
-                write!(f, "desired version range {} is invalid: {error}", go::quote(text))
-            }
-            Self::Installed { text } => {
-                write!(f, "error walking catalogs: error finding upgrade edges: {text}")
-            }
-            Self::Catalog { package, catalog, problem, .. } => write!(
-                f,
-                "error walking catalogs: error getting package {} from catalog {}: {}",
-                go::quote(package.as_str()),
-                go::quote(catalog.as_str()),
-                problem.describe(catalog, package)
-            ),
-            Self::NoMatch { asked, .. } => f.write_str(&asked.message(&[])),
-            Self::Ambiguous { asked, catalogs } => f.write_str(&asked.message(catalogs)),
-            Self::Version { bundle, why } => {
-                write!(
-                    f,
-                    "error getting resolved bundle version for bundle {}: {why}",
-                    go::quote(bundle.as_str())
-                )
-            }
-            Self::Dependency { bundle, property } => {
-                let bundle = go::quote(bundle.as_str());
-                write!(
-                    f,
-                    "validating bundle {bundle}: bundle {bundle} has a dependency declared via property {} which is \
-                     currently not supported",
-                    go::quote(property)
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for ResolveError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        // the range's own text is part of the message already
-        None
+        if matches!(self, Self::Catalog { .. }) { Retry::Backoff } else { Retry::OnChange }
     }
 }

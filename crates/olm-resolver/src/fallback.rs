@@ -6,12 +6,9 @@ use olm_core::Range;
 
 use crate::installed::Installed;
 
-/// The facts that decide.
 #[derive(Debug, Clone, Copy)]
 pub struct FallbackFacts<'a> {
-    /// The bundle that is installed now.
     pub installed: Option<&'a Installed>,
-    /// The range asked for.
     pub range: Option<&'a Range>,
     /// Number of selected catalogs that are available and whose content (also the last known one) could be read.
     pub readable_catalogs: usize,
@@ -29,7 +26,6 @@ pub enum Fallback {
 /// Why the installed bundle does not stand in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhyRetry {
-    /// There is none.
     NothingInstalled,
     /// A catalog was read, so its answer counts.
     CatalogReadable,
@@ -37,7 +33,6 @@ pub enum WhyRetry {
     OutOfRange,
 }
 
-/// Decides from the facts.
 pub fn fallback(facts: &FallbackFacts<'_>) -> Fallback {
     let Some(installed) = facts.installed else { return Fallback::Retry(WhyRetry::NothingInstalled) };
     if facts.readable_catalogs > 0 {

@@ -5,7 +5,6 @@ use olm_core::{BundleName, VersionRelease};
 use crate::error::ResolveError;
 use crate::graph::{BundleIndex, PackageGraph};
 
-/// The bundle that is installed now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installed {
     pub name: BundleName,

@@ -25,10 +25,11 @@ pub use deprecations::{DeprecationState, Deprecations, deprecation_source, depre
 pub use error::{Asked, CatalogReadError, ResolveError, Retry};
 pub use fallback::{Fallback, FallbackFacts, WhyRetry, fallback};
 pub use graph::{
-    BundleDraft, BundleIndex, ChannelDraft, ChannelIndex, DeprecatedScope, Edge, EdgeKind, EntryDraft,
-    EntryView, Finding, GraphDraft, GvkRef, PackageGraph, Property, ReleaseField,
+    BundleDraft, BundleIndex, ChannelDraft, ChannelIndex, DeprecatedScope, Edge, EdgeKind, EntryView,
+    Finding, GraphDraft, GvkRef, PackageGraph, Property, ReleaseField,
 };
 pub use installed::Installed;
+pub use olm_fbc::ChannelEntry;
 pub use paths::{
     ClassicError, ClassicRequest, ClassicStep, End, Hop, NotOffered, Path, PathQuery, RuleSet, Target,
     classic_step, path, paths,

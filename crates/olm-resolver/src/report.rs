@@ -14,19 +14,15 @@ use crate::request::Request;
 use crate::rules::{Decision, Ineligible, Rules, Via};
 use crate::shortest::shortest;
 
-/// How a request was answered.
 #[derive(Debug, Clone)]
 pub struct Report {
-    /// What was asked.
     pub request: Request,
     /// Every selected catalog, by name.
     pub catalogs: Vec<CatalogReport>,
 }
 
-/// What became of one catalog.
 #[derive(Debug, Clone)]
 pub struct CatalogReport {
-    /// Name of the ClusterCatalog.
     pub name: CatalogName,
     pub priority: i32,
     /// Its package, `None` if it could not be read.
@@ -43,24 +39,19 @@ pub struct CatalogReport {
 #[derive(Debug, Clone, Copy)]
 pub struct Candidate {
     pub bundle: BundleIndex,
-    /// The rule.
     pub decision: Decision,
 }
 
 /// Why a catalog's best bundle was or was not taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CatalogOutcome {
-    /// Its bundle is the answer.
     Chosen,
-    /// It does not hold the package.
     NoPackage,
-    /// None of its bundles was kept.
     NoMatch,
     /// It could not be read and was left out.
     Unreadable(CatalogReadError),
     /// Its best bundle is deprecated, another catalog's is not.
     DeprecatedThere,
-    /// Another catalog has a higher priority.
     LowerPriority,
     /// Another catalog of the same priority has the same bundle.
     SameElsewhere,
@@ -76,10 +67,6 @@ impl CatalogReport {
     pub(crate) fn best_is_deprecated(&self) -> bool {
         self.best_bundle().is_some_and(|(graph, bundle)| graph.is_deprecated(bundle))
     }
-
-    pub(crate) fn lose(&mut self, outcome: CatalogOutcome) {
-        self.outcome = outcome;
-    }
 }
 
 /// A bundle that would have been taken but for one rule, and what to do about it.
@@ -92,10 +79,8 @@ pub struct NearMiss {
     pub text: String,
 }
 
-/// One step of an upgrade path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Step {
-    /// Bundle to go to.
     pub bundle: String,
     pub version: String,
     /// `replaces`, `skips` or `skipRange`.
@@ -427,22 +412,17 @@ impl CatalogOutcome {
     }
 }
 
-/// A report in plain values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReportView {
     pub package: String,
-    /// The range asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range: Option<String>,
-    /// The channels asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub channels: Vec<String>,
     pub policy: String,
-    /// The installed bundle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub installed: Option<String>,
-    /// All selected catalogs.
     pub catalogs: Vec<CatalogView>,
     /// What would have matched but for one rule.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -452,13 +432,11 @@ pub struct ReportView {
     pub upgrade_path: Option<Vec<Step>>,
 }
 
-/// A catalog in plain values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CatalogView {
     pub name: String,
     pub priority: i32,
-    /// What became of it.
     pub outcome: String,
     /// Its bundles, best first.
     pub candidates: Vec<CandidateView>,
@@ -467,22 +445,18 @@ pub struct CatalogView {
     pub findings: Vec<String>,
 }
 
-/// A bundle in plain values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CandidateView {
-    /// Name.
     pub bundle: String,
     /// Version with release, if readable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Whether the bundle itself is deprecated.
     pub deprecated: bool,
     /// Whether it is its catalog's best.
     pub kept: bool,
     /// Short word for the rule that decided.
     pub rule: &'static str,
-    /// The rule as a text.
     pub why: String,
 }
 

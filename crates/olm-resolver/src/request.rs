@@ -19,7 +19,6 @@ pub enum Policy {
     SelfCertified,
 }
 
-/// What to resolve.
 #[derive(Debug, Clone)]
 pub struct Request {
     pub package: PackageName,
@@ -29,7 +28,6 @@ pub struct Request {
     pub range: Option<Range>,
     /// Whether edges are needed to move on from the installed bundle.
     pub policy: Policy,
-    /// The bundle that is installed now.
     pub installed: Option<Installed>,
 }
 
@@ -57,7 +55,6 @@ pub fn parse_range(text: &str) -> Result<Option<Range>, ResolveError> {
 /// One selected catalog whose `availabilityMode` is not `Unavailable`.
 #[derive(Debug, Clone)]
 pub struct CatalogSource {
-    /// Name of the ClusterCatalog.
     pub name: CatalogName,
     /// `spec.priority`; larger wins.
     pub priority: i32,

@@ -13,10 +13,8 @@ use crate::report::{Candidate, CatalogOutcome, CatalogReport, Report};
 use crate::request::{CatalogSource, Request};
 use crate::rules::{Decision, Rules, Via};
 
-/// The bundle to install.
 #[derive(Debug, Clone)]
 pub struct Resolution {
-    /// The catalog it comes from.
     pub catalog: CatalogName,
     pub package: PackageName,
     pub bundle: BundleName,
@@ -25,11 +23,8 @@ pub struct Resolution {
     pub image: String,
     /// Channels that have it, by name.
     pub channels: Vec<ChannelName>,
-    /// Why it may be installed.
     pub via: Via,
-    /// Whether the bundle itself is deprecated.
     pub deprecated: bool,
-    /// The package it was chosen from.
     pub graph: Arc<PackageGraph>,
     /// Its number in `graph`.
     pub index: BundleIndex,
@@ -59,7 +54,6 @@ pub struct Outcome {
     pub report: Report,
 }
 
-/// Chooses the bundle to install.
 pub fn resolve(request: &Request, sources: &[CatalogSource]) -> Outcome {
     let mut sources: Vec<&CatalogSource> = sources.iter().collect();
     sources.sort_by(|a, b| a.name.cmp(&b.name));
@@ -76,14 +70,8 @@ fn consider(request: &Request, source: &CatalogSource) -> CatalogReport {
         Ok(graph) => graph,
         Err(problem) => {
             let outcome = CatalogOutcome::Unreadable(problem.clone());
-            return CatalogReport {
-                name,
-                priority,
-                graph: None,
-                candidates: Vec::new(),
-                best: None,
-                outcome,
-            };
+            let candidates = Vec::new();
+            return CatalogReport { name, priority, graph: None, candidates, best: None, outcome };
         }
     };
     let rules = Rules::new(request, graph);
@@ -131,24 +119,13 @@ fn best(request: &Request, graph: &PackageGraph, candidates: &[Candidate]) -> Op
 fn choose(report: &mut Report) -> Result<Resolution, ResolveError> {
     let mut running: Vec<usize> =
         (0..report.catalogs.len()).filter(|&at| report.catalogs[at].best.is_some()).collect();
-    let deprecated = |catalog: &CatalogReport| catalog.best_is_deprecated();
-    if running.iter().any(|&at| !deprecated(&report.catalogs[at])) {
-        running.retain(|&at| {
-            let stays = !deprecated(&report.catalogs[at]);
-            if !stays {
-                report.catalogs[at].lose(CatalogOutcome::DeprecatedThere);
-            }
-            stays
-        });
+    let catalogs = &mut report.catalogs;
+    if running.iter().any(|&at| !catalogs[at].best_is_deprecated()) {
+        let stays = |catalog: &CatalogReport| !catalog.best_is_deprecated();
+        retain(&mut running, catalogs, stays, &CatalogOutcome::DeprecatedThere);
     }
-    if let Some(top) = running.iter().map(|&at| report.catalogs[at].priority).max() {
-        running.retain(|&at| {
-            let stays = report.catalogs[at].priority == top;
-            if !stays {
-                report.catalogs[at].lose(CatalogOutcome::LowerPriority);
-            }
-            stays
-        });
+    if let Some(top) = running.iter().map(|&at| catalogs[at].priority).max() {
+        retain(&mut running, catalogs, |catalog| catalog.priority == top, &CatalogOutcome::LowerPriority);
     }
     wait_for_unreadable(report, running.first().copied())?;
     let Some((&first, others)) = running.split_first() else { return Err(no_match(report)) };
@@ -156,15 +133,27 @@ fn choose(report: &mut Report) -> Result<Resolution, ResolveError> {
         if !interchangeable(report, &running) {
             let catalogs = running.iter().map(|&at| report.catalogs[at].name.clone()).collect();
             for &at in &running {
-                report.catalogs[at].lose(CatalogOutcome::Ambiguous);
+                report.catalogs[at].outcome = CatalogOutcome::Ambiguous;
             }
             return Err(ResolveError::Ambiguous { asked: asked(&report.request), catalogs });
         }
         for &at in others {
-            report.catalogs[at].lose(CatalogOutcome::SameElsewhere);
+            report.catalogs[at].outcome = CatalogOutcome::SameElsewhere;
         }
     }
     take(report, first)
+}
+
+/// Keeps those of `running` that stay; the others lose with this outcome.
+fn retain(
+    running: &mut Vec<usize>,
+    catalogs: &mut [CatalogReport],
+    stays: impl Fn(&CatalogReport) -> bool,
+    lost: &CatalogOutcome,
+) {
+    let (staying, losing) = running.iter().partition(|&&at| stays(&catalogs[at]));
+    *running = staying;
+    losing.into_iter().for_each(|at: usize| catalogs[at].outcome = lost.clone());
 }
 
 /// A first install waits for unreadable catalogs that could still win; what is installed waits for none.

@@ -18,33 +18,25 @@ pub enum Decision {
     NoEdge,
     /// A skipRange covers the installed version, which is higher.
     LowerThanInstalled,
-    /// It is deprecated, another one is not.
     Deprecated,
-    /// Another one has a higher version or release.
     LowerVersion,
 }
 
 /// A condition of the request that a bundle does not meet. What is installed plays no part in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ineligible {
-    /// It is in none of the requested channels.
     NotInChannel,
     /// It has no readable version, and the request has a range.
     NoVersion,
-    /// Its version is not in the range.
     OutOfRange,
 }
 
-/// Why a bundle may be installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Via {
-    /// Nothing is installed yet.
     FirstInstall,
     /// It has the installed version and release.
     Installed,
-    /// The catalog has an edge to it.
     Edge(Edge),
-    /// The policy asks for no edge.
     SelfCertified,
 }
 
@@ -55,7 +47,6 @@ pub struct Rules<'a> {
     graph: &'a PackageGraph,
     /// `None` means all.
     channels: Option<Vec<ChannelIndex>>,
-    /// Edges that leave the installed bundle.
     leaving: Option<Leaving<'a>>,
 }
 

@@ -3,21 +3,23 @@
 use std::sync::Arc;
 
 use olm_resolver::{
-    BundleDraft, ChannelDraft, DeprecatedScope, EntryDraft, GraphDraft, Installed, PackageGraph, ReleaseField,
+    BundleDraft, ChannelDraft, ChannelEntry, DeprecatedScope, GraphDraft, Installed, PackageGraph,
+    ReleaseField,
 };
 use proptest::prelude::*;
 
 use super::{Scene, dot, mermaid, svg, tree};
 
 /// `name [r name] [s name,name] [sr range]`; names that begin with a digit are versions of package p.
-fn entry(text: &str) -> EntryDraft {
+fn entry(text: &str) -> ChannelEntry {
     let (text, range) = text.split_once(" sr ").unwrap_or((text, ""));
     let words: Vec<&str> = text.split(' ').collect();
     let full = |name: &str| match name.starts_with(|c: char| c.is_ascii_digit()) {
         true => format!("p.v{name}"),
         false => name.to_owned(),
     };
-    let mut made = EntryDraft { name: full(words[0]), skip_range: range.to_owned(), ..EntryDraft::default() };
+    let mut made =
+        ChannelEntry { name: full(words[0]), skip_range: range.to_owned(), ..ChannelEntry::default() };
     for pair in words[1..].chunks(2) {
         match pair {
             ["r", name] => made.replaces = full(name),
@@ -234,7 +236,7 @@ fn any_draft() -> impl Strategy<Value = GraphDraft> {
         1 => Just("<1.2.0 || >=1.3.0".to_owned()),
     ];
     let entry = (nasty(), nasty(), prop::collection::vec(nasty(), 0..4), range)
-        .prop_map(|(name, replaces, skips, skip_range)| EntryDraft { name, replaces, skips, skip_range });
+        .prop_map(|(name, replaces, skips, skip_range)| ChannelEntry { name, replaces, skips, skip_range });
     let channel = (nasty(), prop::collection::vec(entry, 0..12))
         .prop_map(|(name, entries)| ChannelDraft { name, entries });
     let bundle = (nasty(), nasty()).prop_map(|(name, version)| {
@@ -289,8 +291,8 @@ proptest! {
 fn draw_limits_size_of_large_packages() {
     let version = |at: usize| format!("{}.{}.{}", at / 100, at % 100 / 10, at % 10);
     let name = |at: usize| format!("p.v{}", version(at));
-    let entries: Vec<EntryDraft> = (0..1_000)
-        .map(|at| EntryDraft {
+    let entries: Vec<ChannelEntry> = (0..1_000)
+        .map(|at| ChannelEntry {
             name: name(at),
             replaces: if at == 0 { String::new() } else { name(at - 1) },
             skips: (0..at.saturating_sub(1)).step_by(3).map(name).collect(),

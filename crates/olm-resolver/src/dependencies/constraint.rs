@@ -13,7 +13,6 @@ pub(super) const MAX_CONSTRAINT: usize = 131_072;
 /// Size in bytes above which a constraint is worth a warning: documentation promises no more.
 pub(super) const WARN_CONSTRAINT: usize = 65_536;
 
-/// A need.
 #[derive(Debug, Clone)]
 pub(crate) enum Constraint {
     Gvk(GvkRef),

@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 use crate::graph::{BundleIndex, GvkRef, PackageGraph, Property};
 use constraint::{Constraint, Need, WARN_CONSTRAINT};
 
-/// What is there.
 #[derive(Debug, Clone, Default)]
 pub struct DependencyFacts {
     /// APIs that the cluster serves, from whatever source.
@@ -54,7 +53,6 @@ pub struct Unmet {
     pub providers: Vec<Provider>,
 }
 
-/// The outcome of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DependencyReport {
     /// Needs that are not met, in the order of the properties.
@@ -101,7 +99,6 @@ impl Unmet {
 pub struct Needed {
     /// APIs that occur in them, negated ones too.
     pub apis: BTreeSet<GvkRef>,
-    /// Packages that occur in them.
     pub packages: BTreeSet<String>,
     /// Whether one of them does not name what it looks for (a CEL rule).
     pub opaque: bool,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use olm_core::{Range, Version, VersionRelease, go};
-use olm_fbc::property;
+use olm_fbc::{ChannelEntry, property};
 
 use super::{
     Bundle, BundleIndex, Channel, ChannelIndex, DeprecatedScope, Edge, EdgeKind, Entry, Finding, Followers,
@@ -13,7 +13,6 @@ use super::{
 /// A package in plain values, before anything is parsed.
 #[derive(Debug, Clone, Default)]
 pub struct GraphDraft {
-    /// Name of the package.
     pub package: String,
     /// Default channel, empty for none.
     pub default_channel: String,
@@ -27,28 +26,13 @@ pub struct GraphDraft {
     pub findings: Vec<Finding>,
 }
 
-/// A channel in plain values.
 #[derive(Debug, Clone, Default)]
 pub struct ChannelDraft {
     pub name: String,
     /// Entries in the catalog's order.
-    pub entries: Vec<EntryDraft>,
+    pub entries: Vec<ChannelEntry>,
 }
 
-/// An entry in plain values; empty texts mean "not set".
-#[derive(Debug, Clone, Default)]
-pub struct EntryDraft {
-    /// Name of the bundle.
-    pub name: String,
-    /// Name of the bundle that it replaces.
-    pub replaces: String,
-    /// Names of bundles that it skips.
-    pub skips: Vec<String>,
-    /// Range of versions that it may follow, in the blang dialect.
-    pub skip_range: String,
-}
-
-/// A bundle in plain values.
 #[derive(Debug, Clone)]
 pub struct BundleDraft {
     pub name: String,
@@ -77,7 +61,6 @@ pub enum ReleaseField {
 }
 
 impl GraphDraft {
-    /// Parses and links everything.
     pub fn build(self, release: ReleaseField) -> PackageGraph {
         let mut findings = self.findings;
         let mut report = |place: String, message: String| findings.push(Finding { place, message });
@@ -95,10 +78,8 @@ impl GraphDraft {
         let mut channels: BTreeMap<String, ChannelDraft> = BTreeMap::new();
         for channel in self.channels {
             if channel.name.is_empty() {
-                report(
-                    "channel".to_owned(),
-                    "has no name (is it written as channel: instead of name:?)".to_owned(),
-                );
+                let hint = "has no name (is it written as channel: instead of name:?)";
+                report("channel".to_owned(), hint.to_owned());
                 continue;
             }
             if let Some(earlier) = channels.insert(channel.name.clone(), channel) {

@@ -3,9 +3,7 @@
 use olm_core::go;
 use olm_fbc::{Bundle, PackageContents, property, schema};
 
-use super::{
-    BundleDraft, ChannelDraft, DeprecatedScope, EntryDraft, Finding, GraphDraft, PackageGraph, ReleaseField,
-};
+use super::{BundleDraft, ChannelDraft, DeprecatedScope, Finding, GraphDraft, PackageGraph, ReleaseField};
 
 impl PackageGraph {
     /// The graph of one package of one catalog. `findings` are those of decoding; they join the graph's own.
@@ -27,19 +25,10 @@ impl From<&PackageContents> for GraphDraft {
             let of_bundles = contents.bundles.iter().map(|bundle| &bundle.package);
             of_channels.chain(of_bundles).next().cloned()
         });
-        let channels = contents.channels.iter().map(|channel| ChannelDraft {
-            name: channel.name.clone(),
-            entries: channel
-                .entries
-                .iter()
-                .map(|entry| EntryDraft {
-                    name: entry.name.clone(),
-                    replaces: entry.replaces.clone(),
-                    skips: entry.skips.clone(),
-                    skip_range: entry.skip_range.clone(),
-                })
-                .collect(),
-        });
+        let channels = contents
+            .channels
+            .iter()
+            .map(|channel| ChannelDraft { name: channel.name.clone(), entries: channel.entries.clone() });
         let mut findings = Vec::new();
         if contents.deprecations.len() > 1 {
             findings.push(Finding {

@@ -7,7 +7,7 @@
 mod build;
 mod contents;
 
-pub use build::{BundleDraft, ChannelDraft, EntryDraft, GraphDraft, ReleaseField};
+pub use build::{BundleDraft, ChannelDraft, GraphDraft, ReleaseField};
 
 use std::cell::Cell;
 
@@ -25,7 +25,6 @@ pub struct ChannelIndex(pub(crate) u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NameId(pub(crate) u32);
 
-/// Number of a distinct skipRange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct RangeId(pub(crate) u32);
 
@@ -87,7 +86,6 @@ pub(crate) struct Bundle {
 pub struct GvkRef {
     /// API group, empty for the core group.
     pub group: Box<str>,
-    /// API version.
     pub version: Box<str>,
     pub kind: Box<str>,
 }
@@ -101,13 +99,10 @@ pub struct Property {
     pub value: Box<str>,
 }
 
-/// What a deprecation entry is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeprecatedScope {
     Package,
-    /// The channel of that name.
     Channel(Box<str>),
-    /// The bundle of that name.
     Bundle(Box<str>),
 }
 
@@ -123,26 +118,19 @@ pub struct Finding {
 /// An entry of a channel, for readers.
 #[derive(Debug, Clone)]
 pub struct EntryView<'a> {
-    /// Name of the bundle.
     pub name: &'a str,
     /// The bundle, if the catalog has it.
     pub bundle: Option<BundleIndex>,
-    /// Name that it replaces.
     pub replaces: Option<&'a str>,
-    /// Names that it skips.
     pub skips: Vec<&'a str>,
     /// Versions that it covers; `None` also when the catalog's text does not parse.
     pub skip_range: Option<&'a Range>,
 }
 
-/// How one bundle may follow another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EdgeKind {
-    /// `replaces` names the older bundle.
     Replaces,
-    /// `skips` lists the older bundle.
     Skips,
-    /// `skipRange` holds the older version.
     SkipRange,
 }
 
@@ -185,12 +173,10 @@ impl PackageGraph {
         self.default_channel.as_deref()
     }
 
-    /// All bundles, by name.
     pub fn bundles(&self) -> impl ExactSizeIterator<Item = BundleIndex> + use<> {
         (0..u32::try_from(self.bundles.len()).unwrap_or(u32::MAX)).map(BundleIndex)
     }
 
-    /// All channels, by name.
     pub fn channels(&self) -> impl ExactSizeIterator<Item = ChannelIndex> + use<> {
         (0..u32::try_from(self.channels.len()).unwrap_or(u32::MAX)).map(ChannelIndex)
     }
@@ -240,7 +226,6 @@ impl PackageGraph {
             .filter_map(move |&(channel, _)| (last.replace(channel) != Some(channel)).then_some(channel))
     }
 
-    /// APIs that the bundle provides.
     pub fn provides(&self, bundle: BundleIndex) -> &[GvkRef] {
         &self.bundle(bundle).provides
     }

@@ -4,7 +4,6 @@
 //! belong to a whole namespace. Entries without a bundle do not exist for Classic.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use olm_core::go;
 
@@ -23,7 +22,6 @@ pub struct ClassicRequest {
     pub installed: Option<Installed>,
 }
 
-/// The next step of Classic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClassicStep {
     /// Install or move to this bundle; with the edge, `None` on first install.
@@ -33,75 +31,52 @@ pub enum ClassicStep {
 }
 
 /// Why Classic does not resolve; in a real cluster this stops the whole namespace.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClassicError {
     /// The catalog has nothing of the package.
+    #[error(
+        "no operators found in package {package} in the catalog referenced by subscription {subscription}"
+    )]
     NoPackage { package: String, subscription: String },
     /// The package has no such channel, or nothing in it.
+    #[error(
+        "no operators found in channel {channel} of package {package} in the catalog referenced by subscription {subscription}"
+    )]
     NoChannel { package: String, channel: String, subscription: String },
     /// The bundle to start with is not there.
+    #[error(
+        "no operators found with name {name} in channel {channel} of package {package} in the catalog referenced by \
+         subscription {subscription}"
+    )]
     NoStartingCsv { name: String, package: String, channel: String, subscription: String },
-    /// Nothing is left to install.
+    #[error("no operators found matching the criteria of subscription {subscription}")]
     NoCandidate { subscription: String },
     /// Every entry is replaced or skipped.
+    #[error(
+        "no channel heads (entries not replaced by another entry) found in channel {} of package {}",
+        go::quote(channel),
+        go::quote(package)
+    )]
     NoHead { channel: String, package: String },
     /// The chain below a head comes back to itself.
+    #[error(
+        "a cycle exists in the chain of replacement beginning with {} in channel {} of package {}",
+        go::quote(head),
+        go::quote(channel),
+        go::quote(package)
+    )]
     Cycle { head: String, channel: String, package: String },
-    Heads {
-        channel: String,
-        package: String,
-        /// `head...tail` of each chain.
-        chains: Vec<String>,
-    },
+    /// Several chains, each as `head...tail`.
+    #[error(
+        "a unique replacement chain within a channel is required to determine the relative order between channel entries, \
+         but {} replacement chains were found in channel {} of package {}: {}",
+        chains.len(),
+        go::quote(channel),
+        go::quote(package),
+        chains.join(", ")
+    )]
+    Heads { channel: String, package: String, chains: Vec<String> },
 }
-
-impl fmt::Display for ClassicError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoPackage { package, subscription } => write!(
-                f,
-                "no operators found in package {package} in the catalog referenced by subscription {subscription}"
-            ),
-            Self::NoChannel { package, channel, subscription } => write!(
-                f,
-                "no operators found in channel {channel} of package {package} in the catalog referenced by \
-                 subscription {subscription}"
-            ),
-            Self::NoStartingCsv { name, package, channel, subscription } => write!(
-                f,
-                "no operators found with name {name} in channel {channel} of package {package} in the catalog \
-                 referenced by subscription {subscription}"
-            ),
-            Self::NoCandidate { subscription } => {
-                write!(f, "no operators found matching the criteria of subscription {subscription}")
-            }
-            Self::NoHead { channel, package } => write!(
-                f,
-                "no channel heads (entries not replaced by another entry) found in channel {} of package {}",
-                go::quote(channel),
-                go::quote(package)
-            ),
-            Self::Cycle { head, channel, package } => write!(
-                f,
-                "a cycle exists in the chain of replacement beginning with {} in channel {} of package {}",
-                go::quote(head),
-                go::quote(channel),
-                go::quote(package)
-            ),
-            Self::Heads { channel, package, chains } => write!(
-                f,
-                "a unique replacement chain within a channel is required to determine the relative order between \
-                 channel entries, but {} replacement chains were found in channel {} of package {}: {}",
-                chains.len(),
-                go::quote(channel),
-                go::quote(package),
-                chains.join(", ")
-            ),
-        }
-    }
-}
-
-impl std::error::Error for ClassicError {}
 
 /// The step that Classic would take next.
 ///
@@ -167,9 +142,9 @@ fn ordered<'a>(graph: &'a PackageGraph, request: &ClassicRequest) -> Result<Vec<
         .map(|channel| {
             items(channel)
                 .filter(|&(_, _, bundle)| starting.is_none_or(|name| graph.bundle_name(bundle) == name))
-                .collect::<Vec<_>>()
+                .collect()
         })
-        .filter(|list| !list.is_empty())
+        .filter(|list: &Vec<Item<'a>>| !list.is_empty())
         .collect();
     match starting {
         Some(name) if lists.is_empty() => Err(ClassicError::NoStartingCsv {

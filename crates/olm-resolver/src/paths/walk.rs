@@ -6,7 +6,7 @@ use olm_core::{ChannelName, PackageName, Range, VersionRelease};
 use serde::Serialize;
 
 use super::classic::{ClassicRequest, ClassicStep, classic_step};
-use crate::graph::{BundleIndex, ChannelIndex, Edge, EdgeKind, PackageGraph};
+use crate::graph::{BundleIndex, ChannelIndex, EdgeKind, PackageGraph};
 use crate::installed::Installed;
 use crate::report::{Step, describe_edge, some_of, step};
 use crate::request::{CatalogSource, Policy, Request};
@@ -23,7 +23,6 @@ pub enum RuleSet {
     Classic,
 }
 
-/// Where to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Target {
     /// Wherever it ends.
@@ -35,13 +34,11 @@ pub enum Target {
     Version(VersionRelease),
 }
 
-/// A question about ways.
 #[derive(Debug, Clone)]
 pub struct PathQuery {
     pub graph: Arc<PackageGraph>,
     /// Where it begins; `None` is a first install.
     pub from: Option<Installed>,
-    /// Where it shall lead.
     pub to: Target,
     /// Channels; Classic takes the first only.
     pub channels: Vec<ChannelName>,
@@ -57,10 +54,8 @@ const MAX_NOT_OFFERED: usize = 20;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Hop {
-    /// Bundle arrived at.
     pub bundle: String,
     pub version: String,
-    /// Why it could be chosen.
     pub why: String,
     /// What a careful person would want to know.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -70,23 +65,18 @@ pub struct Hop {
     pub not_offered: Vec<NotOffered>,
 }
 
-/// A candidate that fell out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NotOffered {
     pub bundle: String,
-    /// The rule that dropped it.
     pub why: String,
 }
 
-/// How a way ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum End {
-    /// Nothing more is offered.
     Stays,
     /// It would continue in a circle, back to this bundle.
     Loop(String),
-    /// Resolution fails.
     Error(String),
 }
 
@@ -249,10 +239,17 @@ impl Walker<'_> {
         let asked = |channel: ChannelIndex| {
             request.channel.as_deref().is_none_or(|name| graph.channel_name(channel) == name)
         };
-        let chosen = match step {
-            ClassicStep::Move(bundle, ..) => Some(bundle),
+        let from = || at.map(|at| at.version.to_string()).unwrap_or_default();
+        let next = match step {
             ClassicStep::Stay => None,
+            ClassicStep::Move(bundle, channel, None) => {
+                Some((bundle, format!("nearest to the head of channel {}", graph.channel_name(channel))))
+            }
+            ClassicStep::Move(bundle, _, Some(edge)) => {
+                Some((bundle, describe_edge(graph, bundle, edge, &from())))
+            }
         };
+        let chosen = next.as_ref().map(|(bundle, _)| *bundle);
         // an edge alone is not enough for Classic: the entry must be on the head's chain and not skipped
         let not_offered = graph
             .bundles()
@@ -264,26 +261,13 @@ impl Walker<'_> {
                     bundle: graph.bundle_name(bundle).to_owned(),
                     why: format!(
                         "{}, but it is skipped, off the chain, or further from the head",
-                        describe_edge(graph, bundle, edge, &at.version.to_string())
+                        describe_edge(graph, bundle, edge, &from())
                     ),
                 })
             })
             .take(MAX_NOT_OFFERED)
             .collect();
-        let why = |bundle: BundleIndex, channel: ChannelIndex, edge: Option<Edge>| match edge {
-            None => format!("nearest to the head of channel {}", graph.channel_name(channel)),
-            Some(edge) => {
-                let from = at.map(|at| at.version.to_string()).unwrap_or_default();
-                describe_edge(graph, bundle, edge, &from)
-            }
-        };
-        Ok((
-            match step {
-                ClassicStep::Stay => None,
-                ClassicStep::Move(bundle, channel, edge) => Some((bundle, why(bundle, channel, edge))),
-            },
-            not_offered,
-        ))
+        Ok((next, not_offered))
     }
 
     /// The bundle that the query wants to reach.

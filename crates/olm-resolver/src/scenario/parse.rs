@@ -2,29 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use crate::graph::{BundleDraft, ChannelDraft, DeprecatedScope, EntryDraft, GraphDraft};
+use olm_fbc::ChannelEntry;
+
+use crate::graph::{BundleDraft, ChannelDraft, DeprecatedScope, GraphDraft};
 use crate::request::Policy;
 
-/// What is wrong with a scenario.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {message}")]
 pub struct ScenarioError {
     /// Line, beginning with 1.
     pub line: usize,
-    /// What is wrong.
     pub message: String,
 }
 
-/// A parsed scenario.
 #[derive(Debug, Clone)]
 pub struct Scenario {
     /// First line about it.
     pub title: String,
-    /// The package everything is about.
     pub package: String,
-    /// Catalogs in the order written.
     pub catalogs: Vec<CatalogDraft>,
-    /// Questions in the order written.
     pub questions: Vec<Question>,
 }
 
@@ -38,47 +34,35 @@ pub struct CatalogDraft {
     pub(super) graph: GraphDraft,
 }
 
-/// Who is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
-    /// The v1 resolver.
     V1,
-    /// OLM Classic's rules.
     Classic,
     /// Both; they must agree.
     Both,
-    /// v1, all hops.
     WalkV1,
-    /// Classic, all hops.
     WalkClassic,
     /// v1, whether `to` can be reached.
     Paths,
 }
 
-/// A question of a scenario.
 #[derive(Debug, Clone)]
 pub struct Question {
     /// Line, beginning with 1.
     pub line: usize,
-    /// The line as written.
     pub text: String,
-    /// Who is asked.
     pub who: Who,
     /// Version or name of what is installed.
     pub installed: Option<String>,
     pub channels: Vec<String>,
-    /// Version range.
     pub version: String,
     pub policy: Policy,
-    /// Classic's `startingCSV`.
     pub starting: Option<String>,
     /// Version to reach, or `head`.
     pub to: Option<String>,
-    /// What should come of it.
     pub expected: Option<Expected>,
 }
 
-/// What should come of a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expected {
     /// These versions (one, or all hops), each perhaps with `@catalog`.
@@ -91,7 +75,6 @@ pub enum Expected {
     Unreachable,
 }
 
-/// Most lines of a scenario.
 const MAX_LINES: usize = 100_000;
 
 impl Scenario {
@@ -273,7 +256,7 @@ impl Reader {
     fn entry(&mut self, rest: &mut Rest<'_>) -> Result<(), String> {
         let package = self.package.clone();
         let version = rest.value("entry")?;
-        let mut made = EntryDraft { name: full_name(&package, version), ..EntryDraft::default() };
+        let mut made = ChannelEntry { name: full_name(&package, version), ..ChannelEntry::default() };
         while let Some(word) = rest.next() {
             match word {
                 "replaces" => made.replaces = full_name(&package, rest.value(word)?),

@@ -14,12 +14,10 @@ use crate::resolve::resolve;
 /// Finds the package of `catalog NAME from "TEXT"`: called with the package and the text.
 pub type Loader<'a> = dyn Fn(&str, &str) -> Result<Arc<PackageGraph>, String> + 'a;
 
-/// The answer to one question.
 #[derive(Debug, Clone)]
 pub struct QuestionResult {
     /// Line of the question, beginning with 1.
     pub line: usize,
-    /// The question as written.
     pub question: String,
     /// What came of it, in the words of `=>`.
     pub got: String,
@@ -29,7 +27,6 @@ pub struct QuestionResult {
     pub report: Option<Report>,
 }
 
-/// One opinion about a question.
 enum Got {
     Versions(Vec<String>),
     Stay,

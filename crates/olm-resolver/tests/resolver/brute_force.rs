@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use olm_core::Range;
 use olm_resolver::{
-    BundleDraft, CatalogSource, ChannelDraft, DeprecatedScope, EntryDraft, GraphDraft, Installed, Policy,
+    BundleDraft, CatalogSource, ChannelDraft, ChannelEntry, DeprecatedScope, GraphDraft, Installed, Policy,
     ReleaseField, Request, resolve,
 };
 use proptest::prelude::*;
@@ -101,7 +101,7 @@ fn draft(at: usize, catalog: &Catalog) -> GraphDraft {
                 name: CHANNELS[*channel].into(),
                 entries: entries
                     .iter()
-                    .map(|entry| EntryDraft {
+                    .map(|entry| ChannelEntry {
                         name: name(entry.version),
                         replaces: entry.replaces.map(name).unwrap_or_default(),
                         skips: entry.skips.iter().map(|&version| name(version)).collect(),

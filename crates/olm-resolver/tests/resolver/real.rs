@@ -16,7 +16,7 @@ use std::sync::Arc;
 use olm_core::{Range, VersionRelease};
 use olm_fbc::{Catalog, IngestLimits, load_dir};
 use olm_resolver::{
-    BundleDraft, BundleIndex, CatalogSource, ChannelDraft, DeprecatedScope, End, EntryDraft, GraphDraft,
+    BundleDraft, BundleIndex, CatalogSource, ChannelDraft, ChannelEntry, DeprecatedScope, End, GraphDraft,
     Installed, NearMiss, Outcome, PackageGraph, PathQuery, Policy, ReleaseField, Request, RuleSet, Target,
     Via, path, resolve,
 };
@@ -296,7 +296,7 @@ fn draft(catalog: &Catalog, package: &str) -> GraphDraft {
                 name: text(&blob["name"]),
                 entries: items("entries")
                     .iter()
-                    .map(|entry| EntryDraft {
+                    .map(|entry| ChannelEntry {
                         name: text(&entry["name"]),
                         replaces: text(&entry["replaces"]),
                         skips: entry["skips"].as_array().into_iter().flatten().map(text).collect(),

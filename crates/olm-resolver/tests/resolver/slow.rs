@@ -4,7 +4,7 @@
 
 use olm_core::{Range, VersionRelease};
 use olm_resolver::{
-    DeprecatedScope, EntryDraft, GraphDraft, Installed, Outcome, Policy, Request, ResolveError,
+    ChannelEntry, DeprecatedScope, GraphDraft, Installed, Outcome, Policy, Request, ResolveError,
 };
 
 /// A package of one catalog.
@@ -24,7 +24,7 @@ struct Bundle {
 
 struct Entry {
     channel: String,
-    named: EntryDraft,
+    named: ChannelEntry,
     covers: Option<Range>,
 }
 

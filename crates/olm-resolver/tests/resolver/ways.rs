@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use olm_resolver::{
-    BundleDraft, ChannelDraft, End, EntryDraft, GraphDraft, Installed, PackageGraph, PathQuery, Policy,
+    BundleDraft, ChannelDraft, ChannelEntry, End, GraphDraft, Installed, PackageGraph, PathQuery, Policy,
     ReleaseField, RuleSet, Target, path, reachable,
 };
 
@@ -133,18 +133,18 @@ fn reasons_name_edge_and_channel() {
 #[test]
 fn path_of_a_broad_package_is_fast() {
     let name = |at: usize| format!("p.v1.{at}.0");
-    let mut entries: Vec<EntryDraft> = (0..2_000)
-        .map(|at| EntryDraft {
+    let mut entries: Vec<ChannelEntry> = (0..2_000)
+        .map(|at| ChannelEntry {
             name: name(at),
             replaces: if at == 0 { String::new() } else { name(at - 1) },
             skips: (0..at.saturating_sub(1)).step_by(20).map(name).collect(),
-            ..EntryDraft::default()
+            ..ChannelEntry::default()
         })
         .collect();
-    entries.extend((2_000..4_000).map(|at| EntryDraft {
+    entries.extend((2_000..4_000).map(|at| ChannelEntry {
         name: name(at),
         replaces: name(1_999),
-        ..EntryDraft::default()
+        ..ChannelEntry::default()
     }));
     let bundle = |at: usize| BundleDraft {
         name: name(at),

@@ -229,29 +229,20 @@ impl Machine {
             (Value::Bool(a), Value::Bool(b)) => a == b,
             (Value::Text(a), Value::Text(b)) => a == b,
             (Value::List(a), Value::List(b)) => {
-                if a.len() != b.len() {
-                    return Ok(false);
-                }
-                for (a, b) in a.iter().zip(b.iter()) {
-                    if !self.equal(a, b)? {
-                        return Ok(false);
-                    }
-                }
-                true
+                a.len() == b.len() && self.all_equal(a.iter().zip(b.iter()))?
             }
             (Value::Map(a), Value::Map(b)) => {
-                if a.len() != b.len() {
-                    return Ok(false);
-                }
-                for ((a_key, a), (b_key, b)) in a.iter().zip(b.iter()) {
-                    if a_key != b_key || !self.equal(a, b)? {
-                        return Ok(false);
-                    }
-                }
-                true
+                a.len() == b.len() && a.keys().eq(b.keys()) && self.all_equal(a.values().zip(b.values()))?
             }
             _ => numbers(left, right) == Some(Ordering::Equal),
         })
+    }
+
+    fn all_equal<'a>(
+        &mut self,
+        mut pairs: impl Iterator<Item = (&'a Value, &'a Value)>,
+    ) -> Result<bool, EvaluationError> {
+        pairs.try_fold(true, |equal, (a, b)| Ok(equal && self.equal(a, b)?))
     }
 
     fn binary(&mut self, operator: Operator, left: Value, right: Value) -> Result<Value, EvaluationError> {

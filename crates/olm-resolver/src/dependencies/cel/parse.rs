@@ -1,11 +1,9 @@
 //! Reading a rule: tokens, precedence, names, types.
 
-/// Deepest nesting.
 const MAX_DEPTH: usize = 64;
 /// Most operators and selections; a chain of them nests the tree to the left, so this bounds the stack, too.
 const MAX_LINKS: usize = 300;
 
-/// An expression.
 #[derive(Debug, Clone)]
 pub(super) enum Expr {
     Null,
