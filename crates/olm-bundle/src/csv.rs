@@ -18,11 +18,8 @@ pub struct Csv {
     /// The object as the bundle ships it, with nothing lost, and properties of `metadata/properties.yaml` merged into
     /// its annotation `olm.properties`.
     pub raw: Object,
-    /// `metadata.name`.
     pub name: String,
-    /// `metadata.annotations`.
     pub annotations: BTreeMap<String, String>,
-    /// Supported install modes.
     pub install_modes: InstallModes,
     /// `spec.install.spec.deployments`.
     pub deployments: Vec<CsvDeployment>,
@@ -38,7 +35,6 @@ pub struct Csv {
     pub webhooks: Vec<Webhook>,
 }
 
-/// A deployment of the install strategy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CsvDeployment {
     pub name: String,
@@ -63,7 +59,6 @@ impl Permission {
     }
 }
 
-/// One RBAC rule.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PolicyRule {
     /// `verbs`; `None` where the CSV has none or null.
@@ -80,18 +75,14 @@ pub struct PolicyRule {
 /// What a webhook definition is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WebhookType {
-    /// `ValidatingAdmissionWebhook`
     Validating,
-    /// `MutatingAdmissionWebhook`
     Mutating,
-    /// `ConversionWebhook`
     Conversion,
     /// Anything else, as written.
     Other(String),
 }
 
 impl WebhookType {
-    /// The name in a CSV.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Validating => "ValidatingAdmissionWebhook",
@@ -290,7 +281,6 @@ pub(crate) fn warn(warnings: &mut Vec<String>, more: impl IntoIterator<Item = St
     warnings.extend(more.into_iter().take(remaining));
 }
 
-/// A name as warnings show it.
 pub(crate) fn short(name: &str) -> &str {
     &name[..name.floor_char_boundary(253)]
 }

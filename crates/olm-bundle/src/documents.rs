@@ -14,9 +14,7 @@ pub(crate) struct NodeBudget {
     left: u64,
 }
 
-/// Why a file gives no documents.
 pub(crate) enum DocumentError {
-    /// The bundle has more than [`BUNDLE_NODES`].
     Nodes,
     /// The file cannot be read; in the words of the reference's parser.
     Invalid(String),
@@ -32,7 +30,6 @@ impl NodeBudget {
         self.left
     }
 
-    /// The documents of a file.
     pub(crate) fn documents(&mut self, bytes: &[u8]) -> Result<Vec<Value>, DocumentError> {
         self.take(bytes, usize::MAX)
     }

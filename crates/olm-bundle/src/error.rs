@@ -3,21 +3,16 @@
 use crate::config::ConfigError;
 use crate::modes::TargetsError;
 
-/// Why a bundle does not render.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RenderError {
     /// The bundle needs something that is not supported.
     #[error("unsupported bundle: {0}")]
     Unsupported(Unsupported),
-    /// The configuration is refused.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The bundle is wrong in itself: every finding, in the order of the validators.
     #[error("{}", .findings.join("\n"))]
-    Invalid {
-        /// One message a finding.
-        findings: Vec<String>,
-    },
+    Invalid { findings: Vec<String> },
     /// The install modes do not allow what is to be watched.
     #[error(transparent)]
     Targets(#[from] TargetsError),
@@ -29,14 +24,11 @@ pub enum RenderError {
     Duplicate {
         /// The object, as `<group>/<version>, Kind=<Kind> <namespace>/<name>`.
         object: String,
-        /// Where the first comes from.
         first: &'static str,
-        /// Where the second comes from.
         second: &'static str,
     },
 }
 
-/// What is not supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unsupported {
     /// The CSV owns API services.

@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use crate::registry::{ParseError, RegistryV1};
 
-/// The CSV of the small bundle.
 pub(crate) fn csv() -> Value {
     json!({
         "apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion", "metadata": {"name": "demo.v1.0.0"},
@@ -16,7 +15,6 @@ pub(crate) fn csv() -> Value {
     })
 }
 
-/// A deployment of a CSV.
 pub(crate) fn deployment(name: &str) -> Value {
     json!({"name": name, "spec": {"selector": {"matchLabels": {"a": name}},
         "template": {"metadata": {"labels": {"a": name}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}})
@@ -27,7 +25,6 @@ pub(crate) fn crd(name: &str) -> Value {
            "spec": {"group": "example.com", "versions": []}})
 }
 
-/// JSON merge patch.
 pub(crate) fn patched(mut target: Value, patch: &Value) -> Value {
     fn merge(target: &mut Value, patch: &Value) {
         let (Value::Object(patch), true) = (patch, target.is_object()) else {

@@ -13,13 +13,10 @@ use crate::registry::RegistryV1;
 /// What a bundle brings and asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspection {
-    /// Package of the bundle.
     pub package: String,
-    /// Name of the CSV.
     pub name: String,
     /// `spec.version` of the CSV.
     pub version: String,
-    /// Supported install modes.
     pub install_modes: InstallModes,
     /// Images that pods run, by reference.
     pub images: Vec<ImageUse>,
@@ -35,10 +32,8 @@ pub struct Inspection {
     pub webhooks: Vec<(String, String, String)>,
 }
 
-/// An image and what runs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageUse {
-    /// Reference as written.
     pub image: String,
     /// `<deployment>/<container>`, in the order of the CSV.
     pub used_by: Vec<String>,
@@ -46,10 +41,8 @@ pub struct ImageUse {
     pub related: bool,
 }
 
-/// What an account may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PermissionUse {
-    /// Service account.
     pub account: String,
     /// Whether it holds in the whole cluster in every install mode; else in what the operator watches.
     pub cluster_wide: bool,
@@ -57,7 +50,6 @@ pub struct PermissionUse {
     pub rules: Vec<String>,
 }
 
-/// Looks a bundle over.
 pub fn inspect(bundle: &RegistryV1) -> Inspection {
     let csv = &bundle.csv;
     let spec = csv.raw.0.get("spec");

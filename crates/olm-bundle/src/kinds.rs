@@ -2,7 +2,6 @@
 //!
 //! Matched by kind alone, as the reference does: a `Service` of another group passes as a core one would.
 
-/// Where objects of a kind live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
     Namespaced,

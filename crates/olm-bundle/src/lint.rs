@@ -16,20 +16,16 @@ use crate::validate::validate;
 /// Bytes of annotations that an object may have.
 const ANNOTATION_BYTES: usize = 256 << 10;
 
-/// How much a finding matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// The bundle cannot be installed.
     Error,
     /// Something is risky, or is not what the author meant.
     Warning,
-    /// Something has no effect.
     Note,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// How much it matters.
     pub level: Level,
     /// Name of the rule, for switching it off.
     pub rule: &'static str,

@@ -6,11 +6,8 @@ use std::fmt;
 /// How an operator may be installed, as its CSV declares it. Ordered by name, as messages print them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum InstallMode {
-    /// Watches the whole cluster.
     AllNamespaces,
-    /// Watches several namespaces.
     MultiNamespace,
-    /// Watches the namespace it runs in.
     OwnNamespace,
     /// Watches one other namespace.
     SingleNamespace,
@@ -21,7 +18,6 @@ impl InstallMode {
     pub const ALL: [Self; 4] =
         [Self::AllNamespaces, Self::MultiNamespace, Self::OwnNamespace, Self::SingleNamespace];
 
-    /// The name in a CSV.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::AllNamespaces => "AllNamespaces",
@@ -63,7 +59,6 @@ impl fmt::Display for InstallModes {
 /// What the operator watches: the whole cluster, or these namespaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Targets {
-    /// The whole cluster.
     All,
     /// These namespaces, never empty.
     Namespaces(Vec<String>),
@@ -111,44 +106,27 @@ pub(crate) fn targets(
     if targets.is_empty() && all {
         targets.push(String::new());
     }
+    let no_own = || format!("supported install modes {modes} do not support targeting own namespace");
+    let no_such = |targets: &[String]| {
+        format!("supported install modes {modes} do not support target namespaces [{}]", targets.join(" "))
+    };
     let reason = match targets.as_slice() {
         [] if multi => "at least one target namespace must be specified".to_owned(),
         [] => "exactly one target namespace must be specified".to_owned(),
+        [whole] if whole.is_empty() && all => return Ok(Targets::All),
         [whole] if whole.is_empty() => {
-            if all {
-                return Ok(Targets::All);
-            }
             format!("supported install modes {modes} do not support targeting all namespaces")
         }
-        [one] if one == install_namespace => {
-            if own {
-                return Ok(Targets::Namespaces(targets));
-            }
-            format!("supported install modes {modes} do not support targeting own namespace")
-        }
-        [_] => {
-            if single {
-                return Ok(Targets::Namespaces(targets));
-            }
-            format!(
-                "supported install modes {modes} do not support target namespaces [{}]",
-                targets.join(" ")
-            )
-        }
+        [one] if one == install_namespace && !own => no_own(),
+        [one] if one != install_namespace && !single => no_such(&targets),
+        [_] => return Ok(Targets::Namespaces(targets)),
         many => {
             let has_own = many.iter().any(|one| one == install_namespace);
             let has_whole = many.iter().any(String::is_empty);
             if multi && !has_whole && (own || !has_own) {
                 return Ok(Targets::Namespaces(targets));
             }
-            if has_own && !own {
-                format!("supported install modes {modes} do not support targeting own namespace")
-            } else {
-                format!(
-                    "supported install modes {modes} do not support target namespaces [{}]",
-                    targets.join(" ")
-                )
-            }
+            if has_own && !own { no_own() } else { no_such(many) }
         }
     };
     Err(TargetsError { targets, reason })

@@ -28,16 +28,13 @@ pub enum CertProvider {
     BuiltIn,
 }
 
-/// How to render a bundle.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RenderOptions {
-    /// Namespace that the operator runs in.
     pub install_namespace: String,
     /// `spec.config.inline`, if there is any.
     pub config: Option<Value>,
     /// Issuer of serving certificates; without one, bundles with webhooks are refused.
     pub cert_provider: Option<CertProvider>,
-    /// Feature gates.
     pub gates: Gates,
 }
 

@@ -19,16 +19,10 @@ pub const PROPERTIES_ANNOTATION: &str = "olm.properties";
 pub enum PropertiesError {
     /// The CSV annotation is no JSON list of properties.
     #[error("failed to unmarshal csv.metadata.annotations['olm.properties']: {message}")]
-    Annotation {
-        /// What is wrong.
-        message: String,
-    },
+    Annotation { message: String },
     /// The file is no list of properties.
     #[error("failed to unmarshal metadata/properties.yaml: {message}")]
-    File {
-        /// What is wrong.
-        message: String,
-    },
+    File { message: String },
 }
 
 #[derive(Deserialize)]

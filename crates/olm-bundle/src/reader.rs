@@ -9,7 +9,6 @@ use crate::kube::{ShapeError, whole};
 
 static EMPTY: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
 
-/// An object and where it is.
 pub(crate) struct Reader<'a> {
     members: &'a Map<String, Value>,
     path: String,
@@ -20,7 +19,6 @@ impl<'a> Reader<'a> {
         Self { members, path: String::new() }
     }
 
-    /// The path of a member.
     pub(crate) fn at(&self, member: &str) -> String {
         if self.path.is_empty() { member.to_owned() } else { format!("{}.{member}", self.path) }
     }

@@ -10,10 +10,8 @@ use crate::options::Gates;
 /// Help after the reference's text is cut here, in characters.
 const HELP_LIMIT: usize = 198;
 
-/// Why a configuration is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// The schema refuses it.
     #[error("invalid ClusterExtension configuration: invalid configuration: {detail}")]
     Invalid {
         /// Every failure, as the reference words it, then help.
@@ -49,7 +47,6 @@ impl ConfigError {
     }
 }
 
-/// One failure in the flat list.
 struct Line<'a> {
     path: &'a [String],
     kind: &'a Kind,

@@ -20,12 +20,10 @@ use crate::options::Gates;
 pub use failure::ConfigError;
 pub use schema::{DEPLOYMENT_FIELDS, DeploymentField, FieldTarget, config_schema};
 
-/// A validated configuration.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Config {
     /// The one namespace to watch; `None` means the default of the install modes.
     pub watch_namespace: Option<String>,
-    /// Changes to every Deployment.
     pub deployment: DeploymentConfig,
     /// What was given and is ignored.
     pub warnings: Vec<String>,
@@ -34,15 +32,10 @@ pub struct Config {
 /// `deploymentConfig`: changes to every Deployment of the bundle.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DeploymentConfig {
-    /// Environment variables for every container.
     pub env: Vec<Value>,
-    /// Environment sources for every container.
     pub env_from: Vec<Value>,
-    /// Volumes for every pod.
     pub volumes: Vec<Value>,
-    /// Mounts for every container.
     pub volume_mounts: Vec<Value>,
-    /// Tolerations for every pod.
     pub tolerations: Vec<Value>,
     /// Resources of every container; `None` keeps the bundle's, an empty object erases them.
     pub resources: Option<Value>,

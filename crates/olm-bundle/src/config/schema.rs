@@ -12,7 +12,6 @@ use crate::options::Gates;
 pub(crate) const OWN_FORMAT: &str = "ownNamespaceInstallMode";
 /// Format of a `watchNamespace` that must not be the install namespace.
 pub(crate) const SINGLE_FORMAT: &str = "singleNamespaceInstallMode";
-/// A namespace's name.
 pub(crate) const NAMESPACE_PATTERN: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 
 /// The schema of `spec.config.inline` for a bundle with these install modes. The two formats
@@ -69,12 +68,10 @@ fn watch_namespace(modes: &InstallModes) -> Option<Value> {
     })
 }
 
-/// A field of `deploymentConfig`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeploymentField {
     /// Its name, which is also the name of what it changes.
     pub name: &'static str,
-    /// What it changes.
     pub target: FieldTarget,
     shape: Shape,
 }
@@ -84,9 +81,7 @@ pub struct DeploymentField {
 pub enum FieldTarget {
     /// Metadata of the Deployment and of its pods.
     Metadata,
-    /// The spec of its pods.
     Pod,
-    /// Every container of its pods.
     Container,
 }
 
@@ -95,7 +90,6 @@ enum Shape {
     /// One of this component of the Kubernetes schema.
     One(&'static str),
     List(&'static str),
-    /// A map of strings.
     Strings,
 }
 

@@ -10,10 +10,8 @@ use serde_json::{Map, Value};
 use super::schema::{OWN_FORMAT, SINGLE_FORMAT};
 use crate::kube::{components, referred, type_name, whole};
 
-/// What a value did wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Several failures of one value.
     Group,
     /// A failure behind a `$ref`.
     Reference,
@@ -25,7 +23,6 @@ pub(crate) enum Kind {
         got: &'static str,
         want: String,
     },
-    /// Missing members, in the schema's order.
     Required(Vec<String>),
     /// Members that are not declared, sorted.
     Additional(Vec<String>),

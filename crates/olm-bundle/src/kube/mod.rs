@@ -28,7 +28,6 @@ pub(crate) fn referred(schema: &Value) -> Option<&str> {
     branch.and_then(Value::as_str).and_then(|target| target.rsplit('/').next())
 }
 
-/// Names of the components used.
 pub(crate) mod component {
     pub(crate) const AFFINITY: &str = "io.k8s.api.core.v1.Affinity";
     pub(crate) const ENV: &str = "io.k8s.api.core.v1.EnvVar";

@@ -31,7 +31,6 @@ impl ShapeError {
 const MAX_DROPPED: usize = 1_000;
 const MAX_PATH: usize = 1_000;
 
-/// What conforming a value did.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Conformed {
     /// Paths of members that Kubernetes does not declare, now gone; the first [`MAX_DROPPED`].
@@ -48,11 +47,9 @@ pub(crate) fn conform(value: &mut Value, component: &str, path: &str) -> Result<
     Ok(Conformed { dropped: walk.dropped })
 }
 
-/// Index of a shape.
 type Id = usize;
 
 enum Shape {
-    /// Anything at all.
     Any,
     Text,
     Integer,
@@ -206,47 +203,28 @@ impl Walk {
                     }
                     let Some(field) = fields.get(name) else {
                         if self.dropped.len() < MAX_DROPPED {
-                            self.path.push(Step::Name(name.clone()));
-                            self.dropped.push(self.short_path());
-                            self.path.pop();
+                            let path = self.below(Step::Name(name.clone()), |walk| walk.short_path());
+                            self.dropped.push(path);
                         }
                         return false;
                     };
                     if member.is_null() {
                         return false;
                     }
-                    self.path.push(Step::Name(name.clone()));
-                    failed = self.visit(member, *field);
-                    self.path.pop();
+                    failed = self.below(Step::Name(name.clone()), |walk| walk.visit(member, *field));
                     true
                 });
                 failed
             }
             (Shape::Map(values), Value::Object(members)) => {
-                for (name, member) in members {
-                    self.path.push(Step::Name(name.clone()));
-                    self.member(member, *values)?;
-                    self.path.pop();
-                }
-                Ok(())
+                members.iter_mut().try_for_each(|(name, member)| {
+                    self.below(Step::Name(name.clone()), |walk| walk.member(member, *values))
+                })
             }
-            (Shape::List(item), Value::Array(items)) => {
-                for (index, one) in items.iter_mut().enumerate() {
-                    self.path.push(Step::Index(index));
-                    self.member(one, *item)?;
-                    self.path.pop();
-                }
-                Ok(())
-            }
+            (Shape::List(item), Value::Array(items)) => self.items(items, *item),
             (Shape::SchemaOr(Alternative::Boolean), Value::Bool(_)) => Ok(()),
             (Shape::SchemaOr(Alternative::Schemas), Value::Array(items)) => {
-                let schema = SHAPES.root(SCHEMA);
-                for (index, one) in items.iter_mut().enumerate() {
-                    self.path.push(Step::Index(index));
-                    self.member(one, schema)?;
-                    self.path.pop();
-                }
-                Ok(())
+                self.items(items, SHAPES.root(SCHEMA))
             }
             (Shape::SchemaOr(Alternative::Texts), Value::Array(items))
                 if items.iter().all(Value::is_string) =>
@@ -256,6 +234,18 @@ impl Walk {
             (Shape::SchemaOr(_), schema @ Value::Object(_)) => self.visit(schema, SHAPES.root(SCHEMA)),
             (shape, found) => Err(ShapeError::wrong_type(self.to_string(), found, shape.describe())),
         }
+    }
+
+    fn below<T>(&mut self, step: Step, visit: impl FnOnce(&mut Self) -> T) -> T {
+        self.path.push(step);
+        let result = visit(self);
+        self.path.pop();
+        result
+    }
+
+    fn items(&mut self, items: &mut [Value], item: Id) -> Result<(), ShapeError> {
+        let mut items = items.iter_mut().enumerate();
+        items.try_for_each(|(index, one)| self.below(Step::Index(index), |walk| walk.member(one, item)))
     }
 
     fn short_path(&self) -> String {

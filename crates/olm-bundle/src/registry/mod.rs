@@ -26,15 +26,12 @@ const PACKAGE_KEY: &str = "operators.operatorframework.io.bundle.package.v1";
 
 /// Files that one bundle may have below `manifests/` and `metadata/`.
 const BUNDLE_FILES: usize = 10_000;
-/// How deep lists may hold lists.
 const LIST_DEPTH: usize = 16;
 
-/// A parsed registry+v1 bundle.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RegistryV1 {
     /// Package of `metadata/annotations.yaml`; may be empty, which validation refuses.
     pub package_name: String,
-    /// The ClusterServiceVersion.
     pub csv: Csv,
     /// CustomResourceDefinitions in file order, members that Kubernetes does not declare removed.
     pub crds: Vec<Object>,
@@ -44,36 +41,25 @@ pub struct RegistryV1 {
     pub warnings: Vec<String>,
 }
 
-/// Why files are no registry+v1 bundle.
 #[derive(Debug, thiserror::Error)]
 pub enum ParseError {
-    /// `metadata/annotations.yaml` is missing.
     #[error("open metadata/annotations.yaml: no such file or directory")]
     NoAnnotations,
     /// `metadata/annotations.yaml` is not what it should be.
     #[error("{message}")]
-    Annotations {
-        /// What is wrong.
-        message: String,
-    },
+    Annotations { message: String },
     #[error("stat manifests: no such file or directory")]
     NoManifests,
     /// `manifests/` is not flat.
     #[error(
         "subdirectories are not allowed within the \"manifests\" directory of the bundle image filesystem: found {path:?}"
     )]
-    SubDirectory {
-        /// The sub-directory.
-        path: String,
-    },
-    /// A manifest cannot be read.
+    SubDirectory { path: String },
     #[error("error parsing objects in {path:?}: {message}{}", also(.more))]
     Objects {
         /// The first file that cannot be read.
         path: String,
-        /// What is wrong with it.
         message: String,
-        /// Further files that cannot be read.
         more: Vec<String>,
     },
     #[error("no ClusterServiceVersion found in \"manifests\"")]
@@ -89,12 +75,7 @@ pub enum ParseError {
         "the bundle has more than {limit} {what} below manifests/ and metadata/; remove what the operator does not need, or \
          split the bundle"
     )]
-    TooLarge {
-        /// How many are allowed.
-        limit: u64,
-        /// Of what.
-        what: &'static str,
-    },
+    TooLarge { limit: u64, what: &'static str },
     /// The files have more values and keys than any bundle has.
     #[error(
         "the bundle has more than {BUNDLE_NODES} nodes (values and keys) in its files, counted up to {path:?}; remove what \
@@ -104,12 +85,9 @@ pub enum ParseError {
         /// The file in which the limit was reached.
         path: String,
     },
-    /// A file could not be read.
     #[error("cannot read {path}")]
     Read {
-        /// Path inside the bundle.
         path: String,
-        /// Why.
         #[source]
         source: io::Error,
     },

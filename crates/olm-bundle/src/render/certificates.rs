@@ -26,11 +26,9 @@ const COMMON_NAME_LIMIT: usize = 64;
 /// A serving certificate that a deployment's webhooks need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebhookCertificate {
-    /// The deployment that serves.
     pub deployment: String,
     /// Namespace of deployment, Service and Secret.
     pub namespace: String,
-    /// The Service in front of it.
     pub service: String,
     /// The Secret with the keys `tls.crt` and `tls.key` that pods mount.
     pub secret: String,
@@ -40,7 +38,6 @@ pub struct WebhookCertificate {
     pub ca_targets: Vec<CaTarget>,
 }
 
-/// An object that calls a webhook.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CaTarget {
     /// A CustomResourceDefinition of that name: `spec.conversion.webhook.clientConfig.caBundle`.

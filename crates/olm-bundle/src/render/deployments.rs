@@ -3,9 +3,9 @@
 use olm_core::Object;
 use serde_json::{Map, Value, json};
 
-use super::member::member;
 use super::{Context, cert_volumes, certificates, overrides, unique_entries};
 use crate::csv::{CsvDeployment, warn};
+use olm_core::member_map as member;
 
 pub(super) fn deployments(context: &Context<'_>, warnings: &mut Vec<String>) -> Vec<Object> {
     context

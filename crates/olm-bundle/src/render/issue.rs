@@ -106,7 +106,6 @@ fn target(object: &Object) -> Option<CaTarget> {
     }
 }
 
-/// Secrets that cert-manager fills.
 fn issued_elsewhere(objects: &[Object]) -> BTreeSet<(String, String)> {
     let certificates =
         objects.iter().filter(|object| object.group() == "cert-manager.io" && object.kind() == "Certificate");

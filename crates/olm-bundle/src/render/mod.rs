@@ -12,7 +12,6 @@ mod crds;
 mod deployments;
 mod distinct;
 mod issue;
-mod member;
 mod overrides;
 mod rbac;
 mod services;
@@ -30,12 +29,10 @@ use crate::validate::validate;
 pub use certificates::{CaTarget, WebhookCertificate};
 pub use issue::{called_services, certificates_to_issue, mounted_secrets};
 
-/// A rendered bundle.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rendered {
     /// The objects, in the order of the generators.
     pub objects: Vec<Object>,
-    /// What the operator watches.
     pub targets: Targets,
     /// Serving certificates that webhooks need, of any issuer.
     pub certificates: Vec<WebhookCertificate>,
@@ -88,7 +85,6 @@ pub fn render_with_report(bundle: &RegistryV1, options: &RenderOptions) -> Resul
     Ok(Rendered { objects: objects.into_vec(), targets, certificates, warnings })
 }
 
-/// What every generator may look at.
 struct Context<'a> {
     bundle: &'a RegistryV1,
     options: &'a RenderOptions,

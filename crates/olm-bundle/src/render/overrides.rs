@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use olm_core::Object;
 use serde_json::{Map, Value};
 
-use super::member::member;
 use crate::config::DeploymentConfig;
+use olm_core::member_map as member;
 
 pub(super) fn apply(config: &DeploymentConfig, deployment: &mut Object) {
     if *config == DeploymentConfig::default() {

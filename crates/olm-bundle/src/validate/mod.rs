@@ -54,7 +54,6 @@ pub fn validate(bundle: &RegistryV1) -> Vec<String> {
 
 /// Bytes of a name above which nothing else is checked.
 const MAX_NAME: usize = 1_000;
-/// Findings that are listed.
 const MAX_FINDINGS: usize = 1_000;
 
 /// Names that occur more than once, sorted.
