@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::schema::without_texts;
 use crate::structural::{apply_defaults, json_schema};
-use crate::versions;
+use crate::{has_conversion_webhook, spec_member, version_list, versions};
 
 /// Violations that are reported of one object.
 const MOST_PROBLEMS: usize = 3;
@@ -32,7 +32,6 @@ pub struct SchemaError {
 pub struct SchemaViolation {
     /// Path of the member, for example `spec.list.0.name`; empty for the object itself.
     pub path: String,
-    /// What is wrong with it.
     pub message: String,
 }
 
@@ -48,7 +47,6 @@ impl fmt::Display for SchemaViolation {
 /// What the change of a CRD means for one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fit {
-    /// The object fits.
     Fits,
     /// It does not, and it does not fit the present schema either.
     NeverDid,
@@ -84,10 +82,9 @@ impl ExistingObjects {
     pub fn new(old: &Object, new: &Object) -> Result<Option<Self>, SchemaError> {
         let Some(listed) = listed_version(old) else { return Ok(None) };
         let Some(old_schema) = schema(old, listed) else { return Ok(None) };
-        let group = new.0.get("spec").and_then(|spec| spec.get("group")).and_then(Value::as_str);
-        let group = group.unwrap_or_default();
+        let group = spec_member(new, "group").and_then(Value::as_str).unwrap_or_default();
         let mut targets = vec![listed];
-        let converts = conversion(new) == Some("Webhook");
+        let converts = has_conversion_webhook(new);
         if let Some(storage) = flagged(new, "storage").find(|storage| *storage != listed && !converts) {
             targets.push(storage);
         }
@@ -116,7 +113,6 @@ impl ExistingObjects {
         &self.version
     }
 
-    /// Judges one object.
     #[must_use]
     pub fn check(&self, object: &Value) -> Fit {
         let mut broken = Vec::new();
@@ -171,19 +167,13 @@ fn listed_version(crd: &Object) -> Option<&str> {
 
 /// Names of versions with this flag set.
 fn flagged<'a>(crd: &'a Object, flag: &'a str) -> impl Iterator<Item = &'a str> {
-    let list = crd.0.get("spec").and_then(|spec| spec.get("versions")).and_then(Value::as_array);
-    list.into_iter()
-        .flatten()
+    version_list(crd)
         .filter(move |version| version.get(flag).and_then(Value::as_bool).unwrap_or(false))
         .filter_map(|version| version.get("name").and_then(Value::as_str))
 }
 
 fn schema<'a>(crd: &'a Object, version: &str) -> Option<&'a Value> {
     versions(crd).find(|(name, _)| *name == version).and_then(|(_, schema)| schema)
-}
-
-fn conversion(crd: &Object) -> Option<&str> {
-    crd.0.get("spec")?.get("conversion")?.get("strategy")?.as_str()
 }
 
 #[cfg(test)]

@@ -24,7 +24,6 @@ use std::fmt;
 use olm_core::Object;
 use serde_json::Value;
 
-/// Which changes count as dangerous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Profile {
     /// What cannot lose data or break a stored or served object is allowed.
@@ -34,38 +33,30 @@ pub enum Profile {
     Parity,
 }
 
-/// How to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Policy {
-    /// Which changes count as dangerous.
     pub profile: Profile,
 }
 
 /// The comparison that made a finding. Ordered as findings are printed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Comparison {
-    /// The CRD as a whole.
     Crd,
     /// One version against itself; `path` is like `^.spec.size`.
     Version {
-        /// Version name.
         version: String,
-        /// Path of the schema node.
         path: String,
     },
     /// A lower served version against a higher one.
     Served {
         /// `low -> high`.
         pair: String,
-        /// Path of the schema node.
         path: String,
     },
 }
 
-/// One dangerous change.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// What was compared.
     pub comparison: Comparison,
     /// Name of the check, for example `type`.
     pub check: &'static str,
@@ -74,7 +65,6 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Why such a change is dangerous.
     #[must_use]
     pub fn danger(&self) -> &'static str {
         checks::danger(self.check)
@@ -144,10 +134,23 @@ fn no_schema(version: &str) -> Finding {
     }
 }
 
+fn spec_member<'a>(crd: &'a Object, member: &str) -> Option<&'a Value> {
+    crd.0.get("spec").and_then(|spec| spec.get(member))
+}
+
+/// Whether a webhook converts between the versions.
+fn has_conversion_webhook(crd: &Object) -> bool {
+    let strategy = spec_member(crd, "conversion").and_then(|conversion| conversion.get("strategy"));
+    strategy.and_then(Value::as_str) == Some("Webhook")
+}
+
+fn version_list(crd: &Object) -> impl Iterator<Item = &Value> {
+    spec_member(crd, "versions").and_then(Value::as_array).into_iter().flatten()
+}
+
 /// Versions of a CRD in their order, each with its schema.
 fn versions(crd: &Object) -> impl Iterator<Item = (&str, Option<&Value>)> {
-    let list = crd.0.get("spec").and_then(|spec| spec.get("versions")).and_then(Value::as_array);
-    list.into_iter().flatten().filter_map(|version| {
+    version_list(crd).filter_map(|version| {
         let name = version.get("name")?.as_str()?;
         Some((name, version.get("schema").and_then(|schema| schema.get("openAPIV3Schema"))))
     })

@@ -8,11 +8,10 @@ use std::collections::BTreeSet;
 use olm_core::Object;
 use serde_json::Value;
 
-use crate::{Comparison, Finding, Profile, checks};
+use crate::{Comparison, Finding, Profile, checks, has_conversion_webhook, version_list};
 
 pub(crate) fn compare(old: &Object, new: &Object, profile: Profile) -> Vec<Finding> {
-    let strategy = new.0.get("spec").and_then(|spec| spec.get("conversion")).and_then(|c| c.get("strategy"));
-    if strategy.and_then(Value::as_str) == Some("Webhook") {
+    if has_conversion_webhook(new) {
         return Vec::new();
     }
     let known: BTreeSet<Finding> = pairs(old, profile).into_iter().collect();
@@ -20,10 +19,7 @@ pub(crate) fn compare(old: &Object, new: &Object, profile: Profile) -> Vec<Findi
 }
 
 fn pairs(crd: &Object, profile: Profile) -> Vec<Finding> {
-    let list = crd.0.get("spec").and_then(|spec| spec.get("versions")).and_then(Value::as_array);
-    let mut served: Vec<(&str, &Value)> = list
-        .into_iter()
-        .flatten()
+    let mut served: Vec<(&str, &Value)> = version_list(crd)
         .filter(|version| version.get("served").and_then(Value::as_bool) == Some(true))
         .filter_map(|version| {
             Some((version.get("name")?.as_str()?, version.get("schema")?.get("openAPIV3Schema")?))
