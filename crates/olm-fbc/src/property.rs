@@ -184,6 +184,7 @@ impl Property {
             BUNDLE_OBJECT => self.read::<BundleObject>(index).map(drop),
             CSV_METADATA => self.read::<CsvMetadata>(index).map(drop),
             _ if self.value.is_some() => Ok(()),
+            // without a value every type gives the same error
             _ => self.read::<Gvk>(index).map(drop),
         }
     }
