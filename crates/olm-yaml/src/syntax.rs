@@ -1,4 +1,4 @@
-//! What is wrong with the text itself, in the words of Go's library and of libyaml.
+//! Errors of the text itself, in the words of Go's library and of libyaml.
 
 use libyaml_safer::{Error as Syntax, ErrorKind, Mark};
 
