@@ -88,7 +88,7 @@ pub(crate) fn without_texts(value: &Value) -> Value {
     }
 }
 
-fn is_text(keyword: &str) -> bool {
+pub(crate) fn is_text(keyword: &str) -> bool {
     matches!(keyword, "description" | "title" | "example" | "externalDocs")
 }
 
@@ -96,13 +96,10 @@ fn is_text(keyword: &str) -> bool {
 pub(crate) fn rule_identity(rule: &Value) -> Value {
     match rule {
         Value::Object(rule) => {
+            let mut rule = rule.clone();
             let texts = ["message", "messageExpression", "reason", "fieldPath"];
-            Value::Object(
-                rule.iter()
-                    .filter(|(k, _)| !texts.contains(&k.as_str()))
-                    .map(|(k, v)| (k.clone(), v.clone()))
-                    .collect(),
-            )
+            rule.retain(|member, _| !texts.contains(&member.as_str()));
+            Value::Object(rule)
         }
         other => other.clone(),
     }

@@ -4,6 +4,7 @@ use olm_core::go;
 use serde_json::Value;
 
 use super::Pair;
+use crate::schema::is_text;
 
 type CheckResult = Option<(&'static str, String)>;
 
@@ -12,10 +13,10 @@ pub(super) fn all(pair: &mut Pair) -> Vec<(&'static str, String)> {
     let mut found = vec![default(pair), enumeration(pair)];
     pair.take("description");
     for check in ["maximum", "maxItems", "maxLength", "maxProperties"] {
-        found.push(upper(pair, check));
+        found.push(limit(pair, check, true));
     }
     for check in ["minimum", "minItems", "minLength", "minProperties"] {
-        found.push(lower(pair, check));
+        found.push(limit(pair, check, false));
     }
     found.extend([nullable(pair), one_of(pair), pattern(pair), required(pair), type_(pair)]);
     found.into_iter().flatten().collect()
@@ -59,41 +60,22 @@ fn enumeration(pair: &mut Pair) -> CheckResult {
     (!removed.is_empty()).then(|| ("enum", format!("allowed enum values removed : [{}]", removed.join(" "))))
 }
 
-/// A bound of a number as `%v` prints it (`3e+07`), a length as an integer.
-fn bound(value: f64, float: bool) -> String {
-    if float { go::general(value) } else { value.to_string() }
-}
-
-fn upper(pair: &mut Pair, check: &'static str) -> CheckResult {
+/// A bound of a number (`maximum`, `minimum`) is shown as `%v` prints it (`3e+07`), a length as an integer.
+fn limit(pair: &mut Pair, check: &'static str, upper: bool) -> CheckResult {
     let (old, new) = pair.take(check);
     let new = new.as_ref().and_then(Value::as_f64)?;
-    let show = |n| bound(n, check == "maximum");
-    match old.as_ref().and_then(Value::as_f64) {
-        None => {
-            Some((check, format!("maximum constraint added when there was none previously : {}", show(new))))
-        }
-        Some(old) if new < old => {
-            Some((check, format!("maximum decreased : {} -> {}", show(old), show(new))))
-        }
-        Some(_) => None,
-    }
-}
-
-fn lower(pair: &mut Pair, check: &'static str) -> CheckResult {
-    let (old, new) = pair.take(check);
-    let new = new.as_ref().and_then(Value::as_f64)?;
-    let show = |n| bound(n, check == "minimum");
-    match old.as_ref().and_then(Value::as_f64) {
+    let (name, change) = if upper { ("maximum", "decreased") } else { ("minimum", "increased") };
+    let show = |bound: f64| if check == name { go::general(bound) } else { bound.to_string() };
+    let message = match old.as_ref().and_then(Value::as_f64) {
         // nothing is shorter than 0
-        None if pair.corrected() && check != "minimum" && new == 0.0 => None,
-        None => {
-            Some((check, format!("minimum constraint added when there was none previously : {}", show(new))))
+        None if pair.corrected() && !upper && check != name && new == 0.0 => return None,
+        None => format!("{name} constraint added when there was none previously : {}", show(new)),
+        Some(old) if (upper && new < old) || (!upper && new > old) => {
+            format!("{name} {change} : {} -> {}", show(old), show(new))
         }
-        Some(old) if new > old => {
-            Some((check, format!("minimum increased : {} -> {}", show(old), show(new))))
-        }
-        Some(_) => None,
-    }
+        Some(_) => return None,
+    };
+    Some((check, message))
 }
 
 fn nullable(pair: &mut Pair) -> CheckResult {
@@ -113,38 +95,27 @@ fn one_of(pair: &mut Pair) -> CheckResult {
     };
     let (old, new) = pair.take("oneOf");
     let (old, new): (Vec<Value>, Vec<Value>) = (schemas(old), schemas(new));
-    let show = |list: &[&Value]| list.iter().map(|schema| schema.to_string()).collect::<Vec<_>>().join(" ");
-    let missing = |from: &'_ [Value], list: &'_ [Value]| -> Vec<Value> {
-        list.iter().filter(|schema| !from.contains(schema)).cloned().collect()
+    let missing = |from: &[Value], list: &[Value]| -> Vec<String> {
+        list.iter().filter(|schema| !from.contains(schema)).map(Value::to_string).collect()
     };
     if old.is_empty() && !new.is_empty() {
-        let all: Vec<&Value> = new.iter().collect();
-        return Some((
-            "oneOf",
-            format!("oneOf constraint added when there was none previously: [{}]", show(&all)),
-        ));
+        let all = missing(&old, &new).join(" ");
+        return Some(("oneOf", format!("oneOf constraint added when there was none previously: [{all}]")));
     }
     if new.is_empty() && pair.corrected() {
         return None; // without the constraint, more is allowed
     }
-    let removed = missing(&new, &old);
+    let (removed, added) = (missing(&new, &old).join(" "), missing(&old, &new).join(" "));
     if !removed.is_empty() {
-        let removed: Vec<&Value> = removed.iter().collect();
-        return Some(("oneOf", format!("allowed oneOf schemas removed: [{}]", show(&removed))));
+        return Some(("oneOf", format!("allowed oneOf schemas removed: [{removed}]")));
     }
-    let added = missing(&old, &new);
-    (!added.is_empty()).then(|| {
-        let added: Vec<&Value> = added.iter().collect();
-        ("oneOf", format!("allowed oneOf schemas added: [{}]", show(&added)))
-    })
+    (!added.is_empty()).then(|| ("oneOf", format!("allowed oneOf schemas added: [{added}]")))
 }
 
 fn without_top_texts(schema: &Value) -> Value {
     let mut schema = schema.clone();
     if let Value::Object(node) = &mut schema {
-        for text in ["description", "title", "example", "externalDocs"] {
-            node.remove(text);
-        }
+        node.retain(|keyword, _| !is_text(keyword));
     }
     schema
 }
