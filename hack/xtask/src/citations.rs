@@ -12,10 +12,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 use proc_macro2::{TokenStream, TokenTree};
 
 use crate::decisions::{self, DECISIONS};
+use crate::links;
 use crate::source::{self, Parsed};
 
 pub(crate) const SPECIFICATION: &str = "docs/internals/spec";
@@ -47,9 +48,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     for path in texts(root)? {
         add(&path, &std::fs::read_to_string(root.join(&path))?);
     }
-    if !wrong.is_empty() {
-        bail!("citations that name nothing:\n  {}", wrong.join("\n  "));
-    }
+    ensure!(wrong.is_empty(), "citations that name nothing:\n  {}", wrong.join("\n  "));
     Ok(())
 }
 
@@ -86,13 +85,12 @@ impl Targets {
     pub(crate) fn read(root: &Path) -> Result<Self> {
         let mut targets =
             Self { root: root.to_owned(), decisions: decisions::numbers(root), ..Self::default() };
-        let mut paths = Vec::new();
         if root.join(SPECIFICATION).is_dir() {
-            source::collect(root, Path::new(SPECIFICATION), "md", &mut paths)?;
-        }
-        for path in paths.iter().filter(|path| !path.ends_with("README.md")) {
-            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            targets.pages.insert(name, sections(&std::fs::read_to_string(root.join(path))?));
+            let pages = source::pages(root, SPECIFICATION)?.into_iter();
+            for (path, text) in pages.filter(|(path, _)| !path.ends_with("README.md")) {
+                let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+                targets.pages.insert(name, sections(&text));
+            }
         }
         Ok(targets)
     }
@@ -310,14 +308,9 @@ fn blank(text: &str, tokens: &TokenStream, literals: bool, out: &mut [u8]) {
 fn sections(page: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut open: Vec<(usize, Vec<String>)> = Vec::new();
-    let mut fenced = false;
-    for line in page.lines() {
-        fenced ^= line.starts_with("```");
+    for (_, line) in links::prose(page) {
         let title = line.trim_start_matches('#');
         let depth = line.len() - title.len();
-        if fenced {
-            continue;
-        }
         if depth > 0 && title.starts_with(' ') {
             open.retain(|(above, _)| *above < depth);
             let title = title.trim().trim_start_matches("Appendix ");

@@ -14,9 +14,10 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 
 use self::verdict::Conformance;
+use crate::source;
 
 const THREATS: &str = "docs/threat-model.md";
 
@@ -36,9 +37,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         std::fs::read_to_string(root.join(THREATS)).with_context(|| format!("cannot read {THREATS}"))?;
     wrong.extend(faults(THREATS, &threats, &mut read));
     wrong.extend(unproved(THREATS, &threats, &|file| root.join(file).exists()));
-    if !wrong.is_empty() {
-        bail!("tables that the tests do not bear out:\n  {}", wrong.join("\n  "));
-    }
+    ensure!(wrong.is_empty(), "tables that the tests do not bear out:\n  {}", wrong.join("\n  "));
     index::check(root)
 }
 
@@ -56,25 +55,17 @@ pub(crate) fn draw(root: &Path, count: usize, seed: u64) -> Result<()> {
 }
 
 fn pages(root: &Path) -> Result<BTreeMap<String, String>> {
-    let folder = root.join("docs/internals/conformance");
-    let mut pages = BTreeMap::new();
-    for entry in std::fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "md") && !path.ends_with("README.md") {
-            let text = std::fs::read_to_string(&path)?;
-            pages.insert(path.strip_prefix(root).unwrap_or(&path).display().to_string(), text);
-        }
-    }
-    Ok(pages)
+    let pages = source::pages(root, "docs/internals/conformance")?.into_iter();
+    let pages = pages.filter(|(path, _)| !path.ends_with("README.md"));
+    Ok(pages.map(|(path, text)| (path.display().to_string(), text)).collect())
 }
 
 /// Numbers and texts of the drawn lines, in the page's order.
 fn drawn<'a>(page: &str, text: &'a str, count: usize, seed: u64) -> Vec<(usize, &'a str)> {
-    let claims = verdict::cells(text)
-        .filter(|(_, cell)| Conformance::parse(cell).is_ok_and(Conformance::needs_test))
-        .filter_map(|(at, _)| Some((at, text.lines().nth(at)?)))
-        .filter(|(_, line)| !references(line).is_empty());
-    let mut rows: Vec<(usize, &str)> = claims.map(|(at, line)| (at + 1, line)).collect();
+    let claims = verdict::rows(text).filter(|(_, line, cell)| {
+        Conformance::parse(cell).is_ok_and(Conformance::needs_test) && !references(line).is_empty()
+    });
+    let mut rows: Vec<(usize, &str)> = claims.map(|(at, line, _)| (at + 1, line)).collect();
     let mut state = page.bytes().fold(seed, |state, byte| mixed(state ^ u64::from(byte)));
     // the last of what is left changes places with one of them
     for left in (1..rows.len()).rev() {
@@ -99,8 +90,7 @@ fn faults(page: &str, text: &str, read: &mut dyn FnMut(&str) -> Option<String>) 
     let mut found = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let mut fault = |what: String| found.push(format!("{page}:{}: {what}", number + 1));
-        let named = references(line);
-        for (file, name) in &named {
+        for (file, name) in references(line) {
             match read(file) {
                 None => fault(format!("there is no file {file}")),
                 Some(source) if !has_test(&source, name) => fault(format!("{file} has no test {name}")),
@@ -108,16 +98,14 @@ fn faults(page: &str, text: &str, read: &mut dyn FnMut(&str) -> Option<String>) 
             }
         }
     }
-    for (number, cell) in verdict::cells(text) {
-        let named = text.lines().nth(number).is_some_and(|line| !references(line).is_empty());
-        let fault = match Conformance::parse(cell) {
-            Err(fault) => fault,
-            Ok(verdict) if verdict.needs_test() && !named => format!("says `{verdict}` and names no test"),
-            Ok(_) => continue,
-        };
-        found.push(format!("{page}:{}: {fault}", number + 1));
-    }
-    for (number, line) in verdict::cells(text).filter_map(|(at, _)| Some((at, text.lines().nth(at)?))) {
+    for (number, line, cell) in verdict::rows(text) {
+        match Conformance::parse(cell) {
+            Err(fault) => found.push(format!("{page}:{}: {fault}", number + 1)),
+            Ok(verdict) if verdict.needs_test() && references(line).is_empty() => {
+                found.push(format!("{page}:{}: says `{}` and names no test", number + 1, verdict.words()));
+            }
+            Ok(_) => {}
+        }
         let section = line.split('|').nth(1).unwrap_or_default().trim();
         if section.starts_with(|c: char| c.is_ascii_digit() || c == '§') {
             let fault = format!("`{section}` names no page of the specification, as `catalogd §4.2` does");

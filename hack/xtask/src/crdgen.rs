@@ -31,8 +31,7 @@ fn whole_numbers(value: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(whole_numbers),
         Value::Number(number) => {
             if let Some(whole) = number.as_f64().filter(|n| n.fract() == 0.0 && n.abs() < 9e15) {
-                let whole = whole as i64;
-                *value = whole.into();
+                *value = (whole as i64).into();
             }
         }
         Value::Null | Value::Bool(_) | Value::String(_) => {}

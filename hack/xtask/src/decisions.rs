@@ -5,29 +5,26 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::section;
+use crate::{section, source};
 
 pub(crate) const DECISIONS: &str = "docs/decisions";
 
-const BEGIN: &str = "<!-- index: written by `make generate` -->";
-const END: &str = "<!-- end of the index -->";
-
 /// The numbers that have a page.
 pub(crate) fn numbers(root: &Path) -> BTreeSet<u32> {
-    names(root).iter().filter_map(|name| number(name)).collect()
+    pages(root).unwrap_or_default().keys().filter_map(|name| number(name)).collect()
 }
 
-/// The README with its index.
-///
-/// # Errors
-/// When the numbers are not 1, 2, 3 and so on, or a page's title does not begin with its number.
+/// The README with its index. Fails if the numbers are not 1, 2, 3 and so on, or a page's title does not begin with its number.
 pub(crate) fn files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
-    let mut pages = BTreeMap::new();
-    for name in names(root) {
-        let text = std::fs::read_to_string(root.join(DECISIONS).join(&name))?;
-        pages.insert(name, text);
-    }
-    Ok(vec![section::written(root, &format!("{DECISIONS}/README.md"), [BEGIN, END], &index(&pages)?)?])
+    let index = index(&pages(root)?)?;
+    Ok(vec![section::written(root, &format!("{DECISIONS}/README.md"), section::INDEX, &index)?])
+}
+
+/// By the file's name.
+fn pages(root: &Path) -> Result<BTreeMap<String, String>> {
+    let pages = source::pages(root, DECISIONS)?.into_iter();
+    let named = pages.filter_map(|(path, text)| Some((path.file_name()?.to_str()?.to_owned(), text)));
+    Ok(named.filter(|(name, _)| number(name).is_some()).collect())
 }
 
 fn index(pages: &BTreeMap<String, String>) -> Result<String> {
@@ -44,14 +41,6 @@ fn index(pages: &BTreeMap<String, String>) -> Result<String> {
         lines += &format!("- [{} {title}]({name})\n", at + 1);
     }
     Ok(lines)
-}
-
-fn names(root: &Path) -> BTreeSet<String> {
-    let entries = std::fs::read_dir(root.join(DECISIONS)).into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .filter(|name| number(name).is_some())
-        .collect()
 }
 
 fn number(name: &str) -> Option<u32> {

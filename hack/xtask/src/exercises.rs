@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 /// The most product files that an exercise may touch.
@@ -30,18 +30,16 @@ struct Exercise {
 
 pub(crate) fn run(root: &Path, only: &[&str]) -> Result<()> {
     let folder = root.join("tests/exercises");
-    let mut names: Vec<String> = Vec::new();
-    for entry in fs::read_dir(&folder)? {
-        names.push(entry?.file_name().to_string_lossy().into_owned());
-    }
+    let entries = fs::read_dir(&folder)?;
+    let mut names: Vec<String> =
+        entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect::<Result<_>>()?;
     names.retain(|name| only.is_empty() || only.contains(&name.as_str()));
     names.sort();
     ensure!(!names.is_empty(), "no exercise of these names in tests/exercises: {only:?}");
     let copy = root.join("target/exercises");
     let mut failed = Vec::new();
     for name in &names {
-        let outcome = exercise(root, &copy, &folder.join(name));
-        if let Err(error) = outcome {
+        if let Err(error) = exercise(root, &copy, &folder.join(name)) {
             eprintln!("{name}: {error:#}");
             failed.push(name.as_str());
         }
@@ -116,9 +114,8 @@ fn apply(copy: &Path, patch: &Path, without: Option<&str>) -> Result<()> {
     git.env("GIT_CEILING_DIRECTORIES", copy.parent().unwrap_or(copy)).current_dir(copy).arg("apply");
     git.args(without.map(|path| format!("--exclude={path}"))).arg(patch);
     let output = git.output()?;
-    if !output.status.success() {
-        bail!("{} does not apply: {}", patch.display(), String::from_utf8_lossy(&output.stderr));
-    }
+    let printed = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{} does not apply: {printed}", patch.display());
     Ok(())
 }
 

@@ -113,16 +113,13 @@ fn flags(program: &Command) -> Vec<&Arg> {
 }
 
 fn row(flag: &Arg) -> String {
+    let stands_for = || {
+        flag.get_value_names().unwrap_or_default().iter().map(|it| it.as_str()).collect::<Vec<_>>().join(" ")
+    };
     let name = match flag.get_long() {
         Some(long) => format!("--{long}"),
         // an argument is known by what it stands for
-        None => flag
-            .get_value_names()
-            .unwrap_or_default()
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-            .join(" "),
+        None => stands_for(),
     };
     let short = flag.get_short().map(|short| format!(", `-{short}`")).unwrap_or_default();
     let values: Vec<String> =
@@ -131,20 +128,14 @@ fn row(flag: &Arg) -> String {
     let value = if switch || (flag.get_long().is_none() && values.is_empty()) {
         String::new()
     } else if values.is_empty() || flag.is_hide_possible_values_set() {
-        flag.get_value_names()
-            .unwrap_or_default()
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-            .join(" ")
+        stands_for()
     } else {
         values.join(", ")
     };
     let default: Vec<_> =
         flag.get_default_values().iter().map(|one| one.to_string_lossy().into_owned()).collect();
     let default = match default.join(",") {
-        _ if switch => String::new(),
-        empty if empty.is_empty() => String::new(),
+        default if switch || default.is_empty() => String::new(),
         default => format!("`{default}`"),
     };
     let help = flag.get_long_help().or(flag.get_help()).map(ToString::to_string).unwrap_or_default();

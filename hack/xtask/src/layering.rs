@@ -7,162 +7,92 @@ mod table;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
-use serde::Deserialize;
+use anyhow::{Context, Result, ensure};
 
-use crate::source;
+use crate::source::{self, Manifest, is_in};
 
 pub(crate) use self::table::{files, print};
 
-const LIBRARIES: &[&str] = &[
-    "olm-api",
-    "olm-bundle",
-    "olm-catalog",
-    "olm-certificates",
-    "olm-core",
-    "olm-crd-safety",
-    "olm-fbc",
-    "olm-install",
-    "olm-oci",
-    "olm-resolver",
-    "olm-rollout",
-    "olm-runtime",
-    "olm-yaml",
-];
+const LIBRARIES: &str = "olm-api olm-bundle olm-catalog olm-certificates olm-core olm-crd-safety olm-fbc olm-install olm-oci \
+    olm-resolver olm-rollout olm-runtime olm-yaml";
 
 /// A package and the packages of this workspace that it may use.
-const ALLOWED: &[(&str, &[&str])] = &[
-    ("olm-core", &[]),
+const ALLOWED: &[(&str, &str)] = &[
+    ("olm-core", ""),
     // it prints numbers and characters as Go does
-    ("olm-yaml", &["olm-core"]),
-    ("olm-fbc", &["olm-core", "olm-yaml"]),
-    ("olm-resolver", &["olm-core", "olm-fbc"]),
-    ("olm-bundle", &["olm-core", "olm-yaml"]),
-    ("olm-crd-safety", &["olm-core"]),
-    ("olm-rollout", &["olm-core"]),
-    ("olm-signature", &["olm-core"]),
+    ("olm-yaml", "olm-core"),
+    ("olm-fbc", "olm-core olm-yaml"),
+    ("olm-resolver", "olm-core olm-fbc"),
+    ("olm-bundle", "olm-core olm-yaml"),
+    ("olm-crd-safety", "olm-core"),
+    ("olm-rollout", "olm-core"),
+    ("olm-signature", "olm-core"),
     // it brings signatures from the registry and has them judged
-    ("olm-oci", &["olm-core", "olm-signature"]),
-    ("olm-api", &[]),
-    ("olm-runtime", &["olm-api"]),
+    ("olm-oci", "olm-core olm-signature"),
+    ("olm-api", ""),
+    ("olm-runtime", "olm-api"),
     // it needs the client, TLS and the flags
-    ("olm-certificates", &["olm-runtime"]),
+    ("olm-certificates", "olm-runtime"),
     // it hands the resolver what it reads
-    ("olm-catalog", &["olm-core", "olm-fbc", "olm-resolver", "olm-oci", "olm-api", "olm-runtime"]),
-    // it builds the resolver's question, reads its answer, judges CRDs and lays revisions out for the controller and the CLI alike
+    ("olm-catalog", "olm-core olm-fbc olm-resolver olm-oci olm-api olm-runtime"),
+    // it builds the resolver's question, reads its answer, judges CRDs and lays revisions out for the controller and the CLI alike; of
+    // olm-runtime it needs to act as a ServiceAccount, and to print the errors of the apiserver as conditions show them
     (
         "olm-install",
-        &[
-            "olm-core",
-            "olm-resolver",
-            "olm-oci",
-            "olm-bundle",
-            "olm-crd-safety",
-            "olm-rollout",
-            "olm-api",
-            "olm-catalog",
-            // it acts as a ServiceAccount, and prints the errors of the apiserver as conditions show them
-            "olm-runtime",
-        ],
+        "olm-core olm-resolver olm-oci olm-bundle olm-crd-safety olm-rollout olm-api olm-catalog olm-runtime",
     ),
-    ("catalogd", &["olm-core", "olm-fbc", "olm-oci", "olm-api", "olm-runtime", "olm-certificates"]),
+    ("catalogd", "olm-core olm-fbc olm-oci olm-api olm-runtime olm-certificates"),
     ("operator-controller", LIBRARIES),
     ("kubectl-olm", LIBRARIES),
     // it compares versions as kubectl-olm does (olm-core), and knows neither catalogs nor bundles
-    ("cluster-operator", &["olm-core", "olm-api", "olm-runtime", "olm-certificates"]),
+    ("cluster-operator", "olm-core olm-api olm-runtime olm-certificates"),
     // the kit starts our binaries as processes, so it needs none of their code
-    ("olm-kit", &["olm-api"]),
+    ("olm-kit", "olm-api"),
     // programs arrive as files
-    ("olm-images", &[]),
+    ("olm-images", ""),
     // it writes down the flags of the programs, as they define them
-    ("xtask", &["olm-api", "catalogd", "operator-controller", "cluster-operator", "kubectl-olm"]),
+    ("xtask", "olm-api catalogd operator-controller cluster-operator kubectl-olm"),
 ];
 
 /// Packages that only test: they may use anything.
-const TEST_PACKAGES: &[&str] = &["olm-fuzz", "olm-integration"];
+const TEST_PACKAGES: &str = "olm-fuzz olm-integration";
 
 /// Crates that must build without Kubernetes, an async runtime or a socket, and the packages that would bring these.
-const PURE: &[&str] =
-    &["olm-core", "olm-yaml", "olm-fbc", "olm-resolver", "olm-bundle", "olm-crd-safety", "olm-rollout"];
-const IMPURE_PACKAGES: &[&str] = &[
-    "kube",
-    "kube-core",
-    "kube-client",
-    "k8s-openapi",
-    "tokio",
-    "hyper",
-    "reqwest",
-    "oci-client",
-    "axum",
-    "rustls",
-];
-/// Kubernetes packages appear only here.
-const KUBE_USERS: &[&str] = &[
-    "olm-api",
-    "olm-runtime",
-    "olm-certificates",
-    "olm-catalog",
-    "olm-install",
-    "catalogd",
-    "operator-controller",
-    "kubectl-olm",
-    "cluster-operator",
-    // holds manifests against the types of their kinds
-    "xtask",
-    "olm-kit",
-    "olm-fuzz",
-    "olm-integration",
-];
-const KUBE_PACKAGES: &[&str] = &["kube", "k8s-openapi"];
+const PURE: &str = "olm-core olm-yaml olm-fbc olm-resolver olm-bundle olm-crd-safety olm-rollout";
+const IMPURE_PACKAGES: &str =
+    "kube kube-core kube-client k8s-openapi tokio hyper reqwest oci-client axum rustls";
+/// Kubernetes packages appear only here; xtask holds manifests against the types of their kinds.
+const KUBE_USERS: &str = "olm-api olm-runtime olm-certificates olm-catalog olm-install catalogd operator-controller kubectl-olm \
+    cluster-operator xtask olm-kit olm-fuzz olm-integration";
+const KUBE_PACKAGES: &str = "kube k8s-openapi";
 /// Nowhere in the tree, not even through others: rustls with ring is the one TLS. `deny.toml` has the same list for cargo-deny.
-const BANNED: &[&str] = &["aws-lc-rs", "aws-lc-sys", "native-tls", "openssl", "openssl-sys"];
-
-#[derive(Deserialize)]
-struct Metadata {
-    packages: Vec<Package>,
-}
-
-#[derive(Deserialize)]
-struct Package {
-    name: String,
-    dependencies: Vec<Dependency>,
-}
-
-#[derive(Deserialize)]
-struct Dependency {
-    name: String,
-    /// absent for ordinary dependencies, else `dev` or `build`
-    kind: Option<String>,
-}
+const BANNED: &str = "aws-lc-rs aws-lc-sys native-tls openssl openssl-sys";
 
 /// Fails with one line for each dependency that is not allowed.
 pub(crate) fn check(root: &Path) -> Result<()> {
-    let metadata: Metadata =
-        serde_json::from_value(source::metadata(root)?).context("cannot read cargo metadata")?;
     let lock = std::fs::read_to_string(root.join("Cargo.lock")).context("cannot read Cargo.lock")?;
-    let mut violations = violations(&metadata.packages);
+    let mut violations = violations(&source::metadata(root)?.packages);
     violations.extend(banned(&lock));
-    if !violations.is_empty() {
-        bail!(
-            "dependencies between crates that the table in hack/xtask/src/layering.rs does not have:\n  {}",
-            violations.join("\n  ")
-        );
-    }
+    ensure!(
+        violations.is_empty(),
+        "dependencies between crates that the table in hack/xtask/src/layering.rs does not have:\n  {}",
+        violations.join("\n  ")
+    );
     Ok(())
 }
 
 fn banned(lock: &str) -> Vec<String> {
     let locked = lock.lines().filter_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'));
-    locked.filter(|name| BANNED.contains(name)).map(|name| format!("{name} is in Cargo.lock")).collect()
+    locked.filter(|name| is_in(BANNED, name)).map(|name| format!("{name} is in Cargo.lock")).collect()
 }
 
-fn violations(packages: &[Package]) -> Vec<String> {
-    let allowed: BTreeMap<&str, &[&str]> = ALLOWED.iter().copied().collect();
+fn violations(packages: &[Manifest]) -> Vec<String> {
+    let allowed: BTreeMap<&str, &str> = ALLOWED.iter().copied().collect();
     let ours: BTreeSet<&str> = packages.iter().map(|package| package.name.as_str()).collect();
     let mut found = Vec::new();
     for package in packages {
         let name = package.name.as_str();
-        let test_package = TEST_PACKAGES.contains(&name);
+        let test_package = is_in(TEST_PACKAGES, name);
         if !allowed.contains_key(name) && !test_package {
             found.push(format!("{name} is not in the table of hack/xtask/src/layering.rs"));
             continue;
@@ -173,17 +103,17 @@ fn violations(packages: &[Package]) -> Vec<String> {
             let only_tests = dependency.kind.as_deref() == Some("dev");
             if ours.contains(used) {
                 let allowed = match allowed.get(name) {
-                    Some(list) => list.contains(&used) || only_tests && (used == "olm-kit" || used == name),
+                    Some(list) => is_in(list, used) || only_tests && (used == "olm-kit" || used == name),
                     None => true,
                 };
                 if !allowed {
                     found.push(format!("{name} -> {used}"));
                 }
             }
-            if PURE.contains(&name) && IMPURE_PACKAGES.contains(&used) {
+            if is_in(PURE, name) && is_in(IMPURE_PACKAGES, used) {
                 found.push(format!("{name} is pure but uses {used}"));
             }
-            if KUBE_PACKAGES.contains(&used) && !KUBE_USERS.contains(&name) {
+            if is_in(KUBE_PACKAGES, used) && !is_in(KUBE_USERS, name) {
                 found.push(format!("{name} may not know Kubernetes but uses {used}"));
             }
         }
@@ -194,13 +124,14 @@ fn violations(packages: &[Package]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::Dependency;
 
-    fn package(name: &str, dependencies: &[(&str, Option<&str>)]) -> Package {
+    fn package(name: &str, dependencies: &[(&str, Option<&str>)]) -> Manifest {
         let dependencies = dependencies
             .iter()
             .map(|(name, kind)| Dependency { name: (*name).to_owned(), kind: kind.map(str::to_owned) })
             .collect();
-        Package { name: name.to_owned(), dependencies }
+        Manifest { name: name.to_owned(), dependencies, ..Manifest::default() }
     }
 
     #[test]
@@ -244,8 +175,8 @@ mod tests {
         // every library may use only libraries that come earlier in the table
         let order: Vec<&str> = ALLOWED.iter().map(|(name, _)| *name).collect();
         for (index, (name, uses)) in ALLOWED.iter().enumerate() {
-            for used in *uses {
-                let place = order.iter().position(|candidate| candidate == used).unwrap();
+            for used in uses.split_whitespace() {
+                let place = order.iter().position(|candidate| *candidate == used).unwrap();
                 assert!(place < index, "{name} -> {used}");
             }
         }

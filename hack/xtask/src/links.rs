@@ -5,25 +5,17 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 
 use crate::source;
 
 /// Fails with one line for each link that leads nowhere.
 pub(crate) fn check(root: &Path) -> Result<()> {
-    let mut paths = Vec::new();
-    source::collect(root, Path::new(""), "md", &mut paths)?;
-    let mut pages = BTreeMap::new();
-    for path in paths {
-        let text = std::fs::read_to_string(root.join(&path))?;
-        pages.insert(path, text);
-    }
+    let pages = source::pages(root, "")?;
     let exists = |path: &Path| root.join(path).exists();
     let broken: Vec<String> =
         pages.iter().flat_map(|(page, text)| faults(page, text, &pages, &exists)).collect();
-    if !broken.is_empty() {
-        bail!("links that lead nowhere:\n  {}", broken.join("\n  "));
-    }
+    ensure!(broken.is_empty(), "links that lead nowhere:\n  {}", broken.join("\n  "));
     Ok(())
 }
 
@@ -83,7 +75,7 @@ pub(crate) fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 /// The lines outside of fenced code, numbered from one.
-fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(crate) fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     text.lines().enumerate().filter_map(move |(number, line)| {
         let fence = line.trim_start().starts_with("```");

@@ -1,25 +1,4 @@
-//! Chores of the repository that a program does better than a reviewer: generated files and the layering of crates.
-//!
-//! ```text
-//! cargo run -p xtask -- generate    write manifests/crds and docs/reference from the API types and the flags; pages of metrics
-//!                                   and events, dashboard and alerts from their tables; the indexes of docs/internals/conformance
-//!                                   and of docs/decisions; the ratios of docs/internals/benchmarks.md and their pictures; the
-//!                                   table of crates in ARCHITECTURE.md
-//! cargo run -p xtask -- verify      fail if a generated file is not current, a dependency between crates is not allowed, or a
-//!                                   conformance table names a test that does not exist, a link leads nowhere, or a citation names nothing
-//! cargo run -p xtask -- language [PATH…]  print how many words are left that the glossary replaces, and those below the paths
-//! cargo run -p xtask -- layering    only the dependencies
-//! cargo run -p xtask -- conformance only the tables
-//! cargo run -p xtask -- conformance --draw N --seed S   print N rows of each table, to break the code behind them
-//! cargo run -p xtask -- layering --table   print the table of crates in ARCHITECTURE.md
-//! cargo run -p xtask -- manifests   render manifests/ and the chart, and compare and check the objects (needs OLM_TOOLS)
-//! cargo run -p xtask -- links       only the links
-//! cargo run -p xtask -- citations   only the citations
-//! cargo run -p xtask -- wire        print what leaves a process or is stored; `generate` writes it to hack/wire.txt
-//! cargo run -p xtask -- figures [--checkout DIR] [-o json]   print sizes, watches, stores, words, citations, times of the last runs
-//! cargo run -p xtask -- exercises [NAME…]  apply the patches of tests/exercises to a copy, and leave out one file at a time
-//! cargo run -p xtask -- benchmarks  compare ratios of a run of the benches with what is written down, or take them over
-//! ```
+//! Chores of the repository that a program does better than a reviewer: generated files and the layering of crates. [`USAGE`] lists them.
 
 mod benchmarks;
 mod citations;
@@ -44,9 +23,23 @@ mod yaml;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
-const USAGE: &str = "usage: cargo run -p xtask -- generate | verify | language [PATH…] | layering [--table] | conformance [--draw N --seed S] | links | citations | manifests | wire | figures [--checkout DIR] [-o json] | exercises [NAME…] | benchmarks [--write] OUTPUT CRITERION";
+const USAGE: &str = "usage: cargo run -p xtask -- COMMAND
+  generate              write manifests/crds and docs/reference from the API types and the flags; pages of metrics and events, dashboard
+                        and alerts from their tables; the indexes of docs/internals/conformance and of docs/decisions; the ratios of
+                        docs/internals/benchmarks.md and their pictures; the table of crates in ARCHITECTURE.md; hack/wire.txt
+  verify                fail if a generated file is not current, a dependency between crates is not allowed, a conformance table names a
+                        test that does not exist, a link leads nowhere, or a citation names nothing
+  language [PATH…]      print how many words are left that the glossary replaces, and those below the paths
+  layering              only the dependencies; --table prints the table of crates in ARCHITECTURE.md
+  conformance           only the tables; --draw N --seed S prints N rows of each table, to break the code behind them
+  manifests             render manifests/ and the chart, and compare and check the objects (needs OLM_TOOLS)
+  links, citations      only these
+  wire                  print what leaves a process or is stored
+  figures [--checkout DIR] [-o json]   print sizes, watches, stores, words, citations, times of the last runs
+  exercises [NAME…]     apply the patches of tests/exercises to a copy, and leave out one file at a time
+  benchmarks [--write] OUTPUT CRITERION   compare ratios of a run of the benches with what is written down, or take them over";
 
 fn main() -> ExitCode {
     match run() {
@@ -135,9 +128,11 @@ fn verify(root: &Path) -> Result<()> {
             ));
         }
     }
-    if !stale.is_empty() {
-        bail!("these files are not what the sources say; run `make generate`: {}", stale.join(", "));
-    }
+    ensure!(
+        stale.is_empty(),
+        "these files are not what the sources say; run `make generate`: {}",
+        stale.join(", ")
+    );
     layering::check(root)?;
     conformance::check(root)?;
     citations::check(root)?;

@@ -33,11 +33,7 @@ pub(crate) fn files() -> Result<Vec<(PathBuf, String)>> {
 fn rows(page: &mut String, path: &str, schema: &Value, required: &Value) {
     let name = path.rsplit('.').next().unwrap_or(path);
     let must = required.as_array().is_some_and(|names| names.iter().any(|it| it == name));
-    let mut rules = Vec::new();
-    if must {
-        rules.push("required".to_owned());
-    }
-    rules.extend(limits(schema));
+    let rules: Vec<String> = must.then(|| "required".to_owned()).into_iter().chain(limits(schema)).collect();
     let text = schema["description"].as_str().map(cell).unwrap_or_default();
     let _ = writeln!(page, "| `{path}` | {} | {} | {text} |", kind(schema), rules.join("; "));
     let (inner, path) = match &schema["items"] {

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+/// The marks of an index.
+pub(crate) const INDEX: [&str; 2] =
+    ["<!-- index: written by `make generate` -->", "<!-- end of the index -->"];
+
 /// The page of that path, with `content` between its marks.
-///
-/// # Errors
-/// When the page cannot be read or lacks a mark.
 pub(crate) fn written(root: &Path, page: &str, marks: [&str; 2], content: &str) -> Result<(PathBuf, String)> {
     let text = std::fs::read_to_string(root.join(page)).with_context(|| format!("cannot read {page}"))?;
     let [begin, end] = marks;

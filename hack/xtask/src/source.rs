@@ -3,14 +3,14 @@
 //! What counts as a test: items under `#[test]` (any path that ends in `test`) or a `cfg` that names `test`, the files of such
 //! modules, the folders `tests` and `benches` of a package, and packages below `tests/` and `fuzz/`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr as _;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
-use serde_json::Value;
+use serde::Deserialize;
 
 /// A package of the workspace.
 #[derive(Debug, Clone)]
@@ -45,7 +45,44 @@ pub(crate) struct Parsed {
 }
 
 /// The workspace, as Cargo reports it.
-pub(crate) fn metadata(root: &Path) -> Result<Value> {
+#[derive(Deserialize)]
+pub(crate) struct Metadata {
+    pub(crate) workspace_root: PathBuf,
+    pub(crate) packages: Vec<Manifest>,
+}
+
+#[derive(Default, Deserialize)]
+pub(crate) struct Manifest {
+    pub(crate) name: String,
+    pub(crate) description: Option<String>,
+    pub(crate) manifest_path: PathBuf,
+    pub(crate) metadata: Option<Boundary>,
+    pub(crate) dependencies: Vec<Dependency>,
+    pub(crate) targets: Vec<Target>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct Boundary {
+    pub(crate) must_not_know: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Dependency {
+    pub(crate) name: String,
+    /// absent for ordinary dependencies, else `dev` or `build`
+    pub(crate) kind: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub(crate) struct Target {
+    pub(crate) kind: Vec<String>,
+    test: bool,
+    required_features: Vec<String>,
+}
+
+pub(crate) fn metadata(root: &Path) -> Result<Metadata> {
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
         .current_dir(root)
@@ -57,25 +94,24 @@ pub(crate) fn metadata(root: &Path) -> Result<Value> {
 
 /// The packages of a workspace by name.
 pub(crate) fn packages(root: &Path) -> Result<Vec<Package>> {
-    let metadata = metadata(root)?;
-    let base = Path::new(metadata["workspace_root"].as_str().context("cargo metadata names no workspace")?);
-    let mut packages = Vec::new();
-    for package in metadata["packages"].as_array().context("cargo metadata lists no packages")? {
-        let manifest = Path::new(package["manifest_path"].as_str().context("a package has no manifest")?);
-        let folder = manifest.parent().and_then(|folder| folder.strip_prefix(base).ok());
+    let Metadata { workspace_root, packages } = metadata(root)?;
+    let mut found = Vec::new();
+    for package in packages {
+        let folder = package.manifest_path.parent().and_then(|it| it.strip_prefix(&workspace_root).ok());
+        let folder = folder.context("a package is outside of the workspace")?.to_owned();
         // a target that needs a feature is built only where the feature is on, and so not by `cargo test`
-        let built = |target: &&Value| target["test"] == true && target["required-features"].is_null();
-        let targets: Vec<_> = package["targets"].as_array().into_iter().flatten().filter(built).collect();
-        let test_programs = targets.iter().filter(|target| target["kind"][0] == "test").count();
-        packages.push(Package {
-            name: package["name"].as_str().context("a package has no name")?.to_owned(),
-            folder: folder.context("a package is outside of the workspace")?.to_owned(),
-            test_programs,
-            unit_test_programs: targets.len() - test_programs,
-        });
+        let built = package.targets.iter().filter(|it| it.test && it.required_features.is_empty());
+        let (tests, others): (Vec<_>, Vec<_>) = built.partition(|target| target.kind[..] == ["test"]);
+        let (test_programs, unit_test_programs) = (tests.len(), others.len());
+        found.push(Package { name: package.name, folder, test_programs, unit_test_programs });
     }
-    packages.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(packages)
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(found)
+}
+
+/// Whether `name` is a word of the list.
+pub(crate) fn is_in(list: &str, name: &str) -> bool {
+    list.split_whitespace().any(|word| word == name)
 }
 
 /// Reads every Rust file of `packages` and passes it to `read`, on all processors.
@@ -143,6 +179,17 @@ pub(crate) fn collect(root: &Path, folder: &Path, extension: &str, paths: &mut V
         }
     }
     Ok(())
+}
+
+/// The Markdown files below `folder` with their texts.
+pub(crate) fn pages(root: &Path, folder: &str) -> Result<BTreeMap<PathBuf, String>> {
+    let mut paths = Vec::new();
+    collect(root, Path::new(folder), "md", &mut paths)?;
+    let read = |path: PathBuf| {
+        let text = std::fs::read_to_string(root.join(&path));
+        Ok((path.clone(), text.with_context(|| format!("cannot read {}", path.display()))?))
+    };
+    paths.into_iter().map(read).collect()
 }
 
 /// Where the module `name` of the file `path` is, without `.rs` or `/mod.rs`.
@@ -230,7 +277,7 @@ pub(crate) fn attribute(pair: &[TokenTree]) -> Option<&Group> {
 fn item_end(tokens: &[TokenTree], at: usize) -> usize {
     let rest = &tokens[at..];
     let head: Vec<String> = rest.iter().take(5).map(ToString::to_string).collect();
-    let one_of = |words: &str, head: &[String]| head.iter().any(|word| words.split(' ').any(|it| it == word));
+    let one_of = |words: &str, head: &[String]| head.iter().any(|word| is_in(words, word));
     // a field, a variant or an arm ends at a comma; what has a value ends at a semicolon, whatever braces it has
     let item = one_of(
         "pub fn mod impl struct enum use const static async unsafe trait type let",

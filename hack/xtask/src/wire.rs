@@ -19,12 +19,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use clap::{Arg, Command};
+use heck::{ToKebabCase as _, ToLowerCamelCase as _, ToSnakeCase as _, ToUpperCamelCase as _};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::visit::Visit;
 use syn::{Attribute, Expr, Fields, Lit, Meta};
 
 use crate::flags;
-use crate::source::{self, Parsed, anywhere, attribute, group, is_ident, is_punct, trees};
+use crate::source::{self, Parsed, anywhere, attribute, group, is_ident, is_in, is_punct, trees};
 
 /// Modules of `olm-api`, and what their strings are.
 const API: [(&str, &str); 9] = [
@@ -196,7 +197,7 @@ impl Reader {
                     self.tokens(&group.stream(), call);
                 }
                 TokenTree::Ident(name) if is_punct(rest.get(1), '!') && group(rest.get(2)).is_some() => {
-                    at += if PROSE.split(' ').any(|prose| name == prose) { 2 } else { 1 };
+                    at += if is_in(PROSE, &name.to_string()) { 2 } else { 1 };
                 }
                 TokenTree::Ident(name)
                     if name == "header" && is_punct(rest.get(1), ':') && is_punct(rest.get(2), ':') =>
@@ -325,7 +326,7 @@ impl<'a> Visit<'a> for Reader {
             let variants = item.variants.iter().filter_map(|variant| {
                 let own = options(&variant.attrs, "serde");
                 let rule = own.get("rename_all").or(serde.get("rename_all_fields"));
-                let key = key(&variant.ident, &own, serde.get("rename_all"), true)?;
+                let key = key(&variant.ident, &own, serde.get("rename_all"))?;
                 Some(key + &fields(&variant.fields, rule).unwrap_or_default())
             });
             let how = ["tag", "content", "untagged"]
@@ -363,7 +364,7 @@ fn fields(fields: &Fields, rule: Option<&String>) -> Option<String> {
         let own = options(&field.attrs, "serde");
         let optional = own.contains_key("default") || own.contains_key("skip_serializing_if");
         let alias = own.get("alias").map(|alias| format!("/{alias}")).unwrap_or_default();
-        let key = key(field.ident.as_ref()?, &own, rule, false)?;
+        let key = key(field.ident.as_ref()?, &own, rule)?;
         Some(if own.contains_key("flatten") {
             "..".to_owned()
         } else {
@@ -374,33 +375,23 @@ fn fields(fields: &Fields, rule: Option<&String>) -> Option<String> {
 }
 
 /// The name of a field or variant in JSON; none if it is left out.
-fn key(ident: &syn::Ident, own: &Options, rule: Option<&String>, variant: bool) -> Option<String> {
+fn key(ident: &syn::Ident, own: &Options, rule: Option<&String>) -> Option<String> {
     let rust = ident.to_string();
     let rust = rust.trim_start_matches("r#");
     match (own.contains_key("skip"), own.get("rename"), rule) {
         (true, ..) => None,
         (_, Some(name), _) => Some(name.clone()),
-        (_, None, rule) => Some(rule.map_or_else(|| rust.to_owned(), |rule| cased(rust, rule, variant))),
+        (_, None, rule) => Some(rule.map_or_else(|| rust.to_owned(), |rule| cased(rust, rule))),
     }
 }
 
 /// `rename_all`. A rule that is not known here is shown beside the name.
-fn cased(name: &str, rule: &str, variant: bool) -> String {
-    let mut words: Vec<String> = Vec::new();
-    for c in name.chars() {
-        if words.is_empty() || c == '_' || (variant && c.is_uppercase()) {
-            words.push(String::new());
-        }
-        words.last_mut().into_iter().for_each(|word| word.extend(c.to_lowercase().filter(|c| *c != '_')));
-    }
-    let capital = |word: &String| {
-        word.chars().take(1).flat_map(char::to_uppercase).chain(word.chars().skip(1)).collect::<String>()
-    };
+fn cased(name: &str, rule: &str) -> String {
     match rule {
-        "camelCase" => words[0].clone() + &words[1..].iter().map(capital).collect::<String>(),
-        "PascalCase" => words.iter().map(capital).collect(),
-        "kebab-case" => words.join("-"),
-        "snake_case" => words.join("_"),
+        "camelCase" => name.to_lower_camel_case(),
+        "PascalCase" => name.to_upper_camel_case(),
+        "kebab-case" => name.to_kebab_case(),
+        "snake_case" => name.to_snake_case(),
         rule => format!("{name}({rule})"),
     }
 }

@@ -7,6 +7,8 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use crate::source;
+
 /// Figures by name; by criterion's id the time of an iteration in nanoseconds, least of the samples: other work on the machine can
 /// only add to it.
 #[derive(Debug, Default)]
@@ -17,15 +19,10 @@ pub(super) struct Measured {
 
 impl Measured {
     /// From the benches' output and criterion's folder.
-    ///
-    /// # Errors
-    /// When one of them cannot be read.
     pub(super) fn read(output: &Path, criterion: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(output)
             .with_context(|| format!("cannot read {}; run make bench", output.display()))?;
-        let mut times = BTreeMap::new();
-        walk(criterion, &mut times)?;
-        Ok(Self { figures: figures(&text)?, times })
+        Ok(Self { figures: figures(&text)?, times: times(criterion)? })
     }
 
     #[cfg(test)]
@@ -69,20 +66,17 @@ fn figures(text: &str) -> Result<BTreeMap<String, f64>> {
 }
 
 /// Criterion keeps each benchmark in a folder `new` with its id and its samples.
-fn walk(folder: &Path, times: &mut BTreeMap<String, f64>) -> Result<()> {
-    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    for entry in entries {
-        let path = entry?.path();
-        if path.ends_with("new") {
-            let about: About = read(&path.join("benchmark.json"))?;
-            let samples: Samples = read(&path.join("sample.json"))?;
-            let least = samples.least().with_context(|| format!("no samples of {}", about.full_id))?;
-            times.insert(about.full_id, least);
-        } else if path.is_dir() {
-            walk(&path, times)?;
-        }
+fn times(criterion: &Path) -> Result<BTreeMap<String, f64>> {
+    let (mut paths, mut times) = (Vec::new(), BTreeMap::new());
+    source::collect(criterion, Path::new(""), "json", &mut paths)?;
+    for path in paths.iter().filter(|path| path.ends_with("new/benchmark.json")) {
+        let path = criterion.join(path);
+        let about: About = read(&path)?;
+        let samples: Samples = read(&path.with_file_name("sample.json"))?;
+        let least = samples.least().with_context(|| format!("no samples of {}", about.full_id))?;
+        times.insert(about.full_id, least);
     }
-    Ok(())
+    Ok(times)
 }
 
 #[derive(Deserialize)]

@@ -14,7 +14,7 @@ mod page;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use measured::Measured;
@@ -73,10 +73,8 @@ impl Ratio {
     }
 }
 
-/// Compares a run, whose output is in the file `output` and whose samples are in criterion's folder, with what is written down.
-///
-/// # Errors
-/// When a ratio is above its bound, or was not measured.
+/// Compares a run, whose output is in the file `output` and whose samples are in criterion's folder, with what is written down. Fails for a
+/// ratio that is above its bound, or was not measured.
 pub(crate) fn check(root: &Path, output: &Path, criterion: &Path) -> Result<()> {
     let charts = committed(&text(root)?)?;
     let found = compare(&charts, &Measured::read(output, criterion)?);
@@ -84,19 +82,15 @@ pub(crate) fn check(root: &Path, output: &Path, criterion: &Path) -> Result<()> 
     if !found.unknown.is_empty() {
         eprintln!("figures that {RATIOS} does not name:\n  {}", found.unknown.join("\n  "));
     }
-    if found.bad.is_empty() {
-        return Ok(());
-    }
-    bail!(
+    ensure!(
+        found.bad.is_empty(),
         "the benches do not keep their ratios (if that is meant, write it down: make bench WRITE=1):\n  {}",
         found.bad.join("\n  ")
-    )
+    );
+    Ok(())
 }
 
-/// Takes the measured values over.
-///
-/// # Errors
-/// When one of them was not measured.
+/// Takes the measured values over, all or none.
 pub(crate) fn write(root: &Path, output: &Path, criterion: &Path) -> Result<()> {
     let mut charts = committed(&text(root)?)?;
     let measured = Measured::read(output, criterion)?;
@@ -144,27 +138,25 @@ fn compare(charts: &[Chart], measured: &Measured) -> Comparison {
     let mut bad = Vec::new();
     for chart in charts {
         for ratio in &chart.ratios {
-            let Ratio { what, to, value, may_grow, .. } = ratio;
+            let (Chart { title, command, .. }, Ratio { what, to, value, may_grow, .. }) = (chart, ratio);
             let [written, bound] = [*value, ratio.bound()].map(number);
             let now = match ratio.now(measured) {
                 Ok(now) if now > ratio.bound() => {
                     bad.push(format!(
-                        "{}: {what}: {} × {to}, more than the bound {bound} ({written} was written down and may grow by {may_grow}); \
-                         alone: {}",
-                        chart.title,
-                        number(now),
-                        chart.command
+                        "{title}: {what}: {} × {to}, more than the bound {bound} ({written} was written down and may grow by {may_grow}); \
+                         alone: {command}",
+                        number(now)
                     ));
                     format!("{} | **above its bound**", number(now))
                 }
                 Ok(now) if now * may_grow < *value => format!("{} | less: write it down", number(now)),
                 Ok(now) => format!("{} | ok", number(now)),
                 Err(error) => {
-                    bad.push(format!("{}: {what}: {error:#}; alone: {}", chart.title, chart.command));
+                    bad.push(format!("{title}: {what}: {error:#}; alone: {command}"));
                     "– | **not measured**".to_owned()
                 }
             };
-            let _ = writeln!(table, "| {} | {what} | {to} | {written} | {bound} | {now} |", chart.title);
+            let _ = writeln!(table, "| {title} | {what} | {to} | {written} | {bound} | {now} |");
         }
     }
     let named = |name: &&String| {

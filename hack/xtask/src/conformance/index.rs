@@ -11,12 +11,10 @@ use super::verdict::{self, Conformance};
 use crate::section;
 
 const FILE: &str = "docs/internals/conformance/README.md";
-const BEGIN: &str = "<!-- index: written by `make generate` -->";
-const END: &str = "<!-- end of the index -->";
 
 /// The README with the index that the pages come to.
 pub(crate) fn files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
-    Ok(vec![section::written(root, FILE, [BEGIN, END], &index(&pages(root)?))?])
+    Ok(vec![section::written(root, FILE, section::INDEX, &index(&pages(root)?))?])
 }
 
 /// Fails when the index does not agree with the pages.
@@ -30,13 +28,13 @@ pub(super) fn check(root: &Path) -> Result<()> {
 }
 
 fn index(pages: &BTreeMap<String, String>) -> String {
-    let verdicts = Conformance::ALL.map(|verdict| verdict.to_string()).join(" | ");
+    let verdicts = Conformance::ALL.map(Conformance::words).join(" | ");
     let mut table =
         format!("| page | {verdicts} | rows |\n|---|{}---:|\n", "---:|".repeat(Conformance::ALL.len()));
     let mut totals = [0; Conformance::ALL.len()];
     for (path, text) in pages {
         let found: Vec<Conformance> =
-            verdict::cells(text).filter_map(|(_, cell)| Conformance::parse(cell).ok()).collect();
+            verdict::rows(text).filter_map(|(.., cell)| Conformance::parse(cell).ok()).collect();
         let counts = Conformance::ALL.map(|verdict| found.iter().filter(|found| **found == verdict).count());
         let name = path.rsplit('/').next().unwrap_or(path);
         let title = text.lines().find_map(|line| line.strip_prefix("# ")).unwrap_or(name);

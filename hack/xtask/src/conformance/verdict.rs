@@ -4,8 +4,6 @@
 //! `same`, `better: kept in memory`, `better (decision 14)`, `same [inst-nons]; watched`. `gap` continues with what a user
 //! would notice, always as `gap: you see …`; `out of scope` and `not applicable` continue with the reason.
 
-use std::fmt;
-
 /// The name of the last column of a conformance table.
 const COLUMN: &str = "verdict";
 /// What every gap begins with.
@@ -30,7 +28,7 @@ impl Conformance {
     pub(super) const ALL: [Self; 5] =
         [Self::Same, Self::Better, Self::Gap, Self::OutOfScope, Self::NotApplicable];
 
-    fn words(self) -> &'static str {
+    pub(super) fn words(self) -> &'static str {
         match self {
             Self::Same => "same",
             Self::Better => "better",
@@ -45,10 +43,7 @@ impl Conformance {
         matches!(self, Self::Same | Self::Better)
     }
 
-    /// Reads the last cell of a row.
-    ///
-    /// # Errors
-    /// The error message for a cell that begins with no verdict or lacks what its verdict needs.
+    /// Reads the last cell of a row, which begins with a verdict and has what that verdict needs.
     pub(super) fn parse(cell: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find_map(|verdict| {
             let rest = cell.strip_prefix(verdict.words())?;
@@ -66,21 +61,15 @@ impl Conformance {
             Self::OutOfScope | Self::NotApplicable
                 if rest.strip_prefix(": ").is_none_or(|reason| reason.trim().is_empty()) =>
             {
-                Err(format!("`{cell}` lacks its reason: write `{verdict}: …`"))
+                Err(format!("`{cell}` lacks its reason: write `{}: …`", verdict.words()))
             }
             _ => Ok(verdict),
         }
     }
 }
 
-impl fmt::Display for Conformance {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.words())
-    }
-}
-
-/// Index of the line and last cell of every row of the conformance tables of a page.
-pub(super) fn cells(text: &str) -> impl Iterator<Item = (usize, &str)> {
+/// Every row of the conformance tables of a page: index of the line, the line and its last cell.
+pub(super) fn rows(text: &str) -> impl Iterator<Item = (usize, &str, &str)> {
     let mut header = None;
     text.lines().enumerate().filter_map(move |(number, line)| {
         let Some(cell) = last_cell(line) else {
@@ -88,7 +77,7 @@ pub(super) fn cells(text: &str) -> impl Iterator<Item = (usize, &str)> {
             return None;
         };
         let in_table = *header.get_or_insert(cell == COLUMN);
-        (in_table && cell != COLUMN && !cell.starts_with("---")).then_some((number, cell))
+        (in_table && cell != COLUMN && !cell.starts_with("---")).then_some((number, line, cell))
     })
 }
 
@@ -143,6 +132,7 @@ mod tests {
         let page = "| § | test | verdict |\n|---|:---:|---|\n| 1 | a \\| b | same |\n| 2 | | gap |\n\n\
                     | row | failed |\n|---|---|\n| 1 | better |\n\n\
                     | § | verdict |\n|---|---|\n| 3 | |\nprose\n| 4 | same |\n";
-        assert_eq!(cells(page).collect::<Vec<_>>(), [(2, "same"), (3, "gap"), (11, "")]);
+        let cells: Vec<_> = rows(page).map(|(at, _, cell)| (at, cell)).collect();
+        assert_eq!(cells, [(2, "same"), (3, "gap"), (11, "")]);
     }
 }

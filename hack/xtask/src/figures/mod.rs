@@ -15,7 +15,7 @@ use syn::visit::{self, Visit};
 use self::text::Texts;
 use crate::citations::Targets;
 use crate::language::{self, Rules};
-use crate::source::{self, Package, Parsed, Source, anywhere, group, is_ident, is_punct, trees};
+use crate::source::{self, Package, Parsed, Source, anywhere, group, is_ident, is_in, is_punct, trees};
 
 const DEFINITIONS: &str = "\
 Lines: all lines of Rust files. Test lines: items under `#[test]` or a `cfg` that names `test`, files of such modules, the folders \
@@ -32,9 +32,17 @@ citations` resolves them, and links to files.\n";
 /// What is printed.
 struct Table {
     title: &'static str,
-    columns: Vec<&'static str>,
+    columns: Vec<String>,
     rows: Vec<Vec<Value>>,
+    /// In place of no rows.
     note: &'static str,
+}
+
+impl Table {
+    /// With the names of its columns, separated by commas.
+    fn new(title: &'static str, columns: &str, rows: Vec<Vec<Value>>) -> Self {
+        Self { title, columns: columns.split(',').map(str::to_owned).collect(), rows, note: "none" }
+    }
 }
 
 /// Prints the figures of `root`, or of the checkout that the arguments name.
@@ -56,7 +64,7 @@ pub(crate) fn print(root: &Path, arguments: &[&str]) -> Result<()> {
 fn as_json(tables: &[Table]) -> Result<String> {
     let mut out = Map::from_iter([("Definitions".to_owned(), DEFINITIONS.into())]);
     for table in tables {
-        let names = || table.columns.iter().map(|name| (*name).to_owned());
+        let names = || table.columns.iter().cloned();
         let rows = table.rows.iter().map(|row| Value::Object(names().zip(row.iter().cloned()).collect()));
         out.insert(table.title.to_owned(), rows.collect());
     }
@@ -68,7 +76,7 @@ fn as_markdown(tables: &[Table]) -> String {
     for table in tables {
         out += &format!("## {}\n\n", table.title);
         if table.rows.is_empty() {
-            out += &format!("{}\n\n", if table.note.is_empty() { "none" } else { table.note });
+            out += &format!("{}\n\n", table.note);
             continue;
         }
         let numbers =
@@ -108,8 +116,6 @@ struct Product {
 fn tables(root: &Path, rules: &Rules) -> Result<Vec<Table>> {
     let packages = source::packages(root)?;
     let targets = Targets::read(root)?;
-    let mut pages = Vec::new();
-    source::collect(root, Path::new(""), "md", &mut pages)?;
     let files = source::scan(root, &packages, |source, parsed| {
         let texts = text::of_source(&source.path, parsed, rules, &targets);
         Ok(Facts {
@@ -124,7 +130,7 @@ fn tables(root: &Path, rules: &Rules) -> Result<Vec<Table>> {
     for (source, facts) in &files {
         texts.entry(&source.package).or_default().add(&facts.texts);
     }
-    for page in &pages {
+    for page in &language::pages(root)? {
         let texts = texts.entry(language::package_of(page, &packages)).or_default();
         texts.add(&text::of_page(root, page, rules, &targets)?);
     }
@@ -136,18 +142,8 @@ fn tables(root: &Path, rules: &Rules) -> Result<Vec<Table>> {
     });
     let mut tables = vec![
         sizes(&packages, &files, &stores),
-        Table {
-            title: "Watches",
-            columns: vec!["file", "watches", "watch loops"],
-            rows: watches.collect(),
-            note: "",
-        },
-        Table {
-            title: "In-memory stores",
-            columns: vec!["package", "file", "field", "type"],
-            rows: stores,
-            note: "",
-        },
+        Table::new("Watches", "file,watches,watch loops", watches.collect()),
+        Table::new("In-memory stores", "package,file,field,type", stores),
     ];
     tables.extend(text::tables(&texts, rules));
     tables.push(runs(root));
@@ -190,7 +186,7 @@ fn sizes(packages: &[Package], files: &[(Source, Facts)], stores: &[Vec<Value>])
     rows.push(row("all", packages));
     let columns = "package,product lines,test lines,public items,files,median file,longest file,which,watches,watch loops,\
         in-memory stores,test programs,unit test programs";
-    Table { title: "Packages", columns: columns.split(',').collect(), rows, note: "" }
+    Table::new("Packages", columns, rows)
 }
 
 /// The steps that `make test`, `make test-all` and `.ci/run` recorded: `step<TAB>seconds<TAB>unix time<TAB>what was built`.
@@ -210,8 +206,7 @@ fn runs(root: &Path) -> Table {
             );
         }
     }
-    let columns = vec!["run", "step", "seconds", "unix time", "built"];
-    Table { title: "Last runs", columns, rows, note: "no run recorded" }
+    Table { note: "no run recorded", ..Table::new("Last runs", "run,step,seconds,unix time,built", rows) }
 }
 
 fn product(parsed: &Parsed) -> Result<Product> {
@@ -267,10 +262,6 @@ fn is_event(here: &[TokenTree]) -> bool {
 
 const LOCKS: &str = "Mutex AsyncMutex RwLock ArcSwap ArcSwapOption RefCell";
 const COLLECTIONS: &str = "HashMap BTreeMap HashSet BTreeSet VecDeque IndexMap LruCache BinaryHeap";
-
-fn is_in(list: &str, name: &str) -> bool {
-    list.split(' ').any(|it| it == name)
-}
 
 impl<'a> Visit<'a> for Product {
     fn visit_item_struct(&mut self, item: &'a syn::ItemStruct) {

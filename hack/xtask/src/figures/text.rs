@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::Table;
-use crate::citations::{self, Citation, Targets};
+use crate::citations::{self, Targets};
 use crate::language::rules::Rules;
 use crate::language::texts::{self, Area, Text};
 use crate::links;
@@ -39,12 +39,6 @@ impl Texts {
         }
     }
 
-    fn cite_all(&mut self, citations: Vec<Citation>) {
-        for citation in citations {
-            self.cite(citation.kind, citation.fault.is_none());
-        }
-    }
-
     fn cite(&mut self, kind: &'static str, resolves: bool) {
         self.citations.entry(kind).or_default()[usize::from(!resolves)] += 1;
     }
@@ -56,7 +50,8 @@ pub(super) fn of_source(path: &Path, parsed: &Parsed, rules: &Rules, targets: &T
     for text in texts::of_source(parsed) {
         found.read(path, &text, rules);
     }
-    found.cite_all(targets.cited(path, &citations::texts_of(path, parsed)));
+    let cited = targets.cited(path, &citations::texts_of(path, parsed));
+    cited.iter().for_each(|citation| found.cite(citation.kind, citation.fault.is_none()));
     found
 }
 
@@ -65,9 +60,10 @@ pub(super) fn of_page(root: &Path, page: &Path, rules: &Rules, targets: &Targets
     let text = std::fs::read_to_string(root.join(page))?;
     let mut found = Texts::default();
     if !rules.skips(page) {
-        texts::of_page(&text).iter().for_each(|text| found.read(page, text, rules));
+        texts::of_page(page, &text).iter().for_each(|text| found.read(page, text, rules));
     }
-    found.cite_all(targets.cited(page, &text));
+    let cited = targets.cited(page, &text);
+    cited.iter().for_each(|citation| found.cite(citation.kind, citation.fault.is_none()));
     for (_, target) in
         links::links(&text).filter(|(_, it)| !it.contains("://") && !it.starts_with(['#', 'm']))
     {
@@ -98,21 +94,10 @@ pub(super) fn tables(texts: &BTreeMap<&str, Texts>, rules: &Rules) -> Vec<Table>
     let mut all = Texts::default();
     texts.values().for_each(|texts| all.add(texts));
     let cited = all.citations.iter().map(|(kind, [good, bad])| vec![json!(kind), json!(good), json!(bad)]);
-    let (note, cited) = ("", cited.collect());
-    let columns = |first| [first, "all"].into_iter().chain(Area::ALL.map(Area::name)).collect();
+    let columns = |first| format!("{first},all,{}", Area::ALL.map(Area::name).join(","));
     vec![
-        Table {
-            title: "Words of the language rules, by package",
-            columns: columns("package"),
-            rows: by_package,
-            note,
-        },
-        Table {
-            title: "Words of the language rules, by rule",
-            columns: columns("do not write"),
-            rows: by_rule,
-            note,
-        },
-        Table { title: "Citations", columns: vec!["kind", "resolve", "do not"], rows: cited, note: "" },
+        Table::new("Words of the language rules, by package", &columns("package"), by_package),
+        Table::new("Words of the language rules, by rule", &columns("do not write"), by_rule),
+        Table::new("Citations", "kind,resolve,do not", cited.collect()),
     ]
 }

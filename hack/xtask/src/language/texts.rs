@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::Path;
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
@@ -27,14 +28,7 @@ impl Area {
         [Self::Identifiers, Self::Comments, Self::TestNames, Self::Help, Self::Messages, Self::Documents];
 
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Identifiers => "identifiers",
-            Self::Comments => "comments",
-            Self::TestNames => "test names",
-            Self::Help => "help",
-            Self::Messages => "messages",
-            Self::Documents => "documents",
-        }
+        ["identifiers", "comments", "test names", "help", "messages", "documents"][self as usize]
     }
 }
 
@@ -74,10 +68,12 @@ pub(crate) fn of_source(parsed: &Parsed) -> Vec<Text> {
     texts
 }
 
-/// A Markdown page, and its headings again as such.
-pub(crate) fn of_page(text: &str) -> Vec<Text> {
-    let page = |role, line, text: &str| Text { area: Area::Documents, role, line, text: text.to_owned() };
-    let headings = text.lines().enumerate().filter(|(_, line)| line.starts_with('#'));
+/// A Markdown page, and its headings again as such; any other file holds messages.
+pub(crate) fn of_page(path: &Path, text: &str) -> Vec<Text> {
+    let markdown = path.extension().is_some_and(|extension| extension == "md");
+    let area = if markdown { Area::Documents } else { Area::Messages };
+    let page = |role, line, text: &str| Text { area, role, line, text: text.to_owned() };
+    let headings = text.lines().enumerate().filter(|(_, line)| markdown && line.starts_with('#'));
     let mut texts = vec![page(Role::Plain, 1, text)];
     texts.extend(headings.map(|(at, heading)| page(Role::Heading, at + 1, heading)));
     texts
@@ -258,7 +254,10 @@ mod tests {
 
     #[test]
     fn page_has_its_headings() {
-        let roles: Vec<_> = of_page("# A\ntext\n## B\n").into_iter().map(|it| (it.role, it.line)).collect();
+        let roles: Vec<_> = of_page(Path::new("a.md"), "# A\ntext\n## B\n")
+            .into_iter()
+            .map(|it| (it.role, it.line))
+            .collect();
         assert_eq!(roles, [(Role::Plain, 1), (Role::Heading, 1), (Role::Heading, 3)]);
     }
 }

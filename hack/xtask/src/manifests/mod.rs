@@ -11,7 +11,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 /// A preset of the chart, and the overlay or the options beside `kubernetes` that it must equal.
@@ -45,13 +45,11 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         }
     }
     let chart = manifests.join("chart");
-    let mut presets: Vec<String> = Vec::new();
     for entry in std::fs::read_dir(chart.join("presets"))? {
-        presets.push(entry?.path().file_stem().unwrap_or_default().to_string_lossy().into_owned());
-    }
-    for preset in &presets {
+        let path = entry?.path();
+        let preset = path.file_stem().unwrap_or_default().to_string_lossy();
         ensure!(
-            PRESETS.iter().any(|(known, _)| known == preset),
+            PRESETS.iter().any(|(known, _)| *known == preset),
             "manifests/chart/presets/{preset}.yaml is compared with nothing; name its overlay in xtask"
         );
     }
@@ -78,9 +76,8 @@ fn render(program: &Path, arguments: &[&OsStr]) -> Result<Objects> {
         .args(arguments)
         .output()
         .with_context(|| format!("cannot run {}; run `make tools`", program.display()))?;
-    if !output.status.success() {
-        bail!("{} {arguments:?}: {}", program.display(), String::from_utf8_lossy(&output.stderr));
-    }
+    let printed = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{} {arguments:?}: {printed}", program.display());
     let documents: Vec<Value> = serde_saphyr::from_multiple(&String::from_utf8(output.stdout)?)
         .map_err(|problem| anyhow::anyhow!("{arguments:?}: {problem}"))?;
     let mut objects = Objects::new();

@@ -20,6 +20,9 @@ const FOREIGN: &[(&str, &str)] = &[
     ("monitoring.coreos.com/v1", "PrometheusRule"),
 ];
 
+const ADMISSION: &str = "admissionregistration.k8s.io/v1";
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
+
 /// Fails for an object that does not fit its kind.
 pub(super) fn check(object: &Value) -> Result<()> {
     let text = |key: &str| object[key].as_str().with_context(|| format!("no {key}"));
@@ -33,27 +36,21 @@ pub(super) fn check(object: &Value) -> Result<()> {
         ("apps/v1", "Deployment") => fits::<apps::v1::Deployment>(object),
         ("policy/v1", "PodDisruptionBudget") => fits::<policy::v1::PodDisruptionBudget>(object),
         ("networking.k8s.io/v1", "NetworkPolicy") => fits::<networking::v1::NetworkPolicy>(object),
-        ("rbac.authorization.k8s.io/v1", "ClusterRole") => fits::<rbac::v1::ClusterRole>(object),
-        ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding") => {
-            fits::<rbac::v1::ClusterRoleBinding>(object)
-        }
-        ("rbac.authorization.k8s.io/v1", "Role") => fits::<rbac::v1::Role>(object),
-        ("rbac.authorization.k8s.io/v1", "RoleBinding") => fits::<rbac::v1::RoleBinding>(object),
+        (RBAC, "ClusterRole") => fits::<rbac::v1::ClusterRole>(object),
+        (RBAC, "ClusterRoleBinding") => fits::<rbac::v1::ClusterRoleBinding>(object),
+        (RBAC, "Role") => fits::<rbac::v1::Role>(object),
+        (RBAC, "RoleBinding") => fits::<rbac::v1::RoleBinding>(object),
         ("apiextensions.k8s.io/v1", "CustomResourceDefinition") => fits::<CustomResourceDefinition>(object),
-        ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy") => {
-            fits::<admission::ValidatingAdmissionPolicy>(object)
-        }
-        ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding") => {
+        (ADMISSION, "ValidatingAdmissionPolicy") => fits::<admission::ValidatingAdmissionPolicy>(object),
+        (ADMISSION, "ValidatingAdmissionPolicyBinding") => {
             fits::<admission::ValidatingAdmissionPolicyBinding>(object)
         }
-        ("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicy") => {
-            fits::<admission::MutatingAdmissionPolicy>(object)
-        }
-        ("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicyBinding") => {
+        (ADMISSION, "MutatingAdmissionPolicy") => fits::<admission::MutatingAdmissionPolicy>(object),
+        (ADMISSION, "MutatingAdmissionPolicyBinding") => {
             fits::<admission::MutatingAdmissionPolicyBinding>(object)
         }
-        ("olm.operatorframework.io/v1", "ClusterCatalog") => fits::<olm_api::ClusterCatalog>(object),
-        ("olm.operatorframework.io/v1", "ClusterExtension") => fits::<olm_api::ClusterExtension>(object),
+        (olm_api::API_VERSION, "ClusterCatalog") => fits::<olm_api::ClusterCatalog>(object),
+        (olm_api::API_VERSION, "ClusterExtension") => fits::<olm_api::ClusterExtension>(object),
         (version, kind) if FOREIGN.contains(&(version, kind)) => Ok(()),
         (version, kind) => bail!("{kind} of {version} is not known here; name it in xtask"),
     }
