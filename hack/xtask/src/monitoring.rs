@@ -1,322 +1,69 @@
 //! docs/metrics.md, docs/events.md, the Grafana dashboard and the Prometheus alerts: made from the tables of `olm_api::observe`, and
-//! from the panels and alerts below, whose expressions may ask for metrics of these tables only.
+//! from the panels and alerts of `monitoring.toml`, whose expressions may ask for metrics of these tables only.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use olm_api::condition::{self, ConditionSpec};
 use olm_api::observe::{self, Component, Event, Kind, METRICS};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{promql, yaml};
 
-/// Metrics that Prometheus itself makes.
-const PROMETHEUS: &[&str] = &["up"];
+/// Alerts and panels, with the expressions that they ask Prometheus for.
+const DATA: &str = include_str!("monitoring.toml");
 
-struct Alert {
-    name: &'static str,
-    expression: &'static str,
-    /// How long it must hold.
-    holds: &'static str,
-    severity: &'static str,
-    summary: &'static str,
-    /// What it means and what helps.
-    description: &'static str,
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Monitoring {
+    #[serde(rename = "alert")]
+    alerts: Vec<Alert>,
+    #[serde(rename = "panel")]
+    panels: Vec<Panel>,
 }
 
-const ALERTS: &[Alert] = &[
-    Alert {
-        name: "OLMExtensionNotReady",
-        expression: r#"max by (name, reason) (olm_cluster_extension_condition{condition="Ready",status="False",reason!~"Paused|RollingOut"}) == 1"#,
-        holds: "15m",
-        severity: "warning",
-        summary: "ClusterExtension {{ $labels.name }} is not ready ({{ $labels.reason }})",
-        description: "What is wanted is not installed, not available or not wanted any more by its catalogs. `kubectl describe clusterextension {{ $labels.name }}` says why and what helps; `kubectl olm explain {{ $labels.name }}` explains the choice.",
-    },
-    Alert {
-        name: "OLMExtensionUnavailable",
-        expression: r#"max by (name) (olm_cluster_extension_condition{condition="Ready",status="False",reason="Unavailable"}) == 1"#,
-        holds: "5m",
-        severity: "critical",
-        summary: "What ClusterExtension {{ $labels.name }} installed is not available",
-        description: "The probes of an installed bundle fail. The message of its Ready condition names the object.",
-    },
-    Alert {
-        name: "OLMExtensionRolloutStuck",
-        expression: r#"max by (name) (olm_cluster_extension_condition{condition="Progressing",status="False",reason!="Paused"}) == 1"#,
-        holds: "5m",
-        severity: "warning",
-        summary: "The rollout of ClusterExtension {{ $labels.name }} does not go on",
-        description: "It is blocked, or its deadline has passed. Nothing happens before something is changed; the condition's message says what.",
-    },
-    Alert {
-        name: "OLMExtensionDeprecated",
-        expression: r#"max by (name) (olm_cluster_extension_condition{condition="Deprecated",status="True"}) == 1"#,
-        holds: "1h",
-        severity: "info",
-        summary: "ClusterExtension {{ $labels.name }} uses something deprecated",
-        description: "Its package, channel or bundle is deprecated by its author; the condition's message says what to use instead.",
-    },
-    Alert {
-        name: "OLMCatalogNotServing",
-        expression: r#"max by (name) (olm_cluster_catalog_condition{condition="Serving",status="False",reason!="UserSpecifiedUnavailable"}) == 1"#,
-        holds: "10m",
-        severity: "warning",
-        summary: "ClusterCatalog {{ $labels.name }} is not served",
-        description: "Its image could not be pulled or unpacked so far. Installed extensions go on; new ones that need it wait.",
-    },
-    Alert {
-        name: "OLMCatalogNotUpdated",
-        expression: r#"max by (name) (olm_cluster_catalog_condition{condition="Progressing",status="True",reason="Retrying"}) == 1"#,
-        holds: "1h",
-        severity: "warning",
-        summary: "ClusterCatalog {{ $labels.name }} could not be updated for an hour",
-        description: "Its registry cannot be asked, or its new content cannot be read; the old content is served meanwhile.",
-    },
-    Alert {
-        name: "OLMNoLeader",
-        expression: "max by (name) (leader_election_master_status) == 0",
-        holds: "2m",
-        severity: "critical",
-        summary: "Nobody holds the lease {{ $labels.name }}",
-        description: "All replicas wait and none works. Look at their logs: most likely they cannot reach the apiserver or may not write the Lease.",
-    },
-    Alert {
-        name: "OLMReconcileErrors",
-        expression: "sum by (controller) (rate(controller_runtime_reconcile_errors_total[15m])) > 0.1",
-        holds: "30m",
-        severity: "warning",
-        summary: "Controller {{ $labels.controller }} fails again and again",
-        description: "More than one pass in ten seconds failed for half an hour. The objects' conditions and the log say why.",
-    },
-    Alert {
-        name: "OLMReconcilePanics",
-        expression: "sum by (controller) (increase(controller_runtime_reconcile_panics_total[15m])) > 0",
-        holds: "0m",
-        severity: "critical",
-        summary: "Controller {{ $labels.controller }} panicked",
-        description: "A defect of this project. The log has the backtrace; please report it.",
-    },
-    Alert {
-        name: "OLMWorkQueueStuck",
-        expression: "max by (controller) (workqueue_longest_running_processor_seconds) > 600",
-        holds: "5m",
-        severity: "warning",
-        summary: "A pass of controller {{ $labels.controller }} runs for more than ten minutes",
-        description: "A registry or the apiserver answers very slowly, or a pass hangs.",
-    },
-    Alert {
-        name: "OLMCatalogContentSlow",
-        expression: "histogram_quantile(0.99, sum by (le) (rate(catalogd_http_request_duration_seconds_bucket[10m]))) > 4",
-        holds: "15m",
-        severity: "warning",
-        summary: "One in a hundred requests for catalog content takes more than four seconds",
-        description: "catalogd has too little processor time, or clients read slowly.",
-    },
-    Alert {
-        name: "OLMServingCertificateEnds",
-        expression: "min by (job, instance) (olm_serving_certificate_expiry_timestamp_seconds) - time() < 7 * 86400",
-        holds: "1h",
-        severity: "warning",
-        summary: "The serving certificate of {{ $labels.job }} ends within a week",
-        description: "It should have been rotated. Look at who issues it: cert-manager, the service CA or the process itself (docs/serving-certificates.md).",
-    },
-    Alert {
-        name: "OLMServingCertificateUnreadable",
-        expression: "sum by (job, instance) (increase(certwatcher_read_certificate_errors_total[1h])) > 0",
-        holds: "0m",
-        severity: "warning",
-        summary: "{{ $labels.job }} could not take a new serving certificate",
-        description: "The former one stays in use. The log says what is wrong with the new one.",
-    },
-    Alert {
-        name: "OLMWebhookCertificateEnds",
-        expression: "min by (extension, secret) (olm_webhook_certificate_expiry_timestamp_seconds) - time() < 7 * 86400",
-        holds: "1h",
-        severity: "critical",
-        summary: "A webhook certificate of ClusterExtension {{ $labels.extension }} ends within a week",
-        description: "The built-in issuer should have rotated it. Events of the extension say what stands in its way; when the certificate ends, the apiserver refuses what the webhook is asked about.",
-    },
-    Alert {
-        name: "OLMBlocksClusterUpgrade",
-        expression: "max by (extension, bundle) (olm_extension_blocks_cluster_upgrade) == 1",
-        holds: "1h",
-        severity: "info",
-        summary: "ClusterExtension {{ $labels.extension }} stands in the way of the next version of the cluster",
-        description: "Its installed bundle declares not to run on it. Upgrade or remove the extension; `kubectl olm upgrade-check` lists all.",
-    },
-    Alert {
-        name: "OLMApiserverErrors",
-        expression: r#"sum by (job, code) (rate(rest_client_requests_total{code=~"5..|<error>"}[10m])) > 0.5"#,
-        holds: "15m",
-        severity: "warning",
-        summary: "{{ $labels.job }} gets errors ({{ $labels.code }}) from the apiserver",
-        description: "Every two seconds or more often a request failed for a quarter of an hour.",
-    },
-];
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Alert {
+    name: String,
+    expression: String,
+    /// How long it must hold.
+    #[serde(rename = "for")]
+    holds: String,
+    severity: String,
+    summary: String,
+    /// What it means and what helps.
+    description: String,
+}
 
 /// A panel of the dashboard.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Panel {
-    title: &'static str,
-    kind: &'static str,
-    unit: &'static str,
+    title: String,
+    kind: String,
+    unit: String,
     /// Expressions with their legends.
-    targets: &'static [(&'static str, &'static str)],
+    targets: Vec<(String, String)>,
 }
 
-const PANELS: &[Panel] = &[
-    Panel {
-        title: "Extensions by readiness",
-        kind: "timeseries",
-        unit: "short",
-        targets: &[(
-            r#"count by (reason) (olm_cluster_extension_condition{condition="Ready"})"#,
-            "{{reason}}",
-        )],
-    },
-    Panel {
-        title: "Extensions that are not ready",
-        kind: "table",
-        unit: "short",
-        targets: &[(r#"olm_cluster_extension_condition{condition="Ready",status!="True"} == 1"#, "{{name}}")],
-    },
-    Panel {
-        title: "Installed bundles",
-        kind: "table",
-        unit: "short",
-        targets: &[("olm_cluster_extension_info == 1", "{{name}}")],
-    },
-    Panel {
-        title: "Catalogs",
-        kind: "table",
-        unit: "short",
-        targets: &[("olm_cluster_catalog_condition == 1", "{{name}}")],
-    },
-    Panel {
-        title: "Revisions",
-        kind: "timeseries",
-        unit: "short",
-        targets: &[("sum by (lifecycle_state) (olm_cluster_object_sets)", "{{lifecycle_state}}")],
-    },
-    Panel {
-        title: "Events",
-        kind: "timeseries",
-        unit: "short",
-        targets: &[("sum by (reason) (increase(olm_events_total[5m]))", "{{reason}}")],
-    },
-    Panel {
-        title: "Passes per second",
-        kind: "timeseries",
-        unit: "ops",
-        targets: &[(
-            "sum by (controller, result) (rate(controller_runtime_reconcile_total[5m]))",
-            "{{controller}} {{result}}",
-        )],
-    },
-    Panel {
-        title: "Time of a pass",
-        kind: "timeseries",
-        unit: "s",
-        targets: &[
-            (
-                "histogram_quantile(0.5, sum by (controller, le) (rate(controller_runtime_reconcile_time_seconds_bucket[5m])))",
-                "{{controller}} median",
-            ),
-            (
-                "histogram_quantile(0.99, sum by (controller, le) (rate(controller_runtime_reconcile_time_seconds_bucket[5m])))",
-                "{{controller}} 99 %",
-            ),
-        ],
-    },
-    Panel {
-        title: "Waiting for a pass",
-        kind: "timeseries",
-        unit: "short",
-        targets: &[("max by (controller) (workqueue_depth)", "{{controller}}")],
-    },
-    Panel {
-        title: "Requests to the apiserver",
-        kind: "timeseries",
-        unit: "reqps",
-        targets: &[(
-            "sum by (job, method, code) (rate(rest_client_requests_total[5m]))",
-            "{{job}} {{method}} {{code}}",
-        )],
-    },
-    Panel {
-        title: "Requests for catalog content",
-        kind: "timeseries",
-        unit: "reqps",
-        targets: &[("sum by (code) (rate(catalogd_http_request_duration_seconds_count[5m]))", "{{code}}")],
-    },
-    Panel {
-        title: "Time of an answer with catalog content",
-        kind: "timeseries",
-        unit: "s",
-        targets: &[(
-            "histogram_quantile(0.99, sum by (le) (rate(catalogd_http_request_duration_seconds_bucket[5m])))",
-            "99 %",
-        )],
-    },
-    Panel {
-        title: "Size of served catalogs",
-        kind: "timeseries",
-        unit: "bytes",
-        targets: &[("max by (catalog) (catalogd_content_bytes)", "{{catalog}}")],
-    },
-    Panel {
-        title: "Leaders",
-        kind: "timeseries",
-        unit: "short",
-        targets: &[("leader_election_master_status", "{{name}} {{instance}}")],
-    },
-    Panel {
-        title: "Days until serving certificates end",
-        kind: "timeseries",
-        unit: "d",
-        targets: &[
-            (
-                "(min by (job, instance) (olm_serving_certificate_expiry_timestamp_seconds) - time()) / 86400",
-                "{{job}} {{instance}}",
-            ),
-            (
-                "(min by (extension, secret) (olm_webhook_certificate_expiry_timestamp_seconds) - time()) / 86400",
-                "{{extension}} {{secret}}",
-            ),
-        ],
-    },
-    Panel {
-        title: "Memory",
-        kind: "timeseries",
-        unit: "bytes",
-        targets: &[(r#"process_resident_memory_bytes{job=~"$job"}"#, "{{job}} {{instance}}")],
-    },
-    Panel {
-        title: "Processor",
-        kind: "timeseries",
-        unit: "percentunit",
-        targets: &[(r#"rate(process_cpu_seconds_total{job=~"$job"}[5m])"#, "{{job}} {{instance}}")],
-    },
-];
-
-/// The four files.
+/// The five files.
 pub(crate) fn files() -> Result<Vec<(PathBuf, String)>> {
-    let panels = PANELS
-        .iter()
-        .flat_map(|panel| panel.targets.iter().map(|(expression, _)| (panel.title, *expression)));
-    let alerts = ALERTS.iter().map(|alert| (alert.name, alert.expression));
-    for (title, expression) in panels.chain(alerts) {
+    let Monitoring { alerts, panels } = toml::from_str(DATA).context("hack/xtask/src/monitoring.toml")?;
+    let asked = panels.iter().flat_map(|panel| panel.targets.iter().map(|(it, _)| (&panel.title, it)));
+    for (title, expression) in asked.chain(alerts.iter().map(|alert| (&alert.name, &alert.expression))) {
         if let Some(unknown) = unknown(expression) {
             bail!("{title} asks for {unknown}, which is not in the table of api/src/observe.rs");
         }
     }
     Ok(vec![
-        ("docs/metrics.md".into(), metrics()),
+        ("docs/metrics.md".into(), metrics(&alerts)),
         ("docs/events.md".into(), events()),
         ("docs/conditions.md".into(), conditions()),
-        ("manifests/monitoring/dashboard.json".into(), format!("{:#}\n", dashboard())),
-        ("manifests/monitoring/prometheus-rule.yaml".into(), rules()?),
+        ("manifests/monitoring/dashboard.json".into(), format!("{:#}\n", dashboard(&panels))),
+        ("manifests/monitoring/prometheus-rule.yaml".into(), rules(&alerts)?),
     ])
 }
 
@@ -332,12 +79,13 @@ fn is_shown(name: &str) -> bool {
             .iter()
             .any(|end| name.strip_suffix(end).is_some_and(|base| base == metric.name)),
     };
-    PROMETHEUS.contains(&name) || METRICS.iter().any(of)
+    // Prometheus itself makes it
+    name == "up" || METRICS.iter().any(of)
 }
 
 const HEAD: &str = "<!-- Generated from api/src/observe.rs by `make generate`. Do not edit. -->\n";
 
-fn metrics() -> String {
+fn metrics(alerts: &[Alert]) -> String {
     let mut out = format!(
         "{HEAD}# Metrics\n\n\
          Served under `/metrics` over TLS, for tokens whose user may `get` that path (401 without one or with a wrong one, 403 without \
@@ -373,7 +121,7 @@ fn metrics() -> String {
     out.push_str(
         "\n## Alerts\n\n| alert | severity | holds | what it means and what helps |\n|---|---|---|---|\n",
     );
-    for alert in ALERTS {
+    for alert in alerts {
         let description = alert.description.replace("{{ $labels.name }}", "<name>");
         let _ = writeln!(out, "| `{}` | {} | {} | {description} |", alert.name, alert.severity, alert.holds);
     }
@@ -419,8 +167,8 @@ fn conditions() -> String {
     out
 }
 
-fn rules() -> Result<String> {
-    let rules: Vec<Value> = ALERTS
+fn rules(alerts: &[Alert]) -> Result<String> {
+    let rules: Vec<Value> = alerts
         .iter()
         .map(|alert| {
             json!({
@@ -442,9 +190,9 @@ fn rules() -> Result<String> {
     Ok(format!("{head}{}", yaml::block(&rule)?))
 }
 
-fn dashboard() -> Value {
+fn dashboard(panels: &[Panel]) -> Value {
     let source = json!({"type": "prometheus", "uid": "${datasource}"});
-    let panels: Vec<Value> = PANELS
+    let panels: Vec<Value> = panels
         .iter()
         .enumerate()
         .map(|(index, panel)| {
@@ -467,17 +215,15 @@ fn dashboard() -> Value {
             })
         })
         .collect();
-    let pick = |name: &str, kind: &str, query: &str| json!({"name": name, "type": kind, "query": query});
-    let mut job = pick("job", "query", "label_values(process_start_time_seconds, job)");
-    if let Some(job) = job.as_object_mut() {
-        job.insert("datasource".to_owned(), source.clone());
-        job.insert("includeAll".to_owned(), true.into());
-        job.insert("multi".to_owned(), true.into());
-    }
+    let variables = json!([
+        {"name": "datasource", "type": "datasource", "query": "prometheus"},
+        {"name": "job", "type": "query", "query": "label_values(process_start_time_seconds, job)", "datasource": source,
+         "includeAll": true, "multi": true},
+    ]);
     json!({
         "title": "OLM", "uid": "olm-overview", "tags": ["olm"], "schemaVersion": 39, "version": 1, "editable": true,
         "time": {"from": "now-6h", "to": "now"}, "refresh": "1m",
-        "templating": {"list": [pick("datasource", "datasource", "prometheus"), job]},
+        "templating": {"list": variables},
         "panels": panels,
     })
 }
@@ -498,9 +244,9 @@ mod tests {
 
     #[test]
     fn monitoring_alerts_have_a_description_and_severity() {
-        for alert in ALERTS {
+        for alert in toml::from_str::<Monitoring>(DATA).unwrap().alerts {
             assert!(alert.description.ends_with('.') && !alert.summary.ends_with('.'), "{}", alert.name);
-            assert!(["info", "warning", "critical"].contains(&alert.severity), "{}", alert.name);
+            assert!(["info", "warning", "critical"].contains(&alert.severity.as_str()), "{}", alert.name);
             let labels = alert.summary.split("$labels.").skip(1);
             for label in labels.filter_map(|rest| rest.split_once(' ')).map(|(label, _)| label) {
                 assert!(alert.expression.contains(label), "{}: {label} is lost by aggregation", alert.name);

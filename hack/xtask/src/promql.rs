@@ -1,21 +1,9 @@
 //! The metrics that a PromQL expression asks for. Not a parser: enough to find names that no program exposes.
 
-/// Words of PromQL that stand where a metric's name could.
-const WORDS: &[&str] = &[
-    "by",
-    "without",
-    "on",
-    "ignoring",
-    "group_left",
-    "group_right",
-    "and",
-    "or",
-    "unless",
-    "bool",
-    "offset",
-];
 /// Words whose parentheses hold labels.
-const LABEL_LISTS: &[&str] = &["by", "without", "on", "ignoring", "group_left", "group_right"];
+const LABEL_LISTS: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
+/// Other words of PromQL that stand where a metric's name could.
+const WORDS: [&str; 5] = ["and", "or", "unless", "bool", "offset"];
 
 /// The names, in order. Matchers, ranges, strings, numbers, functions and label lists are passed over.
 pub(crate) fn metrics(expression: &str) -> Vec<String> {
@@ -37,7 +25,7 @@ pub(crate) fn metrics(expression: &str) -> Vec<String> {
                 // a function or aggregation, whose labels may come before what it aggregates
                 let function =
                     ["(", "by ", "by(", "without ", "without("].iter().any(|it| behind.starts_with(it));
-                if !WORDS.contains(&word) && !function {
+                if !after_list_word && !WORDS.contains(&word) && !function {
                     found.push(word.to_owned());
                 }
                 continue;
