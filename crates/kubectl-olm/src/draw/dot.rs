@@ -1,7 +1,5 @@
 //! The graph for Graphviz: `dot -Tsvg`. Every foreign text is in a quoted string.
 
-use std::fmt::Write as _;
-
 use super::links::{EdgeSource, Kind, Links, lines};
 use super::plain;
 use super::scene::{Presence, Reach, Scene};
@@ -14,26 +12,21 @@ pub(crate) fn dot(scene: &Scene) -> String {
     let links = Links::new(scene, MAX_EDGES);
     let mut text = String::new();
     let title = format!("{}: {}", scene.package, scene.summary());
-    let mut line = |line: std::fmt::Arguments<'_>| {
-        // writing to a String does not fail
-        let _ = writeln!(text, "{line}");
-    };
-    line(format_args!("digraph {} {{", quoted(&[&scene.package])));
-    line(format_args!("  graph [rankdir=BT, labelloc=t, fontname=Helvetica, label={}];", quoted(&[&title])));
-    line(format_args!(
+    let mut line = |line: String| text += &format!("{line}\n");
+    line(format!("digraph {} {{", quoted(&[&scene.package])));
+    line(format!("  graph [rankdir=BT, labelloc=t, fontname=Helvetica, label={}];", quoted(&[&title])));
+    line(
         "  node [shape=box, style=\"rounded,filled\", fillcolor=white, fontname=Helvetica, fontsize=11];"
-    ));
-    line(format_args!("  edge [fontname=Helvetica, fontsize=9];"));
+            .to_owned(),
+    );
+    line("  edge [fontname=Helvetica, fontsize=9];".to_owned());
     for at in 0..scene.nodes.len() {
         let label = lines(scene, at);
         let label: Vec<&str> = label.iter().map(String::as_str).collect();
-        line(format_args!("  n{at} [label={}{}];", quoted(&label), style(scene, at)));
+        line(format!("  n{at} [label={}{}];", quoted(&label), style(scene, at)));
     }
     for (number, range) in links.ranges.iter().enumerate() {
-        line(format_args!(
-            "  r{number} [shape=note, style=dotted, label={}];",
-            quoted(&["skipRange", range])
-        ));
+        line(format!("  r{number} [shape=note, style=dotted, label={}];", quoted(&["skipRange", range])));
     }
     for edge in &links.edges {
         let from = match edge.from {
@@ -50,12 +43,12 @@ pub(crate) fn dot(scene: &Scene) -> String {
         });
         words.extend(edge.only_in.as_ref().map(|channels| format!("label={}", quoted(&[channels]))));
         let words = if words.is_empty() { String::new() } else { format!(" [{}]", words.join(", ")) };
-        line(format_args!("  {from} -> n{}{words};", edge.to));
+        line(format!("  {from} -> n{}{words};", edge.to));
     }
     if let Some(missing) = links.missing() {
-        line(format_args!("  missing [shape=plaintext, style=\"\", label={}];", quoted(&[&missing])));
+        line(format!("  missing [shape=plaintext, style=\"\", label={}];", quoted(&[&missing])));
     }
-    line(format_args!("}}"));
+    line("}".to_owned());
     text
 }
 

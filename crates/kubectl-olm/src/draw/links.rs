@@ -17,7 +17,6 @@ pub(super) enum Kind {
     Skips,
 }
 
-/// The source of an edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum EdgeSource<'a> {
     /// Index in `Scene::nodes`.

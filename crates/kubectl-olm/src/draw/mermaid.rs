@@ -1,8 +1,6 @@
 //! The graph as a Mermaid flowchart, for Markdown pages. Names of nodes are generated; every foreign text is a quoted
 //! label in which the special characters of Mermaid and HTML are written as character codes.
 
-use std::fmt::Write as _;
-
 use super::links::{EdgeSource, Kind, Links, lines};
 use super::plain;
 use super::scene::{Presence, Reach, Scene};
@@ -21,14 +19,11 @@ pub(crate) fn mermaid(scene: &Scene) -> String {
     links.edges.truncate(MAX_EDGES);
 
     let mut text = String::from("flowchart BT\n");
-    let mut line = |line: std::fmt::Arguments<'_>| {
-        // writing to a String does not fail
-        let _ = writeln!(text, "    {line}");
-    };
-    line(format_args!("title[\"{}: {}\"]:::title", label(&scene.package), label(&scene.summary())));
+    let mut line = |line: String| text += &format!("    {line}\n");
+    line(format!("title[\"{}: {}\"]:::title", label(&scene.package), label(&scene.summary())));
     for at in 0..shown {
         let lines: Vec<String> = lines(scene, at).iter().map(|text| label(text)).collect();
-        line(format_args!("n{at}[\"{}\"]{}", lines.join("<br/>"), class(scene, at)));
+        line(format!("n{at}[\"{}\"]{}", lines.join("<br/>"), class(scene, at)));
     }
     let used: Vec<&str> = links
         .ranges
@@ -37,40 +32,33 @@ pub(crate) fn mermaid(scene: &Scene) -> String {
         .filter(|&range| links.edges.iter().any(|edge| edge.from == EdgeSource::Range(range)))
         .collect();
     for (number, range) in used.iter().enumerate() {
-        line(format_args!("r{number}([\"{}\"]):::range", label(range)));
+        line(format!("r{number}([\"{}\"]):::range", label(range)));
     }
     for edge in &links.edges {
         let from = match edge.from {
             EdgeSource::Node(node) => format!("n{node}"),
             EdgeSource::Range(range) => format!("r{}", used.binary_search(&range).unwrap_or_default()),
         };
-        let connector = match edge.kind {
-            Kind::Replaces => "-->",
-            Kind::Skips | Kind::SkipRange => "-.->",
-        };
-        let word = match edge.kind {
-            Kind::Replaces => None,
-            Kind::Skips => Some("skips"),
-            Kind::SkipRange => Some("skipRange"),
+        let (connector, word) = match edge.kind {
+            Kind::Replaces => ("-->", None),
+            Kind::Skips => ("-.->", Some("skips")),
+            Kind::SkipRange => ("-.->", Some("skipRange")),
         };
         let words: Vec<String> =
             word.map(str::to_owned).into_iter().chain(edge.only_in.as_deref().map(label)).collect();
         let words = if words.is_empty() { String::new() } else { format!("|\"{}\"|", words.join(": ")) };
-        line(format_args!("{from} {connector}{words} n{}", edge.to));
+        line(format!("{from} {connector}{words} n{}", edge.to));
     }
-    let numbers = |kind: Kind| {
-        let of_kind = links.edges.iter().enumerate().filter(|(_, edge)| edge.kind == kind);
-        of_kind.map(|(number, _)| number.to_string()).collect::<Vec<_>>().join(",")
-    };
     for (kind, color) in [(Kind::Skips, "#c2570c"), (Kind::SkipRange, "#6d28d9")] {
-        let numbers = numbers(kind);
+        let of_kind = links.edges.iter().enumerate().filter(|(_, edge)| edge.kind == kind);
+        let numbers: Vec<String> = of_kind.map(|(number, _)| number.to_string()).collect();
         if !numbers.is_empty() {
-            line(format_args!("linkStyle {numbers} stroke:{color}"));
+            line(format!("linkStyle {} stroke:{color}", numbers.join(",")));
         }
     }
     let missing_nodes = scene.nodes.len() - shown;
     if missing_nodes + missing_edges > 0 {
-        line(format_args!(
+        line(format!(
             "missing[\"not drawn: the {missing_nodes} lowest versions and {missing_edges} more edges; narrow the picture \
              down with --channel\"]:::title"
         ));
@@ -85,7 +73,7 @@ pub(crate) fn mermaid(scene: &Scene) -> String {
         ("installed", "fill:#bfdbfe"),
         ("mentioned", "fill:#f1f5f9,stroke-dasharray:4 3"),
     ] {
-        line(format_args!("classDef {name} {style}"));
+        line(format!("classDef {name} {style}"));
     }
     text
 }
@@ -112,8 +100,7 @@ fn label(text: &str) -> String {
         {
             label.push(c);
         } else {
-            // writing to a String does not fail
-            let _ = write!(label, "#{};", u32::from(c));
+            label += &format!("#{};", u32::from(c));
         }
     }
     label

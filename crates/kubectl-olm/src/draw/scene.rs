@@ -40,7 +40,6 @@ pub(crate) struct Node {
     /// Its version; for a mentioned name the one that is in the name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) version: Option<String>,
-    /// Whether the catalog has the bundle.
     pub(crate) presence: Presence,
     /// Why it is deprecated.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,7 +78,6 @@ pub(crate) enum Reach {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Lane {
     pub(crate) name: String,
-    /// Whether it is the default channel.
     pub(crate) default: bool,
     /// Why it is deprecated.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,7 +1,6 @@
 //! The graph as text: each channel from its head down the chain, then what is off the chain.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 use super::scene::{Lane, Link, Presence, Reach, Scene};
 use super::{listed, plain, shortened};
@@ -13,19 +12,19 @@ const MAX_SKIPS: usize = 8;
 
 pub(crate) fn tree(scene: &Scene) -> String {
     let mut page = Page { scene, text: String::new() };
-    page.line(format_args!("package {}: {}", plain(&scene.package), plain(&scene.summary())));
+    page.line(&format!("package {}: {}", plain(&scene.package), plain(&scene.summary())));
     page.deprecated("", scene.deprecated.as_deref());
     for lane in &scene.channels {
         page.channel(lane);
     }
     page.outside();
     if !scene.findings.is_empty() {
-        page.line(format_args!("\nfindings"));
+        page.line("\nfindings");
         for finding in &scene.findings {
-            page.line(format_args!("  - {}", plain(finding)));
+            page.line(&format!("  - {}", plain(finding)));
         }
     }
-    page.legend();
+    page.line("\n◉ head  ● entry  ◌ skipped  ○ mentioned, no entry");
     page.text
 }
 
@@ -35,21 +34,21 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    fn line(&mut self, line: std::fmt::Arguments<'_>) {
-        // writing to a String does not fail
-        let _ = writeln!(self.text, "{line}");
+    fn line(&mut self, line: &str) {
+        self.text += line;
+        self.text.push('\n');
     }
 
     fn deprecated(&mut self, indent: &str, message: Option<&str>) {
         if let Some(message) = message {
-            self.line(format_args!("{indent}deprecated: {}", plain(&shortened(message, MAX_MESSAGE))));
+            self.line(&format!("{indent}deprecated: {}", plain(&shortened(message, MAX_MESSAGE))));
         }
     }
 
     fn channel(&mut self, lane: &Lane) {
         let default = if lane.default { " (default)" } else { "" };
         let count = super::counted(lane.entries.len(), "entry").replace("entrys", "entries");
-        self.line(format_args!("\nchannel {}{default}: {count}", plain(&lane.name)));
+        self.line(&format!("\nchannel {}{default}: {count}", plain(&lane.name)));
         self.deprecated("  ", lane.deprecated.as_deref());
         // the chain of each head, then whatever no head leads to, in the order of versions
         let mut printed: BTreeSet<usize> = BTreeSet::new();
@@ -62,11 +61,11 @@ impl Page<'_> {
                 continue;
             }
             if !entry.head && first {
-                self.line(format_args!("  no head"));
+                self.line("  no head");
             } else if !entry.head && !entry.skipped {
-                self.line(format_args!("  not below a head"));
+                self.line("  not below a head");
             } else if !entry.head {
-                self.line(format_args!("  beside the chain"));
+                self.line("  beside the chain");
             }
             first = false;
             let mut at = Some(start);
@@ -74,7 +73,7 @@ impl Page<'_> {
                 let entry = &lane.entries[index];
                 if !printed.insert(index) {
                     let back = if index == start { "back to" } else { "joins" };
-                    self.line(format_args!("  ↻ {back} {}", plain(self.scene.label(entry.node))));
+                    self.line(&format!("  ↻ {back} {}", plain(self.scene.label(entry.node))));
                     break;
                 }
                 self.entry(entry);
@@ -91,13 +90,8 @@ impl Page<'_> {
     }
 
     fn entry(&mut self, entry: &Link) {
-        let mut marks = Vec::new();
-        if entry.head {
-            marks.push("head");
-        }
-        if entry.skipped {
-            marks.push("skipped");
-        }
+        let marks = [("head", entry.head), ("skipped", entry.skipped)].into_iter();
+        let marks: Vec<&str> = marks.filter(|(_, holds)| *holds).map(|(mark, _)| mark).collect();
         let sign = match (entry.head, entry.skipped) {
             (true, _) => "◉",
             (false, true) => "◌",
@@ -105,11 +99,11 @@ impl Page<'_> {
         };
         self.node(entry.node, sign, &marks);
         if let Some(cover) = &entry.skip_range {
-            self.line(format_args!("  │     skipRange {}", plain(&cover.range)));
+            self.line(&format!("  │     skipRange {}", plain(&cover.range)));
         }
         if !entry.skips.is_empty() {
             let names = listed(entry.skips.iter().map(|&at| self.scene.label(at)), MAX_SKIPS);
-            self.line(format_args!("  │     skips {}", plain(&names)));
+            self.line(&format!("  │     skips {}", plain(&names)));
         }
     }
 
@@ -128,7 +122,7 @@ impl Page<'_> {
         let name = self.scene.unusual_name(at).map(|name| format!("  {}", plain(name))).unwrap_or_default();
         let marks =
             if marks.is_empty() { String::new() } else { format!("  [{}]", plain(&marks.join("; "))) };
-        self.line(format_args!("  {sign} {}{name}{marks}", plain(self.scene.label(at))));
+        self.line(&format!("  {sign} {}{name}{marks}", plain(self.scene.label(at))));
     }
 
     /// Bundles that no channel shown has an entry for.
@@ -143,15 +137,11 @@ impl Page<'_> {
             })
             .collect();
         if !outside.is_empty() {
-            self.line(format_args!("\nin none of these channels"));
+            self.line("\nin none of these channels");
             for at in outside {
                 let sign = if self.scene.nodes[at].presence == Presence::Mentioned { "○" } else { "●" };
                 self.node(at, sign, &[]);
             }
         }
-    }
-
-    fn legend(&mut self) {
-        self.line(format_args!("\n◉ head  ● entry  ◌ skipped  ○ mentioned, no entry"));
     }
 }

@@ -29,7 +29,6 @@ pub(super) struct Layout {
     pub(super) lanes: Vec<LaneLayout>,
     /// Number of channels beyond the limit.
     pub(super) more_lanes: usize,
-    /// Width of all lanes.
     pub(super) width: usize,
 }
 

@@ -147,9 +147,8 @@ impl<'a> Page<'a> {
         let title = shortened(&self.scene.package, 60);
         xml.leaf("text", &[("x", &MARGIN), ("y", &(MARGIN + 16)), ("class", &"title")], &title);
         let mut lines = vec![("sub", self.scene.summary())];
-        if let Some(message) = &self.scene.deprecated {
-            lines.push(("warn", shortened(&format!("deprecated: {message}"), 100)));
-        }
+        let deprecated = self.scene.deprecated.as_ref();
+        lines.extend(deprecated.map(|message| ("warn", shortened(&format!("deprecated: {message}"), 100))));
         if self.layout.more_lanes > 0 {
             let more = counted(self.layout.more_lanes, "more channel");
             lines.push(("warn", format!("not drawn: {more}; choose with --channel")));
@@ -214,16 +213,18 @@ impl<'a> Page<'a> {
         let width = lane.right - lane.left;
         let (top, bottom) = (self.top(lane.rows.0), self.top(lane.rows.1 + 1));
         if !lane.entries.is_empty() {
-            let (y, height) = (top + 1, bottom - top - 2);
-            let attributes: [xml::Attribute<'_>; 6] = [
-                ("x", &left),
-                ("y", &y),
-                ("width", &width),
-                ("height", &height),
-                ("rx", &8),
-                ("class", &"lane"),
-            ];
-            xml.empty("rect", &attributes);
+            let (x, y, height) = (left, top + 1, bottom - top - 2);
+            xml.empty(
+                "rect",
+                &[
+                    ("x", &x),
+                    ("y", &y),
+                    ("width", &width),
+                    ("height", &height),
+                    ("rx", &8),
+                    ("class", &"lane"),
+                ],
+            );
         }
         self.header(xml, lane);
         for &(older, newer) in &lane.straight {
@@ -255,7 +256,7 @@ impl<'a> Page<'a> {
             let y = self.middle(row);
             xml.element("g", &[], |xml| {
                 xml.leaf("title", &[], &tooltip);
-                sign(xml, center, y, node, entry.head);
+                sign(xml, center, y, sign_class(node, entry.head), entry.head);
             });
         }
     }
@@ -363,39 +364,17 @@ impl<'a> Page<'a> {
                     })
             })
         };
-        let sample = |presence: Presence, deprecated: bool, reach: Reach| Node {
-            name: String::new(),
-            version: None,
-            presence,
-            deprecated: deprecated.then(String::new),
-            reach,
-        };
-        let bundle = |deprecated, reach| Some(sample(Presence::Bundle, deprecated, reach));
-        let hops = Reach::Hops(1);
+        let reaches = |reach: fn(Reach) -> bool| node(&|node| reach(node.reach));
+        let mentioned = self.layout.lanes.iter().any(|lane| !lane.ghosts.is_empty())
+            || node(&|node| node.presence == Presence::Mentioned);
         let signs = [
-            (entries().any(|entry| entry.head), bundle(false, Reach::No), true, "head of the channel"),
-            (entries().any(|entry| !entry.head), bundle(false, Reach::No), false, "entry"),
-            (node(&|node| node.deprecated.is_some()), bundle(true, Reach::No), false, "deprecated"),
-            (
-                node(&|node| node.reach == Reach::Installed),
-                bundle(false, Reach::Installed),
-                false,
-                "installed",
-            ),
-            (node(&|node| node.reach == Reach::Next), bundle(false, Reach::Next), false, "next upgrade"),
-            (
-                node(&|node| matches!(node.reach, Reach::Hops(_))),
-                bundle(false, hops),
-                false,
-                "reachable from installed",
-            ),
-            (
-                self.layout.lanes.iter().any(|lane| !lane.ghosts.is_empty())
-                    || node(&|node| node.presence == Presence::Mentioned),
-                None,
-                false,
-                "mentioned, no entry",
-            ),
+            (entries().any(|entry| entry.head), "head", "head of the channel"),
+            (entries().any(|entry| !entry.head), "e", "entry"),
+            (node(&|node| node.deprecated.is_some()), "e dep", "deprecated"),
+            (reaches(|reach| reach == Reach::Installed), "inst", "installed"),
+            (reaches(|reach| reach == Reach::Next), "e next", "next upgrade"),
+            (reaches(|reach| matches!(reach, Reach::Hops(_))), "e reach", "reachable from installed"),
+            (mentioned, "ghost", "mentioned, no entry"),
         ];
         let lines = [
             (line(What::Replaces), "r", "replaces"),
@@ -414,11 +393,11 @@ impl<'a> Page<'a> {
             x += needed + 8;
             at
         };
-        for (_, node, head, text) in signs.into_iter().filter(|(occurs, ..)| *occurs) {
+        for (_, class, text) in signs.into_iter().filter(|(occurs, ..)| *occurs) {
             let (x, y) = advance(text);
-            match node {
-                Some(node) => sign(xml, x + 8, y, &node, head),
-                None => xml.empty("circle", &[("cx", &(x + 8)), ("cy", &y), ("r", &4), ("class", &"ghost")]),
+            match class {
+                "ghost" => xml.empty("circle", &[("cx", &(x + 8)), ("cy", &y), ("r", &4), ("class", &class)]),
+                _ => sign(xml, x + 8, y, class, class == "head"),
             }
             xml.leaf("text", &[("x", &(x + 22)), ("y", &(y + 4)), ("class", &"sub")], text);
         }
@@ -452,27 +431,28 @@ impl<'a> Page<'a> {
     }
 }
 
-/// The sign of an entry.
-fn sign(xml: &mut Xml, x: usize, y: usize, node: &Node, head: bool) {
-    let round = |xml: &mut Xml, class: &str| {
-        xml.empty("circle", &[("cx", &x), ("cy", &y), ("r", &5), ("class", &class)]);
-    };
+/// The class of an entry's sign.
+fn sign_class(node: &Node, head: bool) -> &'static str {
+    match (node.reach, node.deprecated.is_some(), &node.presence) {
+        (Reach::Installed, _, _) => "inst",
+        (Reach::Next, _, _) => "e next",
+        (_, true, _) => "e dep",
+        (Reach::Hops(_), false, _) => "e reach",
+        (Reach::No, false, Presence::Mentioned) => "ghost",
+        (Reach::No, false, _) if head => "head",
+        (Reach::No, false, _) => "e",
+    }
+}
+
+fn sign(xml: &mut Xml, x: usize, y: usize, class: &str, head: bool) {
     if head {
         xml.empty("circle", &[("cx", &x), ("cy", &y), ("r", &8), ("class", &"ring")]);
     }
-    match (node.reach, node.deprecated.is_some(), &node.presence) {
-        (Reach::Installed, _, _) => {
-            let (x, y) = (x - 5, y - 5);
-            let at: [xml::Attribute<'_>; 5] =
-                [("x", &x), ("y", &y), ("width", &10), ("height", &10), ("class", &"inst")];
-            xml.empty("rect", &at);
-        }
-        (Reach::Next, _, _) => round(xml, "e next"),
-        (_, true, _) => round(xml, "e dep"),
-        (Reach::Hops(_), false, _) => round(xml, "e reach"),
-        (Reach::No, false, Presence::Mentioned) => round(xml, "ghost"),
-        (Reach::No, false, _) if head => round(xml, "head"),
-        (Reach::No, false, _) => round(xml, "e"),
+    if class == "inst" {
+        let (x, y) = (x - 5, y - 5);
+        xml.empty("rect", &[("x", &x), ("y", &y), ("width", &10), ("height", &10), ("class", &class)]);
+    } else {
+        xml.empty("circle", &[("cx", &x), ("cy", &y), ("r", &5), ("class", &class)]);
     }
 }
 

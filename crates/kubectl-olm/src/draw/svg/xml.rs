@@ -1,7 +1,7 @@
 //! Writing XML so that it cannot come out wrong: elements are closed by scope, texts and attributes are escaped here
 //! and nowhere else.
 
-use std::fmt::{Display, Write as _};
+use std::fmt::Display;
 
 use crate::draw::plain;
 
@@ -25,8 +25,7 @@ impl Xml {
         self.start(name, attributes);
         self.text.push('>');
         content(self);
-        // writing to a String does not fail
-        let _ = writeln!(self.text, "</{name}>");
+        self.text += &format!("</{name}>\n");
     }
 
     /// An element without content.
@@ -61,28 +60,15 @@ impl Xml {
         self.text.push('<');
         self.text.push_str(name);
         for (name, value) in attributes {
-            let _ = write!(self.text, " {name}=\"{}\"", escaped(&value.to_string()));
+            self.text += &format!(" {name}=\"{}\"", escaped(&value.to_string()));
         }
     }
 }
 
 /// Without characters that XML does not allow, and with those that mean something to it as entities.
 fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for (number, line) in text.split('\n').enumerate() {
-        if number > 0 {
-            escaped.push('\n');
-        }
-        for c in plain(line).chars() {
-            match c {
-                '&' => escaped.push_str("&amp;"),
-                '<' => escaped.push_str("&lt;"),
-                '>' => escaped.push_str("&gt;"),
-                '"' => escaped.push_str("&quot;"),
-                '\'' => escaped.push_str("&#39;"),
-                other => escaped.push(other),
-            }
-        }
-    }
-    escaped
+    let lines: Vec<String> = text.split('\n').map(plain).collect();
+    let entities =
+        [('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;"), ('"', "&quot;"), ('\'', "&#39;")].into_iter();
+    entities.fold(lines.join("\n"), |text, (c, entity)| text.replace(c, entity))
 }
