@@ -8,10 +8,10 @@ use std::path::Path;
 use clap::Args;
 use olm_bundle::RegistryV1;
 use olm_install::{BundleError, BundleFetcher};
-use olm_oci::{Error as ImageError, Store};
+use olm_oci::Error as ImageError;
 use olm_runtime::error_text::chain;
 
-use crate::failure::{CommandError, wait};
+use crate::failure::CommandError;
 use crate::sources::{Cache, Registry, Sources};
 
 /// The bundle.
@@ -33,29 +33,36 @@ pub(crate) struct BundleAccess {
     cache: Cache,
 }
 
+/// Whether `source` is a directory: its path exists, or is meant to be one; everything else is an image. `otherwise` is the error
+/// of what can be neither.
+pub(crate) fn is_directory(source: &str, otherwise: &str) -> Result<bool, CommandError> {
+    let path = Path::new(source);
+    let is_path = path.exists() || source.starts_with(['/', '.']);
+    if !is_path && !source.contains('/') {
+        return Err(CommandError::content(path, otherwise));
+    }
+    Ok(is_path)
+}
+
 impl BundleSource {
-    pub(crate) fn load(&self) -> Result<RegistryV1, CommandError> {
-        self.access.load(&self.bundle)
+    pub(crate) async fn load(&self) -> Result<RegistryV1, CommandError> {
+        self.access.load(&self.bundle).await
     }
 
-    /// An error in this bundle.
     pub(crate) fn failure(&self, error: impl std::fmt::Display) -> CommandError {
         CommandError::content(Path::new(&self.bundle), error)
     }
 }
 
 impl BundleAccess {
-    /// A path that exists is a directory, or is meant to be one; everything else is an image.
-    pub(crate) fn load(&self, source: &str) -> Result<RegistryV1, CommandError> {
-        let path = Path::new(source);
-        if path.exists() || source.starts_with(['/', '.']) {
+    pub(crate) async fn load(&self, source: &str) -> Result<RegistryV1, CommandError> {
+        let otherwise =
+            "there is no such directory, and an image is named with its registry: quay.io/example/bundle:tag";
+        if is_directory(source, otherwise)? {
+            let path = Path::new(source);
             return RegistryV1::load_dir(path).map_err(|error| CommandError::content(path, error));
         }
-        if !source.contains('/') {
-            let message = "there is no such directory, and an image is named with its registry: quay.io/example/bundle:tag";
-            return Err(CommandError::content(path, message));
-        }
-        wait(self.pull(source))
+        self.pull(source).await
     }
 
     /// With the flags of a verb that reads catalogs.
@@ -63,25 +70,11 @@ impl BundleAccess {
         Self { registry: sources.registry.clone(), cache: sources.cache.clone() }
     }
 
-    /// Fetches bundles into the cache.
     pub(crate) async fn fetcher(&self) -> Result<BundleFetcher, CommandError> {
-        let directory = self.cache.directory().ok_or_else(|| {
-            CommandError::Usage(
-                "there is no home directory to keep the image in; give --cache-dir".to_owned(),
-            )
-        })?;
-        let root = directory.join("bundles");
-        let opened = tokio::task::spawn_blocking(move || Store::open(&root)).await;
-        let opened =
-            opened.map_err(|error| CommandError::Usage(format!("cannot open the cache: {error}")))?;
-        let store = opened.map_err(|error| CommandError::Read {
-            path: directory.clone(),
-            source: std::io::Error::other(format!("{}; give another --cache-dir", chain(&error))),
-        })?;
+        let store = self.cache.images("bundles").await?;
         Ok(BundleFetcher::new(self.registry.access().puller(), store))
     }
 
-    /// The bundle of an image.
     pub(crate) async fn pull(&self, reference: &str) -> Result<RegistryV1, CommandError> {
         let fetcher = self.fetcher().await?;
         fetcher.fetch(reference).await.map_err(|error| match &error {

@@ -7,8 +7,10 @@ use std::collections::BTreeSet;
 
 use futures::StreamExt as _;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt as _};
+use olm_api::ClusterObjectSet;
 use olm_core::{Object, ObjectKey};
+use olm_install::resolution::revision::is_active;
 use olm_rollout::{
     FieldChange, Protection, Revision, Sibling, Step, changes, conflicting_owner, decide_object, forecast,
     keys, relinquished,
@@ -22,20 +24,14 @@ use crate::kinds::{Kinds, api};
 /// Dry runs at the same time.
 const PARALLEL_REQUESTS: usize = 8;
 
-/// The preview of one object.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ObjectPreview {
-    /// `apiVersion` of the object.
     pub(crate) api_version: String,
-    /// Its kind.
     pub(crate) kind: String,
-    /// Its namespace, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) namespace: Option<String>,
-    /// Its name.
     pub(crate) name: String,
-    /// The action.
     pub(crate) action: Action,
     /// Fields that would differ.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -48,29 +44,22 @@ pub(crate) struct ObjectPreview {
     pub(crate) hash: Option<String>,
 }
 
-/// The action on an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) enum Action {
     /// It is not there and would be created.
     Add,
-    /// It would be changed.
     Change,
-    /// It would be deleted.
     Remove,
     /// It would be left behind, because of its deletion policy.
     Keep,
-    /// Nothing.
     Same,
-    /// The write would be refused.
     Refuse,
-    /// It is unknown.
     Unknown,
 }
 
-/// One field.
+/// A field with its path.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Field {
-    /// Its path.
     pub(crate) path: String,
     /// Before; absent when the field is new.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,12 +67,6 @@ pub(crate) struct Field {
     /// After; absent when the field is removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) new: Option<Value>,
-}
-
-impl From<FieldChange> for Field {
-    fn from(change: FieldChange) -> Self {
-        Self { path: change.path, old: change.old, new: change.new }
-    }
 }
 
 impl ObjectPreview {
@@ -102,7 +85,8 @@ impl ObjectPreview {
 
     /// A change from one side to the other, or none.
     pub(crate) fn changed(old: &Object, new: &Object) -> Self {
-        let fields: Vec<Field> = changes(old, new).into_iter().map(Field::from).collect();
+        let field = |FieldChange { path, old, new }| Field { path, old, new };
+        let fields: Vec<Field> = changes(old, new).into_iter().map(field).collect();
         let action = if fields.is_empty() { Action::Same } else { Action::Change };
         Self { fields, ..Self::new(new, action) }
     }
@@ -121,26 +105,32 @@ impl ObjectPreview {
         self
     }
 
-    /// Kind, namespace and name.
     pub(crate) fn title(&self) -> String {
-        match &self.namespace {
-            Some(namespace) => format!("{} {namespace}/{}", self.kind, self.name),
-            None => format!("{} {}", self.kind, self.name),
-        }
+        title(&self.kind, self.namespace.as_deref(), &self.name)
+    }
+}
+
+/// What tables and trees call an object.
+pub(crate) fn title(kind: &str, namespace: Option<&str>, name: &str) -> String {
+    match namespace {
+        Some(namespace) => format!("{kind} {namespace}/{name}"),
+        None => format!("{kind} {name}"),
     }
 }
 
 /// The writer of the dry runs.
 pub(crate) struct DryRun<'a> {
     pub(crate) client: &'a Client,
-    /// Name of the extension.
     pub(crate) extension: &'a str,
     /// UID of the extension, which controls the objects of a Helm release.
     pub(crate) uid: &'a str,
-    /// The revision.
     pub(crate) revision: Revision,
-    /// The extension's other revisions.
     pub(crate) siblings: Vec<Sibling>,
+}
+
+/// The extension's revision, beside the one that is written.
+pub(crate) fn sibling(set: &ClusterObjectSet) -> Sibling {
+    Sibling { uid: set.uid().unwrap_or_default(), retired: !is_active(set) }
 }
 
 /// The identity of an object in all versions of its kind.

@@ -4,15 +4,19 @@ use std::path::Path;
 
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
+use olm_api::cluster_object_set::LifecycleState;
 use olm_api::{ClusterExtension, ClusterObjectSet, Condition, condition, labels};
+use olm_core::Object;
+use olm_install::SYSTEM_NAMESPACE;
+use olm_install::content::ContentReader;
 use olm_install::resolution::revision;
 use olm_runtime::error_text::chain;
 
 use crate::cmd::bundle::document;
 use crate::failure::CommandError;
 use crate::similar;
+use crate::sources::Cluster;
 
-/// The extension of this name.
 pub(crate) async fn named(client: &Client, name: &str) -> Result<ClusterExtension, CommandError> {
     let api: Api<ClusterExtension> = Api::all(client.clone());
     if let Some(found) = api.get_opt(name).await.map_err(|error| refused("ClusterExtension", &error))? {
@@ -57,6 +61,32 @@ pub(crate) fn revisions_of<'a>(
     revisions.iter().filter(move |set| revision::is_owned_by(set, uid))
 }
 
+/// A client, the extension of this name, and its revisions.
+pub(crate) async fn with_revisions(
+    cluster: &Cluster,
+    name: &str,
+) -> Result<(Client, ClusterExtension, Vec<ClusterObjectSet>), CommandError> {
+    let client = cluster.client().await?;
+    let extension = named(&client, name).await?;
+    let all = revisions(&client, Some(name)).await?;
+    let own = revisions_of(&extension, &all).cloned().collect();
+    Ok((client, extension, own))
+}
+
+/// `Active`, `Archived`, or `deleting`.
+pub(crate) fn state<'a>(set: &ClusterObjectSet, deleting: &'a str) -> &'a str {
+    match (set.metadata.deletion_timestamp.is_some(), set.spec.lifecycle_state) {
+        (true, _) => deleting,
+        (false, LifecycleState::Active) => "Active",
+        (false, LifecycleState::Archived) => "Archived",
+    }
+}
+
+pub(crate) async fn objects(client: &Client, set: &ClusterObjectSet) -> Result<Vec<Object>, CommandError> {
+    let objects = ContentReader::new(client, SYSTEM_NAMESPACE).objects(set).await;
+    objects.map_err(|error| CommandError::Unreachable(chain(&error)))
+}
+
 /// The extension that a manifest describes.
 pub(crate) fn from_file(path: &Path) -> Result<ClusterExtension, CommandError> {
     let value = document(path)?;
@@ -66,7 +96,6 @@ pub(crate) fn from_file(path: &Path) -> Result<ClusterExtension, CommandError> {
     serde_json::from_value(value).map_err(|error| CommandError::content(path, error))
 }
 
-/// A condition of an extension.
 pub(crate) fn condition_of<'a>(extension: &'a ClusterExtension, type_: &str) -> Option<&'a Condition> {
     extension.status.as_ref().and_then(|status| condition::find(&status.conditions, type_))
 }

@@ -2,16 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-/// An error of a command.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
-    /// The requested object does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// A file or directory cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    /// The content of a file is invalid.
     #[error("{}: {message}", path.display())]
     Content { path: PathBuf, message: String },
     /// A result that is an error of the input.
@@ -22,7 +18,6 @@ pub(crate) enum CommandError {
         /// An explanation, for standard error.
         help: Option<String>,
     },
-    /// Invalid arguments.
     #[error("{0}")]
     Usage(String),
     /// The cluster, catalogd or a registry could not be reached.
@@ -44,7 +39,6 @@ impl CommandError {
     }
 }
 
-/// The bytes of a file.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, CommandError> {
     std::fs::read(path).map_err(|source| CommandError::Read { path: path.to_owned(), source })
 }
@@ -55,7 +49,7 @@ pub(crate) fn print_note(text: &str) {
     eprintln!("{}", crate::terminal::harmless(text));
 }
 
-/// Runs a request to a cluster or a registry.
+/// Runs a command.
 pub(crate) fn wait<T>(work: impl Future<Output = Result<T, CommandError>>) -> Result<T, CommandError> {
     olm_runtime::tls::install_provider();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build();

@@ -43,7 +43,6 @@ impl Kinds {
     }
 }
 
-/// The API for the object.
 pub(crate) fn api(
     client: &Client,
     object: &Object,

@@ -28,7 +28,7 @@ use crate::cmd::{
     act, bundle, catalog, completion, config, crd, diff, graph, image, list, paths, plan, rbac, search,
     semver, show, simulate, status, upgrade_check, versions, why,
 };
-use crate::failure::CommandError;
+use crate::failure::{CommandError, wait};
 
 /// Ask, explain and check what OLM does.
 #[derive(Debug, Parser)]
@@ -118,36 +118,7 @@ pub fn definition() -> clap::Command {
 
 /// Runs the command line of this process.
 pub fn run() -> ExitCode {
-    let cli = Cli::parse();
-    let answer = match &cli.verb {
-        Verb::Search(arguments) => search::run(arguments),
-        Verb::Show(arguments) => show::run(arguments),
-        Verb::Versions(arguments) => versions::run(arguments),
-        Verb::Resolve(arguments) => why::resolve(arguments),
-        Verb::Explain(arguments) => why::explain(arguments),
-        Verb::List(arguments) => list::run(arguments),
-        Verb::Status(arguments) => status::run(arguments),
-        Verb::UpgradeCheck(arguments) => upgrade_check::run(arguments),
-        Verb::Install(arguments) => act::install::run(arguments),
-        Verb::Plan(arguments) => plan::run(arguments),
-        Verb::Diff(arguments) => diff::run(arguments),
-        Verb::Upgrade(arguments) => act::upgrade::run(arguments),
-        Verb::Rollback(arguments) => act::rollback::rollback(arguments),
-        Verb::History(arguments) => act::rollback::history(arguments),
-        Verb::Uninstall(arguments) => act::uninstall::run(arguments),
-        Verb::Rbac(arguments) => rbac::run(arguments),
-        Verb::Catalog(verb) => catalog::run(verb),
-        Verb::Bundle(verb) => bundle::run(verb),
-        Verb::Image(verb) => image::run(verb),
-        Verb::Config(verb) => config::run(verb),
-        Verb::Crd(verb) => crd::run(verb),
-        Verb::Graph(arguments) => graph::run(arguments),
-        Verb::Paths(arguments) => paths::run(arguments),
-        Verb::Semver(verb) => semver::run(verb, std::io::stdin().lock()),
-        Verb::Simulate(arguments) => simulate::run(arguments),
-        Verb::Completion(arguments) => Ok(completion::run(arguments)),
-    };
-    match answer {
+    match wait(execute(&Cli::parse().verb)) {
         // a reader that closes the pipe early, like `head`, is no error
         Ok(answer) => {
             match std::io::stdout().lock().write_all(terminal::printable(&answer.text).as_bytes()) {
@@ -156,6 +127,37 @@ pub fn run() -> ExitCode {
             }
         }
         Err(failure) => print_failure(&failure),
+    }
+}
+
+async fn execute(verb: &Verb) -> Result<CommandOutput, CommandError> {
+    match verb {
+        Verb::Search(arguments) => search::run(arguments).await,
+        Verb::Show(arguments) => show::run(arguments).await,
+        Verb::Versions(arguments) => versions::run(arguments).await,
+        Verb::Resolve(arguments) => why::resolve(arguments).await,
+        Verb::Explain(arguments) => why::explain(arguments).await,
+        Verb::List(arguments) => list::run(arguments).await,
+        Verb::Status(arguments) => status::run(arguments).await,
+        Verb::UpgradeCheck(arguments) => upgrade_check::run(arguments).await,
+        Verb::Install(arguments) => act::install::run(arguments).await,
+        Verb::Plan(arguments) => plan::run(arguments).await,
+        Verb::Diff(arguments) => diff::run(arguments).await,
+        Verb::Upgrade(arguments) => act::upgrade::run(arguments).await,
+        Verb::Rollback(arguments) => act::rollback::rollback(arguments).await,
+        Verb::History(arguments) => act::rollback::history(arguments).await,
+        Verb::Uninstall(arguments) => act::uninstall::run(arguments).await,
+        Verb::Rbac(arguments) => rbac::run(arguments).await,
+        Verb::Catalog(verb) => catalog::run(verb).await,
+        Verb::Bundle(verb) => bundle::run(verb).await,
+        Verb::Image(verb) => image::run(verb).await,
+        Verb::Config(verb) => config::run(verb).await,
+        Verb::Crd(verb) => crd::run(verb).await,
+        Verb::Graph(arguments) => graph::run(arguments).await,
+        Verb::Paths(arguments) => paths::run(arguments).await,
+        Verb::Semver(verb) => semver::run(verb, std::io::stdin().lock()),
+        Verb::Simulate(arguments) => simulate::run(arguments),
+        Verb::Completion(arguments) => Ok(completion::run(arguments)),
     }
 }
 

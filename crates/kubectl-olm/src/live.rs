@@ -14,6 +14,7 @@ use olm_rollout::probe::{Author, Ready, evaluate};
 use olm_runtime::error_text::chain;
 use serde::Serialize;
 
+use crate::extensions;
 use crate::kinds::{Kinds, api};
 
 /// Objects that are read at the same time.
@@ -29,28 +30,21 @@ pub(crate) struct LiveRevisions {
     pub(crate) archived: usize,
 }
 
-/// One revision.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Revision {
-    /// Name of the ClusterObjectSet.
     pub(crate) name: String,
-    /// Its number.
     pub(crate) number: i64,
     /// `Active`, `Archived` or `being deleted`.
     pub(crate) state: String,
-    /// Its bundle's name.
     pub(crate) bundle: String,
-    /// Its bundle's version.
     pub(crate) version: String,
     /// Its conditions, and the errors of reading its objects.
     #[serde(rename = "says")]
     pub(crate) messages: Vec<String>,
-    /// Its phases, in order.
     pub(crate) phases: Vec<Phase>,
 }
 
-/// One phase.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Phase {
@@ -60,7 +54,6 @@ pub(crate) struct Phase {
     pub(crate) left_out: usize,
 }
 
-/// One object.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Object {
@@ -69,36 +62,27 @@ pub(crate) struct Object {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) namespace: Option<String>,
     pub(crate) name: String,
-    /// Its state.
     pub(crate) level: Level,
     /// The missing condition.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) message: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) pods: Vec<PodState>,
-    #[serde(skip_serializing_if = "is_zero")]
-    pub(crate) pods_left_out: usize,
+    /// Pods beyond the limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pods_left_out: Option<usize>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out a reference")]
-fn is_zero(number: &usize) -> bool {
-    *number == 0
-}
-
-/// The state of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) enum Level {
     /// It exists, and its probes succeed.
     Ready,
     /// It exists, and a probe fails.
     NotReady,
-    /// It does not exist.
     Missing,
-    /// It could not be read.
     Unknown,
 }
 
-/// One pod.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PodState {
@@ -110,18 +94,8 @@ pub(crate) struct PodState {
     pub(crate) message: String,
 }
 
-impl Object {
-    /// Kind, namespace and name.
-    pub(crate) fn title(&self) -> String {
-        match &self.namespace {
-            Some(namespace) => format!("{} {namespace}/{}", self.kind, self.name),
-            None => format!("{} {}", self.kind, self.name),
-        }
-    }
-}
-
 /// Reads the objects of all revisions in force, at most `limit` of them.
-pub(crate) async fn read(client: &Client, revisions: &[&ClusterObjectSet], limit: usize) -> LiveRevisions {
+pub(crate) async fn read(client: &Client, revisions: &[ClusterObjectSet], limit: usize) -> LiveRevisions {
     let mut live = LiveRevisions { revisions: Vec::new(), archived: 0 };
     let mut kinds = Kinds::new(client);
     let mut budget = limit;
@@ -173,15 +147,10 @@ async fn revision(
         let objects = futures::stream::iter(requests).buffered(PARALLEL_READS).collect().await;
         phases.push(Phase { name: phase.name.clone(), objects, left_out });
     }
-    let state = match (set.metadata.deletion_timestamp.is_some(), set.spec.lifecycle_state) {
-        (true, _) => "being deleted",
-        (false, LifecycleState::Active) => "Active",
-        (false, LifecycleState::Archived) => "Archived",
-    };
     Revision {
         name: set.name_any(),
         number: set.spec.revision,
-        state: state.to_owned(),
+        state: extensions::state(set, "being deleted").to_owned(),
         bundle: text(annotations::BUNDLE_NAME),
         version: text(annotations::BUNDLE_VERSION),
         messages,
@@ -194,7 +163,7 @@ async fn live_object(
     desired: olm_core::Object,
     kind: Result<(ApiResource, bool), String>,
 ) -> Object {
-    let mut object = Object {
+    let object = Object {
         api_version: desired.api_version().to_owned(),
         kind: desired.kind().to_owned(),
         namespace: desired.namespace().map(str::to_owned),
@@ -202,35 +171,26 @@ async fn live_object(
         level: Level::Unknown,
         message: String::new(),
         pods: Vec::new(),
-        pods_left_out: 0,
+        pods_left_out: None,
     };
     let (resource, namespaced) = match kind {
         Ok(kind) => kind,
-        Err(why) => {
-            object.message = why;
-            return object;
-        }
+        Err(message) => return Object { message, ..object },
     };
     let api = api(client, &desired, &resource, namespaced);
     let live = match api.get_opt(&object.name).await {
         Ok(Some(live)) => serde_json::to_value(live).unwrap_or_default(),
-        Ok(None) => {
-            object.level = Level::Missing;
-            return object;
-        }
-        Err(error) => {
-            object.message = chain(&error);
-            return object;
-        }
+        Ok(None) => return Object { level: Level::Missing, ..object },
+        Err(error) => return Object { message: chain(&error), ..object },
     };
     let Ok(live) = olm_core::Object::from_value(live) else { return object };
     let verdict = evaluate(&[], Author::Extension, &live);
-    object.level = match verdict.ready {
+    let level = match verdict.ready {
         Ready::Yes => Level::Ready,
         Ready::No => Level::NotReady,
         Ready::Unknown => Level::Unknown,
     };
-    object.message = verdict.messages.join("; ");
+    let mut object = Object { level, message: verdict.messages.join("; "), ..object };
     if RUNNERS.contains(&object.kind.as_str()) && object.api_version.starts_with("apps/") {
         pods(client, &live, &mut object).await;
     }
@@ -256,7 +216,7 @@ async fn pods(client: &Client, live: &olm_core::Object, object: &mut Object) {
             return;
         }
     };
-    object.pods_left_out = listed.len().saturating_sub(MAX_PODS);
+    object.pods_left_out = listed.len().checked_sub(MAX_PODS).filter(|more| *more > 0);
     // those that are not ready first
     let mut states: Vec<PodState> = listed.iter().map(pod).collect();
     states.sort_by(|a, b| (a.ready, &a.name).cmp(&(b.ready, &b.name)));

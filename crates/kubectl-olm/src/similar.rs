@@ -14,29 +14,13 @@ fn similar(name: &str, names: &[String], most: usize) -> Vec<String> {
     let mut near: Vec<(usize, &String)> = names
         .iter()
         .filter_map(|other| {
-            let letters = distance(name, other);
+            let letters = strsim::levenshtein(name, other);
             let contains = !name.is_empty() && (other.contains(name) || name.contains(other.as_str()));
             (letters <= allowed || contains).then_some((letters, other))
         })
         .collect();
     near.sort();
     near.into_iter().take(most).map(|(_, other)| other.clone()).collect()
-}
-
-/// Letters to insert, delete or change.
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (at, letter) in one.chars().enumerate() {
-        let mut before = row[0];
-        row[0] = at + 1;
-        for (place, candidate) in other.iter().enumerate() {
-            let changed = before + usize::from(letter != *candidate);
-            before = row[place + 1];
-            row[place + 1] = changed.min(before + 1).min(row[place] + 1);
-        }
-    }
-    row[other.len()]
 }
 
 #[cfg(test)]
@@ -55,6 +39,5 @@ mod tests {
         ] {
             assert_eq!(similar(name, &names, 3), want, "{name}");
         }
-        assert_eq!(distance("kitten", "sitting"), 3);
     }
 }

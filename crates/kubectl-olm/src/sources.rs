@@ -122,6 +122,23 @@ impl Cache {
             .or_else(|| set("XDG_CACHE_HOME").filter(|path| path.is_absolute()).map(|path| path.join("olm")))
             .or_else(|| set("HOME").map(|home| home.join(".cache").join("olm")))
     }
+
+    /// The images in this folder of the cache.
+    pub(crate) async fn images(&self, folder: &str) -> Result<Store, CommandError> {
+        let directory = self.directory().ok_or_else(|| {
+            CommandError::Usage(
+                "there is no home directory to keep the image in; give --cache-dir".to_owned(),
+            )
+        })?;
+        let root = directory.join(folder);
+        let opened = tokio::task::spawn_blocking(move || Store::open(&root)).await;
+        let opened =
+            opened.map_err(|error| CommandError::Usage(format!("cannot open the cache: {error}")))?;
+        opened.map_err(|error| CommandError::Read {
+            path: directory,
+            source: std::io::Error::other(format!("{}; give another --cache-dir", chain(&error))),
+        })
+    }
 }
 
 impl Cluster {
@@ -170,17 +187,7 @@ impl Sources {
     }
 
     async fn pull(&self, reference: &str) -> Result<CatalogReader, CommandError> {
-        let directory = self.cache.directory().ok_or_else(|| {
-            CommandError::Usage(
-                "there is no home directory to keep the image in; give --cache-dir".to_owned(),
-            )
-        })?;
-        let root = directory.join("catalogs");
-        let store = tokio::task::spawn_blocking(move || Store::open(&root)).await.map_err(ReadError::from)?;
-        let store = store.map_err(|error| CommandError::Read {
-            path: directory.clone(),
-            source: std::io::Error::other(format!("{}; give another --cache-dir", chain(&error))),
-        })?;
+        let store = self.cache.images("catalogs").await?;
         let images = CatalogImages::new(self.registry.access().puller(), store);
         Ok(CatalogReader::image(images.open(reference, print_progress).await.map_err(ReadError::from)?))
     }

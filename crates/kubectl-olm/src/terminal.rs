@@ -34,7 +34,6 @@ pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// The text for standard output.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     if std::io::stdout().is_terminal() { harmless(text) } else { Cow::Borrowed(text) }
 }

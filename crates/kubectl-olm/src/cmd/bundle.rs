@@ -84,20 +84,20 @@ pub(crate) struct Render {
     source: BundleSource,
 }
 
-pub(crate) fn run(verb: &Verb) -> Result<CommandOutput, CommandError> {
+pub(crate) async fn run(verb: &Verb) -> Result<CommandOutput, CommandError> {
     match verb {
-        Verb::Render(arguments) => rendered(arguments),
+        Verb::Render(arguments) => rendered(arguments).await,
         Verb::Inspect(arguments) => {
-            let bundle = arguments.source.load()?;
+            let bundle = arguments.source.load().await?;
             let text = if arguments.rbac { rbac(&bundle) } else { inspected(&bundle) };
             Ok(CommandOutput { text, yes: true })
         }
-        Verb::Lint(arguments) => linted(arguments),
+        Verb::Lint(arguments) => linted(arguments).await,
     }
 }
 
-fn rendered(arguments: &Render) -> Result<CommandOutput, CommandError> {
-    let bundle = arguments.source.load()?;
+async fn rendered(arguments: &Render) -> Result<CommandOutput, CommandError> {
+    let bundle = arguments.source.load().await?;
     let options = RenderOptions {
         config: arguments.config.as_deref().map(document).transpose()?,
         cert_provider: match arguments.certificates {
@@ -196,8 +196,8 @@ struct Row {
     message: String,
 }
 
-fn linted(arguments: &Lint) -> Result<CommandOutput, CommandError> {
-    let findings = lint(&arguments.source.load()?);
+async fn linted(arguments: &Lint) -> Result<CommandOutput, CommandError> {
+    let findings = lint(&arguments.source.load().await?);
     let yes = !findings.iter().any(|finding| finding.level == Level::Error);
     let found: Vec<Row> = findings
         .into_iter()

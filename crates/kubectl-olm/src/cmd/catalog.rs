@@ -10,7 +10,8 @@ use serde::Serialize;
 
 use super::output::{Form, Table, or_dash, rows};
 use crate::CommandOutput;
-use crate::failure::{CommandError, wait};
+use crate::bundle_source::is_directory;
+use crate::failure::CommandError;
 use crate::sources::{Registry, print_progress};
 
 #[derive(Debug, Subcommand)]
@@ -65,8 +66,8 @@ struct Row {
     hint: Option<String>,
 }
 
-pub(crate) fn run(Verb::Validate(arguments): &Verb) -> Result<CommandOutput, CommandError> {
-    let (catalog, problems) = load(arguments)?;
+pub(crate) async fn run(Verb::Validate(arguments): &Verb) -> Result<CommandOutput, CommandError> {
+    let (catalog, problems) = load(arguments).await?;
     let mut findings = file_findings(&problems);
     findings.extend(validate(&catalog));
     let errors = findings.iter().filter(|finding| finding.severity == Severity::Error).count();
@@ -81,24 +82,19 @@ pub(crate) fn run(Verb::Validate(arguments): &Verb) -> Result<CommandOutput, Com
     Ok(CommandOutput { text, yes: errors == 0 })
 }
 
-/// A path that exists is a directory, or is meant to be one; everything else is an image.
-fn load(arguments: &Validate) -> Result<(Catalog, Vec<FileError>), CommandError> {
+async fn load(arguments: &Validate) -> Result<(Catalog, Vec<FileError>), CommandError> {
     let source = arguments.source.as_str();
     let path = Path::new(source);
     let limits = CatalogLimits::default();
-    if path.exists() || source.starts_with(['/', '.']) {
+    let otherwise =
+        "there is no such directory, and an image is named with its registry: quay.io/example/catalog:tag";
+    if is_directory(source, otherwise)? {
         return load_dir_leniently(path, limits.content)
             .map_err(|error| CommandError::content(path, chain(&error)));
     }
-    if !source.contains('/') {
-        let message = "there is no such directory, and an image is named with its registry: quay.io/example/catalog:tag";
-        return Err(CommandError::content(path, message));
-    }
     let puller = arguments.registry.access().puller();
-    let read = wait(async {
-        let read = catalog_metas(&puller, source, &limits, print_progress).await;
-        read.map_err(|error| CommandError::content(path, chain(&error)))
-    })?;
+    let read = catalog_metas(&puller, source, &limits, print_progress).await;
+    let read = read.map_err(|error| CommandError::content(path, chain(&error)))?;
     Ok((read.catalog, read.problems))
 }
 

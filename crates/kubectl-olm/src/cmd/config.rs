@@ -68,18 +68,18 @@ pub(crate) struct Validate {
     source: BundleSource,
 }
 
-pub(crate) fn run(verb: &Verb) -> Result<CommandOutput, CommandError> {
+pub(crate) async fn run(verb: &Verb) -> Result<CommandOutput, CommandError> {
     match verb {
         Verb::Schema(arguments) => {
-            let bundle = arguments.source.load()?;
+            let bundle = arguments.source.load().await?;
             let schema = config_schema(&bundle.csv.install_modes, Gates::default());
             Ok(CommandOutput { text: arguments.output.print(&schema), yes: true })
         }
         Verb::Defaults(arguments) => {
-            let defaults = defaults(&arguments.source.load()?);
+            let defaults = defaults(&arguments.source.load().await?);
             Ok(CommandOutput { text: arguments.output.print(&defaults), yes: true })
         }
-        Verb::Validate(arguments) => validated(arguments),
+        Verb::Validate(arguments) => validated(arguments).await,
     }
 }
 
@@ -135,8 +135,8 @@ fn deployment(spec: &Map<String, Value>) -> Value {
     Value::Object(shown)
 }
 
-fn validated(arguments: &Validate) -> Result<CommandOutput, CommandError> {
-    let bundle = arguments.source.load()?;
+async fn validated(arguments: &Validate) -> Result<CommandOutput, CommandError> {
+    let bundle = arguments.source.load().await?;
     let inline = arguments.config.as_deref().map(document).transpose()?;
     let modes = &bundle.csv.install_modes;
     let no = |error: String| Ok(CommandOutput { text: format!("{error}\n"), yes: false });

@@ -43,7 +43,7 @@ pub(crate) struct Diff {
     access: BundleAccess,
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Row {
     #[serde(skip_serializing_if = "String::is_empty")]
     crd: String,
@@ -56,26 +56,22 @@ struct Row {
     fix: &'static str,
 }
 
-/// A side of the comparison.
 enum Side {
     One(Object),
     Bundle(BTreeMap<String, Object>),
 }
 
-pub(crate) fn run(Verb::Diff(arguments): &Verb) -> Result<CommandOutput, CommandError> {
+pub(crate) async fn run(Verb::Diff(arguments): &Verb) -> Result<CommandOutput, CommandError> {
     let profile = if arguments.parity { Profile::Parity } else { Profile::Corrected };
-    let found = match (side(arguments, &arguments.old)?, side(arguments, &arguments.new)?) {
+    let found = match (side(arguments, &arguments.old).await?, side(arguments, &arguments.new).await?) {
         (Side::One(old), Side::One(new)) => findings("", &old, &new, profile),
         (old, new) => {
             let (old, new) = (all(old), all(new));
-            let mut found = Vec::new();
-            for (name, old) in &old {
-                match new.get(name) {
-                    Some(new) => found.extend(findings(name, old, new, profile)),
-                    None => found.push(dropped(name)),
-                }
-            }
-            found
+            let compared = old.iter().map(|(name, old)| match new.get(name) {
+                Some(new) => findings(name, old, new, profile),
+                None => vec![dropped(name)],
+            });
+            compared.flatten().collect()
         }
     };
     let text = rows(arguments.output, &found, |row| {
@@ -87,10 +83,10 @@ pub(crate) fn run(Verb::Diff(arguments): &Verb) -> Result<CommandOutput, Command
     Ok(CommandOutput { text, yes: found.is_empty() })
 }
 
-fn side(arguments: &Diff, source: &str) -> Result<Side, CommandError> {
+async fn side(arguments: &Diff, source: &str) -> Result<Side, CommandError> {
     let path = Path::new(source);
     if path.is_dir() || (!path.exists() && !source.starts_with(['/', '.']) && source.contains('/')) {
-        let bundle = arguments.access.load(source)?;
+        let bundle = arguments.access.load(source).await?;
         let crds = bundle.crds.into_iter().map(|crd| (crd.name().to_owned(), crd));
         return Ok(Side::Bundle(crds.collect()));
     }
@@ -116,16 +112,8 @@ fn findings(crd: &str, old: &Object, new: &Object, profile: Profile) -> Vec<Row>
             Comparison::Version { version, path } => (version.clone(), path.clone()),
             Comparison::Served { pair, path } => (pair.clone(), path.clone()),
         };
-        let (danger, fix) = (finding.danger(), finding.fix());
-        Row {
-            crd: crd.to_owned(),
-            place,
-            path,
-            check: finding.check,
-            message: finding.message.clone(),
-            danger,
-            fix,
-        }
+        let (crd, check, message) = (crd.to_owned(), finding.check, finding.message.clone());
+        Row { crd, place, path, check, message, danger: finding.danger(), fix: finding.fix() }
     };
     compare(old, new, Policy { profile }).iter().map(row).collect()
 }
@@ -134,11 +122,10 @@ fn findings(crd: &str, old: &Object, new: &Object, profile: Profile) -> Vec<Row>
 fn dropped(crd: &str) -> Row {
     Row {
         crd: crd.to_owned(),
-        place: String::new(),
-        path: String::new(),
         check: "dropped",
         message: "the new bundle does not have this CRD".to_owned(),
         danger: "deleting a CRD deletes its objects, so an upgrade is refused while there are any",
         fix: "keep the CRD until its objects are migrated",
+        ..Row::default()
     }
 }

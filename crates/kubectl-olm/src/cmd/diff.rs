@@ -9,19 +9,16 @@ use clap::Args;
 use kube::ResourceExt as _;
 use olm_api::ClusterObjectSet;
 use olm_core::Object;
-use olm_install::SYSTEM_NAMESPACE;
-use olm_install::content::ContentReader;
 use olm_install::resolution::revision;
-use olm_rollout::{Sibling, future_revision};
-use olm_runtime::error_text::chain;
+use olm_rollout::future_revision;
 use serde::Serialize;
 
 use super::output::Output;
 use super::plan::{beyond_one, objects_text};
 use crate::CommandOutput;
-use crate::dry_run::{Action, DryRun, ObjectPreview, identity};
+use crate::dry_run::{Action, DryRun, ObjectPreview, identity, sibling};
 use crate::extensions;
-use crate::failure::{CommandError, wait};
+use crate::failure::CommandError;
 use crate::kinds::Kinds;
 use crate::sources::Cluster;
 
@@ -53,7 +50,6 @@ pub(crate) struct Arguments {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Difference {
-    /// Name of the extension.
     extension: String,
     /// The left side: a revision, or `live`.
     from: String,
@@ -63,17 +59,17 @@ struct Difference {
     objects: Vec<ObjectPreview>,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let sides = match (arguments.revision.as_slice(), arguments.to_revision) {
-        ([], None) => Sides::Live,
-        ([], Some(to)) => Sides::Revisions(None, to),
-        ([from, to], None) => Sides::Revisions(Some(*from), *to),
+        ([], None) => None,
+        ([], Some(to)) => Some((None, to)),
+        ([from, to], None) => Some((Some(*from), *to)),
         _ => {
             let text = "give --revision twice, or --to-revision once; without them the cluster is compared";
             return Err(CommandError::Usage(text.to_owned()));
         }
     };
-    let difference = wait(compared(arguments, sides)).map_err(beyond_one)?;
+    let difference = compared(arguments, sides).await.map_err(beyond_one)?;
     let names = || {
         let differ = difference.objects.iter().filter(|object| object.action != Action::Same);
         differ.map(ObjectPreview::title).collect()
@@ -83,19 +79,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> 
     Ok(CommandOutput { text, yes })
 }
 
-enum Sides {
-    Live,
-    Revisions(Option<i64>, i64),
-}
-
-async fn compared(arguments: &Arguments, sides: Sides) -> Result<Difference, CommandError> {
-    let client = arguments.cluster.client().await?;
-    let extension = extensions::named(&client, &arguments.name).await?;
-    let all = extensions::revisions(&client, Some(&arguments.name)).await?;
-    let own: Vec<&ClusterObjectSet> = extensions::revisions_of(&extension, &all).collect();
-    let states = revision::states(own.iter().copied());
+/// `sides`: the numbers of two revisions, the first being the installed one unless it is given; else the cluster is compared.
+async fn compared(
+    arguments: &Arguments,
+    sides: Option<(Option<i64>, i64)>,
+) -> Result<Difference, CommandError> {
+    let (client, extension, own) = extensions::with_revisions(&arguments.cluster, &arguments.name).await?;
+    let states = revision::states(&own);
     let numbered = |number: i64| {
-        own.iter().copied().find(|set| set.spec.revision == number).ok_or_else(|| {
+        own.iter().find(|set| set.spec.revision == number).ok_or_else(|| {
             let name = &arguments.name;
             CommandError::Usage(format!("{name} has no revision {number}; see `kubectl olm history {name}`"))
         })
@@ -107,10 +99,6 @@ async fn compared(arguments: &Arguments, sides: Sides) -> Result<Difference, Com
             arguments.name
         ))),
     };
-    let content = async |set: &ClusterObjectSet| {
-        let objects = ContentReader::new(&client, SYSTEM_NAMESPACE).objects(set).await;
-        objects.map_err(|error| CommandError::Unreachable(chain(&error)))
-    };
     let difference = |from: String, to: &ClusterObjectSet, objects| Difference {
         extension: arguments.name.clone(),
         from,
@@ -118,14 +106,11 @@ async fn compared(arguments: &Arguments, sides: Sides) -> Result<Difference, Com
         objects,
     };
     match sides {
-        Sides::Live => {
+        None => {
             let set = installed()?;
             let mut revision = future_revision(&arguments.name, set.spec.revision);
             revision.uid = set.uid().unwrap_or_default();
-            let siblings = own.iter().filter(|other| other.uid() != set.uid()).map(|other| Sibling {
-                uid: other.uid().unwrap_or_default(),
-                retired: !revision::is_active(other),
-            });
+            let siblings = own.iter().filter(|other| other.uid() != set.uid()).map(sibling);
             let uid = extension.uid().unwrap_or_default();
             let dry_run = DryRun {
                 client: &client,
@@ -134,13 +119,16 @@ async fn compared(arguments: &Arguments, sides: Sides) -> Result<Difference, Com
                 revision,
                 siblings: siblings.collect(),
             };
-            let objects = dry_run.apply(&mut Kinds::new(&client), &content(set).await?).await;
+            let objects =
+                dry_run.apply(&mut Kinds::new(&client), &extensions::objects(&client, set).await?).await;
             Ok(difference("live".to_owned(), set, objects))
         }
-        Sides::Revisions(from, to) => {
+        Some((from, to)) => {
             let from = from.map_or_else(installed, numbered)?;
             let to = numbered(to)?;
-            let objects = between(&content(from).await?, &content(to).await?);
+            let (old, new) =
+                (extensions::objects(&client, from).await?, extensions::objects(&client, to).await?);
+            let objects = between(&old, &new);
             Ok(difference(from.name_any(), to, objects))
         }
     }

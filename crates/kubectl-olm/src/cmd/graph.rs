@@ -8,7 +8,7 @@ use olm_resolver::{Installed, PackageGraph, ReleaseField};
 
 use crate::CommandOutput;
 use crate::draw::{self, Scene};
-use crate::failure::{CommandError, print_note, wait};
+use crate::failure::{CommandError, print_note};
 use crate::sources::Sources;
 
 /// How to draw.
@@ -51,8 +51,8 @@ pub(crate) struct Arguments {
     sources: Sources,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
-    let graph = package(&arguments.sources, &arguments.package)?;
+pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+    let graph = package(&arguments.sources, &arguments.package).await?;
     let channels = channels(&graph, &arguments.channels)?;
     let installed = arguments.installed.as_deref().map(|text| installed(&graph, text)).transpose()?;
     let scene = Scene::new(&graph, &channels, installed.as_ref());
@@ -68,8 +68,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> 
 
 /// The graph of a package. Of several catalogs the one with the highest priority counts; the others are printed to
 /// standard error.
-pub(crate) fn package(sources: &Sources, name: &str) -> Result<Arc<PackageGraph>, CommandError> {
-    let found = wait(sources.package(name))?;
+pub(crate) async fn package(sources: &Sources, name: &str) -> Result<Arc<PackageGraph>, CommandError> {
+    let found = sources.package(name).await?;
     let [first, others @ ..] = found.as_slice() else {
         return Err(CommandError::NotFound(format!("no catalog holds package {name:?}")));
     };

@@ -1,13 +1,13 @@
 //! `image verify`: checks an image against a signature policy, with the code of the controllers.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use olm_oci::{Error, SignaturePolicy, parse_reference};
 use olm_runtime::error_text::chain;
 
 use crate::CommandOutput;
-use crate::failure::{CommandError, wait};
+use crate::failure::CommandError;
 use crate::sources::Registry;
 
 #[derive(Debug, Subcommand)]
@@ -27,20 +27,18 @@ pub(crate) struct Arguments {
     registry: Registry,
 }
 
-pub(crate) fn run(verb: &Verb) -> Result<CommandOutput, CommandError> {
-    let Verb::Verify(arguments) = verb;
-    wait(verify(arguments))
-}
-
-async fn verify(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+pub(crate) async fn run(Verb::Verify(arguments): &Verb) -> Result<CommandOutput, CommandError> {
     let policy = SignaturePolicy::File(arguments.signature_policy.clone());
     let puller = arguments.registry.access().puller_under(policy);
     let asked = parse_reference(&arguments.image).map_err(|error| {
         CommandError::Usage(format!("{}; write quay.io/example/bundle:tag", chain(&error)))
     })?;
-    puller.check_policy().map_err(|error| failure_of(&arguments.signature_policy, &error))?;
-    let canonical =
-        puller.resolve(&asked).await.map_err(|error| failure_of(&arguments.signature_policy, &error))?;
+    let failed = |error: Error| match error {
+        Error::Policy(cause) => CommandError::content(&arguments.signature_policy, cause),
+        other => CommandError::Unreachable(chain(&other)),
+    };
+    puller.check_policy().map_err(failed)?;
+    let canonical = puller.resolve(&asked).await.map_err(failed)?;
     match puller.verify(&asked, &canonical).await {
         Ok(verified) => {
             let why = match verified.signer() {
@@ -50,13 +48,6 @@ async fn verify(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
             Ok(CommandOutput { text: format!("{canonical} is accepted: {why}\n"), yes: true })
         }
         Err(error) if error.is_rejection() => Ok(CommandOutput { text: format!("{error}\n"), yes: false }),
-        Err(error) => Err(failure_of(&arguments.signature_policy, &error)),
-    }
-}
-
-fn failure_of(policy: &Path, error: &Error) -> CommandError {
-    match error {
-        Error::Policy(cause) => CommandError::content(policy, cause),
-        other => CommandError::Unreachable(chain(other)),
+        Err(error) => Err(failed(error)),
     }
 }

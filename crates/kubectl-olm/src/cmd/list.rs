@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::output::{Output, Table, bad, or_dash};
 use crate::CommandOutput;
 use crate::extensions;
-use crate::failure::{CommandError, print_note, wait};
+use crate::failure::{CommandError, print_note};
 use crate::sources::Sources;
 
 #[derive(Debug, Args)]
@@ -36,11 +36,9 @@ pub(crate) struct Arguments {
 #[serde(rename_all = "camelCase")]
 struct Row {
     name: String,
-    /// The requested package.
     package: String,
     /// Namespace of the package's objects.
     namespace: String,
-    /// The installed bundle's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     bundle: Option<String>,
     /// The installed version with release.
@@ -50,9 +48,7 @@ struct Row {
     catalogs: Vec<String>,
     /// Status of the `Ready` condition: `True`, `False` or `Unknown`.
     ready: String,
-    /// Reason of the `Ready` condition.
     reason: String,
-    /// Message of the `Ready` condition.
     #[serde(skip_serializing_if = "String::is_empty")]
     message: String,
     /// The versions that the extension allows.
@@ -75,16 +71,8 @@ struct Available {
     allowed: bool,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
-    let listed = wait(list(&arguments.sources))?;
-    if listed.is_empty() {
-        print_note("there are no ClusterExtensions; `kubectl olm search` lists what can be installed");
-    }
-    let names = || listed.iter().map(|row| row.name.clone()).collect();
-    Ok(CommandOutput { text: arguments.output.print(&listed, names, |wide| table(&listed, wide)), yes: true })
-}
-
-async fn list(sources: &Sources) -> Result<Vec<Row>, CommandError> {
+pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+    let sources = &arguments.sources;
     let client = sources.cluster.client().await?;
     let all = extensions::all(&client).await?;
     let revisions = extensions::revisions(&client, None).await?;
@@ -101,10 +89,13 @@ async fn list(sources: &Sources) -> Result<Vec<Row>, CommandError> {
     for extension in &all {
         listed.push(row(extension, &revisions, &mut content).await);
     }
-    Ok(listed)
+    if listed.is_empty() {
+        print_note("there are no ClusterExtensions; `kubectl olm search` lists what can be installed");
+    }
+    let names = || listed.iter().map(|row| row.name.clone()).collect();
+    Ok(CommandOutput { text: arguments.output.print(&listed, names, |wide| table(&listed, wide)), yes: true })
 }
 
-/// Packages, each read once.
 struct Content {
     reader: Option<CatalogReader>,
     local: bool,
@@ -183,20 +174,9 @@ async fn row(extension: &ClusterExtension, revisions: &[ClusterObjectSet], conte
 }
 
 fn table(listed: &[Row], wide: bool) -> String {
-    let heads = [
-        "NAME",
-        "PACKAGE",
-        "VERSION",
-        "CATALOG",
-        "READY",
-        "REASON",
-        "AVAILABLE",
-        "NAMESPACE",
-        "RANGE",
-        "BUNDLE",
-        "MESSAGE",
-    ];
-    let mut table = Table::new(heads.into_iter().take(if wide { heads.len() } else { 7 }));
+    let heads = ["NAME", "PACKAGE", "VERSION", "CATALOG", "READY", "REASON", "AVAILABLE"];
+    let more = ["NAMESPACE", "RANGE", "BUNDLE", "MESSAGE"].into_iter().filter(|_| wide);
+    let mut table = Table::new(heads.into_iter().chain(more));
     for row in listed {
         let available = match &row.available {
             Some(available) if available.allowed => available.version.clone(),

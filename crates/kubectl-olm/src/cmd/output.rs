@@ -137,7 +137,6 @@ fn painted(code: &str, text: &str) -> String {
     if colours() { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
 }
 
-/// A heading.
 pub(crate) fn bold(text: &str) -> String {
     painted("1", text)
 }

@@ -1,12 +1,13 @@
 //! `paths`: the upgrade path of an installed version, by the rules of v1 and of OLM Classic side by side.
 
 use clap::{Args, ValueEnum};
-use olm_core::{Range, VersionRelease};
+use olm_core::{Range, RangeError, VersionRelease};
 use olm_resolver::{End, Path, PathQuery, Policy, RuleSet, Target, path};
 use serde::Serialize;
 
 use super::graph::{channels, installed, package};
 use super::output::{Output, Table};
+use super::plan::beyond_one;
 use super::why;
 use crate::CommandOutput;
 use crate::failure::CommandError;
@@ -61,7 +62,6 @@ pub(crate) struct Arguments {
     sources: Sources,
 }
 
-/// Everything that is printed.
 #[derive(Serialize)]
 struct Report {
     package: String,
@@ -72,16 +72,14 @@ struct Report {
     paths: Vec<Path>,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     // "not reached" has an exit code of its own, so that a misspelt package must not have the same
-    let graph = package(&arguments.sources, &arguments.package).map_err(|failure| match failure {
-        CommandError::NotFound(text) => CommandError::Usage(text),
-        other => other,
-    })?;
+    let graph = package(&arguments.sources, &arguments.package).await.map_err(beyond_one)?;
     let from = installed(&graph, &arguments.from)?;
+    let invalid_range = |error: RangeError| CommandError::Usage(format!("--version: {}", error.explain()));
     let query = PathQuery {
         channels: channels(&graph, &arguments.channels)?,
-        range: arguments.version.as_deref().map(range).transpose()?,
+        range: arguments.version.as_deref().map(Range::masterminds).transpose().map_err(invalid_range)?,
         policy: match arguments.policy {
             why::Policy::CatalogProvided => Policy::CatalogProvided,
             why::Policy::SelfCertified => Policy::SelfCertified,
@@ -111,10 +109,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> 
     Ok(CommandOutput { text, yes: report.reached })
 }
 
-fn range(text: &str) -> Result<Range, CommandError> {
-    Range::masterminds(text).map_err(|error| CommandError::Usage(format!("--version: {}", error.explain())))
-}
-
 fn target(text: Option<&str>) -> Result<Target, CommandError> {
     Ok(match text {
         None => Target::Anywhere,
@@ -126,19 +120,17 @@ fn target(text: Option<&str>) -> Result<Target, CommandError> {
     })
 }
 
-fn name(rules: RuleSet) -> &'static str {
+/// In text and as the head of a column.
+fn names(rules: RuleSet) -> (&'static str, &'static str) {
     match rules {
-        RuleSet::V1 => "v1",
-        RuleSet::Classic => "Classic",
+        RuleSet::V1 => ("v1", "V1"),
+        RuleSet::Classic => ("Classic", "CLASSIC"),
     }
 }
 
 /// The hops side by side, then the reasons of each.
 fn table(report: &Report, wide: bool) -> String {
-    let heading = report.paths.iter().map(|path| match path.rules {
-        RuleSet::V1 => "V1",
-        RuleSet::Classic => "CLASSIC",
-    });
+    let heading = report.paths.iter().map(|path| names(path.rules).1);
     let mut table = Table::new(std::iter::once("HOP").chain(heading));
     let mut row = |first: String, cell: &dyn Fn(&Path) -> String| {
         table.row(std::iter::once(first).chain(report.paths.iter().map(cell)));
@@ -170,7 +162,7 @@ fn table(report: &Report, wide: bool) -> String {
 
 fn reasons(report: &Report, path: &Path, wide: bool) -> String {
     let most = if wide { usize::MAX } else { MAX_NOT_OFFERED };
-    let mut text = format!("\n{}\n", name(path.rules));
+    let mut text = format!("\n{}\n", names(path.rules).0);
     let mut line = |line: String| {
         text.push_str("  ");
         text.push_str(&line);

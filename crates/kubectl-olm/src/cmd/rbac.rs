@@ -5,23 +5,20 @@
 use std::collections::HashMap;
 
 use clap::Args;
+use kube::Client;
 use kube::core::{ApiResource, GroupVersionKind};
-use kube::{Client, ResourceExt as _};
-use olm_api::ClusterExtension;
+use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_bundle::{CertProvider, RenderOptions, render};
 use olm_core::Object;
-use olm_install::SYSTEM_NAMESPACE;
-use olm_install::content::ContentReader;
 use olm_install::resolution::revision;
 use olm_rollout::permissions::{Granted, Right, Roles, Served, missing, needed};
-use olm_runtime::error_text::chain;
 use serde_json::Value;
 
 use super::why::decide;
 use crate::CommandOutput;
 use crate::bundle_source::BundleAccess;
 use crate::extensions;
-use crate::failure::{CommandError, print_note, wait};
+use crate::failure::{CommandError, print_note};
 use crate::kinds::Kinds;
 use crate::sources::Sources;
 
@@ -49,51 +46,46 @@ pub(crate) struct Arguments {
     sources: Sources,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
-    wait(async {
-        let client = arguments.sources.cluster.client().await?;
-        let extension = extensions::named(&client, &arguments.name).await?;
-        let name = extension.name_any();
-        let named = extension.spec.service_account.as_ref().and_then(|account| account.name.clone());
-        let account = arguments.service_account.clone().or(named).ok_or_else(|| {
-            CommandError::Usage(format!("{name} names no service account; give one with --service-account"))
-        })?;
-        let objects = objects(arguments, &client, &extension).await?;
-        let mut kinds = Kinds::new(&client);
-        let mut served = HashMap::new();
-        for object in &objects {
-            let found = kinds.served(object).await;
-            served.insert(object.key(), found.unwrap_or_else(|| guessed(object)));
-        }
-        let needs = needed(&objects, |key| served.get(key).cloned(), |_| None);
-        let mut rights = missing(&needs, &Granted::default());
-        if arguments.any_name {
-            rights = rights.into_iter().map(|(scope, right)| (scope, any_name(right))).collect();
-        }
-        let roles = Roles::new(&format!("{name}-installer"), &extension.spec.namespace, &account, &rights);
-        Ok(CommandOutput { text: roles.to_string(), yes: true })
-    })
+pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+    let name = &arguments.name;
+    let (client, extension, own) = extensions::with_revisions(&arguments.sources.cluster, name).await?;
+    let named = extension.spec.service_account.as_ref().and_then(|account| account.name.clone());
+    let account = arguments.service_account.clone().or(named).ok_or_else(|| {
+        CommandError::Usage(format!("{name} names no service account; give one with --service-account"))
+    })?;
+    let objects = objects(arguments, &client, &extension, &own).await?;
+    let mut kinds = Kinds::new(&client);
+    let mut served = HashMap::new();
+    for object in &objects {
+        let found = kinds.served(object).await;
+        served.insert(object.key(), found.unwrap_or_else(|| guessed(object)));
+    }
+    let needs = needed(&objects, |key| served.get(key).cloned(), |_| None);
+    let mut rights = missing(&needs, &Granted::default());
+    if arguments.any_name {
+        rights = rights.into_iter().map(|(scope, right)| (scope, any_name(right))).collect();
+    }
+    let roles = Roles::new(&format!("{name}-installer"), &extension.spec.namespace, &account, &rights);
+    Ok(CommandOutput { text: roles.to_string(), yes: true })
 }
 
 async fn objects(
     arguments: &Arguments,
     client: &Client,
     extension: &ClusterExtension,
+    own: &[ClusterObjectSet],
 ) -> Result<Vec<Object>, CommandError> {
-    let name = extension.name_any();
-    let revisions = extensions::revisions(client, Some(&name)).await?;
-    let mut own = extensions::revisions_of(extension, &revisions);
+    let name = &arguments.name;
     let set = match arguments.revision {
-        Some(number) => Some(own.find(|set| set.spec.revision == number).ok_or_else(|| {
+        Some(number) => Some(own.iter().find(|set| set.spec.revision == number).ok_or_else(|| {
             CommandError::NotFound(format!(
                 "{name} has no revision {number}; see `kubectl olm history {name}`"
             ))
         })?),
-        None => own.filter(|set| revision::is_active(set)).last(),
+        None => own.iter().rfind(|set| revision::is_active(set)),
     };
     if let Some(set) = set {
-        let objects = ContentReader::new(client, SYSTEM_NAMESPACE).objects(set).await;
-        return objects.map_err(|error| CommandError::Unreachable(chain(&error)));
+        return extensions::objects(client, set).await;
     }
     let decided = decide(extension, Some(revision::states([])), None, &arguments.sources).await?;
     let Some(chosen) = decided.explained.chosen else {

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::output::{Output, Table, or_dash};
 use crate::CommandOutput;
-use crate::failure::{CommandError, print_note, wait};
+use crate::failure::{CommandError, print_note};
 use crate::sources::Sources;
 
 #[derive(Debug, Args)]
@@ -31,27 +31,7 @@ struct Row {
     package: PackageSummary,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
-    let (listed, readable) = wait(list(arguments))?;
-    if listed.is_empty() {
-        return Err(CommandError::NotFound(match (&arguments.term, readable) {
-            (_, false) => {
-                "there is no available ClusterCatalog; look at `kubectl get clustercatalogs`, or give --image or --dir".to_owned()
-            }
-            (Some(term), _) => format!("no package mentions {term:?}; `kubectl olm search` lists all"),
-            (None, _) => "the catalogs hold no packages".to_owned(),
-        }));
-    }
-    let names = || {
-        let mut names: Vec<String> = listed.iter().map(|row| row.package.name.clone()).collect();
-        names.dedup();
-        names
-    };
-    let text = arguments.output.print(&listed, names, |wide| table(&listed, wide));
-    Ok(CommandOutput { text, yes: true })
-}
-
-async fn list(arguments: &Arguments) -> Result<(Vec<Row>, bool), CommandError> {
+pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let reader = arguments.sources.open().await?;
     let mut listed = Vec::new();
     let (mut readable, mut failed) = (false, None);
@@ -73,13 +53,26 @@ async fn list(arguments: &Arguments) -> Result<(Vec<Row>, bool), CommandError> {
             }
         }
     }
-    match failed {
-        Some(failure) if !readable => Err(failure),
-        _ => {
-            listed.sort_by(|a, b| (&a.package.name, &a.catalog).cmp(&(&b.package.name, &b.catalog)));
-            Ok((listed, readable))
-        }
+    if let (Some(failure), false) = (failed, readable) {
+        return Err(failure);
     }
+    listed.sort_by(|a, b| (&a.package.name, &a.catalog).cmp(&(&b.package.name, &b.catalog)));
+    if listed.is_empty() {
+        return Err(CommandError::NotFound(match (&arguments.term, readable) {
+            (_, false) => {
+                "there is no available ClusterCatalog; look at `kubectl get clustercatalogs`, or give --image or --dir".to_owned()
+            }
+            (Some(term), _) => format!("no package mentions {term:?}; `kubectl olm search` lists all"),
+            (None, _) => "the catalogs hold no packages".to_owned(),
+        }));
+    }
+    let names = || {
+        let mut names: Vec<String> = listed.iter().map(|row| row.package.name.clone()).collect();
+        names.dedup();
+        names
+    };
+    let text = arguments.output.print(&listed, names, |wide| table(&listed, wide));
+    Ok(CommandOutput { text, yes: true })
 }
 
 /// Whether the word occurs in the summary of the package, case-insensitively.

@@ -63,10 +63,8 @@ pub(crate) fn run(Verb::Check(check): &Verb, input: impl BufRead) -> Result<Comm
                 index + 1
             ))
         })?;
-        match olm_core::check(check.dialect.into(), range, version) {
-            Ok(yes) => text.push_str(&format!("{yes}\n")),
-            Err(problem) => text.push_str(&format!("{problem}\n")),
-        }
+        let answer = olm_core::check(check.dialect.into(), range, version);
+        text += &answer.map_or_else(|problem| format!("{problem}\n"), |yes| format!("{yes}\n"));
     }
     Ok(CommandOutput { text, yes: true })
 }

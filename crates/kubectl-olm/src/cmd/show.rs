@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::output::{Output, Table, bad, bold, or_dash};
 use crate::CommandOutput;
-use crate::failure::{CommandError, wait};
+use crate::failure::CommandError;
 use crate::sources::{Found, Sources};
 
 /// Most versions in the table; the rest is counted.
@@ -60,7 +60,6 @@ struct PackageDetails {
     findings: Vec<String>,
 }
 
-/// One bundle.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Detail {
@@ -85,7 +84,6 @@ struct Detail {
     related_images: Vec<String>,
 }
 
-/// An API.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 struct Api {
     group: String,
@@ -94,8 +92,8 @@ struct Api {
     versions: Vec<String>,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
-    let found = wait(arguments.sources.package(&arguments.package))?;
+pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+    let found = arguments.sources.package(&arguments.package).await?;
     let shown = found.iter().map(|found| details(arguments, found)).collect::<Result<Vec<_>, _>>()?;
     let names = || shown.iter().map(|shown| shown.package.name.clone()).take(1).collect();
     let people = |wide| shown.iter().map(|shown| text(shown, wide)).collect::<Vec<_>>().join("\n");
@@ -124,7 +122,6 @@ pub(crate) fn version(bundle: &Bundle) -> Option<VersionRelease> {
     VersionRelease::parse(&package.version, package.release.as_deref()).ok()
 }
 
-/// The bundle to describe.
 fn picked<'a>(
     arguments: &Arguments,
     found: &'a Found,
@@ -160,14 +157,12 @@ fn picked<'a>(
 fn detail(bundle: &Bundle) -> Detail {
     let package = bundle.package_property().unwrap_or_default();
     let csv = csv(bundle);
+    let (mut provided, mut required) = (Apis::default(), Apis::default());
     let gvks = bundle.properties_of(property::GVK).filter_map(|property| property.read::<Gvk>(0).ok());
-    let mut provided = Apis::default();
     gvks.for_each(|gvk| provided.add(gvk.group, gvk.kind, gvk.version));
-    let mut required = Apis::default();
     let needs = bundle.properties_of(property::GVK_REQUIRED);
-    needs
-        .filter_map(|property| property.read::<GvkRequired>(0).ok())
-        .for_each(|gvk| required.add(gvk.group, gvk.kind, gvk.version));
+    let needs = needs.filter_map(|property| property.read::<GvkRequired>(0).ok());
+    needs.for_each(|gvk| required.add(gvk.group, gvk.kind, gvk.version));
     for (crds, apis) in [(&csv.owned, &mut provided), (&csv.required, &mut required)] {
         for (group, kind, version) in crds {
             apis.add(group.clone(), kind.clone(), version.clone());
@@ -360,11 +355,10 @@ fn bundle_text(bundle: &Detail, wide: bool) -> String {
     line("Provides", &apis(&bundle.provided));
     line("Requires", &apis(&bundle.required));
     line("Depends on", &bundle.dependencies.join("\n                 "));
-    for (name, value) in
-        [("Kubernetes", &bundle.min_kube_version), ("OpenShift", &bundle.max_open_shift_version)]
-    {
+    let (least, most) = (&bundle.min_kube_version, &bundle.max_open_shift_version);
+    for (name, bound, value) in [("Kubernetes", "at least", least), ("OpenShift", "at most", most)] {
         if !value.is_empty() {
-            line(name, &format!("{} {value}", if name == "Kubernetes" { "at least" } else { "at most" }));
+            line(name, &format!("{bound} {value}"));
         }
     }
     if wide {

@@ -10,8 +10,9 @@ use serde::Serialize;
 
 use super::output::{Output, bad, bold, good};
 use crate::CommandOutput;
+use crate::dry_run::title;
 use crate::extensions;
-use crate::failure::{CommandError, wait};
+use crate::failure::CommandError;
 use crate::live::{self, Level, LiveRevisions, Object, Revision};
 use crate::sources::Cluster;
 
@@ -41,7 +42,6 @@ struct Tree {
     namespace: String,
     /// Whether the `Ready` condition is True.
     ready: bool,
-    /// Installed bundle and version.
     #[serde(skip_serializing_if = "Option::is_none")]
     installed: Option<String>,
     /// Conditions, in the order of the status.
@@ -62,15 +62,9 @@ pub(crate) struct ConditionRow {
     message: String,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
-    let tree = wait(async {
-        let client = arguments.cluster.client().await?;
-        let extension = extensions::named(&client, &arguments.name).await?;
-        let revisions = extensions::revisions(&client, Some(&arguments.name)).await?;
-        let own: Vec<_> = extensions::revisions_of(&extension, &revisions).collect();
-        let looked = live::read(&client, &own, arguments.limit).await;
-        Ok(tree(&extension, looked))
-    })?;
+pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+    let (client, extension, own) = extensions::with_revisions(&arguments.cluster, &arguments.name).await?;
+    let tree = tree(&extension, live::read(&client, &own, arguments.limit).await);
     let text = arguments.output.print(&tree, || vec![tree.name.clone()], |wide| text(&tree, wide));
     Ok(CommandOutput { text, yes: tree.ready })
 }
@@ -169,7 +163,11 @@ fn revision_node(revision: &Revision, wide: bool) -> Node {
         ));
         let shown = |object: &&Object| wide || object.level != Level::Ready || !object.pods.is_empty();
         for object in phase.objects.iter().filter(shown) {
-            let mut object_node = Node::leaf(format!("{} {}", object.title(), level(object)));
+            let mut object_node = Node::leaf(format!(
+                "{} {}",
+                title(&object.kind, object.namespace.as_deref(), &object.name),
+                level(object)
+            ));
             let pods = object.pods.iter().map(|pod| {
                 let word = if pod.ready { good("ready") } else { bad("not ready") };
                 Node::leaf(format!(
@@ -181,9 +179,9 @@ fn revision_node(revision: &Revision, wide: bool) -> Node {
                 ))
             });
             object_node.below.extend(pods);
-            if object.pods_left_out > 0 {
-                object_node.below.push(Node::leaf(format!("{} more pods", object.pods_left_out)));
-            }
+            object_node
+                .below
+                .extend(object.pods_left_out.map(|more| Node::leaf(format!("{more} more pods"))));
             phase_node.below.push(object_node);
         }
         if phase.left_out > 0 {

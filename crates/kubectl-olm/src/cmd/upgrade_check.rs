@@ -12,7 +12,7 @@ use olm_api::cluster_object_set::LifecycleState;
 use olm_api::openshift::{CLUSTER_VERSION, ClusterVersion};
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations, labels};
 use olm_catalog::Selector;
-use olm_core::openshift::{Bundle, Lifecycle, Report, Revision, Stream, counted, judge};
+use olm_core::openshift::{Blocking, Bundle, Lifecycle, Report, Revision, Stream, counted, judge};
 use olm_install::resolution::validate;
 use olm_resolver::ReleaseField;
 use olm_runtime::error_text::chain;
@@ -21,7 +21,7 @@ use serde::Serialize;
 use super::output::{Output, Table, bad, good, or_dash};
 use crate::CommandOutput;
 use crate::extensions;
-use crate::failure::{CommandError, print_note, wait};
+use crate::failure::{CommandError, print_note};
 use crate::remedy::{self, Remedy};
 use crate::sources::Sources;
 
@@ -62,7 +62,6 @@ struct UpgradeCheck {
     /// As in the condition Upgradeable of the ClusterOperator.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
-    /// The message of that condition.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
     /// Bundles that declare a limit, those in the way first.
@@ -89,26 +88,23 @@ struct Row {
     help: String,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let usage = |error: olm_core::openshift::StreamError| CommandError::Usage(error.to_string());
     let target = arguments.to.as_deref().map(Stream::of_target).transpose().map_err(usage)?;
     let from = arguments.from.as_deref();
     if let Some(from) = from {
         Stream::of_version(from).map_err(usage)?;
     }
-    let check = wait(async {
-        let client = arguments.sources.cluster.client().await?;
-        let current = match from {
-            Some(from) => Some(from.to_owned()),
-            None => cluster_version(&client).await?,
-        };
-        let all = extensions::all(&client).await?;
-        let mut check = check(current, target, &installed(&client, &all).await?)?;
-        if !check.upgradeable && !arguments.no_hints {
-            hint(&mut check, &all, &arguments.sources).await;
-        }
-        Ok(check)
-    })?;
+    let client = arguments.sources.cluster.client().await?;
+    let current = match from {
+        Some(from) => Some(from.to_owned()),
+        None => cluster_version(&client).await?,
+    };
+    let all = extensions::all(&client).await?;
+    let mut check = check(current, target, &installed(&client, &all).await?)?;
+    if !check.upgradeable && !arguments.no_hints {
+        hint(&mut check, &all, &arguments.sources).await;
+    }
     let names = || check.bundles.iter().filter(|row| row.blocks).map(|row| row.extension.clone()).collect();
     let text = arguments.output.print(&check, names, |_| text(&check));
     Ok(CommandOutput { text, yes: check.upgradeable })
@@ -137,14 +133,12 @@ async fn cluster_version(client: &Client) -> Result<Option<String>, CommandError
 async fn installed(client: &Client, all: &[ClusterExtension]) -> Result<Vec<Bundle>, CommandError> {
     let revisions = extensions::revisions(client, None).await?;
     let revisions: Vec<Revision> = revisions.iter().filter_map(revision).collect();
-    let named: Vec<(String, Option<String>)> = all.iter().map(facts).collect();
-    let named = named.iter().map(|(name, installed)| (name.as_str(), installed.as_deref()));
+    let named = all.iter().map(|extension| {
+        let install = extension.status.as_ref().and_then(|status| status.install.as_ref());
+        let name = extension.metadata.name.as_deref().unwrap_or_default();
+        (name, install.map(|install| install.bundle.name.as_str()))
+    });
     Ok(counted(named, &revisions))
-}
-
-fn facts(extension: &ClusterExtension) -> (String, Option<String>) {
-    let install = extension.status.as_ref().and_then(|status| status.install.as_ref());
-    (extension.name_any(), install.map(|install| install.bundle.name.clone()))
 }
 
 fn revision(set: &ClusterObjectSet) -> Option<Revision> {
@@ -185,7 +179,6 @@ async fn hint(check: &mut UpgradeCheck, all: &[ClusterExtension], sources: &Sour
     }
 }
 
-/// The check of these bundles.
 fn check(
     current: Option<String>,
     target: Option<Stream>,
@@ -224,13 +217,6 @@ fn check(
 
 fn rows(report: &Report) -> Vec<Row> {
     let target = report.target;
-    let trap = |suspicious: bool, stream: Stream| {
-        if suspicious {
-            format!("{stream} may be {stream}0 without quotes in YAML; ask the author")
-        } else {
-            String::new()
-        }
-    };
     let row = |extension: &str, bundle: &str, limit: Option<Stream>, blocks: bool, help: String| Row {
         extension: extension.to_owned(),
         bundle: bundle.to_owned(),
@@ -239,21 +225,19 @@ fn rows(report: &Report) -> Vec<Row> {
         remedy: None,
         help,
     };
-    let blocking = report.blocking.iter().map(|one| {
-        let help = match trap(one.limit.suspicious, one.limit.stream) {
-            warning if warning.is_empty() => {
-                format!("upgrade to a bundle that runs on {target}, or uninstall it")
-            }
-            warning => warning,
+    let limited = |one: &Blocking, blocks: bool| {
+        let stream = one.limit.stream;
+        let help = match (one.limit.suspicious, blocks) {
+            (true, _) => format!("{stream} may be {stream}0 without quotes in YAML; ask the author"),
+            (false, true) => format!("upgrade to a bundle that runs on {target}, or uninstall it"),
+            (false, false) => String::new(),
         };
-        row(&one.extension, &one.bundle, Some(one.limit.stream), true, help)
-    });
+        row(&one.extension, &one.bundle, Some(stream), blocks, help)
+    };
+    let blocking = report.blocking.iter().map(|one| limited(one, true));
     let unreadable =
         report.unreadable.iter().map(|one| row(&one.extension, &one.bundle, None, true, one.message.clone()));
-    let fitting = report.fitting.iter().map(|one| {
-        let help = trap(one.limit.suspicious, one.limit.stream);
-        row(&one.extension, &one.bundle, Some(one.limit.stream), false, help)
-    });
+    let fitting = report.fitting.iter().map(|one| limited(one, false));
     blocking.chain(unreadable).chain(fitting).collect()
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::output::{Output, Table, or_dash};
 use crate::CommandOutput;
-use crate::failure::{CommandError, wait};
+use crate::failure::CommandError;
 use crate::sources::Sources;
 
 #[derive(Debug, Args)]
@@ -40,18 +40,17 @@ struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
     bundle: String,
-    /// Channels that have it.
     channels: Vec<String>,
     /// Whether the bundle itself is deprecated.
     deprecated: bool,
     image: String,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let range = parse_range(arguments.version.as_deref().unwrap_or_default())
         .map_err(|error| CommandError::Usage(error.condition_message()))?;
     let channel = |error: EmptyName| CommandError::Usage(format!("--channel: {error}"));
-    let found = wait(arguments.sources.package(&arguments.package))?;
+    let found = arguments.sources.package(&arguments.package).await?;
     let package = arguments.package.parse();
     let mut request =
         Request::new(package.map_err(|error| CommandError::Usage(format!("PACKAGE: {error}")))?);

@@ -20,7 +20,7 @@ use serde::Serialize;
 use super::output::{Output, Table, bad, bold, or_dash};
 use crate::CommandOutput;
 use crate::extensions;
-use crate::failure::{CommandError, print_note, wait};
+use crate::failure::{CommandError, print_note};
 use crate::sources::Sources;
 
 /// Most candidates of a catalog in the default output.
@@ -98,13 +98,12 @@ pub(crate) struct Explain {
 }
 
 /// The decision. `-o json` prints this.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Explained {
     /// The ClusterExtension, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     extension: Option<ExtensionState>,
-    /// The chosen bundle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) chosen: Option<Chosen>,
     /// Why none is chosen: the text of the `Progressing` condition.
@@ -117,7 +116,6 @@ pub(crate) struct Explained {
     /// directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) unmet: Option<String>,
-    /// Deprecation messages of the catalog.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) deprecations: Vec<String>,
     /// The candidates and the rules that decided. Absent if the request is invalid.
@@ -139,7 +137,6 @@ struct ExtensionState {
     paused: bool,
 }
 
-/// A bundle.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Chosen {
@@ -151,34 +148,27 @@ pub(crate) struct Chosen {
     /// The catalog that has it; absent if no catalog is available and the installed bundle stays.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) catalog: Option<String>,
-    /// Why it may be installed.
     pub(crate) why: String,
 }
 
-pub(crate) fn resolve(arguments: &Resolve) -> Result<CommandOutput, CommandError> {
-    let explained = wait(async {
-        let extension = asked(arguments)?;
-        Ok(decide(&extension, None, arguments.installed.as_deref(), &arguments.sources).await?.explained)
-    })?;
+pub(crate) async fn resolve(arguments: &Resolve) -> Result<CommandOutput, CommandError> {
+    let extension = asked(arguments)?;
+    let installed = arguments.installed.as_deref();
+    let explained = decide(&extension, None, installed, &arguments.sources).await?.explained;
     Ok(output_of(&explained, arguments.output, |wide| text(&explained, wide.then_some(usize::MAX))))
 }
 
-pub(crate) fn explain(arguments: &Explain) -> Result<CommandOutput, CommandError> {
-    let explained = wait(async {
-        if let Some(file) = &arguments.file {
-            let extension = extensions::from_file(file)?;
-            let decided =
-                decide(&extension, None, arguments.installed.as_deref(), &arguments.sources).await?;
-            return Ok(decided.explained);
-        }
-        let client = arguments.sources.cluster.client().await?;
-        let extension = extensions::named(&client, arguments.name.as_deref().unwrap_or_default()).await?;
-        let revisions = extensions::revisions(&client, extension.metadata.name.as_deref()).await?;
-        let states = revision::states(extensions::revisions_of(&extension, &revisions));
-        let mut explained = decide(&extension, Some(states), None, &arguments.sources).await?.explained;
-        explained.extension = Some(state_of(&extension));
-        Ok(explained)
-    })?;
+pub(crate) async fn explain(arguments: &Explain) -> Result<CommandOutput, CommandError> {
+    let explained = if let Some(file) = &arguments.file {
+        let extension = extensions::from_file(file)?;
+        decide(&extension, None, arguments.installed.as_deref(), &arguments.sources).await?.explained
+    } else {
+        let name = arguments.name.as_deref().unwrap_or_default();
+        let (_, extension, revisions) = extensions::with_revisions(&arguments.sources.cluster, name).await?;
+        let decided =
+            decide(&extension, Some(revision::states(&revisions)), None, &arguments.sources).await?;
+        Explained { extension: Some(state_of(&extension)), ..decided.explained }
+    };
     Ok(output_of(&explained, arguments.output, |wide| {
         text(&explained, Some(if wide { usize::MAX } else { MAX_CANDIDATES }))
     }))
@@ -189,7 +179,6 @@ fn output_of(explained: &Explained, output: Output, people: impl FnOnce(bool) ->
     CommandOutput { text: output.print(explained, names, people), yes: explained.chosen.is_some() }
 }
 
-/// The ClusterExtension with this request.
 fn asked(arguments: &Resolve) -> Result<ClusterExtension, CommandError> {
     let policy = arguments.policy.as_str();
     let value = serde_json::json!({
@@ -225,16 +214,7 @@ pub(crate) async fn decide(
         // an invalid argument is a usage error; an invalid extension in the cluster is a result
         Err(failure) if states.is_none() => return Err(CommandError::Usage(failure.message)),
         Err(failure) => {
-            let error = Some(failure.message);
-            let explained = Explained {
-                extension: None,
-                chosen: None,
-                error,
-                dependencies: Vec::new(),
-                unmet: None,
-                deprecations: Vec::new(),
-                report: None,
-            };
+            let explained = Explained { error: Some(failure.message), ..Explained::default() };
             return Ok(Decided { explained, request: None, target: None, resolution: None });
         }
     };
@@ -360,9 +340,9 @@ fn deprecations(update: &DeprecationUpdate) -> Vec<String> {
         [("package", &found.package), ("channel", &found.channel), ("installed bundle", &found.bundle)];
     scopes
         .into_iter()
-        .filter_map(|(what, state)| match state {
-            DeprecationState::Deprecated(text) => Some(format!("{what}: {text}")),
-            DeprecationState::NotDeprecated | DeprecationState::Absent | DeprecationState::Unknown => None,
+        .filter_map(|(what, state)| {
+            let DeprecationState::Deprecated(text) = state else { return None };
+            Some(format!("{what}: {text}"))
         })
         .collect()
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::Change;
 use crate::CommandOutput;
-use crate::failure::{CommandError, print_note, wait};
+use crate::failure::{CommandError, print_note};
 use crate::sources::Cluster;
 
 #[derive(Debug, Args)]
@@ -49,7 +49,7 @@ pub(crate) struct Arguments {
     cluster: Cluster,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let name = arguments.name.as_ref().unwrap_or(&arguments.package);
     let mut catalog = json!({"packageName": arguments.package});
     if let Some(version) = &arguments.version {
@@ -73,14 +73,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> 
         "metadata": {"name": name}, "spec": spec});
     let extension =
         serde_json::from_value(extension).map_err(|error| CommandError::Usage(error.to_string()))?;
-    wait(async {
-        let client = arguments.cluster.client().await?;
-        if arguments.create_namespace && arguments.change.writes() {
-            make_namespace(&client, &arguments.namespace).await?;
-        }
-        let what = format!("ClusterExtension {name} asks for package {}", arguments.package);
-        arguments.change.create(&client, extension, &what).await
-    })
+    let client = arguments.cluster.client().await?;
+    if arguments.create_namespace && arguments.change.writes() {
+        make_namespace(&client, &arguments.namespace).await?;
+    }
+    let what = format!("ClusterExtension {name} asks for package {}", arguments.package);
+    arguments.change.create(&client, extension, &what).await
 }
 
 async fn make_namespace(client: &kube::Client, name: &str) -> Result<(), CommandError> {

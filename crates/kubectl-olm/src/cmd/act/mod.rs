@@ -51,7 +51,6 @@ enum DryRun {
 }
 
 impl Change {
-    /// Whether anything is changed at all.
     fn writes(&self) -> bool {
         self.dry_run == DryRun::None
     }
@@ -93,7 +92,7 @@ impl Change {
         }
         if self.dry_run == DryRun::Client {
             let mut edited = serde_json::to_value(extension).unwrap_or_default();
-            merge(&mut edited, &patch);
+            json_patch::merge(&mut edited, &patch);
             let edited =
                 serde_json::from_value(edited).map_err(|error| CommandError::Usage(error.to_string()))?;
             return Ok(self.output_of(&edited, what));
@@ -171,25 +170,6 @@ fn manifest(extension: &ClusterExtension) -> Value {
         }
     }
     json!({"apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": user_metadata, "spec": extension.spec})
-}
-
-/// JSON merge patch.
-fn merge(target: &mut Value, patch: &Value) {
-    let Value::Object(changes) = patch else {
-        *target = patch.clone();
-        return;
-    };
-    if !target.is_object() {
-        *target = json!({});
-    }
-    let Value::Object(target) = target else { return };
-    for (key, change) in changes {
-        if change.is_null() {
-            target.remove(key);
-        } else {
-            merge(target.entry(key.clone()).or_insert(Value::Null), change);
-        }
-    }
 }
 
 /// Fields that `patch` changes and that another manager applied.
@@ -273,12 +253,5 @@ mod tests {
         assert!(same_spec(&first, &read("a", 1, "11")), "the status was written");
         assert!(!same_spec(&first, &read("a", 2, "11")), "somebody wants something else");
         assert!(!same_spec(&first, &read("b", 1, "11")), "it was deleted and made anew");
-    }
-
-    #[test]
-    fn merge_patch_sets_and_removes() {
-        let mut target = json!({"a": {"b": 1, "c": 2}, "d": 3});
-        merge(&mut target, &json!({"a": {"b": null, "e": [1]}, "d": {"f": 4}}));
-        assert_eq!(target, json!({"a": {"c": 2, "e": [1]}, "d": {"f": 4}}));
     }
 }

@@ -2,8 +2,7 @@
 
 use clap::Args;
 use kube::ResourceExt as _;
-use olm_api::cluster_object_set::LifecycleState;
-use olm_api::{ClusterExtension, ClusterObjectSet, condition, labels};
+use olm_api::{ClusterObjectSet, condition, labels};
 use olm_install::resolution::revision;
 use serde::Serialize;
 use serde_json::json;
@@ -12,7 +11,7 @@ use super::Change;
 use crate::CommandOutput;
 use crate::cmd::output::{Output, Table, or_dash};
 use crate::extensions;
-use crate::failure::{CommandError, print_note, wait};
+use crate::failure::{CommandError, print_note};
 use crate::sources::Cluster;
 
 #[derive(Debug, Args)]
@@ -54,7 +53,6 @@ pub(crate) struct History {
 #[serde(rename_all = "camelCase")]
 struct Row {
     revision: i64,
-    /// Name of the ClusterObjectSet.
     name: String,
     bundle: String,
     version: String,
@@ -72,23 +70,17 @@ struct Row {
     created: String,
 }
 
-fn rows(extension: &ClusterExtension, revisions: &[ClusterObjectSet]) -> Vec<Row> {
-    let own: Vec<&ClusterObjectSet> = extensions::revisions_of(extension, revisions).collect();
-    let installed = revision::states(own.iter().copied()).installed.map(|found| found.number);
+fn rows(own: &[ClusterObjectSet]) -> Vec<Row> {
+    let installed = revision::states(own).installed.map(|found| found.number);
     own.iter()
         .map(|set| {
             let facts = revision::facts(set);
-            let state = match (set.metadata.deletion_timestamp.is_some(), set.spec.lifecycle_state) {
-                (true, _) => "Deleting",
-                (false, LifecycleState::Active) => "Active",
-                (false, LifecycleState::Archived) => "Archived",
-            };
             Row {
                 revision: set.spec.revision,
                 name: set.name_any(),
                 bundle: facts.bundle.name.clone(),
                 version: facts.bundle.version.clone(),
-                state: state.to_owned(),
+                state: extensions::state(set, "Deleting").to_owned(),
                 succeeded: condition::is_true(&facts.conditions, condition::SUCCEEDED),
                 installed: installed == Some(set.spec.revision),
                 from_helm: set.labels().contains_key(labels::MIGRATED_FROM_HELM),
@@ -98,13 +90,9 @@ fn rows(extension: &ClusterExtension, revisions: &[ClusterObjectSet]) -> Vec<Row
         .collect()
 }
 
-pub(crate) fn history(arguments: &History) -> Result<CommandOutput, CommandError> {
-    let rows = wait(async {
-        let client = arguments.cluster.client().await?;
-        let extension = extensions::named(&client, &arguments.name).await?;
-        let revisions = extensions::revisions(&client, Some(&arguments.name)).await?;
-        Ok(rows(&extension, &revisions))
-    })?;
+pub(crate) async fn history(arguments: &History) -> Result<CommandOutput, CommandError> {
+    let (.., own) = extensions::with_revisions(&arguments.cluster, &arguments.name).await?;
+    let rows = rows(&own);
     let people = |_| {
         let mut table =
             Table::new(["REVISION", "VERSION", "BUNDLE", "STATE", "SUCCEEDED", "INSTALLED", "CREATED"]);
@@ -128,64 +116,52 @@ pub(crate) fn history(arguments: &History) -> Result<CommandOutput, CommandError
 
 /// The revision to go back to.
 fn target<'a>(rows: &'a [Row], number: Option<i64>, name: &str) -> Result<&'a Row, CommandError> {
-    let known = || {
-        let numbers: Vec<String> = rows.iter().map(|row| row.revision.to_string()).collect();
-        if numbers.is_empty() {
-            "there are none".to_owned()
-        } else {
-            format!("there are {}", numbers.join(", "))
+    let numbers: Vec<String> = rows.iter().map(|row| row.revision.to_string()).collect();
+    let all = numbers.join(", ");
+    let known = if all.is_empty() { "there are none".to_owned() } else { format!("there are {all}") };
+    let found = match (number, rows.iter().rfind(|row| row.installed).or(rows.last())) {
+        (Some(number), _) => {
+            let found = rows.iter().find(|row| row.revision == number);
+            found.ok_or_else(|| format!("{name} has no revision {number}; {known}"))
+        }
+        (None, None) => Err(format!("{name} has no revisions; nothing was installed yet")),
+        (None, Some(now)) => {
+            let is_earlier =
+                |row: &&Row| row.succeeded && row.version != now.version && row.revision < now.revision;
+            rows.iter().rfind(is_earlier).ok_or_else(|| {
+                format!(
+                    "{name} has no earlier revision with another version than {}; `kubectl olm versions` shows what there is, \
+                     `kubectl olm history {name}` what there was",
+                    now.version
+                )
+            })
         }
     };
-    let found = match number {
-        Some(number) => rows
-            .iter()
-            .find(|row| row.revision == number)
-            .ok_or_else(|| CommandError::NotFound(format!("{name} has no revision {number}; {}", known())))?,
-        None => {
-            let now = rows.iter().rfind(|row| row.installed).or(rows.last());
-            let now = now.ok_or_else(|| {
-                CommandError::NotFound(format!("{name} has no revisions; nothing was installed yet"))
-            })?;
-            rows.iter()
-                .rfind(|row| row.succeeded && row.version != now.version && row.revision < now.revision)
-                .ok_or_else(|| {
-                    CommandError::NotFound(format!(
-                        "{name} has no earlier revision with another version than {}; `kubectl olm versions` shows what there is, \
-                         `kubectl olm history {name}` what there was",
-                        now.version
-                    ))
-                })?
+    let found = match found {
+        Ok(row) if row.version.is_empty() => {
+            Err(format!("revision {} does not say which version it is", row.revision))
         }
+        found => found,
     };
-    if found.version.is_empty() {
-        return Err(CommandError::NotFound(format!(
-            "revision {} does not say which version it is",
-            found.revision
-        )));
-    }
-    Ok(found)
+    found.map_err(CommandError::NotFound)
 }
 
-pub(crate) fn rollback(arguments: &Rollback) -> Result<CommandOutput, CommandError> {
-    wait(async {
-        let client = arguments.cluster.client().await?;
-        let extension = extensions::named(&client, &arguments.name).await?;
-        let revisions = extensions::revisions(&client, Some(&arguments.name)).await?;
-        let rows = rows(&extension, &revisions);
-        let target = target(&rows, arguments.to_revision, &arguments.name)?;
-        let catalog = json!({"version": target.version, "upgradeConstraintPolicy": "SelfCertified"});
-        let what = format!(
-            "ClusterExtension {} goes back to version {} of revision {}",
-            arguments.name, target.version, target.revision
-        );
-        let patch = json!({"spec": {"source": {"catalog": catalog}}});
-        let answer = arguments.change.edit(&client, &extension, patch, &what).await?;
-        print_note(&format!(
-            "it stays at {} until another version is asked for, for instance by `kubectl olm upgrade {} --any-version`",
-            target.version, arguments.name
-        ));
-        Ok(answer)
-    })
+pub(crate) async fn rollback(arguments: &Rollback) -> Result<CommandOutput, CommandError> {
+    let (client, extension, own) = extensions::with_revisions(&arguments.cluster, &arguments.name).await?;
+    let rows = rows(&own);
+    let target = target(&rows, arguments.to_revision, &arguments.name)?;
+    let catalog = json!({"version": target.version, "upgradeConstraintPolicy": "SelfCertified"});
+    let what = format!(
+        "ClusterExtension {} goes back to version {} of revision {}",
+        arguments.name, target.version, target.revision
+    );
+    let patch = json!({"spec": {"source": {"catalog": catalog}}});
+    let answer = arguments.change.edit(&client, &extension, patch, &what).await?;
+    print_note(&format!(
+        "it stays at {} until another version is asked for, for instance by `kubectl olm upgrade {} --any-version`",
+        target.version, arguments.name
+    ));
+    Ok(answer)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{MANAGER, Waiting, refused};
 use crate::CommandOutput;
 use crate::extensions;
-use crate::failure::{CommandError, print_note, wait};
+use crate::failure::{CommandError, print_note};
 use crate::sources::Cluster;
 
 #[derive(Debug, Args)]
@@ -35,38 +35,32 @@ pub(crate) struct Arguments {
     cluster: Cluster,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
-    wait(async {
-        let client = arguments.cluster.client().await?;
-        let extension = extensions::named(&client, &arguments.name).await?;
-        let name = extension.name_any();
-        let revisions = extensions::revisions(&client, Some(&name)).await?;
-        let own = extensions::revisions_of(&extension, &revisions);
-        let objects =
-            own.last().map_or(0, |set| set.spec.phases.iter().map(|phase| phase.objects.len()).sum());
-        let fate = if arguments.keep { "stay" } else { "go with it, custom resources first" };
-        let what = format!("ClusterExtension {name} is deleted; its {objects} objects {fate}");
-        if arguments.dry_run {
-            return Ok(CommandOutput { text: format!("{what} (nothing was changed)\n"), yes: true });
-        }
-        let api: Api<ClusterExtension> = Api::all(client.clone());
-        if arguments.keep {
-            let keep = json!({"metadata": {"annotations": {
-                annotations::DELETION_POLICY: annotations::DELETION_POLICY_KEEP}}});
-            let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-            api.patch(&name, &params, &Patch::Merge(&keep)).await.map_err(|error| refused(&name, &error))?;
-        }
-        let params = DeleteParams {
-            preconditions: Some(Preconditions { uid: extension.uid(), resource_version: None }),
-            ..DeleteParams::default()
-        };
-        api.delete(&name, &params).await.map_err(|error| refused(&name, &error))?;
-        if !arguments.waiting.wait {
-            return Ok(CommandOutput { text: format!("{what}\n"), yes: true });
-        }
-        print_note(&what);
-        let gone = arguments.waiting.gone(&client, &extension).await?;
-        let end = if gone { "is gone" } else { "is still there" };
-        Ok(CommandOutput { text: format!("ClusterExtension {name} {end}\n"), yes: gone })
-    })
+pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+    let name = &arguments.name;
+    let (client, extension, own) = extensions::with_revisions(&arguments.cluster, name).await?;
+    let objects = own.last().map_or(0, |set| set.spec.phases.iter().map(|phase| phase.objects.len()).sum());
+    let fate = if arguments.keep { "stay" } else { "go with it, custom resources first" };
+    let what = format!("ClusterExtension {name} is deleted; its {objects} objects {fate}");
+    if arguments.dry_run {
+        return Ok(CommandOutput { text: format!("{what} (nothing was changed)\n"), yes: true });
+    }
+    let api: Api<ClusterExtension> = Api::all(client.clone());
+    if arguments.keep {
+        let keep = json!({"metadata": {"annotations": {
+            annotations::DELETION_POLICY: annotations::DELETION_POLICY_KEEP}}});
+        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        api.patch(name, &params, &Patch::Merge(&keep)).await.map_err(|error| refused(name, &error))?;
+    }
+    let params = DeleteParams {
+        preconditions: Some(Preconditions { uid: extension.uid(), resource_version: None }),
+        ..DeleteParams::default()
+    };
+    api.delete(name, &params).await.map_err(|error| refused(name, &error))?;
+    if !arguments.waiting.wait {
+        return Ok(CommandOutput { text: format!("{what}\n"), yes: true });
+    }
+    print_note(&what);
+    let gone = arguments.waiting.gone(&client, &extension).await?;
+    let end = if gone { "is gone" } else { "is still there" };
+    Ok(CommandOutput { text: format!("ClusterExtension {name} {end}\n"), yes: gone })
 }

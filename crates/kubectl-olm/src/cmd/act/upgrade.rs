@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::Change;
 use crate::CommandOutput;
 use crate::extensions;
-use crate::failure::{CommandError, wait};
+use crate::failure::CommandError;
 use crate::sources::Cluster;
 
 #[derive(Debug, Args)]
@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     cluster: Cluster,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
     let mut catalog = json!({"upgradeConstraintPolicy": "CatalogProvided"});
     let mut changes = Vec::new();
     if let Some(version) = &arguments.version {
@@ -57,11 +57,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> 
             arguments.name
         )));
     }
-    wait(async {
-        let client = arguments.cluster.client().await?;
-        let extension = extensions::named(&client, &arguments.name).await?;
-        let patch = json!({"spec": {"source": {"catalog": catalog}}});
-        let what = format!("ClusterExtension {} wants {}", arguments.name, changes.join(", "));
-        arguments.change.edit(&client, &extension, patch, &what).await
-    })
+    let client = arguments.cluster.client().await?;
+    let extension = extensions::named(&client, &arguments.name).await?;
+    let patch = json!({"spec": {"source": {"catalog": catalog}}});
+    let what = format!("ClusterExtension {} wants {}", arguments.name, changes.join(", "));
+    arguments.change.edit(&client, &extension, patch, &what).await
 }

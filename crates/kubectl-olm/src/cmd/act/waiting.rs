@@ -38,7 +38,9 @@ impl Waiting {
             let mut events = std::pin::pin!(changes(client, &stored.name_any()));
             let mut printed = String::new();
             while let Some(event) = events.try_next().await? {
-                let Some(extension) = object_of(event) else { continue };
+                let (watcher::Event::Apply(extension) | watcher::Event::InitApply(extension)) = event else {
+                    continue;
+                };
                 last = extension;
                 let current = |type_: &str| {
                     condition_of(&last, type_).filter(|found| found.observed_generation >= generation)
@@ -59,8 +61,7 @@ impl Waiting {
             }
             Ok(false)
         };
-        let ended = self.within(follow).await;
-        ended.map(|ready| (last, ready))
+        self.within(follow).await.map(|ready| (last, ready))
     }
 
     /// Waits until the extension is gone.
@@ -120,11 +121,4 @@ fn changes(
     let api: Api<ClusterExtension> = Api::all(client.clone());
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     watcher(api, config).backoff(olm_runtime::backoff::of_watch())
-}
-
-fn object_of(event: watcher::Event<ClusterExtension>) -> Option<ClusterExtension> {
-    match event {
-        watcher::Event::Apply(found) | watcher::Event::InitApply(found) => Some(found),
-        watcher::Event::Init | watcher::Event::InitDone | watcher::Event::Delete(_) => None,
-    }
 }

@@ -22,7 +22,7 @@ use olm_install::preflight::{self, NoCache};
 use olm_install::render::{RenderSettings, Rendered, not_fetched, render};
 use olm_install::resolution::{BundleFacts, Cause, Class, ExtensionRequest, PassError, revision};
 use olm_install::{SYSTEM_NAMESPACE, dependencies, issuer};
-use olm_rollout::{Sibling, future_revision};
+use olm_rollout::future_revision;
 use olm_runtime::error_text::chain;
 use serde_json::json;
 
@@ -31,9 +31,9 @@ use super::output::Output;
 use super::why::{Explained, Policy, decide};
 use crate::CommandOutput;
 use crate::bundle_source::BundleAccess;
-use crate::dry_run::{DryRun, ObjectPreview, identity};
+use crate::dry_run::{DryRun, ObjectPreview, identity, sibling};
 use crate::extensions;
-use crate::failure::{CommandError, wait};
+use crate::failure::CommandError;
 use crate::kinds::Kinds;
 use crate::sources::Sources;
 
@@ -78,8 +78,8 @@ pub(crate) struct Arguments {
     sources: Sources,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
-    let preview = wait(preview(arguments)).map_err(beyond_one)?;
+pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+    let preview = preview(arguments).await.map_err(beyond_one)?;
     let names = || preview.objects.iter().map(ObjectPreview::title).collect();
     let text = arguments.output.print(&preview, names, |wide| preview.text(wide));
     if !preview.refused.is_empty() {
@@ -118,8 +118,7 @@ async fn planned(
         }
         (None, name) => {
             let extension = extensions::named(client, name.as_deref().unwrap_or_default()).await?;
-            let account = Account::from_extension(&extension);
-            (extension, account)
+            (extension.clone(), Account::from_extension(&extension))
         }
     };
     if arguments.resume {
@@ -184,15 +183,14 @@ async fn preview(arguments: &Arguments) -> Result<Preview, CommandError> {
     let UserObserver { mut kinds, refused, warnings, failure, .. } = observer;
     preview.refused.extend(refused);
     preview.warnings.extend(warnings);
-    let planned = match observed {
-        Ok(observed) => plan(request, observed).map_err(|error| about(target.bundle(), oversized(&error))),
+    let planned = observed.and_then(|observed| {
+        plan(request, observed).map_err(|error| about(target.bundle(), oversized(&error)))
+    });
+    let plan = match planned {
+        Ok(plan) => plan,
         Err(error) if error.class == Class::Transient => {
             return Err(failure.unwrap_or(CommandError::Unreachable(error.message)));
         }
-        Err(error) => Err(error),
-    };
-    let plan = match planned {
-        Ok(plan) => plan,
         Err(error) => {
             preview.refused.push(error.message);
             return Ok(preview);
@@ -232,15 +230,12 @@ async fn dry_run(
         current.extend(objects.map_err(|error| CommandError::Unreachable(chain(&error)))?);
     }
     preview.compare(&current, &desired);
-    let siblings = own
-        .iter()
-        .map(|set| Sibling { uid: set.uid().unwrap_or_default(), retired: !revision::is_active(set) });
     let dry_run = DryRun {
         client,
         extension: &request.name,
         uid: &request.uid,
         revision: future_revision(&request.name, new.revision.set.spec.revision),
-        siblings: siblings.collect(),
+        siblings: own.iter().map(|set| sibling(set)).collect(),
     };
     let mut applied = dry_run.apply(kinds, &desired).await;
     let keys = new.revision.packed.phases.into_iter().flat_map(|phase| phase.objects);
@@ -255,7 +250,6 @@ async fn dry_run(
     Ok(())
 }
 
-/// The result of resolution.
 fn resolution(explained: &Explained) -> Preview {
     let because = explained.chosen.as_ref().map(|chosen| match &chosen.catalog {
         Some(catalog) => format!("{} (catalog {catalog})", chosen.why),

@@ -17,7 +17,6 @@ const MAX_VALUE: usize = 80;
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Preview {
-    /// Name of the extension.
     pub(crate) extension: String,
     /// What the controller does with the newest revision; absent if it rejects the bundle.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,25 +50,18 @@ pub(crate) struct Preview {
     pub(crate) warnings: Vec<String>,
 }
 
-/// The action on the newest revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) enum RevisionAction {
-    /// Nothing is written.
     Keep,
     /// Its settings are changed.
     Update,
-    /// A new revision is created.
     Create,
 }
 
-/// One bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Side {
-    /// Its name.
     pub(crate) bundle: String,
-    /// Its version.
     pub(crate) version: String,
-    /// Its image.
     pub(crate) image: String,
     /// The digest of the image, if it was read.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,7 +70,6 @@ pub(crate) struct Side {
     pub(crate) revision: i64,
 }
 
-/// New rights.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Grant {
     /// The account or group.
@@ -96,7 +87,6 @@ pub(crate) struct Grant {
 /// An image of a container.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Image {
-    /// Its name.
     container: String,
     /// Its present image, if it exists.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,7 +96,6 @@ pub(crate) struct Image {
 }
 
 impl Preview {
-    /// Whether nothing would change.
     pub(crate) fn is_unchanged(&self) -> bool {
         let number = |side: &Option<Side>| side.as_ref().map(|side| side.revision);
         self.refused.is_empty()
@@ -121,7 +110,6 @@ impl Preview {
         self.images = images(current, desired);
     }
 
-    /// Adds objects.
     pub(crate) fn add(&mut self, objects: Vec<ObjectPreview>) {
         for object in &objects {
             if object.action == Action::Refuse {
@@ -258,20 +246,19 @@ fn grants(current: &[Object], desired: &[Object]) -> Vec<Grant> {
     let new = HandedOut::by(desired).beyond(&HandedOut::by(current));
     let grant = |((to, scope), grants): ((String, Scope), _)| {
         let grants: std::collections::BTreeSet<NewGrant> = grants;
-        let rights = grants.iter().filter_map(|grant| match grant {
-            NewGrant::Right(right) => Some(right),
-            NewGrant::Role(_) => None,
-        });
+        let (mut rights, mut roles) = (Vec::new(), Vec::new());
+        for grant in &grants {
+            match grant {
+                NewGrant::Right(right) => rights.push(right),
+                NewGrant::Role(role) => roles.push(role.clone()),
+            }
+        }
         let rules = compact(rights).iter().map(olm_rollout::permissions::Rule::to_value).collect();
-        let roles = grants.iter().filter_map(|grant| match grant {
-            NewGrant::Role(role) => Some(role.clone()),
-            NewGrant::Right(_) => None,
-        });
         let namespace = match scope {
             Scope::Cluster => None,
             Scope::Namespace(namespace) => Some(namespace),
         };
-        Grant { to, namespace, rules, roles: roles.collect() }
+        Grant { to, namespace, rules, roles }
     };
     new.into_iter().map(grant).collect()
 }
