@@ -72,11 +72,9 @@ impl About {
 /// Bytes, their media type, and the name that follows from them.
 #[derive(Debug, Clone)]
 pub struct Blob {
-    /// of what they are
     pub media_type: &'static str,
     /// `sha256:<hex>`
     pub digest: String,
-    /// the content
     pub bytes: Vec<u8>,
 }
 

@@ -57,7 +57,11 @@ async fn main() -> ExitCode {
             let mut out = std::io::stdout().lock();
             for Made { program, digest, bytes, pushed } in made {
                 let where_to = pushed.map(|reference| format!("  {reference}")).unwrap_or_default();
-                let _closed_pipe = writeln!(out, "{program:<22} {:>6.1} MiB  {digest}{where_to}", mib(bytes));
+                let _closed_pipe = writeln!(
+                    out,
+                    "{program:<22} {:>6.1} MiB  {digest}{where_to}",
+                    bytes as f64 / f64::from(1 << 20)
+                );
             }
             ExitCode::SUCCESS
         }
@@ -66,10 +70,6 @@ async fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn mib(bytes: usize) -> f64 {
-    bytes as f64 / f64::from(1 << 20)
 }
 
 async fn run(arguments: Arguments) -> Result<Vec<Made>> {

@@ -17,20 +17,22 @@ pub enum Platform {
 }
 
 impl Platform {
+    /// The names of OCI and of rustc's target, and what executables are made for.
+    fn names(self) -> (&'static str, &'static str, Architecture) {
+        match self {
+            Self::Amd64 => ("amd64", "x86_64-unknown-linux-gnu", Architecture::X86_64),
+            Self::Arm64 => ("arm64", "aarch64-unknown-linux-gnu", Architecture::Aarch64),
+        }
+    }
+
     /// The name that OCI uses: `amd64` or `arm64`.
     pub fn architecture(self) -> &'static str {
-        match self {
-            Self::Amd64 => "amd64",
-            Self::Arm64 => "arm64",
-        }
+        self.names().0
     }
 
     /// The name of rustc's target.
     pub fn target(self) -> &'static str {
-        match self {
-            Self::Amd64 => "x86_64-unknown-linux-gnu",
-            Self::Arm64 => "aarch64-unknown-linux-gnu",
-        }
+        self.names().1
     }
 
     /// Checks that `program` is an executable of this platform that needs no other file to start: an image has no
@@ -41,25 +43,20 @@ impl Platform {
     pub fn check(self, program: &Path, bytes: &[u8], dynamic: bool) -> Result<()> {
         let name = program.display();
         let file = object::File::parse(bytes).with_context(|| format!("{name} is no executable"))?;
-        let expected = match self {
-            Self::Amd64 => Architecture::X86_64,
-            Self::Arm64 => Architecture::Aarch64,
-        };
         ensure!(
-            file.architecture() == expected
+            file.architecture() == self.names().2
                 && matches!(file.kind(), ObjectKind::Executable | ObjectKind::Dynamic),
             "{name} is no program of {self}: it is a {:?} of {:?}; build it with `--target {}`",
             file.kind(),
             file.architecture(),
             self.target(),
         );
-        if !dynamic && needs_loader(bytes) {
-            bail!(
-                "{name} is linked dynamically, so it cannot start in an image without libraries; build it with \
-                 RUSTFLAGS='-C target-feature=+crt-static' and `--target {}`",
-                self.target()
-            );
-        }
+        ensure!(
+            dynamic || !needs_loader(bytes),
+            "{name} is linked dynamically, so it cannot start in an image without libraries; build it with \
+             RUSTFLAGS='-C target-feature=+crt-static' and `--target {}`",
+            self.target()
+        );
         Ok(())
     }
 }

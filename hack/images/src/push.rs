@@ -54,12 +54,13 @@ pub async fn push(
             }
         }
     }
+    let named = |part: &Part| image.clone_with_digest(part.manifest.digest.clone());
     for part in parts {
-        manifest(&client, &image.clone_with_digest(part.manifest.digest.clone()), &part.manifest).await?;
+        manifest(&client, &named(part), &part.manifest).await?;
     }
     manifest(&client, &image, index).await?;
     for part in referrers {
-        manifest(&client, &image.clone_with_digest(part.manifest.digest.clone()), &part.manifest).await?;
+        manifest(&client, &named(part), &part.manifest).await?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! A release: programs of several platforms to images on disk and, on request, in a registry.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 
@@ -19,7 +19,6 @@ pub struct Order {
     pub programs: Vec<String>,
     /// where the programs of each platform are
     pub platforms: Vec<(Platform, PathBuf)>,
-    /// its description
     pub about: About,
     /// a folder for layouts, `<output>/<program>`, and for the bills, `<output>/<program>-<architecture>.cdx.json`
     pub output: PathBuf,
@@ -32,14 +31,12 @@ pub struct Order {
 pub struct Target {
     /// `registry.example.com/team`
     pub to: String,
-    /// how
     pub way: Way,
 }
 
 /// One image that was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Made {
-    /// the program's name
     pub program: String,
     /// of the index
     pub digest: String,
@@ -68,7 +65,11 @@ pub async fn make(order: &Order, target: Option<&Target>) -> Result<Vec<Made>> {
         let mut description = "";
         for ((platform, folder), crates) in order.platforms.iter().zip(&crates) {
             description = crates.description(program)?;
-            let bytes = read(&folder.join(program), *platform, order.dynamic)?;
+            let path = folder.join(program);
+            let bytes = std::fs::read(&path).with_context(|| {
+                format!("there is no program {} ({platform}); build it first", path.display())
+            })?;
+            platform.check(&path, &bytes, order.dynamic)?;
             let bill = crates.bill(program, &order.about)?;
             let part = image::image(program, description, &bytes, &bill, *platform, &order.about)?;
             referrers.push(image::referrer(&bill, &part.manifest));
@@ -90,11 +91,4 @@ pub async fn make(order: &Order, target: Option<&Target>) -> Result<Vec<Made>> {
         all.push(Made { program: program.clone(), digest: index.digest, bytes, pushed });
     }
     Ok(all)
-}
-
-fn read(path: &Path, platform: Platform, dynamic: bool) -> Result<Vec<u8>> {
-    let bytes = std::fs::read(path)
-        .with_context(|| format!("there is no program {} ({platform}); build it first", path.display()))?;
-    platform.check(path, &bytes, dynamic)?;
-    Ok(bytes)
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -87,9 +87,8 @@ impl Crates {
             .current_dir(workspace)
             .output()
             .context("cannot run cargo metadata")?;
-        if !output.status.success() {
-            bail!("cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr).trim());
-        }
+        let printed = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "cargo metadata failed: {}", printed.trim());
         let lock = std::fs::read_to_string(workspace.join("Cargo.lock")).context("cannot read Cargo.lock")?;
         Self::read(&output.stdout, &lock)
     }
@@ -139,7 +138,7 @@ impl Crates {
         let mut components: Vec<(String, Value)> = Vec::new();
         let mut dependencies: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for id in reached {
-            let Some(package) = self.packages.get(id) else { bail!("cargo names no package {id}") };
+            let package = self.packages.get(id).with_context(|| format!("cargo names no package {id}"))?;
             let uses = self.uses.get(id).into_iter().flatten().filter_map(|used| self.packages.get(used));
             dependencies.insert(package.purl(), uses.map(Package::purl).collect());
             if id != root.id {
