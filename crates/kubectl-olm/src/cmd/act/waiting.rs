@@ -35,12 +35,9 @@ impl Waiting {
         let mut last = stored.clone();
         let generation = stored.metadata.generation;
         let follow = async {
-            let mut events = std::pin::pin!(changes(client, &stored.name_any()));
+            let mut states = std::pin::pin!(changes(client, &stored.name_any()).applied_objects());
             let mut printed = String::new();
-            while let Some(event) = events.try_next().await? {
-                let (watcher::Event::Apply(extension) | watcher::Event::InitApply(extension)) = event else {
-                    continue;
-                };
+            while let Some(extension) = states.try_next().await? {
                 last = extension;
                 let current = |type_: &str| {
                     condition_of(&last, type_).filter(|found| found.observed_generation >= generation)
