@@ -13,7 +13,7 @@
 //! GPG (`signedBy`), timestamps of RFC 3161, Rekor v2 entries without signed entry timestamp, certificate transparency
 //! (embedded SCTs are not checked, as containers/image does not either).
 //!
-//! Rule: decision 18.
+//! Rule: decision 18; no library for sigstore bundles: decision 41.
 
 mod accepted_images;
 mod bundle;
