@@ -36,7 +36,7 @@ impl AcceptedImage {
     #[must_use]
     pub fn new(policy: &Policy, asked: &ImageRef, digest: &Digest) -> Self {
         let mut hash = sha2::Sha256::new();
-        for part in [policy.fingerprint(), &asked.to_string(), digest.as_str()] {
+        for part in [&policy.fingerprint, &asked.to_string(), digest.as_str()] {
             hash.update(part);
             hash.update([0]);
         }

@@ -11,7 +11,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use crate::evidence::{Claim, MAX_CHAIN, MAX_PAYLOAD};
-use crate::rekor::{Entry, hex};
+use crate::rekor::{Base64, Entry, hex};
 use crate::statement::{Format, IN_TOTO};
 
 /// Media types of version 0.3.
@@ -45,7 +45,7 @@ struct Chain {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Raw {
-    raw_bytes: Bytes,
+    raw_bytes: Base64,
 }
 
 #[derive(Deserialize)]
@@ -56,41 +56,32 @@ struct LogEntry {
     #[serde(default)]
     integrated_time: Number,
     inclusion_promise: Option<Promise>,
-    canonicalized_body: Bytes,
+    canonicalized_body: Base64,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct LogId {
-    key_id: Bytes,
+    key_id: Base64,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Promise {
-    signed_entry_timestamp: Bytes,
+    signed_entry_timestamp: Base64,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Envelope {
-    payload: Bytes,
+    payload: Base64,
     payload_type: String,
     signatures: Vec<EnvelopeSignature>,
 }
 
 #[derive(Deserialize)]
 struct EnvelopeSignature {
-    sig: Bytes,
-}
-
-struct Bytes(Vec<u8>);
-
-impl<'de> Deserialize<'de> for Bytes {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        STANDARD.decode(text).map(Self).map_err(D::Error::custom)
-    }
+    sig: Base64,
 }
 
 #[derive(Default)]
@@ -111,49 +102,54 @@ impl<'de> Deserialize<'de> for Number {
     }
 }
 
-/// Reads a bundle.
-pub(crate) fn read(bytes: &[u8]) -> Result<Claim, String> {
-    let bundle: Bundle =
-        serde_json::from_slice(bytes).map_err(|error| format!("it is no sigstore bundle: {error}"))?;
-    if !MEDIA_TYPES.contains(&bundle.media_type.as_str()) {
-        return Err(format!(
-            "it is a bundle of the media type {:?}; only 0.3 is supported",
-            bundle.media_type
-        ));
+impl Claim {
+    /// Reads a sigstore bundle.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub fn from_bundle(bytes: &[u8]) -> Result<Self, String> {
+        let bundle: Bundle =
+            serde_json::from_slice(bytes).map_err(|error| format!("it is no sigstore bundle: {error}"))?;
+        if !MEDIA_TYPES.contains(&bundle.media_type.as_str()) {
+            return Err(format!(
+                "it is a bundle of the media type {:?}; only 0.3 is supported",
+                bundle.media_type
+            ));
+        }
+        let Some(Envelope { payload, payload_type, signatures }) = bundle.dsse_envelope else {
+            return Err("it is a bundle without DSSE envelope, which is not supported".into());
+        };
+        if payload_type != IN_TOTO {
+            return Err(format!("its envelope holds {payload_type:?}, no in-toto statement"));
+        }
+        if payload.0.len() > MAX_PAYLOAD {
+            return Err(format!("its payload exceeds the limit of {MAX_PAYLOAD} bytes"));
+        }
+        let [EnvelopeSignature { sig }] = <[EnvelopeSignature; 1]>::try_from(signatures)
+            .map_err(|found| format!("its envelope has {} signatures, not one", found.len()))?;
+        let material = bundle.verification_material;
+        let mut certificates = match (material.certificate, material.x509_certificate_chain) {
+            (None, None) => Vec::new(),
+            (Some(one), None) => vec![one],
+            (None, Some(chain)) => chain.certificates,
+            (Some(_), Some(_)) => return Err("it has both a certificate and a certificate chain".into()),
+        }
+        .into_iter()
+        .map(|raw| CertificateDer::from(raw.raw_bytes.0));
+        let certificate = certificates.next();
+        let chain: Vec<_> = certificates.collect();
+        if chain.len() > MAX_CHAIN {
+            return Err(format!("it comes with more than {MAX_CHAIN} certificates"));
+        }
+        Ok(Self {
+            payload: payload.0,
+            format: Format::Dsse,
+            signature: sig.0,
+            certificate,
+            chain,
+            entry: entry(material.tlog_entries)?,
+        })
     }
-    let Some(Envelope { payload, payload_type, signatures }) = bundle.dsse_envelope else {
-        return Err("it is a bundle without DSSE envelope, which is not supported".into());
-    };
-    if payload_type != IN_TOTO {
-        return Err(format!("its envelope holds {payload_type:?}, no in-toto statement"));
-    }
-    if payload.0.len() > MAX_PAYLOAD {
-        return Err(format!("its payload exceeds the limit of {MAX_PAYLOAD} bytes"));
-    }
-    let [EnvelopeSignature { sig }] = <[EnvelopeSignature; 1]>::try_from(signatures)
-        .map_err(|found| format!("its envelope has {} signatures, not one", found.len()))?;
-    let material = bundle.verification_material;
-    let mut certificates = match (material.certificate, material.x509_certificate_chain) {
-        (None, None) => Vec::new(),
-        (Some(one), None) => vec![one],
-        (None, Some(chain)) => chain.certificates,
-        (Some(_), Some(_)) => return Err("it has both a certificate and a certificate chain".into()),
-    }
-    .into_iter()
-    .map(|raw| CertificateDer::from(raw.raw_bytes.0));
-    let certificate = certificates.next();
-    let chain: Vec<_> = certificates.collect();
-    if chain.len() > MAX_CHAIN {
-        return Err(format!("it comes with more than {MAX_CHAIN} certificates"));
-    }
-    Ok(Claim {
-        payload: payload.0,
-        format: Format::Dsse,
-        signature: sig.0,
-        certificate,
-        chain,
-        entry: entry(material.tlog_entries)?,
-    })
 }
 
 fn entry(entries: Vec<LogEntry>) -> Result<Option<Entry>, String> {

@@ -53,11 +53,11 @@ impl Policy {
         let ruling = self.ruling(asked);
         format!(
             "Source image rejected: {why}; sign {canonical} as {ruling} of {} demands, or change the policy",
-            self.origin()
+            self.origin
         )
     }
 
     fn decided(&self, ruling: Ruling<'_>) -> String {
-        format!("; {ruling} of {} decides", self.origin())
+        format!("; {ruling} of {} decides", self.origin)
     }
 }

@@ -1,12 +1,9 @@
 //! One signature as it was found, not yet believed.
 
-use std::collections::BTreeMap;
-
 use rustls_pki_types::CertificateDer;
 
 use crate::rekor::Entry;
 use crate::statement::Format;
-use crate::{bundle, cosign};
 
 /// Signatures of one image that are looked at.
 pub const MAX_SIGNATURES: usize = 64;
@@ -40,22 +37,4 @@ pub struct Claim {
     pub(crate) chain: Vec<CertificateDer<'static>>,
     /// The entry of the transparency log.
     pub(crate) entry: Option<Entry>,
-}
-
-impl Claim {
-    /// Reads cosign's signature: the payload with the annotations of its layer.
-    ///
-    /// # Errors
-    /// Why it cannot be read.
-    pub fn from_cosign(payload: Vec<u8>, annotations: &BTreeMap<String, String>) -> Result<Self, String> {
-        cosign::read(payload, annotations)
-    }
-
-    /// Reads a sigstore bundle.
-    ///
-    /// # Errors
-    /// Why it cannot be read.
-    pub fn from_bundle(bytes: &[u8]) -> Result<Self, String> {
-        bundle::read(bytes)
-    }
 }

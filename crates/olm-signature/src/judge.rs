@@ -45,11 +45,8 @@ pub fn judge(
 ) -> Result<Accepted, Option<String>> {
     let mut reasons: Vec<String> = Vec::new();
     for found in evidence {
-        let judged = match &found.claim {
-            Ok(claim) => judge_claim(required, claim, image),
-            Err(why) => Err(why.clone()),
-        };
-        match judged {
+        match found.claim.as_ref().map_err(Clone::clone).and_then(|claim| judge_claim(required, claim, image))
+        {
             Ok(accepted) => return Ok(accepted),
             Err(why) => reasons.push(format!("{}: {why}", found.place)),
         }
@@ -77,7 +74,7 @@ fn judge_claim(required: &Sigstore, claim: &Claim, image: Image<'_>) -> Result<A
             if !required.rekor.is_empty() {
                 logged(required, claim, rekor::Signer::Key(key))?;
             }
-            Accepted { signer: format!("key {}", key.name()), lasting: true }
+            Accepted { signer: format!("key {}", key.name), lasting: true }
         }
         Signer::Fulcio { roots, issuer, subject } => {
             let (der, leaf) = certified(claim)?;

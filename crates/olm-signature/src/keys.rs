@@ -17,9 +17,9 @@ use x509_parser::x509::SubjectPublicKeyInfo;
 #[derive(Clone)]
 pub(crate) struct PublicKey {
     /// Where it comes from, for messages.
-    name: String,
+    pub(crate) name: String,
     /// SubjectPublicKeyInfo, DER.
-    spki: Vec<u8>,
+    pub(crate) spki: Vec<u8>,
     /// The key alone, as ring wants it.
     bits: Vec<u8>,
     /// One of these must fit; a curve may be used with more than one hash.
@@ -85,16 +85,6 @@ impl PublicKey {
         Ok(Self { name: name.to_owned(), spki: spki.to_owned(), bits, algorithms })
     }
 
-    /// Where it comes from.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// SubjectPublicKeyInfo, DER.
-    pub(crate) fn spki(&self) -> &[u8] {
-        &self.spki
-    }
-
     /// Did the owner of this key sign exactly these bytes?
     pub(crate) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         self.algorithms.iter().any(|algorithm| {
@@ -131,7 +121,7 @@ mod tests {
             let got = PublicKey::from_pem(text.as_bytes(), "k").unwrap_err();
             assert!(got.contains(want), "{text}: {got}");
         }
-        assert_eq!(PublicKey::from_pem(pem.as_bytes(), "k").unwrap().name(), "k");
+        assert_eq!(PublicKey::from_pem(pem.as_bytes(), "k").unwrap().name, "k");
     }
 
     #[test]

@@ -38,20 +38,14 @@ pub enum PolicyError {
     },
     /// A file is too large.
     #[error("{} exceeds the limit of {limit} bytes", .path.display())]
-    Limit {
-        /// The file.
-        path: PathBuf,
-        limit: u64,
-    },
+    Limit { path: PathBuf, limit: u64 },
     /// A file cannot be read.
     #[error("{}: {source}", .path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    Io { path: PathBuf, source: std::io::Error },
 }
+
+/// Opens a file that the policy names.
+type Reader<'r> = &'r mut dyn FnMut(&Path) -> Result<Vec<u8>, PolicyError>;
 
 /// Largest policy, key and certificate file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
@@ -173,8 +167,10 @@ struct RawPki {
 /// A loaded policy.
 #[derive(Debug)]
 pub struct Policy {
-    origin: String,
-    fingerprint: String,
+    /// The file.
+    pub(crate) origin: String,
+    /// Equal when file, keys and roots have the same bytes.
+    pub(crate) fingerprint: String,
     default: Vec<Requirement>,
     docker: BTreeMap<String, Vec<Requirement>>,
 }
@@ -240,11 +236,7 @@ impl Policy {
     }
 
     /// `read` opens the files that the policy names.
-    pub(crate) fn parse(
-        bytes: &[u8],
-        origin: &str,
-        read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, PolicyError>,
-    ) -> Result<Self, PolicyError> {
+    pub(crate) fn parse(bytes: &[u8], origin: &str, read: Reader<'_>) -> Result<Self, PolicyError> {
         let invalid = |why: String| PolicyError::Invalid { origin: origin.to_owned(), why };
         let document: Document = serde_json::from_slice(bytes).map_err(|error| invalid(error.to_string()))?;
         let mut hash = sha2::Sha256::new();
@@ -263,11 +255,8 @@ impl Policy {
             }
             list.into_iter()
                 .map(|raw| Requirement::build(raw, &mut read))
-                .collect::<Result<Vec<_>, Why>>()
-                .map_err(|why| match why {
-                    Why::Message(why) => invalid(format!("{scope}: {why}")),
-                    Why::File(error) => invalid(format!("{scope}: {error}")),
-                })
+                .collect::<Result<Vec<_>, String>>()
+                .map_err(|why| invalid(format!("{scope}: {why}")))
         };
         let default = built(document.default, "default")?;
         let mut docker = BTreeMap::new();
@@ -286,16 +275,6 @@ impl Policy {
         Ok(Self { origin: origin.to_owned(), fingerprint: hex(&hash.finalize()), default, docker })
     }
 
-    /// The file.
-    pub(crate) fn origin(&self) -> &str {
-        &self.origin
-    }
-
-    /// Equal when file, keys and roots have the same bytes.
-    pub(crate) fn fingerprint(&self) -> &str {
-        &self.fingerprint
-    }
-
     /// The most specific scope decides, alone.
     pub(crate) fn ruling(&self, image: &ImageRef) -> Ruling<'_> {
         let decided = scopes(image).into_iter().find_map(|scope| self.docker.get_key_value(&scope));
@@ -306,22 +285,8 @@ impl Policy {
     }
 }
 
-enum Why {
-    Message(String),
-    File(PolicyError),
-}
-
-impl From<String> for Why {
-    fn from(why: String) -> Self {
-        Self::Message(why)
-    }
-}
-
 impl Requirement {
-    fn build(
-        raw: RawRequirement,
-        read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, PolicyError>,
-    ) -> Result<Self, Why> {
+    fn build(raw: RawRequirement, read: Reader<'_>) -> Result<Self, String> {
         Ok(match raw {
             RawRequirement::Accept(Nothing {}) => Self::Accept,
             RawRequirement::Reject(Nothing {}) => Self::Reject,
@@ -336,10 +301,7 @@ impl Requirement {
 type Named = (String, Vec<u8>);
 
 impl Sigstore {
-    fn build(
-        raw: RawSigstore,
-        read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, PolicyError>,
-    ) -> Result<Self, Why> {
+    fn build(raw: RawSigstore, read: Reader<'_>) -> Result<Self, String> {
         let RawSigstore { key_path, key_paths, key_data, key_datas, fulcio, pki, signed_identity, .. } = raw;
         let keys = sources("key", key_path, key_paths, key_data, key_datas, read)?;
         let rekor = sources(
@@ -355,19 +317,19 @@ impl Sigstore {
             (Some(keys), None, None) => Signer::Keys(public_keys(keys)?),
             (None, Some(fulcio), None) => {
                 if rekor.is_empty() {
-                    return Err(Why::Message(
-                        "fulcio needs rekorPublicKeyPath or rekorPublicKeyData: its certificates live for minutes, and \
-                         only the log says when one was used"
+                    return Err(
+                        "fulcio needs rekorPublicKeyPath or rekorPublicKeyData: its certificates live for \
+                                minutes, and only the log says when one was used"
                             .into(),
-                    ));
+                    );
                 }
                 fulcio.build(read)?
             }
             (None, None, Some(pki)) => pki.build(read)?,
             _ => {
-                return Err(Why::Message(
-                    "sigstoreSigned needs exactly one of keyPath, keyPaths, keyData, keyDatas, fulcio and pki".into(),
-                ));
+                return Err(
+                    "sigstoreSigned needs exactly one of keyPath, keyPaths, keyData, keyDatas, fulcio and pki".into()
+                );
             }
         };
         let identity = signed_identity.map_or(Ok(Identity::RepoDigestOrExact), Identity::try_from)?;
@@ -376,37 +338,29 @@ impl Sigstore {
 }
 
 impl RawFulcio {
-    fn build(self, read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, PolicyError>) -> Result<Signer, Why> {
+    fn build(self, read: Reader<'_>) -> Result<Signer, String> {
         let Some((name, pem)) = single_source("fulcio.ca", self.ca_path, self.ca_data, read)? else {
-            return Err(Why::Message("fulcio needs caPath or caData".into()));
+            return Err("fulcio needs caPath or caData".into());
         };
         let roots = Roots::new(certificates(&pem, &name)?, Vec::new(), &name)?;
-        let issuer = self
-            .oidc_issuer
-            .filter(|issuer| !issuer.is_empty())
-            .ok_or_else(|| "fulcio needs oidcIssuer".to_owned())?;
+        let issuer = self.oidc_issuer.filter(|issuer| !issuer.is_empty()).ok_or("fulcio needs oidcIssuer")?;
         let subject = match (self.subject_email, self.subject_uri) {
             (Some(email), None) if !email.is_empty() => Subject::Email(email),
             (None, Some(uri)) if !uri.is_empty() => Subject::Uri(uri),
-            _ => return Err(Why::Message("fulcio needs exactly one of subjectEmail and subjectURI".into())),
+            _ => return Err("fulcio needs exactly one of subjectEmail and subjectURI".into()),
         };
         Ok(Signer::Fulcio { roots, issuer, subject })
     }
 }
 
 impl RawPki {
-    fn build(self, read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, PolicyError>) -> Result<Signer, Why> {
+    fn build(self, read: Reader<'_>) -> Result<Signer, String> {
         let Some((name, pem)) = single_source("pki.caRoots", self.ca_roots_path, self.ca_roots_data, read)?
         else {
-            return Err(Why::Message("pki needs caRootsPath or caRootsData".into()));
+            return Err("pki needs caRootsPath or caRootsData".into());
         };
-        let between = single_source(
-            "pki.caIntermediates",
-            self.ca_intermediates_path,
-            self.ca_intermediates_data,
-            read,
-        )?;
-        let between = match between {
+        let (path, data) = (self.ca_intermediates_path, self.ca_intermediates_data);
+        let between = match single_source("pki.caIntermediates", path, data, read)? {
             Some((name, pem)) => certificates(&pem, &name)?,
             None => Vec::new(),
         };
@@ -414,19 +368,17 @@ impl RawPki {
         let subject = match (self.subject_email, self.subject_hostname) {
             (Some(email), None) if !email.is_empty() => Subject::Email(email),
             (None, Some(host)) if !host.is_empty() => Subject::Hostname(host),
-            _ => {
-                return Err(Why::Message("pki needs exactly one of subjectEmail and subjectHostname".into()));
-            }
+            _ => return Err("pki needs exactly one of subjectEmail and subjectHostname".into()),
         };
         Ok(Signer::Pki { roots, subject })
     }
 }
 
-fn public_keys(sources: Vec<Named>) -> Result<Vec<PublicKey>, Why> {
+fn public_keys(sources: Vec<Named>) -> Result<Vec<PublicKey>, String> {
     if sources.len() > MAX_KEYS {
-        return Err(Why::Message(format!("more than {MAX_KEYS} keys")));
+        return Err(format!("more than {MAX_KEYS} keys"));
     }
-    Ok(sources.into_iter().map(|(name, pem)| PublicKey::from_pem(&pem, &name)).collect::<Result<_, _>>()?)
+    sources.into_iter().map(|(name, pem)| PublicKey::from_pem(&pem, &name)).collect()
 }
 
 /// The contents of at most one of `fieldPath`, `fieldPaths`, `fieldData` and `fieldDatas`.
@@ -436,12 +388,12 @@ fn sources(
     paths: Option<Vec<PathBuf>>,
     data: Option<String>,
     datas: Option<Vec<String>>,
-    read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, PolicyError>,
-) -> Result<Option<Vec<Named>>, Why> {
+    read: Reader<'_>,
+) -> Result<Option<Vec<Named>>, String> {
     let mut given = Vec::new();
     let mut file = |path: PathBuf| {
-        let content = read(&path).map_err(Why::File)?;
-        Ok::<Named, Why>((path.display().to_string(), content))
+        let content = read(&path).map_err(|error| error.to_string())?;
+        Ok::<Named, String>((path.display().to_string(), content))
     };
     if let Some(path) = path {
         given.push((format!("{field}Path"), vec![file(path)?]));
@@ -459,12 +411,12 @@ fn sources(
         given.push((name.clone(), datas.iter().enumerate().map(number).collect::<Result<_, _>>()?));
     }
     match <[_; 1]>::try_from(given) {
-        Ok([(name, list)]) if list.is_empty() => Err(Why::Message(format!("{name} is empty"))),
+        Ok([(name, list)]) if list.is_empty() => Err(format!("{name} is empty")),
         Ok([(_, list)]) => Ok(Some(list)),
         Err(none) if none.is_empty() => Ok(None),
         Err(several) => {
             let names: Vec<String> = several.into_iter().map(|(name, _)| name).collect();
-            Err(Why::Message(format!("only one of {} is allowed", names.join(" and "))))
+            Err(format!("only one of {} is allowed", names.join(" and ")))
         }
     }
 }
@@ -473,8 +425,8 @@ fn single_source(
     field: &str,
     path: Option<PathBuf>,
     data: Option<String>,
-    read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, PolicyError>,
-) -> Result<Option<Named>, Why> {
+    read: Reader<'_>,
+) -> Result<Option<Named>, String> {
     Ok(sources(field, path, None, data, None, read)?.and_then(|list| list.into_iter().next()))
 }
 
@@ -498,24 +450,19 @@ fn read_file(path: &Path) -> Result<Vec<u8>, PolicyError> {
 /// A scope with a slip of the pen would leave images to a more general one, without a word.
 fn matchable(scope: &str) -> Result<(), String> {
     let plain = scope.strip_prefix("*.").unwrap_or(scope);
-    let wrong = if scope.is_empty() {
-        None
-    } else if plain.contains('*') {
-        Some("a * is only possible as *. at the beginning")
-    } else if scope.starts_with("*.") && plain.contains(['/', ':']) {
-        Some("a scope with *. is a domain, without port and path")
-    } else if scope.contains("://") {
-        Some("leave out the scheme")
-    } else if scope.ends_with('/') {
-        Some("leave out the slash at the end")
-    } else if scope.contains(char::is_whitespace) {
-        Some("leave out the blanks")
-    } else if scope == "index.docker.io" || scope.starts_with("index.docker.io/") {
-        Some("write docker.io")
-    } else {
-        None
-    };
-    wrong.map_or(Ok(()), |fix| Err(format!("this scope matches no image; {fix}")))
+    let is_wildcard = plain != scope;
+    let mistakes = [
+        (plain.contains('*'), "a * is only possible as *. at the beginning"),
+        (is_wildcard && plain.contains(['/', ':']), "a scope with *. is a domain, without port and path"),
+        (scope.contains("://"), "leave out the scheme"),
+        (scope.ends_with('/'), "leave out the slash at the end"),
+        (scope.contains(char::is_whitespace), "leave out the blanks"),
+        (scope.split('/').next() == Some("index.docker.io"), "write docker.io"),
+    ];
+    match mistakes.iter().find(|(made, _)| *made) {
+        Some((_, fix)) => Err(format!("this scope matches no image; {fix}")),
+        None => Ok(()),
+    }
 }
 
 /// From the most specific to the least: the whole reference, repository, its parents, host, wildcards of the host,

@@ -157,7 +157,7 @@ struct DsseSignature {
     verifier: Base64,
 }
 
-struct Base64(Vec<u8>);
+pub(crate) struct Base64(pub(crate) Vec<u8>);
 
 impl<'de> Deserialize<'de> for Base64 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -197,8 +197,9 @@ fn about(body: &[u8], payload: &[u8], signed: &[u8], signer: Signer<'_>) -> Resu
         return Err("its transparency log entry is of another signature".into());
     }
     let same = match signer {
-        Signer::Key(expected) => SubjectPublicKeyInfoDer::from_pem_slice(&key.0)
-            .is_ok_and(|found| found.as_ref() == expected.spki()),
+        Signer::Key(expected) => {
+            SubjectPublicKeyInfoDer::from_pem_slice(&key.0).is_ok_and(|found| found.as_ref() == expected.spki)
+        }
         Signer::Certificate(expected) => {
             CertificateDer::from_pem_slice(&key.0).is_ok_and(|found| found.as_ref() == expected.as_ref())
         }

@@ -10,7 +10,6 @@ use crate::testing::{
     BEGIN, Certified, EMAIL, Fulcio, ISSUER, Key, LIFE, Rekor, dsse_entry, email, envelope, hashedrekord,
     payload, statement, uri,
 };
-use crate::{bundle, cosign};
 
 fn digest() -> String {
     format!("sha256:{}", "a1".repeat(32))
@@ -74,7 +73,7 @@ impl Layer {
     }
 
     fn claim(&self) -> Result<Claim, String> {
-        cosign::read(self.payload.clone(), &self.annotations)
+        Claim::from_cosign(self.payload.clone(), &self.annotations)
     }
 }
 
@@ -391,7 +390,7 @@ fn judge_bundles_may_name_no_repository() {
         bundle["verificationMaterial"]["certificate"].take();
         bundle
     };
-    let read = |bundle: &Value| bundle::read(bundle.to_string().as_bytes());
+    let read = |bundle: &Value| Claim::from_bundle(bundle.to_string().as_bytes());
     let fulcio = json!({
         "caData": encoded(&keyless.fulcio.root), "subjectEmail": EMAIL, "oidcIssuer": ISSUER,
     });
