@@ -8,7 +8,6 @@ use std::io::{self, BufWriter, Read, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use olm_fbc::{Index, Ingest, IngestError, file_findings};
-use olm_oci::store::Seal;
 use olm_oci::{Lease, Puller, Store, parse_reference};
 
 use crate::image::{self, CatalogImageError, CatalogLimits, Step};
@@ -67,7 +66,7 @@ impl CatalogImages {
             tokio::task::spawn_blocking(move || finish(read, &directory)).await??;
             Ok::<(), CatalogImageError>(())
         };
-        let lease = self.store.get_or_fill(digest, Seal::Sizes, fill).await?;
+        let lease = self.store.get_or_fill(digest, fill).await?;
         let reference = canonical.to_string();
         tokio::task::spawn_blocking(move || CatalogImage::open(reference, lease)).await?
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use olm_bundle::{ParseError, RegistryV1};
 use olm_core::Digest;
-use olm_oci::store::{Lease, Seal};
+use olm_oci::store::Lease;
 use olm_oci::{Limits, Puller, Retry, Selection, Store, StoreError, Verified, parse_reference};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -98,10 +98,8 @@ impl BundleFetcher {
         match canonical.digest() {
             Some(digest) => {
                 self.record_use(text, digest);
-                let files = self
-                    .store
-                    .get_or_fill(digest, Seal::Sizes, |directory| self.unpack(&verified, directory))
-                    .await?;
+                let files =
+                    self.store.get_or_fill(digest, |directory| self.unpack(&verified, directory)).await?;
                 Ok(PulledBundle { files, digest: digest.clone() })
             }
             None => {
@@ -127,7 +125,7 @@ impl BundleFetcher {
             used.retain(|text, (_, when)| needed.contains(text) || when.elapsed() < age);
             in_use.extend(used.values().map(|(digest, _)| digest.clone()));
         }
-        self.store.collect(|digest| in_use.contains(digest)).map(|done| done.removed.len())
+        self.store.collect(|digest| in_use.contains(digest)).map(|removed| removed.len())
     }
 
     fn record_use(&self, text: &str, digest: &Digest) {
@@ -220,7 +218,7 @@ mod tests {
             std::fs::create_dir(&folder).unwrap();
             std::fs::write(folder.join(file), text).unwrap();
         }
-        PulledBundle { files: staging.commit(Seal::Sizes).unwrap(), digest }
+        PulledBundle { files: staging.commit().unwrap(), digest }
     }
 
     /// One test, because the permits are those of the process.
@@ -264,7 +262,7 @@ mod tests {
         let empty = tempfile::tempdir().unwrap();
         let store = Store::open(empty.path()).unwrap();
         let digest: Digest = format!("sha256:{}", "b".repeat(64)).parse().unwrap();
-        let files = store.begin(&digest).unwrap().commit(Seal::Sizes).unwrap();
+        let files = store.begin(&digest).unwrap().commit().unwrap();
         let nothing = PulledBundle { files, digest };
         assert!(nothing.read().await.is_err());
         assert_eq!(READS.available_permits(), PARALLEL_READS);
@@ -277,7 +275,7 @@ mod tests {
         let digest =
             |letter: char| -> Digest { format!("sha256:{}", letter.to_string().repeat(64)).parse().unwrap() };
         for letter in ['a', 'b', 'c', 'd'] {
-            store.begin(&digest(letter)).unwrap().commit(Seal::Sizes).unwrap();
+            store.begin(&digest(letter)).unwrap().commit().unwrap();
         }
         let mut fetcher = BundleFetcher::new(Puller::new(olm_oci::Config::default()), store.clone());
         fetcher.record_use("example.com/b:tag", &digest('b'));

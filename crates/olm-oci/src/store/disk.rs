@@ -6,23 +6,9 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-/// Operations that change the disk.
+/// Operations that change the disk, as [`RealDisk`] does them.
 pub(super) trait Disk: Debug + Send + Sync {
-    /// Creates the directory and its parents; an existing one is fine.
-    fn create_dir(&self, path: &Path) -> io::Result<()>;
-    /// Writes a whole new file.
-    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
-    fn sync_file(&self, path: &Path) -> io::Result<()>;
-    fn sync_dir(&self, path: &Path) -> io::Result<()>;
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    fn remove_dir_all(&self, path: &Path) -> io::Result<()>;
-    fn remove_file(&self, path: &Path) -> io::Result<()>;
-}
-
-#[derive(Debug)]
-pub(super) struct RealDisk;
-
-impl Disk for RealDisk {
+    /// An existing directory is fine.
     fn create_dir(&self, path: &Path) -> io::Result<()> {
         fs::create_dir_all(path)
     }
@@ -31,11 +17,8 @@ impl Disk for RealDisk {
         fs::write(path, bytes)
     }
 
-    fn sync_file(&self, path: &Path) -> io::Result<()> {
-        File::open(path)?.sync_all()
-    }
-
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+    /// Of a file or a directory.
+    fn sync(&self, path: &Path) -> io::Result<()> {
         File::open(path)?.sync_all()
     }
 
@@ -51,6 +34,11 @@ impl Disk for RealDisk {
         fs::remove_file(path)
     }
 }
+
+#[derive(Debug)]
+pub(super) struct RealDisk;
+
+impl Disk for RealDisk {}
 
 /// The kind of lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

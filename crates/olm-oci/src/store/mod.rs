@@ -6,7 +6,7 @@
 //! <root>/locks/sha256-<hex>       held shared by every lease, exclusive while content is taken away
 //! ```
 //!
-//! - **All or nothing.** Files, their directories and a seal (names, sizes, checksums on demand) are synced before the
+//! - **All or nothing.** Files, their directories and a seal (names and sizes) are synced before the
 //!   directory is renamed into place, then `content/` is synced. A process that dies at any point leaves either nothing or
 //!   everything; the rest is swept at the next [`Store::open`] (rule: decision 15).
 //! - **Collection cannot race with use.** A reader holds a [`Lease`], a shared file lock; content under a lease is never
@@ -31,7 +31,6 @@ use olm_core::Digest;
 use parking_lot::Mutex;
 
 use self::disk::{Disk, Lock, RealDisk, lock};
-pub use self::seal::Seal;
 
 /// An error of the store.
 #[derive(Debug, thiserror::Error)]
@@ -39,17 +38,14 @@ pub enum StoreError {
     /// A file operation failed.
     #[error("cannot {action} {}: {}", .path.display(), io_text(.source))]
     Io {
-        /// The failed operation.
+        /// `lock`, `remove`, …
         action: &'static str,
-        /// The path.
         path: PathBuf,
-        /// The cause.
         source: io::Error,
     },
     /// Stored content is not what was stored.
     #[error("stored content of {digest} is damaged: {why}")]
     Damaged {
-        /// Digest of the content.
         digest: Digest,
         /// What differs.
         why: String,
@@ -62,13 +58,6 @@ pub enum StoreError {
 impl StoreError {
     fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
         Self::Io { action, path: path.to_owned(), source }
-    }
-
-    /// Is the disk full? Collecting may help.
-    #[must_use]
-    pub fn is_disk_full(&self) -> bool {
-        matches!(self, Self::Io { source, .. }
-            if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
     }
 }
 
@@ -91,15 +80,6 @@ struct Inner {
     root: PathBuf,
     disk: Box<dyn Disk>,
     flights: Mutex<HashMap<Digest, Weak<tokio::sync::Mutex<()>>>>,
-}
-
-/// What a collection did.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Collection {
-    /// Removed digests.
-    pub removed: Vec<Digest>,
-    /// Digests that were not to be kept, but are in use.
-    pub in_use: Vec<Digest>,
 }
 
 impl Store {
@@ -157,12 +137,12 @@ impl Store {
         if !place.is_dir() {
             return Ok(None); // collected in between
         }
-        match lease.check_sizes() {
+        match seal::check(&place, digest) {
             Ok(()) => Ok(Some(lease)),
             Err(error @ StoreError::Damaged { .. }) => {
                 tracing::warn!(%digest, %error, "stored content is discarded");
                 drop(lease);
-                self.discard(digest)?;
+                self.take_away(digest)?;
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -200,7 +180,6 @@ impl Store {
     pub async fn get_or_fill<E, F>(
         &self,
         digest: &Digest,
-        seal: Seal,
         fill: impl FnOnce(PathBuf) -> F,
     ) -> Result<Lease, E>
     where
@@ -215,7 +194,7 @@ impl Store {
         let staging = self.begin(digest)?;
         fill(staging.path().to_owned()).await?;
         // syncing waits for the disk
-        let committed = tokio::task::spawn_blocking(move || staging.commit(seal)).await;
+        let committed = tokio::task::spawn_blocking(move || staging.commit()).await;
         Ok(committed.unwrap_or(Err(StoreError::Cancelled))?)
     }
 
@@ -233,24 +212,19 @@ impl Store {
     }
 
     /// Removes all content that is neither selected by `keep` nor leased, and sweeps the leftovers of dead processes. Content
-    /// stored while this runs is safe: it is leased from its first moment.
+    /// stored while this runs is safe: it is leased from its first moment. Returns what was removed.
     ///
     /// # Errors
     /// The disk fails; what was removed before stays removed.
-    pub fn collect(&self, keep: impl Fn(&Digest) -> bool) -> Result<Collection, StoreError> {
-        let mut done = Collection::default();
+    pub fn collect(&self, keep: impl Fn(&Digest) -> bool) -> Result<Vec<Digest>, StoreError> {
+        let mut removed = Vec::new();
         for digest in self.digests()? {
-            if keep(&digest) {
-                continue;
-            }
-            if self.remove(&digest)? {
-                done.removed.push(digest);
-            } else {
-                done.in_use.push(digest);
+            if !keep(&digest) && self.remove(&digest)? {
+                removed.push(digest);
             }
         }
         self.sweep()?;
-        Ok(done)
+        Ok(removed)
     }
 
     /// Removes the content of `digest` unless it is leased (then `false`). Absent content is no error.
@@ -259,8 +233,7 @@ impl Store {
     /// The disk fails.
     pub fn remove(&self, digest: &Digest) -> Result<bool, StoreError> {
         let path = self.locks().join(name_of(digest));
-        let held = lock(&path, Lock::ExclusiveNow).map_err(|e| StoreError::io("lock", &path, e))?;
-        let Some(held) = held else { return Ok(false) };
+        let Some(held) = locked(&path, Lock::ExclusiveNow)? else { return Ok(false) };
         self.take_away(digest)?;
         // still locked: a process that opened the old file meanwhile notices that it is gone and opens the new one
         self.inner.disk.remove_file(&path).map_err(|e| StoreError::io("remove", &path, e))?;
@@ -268,22 +241,10 @@ impl Store {
         Ok(true)
     }
 
-    /// Removes damaged content immediately, even under a lease; its readers get errors instead of wrong bytes.
-    ///
-    /// # Errors
-    /// The disk fails.
-    pub fn discard(&self, digest: &Digest) -> Result<(), StoreError> {
-        self.take_away(digest)
-    }
-
     fn take_away(&self, digest: &Digest) -> Result<(), StoreError> {
         let place = self.place(digest);
         let (trash, held) = self.stage()?;
-        match self.inner.disk.rename(&place, &trash) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(StoreError::io("remove", &place, error)),
-        }
+        gone(self.inner.disk.rename(&place, &trash), &place)?;
         let swept = self.sweep_one(&trash);
         drop(held);
         swept
@@ -308,9 +269,9 @@ impl Store {
 
     fn lease(&self, digest: &Digest) -> Result<Lease, StoreError> {
         let path = self.locks().join(name_of(digest));
-        let held = lock(&path, Lock::Shared).map_err(|e| StoreError::io("lock", &path, e))?;
+        let held = locked(&path, Lock::Shared)?;
         let held = held.ok_or_else(|| StoreError::io("lock", &path, io::ErrorKind::WouldBlock.into()))?;
-        Ok(Lease { held: Arc::new(Held { digest: digest.clone(), path: self.place(digest), _lock: held }) })
+        Ok(Lease { path: self.place(digest), _lock: Arc::new(held) })
     }
 
     /// Removes staged directories that no process writes or deletes any more.
@@ -324,9 +285,7 @@ impl Store {
         left.dedup();
         for path in left {
             let lock_path = lock_of(&path);
-            let held =
-                lock(&lock_path, Lock::ExclusiveNow).map_err(|e| StoreError::io("lock", &lock_path, e))?;
-            if let Some(held) = held {
+            if let Some(held) = locked(&lock_path, Lock::ExclusiveNow)? {
                 self.sweep_one(&path)?;
                 drop(held);
             }
@@ -341,8 +300,7 @@ impl Store {
             if self.place(&digest).is_dir() {
                 continue;
             }
-            let held = lock(&path, Lock::ExclusiveNow).map_err(|e| StoreError::io("lock", &path, e))?;
-            if let Some(held) = held {
+            if let Some(held) = locked(&path, Lock::ExclusiveNow)? {
                 // it cannot have been stored since: a publisher holds the lock shared
                 if !self.place(&digest).is_dir() {
                     self.inner.disk.remove_file(&path).map_err(|e| StoreError::io("remove", &path, e))?;
@@ -355,13 +313,9 @@ impl Store {
 
     /// Removes a staged directory and then its lock, which the caller holds.
     fn sweep_one(&self, path: &Path) -> Result<(), StoreError> {
-        let gone = |result: io::Result<()>| match result {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other,
-        };
-        gone(self.inner.disk.remove_dir_all(path)).map_err(|e| StoreError::io("remove", path, e))?;
+        gone(self.inner.disk.remove_dir_all(path), path)?;
         let lock_path = lock_of(path);
-        gone(self.inner.disk.remove_file(&lock_path)).map_err(|e| StoreError::io("remove", &lock_path, e))
+        gone(self.inner.disk.remove_file(&lock_path), &lock_path)
     }
 }
 
@@ -386,10 +340,10 @@ impl Staging {
     ///
     /// # Errors
     /// The disk fails (then nothing is stored), or something else than files and directories was written.
-    pub fn commit(self, seal: Seal) -> Result<Lease, StoreError> {
+    pub fn commit(self) -> Result<Lease, StoreError> {
         let Self { store, digest, path, .. } = &self;
         let disk = &store.inner.disk;
-        seal::write(disk.as_ref(), path, digest, seal)?;
+        seal::write(disk.as_ref(), path, digest)?;
         // from here on a collector may see it, so the lease comes first
         let lease = store.lease(digest)?;
         let place = store.place(digest);
@@ -399,7 +353,7 @@ impl Staging {
             Err(error) => return Err(StoreError::io("store", &place, error)),
         }
         let content = store.content();
-        disk.sync_dir(&content).map_err(|e| StoreError::io("sync", &content, e))?;
+        disk.sync(&content).map_err(|e| StoreError::io("sync", &content, e))?;
         Ok(lease)
     }
 }
@@ -417,43 +371,15 @@ impl Drop for Staging {
 /// Stored content that stays as long as this (or a clone) lives.
 #[derive(Debug, Clone)]
 pub struct Lease {
-    held: Arc<Held>,
-}
-
-#[derive(Debug)]
-struct Held {
-    digest: Digest,
     path: PathBuf,
-    _lock: File,
+    _lock: Arc<File>,
 }
 
 impl Lease {
     /// The directory with the files. Read only.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.held.path
-    }
-
-    /// The digest of the content.
-    #[must_use]
-    pub fn digest(&self) -> &Digest {
-        &self.held.digest
-    }
-
-    /// Compares the files' names and sizes with the seal.
-    ///
-    /// # Errors
-    /// [`StoreError::Damaged`] names the difference.
-    pub fn check_sizes(&self) -> Result<(), StoreError> {
-        seal::check(self.path(), self.digest(), false)
-    }
-
-    /// Compares every byte with the seal's checksums, where it has them ([`Seal::Checksums`]). Reads everything; blocks.
-    ///
-    /// # Errors
-    /// [`StoreError::Damaged`] names the difference; [`Store::discard`] is the next step.
-    pub fn verify(&self) -> Result<(), StoreError> {
-        seal::check(self.path(), self.digest(), true)
+        &self.path
     }
 }
 
@@ -463,6 +389,18 @@ fn name_of(digest: &Digest) -> String {
 
 fn digest_of(name: &str) -> Option<Digest> {
     name.replacen('-', ":", 1).parse().ok()
+}
+
+/// The result of a removal; what is not there needs none.
+fn gone(removed: io::Result<()>, path: &Path) -> Result<(), StoreError> {
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io("remove", path, error)),
+        _ => Ok(()),
+    }
+}
+
+fn locked(path: &Path, how: Lock) -> Result<Option<File>, StoreError> {
+    lock(path, how).map_err(|error| StoreError::io("lock", path, error))
 }
 
 fn lock_of(path: &Path) -> PathBuf {

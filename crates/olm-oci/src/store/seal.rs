@@ -1,11 +1,11 @@
 //! The list of the stored files: written last, checked first.
 //!
-//! A seal names every file with its size, and on demand a CRC-32 of its bytes: it protects against a disk that loses
-//! data, not against an attacker with write access. The file is called `.seal` and is not part of the content.
+//! A seal names every file with its size: it protects against a disk that loses data, not against an attacker with write
+//! access. The file is called `.seal` and is not part of the content.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use olm_core::Digest;
@@ -17,15 +17,6 @@ use super::disk::Disk;
 const NAME: &str = ".seal";
 const FORMAT: u32 = 1;
 
-/// The content of a seal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seal {
-    /// Names and sizes.
-    Sizes,
-    /// Names, sizes and a checksum of each file, which costs reading everything once more while it is in the page cache.
-    Checksums,
-}
-
 #[derive(Serialize, Deserialize)]
 struct List {
     format: u32,
@@ -36,35 +27,29 @@ struct List {
 #[derive(Serialize, Deserialize)]
 struct Item {
     size: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    crc32: Option<u32>,
 }
 
 /// Seals and syncs everything beneath `root`.
-pub(super) fn write(disk: &dyn Disk, root: &Path, digest: &Digest, seal: Seal) -> Result<(), StoreError> {
+pub(super) fn write(disk: &dyn Disk, root: &Path, digest: &Digest) -> Result<(), StoreError> {
     let (files, directories) = walk(root)?;
     let mut list = List { format: FORMAT, digest: digest.clone(), files: BTreeMap::new() };
     for (name, path, size) in files {
-        let crc32 = match seal {
-            Seal::Sizes => None,
-            Seal::Checksums => Some(checksum(&path).map_err(|e| StoreError::io("read", &path, e))?),
-        };
-        disk.sync_file(&path).map_err(|e| StoreError::io("sync", &path, e))?;
-        list.files.insert(name, Item { size, crc32 });
+        disk.sync(&path).map_err(|e| StoreError::io("sync", &path, e))?;
+        list.files.insert(name, Item { size });
     }
     let path = root.join(NAME);
     let failed = |e| StoreError::io("write", &path, e);
     let bytes = serde_json::to_vec(&list).map_err(|e| failed(e.into()))?;
     disk.write(&path, &bytes).map_err(failed)?;
-    disk.sync_file(&path).map_err(failed)?;
+    disk.sync(&path).map_err(failed)?;
     for directory in directories {
-        disk.sync_dir(&directory).map_err(|e| StoreError::io("sync", &directory, e))?;
+        disk.sync(&directory).map_err(|e| StoreError::io("sync", &directory, e))?;
     }
     Ok(())
 }
 
 /// Compares what is beneath `root` with its seal.
-pub(super) fn check(root: &Path, digest: &Digest, bytes: bool) -> Result<(), StoreError> {
+pub(super) fn check(root: &Path, digest: &Digest) -> Result<(), StoreError> {
     let damaged = |why: String| StoreError::Damaged { digest: digest.clone(), why };
     let path = root.join(NAME);
     let text = match fs::read(&path) {
@@ -80,17 +65,12 @@ pub(super) fn check(root: &Path, digest: &Digest, bytes: bool) -> Result<(), Sto
         return Err(damaged(format!("seal of {}", list.digest)));
     }
     let mut expected = list.files;
-    for (name, path, size) in walk(root)?.0 {
+    for (name, _, size) in walk(root)?.0 {
         let Some(item) = expected.remove(&name) else {
             return Err(damaged(format!("unknown file {name:?}")));
         };
         if item.size != size {
             return Err(damaged(format!("{name:?} has {size} bytes instead of {}", item.size)));
-        }
-        if let Some(want) = item.crc32.filter(|_| bytes)
-            && checksum(&path).map_err(|e| StoreError::io("read", &path, e))? != want
-        {
-            return Err(damaged(format!("{name:?} has another checksum")));
         }
     }
     match expected.keys().next() {
@@ -130,16 +110,4 @@ fn walk(root: &Path) -> Result<(Files, Vec<PathBuf>), StoreError> {
     }
     directories.reverse();
     Ok((files, directories))
-}
-
-fn checksum(path: &Path) -> io::Result<u32> {
-    let mut file = File::open(path)?;
-    let mut crc = flate2::Crc::new();
-    let mut buffer = vec![0; 256 << 10];
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok(crc.sum()),
-            n => crc.update(&buffer[..n]),
-        }
-    }
 }

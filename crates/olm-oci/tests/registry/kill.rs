@@ -9,7 +9,6 @@ use std::process::{Command, Stdio};
 
 use olm_core::{Digest, DigestAlgorithm};
 use olm_oci::Store;
-use olm_oci::store::Seal;
 use sha2::Digest as _;
 
 const CHILD: &str = "OLM_OCI_TEST_STORE";
@@ -36,7 +35,7 @@ fn work(root: &Path, mut report_step: impl FnMut()) {
             std::fs::write(staging.path().join(format!("d/{file}")), content(n, file)).unwrap();
         }
         report_step();
-        staging.commit(Seal::Checksums).unwrap();
+        staging.commit().unwrap();
         report_step();
         let keep: Vec<Digest> = (n.saturating_sub(2)..=n).map(digest).collect();
         store.collect(|known| keep.contains(known)).unwrap();
@@ -75,7 +74,6 @@ fn store_survives_killed_process() {
         for known in &there {
             let lease =
                 store.get(known).unwrap().unwrap_or_else(|| panic!("round {round}: {known} is damaged"));
-            lease.verify().unwrap();
             // the child continues until it is killed, so its last digest is not known
             let n = (0..1_000_000).find(|n| digest(*n) == *known).unwrap();
             for file in 0..FILES {
