@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::{Buf, Bytes};
 use olm_core::{Digest, DigestAlgorithm};
-use sha2::{Digest as _, Sha256, Sha384, Sha512};
+use sha2::digest::DynDigest;
+use sha2::{Sha256, Sha384, Sha512};
 
 use super::to_io;
 use crate::error::ImageError;
@@ -22,52 +23,32 @@ pub(crate) trait ChunkSource {
 }
 
 /// Bytes in memory.
-impl ChunkSource for std::vec::IntoIter<Bytes> {
+impl<I: Iterator<Item = Bytes>> ChunkSource for I {
     fn next(&mut self) -> Result<Option<Bytes>, ImageError> {
         Ok(Iterator::next(self))
     }
 }
 
-/// A running hash of any of the supported algorithms.
-pub(crate) enum Hasher {
-    Sha256(Sha256),
-    Sha384(Sha384),
-    Sha512(Sha512),
+/// A running hash.
+type Hasher = Box<dyn DynDigest + Send>;
+
+fn hasher(algorithm: DigestAlgorithm) -> Hasher {
+    match algorithm {
+        DigestAlgorithm::Sha256 => Box::new(Sha256::default()),
+        DigestAlgorithm::Sha384 => Box::new(Sha384::default()),
+        DigestAlgorithm::Sha512 => Box::new(Sha512::default()),
+    }
 }
 
-impl Hasher {
-    pub(crate) fn new(algorithm: DigestAlgorithm) -> Self {
-        match algorithm {
-            DigestAlgorithm::Sha256 => Self::Sha256(Sha256::new()),
-            DigestAlgorithm::Sha384 => Self::Sha384(Sha384::new()),
-            DigestAlgorithm::Sha512 => Self::Sha512(Sha512::new()),
-        }
-    }
-
-    pub(crate) fn update(&mut self, bytes: &[u8]) {
-        match self {
-            Self::Sha256(hash) => hash.update(bytes),
-            Self::Sha384(hash) => hash.update(bytes),
-            Self::Sha512(hash) => hash.update(bytes),
-        }
-    }
-
-    /// `algorithm:hex`.
-    pub(crate) fn finish(self) -> Result<Digest, ImageError> {
-        let made = match self {
-            Self::Sha256(hash) => Digest::from_hash(DigestAlgorithm::Sha256, hash.finalize().as_slice()),
-            Self::Sha384(hash) => Digest::from_hash(DigestAlgorithm::Sha384, hash.finalize().as_slice()),
-            Self::Sha512(hash) => Digest::from_hash(DigestAlgorithm::Sha512, hash.finalize().as_slice()),
-        };
-        made.map_err(|error| ImageError::Content(error.to_string()))
-    }
+fn finish(hasher: Hasher, algorithm: DigestAlgorithm) -> Result<Digest, ImageError> {
+    Digest::from_hash(algorithm, &hasher.finalize()).map_err(|error| ImageError::Content(error.to_string()))
 }
 
 /// The digest of bytes in memory.
 pub(crate) fn hash_of(algorithm: DigestAlgorithm, bytes: &[u8]) -> Result<Digest, ImageError> {
-    let mut hasher = Hasher::new(algorithm);
+    let mut hasher = hasher(algorithm);
     hasher.update(bytes);
-    hasher.finish()
+    finish(hasher, algorithm)
 }
 
 /// A blob that checks itself against its descriptor.
@@ -85,7 +66,7 @@ impl<S: ChunkSource> Verified<S> {
     pub(crate) fn new(source: S, want: Digest, size: u64) -> Self {
         Self {
             source,
-            hasher: Hasher::new(want.algorithm()),
+            hasher: hasher(want.algorithm()),
             want,
             size,
             got: Arc::default(),
@@ -145,7 +126,7 @@ impl<S: ChunkSource> Verified<S> {
         if got != self.size {
             return Err(ImageError::Size { what, declared: self.size, got });
         }
-        let digest = self.hasher.finish()?;
+        let digest = finish(self.hasher, self.want.algorithm())?;
         if digest != self.want {
             return Err(ImageError::Digest { what, want: self.want.to_string(), got: digest.to_string() });
         }
