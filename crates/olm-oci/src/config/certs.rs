@@ -7,10 +7,11 @@
 //! rotated certificate takes effect with the next pull and an unchanged one keeps its connections.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
@@ -18,6 +19,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use sha2::{Digest as _, Sha256};
 
+use super::{if_there, paths_in};
 use crate::error::ImageError;
 
 /// Directories and files of certificates.
@@ -48,24 +50,24 @@ impl CertificateDirs {
     pub(crate) fn read(&self, host: &str) -> Result<Material, ImageError> {
         let mut material = Material::default();
         for file in &self.files {
-            let bytes =
-                std::fs::read(file).map_err(|source| ImageError::Io { path: file.clone(), source })?;
-            material.roots.insert(file.clone(), bytes);
+            material.roots.insert(file.clone(), read(file)?);
         }
         // a registry host never contains a slash, and a bare `..` is no host; still, never leave the directory
         let own = if host.contains('/') || host.starts_with('.') { None } else { Some(host) };
         match &self.every_host {
             Some(directory) => {
-                material.add(directory, true)?;
-                if let Some(own) = own {
-                    material.add(&directory.join(own), false)?;
+                // this one must be there
+                let paths = paths_in(directory);
+                material.add(paths.map_err(|source| ImageError::Io { path: directory.clone(), source })?)?;
+                if let Some(directory) = own.map(|own| directory.join(own)) {
+                    material.add(if_there(&directory, paths_in(&directory))?.unwrap_or_default())?;
                 }
             }
             None => {
                 let first = own
                     .and_then(|own| self.per_host.iter().map(|dir| dir.join(own)).find(|dir| dir.is_dir()));
                 if let Some(directory) = first {
-                    material.add(&directory, false)?;
+                    material.add(if_there(&directory, paths_in(&directory))?.unwrap_or_default())?;
                 }
             }
         }
@@ -81,21 +83,8 @@ pub(crate) struct Material {
 }
 
 impl Material {
-    fn add(&mut self, directory: &Path, required: bool) -> Result<(), ImageError> {
-        let failed = |source| ImageError::Io { path: directory.to_owned(), source };
-        let entries = match std::fs::read_dir(directory) {
-            Ok(entries) => entries,
-            Err(error) if !required && error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(failed(error)),
-        };
-        for entry in entries {
-            let path = entry.map_err(failed)?.path();
-            if path.is_dir() {
-                continue;
-            }
-            let read = |path: &Path| {
-                std::fs::read(path).map_err(|source| ImageError::Io { path: path.to_owned(), source })
-            };
+    fn add(&mut self, paths: Vec<PathBuf>) -> Result<(), ImageError> {
+        for path in paths.into_iter().filter(|path| !path.is_dir()) {
             match path.extension().and_then(|extension| extension.to_str()) {
                 Some("crt" | "pem") => {
                     let bytes = read(&path)?;
@@ -145,10 +134,7 @@ impl Material {
             part(certificate);
             part(key);
         }
-        hash.finalize().iter().fold(String::new(), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+        STANDARD.encode(hash.finalize())
     }
 
     /// Is there a client certificate to authenticate with?
@@ -195,6 +181,10 @@ impl Material {
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| bad(format!("key: {error}")))?;
         builder.with_client_auth_cert(chain, key).map_err(|error| bad(error.to_string()))
     }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, ImageError> {
+    std::fs::read(path).map_err(|source| ImageError::Io { path: path.to_owned(), source })
 }
 
 /// The system's roots: `SSL_CERT_FILE`, `SSL_CERT_DIR`, else the platform's store.

@@ -16,11 +16,10 @@ use serde::Deserialize;
 use crate::error::ImageError;
 
 /// The credential for one registry.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Credential {
     /// User name and password, sent to the registry or to its token service.
     Basic {
-        /// User name.
         username: String,
         /// Password or access token.
         password: String,
@@ -90,22 +89,10 @@ impl Keyring {
         self.add(entries)
     }
 
-    /// Adds everything of `other`, which wins.
-    pub fn merge(&mut self, other: &Self) {
-        for (key, credential) in &other.entries {
-            self.entries.insert(key.clone(), credential.clone());
-        }
-    }
-
     /// Is there nothing?
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
-    }
-
-    /// The registries and repositories with credentials, for logs.
-    pub fn keys(&self) -> impl Iterator<Item = &str> {
-        self.entries.keys().map(String::as_str)
     }
 
     fn add(&mut self, entries: BTreeMap<String, Entry>) -> Result<(), ImageError> {
@@ -235,9 +222,7 @@ mod tests {
         assert_eq!(keys.lookup("a.test", "x").cloned(), basic("2", "2"));
         assert_eq!(keys.lookup("b.test", "x"), Some(&Credential::Identity("I".into())));
         assert_eq!(keys.lookup("c.test", "x"), Some(&Credential::Registry("R".into())));
-        let mut other = Keyring::new();
-        other.add_dockercfg(br#"{"a.test":{"auth":"Mzoz"}}"#).unwrap();
-        keys.merge(&other);
+        keys.add_dockercfg(br#"{"a.test":{"auth":"Mzoz"}}"#).unwrap();
         assert_eq!(keys.lookup("a.test", "x").cloned(), basic("3", "3"));
     }
 

@@ -72,7 +72,7 @@ impl Credentials {
             return Ok(keyring);
         }
         for file in self.file.iter().chain(&self.default_files) {
-            if let Some(bytes) = read_if_there(file)? {
+            if let Some(bytes) = if_there(file, std::fs::read(file))? {
                 let mut keyring = Keyring::new();
                 keyring
                     .add_config_json(&bytes)
@@ -84,12 +84,17 @@ impl Credentials {
     }
 }
 
-fn read_if_there(file: &Path) -> Result<Option<Vec<u8>>, ImageError> {
-    match std::fs::read(file) {
-        Ok(bytes) => Ok(Some(bytes)),
+/// What was read of a file or directory that may be missing.
+fn if_there<T>(path: &Path, read: std::io::Result<T>) -> Result<Option<T>, ImageError> {
+    match read {
+        Ok(content) => Ok(Some(content)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(ImageError::Io { path: file.to_owned(), source }),
+        Err(source) => Err(ImageError::Io { path: path.to_owned(), source }),
     }
+}
+
+fn paths_in(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
+    std::fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect()
 }
 
 /// Proxies, as the usual environment variables name them. Loopback addresses never go through a proxy.
@@ -218,7 +223,6 @@ impl Default for Platform {
 pub struct Config {
     /// Trusted roots and client certificates.
     pub certificates: CertificateDirs,
-    /// Credentials.
     pub credentials: Credentials,
     /// registries.conf files: mirrors, insecure and blocked registries.
     pub registries: RegistriesFiles,
@@ -228,13 +232,10 @@ pub struct Config {
     pub signature_policy: SignaturePolicy,
     /// The file that records the verified signatures; `None` keeps them in memory.
     pub verdicts: Option<PathBuf>,
-    /// Proxies.
     pub proxies: Proxies,
     /// `User-Agent` of every request.
     pub user_agent: String,
-    /// How long to wait.
     pub timeouts: Timeouts,
-    /// How often to try again.
     pub retries: Retries,
     /// The platform to select from an index.
     pub platform: Platform,

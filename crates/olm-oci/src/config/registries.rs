@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use olm_core::ImageRef;
 use serde::Deserialize;
 
+use super::{if_there, paths_in};
 use crate::error::ImageError;
 
 /// The configuration files.
@@ -106,10 +107,7 @@ pub(crate) struct Location {
 impl Registries {
     pub(crate) fn load(files: &RegistriesFiles) -> Result<Self, ImageError> {
         let mut registries = Self {
-            origin: files
-                .file
-                .as_ref()
-                .map_or_else(|| "registries.conf".into(), |file| file.display().to_string()),
+            origin: files.file.as_deref().unwrap_or(Path::new("registries.conf")).display().to_string(),
             ..Self::default()
         };
         if let Some(file) = &files.file
@@ -290,27 +288,12 @@ fn moved(reference: &ImageRef, prefix: &str, location: &str) -> Result<ImageRef,
 }
 
 fn read(path: &Path) -> Result<Option<String>, ImageError> {
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(ImageError::Io { path: path.to_owned(), source }),
-    }
+    if_there(path, std::fs::read_to_string(path))
 }
 
 fn drop_ins(directory: &Path) -> Result<Vec<PathBuf>, ImageError> {
-    let failed = |source| ImageError::Io { path: directory.to_owned(), source };
-    let entries = match std::fs::read_dir(directory) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(failed(error)),
-    };
-    let mut files = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(failed)?.path();
-        if path.extension().is_some_and(|extension| extension == "conf") && path.is_file() {
-            files.push(path);
-        }
-    }
+    let mut files = if_there(directory, paths_in(directory))?.unwrap_or_default();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "conf") && path.is_file());
     files.sort();
     Ok(files)
 }
