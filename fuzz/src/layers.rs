@@ -19,7 +19,7 @@ pub(crate) fn manifest(input: &[u8]) {
         (Ok(found), Ok(again)) => {
             assert_eq!(found, again);
             let (first, layers) = match found {
-                Manifest::Image(config, layers) => (config, layers),
+                Manifest::Image { config, layers } => (config, layers),
                 Manifest::Index(one) => (one, vec![]),
             };
             for descriptor in layers.iter().chain([&first]) {

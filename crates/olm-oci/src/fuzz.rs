@@ -3,54 +3,33 @@
 //!
 //! Each function takes the path of the product from bytes to a result, and returns as much of it as an invariant needs.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use bytes::Bytes;
 use olm_core::{DigestAlgorithm, ImageRef};
 use url::Url;
 
+use crate::bench::visit_layers;
 use crate::config::Platform;
 use crate::config::registries::Registries;
 use crate::error::{Error, ImageError};
 use crate::http::{challenge, redirect};
-use crate::layer::{Applier, Selection, Verified, VisitError, Visitor, hash_of};
+use crate::layer::{VisitError, Visitor, hash_of};
 use crate::limits::Limits;
-use crate::manifest::{self, Descriptor, Document};
-
-/// What a manifest leads to.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Manifest {
-    /// An image: its config and its layers.
-    Image(Descriptor, Vec<Descriptor>),
-    /// The manifest of the platform.
-    Index(Descriptor),
-}
+use crate::manifest;
+pub use crate::manifest::{Document as Manifest, labels};
 
 /// Reads a manifest or an index. `content_type` is the header of the answer.
 ///
 /// # Errors
 /// What is wrong with it, or with one of its layers.
 pub fn manifest(bytes: &[u8], content_type: &str) -> Result<Manifest, ImageError> {
-    match manifest::parse(
-        bytes,
-        content_type,
-        &Platform { os: "linux".into(), architecture: "amd64".into() },
-    )? {
-        Document::Image { config, layers } => {
-            layers.iter().try_for_each(manifest::check_layer)?;
-            Ok(Manifest::Image(config, layers))
-        }
-        Document::Index(one) => Ok(Manifest::Index(one)),
+    let platform = Platform { os: "linux".into(), architecture: "amd64".into() };
+    let found = manifest::parse(bytes, content_type, &platform)?;
+    if let Manifest::Image { layers, .. } = &found {
+        layers.iter().try_for_each(manifest::check_layer)?;
     }
-}
-
-/// Reads the labels of an image's config.
-///
-/// # Errors
-/// What is wrong with it.
-pub fn labels(bytes: &[u8]) -> Result<BTreeMap<String, String>, ImageError> {
-    manifest::labels(bytes)
+    Ok(found)
 }
 
 /// Streams layers, the uppermost first, in pieces of `piece` bytes through the whole pipe into a visitor.
@@ -64,14 +43,13 @@ pub fn layers<V: Visitor>(
     limits: &Limits,
     visitor: V,
 ) -> Result<V, VisitError<V::Error>> {
-    let selection = Selection::beneath(selection).map_err(Error::Copy)?;
-    let mut applier = Applier::new(visitor, selection, limits.clone());
-    for (index, layer) in layers.iter().enumerate() {
+    let in_pieces = |layer: &&[u8]| {
         let digest = hash_of(DigestAlgorithm::Sha256, layer).map_err(Error::Copy)?;
         let pieces: Vec<Bytes> = layer.chunks(piece.max(1)).map(Bytes::copy_from_slice).collect();
-        applier.layer(index, Verified::new(pieces.into_iter(), digest, layer.len() as u64))?;
-    }
-    applier.finish()
+        Ok((digest, layer.len() as u64, pieces.into_iter()))
+    };
+    let layers: Vec<_> = layers.iter().map(in_pieces).collect::<Result<_, Error>>()?;
+    visit_layers(layers, selection, limits, visitor)
 }
 
 /// Reads a registries.conf and returns the locations of `reference`, and whether each is insecure.

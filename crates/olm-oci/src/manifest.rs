@@ -38,7 +38,7 @@ pub struct Descriptor {
 
 /// What a manifest document is.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Document {
+pub enum Document {
     Image {
         config: Descriptor,
         layers: Vec<Descriptor>,
@@ -184,7 +184,10 @@ pub(crate) fn check_layer(layer: &Descriptor) -> Result<(), ImageError> {
 }
 
 /// The labels of a config blob. A config of another kind (artifacts) has none.
-pub(crate) fn labels(bytes: &[u8]) -> Result<BTreeMap<String, String>, ImageError> {
+///
+/// # Errors
+/// It is no JSON of its kind.
+pub fn labels(bytes: &[u8]) -> Result<BTreeMap<String, String>, ImageError> {
     #[derive(Deserialize)]
     struct Blob {
         config: Option<Inner>,

@@ -10,6 +10,7 @@ use catalogd::ingest::Ingest;
 use catalogd::store::{Content, Store};
 use olm_core::Digest;
 use olm_fbc::testing::Format;
+use olm_oci::Limits;
 use serde_json::{Value, json};
 
 use crate::catalog::{Catalog, generated, shared};
@@ -222,7 +223,8 @@ pub(crate) fn store_layer(
     let ingest = std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let visitor = Ingest::new(staging)?;
-            let visited = olm_oci::bench::visit_layer(file, digest, size, &["configs"], visitor);
+            let layers = [(digest.clone(), size, olm_oci::bench::pieces(file))];
+            let visited = olm_oci::bench::visit_layers(layers, &["configs"], &Limits::default(), visitor);
             visited.map_err(|error| match error {
                 olm_oci::VisitError::Pull(error) => anyhow::Error::from(error),
                 olm_oci::VisitError::Visitor(error) => error.into(),
