@@ -164,13 +164,13 @@ pub(crate) async fn ingest<W: Write + Send + 'static>(
     spool: W,
 ) -> Result<Ingest<W>, CatalogImageError> {
     let image = puller.open_verified(verified).await?;
-    let Some(path) = image.labels().get(CONFIGS_LABEL) else {
-        let bundle = image.labels().contains_key(BUNDLE_LABEL);
+    let Some(path) = image.labels.get(CONFIGS_LABEL) else {
+        let bundle = image.labels.contains_key(BUNDLE_LABEL);
         let hint = if bundle { "; it is a bundle image, see `kubectl olm bundle`" } else { "" };
         return Err(CatalogImageError::NoLabel { reference: verified.canonical().clone(), hint });
     };
     let selection = Selection::beneath([path]).map_err(olm_oci::Error::Apply)?;
-    progress(Step::Reading { bytes: image.download_size(), layers: image.layers().len() });
+    progress(Step::Reading { bytes: image.download_size(), layers: image.layers.len() });
     let reader = Reader(Ingest::new(spool, limits.content));
     let read = image.visit(selection, &limits.image, reader).await;
     read.map(|Reader(ingest)| ingest).map_err(|error| match error {

@@ -106,7 +106,7 @@ async fn stream(
     out: &mut Outgoing,
 ) -> Result<bool, ImageError> {
     let what = format!("reading blob {}", blob.digest);
-    let retries = &transport.config().retries;
+    let retries = &transport.config.retries;
     let mut at = 0_u64;
     let mut broken = 0;
     loop {
@@ -182,7 +182,7 @@ async fn pump(
     out: &mut Outgoing,
     what: &str,
 ) -> Result<bool, ImageError> {
-    let timeouts = &transport.config().timeouts;
+    let timeouts = &transport.config.timeouts;
     let (mut waited, mut window) = (Duration::ZERO, 0_u64);
     loop {
         let mut next = pin!(response.chunk());

@@ -28,18 +28,10 @@ pub enum Retry {
 pub enum Error {
     /// The text is not an image reference.
     #[error("error parsing image reference {reference:?}: {why}")]
-    ReferenceSyntax {
-        /// The text as given.
-        reference: String,
-        /// What is wrong with it.
-        why: String,
-    },
+    ReferenceSyntax { reference: String, why: String },
     /// The reference parses, but names no content, or names it twice.
     #[error("error creating reference: {why}")]
-    ReferenceForm {
-        /// What is missing or too much.
-        why: String,
-    },
+    ReferenceForm { why: String },
     /// The credentials file is there but cannot be used.
     #[error("could not stat auth file, error: {0}")]
     AuthFile(ImageError),
@@ -60,15 +52,13 @@ pub enum Error {
     ReadLayer {
         /// Position in the manifest, from 0 (the lowest layer).
         index: usize,
-        /// The cause.
         cause: ImageError,
     },
     /// The layer's content is broken or hostile.
     #[error("error applying image: error applying layer[{index}]: {cause}")]
     ApplyLayer {
-        /// Position in the manifest, from 0 (the lowest layer).
+        /// As of [`Error::ReadLayer`].
         index: usize,
-        /// The cause.
         cause: ImageError,
     },
     /// The finished tree does not make sense (links that lead nowhere).
@@ -126,7 +116,6 @@ pub enum ImageError {
     Status {
         /// The request, e.g. `reading manifest v1 in quay.io/a/b`.
         what: String,
-        /// HTTP status.
         status: u16,
         /// The registry's own error code, e.g. `MANIFEST_UNKNOWN`.
         code: Option<String>,
@@ -138,7 +127,6 @@ pub enum ImageError {
     /// The registry could not be reached, or the connection broke.
     #[error("{what}: {why}")]
     Network {
-        /// The request.
         what: String,
         /// The chain of causes.
         why: String,
@@ -146,7 +134,6 @@ pub enum ImageError {
     /// The registry sends nothing, or next to nothing.
     #[error("{what}: stalled: {got} bytes in {} s", .waited.as_secs())]
     Stalled {
-        /// The request.
         what: String,
         /// Bytes received while waiting.
         got: u64,
@@ -178,7 +165,6 @@ pub enum ImageError {
     Limit {
         /// The object that is too large.
         what: String,
-        /// The limit.
         limit: u64,
         /// Its unit, e.g. `bytes` or `entries`.
         unit: &'static str,
@@ -200,12 +186,7 @@ pub enum ImageError {
     Rejected(String),
     /// A file of the local configuration cannot be read, or content cannot be written.
     #[error("{}: {source}", .path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: std::io::Error,
-    },
+    Io { path: PathBuf, source: std::io::Error },
     /// Every mirror and the primary failed; the primary decides when to retry.
     #[error("(Mirrors also failed: {mirrors}): {reference}: {primary}")]
     Mirrors {

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use futures::future::{Either, select};
 use futures::stream::{self, StreamExt as _};
-use olm_core::{Digest, ImageRef};
+use olm_core::ImageRef;
 use tokio::sync::oneshot;
 
 use crate::blob::{self, Incoming};
 use crate::error::{Error, ImageError, check_limit};
 use crate::http::{Endpoint, Transport};
-use crate::layer::{Applier, Infallible, Selection, Unpacker, Verified, VisitError, Visitor};
+use crate::layer::{Applier, Selection, Unpacker, Verified, VisitError, Visitor};
 use crate::limits::Limits;
 use crate::manifest::{Descriptor, check_layer};
 
@@ -22,12 +23,15 @@ const STACK: usize = 16 << 20;
 /// Manifest and config have been read and verified; layers have not.
 #[derive(Clone)]
 pub struct Image {
-    transport: Arc<Transport>,
-    endpoints: Vec<Endpoint>,
-    canonical: ImageRef,
-    digest: Digest,
-    labels: BTreeMap<String, String>,
-    layers: Vec<Descriptor>,
+    pub(crate) transport: Arc<Transport>,
+    pub(crate) endpoints: Vec<Endpoint>,
+    /// The requested reference, with the digest of the **top-level** manifest (of the index, for a multi-arch image)
+    /// and without tag; mirrors do not show.
+    pub canonical: ImageRef,
+    /// Labels of the image config.
+    pub labels: BTreeMap<String, String>,
+    /// The layers, lowest first.
+    pub layers: Vec<Descriptor>,
 }
 
 impl std::fmt::Debug for Image {
@@ -40,52 +44,7 @@ impl std::fmt::Debug for Image {
     }
 }
 
-/// What unpacking wrote.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unpacked {
-    /// Files, links counted as files.
-    pub files: u64,
-    /// Bytes written.
-    pub bytes: u64,
-}
-
 impl Image {
-    pub(crate) fn new(
-        transport: Arc<Transport>,
-        endpoints: Vec<Endpoint>,
-        canonical: ImageRef,
-        digest: Digest,
-        labels: BTreeMap<String, String>,
-        layers: Vec<Descriptor>,
-    ) -> Self {
-        Self { transport, endpoints, canonical, digest, labels, layers }
-    }
-
-    /// The requested reference, with the digest of the **top-level** manifest (of the index, for a multi-arch image)
-    /// and without tag; mirrors do not show.
-    #[must_use]
-    pub fn canonical(&self) -> &ImageRef {
-        &self.canonical
-    }
-
-    /// Digest of the manifest of the chosen platform.
-    #[must_use]
-    pub fn platform_digest(&self) -> &Digest {
-        &self.digest
-    }
-
-    /// Labels of the image config.
-    #[must_use]
-    pub fn labels(&self) -> &BTreeMap<String, String> {
-        &self.labels
-    }
-
-    /// The layers, lowest first.
-    #[must_use]
-    pub fn layers(&self) -> &[Descriptor] {
-        &self.layers
-    }
-
     /// Bytes to download.
     #[must_use]
     pub fn download_size(&self) -> u64 {
@@ -126,17 +85,12 @@ impl Image {
                 let _ = answer.send(apply(applier, blobs));
             })
             .map_err(|source| Error::Apply(ImageError::Io { path: PathBuf::from("thread"), source }))?;
-        let ahead = self.transport.config().parallel_layers.max(1);
+        let ahead = self.transport.config.parallel_layers.max(1);
         let downloading = stream::iter(downloads).buffered(ahead).for_each(|()| std::future::ready(()));
         // the reader decides: when it has failed, what is still coming does not matter
-        tokio::pin!(downloading, result);
-        let mut all_here = false;
-        let result = loop {
-            tokio::select! {
-                biased;
-                result = &mut result => break result,
-                () = &mut downloading, if !all_here => all_here = true,
-            }
+        let result = match select(result, pin!(downloading)).await {
+            Either::Left((result, _)) => result,
+            Either::Right(((), result)) => result.await,
         };
         result.unwrap_or_else(|_| {
             // the thread panicked; its panic has been printed
@@ -153,26 +107,9 @@ impl Image {
         directory: &Path,
         selection: Selection,
         limits: &Limits,
-    ) -> Result<Unpacked, Error> {
-        let unpacker = self
-            .visit(selection, limits, Unpacker::new(directory))
-            .await
-            .map_err(VisitError::<ImageError>::into_error)?;
-        let (files, bytes) = unpacker.written();
-        Ok(Unpacked { files, bytes })
-    }
-
-    /// Reads the selected files into memory, by path. Keep `limits` small ([`Limits::bundle`]).
-    ///
-    /// # Errors
-    /// As [`Image::visit`].
-    pub async fn read_files(
-        &self,
-        selection: Selection,
-        limits: &Limits,
-    ) -> Result<BTreeMap<String, Bytes>, Error> {
-        let collected = self.visit(selection, limits, Collected::default()).await;
-        collected.map(|collected| collected.0).map_err(VisitError::<Infallible>::into_error)
+    ) -> Result<(), Error> {
+        let visited = self.visit(selection, limits, Unpacker::new(directory)).await;
+        visited.map(drop).map_err(VisitError::<ImageError>::into_error)
     }
 
     fn check(&self, limits: &Limits) -> Result<(), Error> {
@@ -197,33 +134,4 @@ fn apply<V: Visitor>(
         applier.layer(index, blob)?;
     }
     applier.finish()
-}
-
-/// The files in memory.
-#[derive(Debug, Default)]
-struct Collected(BTreeMap<String, Bytes>);
-
-impl Visitor for Collected {
-    type Error = Infallible;
-
-    fn file(&mut self, path: &str, _: u64, content: &mut dyn std::io::Read) -> Result<(), Infallible> {
-        let mut bytes = Vec::new();
-        // a failed read ends the visit with its own cause
-        if content.read_to_end(&mut bytes).is_ok() {
-            self.0.insert(path.to_owned(), bytes.into());
-        }
-        Ok(())
-    }
-
-    fn alias(&mut self, path: &str, target: &str) -> Result<(), Infallible> {
-        if let Some(bytes) = self.0.get(target).cloned() {
-            self.0.insert(path.to_owned(), bytes);
-        }
-        Ok(())
-    }
-
-    fn remove(&mut self, path: &str) -> Result<(), Infallible> {
-        self.0.retain(|known, _| !crate::layer::selection::is_beneath(known, path));
-        Ok(())
-    }
 }

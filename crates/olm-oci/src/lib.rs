@@ -27,7 +27,7 @@ pub use config::{
     SharedKeyring, Timeouts,
 };
 pub use error::{Error, ImageError, Retry};
-pub use image::{Image, Unpacked};
+pub use image::Image;
 pub use layer::{Infallible, Selection, VisitError, Visitor};
 pub use limits::Limits;
 pub use manifest::Descriptor;

@@ -7,6 +7,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use olm_core::{Digest, DigestAlgorithm, ImageRef};
 use olm_signature::{ACCEPT_ANYTHING, AcceptedImages, SignaturePolicy};
 use reqwest::Method;
@@ -17,12 +19,9 @@ use crate::config::registries::{Location, Registries};
 use crate::error::{Error, ImageError, check_limit};
 use crate::http::{Ask, Endpoint, Transport};
 use crate::image::Image;
-use crate::signature::Verified;
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
-
 use crate::layer::hash_of;
 use crate::manifest::{self, Descriptor, Document, MAX_DOCUMENT};
+use crate::signature::Verified;
 
 /// Indexes inside of indexes.
 const MAX_NESTING: usize = 3;
@@ -51,8 +50,8 @@ fn named(reference: &ImageRef) -> Result<(), Error> {
 /// Pulls images. Cheap to clone; clones share connections and tokens.
 #[derive(Clone)]
 pub struct Puller {
-    transport: Arc<Transport>,
-    accepted_images: Arc<AcceptedImages>,
+    pub(crate) transport: Arc<Transport>,
+    pub(crate) accepted_images: Arc<AcceptedImages>,
 }
 
 impl std::fmt::Debug for Puller {
@@ -70,14 +69,6 @@ impl Puller {
         }
         let accepted_images = Arc::new(AcceptedImages::new(config.verdicts.clone()));
         Self { transport: Arc::new(Transport::new(config)), accepted_images }
-    }
-
-    pub(crate) fn transport(&self) -> &Transport {
-        &self.transport
-    }
-
-    pub(crate) fn accepted_images(&self) -> &AcceptedImages {
-        &self.accepted_images
     }
 
     /// The reference with the digest that its tag has now. A digest is returned as it is, without a request.
@@ -145,10 +136,9 @@ impl Puller {
             (Some(digest), _) => digest.to_string(),
             (None, tag) => tag.unwrap_or_default().to_owned(),
         };
-        let (first, (body, kind)) = self
-            .first_of(&endpoints, |endpoint| self.manifest(endpoint, &at, reference.digest()).boxed())
-            .await
-            .map_err(Error::Source)?;
+        let read =
+            self.first_of(&endpoints, |endpoint| self.manifest(endpoint, &at, reference.digest()).boxed());
+        let (first, (body, kind)) = read.await.map_err(Error::Source)?;
         let canonical = match reference.digest() {
             Some(_) => reference.clone(),
             None => {
@@ -159,9 +149,9 @@ impl Puller {
         // blobs come from the endpoint of the manifest; the others are fallbacks
         let mut endpoints = endpoints;
         endpoints.rotate_left(first);
-        let (digest, config, layers) = self.image_of(&endpoints, &canonical, body, kind).await?;
+        let (_, config, layers) = self.image_of(&endpoints, &canonical, body, kind).await?;
         let labels = self.labels(&endpoints, &config).await?;
-        Ok(Image::new(Arc::clone(&self.transport), endpoints, canonical, digest, labels, layers))
+        Ok(Image { transport: Arc::clone(&self.transport), endpoints, canonical, labels, layers })
     }
 
     /// Follows indexes down to the image of the configured platform.
@@ -172,7 +162,7 @@ impl Puller {
         mut body: Vec<u8>,
         mut kind: String,
     ) -> Result<(Digest, Descriptor, Vec<Descriptor>), Error> {
-        let platform = &self.transport.config().platform;
+        let platform = &self.transport.config.platform;
         let mut digest = canonical.digest().cloned();
         for _ in 0..MAX_NESTING {
             match manifest::parse(&body, &kind, platform).map_err(Error::Manifest)? {
@@ -185,13 +175,10 @@ impl Puller {
                 }
                 Document::Index(child) => {
                     let at = child.digest.to_string();
-                    (body, kind) = self
-                        .first_of(endpoints, |endpoint| {
-                            self.manifest(endpoint, &at, Some(&child.digest)).boxed()
-                        })
-                        .await
-                        .map(|(_, found)| found)
-                        .map_err(Error::Manifest)?;
+                    let read = self.first_of(endpoints, |endpoint| {
+                        self.manifest(endpoint, &at, Some(&child.digest)).boxed()
+                    });
+                    (_, (body, kind)) = read.await.map_err(Error::Manifest)?;
                     digest = Some(child.digest);
                 }
             }
@@ -269,7 +256,7 @@ impl Puller {
 
     /// The endpoints of a reference in the current configuration.
     pub(crate) fn endpoints(&self, reference: &ImageRef) -> Result<Vec<Endpoint>, Error> {
-        let config = self.transport.config();
+        let config = &self.transport.config;
         let keyring = config.credentials.load().map_err(Error::AuthFile)?;
         let registries = Registries::load(&config.registries).map_err(Error::Source)?;
         let locations = registries.locations(reference).map_err(Error::Source)?;

@@ -264,7 +264,7 @@ const MAX_REFUSED: usize = 256;
 
 /// The directory of the catalog that the label names.
 fn selection(image: &Image, by_tag: bool) -> Result<Selection, FetchError> {
-    let Some(path) = image.labels().get(LABEL) else {
+    let Some(path) = image.labels.get(LABEL) else {
         // A tag may be pushed again with the label; a digest stays as it is.
         let (prefix, retry) = if by_tag { ("", Retry::Slow) } else { ("terminal error: ", Retry::Never) };
         let message = format!(

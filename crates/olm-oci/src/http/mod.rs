@@ -10,8 +10,11 @@
 pub(crate) mod challenge;
 mod guard;
 pub(crate) mod redirect;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -91,7 +94,7 @@ impl Endpoint {
 
 /// Connections and tokens of all pulls.
 pub(crate) struct Transport {
-    config: Config,
+    pub(crate) config: Config,
     system: OnceLock<RootCertStore>,
     clients: Mutex<HashMap<String, Client>>,
     tokens: Mutex<HashMap<TokenKey, Token>>,
@@ -100,13 +103,8 @@ pub(crate) struct Transport {
     lookup: guard::Lookup,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct TokenKey {
-    host: String,
-    repository: String,
-    /// A hash of the credential: a changed pull secret must not find the old token.
-    secret: u64,
-}
+/// Host, repository, and a hash of the credential: a changed pull secret must not find the old token.
+type TokenKey = (String, String, u64);
 
 #[derive(Clone)]
 struct Token {
@@ -114,20 +112,8 @@ struct Token {
     until: Option<Instant>,
 }
 
-/// The cause of a missing response.
-enum Unanswered {
-    Unreachable(ImageError),
-    /// A connection was there and broke.
-    Broken(ImageError),
-}
-
-impl Unanswered {
-    fn into_cause(self) -> ImageError {
-        match self {
-            Self::Unreachable(cause) | Self::Broken(cause) => cause,
-        }
-    }
-}
+/// Why there is no response; `None`: the time is over.
+type Unanswered = Option<reqwest::Error>;
 
 /// The clients for an endpoint: one for the endpoint itself, one for the hosts that it redirects to.
 struct Pair {
@@ -145,10 +131,6 @@ impl Transport {
             plain: Mutex::default(),
             lookup: guard::system,
         }
-    }
-
-    pub(crate) fn config(&self) -> &Config {
-        &self.config
     }
 
     /// Sends a request and follows it to a response with status 200 or 206.
@@ -211,7 +193,7 @@ impl Transport {
             if status == StatusCode::OK || status == StatusCode::PARTIAL_CONTENT {
                 return Ok(response);
             }
-            let asked = (status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN)
+            let asked = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
                 && redirect::same_origin(response.url(), &url);
             let challenge = asked.then(|| challenge_of(response.headers())).flatten();
             let Some(challenge) = challenge.filter(|_| round < 2) else {
@@ -243,10 +225,10 @@ impl Transport {
             Some(plain) => plain,
             None => {
                 let probe = pair.own.get(secure.join("/v2/").unwrap_or_else(|_| secure.clone()));
-                match self.in_time(probe.send(), ask.what).await {
+                match self.in_time(probe.send()).await {
                     Ok(_) => false,
                     Err(unanswered) => {
-                        let cause = unanswered.into_cause();
+                        let cause = self.no_response(unanswered, ask.what);
                         tracing::debug!(host, %cause, "no TLS; trying plain HTTP, as the registry is called insecure");
                         true
                     }
@@ -277,13 +259,14 @@ impl Transport {
                 if let Some(header) = authorization.filter(|_| home) {
                     request = request.header(AUTHORIZATION, header.clone());
                 }
-                self.in_time(request.send(), ask.what)
+                self.in_time(request.send())
             };
             let response = match request().await {
                 // the registry closed a connection that was kept for later; every request here may be repeated
-                Err(Unanswered::Broken(_)) => request().await.map_err(Unanswered::into_cause)?,
-                other => other.map_err(Unanswered::into_cause)?,
+                Err(Some(error)) if !error.is_connect() && !error.is_timeout() => request().await,
+                other => other,
             };
+            let response = response.map_err(|unanswered| self.no_response(unanswered, ask.what))?;
             let moved = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
             let location = response.headers().get(LOCATION).filter(|_| moved);
             let Some(location) = location.map(|value| value.to_str().map(str::to_owned)) else {
@@ -298,18 +281,17 @@ impl Transport {
     async fn in_time(
         &self,
         sending: impl Future<Output = reqwest::Result<Response>>,
-        what: &str,
     ) -> Result<Response, Unanswered> {
-        let limit = self.config.timeouts.answer;
-        let cause = |why: String| ImageError::network(what, why);
-        match tokio::time::timeout(limit, sending).await {
-            Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) if error.is_connect() || error.is_timeout() => {
-                Err(Unanswered::Unreachable(cause(chain(&error.without_url()))))
-            }
-            Ok(Err(error)) => Err(Unanswered::Broken(cause(chain(&error.without_url())))),
-            Err(_) => Err(Unanswered::Unreachable(cause(format!("no answer within {} s", limit.as_secs())))),
-        }
+        let answer = tokio::time::timeout(self.config.timeouts.answer, sending).await;
+        answer.map_err(|_| None)?.map_err(Some)
+    }
+
+    fn no_response(&self, unanswered: Unanswered, what: &str) -> ImageError {
+        let why = match unanswered {
+            Some(error) => chain(&error.without_url()),
+            None => format!("no answer within {} s", self.config.timeouts.answer.as_secs()),
+        };
+        ImageError::network(what, why)
     }
 
     /// Reads a whole small body.
@@ -426,7 +408,8 @@ impl Transport {
             }
         };
         // never redirected: the credentials are for this service alone
-        let response = self.in_time(request.send(), &what).await.map_err(Unanswered::into_cause)?;
+        let response = self.in_time(request.send()).await;
+        let response = response.map_err(|unanswered| self.no_response(unanswered, &what))?;
         if response.status() != StatusCode::OK {
             return Err(self.status_error(response, &realm, &what).await);
         }
@@ -496,14 +479,9 @@ impl Proxies {
         let direct = format!("localhost,127.0.0.0/8,::1,{}", self.no_proxy);
         let direct = reqwest::NoProxy::from_string(&direct);
         let bad = |name: &str| ImageError::Config(format!("{name} is not a proxy URL"));
-        let mut proxies = Vec::new();
-        if let Some(http) = &self.http {
-            proxies.push(reqwest::Proxy::http(http.as_str()).map_err(|_| bad("HTTP_PROXY"))?);
-        }
-        if let Some(https) = &self.https {
-            proxies.push(reqwest::Proxy::https(https.as_str()).map_err(|_| bad("HTTPS_PROXY"))?);
-        }
-        Ok(proxies.into_iter().map(|proxy| proxy.no_proxy(direct.clone())).collect())
+        let http = self.http.as_ref().map(|url| reqwest::Proxy::http(url).map_err(|_| bad("HTTP_PROXY")));
+        let https = self.https.as_ref().map(|url| reqwest::Proxy::https(url).map_err(|_| bad("HTTPS_PROXY")));
+        http.into_iter().chain(https).map(|proxy| Ok(proxy?.no_proxy(direct.clone()))).collect()
     }
 }
 
@@ -519,19 +497,8 @@ fn challenge_of(headers: &HeaderMap) -> Option<Challenge> {
 }
 
 fn token_key(endpoint: &Endpoint) -> TokenKey {
-    use std::hash::{Hash as _, Hasher as _};
-    let mut hasher = std::hash::DefaultHasher::new();
-    match &endpoint.credential {
-        None => 0.hash(&mut hasher),
-        Some(Credential::Basic { username, password }) => (1, username, password).hash(&mut hasher),
-        Some(Credential::Identity(token)) => (2, token).hash(&mut hasher),
-        Some(Credential::Registry(token)) => (3, token).hash(&mut hasher),
-    }
-    TokenKey {
-        host: endpoint.host().to_owned(),
-        repository: endpoint.repository().to_owned(),
-        secret: hasher.finish(),
-    }
+    let secret = BuildHasherDefault::<DefaultHasher>::new().hash_one(&endpoint.credential);
+    (endpoint.host().to_owned(), endpoint.repository().to_owned(), secret)
 }
 
 fn basic(username: &str, password: &str) -> String {
@@ -552,18 +519,12 @@ fn pause_of(value: &HeaderValue) -> Option<Duration> {
 
 async fn bounded(mut response: Response, max: usize, what: &str) -> Result<Vec<u8>, ImageError> {
     let mut body = Vec::new();
-    loop {
-        match response.chunk().await {
-            Ok(None) => return Ok(body),
-            Ok(Some(chunk)) => {
-                check_limit((body.len() + chunk.len()) as u64, max as u64, "bytes", what)?;
-                body.extend_from_slice(&chunk);
-            }
-            Err(error) => {
-                return Err(ImageError::network(what, chain(&error.without_url())));
-            }
-        }
+    let broken = |error: reqwest::Error| ImageError::network(what, chain(&error.without_url()));
+    while let Some(chunk) = response.chunk().await.map_err(broken)? {
+        check_limit((body.len() + chunk.len()) as u64, max as u64, "bytes", what)?;
+        body.extend_from_slice(&chunk);
     }
+    Ok(body)
 }
 
 /// Code and message of a registry's error body, made safe for a condition message.
@@ -588,76 +549,4 @@ fn explain(body: &[u8]) -> (Option<String>, Option<String>) {
         (!text.is_empty()).then_some(text)
     };
     (code.and_then(short), message.or(body.details).and_then(short))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn error_body_becomes_one_short_line() {
-        let long = format!(r#"{{"errors":[{{"code":"DENIED","message":"{}\n"}}]}}"#, "x".repeat(500));
-        let (code, message) = explain(long.as_bytes());
-        assert_eq!(code.as_deref(), Some("DENIED"));
-        assert_eq!(message.unwrap(), "x".repeat(200));
-        assert_eq!(explain(b"<html>"), (None, None));
-        assert_eq!(explain(br#"{"details":"incorrect username"}"#).1.as_deref(), Some("incorrect username"));
-    }
-
-    /// A name that a registry gives is as good as its address.
-    #[tokio::test]
-    async fn redirect_names_are_checked_by_address() {
-        fn lookup(name: String) -> guard::Found {
-            let address = if name == "far.test" { [192, 0, 2, 1] } else { [127, 0, 0, 1] };
-            Box::pin(async move { Ok(vec![(address, 0).into()]) })
-        }
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let came = tokio::spawn(async move {
-            loop {
-                let (mut socket, _) = listener.accept().await.unwrap();
-                let mut head = Vec::new();
-                while !head.ends_with(b"\r\n\r\n") {
-                    head.push(tokio::io::AsyncReadExt::read_u8(&mut socket).await.unwrap());
-                }
-                let answer = b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";
-                tokio::io::AsyncWriteExt::write_all(&mut socket, answer).await.unwrap();
-            }
-        });
-        let get = async |registry: &str, proxy: Option<&str>| {
-            let config = Config {
-                proxies: Proxies { http: proxy.map(str::to_owned), ..Proxies::default() },
-                ..Config::default()
-            };
-            let mut transport = Transport::new(config);
-            transport.lookup = lookup;
-            let location =
-                Location { reference: format!("{registry}/cat:1").parse().unwrap(), insecure: true };
-            let endpoint = Endpoint { location, credential: None };
-            let pair = transport.clients(&endpoint).unwrap();
-            let sent = pair.other.get(format!("http://spy.test:{port}/")).send().await;
-            sent.map(|answer| answer.status().as_u16()).map_err(|error| chain(&error))
-        };
-        let refused = get("far.test", None).await.unwrap_err();
-        assert!(
-            refused.contains(
-                "spy.test, named by far.test, leads to 127.0.0.1, an address of this machine or link"
-            ),
-            "{refused}"
-        );
-        assert_eq!(get("near.test", None).await, Ok(204), "a registry on this machine may name this machine");
-        let proxy = format!("http://proxy.test:{port}");
-        assert_eq!(get("far.test", Some(&proxy)).await, Ok(204), "a proxy is the administrator's word");
-        came.abort();
-    }
-
-    #[test]
-    fn retry_after_is_seconds() {
-        for (text, want) in
-            [("7", Some(7)), (" 0 ", Some(0)), ("Wed, 21 Oct 2015 07:28:00 GMT", None), ("-1", None)]
-        {
-            let got = pause_of(&HeaderValue::from_static(text));
-            assert_eq!(got, want.map(Duration::from_secs), "{text}");
-        }
-    }
 }

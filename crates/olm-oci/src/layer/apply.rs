@@ -42,12 +42,6 @@ pub trait Visitor {
     /// # Errors
     /// Ends the visit.
     fn remove(&mut self, path: &str) -> Result<(), Self::Error>;
-
-    /// The link `path` leads to no file of this visit (`why` has its target). `true` leaves it out; `false`, the default,
-    /// rejects the image with `why`. It is never followed.
-    fn stray_link(&mut self, _path: &str, _why: &str) -> bool {
-        false
-    }
 }
 
 /// The error that ended a visit.
@@ -365,14 +359,10 @@ impl<V: Visitor> Applier<V> {
                 // a link in place of a directory above the selection: the selection is empty there
                 Lead::File(..) if !self.selection.contains(path) => {}
                 Lead::File(target, size) => {
-                    self.charge(size).map_err(|cause| VisitError::Pull(Error::Apply(cause)))?;
+                    self.charge(size).map_err(Error::Apply)?;
                     self.visitor.alias(path, &target).map_err(VisitError::Visitor)?;
                 }
-                Lead::Nowhere(why) => {
-                    if !self.visitor.stray_link(path, &why) {
-                        return Err(VisitError::Pull(Error::Apply(ImageError::Content(why))));
-                    }
-                }
+                Lead::Nowhere(why) => return Err(Error::Apply(ImageError::Content(why)).into()),
             }
         }
         Ok(self.visitor)

@@ -479,20 +479,16 @@ fn visitor_cannot_hide_layer_errors() {
         fn remove(&mut self, _: &str) -> Result<(), Self::Error> {
             Ok(())
         }
-        fn stray_link(&mut self, path: &str, _: &str) -> bool {
-            path == "configs/ignored"
-        }
     }
     let cut = TarOf::new().header(b'0', b"configs/x", "", 5000).raw(b"short").unfinished();
-    let stray = |name: &str| TarOf::new().symlink(name, "/nowhere").tar();
     for reads in [true, false] {
         let error = visit(std::slice::from_ref(&cut), &["configs"], &Limits::default(), Careless(reads))
             .err()
             .unwrap();
         let super::VisitError::Pull(Error::ApplyLayer { index: 0, .. }) = error else { panic!("{error:?}") };
     }
-    assert!(visit(&[stray("configs/ignored")], &["configs"], &Limits::default(), Careless(true)).is_ok());
-    assert!(visit(&[stray("configs/other")], &["configs"], &Limits::default(), Careless(true)).is_err());
+    let stray = TarOf::new().symlink("configs/stray", "/nowhere").tar();
+    assert!(visit(&[stray], &["configs"], &Limits::default(), Careless(true)).is_err());
 }
 
 /// One entry of a random layer.

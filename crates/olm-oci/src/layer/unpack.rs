@@ -18,19 +18,12 @@ pub(crate) struct Unpacker {
     root: PathBuf,
     made: HashSet<PathBuf>,
     buffer: Vec<u8>,
-    files: u64,
-    bytes: u64,
 }
 
 impl Unpacker {
     /// `root` must exist, be empty and belong to this process alone.
     pub(crate) fn new(root: &Path) -> Self {
-        Self { root: root.to_owned(), made: HashSet::new(), buffer: Vec::new(), files: 0, bytes: 0 }
-    }
-
-    /// Files and bytes written.
-    pub(crate) fn written(&self) -> (u64, u64) {
-        (self.files, self.bytes)
+        Self { root: root.to_owned(), made: HashSet::new(), buffer: Vec::new() }
     }
 
     fn place(&mut self, path: &str) -> Result<PathBuf, ImageError> {
@@ -64,9 +57,7 @@ impl Visitor for Unpacker {
                 Err(error) => return Err(super::from_io(error)),
             };
             file.write_all(&self.buffer[..n]).map_err(|source| failed(&full, source))?;
-            self.bytes += n as u64;
         }
-        self.files += 1;
         Ok(())
     }
 
@@ -75,9 +66,7 @@ impl Visitor for Unpacker {
         let target = self.root.join(target);
         fs::hard_link(&target, &full)
             .or_else(|_| fs::copy(&target, &full).map(|_| ()))
-            .map_err(|source| failed(&full, source))?;
-        self.files += 1;
-        Ok(())
+            .map_err(|source| failed(&full, source))
     }
 
     fn remove(&mut self, path: &str) -> Result<(), ImageError> {

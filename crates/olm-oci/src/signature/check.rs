@@ -33,7 +33,7 @@ impl Puller {
             Err(_) => false,
             Ok(Demand::Nothing) => true,
             Ok(Demand::Signatures(_)) => {
-                self.accepted_images().contains(&AcceptedImage::new(&policy, asked, digest))
+                self.accepted_images.contains(&AcceptedImage::new(&policy, asked, digest))
             }
         })
     }
@@ -56,7 +56,7 @@ impl Puller {
             return Err(Error::ReferenceForm { why: format!("{canonical} has no digest") });
         };
         let image = AcceptedImage::new(&policy, asked, digest);
-        if self.accepted_images().contains(&image) {
+        if self.accepted_images.contains(&image) {
             return accepted(Some("a signature that was verified before".to_owned()));
         }
         let search = self.find_signatures(&policy, asked, canonical, digest, &requirements);
@@ -72,7 +72,7 @@ impl Puller {
         let signer = all.iter().map(|one| one.signer.as_str()).collect::<Vec<_>>().join(" and ");
         tracing::info!(image = %canonical, signer, "signature verified");
         if all.iter().all(|one| one.lasting) {
-            self.accepted_images().insert(image);
+            self.accepted_images.insert(image);
         }
         accepted(Some(signer))
     }
@@ -87,7 +87,7 @@ impl Puller {
     }
 
     fn policy(&self) -> Result<Option<Policy>, Error> {
-        Policy::load(&self.transport().config().signature_policy).map_err(|error| Error::Policy(error.into()))
+        Policy::load(&self.transport.config.signature_policy).map_err(|error| Error::Policy(error.into()))
     }
 
     async fn find_signatures(

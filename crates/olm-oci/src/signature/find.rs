@@ -13,7 +13,7 @@ use olm_signature::{
 use reqwest::Method;
 use serde::Deserialize;
 
-use crate::error::{ImageError, check_limit};
+use crate::error::{ImageError, Retry, check_limit};
 use crate::http::{Ask, Endpoint};
 use crate::manifest::{Descriptor, MAX_DOCUMENT};
 use crate::puller::Puller;
@@ -63,11 +63,7 @@ impl Puller {
         image: &Digest,
     ) -> Result<Vec<Evidence>, ImageError> {
         let tag = format!("{}-{}.sig", image.algorithm().as_str(), image.hex());
-        let body = match self.manifest(endpoint, &tag, None).await {
-            Ok((body, _)) => body,
-            Err(cause) if cause.status() == Some(404) => return Ok(Vec::new()),
-            Err(cause) => return Err(cause),
-        };
+        let Some(body) = self.tagged(endpoint, &tag).await? else { return Ok(Vec::new()) };
         let manifest: Manifest = match serde_json::from_slice(&body) {
             Ok(manifest) => manifest,
             Err(error) => return Ok(vec![broken(tag, format!("it is no manifest: {error}"))]),
@@ -78,14 +74,11 @@ impl Puller {
         let mut found = Vec::new();
         for (index, layer) in layers.iter().enumerate() {
             let name = format!("signature {} of {tag}", index + 1);
-            let payload = match self.small_blob(endpoint, &layer.descriptor(), MAX_PAYLOAD, &name).await {
-                Ok(payload) => payload,
-                Err(cause) => {
-                    found.push(unread(name, cause)?);
-                    continue;
-                }
+            let claim = match self.small_blob(endpoint, &layer.descriptor(), MAX_PAYLOAD, &name).await {
+                Ok(payload) => Claim::from_cosign(payload, &layer.annotations),
+                Err(cause) => Err(unread(cause)?),
             };
-            found.push(Evidence { place: name, claim: Claim::from_cosign(payload, &layer.annotations) });
+            found.push(Evidence { place: name, claim });
         }
         Ok(found)
     }
@@ -111,10 +104,11 @@ impl Puller {
         let mut found = Vec::new();
         for referrer in &bundles {
             let name = format!("bundle {}", referrer.digest);
-            match self.bundle(endpoint, referrer, &name).await {
-                Ok(bytes) => found.push(Evidence { place: name, claim: Claim::from_bundle(&bytes) }),
-                Err(cause) => found.push(unread(name, cause)?),
-            }
+            let claim = match self.bundle(endpoint, referrer, &name).await {
+                Ok(bytes) => Claim::from_bundle(&bytes),
+                Err(cause) => Err(unread(cause)?),
+            };
+            found.push(Evidence { place: name, claim });
         }
         Ok(found)
     }
@@ -123,14 +117,19 @@ impl Puller {
     async fn referrers(&self, endpoint: &Endpoint, image: &Digest) -> Result<Option<Vec<u8>>, ImageError> {
         let what = format!("reading referrers of {image} in {}", endpoint.location.reference.name());
         let ask = Ask::manifest(Method::GET, format!("referrers/{image}"), &what);
-        match self.transport().send(endpoint, &ask).await {
-            Ok(response) => return self.transport().body(response, MAX_DOCUMENT, &what).await.map(Some),
+        match self.transport.send(endpoint, &ask).await {
+            Ok(response) => return self.transport.body(response, MAX_DOCUMENT, &what).await.map(Some),
             // registries without this endpoint respond in several ways
             Err(cause) if matches!(cause.status(), Some(400 | 404 | 405 | 501)) => {}
             Err(cause) => return Err(cause),
         }
         let tag = format!("{}-{}", image.algorithm().as_str(), image.hex());
-        match self.manifest(endpoint, &tag, None).await {
+        self.tagged(endpoint, &tag).await
+    }
+
+    /// The manifest of a tag, if there is one.
+    async fn tagged(&self, endpoint: &Endpoint, tag: &str) -> Result<Option<Vec<u8>>, ImageError> {
+        match self.manifest(endpoint, tag, None).await {
             Ok((body, _)) => Ok(Some(body)),
             Err(cause) if cause.status() == Some(404) => Ok(None),
             Err(cause) => Err(cause),
@@ -156,14 +155,9 @@ impl Puller {
 }
 
 /// A signature that is there and cannot be had is a reason, unless trying again may bring it.
-fn unread(place: String, cause: ImageError) -> Result<Evidence, ImageError> {
-    match cause.retry() {
-        crate::Retry::Slow | crate::Retry::Terminal => Ok(broken(place, cause.to_string())),
-        crate::Retry::Backoff | crate::Retry::After(_) if cause.status() == Some(404) => {
-            Ok(broken(place, cause.to_string()))
-        }
-        crate::Retry::Backoff | crate::Retry::After(_) => Err(cause),
-    }
+fn unread(cause: ImageError) -> Result<String, ImageError> {
+    let may_come = matches!(cause.retry(), Retry::Backoff | Retry::After(_)) && cause.status() != Some(404);
+    if may_come { Err(cause) } else { Ok(cause.to_string()) }
 }
 
 fn broken(place: String, why: String) -> Evidence {

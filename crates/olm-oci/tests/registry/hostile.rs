@@ -7,7 +7,7 @@ use crate::support;
 use crate::support::pki::Authority;
 use crate::support::{Body, Client, Pushed, Registry, Reply, layer};
 use olm_core::ImageRef;
-use olm_oci::{Error, Limits, Puller, Selection};
+use olm_oci::{Error, Puller, Selection};
 
 fn image() -> Pushed {
     Pushed::new([layer(&[("configs/a", "1")])])
@@ -15,7 +15,7 @@ fn image() -> Pushed {
 
 async fn pull(puller: &Puller, reference: &ImageRef) -> Result<usize, Error> {
     let image = puller.open(reference).await?;
-    Ok(image.read_files(Selection::everything(), &Limits::default()).await?.len())
+    Ok(support::read_files(&image, Selection::everything()).await?.len())
 }
 
 fn with_password(registry: &Registry) -> String {

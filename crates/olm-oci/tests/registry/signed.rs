@@ -140,7 +140,7 @@ async fn signature_verified_digest_is_read() {
     let verified = verify(&puller, &reference).await.unwrap();
     // the tag moves to an unsigned image between the check and the reading
     let evil = registry.push("cat", Some("1"), &image("evil"));
-    assert_eq!(puller.open_verified(&verified).await.unwrap().canonical().digest(), Some(&signed));
+    assert_eq!(puller.open_verified(&verified).await.unwrap().canonical.digest(), Some(&signed));
     rejected(puller.open(&reference).await);
     // nor does it help to hand out the signature of the other image
     let payload = payload(&reference, &signed);
@@ -158,7 +158,7 @@ async fn signature_verified_digest_is_read() {
         let first = !flip.swap(true, std::sync::atomic::Ordering::SeqCst);
         Some(Reply::new(200, "").header("Docker-Content-Digest", if first { &bytes } else { &other }))
     });
-    assert_eq!(puller.open(&reference).await.unwrap().canonical().digest(), Some(&target));
+    assert_eq!(puller.open(&reference).await.unwrap().canonical.digest(), Some(&target));
     rejected(puller.open(&reference).await);
 }
 

@@ -3,10 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support;
 use crate::support::pki::Authority;
 use crate::support::{Body, Client, Pushed, Registry, Reply, Request, layer};
 use olm_oci::{
-    CertificateDirs, Error, ImageError, Keyring, Limits, Proxies, Puller, Retry, Selection, SharedKeyring,
+    CertificateDirs, Error, ImageError, Keyring, Proxies, Puller, Retry, Selection, SharedKeyring,
 };
 use rcgen::ExtendedKeyUsagePurpose;
 
@@ -16,7 +17,7 @@ fn image() -> Pushed {
 
 async fn pull(puller: &Puller, reference: &olm_core::ImageRef) -> Result<usize, Error> {
     let image = puller.open(reference).await?;
-    Ok(image.read_files(Selection::everything(), &Limits::default()).await?.len())
+    Ok(support::read_files(&image, Selection::everything()).await?.len())
 }
 
 /// `user:password`.
@@ -365,7 +366,7 @@ async fn mirrors_are_tried_first() {
 
     let digest = origin.push("cat", Some("1"), &image());
     let opened = puller.open(&reference).await.unwrap();
-    assert_eq!(opened.canonical().to_string(), format!("quay.test/team/cat@{digest}"));
+    assert_eq!(opened.canonical.to_string(), format!("quay.test/team/cat@{digest}"));
     assert_eq!(pull(&puller, &reference).await.unwrap(), 1);
 
     mirror.push("copy/cat", Some("1"), &image());

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use olm_core::{Digest, DigestAlgorithm, ImageRef};
-use olm_oci::{Config, Puller, RegistriesFiles, Retries, Timeouts};
+use olm_oci::{Config, Error, Image, Limits, Puller, RegistriesFiles, Retries, Selection, Timeouts};
 use sha2::Digest as _;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -21,6 +21,25 @@ pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 pub(crate) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 pub(crate) const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 pub(crate) const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
+
+/// The selected files of an image, by path.
+pub(crate) async fn read_files(
+    image: &Image,
+    selection: Selection,
+) -> Result<BTreeMap<String, Vec<u8>>, Error> {
+    let directory = tempfile::tempdir().unwrap();
+    image.unpack_to(directory.path(), selection, &Limits::default()).await?;
+    let (mut files, mut todo) = (BTreeMap::new(), vec![directory.path().to_owned()]);
+    while let Some(path) = todo.pop() {
+        if path.is_dir() {
+            todo.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+        } else {
+            let name = path.strip_prefix(directory.path()).unwrap().display().to_string();
+            files.insert(name, std::fs::read(path).unwrap());
+        }
+    }
+    Ok(files)
+}
 
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
