@@ -35,13 +35,6 @@ fn annotations(input: &[u8]) -> Option<BTreeMap<String, String>> {
     serde_json::from_str(&annotations).ok()
 }
 
-fn signature_of<'a>(payload: &'a [u8], annotations: Option<&'a BTreeMap<String, String>>) -> Signature<'a> {
-    match annotations {
-        Some(annotations) => Signature::Simple(payload, annotations),
-        None => Signature::Bundle(payload),
-    }
-}
-
 /// What is accepted of a signature: the bytes and the signer.
 fn judged(trust: &Trust, signature: Signature<'_>) -> Vec<(Vec<u8>, String)> {
     let (Ok(image), Ok(digest)) = (IMAGE.parse(), DIGEST.parse()) else { return vec![] };
@@ -52,7 +45,7 @@ fn judged(trust: &Trust, signature: Signature<'_>) -> Vec<(Vec<u8>, String)> {
 pub fn accepted(input: &[u8]) -> usize {
     let [payload, ..] = parts::<4>(input);
     let Ok(trust) = Trust::parse(POLICY, file) else { return 0 };
-    judged(&trust, signature_of(payload, annotations(input).as_ref())).len()
+    judged(&trust, (payload, annotations(input).as_ref())).len()
 }
 
 /// Payload or bundle, annotations (JSON) or nothing, policy or nothing, a key or certificate. With the policy of the seeds
@@ -61,7 +54,7 @@ pub fn accepted(input: &[u8]) -> usize {
 pub(crate) fn signature(input: &[u8]) {
     let [payload, _, policy, pem] = parts::<4>(input);
     let annotations = annotations(input);
-    let signature = signature_of(payload, annotations.as_ref());
+    let signature = (payload, annotations.as_ref());
     let (Ok(image), Ok(digest)) = (IMAGE.parse::<ImageRef>(), DIGEST.parse::<Digest>()) else { return };
     let Ok(trust) = Trust::parse(POLICY, file) else { return };
     for (signed, signer) in judged(&trust, signature) {

@@ -254,10 +254,7 @@ pub(crate) fn check_limit(
 impl From<PolicyError> for ImageError {
     fn from(error: PolicyError) -> Self {
         match error {
-            PolicyError::Invalid { .. } => Self::Config(error.to_string()),
-            PolicyError::Limit { path, limit } => {
-                Self::Limit { what: path.display().to_string(), limit, unit: "bytes" }
-            }
+            PolicyError::Invalid(why) => Self::Config(why),
             PolicyError::Io { path, source } => Self::Io { path, source },
         }
     }

@@ -32,16 +32,10 @@ const ALGORITHMS: &[&dyn rustls_pki_types::SignatureVerificationAlgorithm] = &[
 ];
 
 /// What the policy trusts.
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Roots {
     roots: Vec<CertificateDer<'static>>,
     intermediates: Vec<CertificateDer<'static>>,
-}
-
-impl std::fmt::Debug for Roots {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Roots").field("roots", &self.roots.len()).finish_non_exhaustive()
-    }
 }
 
 /// All certificates of a PEM text, at least one.
@@ -138,9 +132,8 @@ fn parse(der: &[u8]) -> Result<X509Certificate<'_>, String> {
 pub(crate) struct Leaf {
     /// The signer's key.
     pub(crate) key: PublicKey,
-    emails: Vec<String>,
-    uris: Vec<String>,
-    hosts: Vec<String>,
+    /// Emails first, host names last.
+    names: Vec<Subject>,
     issuer: Option<String>,
 }
 
@@ -153,6 +146,16 @@ pub(crate) enum Subject {
     Hostname(String),
 }
 
+impl Subject {
+    fn parts(&self) -> (&'static str, &String) {
+        match self {
+            Self::Email(email) => ("email", email),
+            Self::Uri(uri) => ("URI", uri),
+            Self::Hostname(host) => ("host name", host),
+        }
+    }
+}
+
 impl Leaf {
     pub(crate) fn read(der: &CertificateDer<'_>) -> Result<Self, String> {
         let parsed = parse(der).map_err(|error| format!("its certificate cannot be read: {error}"))?;
@@ -161,16 +164,21 @@ impl Leaf {
             return Err("its certificate is not for code signing".into());
         }
         let key = PublicKey::from_spki(parsed.public_key().raw, "the key of its certificate")?;
-        let mut leaf = Self { key, emails: Vec::new(), uris: Vec::new(), hosts: Vec::new(), issuer: None };
+        let mut leaf = Self { key, names: Vec::new(), issuer: None };
         let names = parsed.subject_alternative_name().map_err(|error| error.to_string())?;
         for name in names.iter().flat_map(|names| &names.value.general_names) {
-            match name {
-                GeneralName::RFC822Name(email) => leaf.emails.push((*email).to_owned()),
-                GeneralName::URI(uri) => leaf.uris.push((*uri).to_owned()),
-                GeneralName::DNSName(host) => leaf.hosts.push((*host).to_owned()),
-                _ => {}
-            }
+            leaf.names.extend(match name {
+                GeneralName::RFC822Name(email) => Some(Subject::Email((*email).to_owned())),
+                GeneralName::URI(uri) => Some(Subject::Uri((*uri).to_owned())),
+                GeneralName::DNSName(host) => Some(Subject::Hostname((*host).to_owned())),
+                _ => None,
+            });
         }
+        leaf.names.sort_by_key(|name| match name {
+            Subject::Email(_) => 0,
+            Subject::Uri(_) => 1,
+            Subject::Hostname(_) => 2,
+        });
         let mut plain = None;
         for extension in parsed.extensions() {
             if !matches!(extension.parsed_extension(), ParsedExtension::UnsupportedExtension { .. }) {
@@ -198,14 +206,10 @@ impl Leaf {
 
     /// Is it this one?
     pub(crate) fn names(&self, expected: &Subject) -> Result<(), String> {
-        let (kind, expected, found) = match expected {
-            Subject::Email(email) => ("email", email, &self.emails),
-            Subject::Uri(uri) => ("URI", uri, &self.uris),
-            Subject::Hostname(host) => ("host name", host, &self.hosts),
-        };
-        if found.contains(expected) {
+        if self.names.contains(expected) {
             return Ok(());
         }
+        let (kind, expected) = expected.parts();
         Err(format!("it is signed by {}, not by the {kind} {expected:?}", self.described()))
     }
 
@@ -222,8 +226,7 @@ impl Leaf {
 
     /// All names.
     pub(crate) fn described(&self) -> String {
-        let names: Vec<String> =
-            self.emails.iter().chain(&self.uris).chain(&self.hosts).map(|name| format!("{name:?}")).collect();
+        let names: Vec<String> = self.names.iter().map(|name| format!("{:?}", name.parts().1)).collect();
         if names.is_empty() { "nobody".to_owned() } else { names.join(", ") }
     }
 }

@@ -2,7 +2,7 @@
 
 use olm_core::ImageRef;
 
-use crate::policy::{Policy, Requirement, Ruling, Sigstore};
+use crate::policy::{Policy, Requirement, Sigstore};
 
 /// What a policy demands of one image.
 #[derive(Debug)]
@@ -20,6 +20,7 @@ impl Policy {
     /// The error message for an image that no signature makes acceptable.
     pub fn demand(&self, asked: &ImageRef) -> Result<Demand<'_>, String> {
         let ruling = self.ruling(asked);
+        let decided = || format!("; {ruling} of {} decides", self.origin);
         let mut signatures = Vec::new();
         for requirement in ruling.requirements {
             match requirement {
@@ -27,13 +28,13 @@ impl Policy {
                 Requirement::Reject => {
                     return Err(format!(
                         "Source image rejected: Running image docker://{asked} is rejected by policy.{}",
-                        self.decided(ruling)
+                        decided()
                     ));
                 }
                 Requirement::Unsupported(kind) => {
                     return Err(format!(
                         "Source image rejected: docker://{asked} needs {kind}, which is not supported{}; use sigstoreSigned",
-                        self.decided(ruling)
+                        decided()
                     ));
                 }
                 Requirement::Sigstore(sigstore) => signatures.push(sigstore.as_ref()),
@@ -55,9 +56,5 @@ impl Policy {
             "Source image rejected: {why}; sign {canonical} as {ruling} of {} demands, or change the policy",
             self.origin
         )
-    }
-
-    fn decided(&self, ruling: Ruling<'_>) -> String {
-        format!("; {ruling} of {} decides", self.origin)
     }
 }

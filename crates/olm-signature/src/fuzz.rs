@@ -42,12 +42,15 @@ impl Trust {
     /// Why the signature cannot be read.
     pub fn judge(
         &self,
-        signature: Signature<'_>,
+        (bytes, annotations): Signature<'_>,
         asked: &ImageRef,
         digest: &Digest,
         now: i64,
     ) -> Result<Vec<(Vec<u8>, String)>, String> {
-        let claim = signature.claim()?;
+        let claim = match annotations {
+            Some(annotations) => Claim::from_cosign(bytes.to_vec(), annotations),
+            None => Claim::from_bundle(bytes),
+        }?;
         let signed = claim.format.signed(&claim.payload);
         let evidence = [Evidence { place: "here".to_owned(), claim: Ok(claim) }];
         let requirements =
@@ -61,20 +64,5 @@ impl Trust {
     }
 }
 
-/// A signature as a registry keeps it.
-#[derive(Debug, Clone, Copy)]
-pub enum Signature<'a> {
-    /// Cosign's: the payload and the annotations of its layer.
-    Simple(&'a [u8], &'a BTreeMap<String, String>),
-    /// A sigstore bundle.
-    Bundle(&'a [u8]),
-}
-
-impl Signature<'_> {
-    fn claim(self) -> Result<Claim, String> {
-        match self {
-            Self::Simple(payload, annotations) => Claim::from_cosign(payload.to_vec(), annotations),
-            Self::Bundle(bytes) => Claim::from_bundle(bytes),
-        }
-    }
-}
+/// A signature as a registry keeps it: cosign's payload with the annotations of its layer, or a sigstore bundle alone.
+pub type Signature<'a> = (&'a [u8], Option<&'a BTreeMap<String, String>>);

@@ -76,26 +76,26 @@ fn judge_claim(required: &Sigstore, claim: &Claim, image: Image<'_>) -> Result<A
             }
             Accepted { signer: format!("key {}", key.name), lasting: true }
         }
-        Signer::Fulcio { roots, issuer, subject } => {
-            let (der, leaf) = certified(claim)?;
-            let at = logged(required, claim, rekor::Signer::Certificate(der))?;
-            roots.verify(der, &claim.chain, at)?;
-            leaf.issued_by(issuer)?;
-            leaf.names(subject)?;
-            by(&leaf, &signed, claim)?;
-            Accepted { signer: format!("{} of {issuer}", leaf.described()), lasting: true }
-        }
-        Signer::Pki { roots, subject } => {
-            let (der, leaf) = certified(claim)?;
+        Signer::Certified { roots, issuer, subject } => {
+            let der = claim.certificate.as_ref().ok_or("it comes without a certificate")?;
+            let leaf = Leaf::read(der)?;
             let promised = !required.rekor.is_empty();
             let at = match promised {
                 true => logged(required, claim, rekor::Signer::Certificate(der))?,
                 false => image.now,
             };
             roots.verify(der, &claim.chain, at)?;
+            if let Some(issuer) = issuer {
+                leaf.issued_by(issuer)?;
+            }
             leaf.names(subject)?;
-            by(&leaf, &signed, claim)?;
-            Accepted { signer: leaf.described(), lasting: promised }
+            if !leaf.key.verifies(&signed, &claim.signature) {
+                return Err(
+                    "it is not made with the key of its certificate, or its payload was changed".into()
+                );
+            }
+            let provider = issuer.as_ref().map(|issuer| format!(" of {issuer}")).unwrap_or_default();
+            Accepted { signer: leaf.described() + &provider, lasting: promised }
         }
     };
     let named = statement::read(claim.format, &claim.payload, image.digest)?;
@@ -103,23 +103,11 @@ fn judge_claim(required: &Sigstore, claim: &Claim, image: Image<'_>) -> Result<A
     Ok(accepted)
 }
 
-fn certified(claim: &Claim) -> Result<(&rustls_pki_types::CertificateDer<'static>, Leaf), String> {
-    let der = claim.certificate.as_ref().ok_or("it comes without a certificate")?;
-    Ok((der, Leaf::read(der)?))
-}
-
 /// The time at which the log took in the signature.
 fn logged(required: &Sigstore, claim: &Claim, signer: rekor::Signer<'_>) -> Result<i64, String> {
     let entry =
         claim.entry.as_ref().ok_or("it comes without a signed entry timestamp of a transparency log")?;
     entry.verify(&required.rekor, &claim.payload, &claim.signature, signer)
-}
-
-fn by(leaf: &Leaf, signed: &[u8], claim: &Claim) -> Result<(), String> {
-    match leaf.key.verifies(signed, &claim.signature) {
-        true => Ok(()),
-        false => Err("it is not made with the key of its certificate, or its payload was changed".into()),
-    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use x509_parser::prelude::FromDer as _;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
 /// A public key that is ready to verify.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct PublicKey {
     /// Where it comes from, for messages.
     pub(crate) name: String,
@@ -24,12 +24,6 @@ pub(crate) struct PublicKey {
     bits: Vec<u8>,
     /// One of these must fit; a curve may be used with more than one hash.
     algorithms: &'static [&'static dyn VerificationAlgorithm],
-}
-
-impl std::fmt::Debug for PublicKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("PublicKey").field(&self.name).finish()
-    }
 }
 
 const P256: &[&dyn VerificationAlgorithm] = &[&ECDSA_P256_SHA256_ASN1];

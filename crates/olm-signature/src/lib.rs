@@ -28,7 +28,6 @@ mod judge;
 mod keys;
 mod policy;
 mod rekor;
-mod source;
 mod statement;
 #[doc(hidden)]
 #[cfg(any(test, feature = "testing"))]
@@ -40,5 +39,4 @@ pub use cosign::SIMPLE_SIGNING;
 pub use demand::Demand;
 pub use evidence::{Claim, Evidence, MAX_BUNDLE, MAX_PAYLOAD, MAX_SIGNATURES};
 pub use judge::{Accepted, Image, judge};
-pub use policy::{Policy, PolicyError, Sigstore};
-pub use source::{ACCEPT_ANYTHING, SignaturePolicy};
+pub use policy::{ACCEPT_ANYTHING, Policy, PolicyError, SignaturePolicy, Sigstore};

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -23,22 +24,35 @@ use crate::certificate::{Roots, Subject, certificates};
 use crate::identity::{Identity, Raw as RawIdentity};
 use crate::keys::PublicKey;
 use crate::rekor::hex;
-use crate::source::SignaturePolicy;
+
+/// The name that switches checks off.
+pub const ACCEPT_ANYTHING: &str = "insecureAcceptAnything";
+
+/// Where the policy comes from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum SignaturePolicy {
+    /// Every image is accepted, signed or not.
+    #[default]
+    AcceptAnything,
+    /// A policy.json, as containers-policy.json(5) describes it.
+    File(PathBuf),
+}
+
+impl FromStr for SignaturePolicy {
+    type Err = std::convert::Infallible;
+
+    /// The value of `--signature-policy`: the name [`ACCEPT_ANYTHING`], else a path.
+    fn from_str(value: &str) -> Result<Self, Self::Err> {
+        Ok(if value == ACCEPT_ANYTHING { Self::AcceptAnything } else { Self::File(value.into()) })
+    }
+}
 
 /// Why a policy cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
-    /// The policy, or a key or certificate that it names, is invalid.
-    #[error("invalid policy in {origin}: {why}")]
-    Invalid {
-        /// The policy file.
-        origin: String,
-        /// The field, and what is wrong with it.
-        why: String,
-    },
-    /// A file is too large.
-    #[error("{} exceeds the limit of {limit} bytes", .path.display())]
-    Limit { path: PathBuf, limit: u64 },
+    /// The policy, or a key or certificate that it names, is invalid or too large.
+    #[error("{0}")]
+    Invalid(String),
     /// A file cannot be read.
     #[error("{}: {source}", .path.display())]
     Io { path: PathBuf, source: std::io::Error },
@@ -199,10 +213,8 @@ pub struct Sigstore {
 pub(crate) enum Signer {
     /// Any of these.
     Keys(Vec<PublicKey>),
-    /// Whom Fulcio gave a certificate.
-    Fulcio { roots: Roots, issuer: String, subject: Subject },
-    /// Whom another authority gave a certificate.
-    Pki { roots: Roots, subject: Subject },
+    /// Whom an authority gave a certificate. `issuer`: the identity provider that Fulcio asked; such certificates need a log.
+    Certified { roots: Roots, issuer: Option<String>, subject: Subject },
 }
 
 /// The part of the policy that applies to one image.
@@ -237,7 +249,7 @@ impl Policy {
 
     /// `read` opens the files that the policy names.
     pub(crate) fn parse(bytes: &[u8], origin: &str, read: Reader<'_>) -> Result<Self, PolicyError> {
-        let invalid = |why: String| PolicyError::Invalid { origin: origin.to_owned(), why };
+        let invalid = |why: String| PolicyError::Invalid(format!("invalid policy in {origin}: {why}"));
         let document: Document = serde_json::from_slice(bytes).map_err(|error| invalid(error.to_string()))?;
         let mut hash = sha2::Sha256::new();
         hash.update([RULES]);
@@ -349,7 +361,7 @@ impl RawFulcio {
             (None, Some(uri)) if !uri.is_empty() => Subject::Uri(uri),
             _ => return Err("fulcio needs exactly one of subjectEmail and subjectURI".into()),
         };
-        Ok(Signer::Fulcio { roots, issuer, subject })
+        Ok(Signer::Certified { roots, issuer: Some(issuer), subject })
     }
 }
 
@@ -370,7 +382,7 @@ impl RawPki {
             (None, Some(host)) if !host.is_empty() => Subject::Hostname(host),
             _ => return Err("pki needs exactly one of subjectEmail and subjectHostname".into()),
         };
-        Ok(Signer::Pki { roots, subject })
+        Ok(Signer::Certified { roots, issuer: None, subject })
     }
 }
 
@@ -442,7 +454,8 @@ fn read_file(path: &Path) -> Result<Vec<u8>, PolicyError> {
     let mut bytes = Vec::new();
     std::fs::File::open(path).map_err(io)?.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(io)?;
     if bytes.len() as u64 > MAX_FILE {
-        return Err(PolicyError::Limit { path: path.to_owned(), limit: MAX_FILE });
+        let path = path.display();
+        return Err(PolicyError::Invalid(format!("{path} exceeds the limit of {MAX_FILE} bytes")));
     }
     Ok(bytes)
 }

@@ -14,7 +14,8 @@ use sha2::Digest as _;
 use crate::keys::PublicKey;
 
 /// An entry with the log's promise.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Entry {
     /// The entry, base64, as it was signed.
     pub(crate) body: String,
@@ -23,8 +24,10 @@ pub(crate) struct Entry {
     /// Position in the log.
     pub(crate) log_index: i64,
     /// SHA-256 of the log's key, hex.
+    #[serde(rename = "logID")]
     pub(crate) log_id: String,
     /// The log's signature.
+    #[serde(skip)]
     pub(crate) promise: Vec<u8>,
 }
 
@@ -33,17 +36,7 @@ pub(crate) struct Entry {
 #[serde(rename_all = "PascalCase")]
 struct Annotation {
     signed_entry_timestamp: String,
-    payload: AnnotationPayload,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct AnnotationPayload {
-    body: String,
-    integrated_time: i64,
-    log_index: i64,
-    #[serde(rename = "logID")]
-    log_id: String,
+    payload: Entry,
 }
 
 /// Who signed, as the log should have it.
@@ -58,11 +51,10 @@ impl Entry {
     pub(crate) fn from_annotation(text: &str) -> Result<Self, String> {
         let annotation: Annotation = serde_json::from_str(text)
             .map_err(|error| format!("its transparency log entry cannot be read: {error}"))?;
-        let AnnotationPayload { body, integrated_time, log_index, log_id } = annotation.payload;
         let promise = STANDARD
             .decode(annotation.signed_entry_timestamp)
             .map_err(|error| format!("its signed entry timestamp is no base64: {error}"))?;
-        Ok(Self { body, integrated_time, log_index, log_id, promise })
+        Ok(Self { promise, ..annotation.payload })
     }
 
     /// The bytes that the log signed: canonical JSON (RFC 8785) of the four fields.
