@@ -199,10 +199,7 @@ async fn pump(
             }
         };
         let chunk = match here {
-            Ok(Ok(chunk)) => chunk,
-            Ok(Err(error)) => {
-                return Err(ImageError::network(what, chain(&error.without_url())));
-            }
+            Ok(chunk) => chunk.map_err(|error| ImageError::network(what, chain(&error.without_url())))?,
             Err(_) => {
                 return Err(ImageError::Stalled {
                     what: what.to_owned(),

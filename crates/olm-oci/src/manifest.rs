@@ -26,9 +26,11 @@ pub(crate) const ACCEPT: &str = "application/vnd.oci.image.manifest.v1+json, \
      application/vnd.docker.distribution.manifest.list.v2+json";
 
 /// A blob or manifest by digest.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Descriptor {
-    /// Media type as declared.
+    /// As declared.
+    #[serde(default)]
     pub media_type: String,
     /// Digest of the bytes as stored in the registry (compressed, for layers).
     pub digest: Digest,

@@ -90,26 +90,25 @@ impl Material {
                     let bytes = read(&path)?;
                     self.roots.insert(path, bytes);
                 }
-                Some("cert") => {
-                    let key = path.with_extension("key");
+                Some(extension @ ("cert" | "key")) => {
+                    let (certificate, key) = (path.with_extension("cert"), path.with_extension("key"));
                     if !key.exists() {
                         return Err(ImageError::Config(format!(
                             "missing key {} for client certificate {}. Note that CA certificates should use the extension .crt",
                             key.display(),
-                            path.display()
+                            certificate.display()
                         )));
                     }
-                    let pair = (read(&path)?, read(&key)?);
-                    self.clients.insert(path, pair);
-                }
-                Some("key") => {
-                    let certificate = path.with_extension("cert");
                     if !certificate.exists() {
                         return Err(ImageError::Config(format!(
                             "missing client certificate {} for key {}",
                             certificate.display(),
-                            path.display()
+                            key.display()
                         )));
+                    }
+                    if extension == "cert" {
+                        let pair = (read(&certificate)?, read(&key)?);
+                        self.clients.insert(certificate, pair);
                     }
                 }
                 _ => {}

@@ -76,7 +76,6 @@ struct Mirror {
     location: String,
     #[serde(default)]
     insecure: bool,
-    #[serde(default)]
     pull_from_mirror: Option<PullFromMirror>,
 }
 
@@ -177,15 +176,11 @@ impl Registries {
         }
         let mut locations = Vec::new();
         for mirror in &table.mirror {
-            let rule = match mirror.pull_from_mirror {
-                None if table.mirror_by_digest_only => PullFromMirror::DigestOnly,
-                None => PullFromMirror::All,
-                Some(rule) => rule,
-            };
-            let applies = match rule {
-                PullFromMirror::All => true,
-                PullFromMirror::DigestOnly => reference.digest().is_some(),
-                PullFromMirror::TagOnly => reference.digest().is_none(),
+            let applies = match mirror.pull_from_mirror {
+                None => !table.mirror_by_digest_only || reference.digest().is_some(),
+                Some(PullFromMirror::All) => true,
+                Some(PullFromMirror::DigestOnly) => reference.digest().is_some(),
+                Some(PullFromMirror::TagOnly) => reference.digest().is_none(),
             };
             if applies {
                 locations.push(Location {
@@ -194,10 +189,9 @@ impl Registries {
                 });
             }
         }
-        let own = if table.location.is_empty() {
-            reference.clone()
-        } else {
-            moved(reference, table.prefix(), &table.location)?
+        let own = match table.location.as_str() {
+            "" => reference.clone(),
+            location => moved(reference, table.prefix(), location)?,
         };
         locations.push(Location { reference: own, insecure: table.insecure });
         Ok(locations)

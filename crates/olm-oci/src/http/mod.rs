@@ -21,9 +21,7 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use olm_core::Digest;
 use parking_lot::Mutex;
-use reqwest::header::{
-    ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, LOCATION, RANGE, RETRY_AFTER, WWW_AUTHENTICATE,
-};
+use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderValue, LOCATION, RANGE, RETRY_AFTER, WWW_AUTHENTICATE};
 use reqwest::{Client, Method, Response, StatusCode};
 use rustls::RootCertStore;
 use serde::Deserialize;
@@ -195,8 +193,9 @@ impl Transport {
             }
             let asked = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
                 && redirect::same_origin(response.url(), &url);
-            let challenge = asked.then(|| challenge_of(response.headers())).flatten();
-            let Some(challenge) = challenge.filter(|_| round < 2) else {
+            let challenges = response.headers().get_all(WWW_AUTHENTICATE).iter();
+            let challenge = challenge::choose(challenges.filter_map(|value| value.to_str().ok()));
+            let Some(challenge) = challenge.filter(|_| asked && round < 2) else {
                 return Err(self.status_error(response, &url, ask.what).await);
             };
             let fresh = self.authorize(endpoint, pair, &url, &challenge, ask.what).await?;
@@ -490,10 +489,6 @@ struct TokenAnswer {
     token: Option<String>,
     access_token: Option<String>,
     expires_in: Option<u64>,
-}
-
-fn challenge_of(headers: &HeaderMap) -> Option<Challenge> {
-    challenge::choose(headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok()))
 }
 
 fn token_key(endpoint: &Endpoint) -> TokenKey {

@@ -1,5 +1,6 @@
 //! Reads layers from the top down and hands every file of the finished tree to a visitor, each once.
 
+pub use std::convert::Infallible;
 use std::io::Read;
 
 use super::decompress::Decompressed;
@@ -58,9 +59,6 @@ impl<E> From<Error> for VisitError<E> {
         Self::Pull(error)
     }
 }
-
-/// The error of a visitor that never gives up.
-pub type Infallible = std::convert::Infallible;
 
 impl VisitError<Infallible> {
     /// The only possible content.

@@ -97,10 +97,9 @@ impl<R: Read> Archive<R> {
                 b'K' => extended.link = Some(self.long(size, "link name")?),
                 b'x' => self.pax(size, &mut extended)?,
                 b'g' => {
-                    let mut global = self.global.clone();
-                    self.pax(size, &mut global)?;
-                    self.global = global;
                     extended = self.global.clone();
+                    self.pax(size, &mut extended)?;
+                    self.global = extended.clone();
                 }
                 flag => return self.entry(&header, flag, size, extended).map(Some),
             }
@@ -114,10 +113,7 @@ impl<R: Read> Archive<R> {
         size: u64,
         extended: Extended,
     ) -> Result<Entry, ImageError> {
-        let name = match extended.name {
-            Some(name) => name,
-            None => short_name(header),
-        };
+        let name = extended.name.unwrap_or_else(|| short_name(header));
         let kind = match flag {
             b'S' => Kind::Sparse,
             0 | b'0' | b'7' if extended.sparse => Kind::Sparse,

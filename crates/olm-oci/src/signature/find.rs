@@ -25,12 +25,9 @@ struct Manifest {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct Layer {
-    #[serde(default)]
-    media_type: String,
-    digest: Digest,
-    size: u64,
+    #[serde(flatten)]
+    blob: Descriptor,
     #[serde(default)]
     annotations: BTreeMap<String, String>,
 }
@@ -49,12 +46,6 @@ struct Referrer {
     digest: Digest,
 }
 
-impl Layer {
-    fn descriptor(&self) -> Descriptor {
-        Descriptor { media_type: self.media_type.clone(), digest: self.digest.clone(), size: self.size }
-    }
-}
-
 impl Puller {
     /// What cosign's tag holds.
     pub(crate) async fn tagged_signatures(
@@ -69,12 +60,12 @@ impl Puller {
             Err(error) => return Ok(vec![broken(tag, format!("it is no manifest: {error}"))]),
         };
         let layers: Vec<Layer> =
-            manifest.layers.into_iter().filter(|layer| layer.media_type == SIMPLE_SIGNING).collect();
+            manifest.layers.into_iter().filter(|layer| layer.blob.media_type == SIMPLE_SIGNING).collect();
         check_number(layers.len(), &tag)?;
         let mut found = Vec::new();
         for (index, layer) in layers.iter().enumerate() {
             let name = format!("signature {} of {tag}", index + 1);
-            let claim = match self.small_blob(endpoint, &layer.descriptor(), MAX_PAYLOAD, &name).await {
+            let claim = match self.small_blob(endpoint, &layer.blob, MAX_PAYLOAD, &name).await {
                 Ok(payload) => Claim::from_cosign(payload, &layer.annotations),
                 Err(cause) => Err(unread(cause)?),
             };
@@ -147,10 +138,10 @@ impl Puller {
         let manifest: Manifest = serde_json::from_slice(&body)
             .map_err(|error| ImageError::Content(format!("it is no manifest: {error}")))?;
         let layer =
-            manifest.layers.iter().find(|layer| layer.media_type.starts_with(BUNDLE_MEDIA_TYPE_PREFIX));
+            manifest.layers.iter().find(|layer| layer.blob.media_type.starts_with(BUNDLE_MEDIA_TYPE_PREFIX));
         let layer =
             layer.ok_or_else(|| ImageError::Content("its manifest has no layer with a bundle".into()))?;
-        self.small_blob(endpoint, &layer.descriptor(), MAX_BUNDLE, name).await
+        self.small_blob(endpoint, &layer.blob, MAX_BUNDLE, name).await
     }
 }
 

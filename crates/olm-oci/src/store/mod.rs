@@ -101,12 +101,6 @@ impl Store {
         Ok(store)
     }
 
-    /// The directory of the store.
-    #[must_use]
-    pub fn root(&self) -> &Path {
-        &self.inner.root
-    }
-
     fn content(&self) -> PathBuf {
         self.inner.root.join("content")
     }
