@@ -81,30 +81,23 @@ impl Puller {
         named(reference)?;
         let Some(tag) = reference.tag() else { return Ok(reference.clone()) };
         let endpoints = self.endpoints(reference)?;
-        let digest = self
-            .first_of(&endpoints, |endpoint| {
-                async move {
-                    let what = reading(endpoint, tag);
-                    let ask = Ask::manifest(Method::HEAD, format!("manifests/{tag}"), &what);
-                    match self.transport.send(endpoint, &ask).await {
-                        Ok(response) => {
-                            if let Some(digest) = stated_digest(&response) {
-                                return Ok(digest);
-                            }
-                        }
-                        // some registries do not support HEAD, and responses to it have no error message
-                        Err(cause) if matches!(cause.status(), Some(400 | 401 | 403..=405 | 501)) => {}
-                        Err(cause) => return Err(cause),
-                    }
-                    let (body, _) = self.manifest(endpoint, tag, None).await?;
-                    hash_of(DigestAlgorithm::Sha256, &body)
-                }
-                .boxed()
-            })
-            .await
-            .map(|(_, digest)| digest)
-            .map_err(Error::Source)?;
+        let resolved = self.first_of(&endpoints, |endpoint| self.digest_of(endpoint, tag).boxed()).await;
+        let (_, digest) = resolved.map_err(Error::Source)?;
         Ok(reference.with_digest(digest))
+    }
+
+    async fn digest_of(&self, endpoint: &Endpoint, tag: &str) -> Result<Digest, ImageError> {
+        let what = reading(endpoint, tag);
+        let ask = Ask::manifest(Method::HEAD, format!("manifests/{tag}"), &what);
+        match self.transport.send(endpoint, &ask).await.map(|response| stated_digest(&response)) {
+            Ok(Some(digest)) => return Ok(digest),
+            Ok(None) => {}
+            // some registries do not support HEAD, and responses to it have no error message
+            Err(cause) if matches!(cause.status(), Some(400 | 401 | 403..=405 | 501)) => {}
+            Err(cause) => return Err(cause),
+        }
+        let (body, _) = self.manifest(endpoint, tag, None).await?;
+        hash_of(DigestAlgorithm::Sha256, &body)
     }
 
     /// Reads manifest (of the configured platform) and config, after the policy has accepted the image.

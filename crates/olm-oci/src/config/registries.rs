@@ -76,6 +76,7 @@ struct Mirror {
     location: String,
     #[serde(default)]
     insecure: bool,
+    #[serde(default)]
     pull_from_mirror: Option<PullFromMirror>,
 }
 

@@ -128,11 +128,7 @@ impl Tree {
     /// Puts an entry where the layers above allow it.
     pub(crate) fn place(&mut self, path: &str, node: Node) -> Result<Placement, ImageError> {
         if self.covered(path)? {
-            if matches!(node, Node::File { .. }) {
-                self.remember(path.len())?;
-                self.skipped.insert(path.to_owned());
-            }
-            return Ok(Placement::Skip);
+            return self.skip(path, &node);
         }
         let placement = match self.nodes.get(path) {
             None => Placement::Take,
@@ -148,11 +144,7 @@ impl Tree {
                     self.remember(path.len())?;
                     self.emptying.push(path.to_owned());
                 }
-                if matches!(node, Node::File { .. }) {
-                    self.remember(path.len())?;
-                    self.skipped.insert(path.to_owned());
-                }
-                return Ok(Placement::Skip);
+                return self.skip(path, &node);
             }
             Some((_, before)) => {
                 if node == Node::Directory && *before != Node::Directory {
@@ -173,6 +165,14 @@ impl Tree {
         self.remember(path.len())?;
         self.nodes.insert(path.to_owned(), (self.layer, node));
         Ok(placement)
+    }
+
+    fn skip(&mut self, path: &str, node: &Node) -> Result<Placement, ImageError> {
+        if matches!(node, Node::File { .. }) {
+            self.remember(path.len())?;
+            self.skipped.insert(path.to_owned());
+        }
+        Ok(Placement::Skip)
     }
 
     /// Has an upper layer hidden `path`, by itself or with a directory above it?
