@@ -31,9 +31,6 @@ pub fn main() -> ExitCode {
         Some(Command::Version) => {
             process::print_line(&format!("{:?}", Build::this().to_string().replace('"', "")))
         }
-        None => {
-            olm_runtime::memory::return_freed();
-            process::run(run::run(cli.serve))
-        }
+        None => process::run(run::run(cli.serve)),
     }
 }

@@ -19,7 +19,6 @@ pub mod health;
 pub mod intervals;
 pub mod leader;
 pub mod listen;
-pub mod memory;
 pub mod metrics;
 pub mod namespace;
 pub mod process;

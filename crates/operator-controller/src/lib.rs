@@ -41,9 +41,6 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     match cli.command {
         Some(Command::Version) => process::print_line(&Build::this().to_string()),
-        None => {
-            olm_runtime::memory::return_freed_of_few_heaps();
-            process::run(run::run(cli.serve))
-        }
+        None => process::run(run::run(cli.serve)),
     }
 }

@@ -24,8 +24,13 @@ pub const SBOM: &str = "application/vnd.cyclonedx+json";
 
 /// The user that the program runs as: the number that images without a shell use for a user without rights.
 const USER: u32 = 65532;
-/// catalogd starts itself again to set this (see its `memory.rs`); where it is set already, it need not.
-const ENVIRONMENT: &[&str] = &["MALLOC_TRIM_THRESHOLD_=131072"];
+/// The settings of glibc's allocator for a program (decision 42).
+fn environment(program: &str) -> &'static [&'static str] {
+    match program {
+        "operator-controller" => &["MALLOC_ARENA_MAX=2", "MALLOC_TRIM_THRESHOLD_=131072"],
+        _ => &["MALLOC_TRIM_THRESHOLD_=131072"],
+    }
+}
 
 /// The description of a release: in labels and annotations, and as the date of all files.
 #[derive(Debug, Clone)]
@@ -141,7 +146,7 @@ pub fn image(
             "config": {
                 "User": format!("{USER}:{USER}"),
                 "Entrypoint": [format!("/{name}")],
-                "Env": ENVIRONMENT,
+                "Env": environment(name),
                 "WorkingDir": "/",
                 "Labels": annotations,
             },

@@ -67,6 +67,7 @@ impl Program {
         let program = Self::new("operator-controller", cluster, ca, dir)?;
         let cache = program.dir.join("cache").display().to_string();
         Ok(program
+            .env("MALLOC_ARENA_MAX", "2")
             .flag("--cache-path", &cache)
             .flag("--catalogd-cas-dir", &ca.dir().display().to_string())
             .more("--feature-gates", "BoxcutterRuntime=true"))
@@ -105,6 +106,8 @@ impl Program {
             temporary,
         };
         Ok(program
+            // as in the images
+            .env("MALLOC_TRIM_THRESHOLD_", "131072")
             .flag("--metrics-bind-address", &format!("127.0.0.1:{}", ports.metrics))
             .flag("--health-probe-bind-address", &format!("127.0.0.1:{}", ports.health))
             .flag("--tls-cert", &identity.certificate.display().to_string())

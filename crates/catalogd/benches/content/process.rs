@@ -45,7 +45,9 @@ impl Catalogd {
             .arg("--tls-key")
             .arg(identity.key)
             .arg("--pull-cas-dir")
-            .arg(ca.dir());
+            .arg(ca.dir())
+            // as in the image
+            .env("MALLOC_TRIM_THRESHOLD_", "131072");
         let began = Instant::now();
         let child = Child::spawn("catalogd", &mut command, &dir.join("catalogd.log"))?;
         Ok(Self { child, content, health, began })

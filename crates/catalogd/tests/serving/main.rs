@@ -1,7 +1,6 @@
-//! catalogd without a control plane: hostile clients, kills while content is written, the server, the allocator's setting.
+//! catalogd without a control plane: hostile clients, kills while content is written, the server.
 
 mod hostile;
 mod kill;
-mod memory;
 mod server;
 mod support;
