@@ -11,28 +11,8 @@ pub struct GoDuration(pub Duration);
 
 /// Why a text is no duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum DurationError {
-    /// Not of the form `<number><unit>…`.
-    #[error("invalid duration {0:?}; write it like 12h or 1m30s")]
-    Invalid(String),
-    /// A number without its unit.
-    #[error("missing unit in duration {0:?}; add one of ns, us, ms, s, m, h")]
-    MissingUnit(String),
-    /// A unit that does not exist.
-    #[error("unknown unit {unit:?} in duration {text:?}; use one of ns, us, ms, s, m, h")]
-    UnknownUnit {
-        /// What stands where the unit should be.
-        unit: String,
-        /// The whole text.
-        text: String,
-    },
-    /// More than about 292 years, Go's limit.
-    #[error("duration {0:?} is too long")]
-    TooLong(String),
-    /// Less than zero.
-    #[error("duration {0:?} is negative")]
-    Negative(String),
-}
+#[error("{0}")]
+pub struct DurationError(String);
 
 impl From<GoDuration> for Duration {
     fn from(value: GoDuration) -> Self {
@@ -44,10 +24,12 @@ impl FromStr for GoDuration {
     type Err = DurationError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let invalid = || DurationError::Invalid(text.to_owned());
+        let invalid = || DurationError(format!("invalid duration {text:?}; write it like 12h or 1m30s"));
+        let too_long = || DurationError(format!("duration {text:?} is too long"));
         let unsigned = text.strip_prefix('+').unwrap_or(text);
         if let Some(rest) = unsigned.strip_prefix('-') {
-            return Err(if rest.is_empty() { invalid() } else { DurationError::Negative(text.to_owned()) });
+            let negative = || DurationError(format!("duration {text:?} is negative"));
+            return Err(if rest.is_empty() { invalid() } else { negative() });
         }
         if unsigned == "0" {
             return Ok(Self(Duration::ZERO));
@@ -67,18 +49,22 @@ impl FromStr for GoDuration {
                 return Err(invalid());
             }
             if unit.is_empty() {
-                return Err(DurationError::MissingUnit(text.to_owned()));
+                let text = format!("missing unit in duration {text:?}; add one of ns, us, ms, s, m, h");
+                return Err(DurationError(text));
             }
-            let scale = scale(unit)
-                .ok_or_else(|| DurationError::UnknownUnit { unit: unit.to_owned(), text: text.to_owned() })?;
+            let scale = scale(unit).ok_or_else(|| {
+                let units = "use one of ns, us, ms, s, m, h";
+                DurationError(format!("unknown unit {unit:?} in duration {text:?}; {units}"))
+            })?;
             let part = nanoseconds_of(whole, fraction, scale);
             nanoseconds = part
                 .and_then(|part| nanoseconds.checked_add(part))
+                // about 292 years, Go's limit
                 .filter(|sum| i64::try_from(*sum).is_ok())
-                .ok_or_else(|| DurationError::TooLong(text.to_owned()))?;
+                .ok_or_else(too_long)?;
             rest = behind;
         }
-        let nanoseconds = u64::try_from(nanoseconds).map_err(|_| DurationError::TooLong(text.to_owned()))?;
+        let nanoseconds = u64::try_from(nanoseconds).map_err(|_| too_long())?;
         Ok(Self(Duration::from_nanos(nanoseconds)))
     }
 }

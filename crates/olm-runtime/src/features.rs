@@ -30,27 +30,8 @@ pub struct Gate {
 
 /// Why `--feature-gates` cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FeatureGateError {
-    /// `A` instead of `A=true`.
-    #[error("missing bool value for {0}")]
-    MissingValue(String),
-    /// `A=maybe`.
-    #[error("invalid value of {name}={value}; use true or false")]
-    InvalidValue {
-        /// The gate.
-        name: String,
-        /// What was given.
-        value: String,
-    },
-    /// No such gate.
-    #[error("unrecognized feature gate: {name}; known gates are {known}")]
-    Unknown {
-        /// What was given.
-        name: String,
-        /// The names there are, sorted.
-        known: String,
-    },
-}
+#[error("{0}")]
+pub struct FeatureGateError(String);
 
 const ALL_ALPHA: &str = "AllAlpha";
 const ALL_BETA: &str = "AllBeta";
@@ -73,16 +54,17 @@ impl FeatureGates {
             if entry.trim().is_empty() {
                 continue;
             }
-            let (name, value) = match entry.split_once('=') {
-                Some((name, value)) => (name.trim(), value.trim()),
-                None => return Err(FeatureGateError::MissingValue(entry.trim().to_owned())),
+            let Some((name, value)) = entry.split_once('=') else {
+                return Err(FeatureGateError(format!("missing bool value for {}", entry.trim())));
             };
+            let (name, value) = (name.trim(), value.trim());
             if name != ALL_ALPHA && name != ALL_BETA && !known.iter().any(|gate| gate.name == name) {
-                return Err(FeatureGateError::Unknown { name: name.to_owned(), known: names(known) });
+                let known = names(known);
+                let text = format!("unrecognized feature gate: {name}; known gates are {known}");
+                return Err(FeatureGateError(text));
             }
-            let on = go_bool(value).ok_or_else(|| FeatureGateError::InvalidValue {
-                name: name.to_owned(),
-                value: value.to_owned(),
+            let on = go_bool(value).ok_or_else(|| {
+                FeatureGateError(format!("invalid value of {name}={value}; use true or false"))
             })?;
             named.insert(name, on);
         }

@@ -5,7 +5,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::duration::{DurationError, GoDuration};
+use crate::duration::GoDuration;
 
 /// The intervals; the default is that of the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,20 +27,8 @@ impl Default for Intervals {
 
 /// A value of `--test-intervals` that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum IntervalError {
-    /// Not of the form `<name>=<duration>`.
-    #[error("invalid interval {0:?}; write it like minute=2s")]
-    Form(String),
-    /// No such interval.
-    #[error("unknown interval {0:?}; available: minute, correction-window, eviction")]
-    Unknown(String),
-    /// Not a duration.
-    #[error(transparent)]
-    Duration(#[from] DurationError),
-    /// A process would never rest.
-    #[error("interval {0:?} must be longer than 0")]
-    Zero(String),
-}
+#[error("{0}")]
+pub struct IntervalError(String);
 
 impl FromStr for Intervals {
     type Err = IntervalError;
@@ -49,16 +37,22 @@ impl FromStr for Intervals {
     fn from_str(text: &str) -> Result<Self, IntervalError> {
         let mut intervals = Self::default();
         for item in text.split(',').filter(|item| !item.is_empty()) {
-            let (name, value) = item.split_once('=').ok_or_else(|| IntervalError::Form(item.to_owned()))?;
+            let (name, value) = item.split_once('=').ok_or_else(|| {
+                IntervalError(format!("invalid interval {item:?}; write it like minute=2s"))
+            })?;
             let interval = match name {
                 "minute" => &mut intervals.minute,
                 "correction-window" => &mut intervals.correction_window,
                 "eviction" => &mut intervals.eviction,
-                _ => return Err(IntervalError::Unknown(name.to_owned())),
+                _ => {
+                    let text = "available: minute, correction-window, eviction";
+                    return Err(IntervalError(format!("unknown interval {name:?}; {text}")));
+                }
             };
-            *interval = value.parse::<GoDuration>()?.0;
+            *interval = value.parse::<GoDuration>().map_err(|error| IntervalError(error.to_string()))?.0;
+            // a process would never rest
             if interval.is_zero() {
-                return Err(IntervalError::Zero(name.to_owned()));
+                return Err(IntervalError(format!("interval {name:?} must be longer than 0")));
             }
         }
         Ok(intervals)
@@ -81,12 +75,16 @@ mod tests {
                 "correction-window=1s,eviction=1s",
                 Ok(Intervals { correction_window: second, eviction: second, ..usual }),
             ),
-            ("minute", Err(IntervalError::Form("minute".to_owned()))),
-            ("hour=1s", Err(IntervalError::Unknown("hour".to_owned()))),
-            ("minute=0s", Err(IntervalError::Zero("minute".to_owned()))),
-            ("minute=1", Err(DurationError::MissingUnit("1".to_owned()).into())),
+            ("minute", Err("invalid interval \"minute\"; write it like minute=2s")),
+            ("hour=1s", Err("unknown interval \"hour\"; available: minute, correction-window, eviction")),
+            ("minute=0s", Err("interval \"minute\" must be longer than 0")),
+            ("minute=1", Err("missing unit in duration \"1\"; add one of ns, us, ms, s, m, h")),
         ] {
-            assert_eq!(text.parse::<Intervals>(), want, "{text:?}");
+            assert_eq!(
+                text.parse::<Intervals>(),
+                want.map_err(|text| IntervalError(text.to_owned())),
+                "{text:?}"
+            );
         }
     }
 }

@@ -11,7 +11,7 @@ mod roots;
 mod stamp;
 
 pub use pair::{ServingPair, WatchedPair, certificates};
-pub use profile::{Profile, ProfileError, TlsSettings};
+pub use profile::{ProfileError, TlsSettings};
 pub use roots::CaPool;
 
 use std::path::PathBuf;
@@ -23,45 +23,31 @@ pub enum TlsError {
     /// A file or folder cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// Which one.
         path: PathBuf,
-        /// Why not.
         #[source]
         source: std::io::Error,
     },
     /// A file holds no certificate or no private key where one is needed.
     #[error("{} holds no {what} in PEM form", path.display())]
     Empty {
-        /// Which file.
         path: PathBuf,
         /// `certificate` or `private key`.
         what: &'static str,
     },
     /// A PEM block is broken.
     #[error("cannot parse {}: {reason}", path.display())]
-    Pem {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
+    Pem { path: PathBuf, reason: String },
     /// Certificate and key are each readable but do not belong together, or the key is of an unknown sort.
     #[error("certificate {} and key {} cannot be used together", cert.display(), key.display())]
     Pair {
-        /// The certificate's file.
         cert: PathBuf,
-        /// The key's file.
         key: PathBuf,
-        /// Why not.
         #[source]
         source: rustls::Error,
     },
     /// A folder of CAs without any certificate.
     #[error("no certificates found in {}", path.display())]
-    NoCertificates {
-        /// Which folder.
-        path: PathBuf,
-    },
+    NoCertificates { path: PathBuf },
     /// The settings cannot be used.
     #[error(transparent)]
     Profile(#[from] ProfileError),

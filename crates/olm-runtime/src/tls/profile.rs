@@ -2,68 +2,28 @@
 //!
 //! Rule: catalogd §2.4.
 
-use std::str::FromStr;
-
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, ring};
 use rustls::{CipherSuite, NamedGroup, ProtocolVersion, SupportedCipherSuite, SupportedProtocolVersion};
 
-/// A named set of versions, suites and curves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Profile {
-    /// TLS 1.3 only.
-    Modern,
-    /// TLS 1.2 and 1.3 with forward secrecy.
-    #[default]
-    Intermediate,
-    /// The same as intermediate: what "old" adds, the TLS provider does not have.
-    Old,
-    /// The settings of the custom flags.
-    Custom,
-}
-
 /// Why TLS settings cannot be used. The texts are those of the reference.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ProfileError {
-    /// No such profile.
-    #[error("unknown TLS profile: {0:?}")]
-    Profile(String),
-    /// No such cipher suite.
-    #[error("unknown cipher {0:?}")]
-    Cipher(String),
-    /// No such curve.
-    #[error("unknown curve {0:?}")]
-    Curve(String),
-    /// No such version.
-    #[error("unknown TLS version: {0:?}")]
-    Version(String),
-    /// All names are known, but the provider has none of them.
-    #[error("none of the {0} can be used; choose at least one that is supported: {1}")]
-    NothingLeft(&'static str, String),
-}
+#[error("{0}")]
+pub struct ProfileError(String);
 
-impl FromStr for Profile {
-    type Err = ProfileError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(match text.to_ascii_lowercase().as_str() {
-            "modern" => Self::Modern,
-            "intermediate" => Self::Intermediate,
-            "old" => Self::Old,
-            "custom" => Self::Custom,
-            _ => return Err(ProfileError::Profile(text.to_owned())),
-        })
-    }
+fn nothing_left(what: &str, supported: &str) -> ProfileError {
+    ProfileError(format!(
+        "none of the {what} can be used; choose at least one that is supported: {supported}"
+    ))
 }
 
 /// What a server or client offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsSettings {
-    profile: Profile,
-    /// only for [`Profile::Custom`]: TLS 1.2 suites; empty is the provider's default
+    /// TLS 1.2 suites; empty is the provider's default
     suites: Vec<CipherSuite>,
-    /// only for [`Profile::Custom`]; empty is the provider's default
+    /// empty is the provider's default
     curves: Vec<NamedGroup>,
-    /// only for [`Profile::Custom`]
+    /// TLS 1.3 only
     modern_only: bool,
 }
 
@@ -79,28 +39,24 @@ impl TlsSettings {
         curves: &[String],
         version: &str,
     ) -> Result<Self, ProfileError> {
-        let profile = profile.parse()?;
-        if profile != Profile::Custom {
-            return Ok(Self { profile, ..Self::default() });
-        }
-        let settings = Self {
-            profile,
-            suites: suites(ciphers)?,
-            curves: custom_curves(curves)?,
-            modern_only: only_tls13(version)?,
-        };
-        Ok(settings)
+        Ok(match profile.to_ascii_lowercase().as_str() {
+            "modern" => Self { modern_only: true, ..Self::default() },
+            // what "old" adds, the TLS provider does not have
+            "intermediate" | "old" => Self::default(),
+            "custom" => Self {
+                suites: suites(ciphers)?,
+                curves: custom_curves(curves)?,
+                modern_only: only_tls13(version)?,
+            },
+            _ => return Err(ProfileError(format!("unknown TLS profile: {profile:?}"))),
+        })
     }
 
     /// The protocol versions, newest first.
     pub fn versions(&self) -> &'static [&'static SupportedProtocolVersion] {
         const BOTH: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13, &rustls::version::TLS12];
         const NEW: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
-        match self.profile {
-            Profile::Modern => NEW,
-            Profile::Custom if self.modern_only => NEW,
-            Profile::Intermediate | Profile::Old | Profile::Custom => BOTH,
-        }
+        if self.modern_only { NEW } else { BOTH }
     }
 
     /// The ring provider, cut down to what the settings allow. TLS 1.3 suites are always offered.
@@ -118,7 +74,7 @@ impl TlsSettings {
             .filter_map(|name| provider.kx_groups.iter().find(|group| group.name() == *name).copied())
             .collect();
         if groups.is_empty() {
-            return Err(ProfileError::NothingLeft("curves", "X25519, secp256r1, secp384r1".to_owned()));
+            return Err(nothing_left("curves", "X25519, secp256r1, secp384r1"));
         }
         provider.kx_groups = groups;
         Ok(provider)
@@ -141,7 +97,7 @@ fn only_tls13(version: &str) -> Result<bool, ProfileError> {
             tracing::warn!(version, "TLS versions below 1.2 are not served; the least version is 1.2");
             Ok(false)
         }
-        _ => Err(ProfileError::Version(version.to_owned())),
+        _ => Err(ProfileError(format!("unknown TLS version: {version:?}"))),
     }
 }
 
@@ -155,13 +111,13 @@ fn suites(names: &[String]) -> Result<Vec<CipherSuite>, ProfileError> {
                 only_named_tls13 = true
             }
             Some(None) => tracing::warn!(cipher = name, "cipher suite is not supported and left out"),
-            None => return Err(ProfileError::Cipher(name.to_owned())),
+            None => return Err(ProfileError(format!("unknown cipher {name:?}"))),
         }
     }
     let given = names.iter().any(|name| !name.trim().is_empty());
     if given && found.is_empty() && !only_named_tls13 {
         let supported: Vec<&str> = TLS12_SUITES.iter().map(|(name, _)| *name).collect();
-        return Err(ProfileError::NothingLeft("ciphers", supported.join(", ")));
+        return Err(nothing_left("ciphers", &supported.join(", ")));
     }
     Ok(found)
 }
@@ -231,7 +187,7 @@ fn custom_curves(names: &[String]) -> Result<Vec<NamedGroup>, ProfileError> {
             "secp521r1" => NamedGroup::secp521r1,
             "SecP256r1MLKEM768" => NamedGroup::secp256r1MLKEM768,
             "SecP384r1MLKEM1024" => NamedGroup::Unknown(0x11ed),
-            _ => return Err(ProfileError::Curve(name.to_owned())),
+            _ => return Err(ProfileError(format!("unknown curve {name:?}"))),
         };
         if available.contains(&group) {
             found.push(group);
@@ -240,7 +196,7 @@ fn custom_curves(names: &[String]) -> Result<Vec<NamedGroup>, ProfileError> {
         }
     }
     if given && found.is_empty() {
-        return Err(ProfileError::NothingLeft("curves", "X25519, secp256r1, secp384r1".to_owned()));
+        return Err(nothing_left("curves", "X25519, secp256r1, secp384r1"));
     }
     Ok(found)
 }
