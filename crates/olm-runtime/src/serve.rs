@@ -6,7 +6,6 @@
 //! Rule: catalogd §7.1, §7.10.
 
 mod guard;
-mod opening;
 mod per_client;
 mod progress;
 
@@ -30,20 +29,23 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+use tokio_util::io::InspectReader;
 use tower::{Service, ServiceExt as _};
 
 use crate::Shutdown;
 use crate::error_text::chain;
 use guard::StallGuard;
-use opening::Opening;
 use per_client::PerClient;
 use progress::{Progress, ResponseGuard};
 
 /// What one connection buffers of its answers, in bytes. Bodies of stored content are best sent in frames of this size.
 pub const SEND_BUFFER: usize = 128 * 1024;
+
+/// Bytes of the preface of HTTP/2 (RFC 9113 §3.4).
+const HTTP2_PREFACE: usize = 24;
 
 /// What clients may take.
 #[derive(Clone, Copy, Debug)]
@@ -262,11 +264,28 @@ impl<S: HttpService> Connection<S> {
             let connection = builders.http1.serve_connection(TokioIo::new(stream), service);
             return Ok(watcher.watch(connection).await?);
         }
-        let stream = TokioIo::new(Opening::new(stream, opening::PREFACE, limits.head));
-        let connection = builders.http2.serve_connection(stream, service);
+        // until the preface is there the library waits without an end
+        let (opened, mut missing) = (Arc::new(Notify::new()), HTTP2_PREFACE);
+        let opening = Arc::clone(&opened);
+        let stream = InspectReader::new(stream, move |bytes| {
+            if missing > 0 {
+                missing = missing.saturating_sub(bytes.len());
+                if missing == 0 {
+                    opening.notify_one();
+                }
+            }
+        });
+        let connection = builders.http2.serve_connection(TokioIo::new(stream), service);
+        let stalled = async {
+            if tokio::time::timeout(limits.head, opened.notified()).await.is_err() {
+                return io::Error::from(io::ErrorKind::TimedOut).into();
+            }
+            progress.stall(limits.stall).await;
+            "the client takes nothing of its answers".into()
+        };
         tokio::select! {
             served = watcher.watch(connection) => Ok(served?),
-            () = progress.stall(limits.stall) => Err("the client takes nothing of its answers".into()),
+            error = stalled => Err(error),
         }
     }
 }

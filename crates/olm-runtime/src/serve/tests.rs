@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use axum::Router;
 use axum::routing::get;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::Notify;
 
 use super::*;
 use crate::tls::tests::TestCa;
@@ -151,7 +150,7 @@ async fn serve_http_1_over_tls() {
     let pair = ServingPair::load(folder.path().join("tls.crt"), folder.path().join("tls.key")).unwrap();
     let settings = TlsSettings::default();
     let tls = server_config(pair, &settings).unwrap();
-    let client = CaPool::only(cas.path()).unwrap().client_config(&settings).unwrap();
+    let client = CaPool::given(Vec::new(), Some(cas.path())).unwrap().client_config(&settings).unwrap();
 
     let serve = async |limits: Limits| {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
