@@ -4,8 +4,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
-use olm_runtime::args::{ArgsError, PullArgs, RunArgs, Serving};
+use clap::{Args, Parser};
+use olm_runtime::args::{ArgsError, Command, PullArgs, RunArgs, Serving};
 use olm_runtime::duration::GoDuration;
 use olm_runtime::features::{Gate, Stage};
 
@@ -29,13 +29,6 @@ pub struct Cli {
     /// The settings of the server.
     #[command(flatten)]
     pub serve: ServeArgs,
-}
-
-/// Other jobs.
-#[derive(Debug, Clone, Copy, Subcommand)]
-pub enum Command {
-    /// Print which build this is
-    Version,
 }
 
 /// The settings of the server.

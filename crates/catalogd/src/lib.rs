@@ -15,9 +15,10 @@ pub mod store;
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use olm_runtime::process::{self, Build};
+use olm_runtime::args::Command;
+use olm_runtime::process;
 
-use crate::args::{Cli, Command};
+use crate::args::Cli;
 
 /// Runs the program that the command line asks for, to its end.
 ///
@@ -28,9 +29,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     match cli.command {
         // one Go-quoted string (catalogd §2.1)
-        Some(Command::Version) => {
-            process::print_line(&format!("{:?}", Build::this().to_string().replace('"', "")))
-        }
+        Some(Command::Version) => process::print_line(&format!("{:?}", process::build().replace('"', ""))),
         None => process::run(run::run(cli.serve)),
     }
 }

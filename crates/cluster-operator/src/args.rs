@@ -1,7 +1,7 @@
 //! The command line.
 
-use clap::{Args, Parser, Subcommand};
-use olm_runtime::args::RunArgs;
+use clap::{Args, Parser};
+use olm_runtime::args::{Command, RunArgs};
 
 pub use crate::owner::Manage;
 
@@ -15,13 +15,6 @@ pub struct Cli {
     /// The settings.
     #[command(flatten)]
     pub serve: ServeArgs,
-}
-
-/// Other jobs.
-#[derive(Debug, Clone, Copy, Subcommand)]
-pub enum Command {
-    /// Print which build this is
-    Version,
 }
 
 /// The settings.

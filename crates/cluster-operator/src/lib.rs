@@ -27,9 +27,10 @@ mod version;
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use olm_runtime::process::{self, Build};
+use olm_runtime::args::Command;
+use olm_runtime::process;
 
-use crate::args::{Cli, Command};
+use crate::args::Cli;
 
 /// Runs the program that the command line asks for, to its end.
 ///
@@ -39,7 +40,7 @@ use crate::args::{Cli, Command};
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     match cli.command {
-        Some(Command::Version) => process::print_line(&Build::this().to_string()),
+        Some(Command::Version) => process::print_line(&process::build()),
         None => process::run(run::run(cli.serve)),
     }
 }

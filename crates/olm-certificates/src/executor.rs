@@ -10,7 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{ApiResource, ObjectMeta};
 use kube::{Client, ResourceExt as _};
-use olm_runtime::apply::{self, Apply, ErrorClass};
+use olm_runtime::apply::{self, ErrorClass};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -91,7 +91,6 @@ pub enum ExecutorError {
     Disputed {
         /// Kind and name of the object.
         title: String,
-        /// How long to wait.
         wait: Duration,
     },
     /// The names are no names.
@@ -243,9 +242,8 @@ impl Executor {
         name: &str,
         body: &Value,
     ) -> Result<Option<DynamicObject>, ExecutorError> {
-        let api = apply::api(&self.client, resource, None);
-        let apply = Apply { manager: self.manager, force: true, dry_run: false };
-        match apply.object(&api, name, body).await {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), resource);
+        match api.patch(name, &PatchParams::apply(self.manager).force(), &Patch::Apply(body)).await {
             Ok(stored) => Ok(Some(stored)),
             Err(error) if matches!(apply::classify(&error), ErrorClass::NotFound | ErrorClass::Conflict) => {
                 Ok(None)

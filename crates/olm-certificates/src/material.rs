@@ -64,7 +64,6 @@ pub struct Generation {
     pub authority: String,
 }
 
-/// When something is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lifetime {
     /// First second.

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{ArgAction, Args, Subcommand};
 use k8s_openapi::jiff::SignedDuration;
 
 use crate::duration::GoDuration;
@@ -47,6 +47,13 @@ pub fn switch() -> impl TypedValueParser<Value = bool> {
         "true", "false", "1", "0", "t", "f", "T", "F", "TRUE", "FALSE", "True", "False",
     ])
     .map(|text| go_bool(&text).unwrap_or(false))
+}
+
+/// Another job of a process than its own.
+#[derive(Debug, Clone, Copy, Subcommand)]
+pub enum Command {
+    /// Print which build this is
+    Version,
 }
 
 /// What a controller process needs to run.
@@ -338,11 +345,6 @@ struct KlogArgs {
     stderrthreshold: Option<String>,
     #[arg(long, hide = true)]
     log_backtrace_at: Option<String>,
-}
-
-/// All log formats, for generated flag documentation.
-pub fn log_formats() -> &'static [LogFormat] {
-    LogFormat::value_variants()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use kube::runtime::utils::{Backoff, ResetTimerBackoff};
 
 /// The wait after the first failure.
 pub const BASE: Duration = Duration::from_millis(5);
-/// The longest wait.
+/// The longest wait after a failure.
 pub const CAP: Duration = Duration::from_secs(1000);
 
 /// The wait after this many earlier failures.
@@ -20,9 +20,7 @@ pub fn delay(earlier_failures: u32) -> Duration {
     BASE.saturating_mul(1 << earlier_failures.min(18)).min(CAP)
 }
 
-/// The wait after the first panic.
 const PANIC_BASE: Duration = Duration::from_secs(1);
-/// The longest wait after a panic.
 const PANIC_CAP: Duration = Duration::from_secs(10);
 
 /// The wait after a pass that panicked, and this many earlier failures.

@@ -29,9 +29,7 @@ pub enum ClientError {
     /// The kubeconfig cannot be used.
     #[error("cannot use kubeconfig {path}")]
     Kubeconfig {
-        /// Which file.
         path: String,
-        /// Why not.
         #[source]
         source: Box<kube::config::KubeconfigError>,
     },
@@ -41,9 +39,7 @@ pub enum ClientError {
     /// The connection cannot be set up.
     #[error("cannot make a client for {url}")]
     Build {
-        /// The apiserver.
         url: String,
-        /// Why not.
         #[source]
         source: Box<kube::Error>,
     },
@@ -128,7 +124,7 @@ pub fn impersonating(client: &Client, user: &str) -> Client {
 }
 
 /// Counts requests by code, host and method, and gives up those that are not answered in time.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct Counting {
     metrics: Metrics,
     host: String,
@@ -151,7 +147,7 @@ impl<S> Layer<S> for Counting {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct Counted<S> {
     inner: S,
     counting: Counting,

@@ -29,11 +29,6 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// [`chain`], without what changes between attempts ([`stable`]).
-pub fn stable_chain(error: &(dyn Error + 'static)) -> String {
-    stable(&chain(error))
-}
-
 /// The text without each `(read|write) (tcp|udp) <address>-><address>` and a `: ` behind it.
 pub fn stable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

@@ -7,7 +7,6 @@
 //! Rule: decision 19.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,12 +40,6 @@ pub struct Events {
     instance: String,
     sent: Arc<Mutex<Sent>>,
     metrics: Option<Metrics>,
-}
-
-impl fmt::Debug for Events {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Events")
-    }
 }
 
 /// An event about an object, before it is sent.

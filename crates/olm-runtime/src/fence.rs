@@ -74,14 +74,8 @@ impl Clock {
     }
 }
 
-impl std::fmt::Debug for Clock {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Clock")
-    }
-}
-
 /// Until when this process may write.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Fence {
     state: Arc<Mutex<State>>,
     clock: Clock,
@@ -176,7 +170,7 @@ impl Fence {
 }
 
 /// Runs connections until the fence closes.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct ConnectionTasks(Fence);
 
 impl hyper::rt::Executor<ConnectionTask> for ConnectionTasks {

@@ -17,26 +17,15 @@ use axum::routing::any;
 /// Checks one condition; the text of a failure goes to the log, not to the client.
 pub type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// The checks of a process.
-#[derive(Clone, Default)]
+/// The checks of a process. `/healthz` has one, which always succeeds.
 pub struct Health {
-    live: BTreeMap<String, Check>,
     ready: BTreeMap<String, Check>,
 }
 
-impl std::fmt::Debug for Health {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Health").field("live", &self.live.keys()).field("ready", &self.ready.keys()).finish()
-    }
-}
-
 impl Health {
-    /// The checks `healthz` and `readyz`, which always succeed.
+    /// The check `readyz`, which always succeeds.
     pub fn new() -> Self {
-        let mut health = Self::default();
-        health.live.insert("healthz".to_owned(), Arc::new(|| Ok(())));
-        health.ready.insert("readyz".to_owned(), Arc::new(|| Ok(())));
-        health
+        Self { ready: always("readyz") }
     }
 
     /// Adds a check to `/readyz`.
@@ -50,25 +39,20 @@ impl Health {
         self
     }
 
-    /// Adds a check to `/healthz`.
-    #[must_use]
-    pub fn live(
-        mut self,
-        name: &str,
-        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
-    ) -> Self {
-        self.live.insert(name.to_owned(), Arc::new(check));
-        self
-    }
-
     /// The routes; serve them with [`crate::serve::http`].
     pub fn router(self) -> Router {
         let checks = |checks: BTreeMap<String, Check>| {
             Router::new().route("/", any(all)).route("/{check}", any(run_check)).with_state(Arc::new(checks))
         };
-        let (live, ready) = (checks(self.live), checks(self.ready));
+        let (live, ready) = (checks(always("healthz")), checks(self.ready));
         Router::new().nest("/healthz", live).nest("/readyz", ready).fallback(not_found)
     }
+}
+
+/// A check that succeeds.
+fn always(name: &str) -> BTreeMap<String, Check> {
+    let check: Check = Arc::new(|| Ok(()));
+    BTreeMap::from([(name.to_owned(), check)])
 }
 
 type Checks = Arc<BTreeMap<String, Check>>;

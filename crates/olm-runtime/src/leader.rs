@@ -47,11 +47,9 @@ impl Default for Timing {
 }
 
 /// Which lease, and who we are.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Election {
-    /// The lease's name.
     pub name: String,
-    /// The lease's namespace.
     pub namespace: String,
     /// Who we are; different for each process, see [`identity`].
     pub identity: String,
@@ -137,23 +135,13 @@ pub fn identity() -> String {
 }
 
 /// Holds the lease and renews it until it is released or lost.
-#[derive(Debug)]
 pub struct Leadership {
     election: Election,
-    api: LeaseApi,
+    api: Api<Lease>,
     metrics: Metrics,
     stop: Shutdown,
     lost: Shutdown,
     renewing: JoinHandle<()>,
-}
-
-#[derive(Clone)]
-struct LeaseApi(Api<Lease>);
-
-impl std::fmt::Debug for LeaseApi {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("LeaseApi")
-    }
 }
 
 /// Waits until the lease is ours; `None` if the process was asked to stop before. While the apiserver cannot be reached it
@@ -164,10 +152,10 @@ pub async fn acquire(
     metrics: &Metrics,
     shutdown: &Shutdown,
 ) -> Option<Leadership> {
-    let api = LeaseApi(Api::namespaced(client, &election.namespace));
+    let api: Api<Lease> = Api::namespaced(client, &election.namespace);
     let mut observed = ObservedLease::default();
     // a released lease is seen in the watch; that a lease expires is in no event
-    let watched = watcher::watch_object(api.0.clone(), &election.name).backoff(crate::backoff::of_watch());
+    let watched = watcher::watch_object(api.clone(), &election.name).backoff(crate::backoff::of_watch());
     let mut watched = std::pin::pin!(watched);
     metrics.leads(&election.name, false);
     tracing::info!(lease = election.name, identity = election.identity, "waiting to become leader");
@@ -231,7 +219,7 @@ impl Leadership {
 }
 
 async fn renew(
-    api: LeaseApi,
+    api: Api<Lease>,
     election: Election,
     mut observed: ObservedLease,
     (mut renewed, metrics, stop, lost): (Moment, Metrics, Shutdown, Shutdown),
@@ -280,7 +268,7 @@ enum Attempt {
     Failed,
 }
 
-async fn attempt(api: &LeaseApi, election: &Election, observed: &mut ObservedLease) -> Attempt {
+async fn attempt(api: &Api<Lease>, election: &Election, observed: &mut ObservedLease) -> Attempt {
     match try_once(api, election, observed).await {
         Ok(true) => Attempt::Leader,
         Ok(false) => Attempt::Other,
@@ -300,8 +288,8 @@ async fn attempt(api: &LeaseApi, election: &Election, observed: &mut ObservedLea
     }
 }
 
-async fn try_once(api: &LeaseApi, election: &Election, observed: &mut ObservedLease) -> kube::Result<bool> {
-    let stored = api.0.get_opt(&election.name).await?;
+async fn try_once(api: &Api<Lease>, election: &Election, observed: &mut ObservedLease) -> kube::Result<bool> {
+    let stored = api.get_opt(&election.name).await?;
     let spec = stored.as_ref().and_then(|lease| lease.spec.clone());
     let step = observed.decide(stored.as_ref().map(|_| spec.as_ref()), election, Instant::now());
     let params = PostParams { field_manager: Some(election.identity.clone()), ..PostParams::default() };
@@ -316,16 +304,16 @@ async fn try_once(api: &LeaseApi, election: &Election, observed: &mut ObservedLe
     lease.spec = Some(written(spec, election, step == Step::Renew, Timestamp::now()));
     let written = match step {
         Step::Wait => return Ok(false),
-        Step::Create => api.0.create(&params, &lease).await?,
+        Step::Create => api.create(&params, &lease).await?,
         // the resourceVersion makes sure that no one else wrote since we read
-        Step::Take | Step::Renew => api.0.replace(&election.name, &params, &lease).await?,
+        Step::Take | Step::Renew => api.replace(&election.name, &params, &lease).await?,
     };
     observed.record(written.spec.as_ref(), Instant::now());
     Ok(true)
 }
 
-async fn release_lease(api: &LeaseApi, election: &Election) -> kube::Result<()> {
-    let Some(mut lease) = api.0.get_opt(&election.name).await? else { return Ok(()) };
+async fn release_lease(api: &Api<Lease>, election: &Election) -> kube::Result<()> {
+    let Some(mut lease) = api.get_opt(&election.name).await? else { return Ok(()) };
     let Some(spec) = lease.spec.as_mut() else { return Ok(()) };
     if spec.holder_identity.as_deref() != Some(&election.identity) {
         return Ok(());
@@ -336,7 +324,7 @@ async fn release_lease(api: &LeaseApi, election: &Election) -> kube::Result<()> 
     spec.acquire_time = Some(now.clone());
     spec.renew_time = Some(now);
     let params = PostParams { field_manager: Some(election.identity.clone()), ..PostParams::default() };
-    api.0.replace(&election.name, &params, &lease).await.map(drop)
+    api.replace(&election.name, &params, &lease).await.map(drop)
 }
 
 /// The spec that makes or keeps this process the leader.

@@ -13,9 +13,7 @@ pub enum ListenError {
     /// The system refuses.
     #[error("cannot listen on {address}")]
     Bind {
-        /// What was asked for.
         address: String,
-        /// Why not.
         #[source]
         source: std::io::Error,
     },

@@ -14,9 +14,7 @@ const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 /// The namespace and name of something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamespacedName {
-    /// Namespace.
     pub namespace: String,
-    /// Name.
     pub name: String,
 }
 
@@ -119,10 +117,7 @@ fn account_of_file(token: &Path) -> Option<NamespacedName> {
 }
 
 /// The service account of a token, from its `sub`; the token is not verified, it is our own.
-///
-/// # Errors
-/// When it is no token of a service account.
-pub fn account_of_token(token: &str) -> Result<NamespacedName, String> {
+fn account_of_token(token: &str) -> Result<NamespacedName, String> {
     use base64::Engine as _;
     let malformed = || "service account token is not a JSON web token".to_owned();
     let payload = token.trim().split('.').nth(1).ok_or_else(malformed)?;

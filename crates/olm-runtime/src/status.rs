@@ -4,7 +4,6 @@
 //!
 //! Rule: operator-controller §3.2 (one update of the status subresource, optimistic; failures are joined to the step's error).
 
-use std::error::Error;
 use std::fmt;
 
 use kube::Resource;
@@ -67,37 +66,6 @@ fn same<S: Serialize>(stored: Option<&S>, desired: &S) -> bool {
     stored.is_some() && stored == value(desired)
 }
 
-/// Several errors of one reconciliation, one to a line.
-#[derive(Debug)]
-pub struct Joined(Vec<Box<dyn Error + Send + Sync>>);
-
-impl Joined {
-    /// Nothing if there is no error.
-    ///
-    /// # Errors
-    /// All of them, if there is any.
-    pub fn result(
-        errors: impl IntoIterator<Item = Option<Box<dyn Error + Send + Sync>>>,
-    ) -> Result<(), Self> {
-        let errors: Vec<_> = errors.into_iter().flatten().collect();
-        if errors.is_empty() { Ok(()) } else { Err(Self(errors)) }
-    }
-}
-
-impl fmt::Display for Joined {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, error) in self.0.iter().enumerate() {
-            if index > 0 {
-                f.write_str("\n")?;
-            }
-            f.write_str(&crate::error_text::chain(error.as_ref()))?;
-        }
-        Ok(())
-    }
-}
-
-impl Error for Joined {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,12 +87,10 @@ mod tests {
     }
 
     #[test]
-    fn status_joins_errors_by_lines() {
-        assert!(Joined::result([None, None]).is_ok());
+    fn status_errors_are_classified() {
         let status = kube::core::Status::failure("the object has been modified", "Conflict").with_code(409);
-        let status = StatusError(kube::Error::Api(status.boxed()));
-        assert!(status.is_conflict() && !status.is_gone());
-        let joined = Joined::result([Some("step".into()), None, Some(Box::new(status) as _)]).unwrap_err();
-        assert_eq!(joined.to_string(), "step\nerror updating status: the object has been modified");
+        let error = StatusError(kube::Error::Api(status.boxed()));
+        assert!(error.is_conflict() && !error.is_gone());
+        assert_eq!(error.to_string(), "error updating status: the object has been modified");
     }
 }

@@ -6,9 +6,9 @@
 use std::path::PathBuf;
 use std::str::FromStr as _;
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser};
 use olm_runtime::FeatureGates;
-use olm_runtime::args::{ArgsError, PullArgs, RunArgs, switch};
+use olm_runtime::args::{ArgsError, Command, PullArgs, RunArgs, switch};
 use olm_runtime::features::{Gate, Stage};
 
 use crate::accounts::Mode;
@@ -45,13 +45,6 @@ pub struct Cli {
     /// The settings of the controller.
     #[command(flatten)]
     pub serve: ServeArgs,
-}
-
-/// Other jobs.
-#[derive(Debug, Clone, Copy, Subcommand)]
-pub enum Command {
-    /// Print which build this is
-    Version,
 }
 
 /// The settings of the controller.

@@ -25,9 +25,10 @@ mod testing;
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use olm_runtime::process::{self, Build};
+use olm_runtime::args::Command;
+use olm_runtime::process;
 
-use crate::args::{Cli, Command};
+use crate::args::Cli;
 
 /// Version of this program; part of what a revision is rendered from.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -40,7 +41,7 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     match cli.command {
-        Some(Command::Version) => process::print_line(&Build::this().to_string()),
+        Some(Command::Version) => process::print_line(&process::build()),
         None => process::run(run::run(cli.serve)),
     }
 }

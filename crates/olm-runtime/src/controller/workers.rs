@@ -56,7 +56,6 @@ impl Workers {
         Arc::new(Self { free: watch::Sender::new(i32::from(number)), stop })
     }
 
-    /// Waits for a turn.
     pub(super) async fn turn(self: Arc<Self>) -> Result<Turn, Stopping> {
         self.unless_stopped(self.take()).await?;
         Ok(Turn(self))

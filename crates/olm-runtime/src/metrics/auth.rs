@@ -4,11 +4,10 @@
 //!
 //! Rule: catalogd §10, decision 27 (a wrong token gives 401).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use futures::future::BoxFuture;
-use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
@@ -21,19 +20,6 @@ const DENIED_FOR: Duration = Duration::from_secs(30);
 /// How many tokens are remembered; when full, all are evicted.
 const MAX_REMEMBERED: usize = 1024;
 
-/// Who a token belongs to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct User {
-    /// The user's name.
-    pub name: String,
-    /// The user's uid, may be empty.
-    pub uid: String,
-    /// The user's groups.
-    pub groups: Vec<String>,
-    /// Further data of the authenticator.
-    pub extra: BTreeMap<String, Vec<String>>,
-}
-
 /// A review could not be made.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -42,67 +28,49 @@ pub struct ReviewError(pub String);
 /// The two questions to the cluster; a seam for tests.
 pub trait Reviews: Send + Sync {
     /// Whose token this is; `None` if it is no good.
-    fn user<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Option<User>, ReviewError>>;
+    fn user(&self, token: &str) -> impl Future<Output = Result<Option<UserInfo>, ReviewError>> + Send;
     /// Whether the user may `get` the path.
-    fn may_get<'a>(&'a self, user: &'a User, path: &'a str) -> BoxFuture<'a, Result<bool, ReviewError>>;
+    fn may_get(&self, user: &UserInfo, path: &str) -> impl Future<Output = Result<bool, ReviewError>> + Send;
 }
 
 /// Asks the apiserver.
 #[derive(Clone)]
 pub struct KubeReviews(pub kube::Client);
 
-impl std::fmt::Debug for KubeReviews {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("KubeReviews")
-    }
-}
-
 impl Reviews for KubeReviews {
-    fn user<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Option<User>, ReviewError>> {
-        Box::pin(async move {
-            let review = TokenReview {
-                spec: TokenReviewSpec { token: token.to_owned(), ..TokenReviewSpec::default() },
-                ..TokenReview::default()
-            };
-            let answer = Api::<TokenReview>::all(self.0.clone())
-                .create(&PostParams::default(), &review)
-                .await
-                .map_err(|error| ReviewError(crate::error_text::chain(&error)))?;
-            let Some(status) = answer.status.filter(|status| status.authenticated == Some(true)) else {
-                return Ok(None);
-            };
-            let user = status.user.unwrap_or_default();
-            Ok(Some(User {
-                name: user.username.unwrap_or_default(),
-                uid: user.uid.unwrap_or_default(),
-                groups: user.groups.unwrap_or_default(),
-                extra: user.extra.unwrap_or_default(),
-            }))
-        })
+    async fn user(&self, token: &str) -> Result<Option<UserInfo>, ReviewError> {
+        let review = TokenReview {
+            spec: TokenReviewSpec { token: token.to_owned(), ..TokenReviewSpec::default() },
+            ..TokenReview::default()
+        };
+        let answer = Api::<TokenReview>::all(self.0.clone())
+            .create(&PostParams::default(), &review)
+            .await
+            .map_err(|error| ReviewError(crate::error_text::chain(&error)))?;
+        let status = answer.status.filter(|status| status.authenticated == Some(true));
+        Ok(status.map(|status| status.user.unwrap_or_default()))
     }
 
-    fn may_get<'a>(&'a self, user: &'a User, path: &'a str) -> BoxFuture<'a, Result<bool, ReviewError>> {
-        Box::pin(async move {
-            let review = SubjectAccessReview {
-                spec: SubjectAccessReviewSpec {
-                    user: Some(user.name.clone()),
-                    uid: Some(user.uid.clone()).filter(|uid| !uid.is_empty()),
-                    groups: Some(user.groups.clone()),
-                    extra: Some(user.extra.clone()),
-                    non_resource_attributes: Some(NonResourceAttributes {
-                        path: Some(path.to_owned()),
-                        verb: Some("get".to_owned()),
-                    }),
-                    ..SubjectAccessReviewSpec::default()
-                },
-                ..SubjectAccessReview::default()
-            };
-            let answer = Api::<SubjectAccessReview>::all(self.0.clone())
-                .create(&PostParams::default(), &review)
-                .await
-                .map_err(|error| ReviewError(crate::error_text::chain(&error)))?;
-            Ok(answer.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
-        })
+    async fn may_get(&self, user: &UserInfo, path: &str) -> Result<bool, ReviewError> {
+        let review = SubjectAccessReview {
+            spec: SubjectAccessReviewSpec {
+                user: user.username.clone(),
+                uid: user.uid.clone().filter(|uid| !uid.is_empty()),
+                groups: user.groups.clone(),
+                extra: user.extra.clone(),
+                non_resource_attributes: Some(NonResourceAttributes {
+                    path: Some(path.to_owned()),
+                    verb: Some("get".to_owned()),
+                }),
+                ..SubjectAccessReviewSpec::default()
+            },
+            ..SubjectAccessReview::default()
+        };
+        let answer = Api::<SubjectAccessReview>::all(self.0.clone())
+            .create(&PostParams::default(), &review)
+            .await
+            .map_err(|error| ReviewError(crate::error_text::chain(&error)))?;
+        Ok(answer.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
     }
 }
 
@@ -152,8 +120,10 @@ impl<R: Reviews> Gate<R> {
             None => Decision::Unknown,
             Some(user) => match self.reviews.may_get(&user, self.path).await {
                 Ok(true) => Decision::Allowed,
-                Ok(false) => Decision::Denied(user.name),
-                Err(error) => return Err(AccessError::Authorization(user.name, error)),
+                Ok(false) => Decision::Denied(user.username.unwrap_or_default()),
+                Err(error) => {
+                    return Err(AccessError::Authorization(user.username.unwrap_or_default(), error));
+                }
             },
         };
         let mut known = self.known.lock();
@@ -183,24 +153,25 @@ pub(super) mod tests {
     }
 
     impl Reviews for FakeReviews {
-        fn user<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Option<User>, ReviewError>> {
+        async fn user(&self, token: &str) -> Result<Option<UserInfo>, ReviewError> {
             self.asked.fetch_add(1, Ordering::Relaxed);
-            let user = |name: &str| Ok(Some(User { name: name.to_owned(), ..User::default() }));
+            let user =
+                |name: &str| Ok(Some(UserInfo { username: Some(name.to_owned()), ..UserInfo::default() }));
             let answer = match token {
                 "good" | "poor" | "unsure" => user(token),
                 "down" => Err(ReviewError("apiserver is away".to_owned())),
                 _ => Ok(None),
             };
-            Box::pin(async move { answer })
+            answer
         }
 
-        fn may_get<'a>(&'a self, user: &'a User, path: &'a str) -> BoxFuture<'a, Result<bool, ReviewError>> {
+        async fn may_get(&self, user: &UserInfo, path: &str) -> Result<bool, ReviewError> {
             assert_eq!(path, "/metrics");
-            let answer = match user.name.as_str() {
-                "unsure" => Err(ReviewError("apiserver is away".to_owned())),
-                name => Ok(name == "good"),
+            let answer = match user.username.as_deref() {
+                Some("unsure") => Err(ReviewError("apiserver is away".to_owned())),
+                name => Ok(name == Some("good")),
             };
-            Box::pin(async move { answer })
+            answer
         }
     }
 

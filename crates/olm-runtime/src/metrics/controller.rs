@@ -164,12 +164,6 @@ pub struct ControllerMetrics {
     queue: QueueLabels,
 }
 
-impl fmt::Debug for ControllerMetrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ControllerMeter").field(&self.controller.controller).finish()
-    }
-}
-
 impl ControllerMetrics {
     /// A reconciliation begins. End it with [`Running::finish`]; one that is dropped without counts as a panic.
     #[must_use]
@@ -180,20 +174,9 @@ impl ControllerMetrics {
         let id = self.families.running.begin(&self.controller.controller, begun);
         Running { meter: self.clone(), begun, id, finished: false }
     }
-
-    /// How many objects wait; for controllers that have a queue of their own.
-    pub fn set_depth(&self, waiting: usize) {
-        self.families.depth.get_or_create(&self.queue).set(i64::try_from(waiting).unwrap_or(i64::MAX));
-    }
-
-    /// How long an object has waited, in seconds; for controllers that have a queue of their own.
-    pub fn waited(&self, seconds: f64) {
-        self.families.waited.get_or_create(&self.queue).observe(seconds);
-    }
 }
 
 /// A reconciliation that runs.
-#[derive(Debug)]
 pub struct Running {
     meter: ControllerMetrics,
     begun: Instant,

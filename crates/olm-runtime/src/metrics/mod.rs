@@ -11,7 +11,7 @@ mod process;
 mod server;
 mod text;
 
-pub use auth::{KubeReviews, ReviewError, Reviews, User};
+pub use auth::{KubeReviews, ReviewError, Reviews};
 pub use controller::{ControllerMetrics, Outcome, Running};
 pub use server::{router, serve};
 
@@ -57,12 +57,6 @@ struct EventLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LeaderLabels {
     name: String,
-}
-
-impl fmt::Debug for Metrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Metrics")
-    }
 }
 
 impl Default for Metrics {

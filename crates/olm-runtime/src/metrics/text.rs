@@ -3,6 +3,8 @@
 //! The formats differ little for what we emit: a counter's `TYPE` and `HELP` name the sample (`…_total`), there is no `UNIT` and no
 //! `EOF`, and our help texts lose the full stop that the library adds.
 
+use std::fmt::Write as _;
+
 /// The content type of the classic format.
 pub(super) const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 /// The content type of OpenMetrics.
@@ -65,14 +67,8 @@ fn is_counter(line: &str) -> bool {
 
 fn push_comment(out: &mut String, word: &str, name: &str, counter: bool, text: &str) {
     let total = if counter { "_total" } else { "" };
-    out.push_str("# ");
-    out.push_str(word);
-    out.push(' ');
-    out.push_str(name);
-    out.push_str(total);
-    out.push(' ');
-    out.push_str(text);
-    out.push('\n');
+    // writing to a String cannot fail
+    let _ = writeln!(out, "# {word} {name}{total} {text}");
 }
 
 #[cfg(test)]

@@ -60,7 +60,6 @@ pub fn init(format: LogFormat, verbosity: u8, collector: &str) -> Result<(), Tel
     Ok(())
 }
 
-/// What this program is called.
 fn program() -> String {
     let first = std::env::args_os().next().unwrap_or_default();
     let name = std::path::Path::new(&first).file_name().unwrap_or_default();

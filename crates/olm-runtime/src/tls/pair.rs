@@ -135,7 +135,6 @@ impl ServingPair {
         Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
     }
 
-    /// The pair in use.
     pub fn current(&self) -> Arc<CertifiedKey> {
         Arc::clone(&self.current.read())
     }

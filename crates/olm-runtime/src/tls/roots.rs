@@ -34,29 +34,14 @@ impl CaPool {
         for error in &found.errors {
             tracing::warn!(error = %error, "cannot read some of the system's CA certificates");
         }
-        Self::with_base(found.certs, folder)
+        Self::given(found.certs, folder)
     }
 
     /// The certificates given and the folder's, if there is one; nothing of the system's.
     ///
     /// # Errors
     /// As [`CaPool::load`].
-    pub fn given(
-        certificates: Vec<CertificateDer<'static>>,
-        folder: Option<&Path>,
-    ) -> Result<Arc<Self>, TlsError> {
-        Self::with_base(certificates, folder)
-    }
-
-    /// Only the folder's CAs; for tests and for those who trust nothing else.
-    ///
-    /// # Errors
-    /// As [`CaPool::load`].
-    pub fn only(folder: &Path) -> Result<Arc<Self>, TlsError> {
-        Self::with_base(Vec::new(), Some(folder))
-    }
-
-    fn with_base(base: Vec<CertificateDer<'static>>, folder: Option<&Path>) -> Result<Arc<Self>, TlsError> {
+    pub fn given(base: Vec<CertificateDer<'static>>, folder: Option<&Path>) -> Result<Arc<Self>, TlsError> {
         let seen = folder.map(stamps).transpose()?.unwrap_or_default();
         let own = folder.map(read_folder).transpose()?.unwrap_or_default();
         let all = base.iter().cloned().chain(own).collect();
@@ -68,7 +53,6 @@ impl CaPool {
         }))
     }
 
-    /// The certificates in use.
     pub fn certificates(&self) -> Arc<Vec<CertificateDer<'static>>> {
         Arc::clone(&self.current.read())
     }

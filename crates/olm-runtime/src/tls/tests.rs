@@ -82,7 +82,7 @@ async fn tls_new_handshakes_use_the_new_pair() {
     let first = ca.write_pair(folder.path(), "first");
     let pair = ServingPair::load(folder.path().join("tls.crt"), folder.path().join("tls.key")).unwrap();
     let server = server_config(Arc::clone(&pair), &settings("intermediate")).unwrap();
-    let pool = CaPool::only(cas.path()).unwrap();
+    let pool = CaPool::given(Vec::new(), Some(cas.path())).unwrap();
     let client = || pool.client_config(&settings("intermediate")).unwrap();
 
     assert_eq!(handshake(Arc::clone(&server), client()).await.unwrap().0, first);
@@ -123,7 +123,7 @@ async fn tls_profiles_decide_the_version() {
     ca.write_ca(&cas.path().join("ca.crt"));
     ca.write_pair(folder.path(), "server");
     let pair = ServingPair::load(folder.path().join("tls.crt"), folder.path().join("tls.key")).unwrap();
-    let pool = CaPool::only(cas.path()).unwrap();
+    let pool = CaPool::given(Vec::new(), Some(cas.path())).unwrap();
     let old_client = || {
         let mut config =
             rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -152,7 +152,7 @@ async fn tls_ca_pool_follows_its_folder() {
     new.write_pair(folder.path(), "server");
     let pair = ServingPair::load(folder.path().join("tls.crt"), folder.path().join("tls.key")).unwrap();
     let server = server_config(pair, &settings("intermediate")).unwrap();
-    let pool = CaPool::only(cas.path()).unwrap();
+    let pool = CaPool::given(Vec::new(), Some(cas.path())).unwrap();
     let client = |pool: &CaPool| pool.client_config(&settings("intermediate")).unwrap();
 
     let refused = handshake(Arc::clone(&server), client(&pool)).await.unwrap_err().to_string();

@@ -10,9 +10,9 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use k8s_openapi::api::events::v1::Event;
 use kube::Resource;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use olm_api::{ClusterCatalog, Condition, ConditionStatus, condition, reason};
-use olm_runtime::apply::{self, Apply, ErrorClass, FieldConflict};
+use olm_runtime::apply::{self, ErrorClass};
 use olm_runtime::events::{Events, NewEvent};
 use olm_runtime::leader::{self, Election, Timing};
 use olm_runtime::metrics::{KubeReviews, Metrics, router};
@@ -156,35 +156,34 @@ async fn apply_reports_conflicts_and_rejections() -> Result<()> {
     let (cluster, client) = cluster().await?;
     let namespace = cluster.namespace("apply").await?;
     let resource = ApiResource::erase::<ConfigMap>(&());
-    let api = apply::api(&client, &resource, Some(&namespace));
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &resource);
     let config = |value: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"key": value}});
-    let ours = Apply { manager: "ours", force: false, dry_run: false };
+    let ours = PatchParams::apply("ours");
 
-    Apply { dry_run: true, ..ours }.object(&api, "a", &config("1")).await?;
+    let dry_run = PatchParams { dry_run: true, ..ours.clone() };
+    api.patch("a", &dry_run, &Patch::Apply(config("1"))).await?;
     let missing = api.get("a").await.err().context("a dry run stored something")?;
     assert_eq!(apply::classify(&missing), ErrorClass::NotFound);
     assert_eq!(apply::message(&missing), "configmaps \"a\" not found");
 
-    let first = ours.object(&api, "a", &config("1")).await?;
-    let again = ours.object(&api, "a", &config("1")).await?;
+    let first = api.patch("a", &ours, &Patch::Apply(config("1"))).await?;
+    let again = api.patch("a", &ours, &Patch::Apply(config("1"))).await?;
     assert_eq!(first.metadata.resource_version, again.metadata.resource_version, "the same writes nothing");
 
-    let theirs = Apply { manager: "theirs", ..ours };
-    let conflict = theirs.object(&api, "a", &config("2")).await.err().context("no conflict")?;
+    let theirs = PatchParams::apply("theirs");
+    let conflict = api.patch("a", &theirs, &Patch::Apply(config("2"))).await.err().context("no conflict")?;
     assert_eq!(apply::classify(&conflict), ErrorClass::Conflict);
-    let want = FieldConflict { manager: "ours".to_owned(), field: ".data.key".to_owned() };
-    assert_eq!(apply::field_conflicts(&conflict), [want]);
-    let forced = Apply { force: true, ..theirs }.object(&api, "a", &config("2")).await?;
+    let forced = api.patch("a", &theirs.force(), &Patch::Apply(config("2"))).await?;
     assert_eq!(forced.data["data"]["key"], "2");
 
     let object: DynamicObject = serde_json::from_value(config("3"))?;
-    let exists = apply::create(&api, &object, "ours").await.err().context("created twice")?;
+    let exists = api.create(&PostParams::default(), &object).await.err().context("created twice")?;
     assert_eq!(apply::classify(&exists), ErrorClass::AlreadyExists);
     let invalid = config("4").as_object().cloned().map(|mut it| {
         it.insert("data".to_owned(), json!({"a/b": "c"}));
         it
     });
-    let invalid = ours.object(&api, "a", &invalid).await.err().context("accepted")?;
+    let invalid = api.patch("a", &ours, &Patch::Apply(invalid)).await.err().context("accepted")?;
     assert_eq!(apply::classify(&invalid), ErrorClass::Invalid);
     Ok(())
 }
