@@ -19,31 +19,31 @@ struct Served(Store);
 impl Collector for Served {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let serving = self.0.serving();
-        let catalogs = ConstGauge::new(i64::try_from(serving.len()).unwrap_or(i64::MAX));
+        let catalogs = ConstGauge::new(number(serving.len()));
         catalogs.encode(encode_row(&mut encoder, const { metric_named("catalogd_served_catalogs") })?)?;
-        for (row, of) in [
-            (const { metric_named("catalogd_content_bytes") }, Measure::Bytes),
-            (const { metric_named("catalogd_content_objects") }, Measure::Objects),
-            (const { metric_named("catalogd_content_unpacked_timestamp_seconds") }, Measure::Time),
-        ] {
+        type Measure = fn(&crate::store::Served) -> i64;
+        let measures: [(_, Measure); 3] = [
+            (const { metric_named("catalogd_content_bytes") }, |served| {
+                number(served.content.jsonl().size())
+            }),
+            (const { metric_named("catalogd_content_objects") }, |served| {
+                number(served.content.index().len())
+            }),
+            (const { metric_named("catalogd_content_unpacked_timestamp_seconds") }, |served| {
+                served.last_unpacked
+            }),
+        ];
+        for (row, measure) in measures {
             let mut out = encode_row(&mut encoder, row)?;
             for (catalog, served) in serving.iter() {
-                let value = match of {
-                    Measure::Bytes => i64::try_from(served.content.jsonl().size()).unwrap_or(i64::MAX),
-                    Measure::Objects => i64::try_from(served.content.index().len()).unwrap_or(i64::MAX),
-                    Measure::Time => served.last_unpacked,
-                };
                 let labels = [("catalog", catalog.as_str())];
-                ConstGauge::new(value).encode(out.encode_family(&labels)?)?;
+                ConstGauge::new(measure(served)).encode(out.encode_family(&labels)?)?;
             }
         }
         Ok(())
     }
 }
 
-#[derive(Clone, Copy)]
-enum Measure {
-    Bytes,
-    Objects,
-    Time,
+fn number(count: impl TryInto<i64>) -> i64 {
+    count.try_into().unwrap_or(i64::MAX)
 }

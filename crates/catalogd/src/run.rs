@@ -122,33 +122,23 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     });
     let working = controller::run(context, readiness, args.gc_interval.0, damaged, secrets, stop.clone());
     let electing = async {
-        let Some(election) = election else {
+        let leading = async {
+            lead.send_if_modified(|leads| !std::mem::replace(leads, true));
             stop.cancelled().await;
-            // The sender must live as long as the controller listens.
-            drop(lead);
-            return Ok(());
         };
-        let Some(leadership) = leader::acquire(client, election, &metrics, &stop).await else {
-            return Ok(());
-        };
-        lead.send_replace(true);
-        tokio::select! {
-            () = stop.cancelled() => {}
-            () = leadership.loss().cancelled() => {
-                lead.send_replace(false);
-                stop.cancel();
-                return Err(leader::LeadershipLost.into());
-            }
+        let elected = leader::lead(client, election, &metrics, &stop, leading).await;
+        if elected.is_err() {
+            lead.send_replace(false);
+            stop.cancel();
         }
-        leadership.release().await;
-        Ok(())
+        elected
     };
     let (elected, ()) = tokio::join!(electing, working);
     watching.abort();
     content_server.await.context("the content server ended badly")?;
     while parts.join_next().await.is_some() {}
     tracing::info!("stopped");
-    elected
+    Ok(elected?)
 }
 
 fn log_opened(opened: &Opened) {

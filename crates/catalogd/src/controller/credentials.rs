@@ -11,19 +11,8 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use olm_oci::{Keyring, SharedKeyring};
-use olm_runtime::pull_secrets::{self, Document, NamespacedName, ReadError};
+use olm_runtime::pull_secrets::{self, Document, NamespacedName};
 use tokio::sync::mpsc;
-
-/// Why the credentials are not known.
-#[derive(Debug, thiserror::Error)]
-pub enum CredentialsError {
-    /// The API server does not give them.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// The secret's content cannot be read; its text is not shown.
-    #[error("error reading pull secret {place}: {source}")]
-    Content { place: NamespacedName, source: olm_oci::ImageError },
-}
 
 /// Keeps the puller's credentials up to date.
 #[derive(Clone)]
@@ -32,15 +21,6 @@ pub struct Credentials {
     global: Option<NamespacedName>,
     account: Option<NamespacedName>,
     keyring: SharedKeyring,
-}
-
-impl std::fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Credentials")
-            .field("global", &self.global)
-            .field("account", &self.account)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Credentials {
@@ -60,15 +40,17 @@ impl Credentials {
     ///
     /// # Errors
     /// When one of them cannot be read; what the puller had stays. A secret that does not exist is none.
-    pub async fn refresh(&self) -> Result<(), CredentialsError> {
-        let documents = pull_secrets::read(&self.client, self.global.as_ref(), self.account.as_ref()).await?;
+    pub async fn refresh(&self) -> Result<(), String> {
+        let documents = pull_secrets::read(&self.client, self.global.as_ref(), self.account.as_ref())
+            .await
+            .map_err(|error| error.to_string())?;
         let mut keyring = Keyring::new();
         for (place, document) in documents {
             let added = match &document {
                 Document::ConfigJson(bytes) => keyring.add_config_json(bytes),
                 Document::DockerCfg(bytes) => keyring.add_dockercfg(bytes),
             };
-            added.map_err(|source| CredentialsError::Content { place, source })?;
+            added.map_err(|error| format!("error reading pull secret {place}: {error}"))?;
         }
         self.keyring.set((!keyring.is_empty()).then_some(keyring));
         Ok(())

@@ -62,7 +62,6 @@ impl FetchError {
 }
 
 /// Fetches content.
-#[derive(Debug)]
 pub struct Fetch {
     puller: Puller,
     credentials: Credentials,
@@ -242,7 +241,7 @@ impl Fetch {
         let refreshed = tokio::time::timeout(RESOLVE_TIMEOUT, self.credentials.refresh()).await;
         let message = match refreshed {
             Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) => error.to_string(),
+            Ok(Err(message)) => message,
             Err(_) => "error reading pull secrets: no answer in time".to_owned(),
         };
         Err(FetchError::new(format!("source catalog content: {message}"), Retry::Backoff))

@@ -29,7 +29,6 @@ use tracing::Instrument as _;
 use self::readiness::Readiness;
 use self::reconcile::Context;
 
-/// The running controller's state.
 struct State {
     context: Arc<Context>,
     readiness: Arc<Readiness>,

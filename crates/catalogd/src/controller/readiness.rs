@@ -74,12 +74,6 @@ impl Readiness {
             Err(format!("catalogs not yet served: {}", awaited.join(", ")))
         }
     }
-
-    /// The catalogs that should be served and are not, however long.
-    #[must_use]
-    pub fn unserved(&self) -> Vec<String> {
-        self.inner.lock().missing.keys().cloned().collect()
-    }
 }
 
 #[cfg(test)]
@@ -105,7 +99,6 @@ mod tests {
         readiness.missing(names(&["b"]), at(20));
         assert_eq!(readiness.check(at(129)), Err("catalogs not yet served: b".to_owned()));
         assert_eq!(readiness.check(at(130)), Ok(()), "b has been missing since second 10");
-        assert_eq!(readiness.unserved(), ["b"]);
         readiness.missing(names(&[]), at(30));
         assert_eq!(readiness.check(at(30)), Ok(()));
     }

@@ -37,7 +37,6 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The dependencies of a reconciliation.
 pub struct Context {
-    /// To the API server.
     pub client: Client,
     /// What is served.
     pub store: Store,
@@ -45,7 +44,6 @@ pub struct Context {
     pub fetch: Fetch,
     /// Whether this replica decides and reports.
     pub leader: watch::Receiver<bool>,
-    /// To emit events.
     pub events: Events,
     /// Counts reconciliations.
     pub meter: ControllerMetrics,
@@ -103,7 +101,7 @@ impl Context {
     pub async fn reconcile(&self, catalog: &mut ClusterCatalog) -> (Option<Instant>, Outcome) {
         let name = catalog.name_any();
         let leader = *self.leader.borrow();
-        let mut remembered = self.recall(&name);
+        let mut remembered = self.memory.lock().get(&name).cloned().unwrap_or_default();
         let memory = &mut remembered.plan;
         memory.requested.get_or_insert_with(|| catalog.annotations().get(annotations::REQUESTED_AT).cloned());
         let held = self.held(&name);
@@ -152,7 +150,7 @@ impl Context {
                 next = Some(now);
             }
         }
-        self.remember(&name, remembered);
+        self.memory.lock().insert(name, remembered);
         (next, outcome)
     }
 
@@ -506,14 +504,6 @@ impl Context {
         if let Err(error) = off_thread(move || store.collect(None)).await {
             tracing::warn!(%error, "cannot remove old catalog content");
         }
-    }
-
-    fn recall(&self, name: &str) -> Remembered {
-        self.memory.lock().get(name).cloned().unwrap_or_default()
-    }
-
-    fn remember(&self, name: &str, remembered: Remembered) {
-        self.memory.lock().insert(name.to_owned(), remembered);
     }
 }
 

@@ -7,11 +7,11 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, Response, StatusCode};
 
 use super::body::{Body, ContentFile, FileBody, Piece};
-use super::conditions::{self, Decision, Validators};
+use super::conditions::{self, Validators};
 use super::encoding::{self, Encoding};
 use super::range::{self, Ranges};
 use super::respond;
-use super::{JSONL, with_length, with_validators};
+use super::{JSONL, unless_met, with_length, with_validators};
 use crate::store::{Section, Served};
 
 /// Answers a GET or HEAD.
@@ -19,7 +19,7 @@ use crate::store::{Section, Served};
 pub(super) fn handle(method: &Method, headers: &HeaderMap, served: &Served) -> Response<Body> {
     let content = &served.content;
     let size = content.jsonl().size();
-    let range = headers.get(header::RANGE).filter(|_| *method == Method::GET || *method == Method::HEAD);
+    let range = headers.get(header::RANGE);
     // Parts are always parts of the plain file, and HEAD describes it (catalogd §7.8, §7.9).
     let mut encoding = Encoding::Identity;
     let mut copy = ContentFile::Plain;
@@ -38,17 +38,11 @@ pub(super) fn handle(method: &Method, headers: &HeaderMap, served: &Served) -> R
         tag: format!("\"{}{}\"", content.digest(), encoding.tag_suffix()),
         modified: served.last_unpacked,
     };
-    match conditions::evaluate(headers, &validators) {
-        Decision::NotModified => {
-            return with_validators(respond::bare(StatusCode::NOT_MODIFIED), served, &validators);
-        }
-        Decision::Failed => {
-            let mut response =
-                with_validators(respond::bare(StatusCode::PRECONDITION_FAILED), served, &validators);
+    if let Some(mut response) = unless_met(headers, served, &validators) {
+        if response.status() == StatusCode::PRECONDITION_FAILED {
             response.headers_mut().insert(header::CONTENT_TYPE, JSONL);
-            return response;
         }
-        Decision::Proceed => {}
+        return response;
     }
     if let Some(range) = range.filter(|_| conditions::range_allowed(headers, &validators)) {
         match range::parse(range.to_str().unwrap_or(""), size) {

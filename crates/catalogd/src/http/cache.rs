@@ -20,7 +20,6 @@ const MAX_COLLECTORS: usize = 4;
 /// Answers compressed while they are sent, at a time.
 const MAX_ENCODERS: usize = 8;
 
-/// The cache. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Cache {
     limit: usize,

@@ -13,14 +13,6 @@ pub(super) struct Validators {
     pub modified: i64,
 }
 
-impl Validators {
-    /// Value of `Last-Modified`.
-    #[must_use]
-    pub(super) fn date(&self) -> String {
-        http_date(self.modified)
-    }
-}
-
 /// What the conditions of a request lead to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decision {

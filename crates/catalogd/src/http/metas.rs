@@ -12,9 +12,9 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 
 use super::body::{Body, Compressed, ContentFile, FileBody, Piece};
 use super::cache::Cache;
-use super::conditions::{self, Decision, Validators};
+use super::conditions::Validators;
 use super::encoding::{self, Encoding};
-use super::{JSONL, respond, with_length, with_validators};
+use super::{JSONL, respond, unless_met, with_length, with_validators};
 use crate::store::{COMPRESS_FROM, Content, Section, Served};
 
 /// Answers up to this size are compressed whole before they are sent, longer ones while they are sent; the next request
@@ -107,15 +107,8 @@ pub(super) fn handle(
         encoding if *method == Method::GET && size >= COMPRESS_FROM => encoding,
         _ => Encoding::Identity,
     };
-    let found = validators(served, filter, encoding);
-    match conditions::evaluate(headers, &found) {
-        Decision::NotModified => {
-            return with_validators(respond::bare(StatusCode::NOT_MODIFIED), served, &found);
-        }
-        Decision::Failed => {
-            return with_validators(respond::bare(StatusCode::PRECONDITION_FAILED), served, &found);
-        }
-        Decision::Proceed => {}
+    if let Some(response) = unless_met(headers, served, &validators(served, filter, encoding)) {
+        return response;
     }
     let found = Found { content, all: query.is_all(), sections: &sections, size };
     let body = match found.encoded(encoding, &name(served, filter, encoding), cache) {

@@ -19,7 +19,7 @@ mod respond;
 mod routes;
 pub mod server;
 
-use http::header::{self, HeaderValue};
+use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 
 pub use body::{Body, FRAME};
@@ -27,7 +27,7 @@ pub use conditions::http_date;
 pub use metrics::Metrics;
 
 use self::cache::Cache;
-use self::conditions::Validators;
+use self::conditions::{Decision, Validators};
 use self::routes::{Endpoint, Route};
 use crate::store::{Served, Store};
 
@@ -46,7 +46,6 @@ pub struct Endpoints {
 }
 
 /// Answers requests for catalogs.
-#[derive(Debug)]
 pub struct Catalogs {
     store: Store,
     endpoints: Endpoints,
@@ -164,11 +163,21 @@ fn with_validators(mut response: Response<Body>, served: &Served, validators: &V
     if let Ok(tag) = HeaderValue::try_from(validators.tag.as_str()) {
         headers.insert(header::ETAG, tag);
     }
-    if let Ok(date) = HeaderValue::try_from(validators.date()) {
+    if let Ok(date) = HeaderValue::try_from(http_date(validators.modified)) {
         headers.insert(header::LAST_MODIFIED, date);
     }
     name_digest(&mut response, served);
     response
+}
+
+/// 304 or 412, if the conditions of the request ask for it.
+fn unless_met(headers: &HeaderMap, served: &Served, validators: &Validators) -> Option<Response<Body>> {
+    let status = match conditions::evaluate(headers, validators) {
+        Decision::NotModified => StatusCode::NOT_MODIFIED,
+        Decision::Failed => StatusCode::PRECONDITION_FAILED,
+        Decision::Proceed => return None,
+    };
+    Some(with_validators(respond::bare(status), served, validators))
 }
 
 /// Names the image that the content was made from.

@@ -15,10 +15,10 @@ use olm_fbc::{Located, Meta, Summariser, schema};
 
 use super::body::{Body, compress_all};
 use super::cache::Cache;
-use super::conditions::{self, Decision, Validators};
+use super::conditions::Validators;
 use super::encoding::{self, Encoding};
 use super::per_content::PerContent;
-use super::{JSONL, respond, with_validators};
+use super::{JSONL, respond, unless_met, with_validators};
 use crate::store::{COMPRESS_FROM, Content, Served, Store};
 
 /// The summaries made so far, one for each content that is served.
@@ -70,22 +70,18 @@ pub(crate) async fn handle(
         }
     };
     let validators = Validators { tag: format!("\"{name}\""), modified: served.last_unpacked };
-    let status = match conditions::evaluate(headers, &validators) {
-        Decision::NotModified => StatusCode::NOT_MODIFIED,
-        Decision::Failed => StatusCode::PRECONDITION_FAILED,
-        Decision::Proceed => StatusCode::OK,
-    };
-    let mut response = with_validators(respond::bare(status), served, &validators);
-    if status == StatusCode::OK {
-        let to = response.headers_mut();
-        to.insert(header::CONTENT_TYPE, JSONL);
-        to.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
-        if let Some(encoded) = encoding.name() {
-            to.insert(header::CONTENT_ENCODING, HeaderValue::from_static(encoded));
-        }
-        if *method != Method::HEAD {
-            *response.body_mut() = Body::Full(bytes);
-        }
+    if let Some(response) = unless_met(headers, served, &validators) {
+        return response;
+    }
+    let mut response = with_validators(respond::bare(StatusCode::OK), served, &validators);
+    let to = response.headers_mut();
+    to.insert(header::CONTENT_TYPE, JSONL);
+    to.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes.len()));
+    if let Some(encoded) = encoding.name() {
+        to.insert(header::CONTENT_ENCODING, HeaderValue::from_static(encoded));
+    }
+    if *method != Method::HEAD {
+        *response.body_mut() = Body::Full(bytes);
     }
     response
 }

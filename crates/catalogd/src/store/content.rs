@@ -31,7 +31,6 @@ pub struct Section {
 pub struct Content {
     digest: Digest,
     dir: PathBuf,
-    manifest: Manifest,
     jsonl: Blob,
     index: Index,
     copies: OnceLock<Copies>,
@@ -50,14 +49,8 @@ impl Content {
         if index.size() != jsonl.size() {
             return Err(ContentError::Damaged { file: INDEX });
         }
-        let content = Self {
-            digest: digest.clone(),
-            dir: dir.to_owned(),
-            manifest,
-            jsonl,
-            index,
-            copies: OnceLock::new(),
-        };
+        let content =
+            Self { digest: digest.clone(), dir: dir.to_owned(), jsonl, index, copies: OnceLock::new() };
         content.adopt_copies();
         Ok(content)
     }
@@ -122,11 +115,5 @@ impl Content {
     #[must_use]
     pub fn index(&self) -> &Index {
         &self.index
-    }
-
-    /// Bytes on disk, all copies together.
-    #[must_use]
-    pub fn stored_bytes(&self) -> u64 {
-        self.manifest.bytes() + self.copies.get().map_or(0, Copies::bytes)
     }
 }

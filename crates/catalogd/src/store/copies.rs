@@ -28,7 +28,6 @@ const BUFFER: usize = 256 * 1024;
 /// Both copies, open.
 #[derive(Debug)]
 pub(super) struct Copies {
-    manifest: Manifest,
     pub(super) gzip: Blob,
     pub(super) zstd: Blob,
 }
@@ -42,7 +41,7 @@ impl Copies {
         let manifest = Manifest::read(dir, digest)?;
         let gzip = Blob::open(dir, GZIP, &manifest)?;
         let zstd = Blob::open(dir, ZSTD, &manifest)?;
-        Ok(Self { manifest, gzip, zstd })
+        Ok(Self { gzip, zstd })
     }
 
     /// Reads every byte.
@@ -52,11 +51,6 @@ impl Copies {
     pub(super) fn verify(&self) -> Result<(), ContentError> {
         self.gzip.verify()?;
         self.zstd.verify()
-    }
-
-    /// Bytes on disk.
-    pub(super) fn bytes(&self) -> u64 {
-        self.manifest.bytes()
     }
 }
 

@@ -16,7 +16,6 @@ use serde::{Deserialize, Serialize};
 
 /// Sizes and checksums of the others.
 const MANIFEST: &str = "manifest.json";
-/// Version of the directory's layout.
 const FORMAT: u32 = 2;
 /// A manifest is a few hundred bytes; more is not ours.
 const MANIFEST_LIMIT: u64 = 64 * 1024;
@@ -82,10 +81,6 @@ impl Manifest {
     fn facts(&self, name: &str) -> Option<&FileFacts> {
         self.files.iter().find(|facts| facts.name == name)
     }
-
-    pub(super) fn bytes(&self) -> u64 {
-        self.files.iter().map(|facts| facts.size).sum()
-    }
 }
 
 fn checksum(bytes: &[u8]) -> u32 {
@@ -99,18 +94,10 @@ fn checksum(bytes: &[u8]) -> u32 {
 pub enum ContentError {
     /// The file system refused.
     #[error("cannot read {file}: {source}")]
-    Io {
-        /// Which file.
-        file: &'static str,
-        /// The system's error.
-        source: io::Error,
-    },
+    Io { file: &'static str, source: io::Error },
     /// Size, checksum or structure is not what was written.
     #[error("{file} is not what was stored")]
-    Damaged {
-        /// Which file.
-        file: &'static str,
-    },
+    Damaged { file: &'static str },
     /// Written by another version of this program.
     #[error("content has layout version {0}")]
     Format(u32),

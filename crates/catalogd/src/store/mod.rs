@@ -49,12 +49,7 @@ pub enum StoreError {
     InUse(PathBuf),
     /// The directory cannot be prepared.
     #[error("cannot prepare cache directory {}: {source}", dir.display())]
-    Prepare {
-        /// Which directory.
-        dir: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    Prepare { dir: PathBuf, source: io::Error },
     /// Content or a name could not be written; the usual cause is a full disk.
     #[error("cannot write catalog content: {0}")]
     Write(#[source] io::Error),
@@ -64,14 +59,6 @@ pub enum StoreError {
     /// The name cannot be a file name.
     #[error("{0:?} is not the name of a catalog")]
     Name(String),
-}
-
-impl StoreError {
-    /// Whether the disk is full.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
-        matches!(self, Self::Write(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
-    }
 }
 
 /// What is served under one catalog name.
@@ -177,7 +164,6 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Which content is kept.
     #[must_use]
     pub fn digest(&self) -> &Digest {
         &self.digest

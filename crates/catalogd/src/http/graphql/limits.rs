@@ -32,9 +32,9 @@ pub(super) fn parse(query: &str) -> Result<ExecutableDocument, String> {
         let why = text.rsplit_once("= ").map_or(text.as_str(), |(_, why)| why);
         format!("query parse error: Syntax Error GraphQL {}{why}", place.unwrap_or_default())
     })?;
-    let mut counts = Counts { aliases: 0, fields: 0 };
+    let mut walk = Walk { fragments: &document.fragments, seen: Vec::new(), aliases: 0, fields: 0 };
     for (_, operation) in document.operations.iter() {
-        let mut walk = Walk { fragments: &document.fragments, seen: Vec::new(), counts: &mut counts };
+        walk.seen.clear();
         walk.set(&operation.node.selection_set, 1)?;
     }
     let mut expansion = Expansion { fragments: &document.fragments, known: HashMap::new() };
@@ -64,15 +64,12 @@ pub(super) fn ambiguous(document: &ExecutableDocument) -> bool {
     matches!(&document.operations, DocumentOperations::Multiple(operations) if operations.len() > 1)
 }
 
-struct Counts {
-    aliases: usize,
-    fields: usize,
-}
-
 struct Walk<'a> {
     fragments: &'a HashMap<Name, Positioned<FragmentDefinition>>,
+    /// Fragments of the present operation.
     seen: Vec<&'a Name>,
-    counts: &'a mut Counts,
+    aliases: usize,
+    fields: usize,
 }
 
 impl<'a> Walk<'a> {
@@ -86,12 +83,12 @@ impl<'a> Walk<'a> {
         for item in &set.node.items {
             match &item.node {
                 Selection::Field(field) => {
-                    self.counts.fields += 1;
-                    self.counts.aliases += usize::from(field.node.alias.is_some());
-                    if self.counts.aliases > MAX_ALIASES {
+                    self.fields += 1;
+                    self.aliases += usize::from(field.node.alias.is_some());
+                    if self.aliases > MAX_ALIASES {
                         return Err(format!("query exceeds maximum alias count of {MAX_ALIASES}"));
                     }
-                    if self.counts.fields > MAX_FIELDS {
+                    if self.fields > MAX_FIELDS {
                         return Err(format!("query exceeds maximum field count of {MAX_FIELDS}"));
                     }
                     self.set(&field.node.selection_set, depth + 1)?;

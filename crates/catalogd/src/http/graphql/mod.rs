@@ -26,13 +26,9 @@ use super::per_content::PerContent;
 use super::respond;
 use crate::store::{Content, Store};
 
-/// Bytes of a request body.
 const MAX_BODY_BYTES: usize = 1 << 20;
-/// Bytes of a query.
 const MAX_QUERY_BYTES: usize = 100_000;
-/// Queries that run at a time.
 const MAX_RUNNING: usize = 4;
-/// How long a query may run.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a client may take to send its body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -54,12 +50,6 @@ pub(crate) struct Schemas {
 impl Default for Schemas {
     fn default() -> Self {
         Self { made: PerContent::default(), running: Semaphore::new(MAX_RUNNING) }
-    }
-}
-
-impl std::fmt::Debug for Schemas {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Schemas")
     }
 }
 

@@ -46,7 +46,6 @@ impl Scalar {
         }
     }
 
-    /// Name of the GraphQL type.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Unknown | Self::String => "String",
@@ -75,7 +74,6 @@ impl Scalar {
     }
 }
 
-/// The type of a field.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) enum Kind {
     /// Only null was seen.
@@ -166,9 +164,7 @@ impl Fields {
 /// What is known about one schema.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Shape {
-    /// How many objects there are.
     pub(super) objects: usize,
-    /// Their fields.
     pub(super) fields: Fields,
 }
 
