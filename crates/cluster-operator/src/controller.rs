@@ -36,7 +36,6 @@ const MAX_RETRY_WAIT: Duration = Duration::from_secs(60);
 
 /// The dependencies of a pass.
 pub(crate) struct Context {
-    /// For the apiserver.
     pub(crate) client: Client,
     /// The namespace of the Deployments.
     pub(crate) namespace: String,
@@ -46,7 +45,6 @@ pub(crate) struct Context {
     pub(crate) given: Given,
     /// When the ClusterOperator is written.
     pub(crate) manage: Manage,
-    /// To emit events.
     pub(crate) events: Events,
 }
 

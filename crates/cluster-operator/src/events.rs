@@ -68,40 +68,33 @@ impl ExtensionEvents {
 const BLOCKS: &str = "BlocksClusterUpgrade";
 
 fn current_events(report: &Report) -> BTreeSet<ExtensionEvent> {
-    let mut events = BTreeSet::new();
-    for one in &report.blocking {
-        events.insert(ExtensionEvent {
-            extension: one.extension.clone(),
-            reason: BLOCKS,
-            text: format!(
-                "bundle {} declares to run on OpenShift {} at most, so the cluster cannot be updated to {}; upgrade or remove it",
-                one.bundle, one.limit.stream, report.target
-            ),
-            warning: true,
-        });
-    }
-    for one in &report.unreadable {
-        events.insert(ExtensionEvent {
-            extension: one.extension.clone(),
-            reason: BLOCKS,
-            text: format!("the cluster cannot be updated to {}: {}", report.target, one.message),
-            warning: true,
-        });
-    }
-    for one in report.blocking.iter().chain(&report.fitting).filter(|one| one.limit.suspicious) {
-        events.insert(ExtensionEvent {
-            extension: one.extension.clone(),
-            reason: "SuspiciousMaxOpenShiftVersion",
-            text: format!(
-                "bundle {bundle} declares olm.maxOpenShiftVersion as the number {stream}; in YAML {stream}0 without quotes becomes \
-                 that, so it may mean another version than its author's",
-                bundle = one.bundle,
-                stream = one.limit.stream,
-            ),
-            warning: true,
-        });
-    }
-    events
+    let target = &report.target;
+    let event = |extension: &str, reason: &'static str, text: String| ExtensionEvent {
+        extension: extension.to_owned(),
+        reason,
+        text,
+        warning: true,
+    };
+    let blocking = report.blocking.iter().map(|one| {
+        let text = format!(
+            "bundle {} declares to run on OpenShift {} at most, so the cluster cannot be updated to {target}; upgrade or remove it",
+            one.bundle, one.limit.stream
+        );
+        event(&one.extension, BLOCKS, text)
+    });
+    let unreadable = report.unreadable.iter().map(|one| {
+        event(&one.extension, BLOCKS, format!("the cluster cannot be updated to {target}: {}", one.message))
+    });
+    let suspicious = report.blocking.iter().chain(&report.fitting).filter(|one| one.limit.suspicious).map(|one| {
+        let text = format!(
+            "bundle {bundle} declares olm.maxOpenShiftVersion as the number {stream}; in YAML {stream}0 without quotes becomes \
+             that, so it may mean another version than its author's",
+            bundle = one.bundle,
+            stream = one.limit.stream,
+        );
+        event(&one.extension, "SuspiciousMaxOpenShiftVersion", text)
+    });
+    blocking.chain(unreadable).chain(suspicious).collect()
 }
 
 /// Sends the events about extensions that still exist.

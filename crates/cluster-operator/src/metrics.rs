@@ -80,22 +80,17 @@ impl Collector for StatusMetrics {
             encode_row(&mut encoder, const { metric_named("olm_extension_blocks_cluster_upgrade") })?;
         for (report, blocks) in last.report.iter().flat_map(|it| [(it, true), (it, false)]) {
             let with_limit = if blocks { &report.blocking } else { &report.fitting };
-            for one in with_limit {
-                let limit = one.limit.stream.to_string();
+            let with_limit =
+                with_limit.iter().map(|one| (&one.extension, &one.bundle, one.limit.stream.to_string()));
+            let unreadable = report.unreadable.iter().filter(|_| blocks);
+            let unreadable = unreadable.map(|one| (&one.extension, &one.bundle, "unreadable".to_owned()));
+            for (extension, bundle, limit) in with_limit.chain(unreadable) {
                 let labels = [
-                    ("extension", one.extension.as_str()),
-                    ("bundle", &one.bundle),
+                    ("extension", extension.as_str()),
+                    ("bundle", bundle),
                     ("max_openshift_version", &limit),
                 ];
                 ConstGauge::new(i64::from(blocks)).encode(out.encode_family(&labels)?)?;
-            }
-            for one in report.unreadable.iter().filter(|_| blocks) {
-                let labels = [
-                    ("extension", one.extension.as_str()),
-                    ("bundle", &one.bundle),
-                    ("max_openshift_version", "unreadable"),
-                ];
-                ConstGauge::new(1_i64).encode(out.encode_family(&labels)?)?;
             }
         }
         let mut out =

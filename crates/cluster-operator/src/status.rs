@@ -11,15 +11,14 @@ use olm_api::{ConditionStatus, condition};
 use olm_core::openshift::Report;
 
 use crate::deployment::{self, Deployment};
-use crate::inner::Memory;
-use crate::summary::{Summary, TYPES, summaries};
+use crate::inner::{Inner, Memory};
+use crate::summary::{TYPES, summaries};
 use crate::upgradeable::{self, Installed};
 use crate::version::Current;
 
 /// All that the status is made of.
 #[derive(Debug, Clone)]
 pub(crate) struct Observed {
-    /// The version of the cluster.
     pub(crate) current: Current,
     /// Extensions and their revisions.
     pub(crate) installed: Installed,
@@ -78,13 +77,13 @@ pub(crate) fn derive(observed: &Observed, memory: &mut Memory, now: Timestamp) -
 }
 
 /// Where no Deployments are watched, OLM counts as available when its kinds are served.
-fn without_deployments(installed: &Installed) -> [crate::inner::Inner; 2] {
+fn without_deployments(installed: &Installed) -> [Inner; 2] {
     let served = matches!(installed, Installed::Observed { .. });
     let (reason, message) =
         if served { ("AsExpected", "Kinds are served") } else { ("NotServed", "Kinds are not served") };
     [
-        crate::inner::Inner::new("OLMKindsAvailable".to_owned(), served, reason, message),
-        crate::inner::Inner::new("OLMKindsProgressing".to_owned(), false, "AsExpected", ""),
+        Inner::new("OLMKindsAvailable".to_owned(), served, reason, message),
+        Inner::new("OLMKindsProgressing".to_owned(), false, "AsExpected", ""),
     ]
 }
 
@@ -93,7 +92,7 @@ fn versions(
     stored: &ClusterOperatorStatus,
     version: &str,
     complete: bool,
-    summaries: &mut [Summary],
+    summaries: &mut [Inner],
 ) -> Vec<OperandVersion> {
     let published = stored.operator_version();
     if !stored.versions.is_empty() && published != Some(version) {
@@ -110,7 +109,7 @@ fn versions(
 }
 
 /// Nothing is known of Upgradeable without a version, unless there is something that blocks any.
-fn explain_unknown(why: &str, summaries: &mut [Summary]) {
+fn explain_unknown(why: &str, summaries: &mut [Inner]) {
     for summary in summaries.iter_mut() {
         if summary.type_ == "Upgradeable" && summary.reason == "NoData" {
             why.clone_into(&mut summary.message);
@@ -121,13 +120,13 @@ fn explain_unknown(why: &str, summaries: &mut [Summary]) {
 /// The five with the times that the stored ones justify, then what others have added.
 fn conditions(
     stored: &ClusterOperatorStatus,
-    summaries: Vec<Summary>,
+    summaries: Vec<Inner>,
     now: Timestamp,
 ) -> Vec<OperatorCondition> {
     let mut conditions: Vec<OperatorCondition> = summaries
         .into_iter()
         .map(|summary| {
-            let before = stored.condition(summary.type_).filter(|before| before.status == summary.status);
+            let before = stored.condition(&summary.type_).filter(|before| before.status == summary.status);
             let time =
                 before.map_or_else(|| condition::whole_seconds(now), |it| it.last_transition_time.clone());
             OperatorCondition {
@@ -135,7 +134,7 @@ fn conditions(
                 message: summary.message,
                 reason: summary.reason,
                 status: summary.status,
-                type_: summary.type_.to_owned(),
+                type_: summary.type_,
             }
         })
         .collect();

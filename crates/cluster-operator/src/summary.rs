@@ -14,21 +14,8 @@ pub(crate) const TYPES: [(&str, ConditionStatus); 5] = [
     ("EvaluationConditionsDetected", ConditionStatus::False),
 ];
 
-/// One of the five, without its time.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Summary {
-    pub(crate) type_: &'static str,
-    pub(crate) status: ConditionStatus,
-    pub(crate) reason: String,
-    pub(crate) message: String,
-}
-
 /// All five, and when to derive them again although nothing changed: when something will have been wrong for long enough.
-pub(crate) fn summaries(
-    inner: &[Inner],
-    memory: &Memory,
-    now: Timestamp,
-) -> (Vec<Summary>, Option<Timestamp>) {
+pub(crate) fn summaries(inner: &[Inner], memory: &Memory, now: Timestamp) -> (Vec<Inner>, Option<Timestamp>) {
     let all = TYPES.iter().map(|(type_, good)| summary(type_, *good, inner, memory, now)).collect();
     let due = inner
         .iter()
@@ -42,28 +29,29 @@ pub(crate) fn summaries(
 }
 
 fn summary(
-    type_: &'static str,
+    name: &'static str,
     good: ConditionStatus,
     inner: &[Inner],
     memory: &Memory,
     now: Timestamp,
-) -> Summary {
-    let mut ours: Vec<&Inner> = inner.iter().filter(|condition| condition.type_.ends_with(type_)).collect();
+) -> Inner {
+    let type_ = name.to_owned();
+    let mut ours: Vec<&Inner> = inner.iter().filter(|condition| condition.type_.ends_with(name)).collect();
     ours.sort_by(|a, b| a.type_.cmp(&b.type_));
     if ours.is_empty() {
         let (status, reason) = (ConditionStatus::Unknown, "NoData".to_owned());
-        return Summary { type_, status, reason, message: String::new() };
+        return Inner { type_, status, reason, message: String::new() };
     }
     let bad: Vec<&Inner> = ours.iter().copied().filter(|condition| condition.status != good).collect();
     let long_enough = |condition: &&Inner| {
-        type_ != "Degraded" || now.duration_since(memory.since(condition, now)) >= INERTIA
+        name != "Degraded" || now.duration_since(memory.since(condition, now)) >= INERTIA
     };
     if !bad.iter().any(long_enough) {
         let message = match union(&ours) {
             message if message.is_empty() => "All is well".to_owned(),
             message => message,
         };
-        return Summary { type_, status: good, reason: "AsExpected".to_owned(), message };
+        return Inner { type_, status: good, reason: "AsExpected".to_owned(), message };
     }
     let opposite = match good {
         ConditionStatus::True => ConditionStatus::False,
@@ -73,13 +61,13 @@ fn summary(
     let mut reasons: Vec<String> = bad
         .iter()
         .map(|condition| {
-            let part = condition.type_.strip_suffix(type_).unwrap_or_default();
+            let part = condition.type_.strip_suffix(name).unwrap_or_default();
             let joint = if condition.reason.is_empty() { "" } else { "_" };
             format!("{part}{joint}{}", condition.reason)
         })
         .collect();
     reasons.sort_unstable();
-    Summary {
+    Inner {
         type_,
         status: if clear { opposite } else { ConditionStatus::Unknown },
         reason: reasons.join("::"),

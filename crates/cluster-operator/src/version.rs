@@ -12,7 +12,6 @@ pub(crate) struct Given {
     pub(crate) release_version: String,
 }
 
-/// The cluster's version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Current {
     /// It is known.

@@ -12,7 +12,6 @@ use crate::deployment::Deployment;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Extension {
     pub(crate) name: String,
-    /// Its UID.
     pub(crate) uid: String,
     /// The bundle that its status calls installed.
     pub(crate) installed: Option<String>,
@@ -25,7 +24,6 @@ pub(crate) struct Broken {
     pub(crate) extension: String,
     /// Name of the ClusterObjectSet.
     pub(crate) name: String,
-    /// What is wrong.
     pub(crate) cause: String,
 }
 
@@ -86,10 +84,6 @@ pub(super) fn deployment(object: &DynamicObject) -> Deployment {
 
 pub(super) fn version(object: &DynamicObject) -> Option<String> {
     text(object, "/status/desired/version")
-}
-
-pub(super) fn whole(object: &DynamicObject) -> DynamicObject {
-    object.clone()
 }
 
 fn text(object: &DynamicObject, path: &str) -> Option<String> {

@@ -26,7 +26,6 @@ pub(crate) use table::{State, Table};
 pub(crate) const EXTENSION_KIND: &str = "ClusterExtension";
 pub(crate) const REVISION_KIND: &str = "ClusterObjectSet";
 
-/// All tables.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) extensions: Table<Extension>,
@@ -68,7 +67,7 @@ impl World {
             revisions.follow(&self.revisions, facts::revision),
             deployments.follow(&self.deployments, facts::deployment),
             versions.follow(&self.versions, facts::version),
-            operators.follow(&self.operators, facts::whole),
+            operators.follow(&self.operators, DynamicObject::clone),
         );
     }
 }
