@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use olm_certificates::Source;
 use olm_oci::{CertificateDirs, Config, Credentials as Access, Puller, SharedKeyring, parse_reference};
 use olm_runtime::events::Events;
-use olm_runtime::health::Health;
+use olm_runtime::health::{self, Check};
 use olm_runtime::leader::{self, Election};
 use olm_runtime::metrics::{KubeReviews, Metrics};
 use olm_runtime::pull_secrets::{self, NamespacedName};
@@ -29,7 +29,6 @@ use crate::{controller, http};
 
 /// The controller's name in metrics and events.
 pub(crate) const CONTROLLER: &str = "catalogd-clustercatalog-controller";
-/// The lease of the leader.
 const LEASE: &str = "catalogd-operator-lock";
 /// Where metrics are served when no address is given and there is a certificate.
 const METRICS_ADDRESS: &str = ":7443";
@@ -68,11 +67,12 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let mut parts = tokio::task::JoinSet::new();
     let probes = {
         let readiness = Arc::clone(&readiness);
-        Health::new().ready("catalog-server", move || readiness.check(Instant::now()))
+        let check: Check = Arc::new(move || readiness.check(Instant::now()));
+        health::router([("catalog-server", check)])
     };
     if !listen::is_off(&args.run.health_probe_bind_address) {
         let listener = listen::bind(&args.run.health_probe_bind_address).await?;
-        parts.spawn(serve::http(listener, probes.router(), serve::Limits::default(), stop.clone()));
+        parts.spawn(serve::http(listener, probes, serve::Limits::default(), stop.clone()));
     }
     let Some((pair, keeping)) = certificate.pair(stop.clone()).await? else { return Ok(()) };
     parts.spawn(task::supervised("serving certificate", keeping));

@@ -5,7 +5,7 @@ use kube::Client;
 use olm_certificates::Source;
 use olm_runtime::args::service_names;
 use olm_runtime::events::Events;
-use olm_runtime::health::Health;
+use olm_runtime::health;
 use olm_runtime::leader::{self, Election};
 use olm_runtime::metrics::{self, Metrics};
 use olm_runtime::tls;
@@ -15,7 +15,6 @@ use crate::args::ServeArgs;
 use crate::controller::{self, Context};
 use crate::version::{Current, Given};
 
-/// The lease of the leader.
 const LEASE: &str = "cluster-operator.operatorframework.io";
 /// Where metrics are served when no address is given and there is a certificate.
 const METRICS_ADDRESS: &str = ":8443";
@@ -39,7 +38,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let mut parts = tokio::task::JoinSet::new();
     if !listen::is_off(&args.run.health_probe_bind_address) {
         let listener = listen::bind(&args.run.health_probe_bind_address).await?;
-        let probes = serve::http(listener, Health::new().router(), serve::Limits::default(), stop.clone());
+        let probes = serve::http(listener, health::router([]), serve::Limits::default(), stop.clone());
         parts.spawn(probes);
     }
     let namespace = args.run.system_namespace();

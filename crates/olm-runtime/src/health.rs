@@ -17,45 +17,18 @@ use axum::routing::any;
 /// Checks one condition; the text of a failure goes to the log, not to the client.
 pub type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// The checks of a process. `/healthz` has one, which always succeeds.
-pub struct Health {
-    ready: BTreeMap<String, Check>,
+type Checks = Arc<BTreeMap<&'static str, Check>>;
+
+/// The routes, to be served with [`crate::serve::http`]; `ready` are the checks of `/readyz` beside the one that always succeeds.
+pub fn router(ready: impl IntoIterator<Item = (&'static str, Check)>) -> Router {
+    let always = |name| -> (&'static str, Check) { (name, Arc::new(|| Ok(()))) };
+    let checks = |checks: BTreeMap<&'static str, Check>| {
+        Router::new().route("/", any(all)).route("/{check}", any(run_check)).with_state(Arc::new(checks))
+    };
+    let live = checks(BTreeMap::from([always("healthz")]));
+    let ready = checks(ready.into_iter().chain([always("readyz")]).collect());
+    Router::new().nest("/healthz", live).nest("/readyz", ready).fallback(not_found)
 }
-
-impl Health {
-    /// The check `readyz`, which always succeeds.
-    pub fn new() -> Self {
-        Self { ready: always("readyz") }
-    }
-
-    /// Adds a check to `/readyz`.
-    #[must_use]
-    pub fn ready(
-        mut self,
-        name: &str,
-        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
-    ) -> Self {
-        self.ready.insert(name.to_owned(), Arc::new(check));
-        self
-    }
-
-    /// The routes; serve them with [`crate::serve::http`].
-    pub fn router(self) -> Router {
-        let checks = |checks: BTreeMap<String, Check>| {
-            Router::new().route("/", any(all)).route("/{check}", any(run_check)).with_state(Arc::new(checks))
-        };
-        let (live, ready) = (checks(always("healthz")), checks(self.ready));
-        Router::new().nest("/healthz", live).nest("/readyz", ready).fallback(not_found)
-    }
-}
-
-/// A check that succeeds.
-fn always(name: &str) -> BTreeMap<String, Check> {
-    let check: Check = Arc::new(|| Ok(()));
-    BTreeMap::from([(name.to_owned(), check)])
-}
-
-type Checks = Arc<BTreeMap<String, Check>>;
 
 async fn all(State(checks): State<Checks>, RawQuery(query): RawQuery) -> Response {
     let query = query.unwrap_or_default();
@@ -72,11 +45,11 @@ async fn all(State(checks): State<Checks>, RawQuery(query): RawQuery) -> Respons
     let mut failed = false;
     for (name, check) in checks.iter() {
         // writing to a String cannot fail
-        if excluded.contains(&name.as_str()) {
+        if excluded.contains(name) {
             let _ = writeln!(report, "[+]{name} excluded: ok");
         } else if let Err(reason) = check() {
             failed = true;
-            tracing::info!(check = name, reason, "health check failed");
+            tracing::info!(check = *name, reason, "health check failed");
             let _ = writeln!(report, "[-]{name} failed: reason withheld");
         } else {
             let _ = writeln!(report, "[+]{name} ok");
@@ -98,7 +71,7 @@ async fn all(State(checks): State<Checks>, RawQuery(query): RawQuery) -> Respons
 }
 
 async fn run_check(State(checks): State<Checks>, Path(name): Path<String>) -> Response {
-    let Some(check) = checks.get(&name) else { return not_found().await };
+    let Some(check) = checks.get(name.as_str()) else { return not_found().await };
     match check() {
         Ok(()) => text(StatusCode::OK, "ok".to_owned()),
         Err(reason) => {
@@ -140,10 +113,13 @@ mod tests {
     async fn health_answers_like_the_kubernetes_library() {
         let started = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&started);
-        let health = Health::new().ready("catalog-server", move || {
-            if seen.load(Ordering::Relaxed) { Ok(()) } else { Err("not started".to_owned()) }
-        });
-        let router = health.router();
+        let check: Check =
+            Arc::new(
+                move || {
+                    if seen.load(Ordering::Relaxed) { Ok(()) } else { Err("not started".to_owned()) }
+                },
+            );
+        let router = router([("catalog-server", check)]);
         for (path, status, body) in [
             ("/healthz", 200, "ok"),
             ("/healthz/healthz", 200, "ok"),

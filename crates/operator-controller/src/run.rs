@@ -17,7 +17,7 @@ use olm_resolver::ReleaseField;
 use olm_runtime::args::service_names;
 use olm_runtime::controller::Workers;
 use olm_runtime::events::Events;
-use olm_runtime::health::Health;
+use olm_runtime::health;
 use olm_runtime::leader::{self, Election};
 use olm_runtime::metrics::{self, Metrics};
 use olm_runtime::pull_secrets::NamespacedName;
@@ -40,7 +40,6 @@ use crate::revisions::Revisions;
 use crate::secret_cache::SecretCache;
 use crate::{catalogs, extension, objectset};
 
-/// The lease of the leader.
 const LEASE: &str = "9c4404e7.operatorframework.io";
 /// The address of metrics when no other is set and there is a certificate.
 const METRICS_ADDRESS: &str = ":8443";
@@ -68,7 +67,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let mut parts = tokio::task::JoinSet::new();
     if !listen::is_off(&args.run.health_probe_bind_address) {
         let listener = listen::bind(&args.run.health_probe_bind_address).await?;
-        let probes = serve::http(listener, Health::new().router(), serve::Limits::default(), stop.clone());
+        let probes = serve::http(listener, health::router([]), serve::Limits::default(), stop.clone());
         parts.spawn(probes);
     }
     let namespace = args.run.system_namespace();
