@@ -29,9 +29,7 @@ use crate::version::Given;
 
 /// The name in metrics and events.
 pub(crate) const NAME: &str = "cluster-operator";
-/// The shortest time between two writes.
 const MIN_WRITE_INTERVAL: Duration = Duration::from_secs(1);
-/// The longest wait before a retry.
 const MAX_RETRY_WAIT: Duration = Duration::from_secs(60);
 
 /// The dependencies of a pass.
@@ -39,11 +37,9 @@ pub(crate) struct Context {
     pub(crate) client: Client,
     /// The namespace of the Deployments.
     pub(crate) namespace: String,
-    /// The Deployments that count.
     pub(crate) deployments: Vec<String>,
     /// What is set about the version.
     pub(crate) given: Given,
-    /// When the ClusterOperator is written.
     pub(crate) manage: Manage,
     pub(crate) events: Events,
 }

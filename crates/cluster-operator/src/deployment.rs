@@ -18,9 +18,7 @@ pub(crate) struct Deployment {
     pub(crate) desired: i64,
     /// Replicas of the newest template.
     pub(crate) updated: i64,
-    /// Replicas that are available.
     pub(crate) available: i64,
-    /// Replicas that are not.
     pub(crate) unavailable: i64,
     /// The reason of its own condition Progressing.
     pub(crate) progressing_reason: String,

@@ -18,7 +18,6 @@ pub(crate) struct ExtensionEvents {
     last: Option<BTreeSet<ExtensionEvent>>,
 }
 
-/// An event about an extension.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ExtensionEvent {
     pub(crate) extension: String,

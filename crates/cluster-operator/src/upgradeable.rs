@@ -11,7 +11,6 @@ use crate::observe::{Extension, RevisionFact};
 const MAX_ADVICE: usize = 200;
 /// The inner condition that clients know.
 pub(crate) const INSTALLED: &str = "InstalledOLMOperatorsUpgradeable";
-/// The check itself.
 const CHECK: &str = "OLMIncompatibleOperatorController";
 
 /// What is installed, as far as it could be observed.
@@ -43,7 +42,6 @@ pub(crate) fn report(installed: &Installed, current: Stream) -> Option<Report> {
     Some(report)
 }
 
-/// The inner conditions of the check.
 pub(crate) fn conditions(installed: &Installed, report: Option<&Report>) -> Vec<Inner> {
     match (installed, report) {
         (Installed::NotServed(kind), _) => {

@@ -21,9 +21,7 @@ use crate::store::{Content, Lease, Store};
 
 /// The label that names the catalog's directory in the image.
 const LABEL: &str = "operators.operatorframework.io.index.configs.v1";
-/// Pulls at a time.
 const MAX_PULLS: u32 = 8;
-/// Pulls from one registry at a time.
 const MAX_PULLS_OF_A_REGISTRY: usize = 2;
 /// How long one pull may take; stalls end it much earlier.
 const PULL_TIMEOUT: Duration = Duration::from_secs(30 * 60);

@@ -32,7 +32,6 @@ const LOSS_GRACE_PERIOD: Duration = Duration::from_secs(60);
 
 /// Pause after a write that failed.
 const WRITE_PAUSE: Duration = Duration::from_secs(1);
-/// How long one write may take.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The dependencies of a reconciliation.

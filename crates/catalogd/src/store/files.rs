@@ -30,7 +30,6 @@ pub(super) struct FileFacts {
     pub(super) crc32: u32,
 }
 
-/// The manifest of a content directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Manifest {
     pub(super) format: u32,
@@ -202,7 +201,6 @@ impl<W> std::fmt::Debug for Counted<W> {
 }
 
 impl Counted<File> {
-    /// Makes the file durable.
     pub(super) fn durable(self, name: &'static str) -> io::Result<FileFacts> {
         self.inner.sync_all()?;
         Ok(self.facts(name))

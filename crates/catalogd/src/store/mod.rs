@@ -41,7 +41,6 @@ pub use staging::{COMPRESS_BEFORE_SERVING, Spool, Staging};
 /// Catalogs and answers shorter than this are never compressed (rule: catalogd §7.8).
 pub const COMPRESS_FROM: u64 = 1024;
 
-/// Why the store could not do something.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Another process uses the same directory.

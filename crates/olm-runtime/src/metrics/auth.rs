@@ -74,7 +74,6 @@ impl Reviews for KubeReviews {
     }
 }
 
-/// What a request with a token gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
     Allowed,

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// The number of connections of each address.
 pub(super) struct PerClient {
     limit: usize,
     open: Mutex<HashMap<IpAddr, usize>>,

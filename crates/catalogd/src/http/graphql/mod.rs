@@ -112,7 +112,6 @@ where
 }
 
 impl Schemas {
-    /// Answers a query about a content.
     pub(crate) async fn handle(&self, store: &Store, content: &Arc<Content>, asked: Asked) -> Response<Body> {
         let cell = self.made.cell(store, content);
         let making = Arc::clone(content);
