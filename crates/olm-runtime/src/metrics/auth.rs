@@ -156,21 +156,19 @@ pub(super) mod tests {
             self.asked.fetch_add(1, Ordering::Relaxed);
             let user =
                 |name: &str| Ok(Some(UserInfo { username: Some(name.to_owned()), ..UserInfo::default() }));
-            let answer = match token {
+            match token {
                 "good" | "poor" | "unsure" => user(token),
                 "down" => Err(ReviewError("apiserver is away".to_owned())),
                 _ => Ok(None),
-            };
-            answer
+            }
         }
 
         async fn may_get(&self, user: &UserInfo, path: &str) -> Result<bool, ReviewError> {
             assert_eq!(path, "/metrics");
-            let answer = match user.username.as_deref() {
+            match user.username.as_deref() {
                 Some("unsure") => Err(ReviewError("apiserver is away".to_owned())),
                 name => Ok(name == Some("good")),
-            };
-            answer
+            }
         }
     }
 
