@@ -1,4 +1,4 @@
-//! What an answer of the apiserver to a write means. Rule: operator-controller §1.4, decision 20.
+//! The classes of the apiserver's errors, and their messages. Rule: operator-controller §1.4, decision 20.
 
 use crate::error_text::{chain, stable};
 

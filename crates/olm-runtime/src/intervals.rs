@@ -78,7 +78,7 @@ mod tests {
             ("minute", Err("invalid interval \"minute\"; write it like minute=2s")),
             ("hour=1s", Err("unknown interval \"hour\"; available: minute, correction-window, eviction")),
             ("minute=0s", Err("interval \"minute\" must be longer than 0")),
-            ("minute=1", Err("missing unit in duration \"1\"; add one of ns, us, ms, s, m, h")),
+            ("minute=x", Err("invalid duration \"x\"; write it like 12h or 1m30s")),
         ] {
             assert_eq!(
                 text.parse::<Intervals>(),
