@@ -64,12 +64,27 @@ fn matches(pattern: &str) -> String {
     format!("self.matches({})", serde_json::Value::from(pattern))
 }
 
-fn unchanged(message: &str) -> Rule {
+pub(crate) fn unchanged(message: &str) -> Rule {
     rule("self == oldSelf", message)
 }
 
+/// The list `field` may be filled, and then not be changed.
+pub(crate) fn filled_once(field: &str) -> Rule {
+    rule("self == oldSelf || oldSelf.size() == 0", &format!("{field} is immutable"))
+}
+
+pub(crate) fn subdomain(field: &str) -> Rule {
+    rule(matches(DNS1123_SUBDOMAIN), &format!("{field} {BAD_SUBDOMAIN}"))
+}
+
+/// `<parent>` must have its only `<member>`.
+pub(crate) fn only_member(parent: &str, member: &str) -> Rule {
+    let message = format!("at least one of [{member}] are required when {parent} is specified");
+    rule(format!("has(self.{member})"), &message)
+}
+
 /// `<member>` must be there exactly when `<tag>` is `<value>`.
-fn member(tag: &str, value: &str, member: &str) -> Rule {
+pub(crate) fn member(tag: &str, value: &str, member: &str) -> Rule {
     rule(
         format!("has(self.{tag}) && self.{tag} == '{value}' ? has(self.{member}) : !has(self.{member})"),
         &format!("{member} is required when {tag} is {value}, and forbidden otherwise"),
@@ -78,32 +93,8 @@ fn member(tag: &str, value: &str, member: &str) -> Rule {
 
 // ClusterExtension
 
-pub(crate) fn namespace_unchanged() -> Rule {
-    unchanged("namespace is immutable")
-}
-
 pub(crate) fn namespace_label() -> Rule {
     rule(matches(DNS1123_LABEL), "namespace must be a valid DNS1123 label")
-}
-
-pub(crate) fn service_account_unchanged() -> Rule {
-    unchanged("name is immutable once set but may be cleared")
-}
-
-pub(crate) fn service_account_subdomain() -> Rule {
-    rule(matches(DNS1123_SUBDOMAIN), &format!("name {BAD_SUBDOMAIN}"))
-}
-
-pub(crate) fn source_member() -> Rule {
-    member("sourceType", "Catalog", "catalog")
-}
-
-pub(crate) fn package_unchanged() -> Rule {
-    unchanged("packageName is immutable")
-}
-
-pub(crate) fn package_subdomain() -> Rule {
-    rule(matches(DNS1123_SUBDOMAIN), &format!("packageName {BAD_SUBDOMAIN}"))
 }
 
 pub(crate) fn version_range() -> Rule {
@@ -116,21 +107,6 @@ pub(crate) fn version_range() -> Rule {
 /// The rule of one item of `channels`, as JSON for a hand-written item schema.
 pub(crate) fn channel_subdomain() -> Rule {
     rule(matches(DNS1123_SUBDOMAIN), "channels entries must be valid DNS1123 subdomains")
-}
-
-pub(crate) fn install_member() -> Rule {
-    rule("has(self.preflight)", "at least one of [preflight] are required when install is specified")
-}
-
-pub(crate) fn preflight_member() -> Rule {
-    rule(
-        "has(self.crdUpgradeSafety)",
-        "at least one of [crdUpgradeSafety] are required when preflight is specified",
-    )
-}
-
-pub(crate) fn config_member() -> Rule {
-    member("configType", "Inline", "inline")
 }
 
 pub(crate) fn bundle_version() -> Rule {
@@ -150,22 +126,6 @@ pub(crate) fn lifecycle_one_way() -> Rule {
     rule("oldSelf == 'Active' || oldSelf == 'Archived' && oldSelf == self", "cannot un-archive")
 }
 
-pub(crate) fn revision_unchanged() -> Rule {
-    unchanged("revision is immutable")
-}
-
-pub(crate) fn collision_protection_unchanged() -> Rule {
-    unchanged("collisionProtection is immutable")
-}
-
-pub(crate) fn phases_filled_once() -> Rule {
-    rule("self == oldSelf || oldSelf.size() == 0", "phases is immutable")
-}
-
-pub(crate) fn observed_phases_filled_once() -> Rule {
-    rule("self == oldSelf || oldSelf.size() == 0", "observedPhases is immutable")
-}
-
 pub(crate) fn phase_name() -> Rule {
     rule(
         "!format.dns1123Label().validate(self).hasValue()",
@@ -180,31 +140,11 @@ pub(crate) fn object_or_ref() -> Rule {
     )
 }
 
-pub(crate) fn selector_group_kind() -> Rule {
-    member("type", "GroupKind", "groupKind")
-}
-
-pub(crate) fn selector_label() -> Rule {
-    member("type", "Label", "label")
-}
-
 pub(crate) fn one_selector() -> Rule {
     rule(
         "(has(self.matchExpressions) && !has(self.matchLabels)) || (!has(self.matchExpressions) && has(self.matchLabels))",
         "exactly one of matchLabels or matchExpressions must be set",
     )
-}
-
-pub(crate) fn assertion_condition_equal() -> Rule {
-    member("type", "ConditionEqual", "conditionEqual")
-}
-
-pub(crate) fn assertion_fields_equal() -> Rule {
-    member("type", "FieldsEqual", "fieldsEqual")
-}
-
-pub(crate) fn assertion_field_value() -> Rule {
-    member("type", "FieldValue", "fieldValue")
 }
 
 pub(crate) fn field_path() -> Rule {

@@ -47,7 +47,7 @@ pub struct ClusterExtensionSpec {
     /// The namespace for the package's own namespaced objects, such as its Deployments and ServiceAccounts.
     /// It must exist, or be created by the user; it cannot be changed later. A lower-case DNS label of at most 63 characters.
     #[schemars(length(max = 63))]
-    #[x_kube(validation = cel::namespace_unchanged(), validation = cel::namespace_label())]
+    #[x_kube(validation = cel::unchanged("namespace is immutable"), validation = cel::namespace_label())]
     pub namespace: String,
 
     /// A ServiceAccount in `namespace` in whose name the package's objects are written. Without it they are written with the
@@ -57,17 +57,17 @@ pub struct ClusterExtensionSpec {
     pub service_account: Option<ServiceAccountReference>,
 
     /// Where the package comes from.
-    #[x_kube(validation = cel::source_member())]
+    #[x_kube(validation = cel::member("sourceType", "Catalog", "catalog"))]
     pub source: Source,
 
     /// How the package is installed and upgraded; the defaults are safe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = cel::install_member())]
+    #[x_kube(validation = cel::only_member("install", "preflight"))]
     pub install: Option<Install>,
 
     /// Settings for the bundle, such as the namespace that it watches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = cel::config_member())]
+    #[x_kube(validation = cel::member("configType", "Inline", "inline"))]
     pub config: Option<Config>,
 
     /// Minutes (10 to 720) that a rollout may take before it is reported as failed. Without it there is no limit.
@@ -82,7 +82,7 @@ pub struct ServiceAccountReference {
     /// The ServiceAccount's name: lower-case DNS labels joined by dots, at most 253 characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
-    #[x_kube(validation = cel::service_account_unchanged(), validation = cel::service_account_subdomain())]
+    #[x_kube(validation = cel::unchanged("name is immutable once set but may be cleared"), validation = cel::subdomain("name"))]
     pub name: Option<String>,
 }
 
@@ -112,7 +112,7 @@ pub enum SourceType {
 pub struct CatalogFilter {
     /// The package's name; it cannot be changed later. Lower-case DNS labels joined by dots, at most 253 characters.
     #[schemars(length(max = 253))]
-    #[x_kube(validation = cel::package_unchanged(), validation = cel::package_subdomain())]
+    #[x_kube(validation = cel::unchanged("packageName is immutable"), validation = cel::subdomain("packageName"))]
     pub package_name: String,
 
     /// The versions that are allowed: one version (`1.2.3`) or a range, at most 64 characters. Comparators (`=`, `!=`, `>`, `>=`,
@@ -157,7 +157,7 @@ pub enum UpgradeConstraintPolicy {
 pub struct Install {
     /// Checks that run before anything is applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = cel::preflight_member())]
+    #[x_kube(validation = cel::only_member("preflight", "crdUpgradeSafety"))]
     pub preflight: Option<Preflight>,
 }
 
@@ -265,7 +265,7 @@ pub struct InstallStatus {
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BundleMetadata {
     /// The bundle's name: lower-case DNS labels joined by dots.
-    #[x_kube(validation = cel::package_subdomain())]
+    #[x_kube(validation = cel::subdomain("packageName"))]
     pub name: String,
 
     /// The bundle's semantic version.

@@ -49,11 +49,11 @@ pub struct ClusterObjectSetSpec {
 
     /// The number of this revision, from 1 upwards and unique for its owner; it cannot be changed.
     #[schemars(range(min = 1))]
-    #[x_kube(validation = cel::revision_unchanged())]
+    #[x_kube(validation = cel::unchanged("revision is immutable"))]
     pub revision: i64,
 
     /// What happens when an object exists already; phases and objects may say otherwise. It cannot be changed.
-    #[x_kube(validation = cel::collision_protection_unchanged())]
+    #[x_kube(validation = cel::unchanged("collisionProtection is immutable"))]
     pub collision_protection: CollisionProtection,
 
     /// The objects in phases (at most 20), rolled out in this order: a phase starts when all objects of the one before pass their
@@ -62,7 +62,7 @@ pub struct ClusterObjectSetSpec {
     #[schemars(length(max = 20))]
     #[x_kube(
         merge_strategy = ListMerge::Map(vec!["name".into()]),
-        validation = cel::phases_filled_once()
+        validation = cel::filled_once("phases")
     )]
     pub phases: Vec<Phase>,
 
@@ -157,7 +157,7 @@ pub struct ObjectReference {
 #[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProgressionProbe {
     /// The objects that are probed.
-    #[x_kube(validation = cel::selector_group_kind(), validation = cel::selector_label())]
+    #[x_kube(validation = cel::member("type", "GroupKind", "groupKind"), validation = cel::member("type", "Label", "label"))]
     pub selector: ProbeSelector,
 
     /// What must hold for each of them (1 to 20 assertions).
@@ -206,9 +206,9 @@ pub struct GroupKind {
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = cel::assertion_condition_equal(),
-    validation = cel::assertion_fields_equal(),
-    validation = cel::assertion_field_value()
+    validation = cel::member("type", "ConditionEqual", "conditionEqual"),
+    validation = cel::member("type", "FieldsEqual", "fieldsEqual"),
+    validation = cel::member("type", "FieldValue", "fieldValue")
 )]
 pub struct Assertion {
     /// What is looked at: `ConditionEqual`, `FieldsEqual` or `FieldValue`.
@@ -304,7 +304,7 @@ pub struct ClusterObjectSetStatus {
     #[schemars(length(max = 20))]
     #[x_kube(
         merge_strategy = ListMerge::Map(vec!["name".into()]),
-        validation = cel::observed_phases_filled_once()
+        validation = cel::filled_once("observedPhases")
     )]
     pub observed_phases: Vec<ObservedPhase>,
 }
