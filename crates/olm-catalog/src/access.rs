@@ -37,7 +37,6 @@ pub enum AccessError {
     Client {
         /// URL of the API server.
         url: String,
-        /// The cause.
         why: String,
     },
 }

@@ -40,27 +40,21 @@ impl Unserved {
     /// An error message.
     #[must_use]
     pub fn describe(self, catalog: &CatalogName) -> String {
-        match self {
-            Self::NotServing => "is not served; look at its conditions".to_owned(),
-            Self::NoSource | Self::NoUrls => match self.problem(catalog) {
-                CatalogReadError::Other(text) => text,
-                _ => String::new(),
-            },
+        match self.problem(catalog) {
+            CatalogReadError::Other(text) => text,
+            _ => "is not served; look at its conditions".to_owned(),
         }
     }
 
     /// The error that the resolver reports.
     #[must_use]
     pub fn problem(self, catalog: &CatalogName) -> CatalogReadError {
-        match self {
-            Self::NotServing => CatalogReadError::NotServing,
-            Self::NoSource => CatalogReadError::Other(format!(
-                "error: catalog \"{catalog}\" has a nil status.resolvedSource value"
-            )),
-            Self::NoUrls => {
-                CatalogReadError::Other(format!("error: catalog \"{catalog}\" has a nil status.urls value"))
-            }
-        }
+        let field = match self {
+            Self::NotServing => return CatalogReadError::NotServing,
+            Self::NoSource => "resolvedSource",
+            Self::NoUrls => "urls",
+        };
+        CatalogReadError::Other(format!("error: catalog \"{catalog}\" has a nil status.{field} value"))
     }
 }
 

@@ -5,13 +5,14 @@
 //! image digest of their content; a response of another digest is rejected, because a replica may lag behind
 //! (decision 15). Rule: operator-controller §7.6.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use olm_core::{CatalogName, PackageName};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
-use crate::route::{Ask, Response, Route, RouteError};
+use crate::route::{Response, Route, RouteError};
 
 /// What is encoded in a query: everything that RFC 3986 reserves.
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -22,9 +23,9 @@ const NOT_FOUND: u16 = 404;
 
 /// Header with the digest of the catalog image that a response has content of.
 pub const DIGEST_HEADER: &str = "olm-catalog-digest";
-/// SizeLimits bytes that one package may have.
+/// Most bytes that one package may have.
 pub const MAX_PACKAGE: usize = 256 * 1024 * 1024;
-/// SizeLimits bytes of one line of a catalog.
+/// Most bytes of one line of a catalog.
 const MAX_LINE: usize = 64 * 1024 * 1024;
 
 /// Bounds on the size of a response.
@@ -121,12 +122,12 @@ pub async fn package_lines(
 ) -> Result<Fetched, CatalogError> {
     let query = utf8_percent_encode(package.as_str(), QUERY);
     let rest = format!("/api/v1/metas?package={query}");
-    let metas = route.send(&Ask { base: &endpoint.base, rest: &rest, known }).await?;
+    let metas = route.send(&endpoint.base, &rest, known).await?;
     if metas.status != NOT_FOUND {
-        return whole(metas, endpoint, SIZE_LIMITS).await;
+        return lines(metas, endpoint, None, SIZE_LIMITS).await;
     }
-    let ask = Ask { base: &endpoint.base, rest: "/api/v1/all", known };
-    filtered(route.send(&ask).await?, endpoint, package, SIZE_LIMITS).await
+    let all = route.send(&endpoint.base, "/api/v1/all", known).await?;
+    lines(all, endpoint, Some(package), SIZE_LIMITS).await
 }
 
 /// One JSON line a package, as catalogd's `packages` endpoint serves them; `None` where there is no such endpoint.
@@ -138,11 +139,11 @@ pub async fn summary_lines(
     endpoint: &Endpoint,
     known: Option<&str>,
 ) -> Result<Option<Fetched>, CatalogError> {
-    let response = route.send(&Ask { base: &endpoint.base, rest: "/api/v1/packages", known }).await?;
+    let response = route.send(&endpoint.base, "/api/v1/packages", known).await?;
     if response.status == NOT_FOUND {
         return Ok(None);
     }
-    whole(response, endpoint, SIZE_LIMITS).await.map(Some)
+    lines(response, endpoint, None, SIZE_LIMITS).await.map(Some)
 }
 
 /// The whole catalog. Expensive; only for catalogd without the smaller endpoints.
@@ -150,8 +151,8 @@ pub async fn summary_lines(
 /// # Errors
 /// As [`package_lines`].
 pub async fn all_lines(route: &Route, endpoint: &Endpoint) -> Result<Vec<u8>, CatalogError> {
-    let response = route.send(&Ask { base: &endpoint.base, rest: "/api/v1/all", known: None }).await?;
-    match whole(response, endpoint, SIZE_LIMITS).await? {
+    let response = route.send(&endpoint.base, "/api/v1/all", None).await?;
+    match lines(response, endpoint, None, SIZE_LIMITS).await? {
         Fetched::Lines { lines, .. } => Ok(lines),
         Fetched::Unchanged => Err(CatalogError::Status(NOT_MODIFIED)),
     }
@@ -170,50 +171,38 @@ fn checked(response: &Response, endpoint: &Endpoint) -> Result<bool, CatalogErro
     }
 }
 
-async fn whole(
+/// The lines of a response; with `package` only its own, filtered while they arrive.
+async fn lines(
     mut response: Response,
     endpoint: &Endpoint,
+    package: Option<&PackageName>,
     limits: SizeLimits,
 ) -> Result<Fetched, CatalogError> {
     if !checked(&response, endpoint)? {
         return Ok(Fetched::Unchanged);
     }
     let tag = response.header("etag").map(str::to_owned);
-    let mut lines = Vec::new();
+    let (mut lines, mut open) = (Vec::new(), Vec::new());
     while let Some(chunk) = response.chunk().await? {
-        if lines.len() + chunk.len() > limits.package {
-            return Err(CatalogError::TooLarge);
+        match package {
+            None => lines.extend_from_slice(&chunk),
+            Some(package) => {
+                let mut rest: &[u8] = &chunk;
+                while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                    open.extend_from_slice(&rest[..=end]);
+                    rest = &rest[end + 1..];
+                    keep(&mut open, package, &mut lines)?;
+                }
+                open.extend_from_slice(rest);
+            }
         }
-        lines.extend_from_slice(&chunk);
-    }
-    Ok(Fetched::Lines { lines, tag })
-}
-
-async fn filtered(
-    mut response: Response,
-    endpoint: &Endpoint,
-    package: &PackageName,
-    limits: SizeLimits,
-) -> Result<Fetched, CatalogError> {
-    if !checked(&response, endpoint)? {
-        return Ok(Fetched::Unchanged);
-    }
-    let tag = response.header("etag").map(str::to_owned);
-    let mut lines = Vec::new();
-    let mut open = Vec::new();
-    while let Some(chunk) = response.chunk().await? {
-        let mut rest: &[u8] = &chunk;
-        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-            open.extend_from_slice(&rest[..=end]);
-            rest = &rest[end + 1..];
-            keep(&mut open, package, &mut lines)?;
-        }
-        open.extend_from_slice(rest);
         if open.len() > limits.line || lines.len() > limits.package {
             return Err(CatalogError::TooLarge);
         }
     }
-    keep(&mut open, package, &mut lines)?;
+    if let Some(package) = package {
+        keep(&mut open, package, &mut lines)?;
+    }
     Ok(Fetched::Lines { lines, tag })
 }
 
@@ -222,11 +211,11 @@ fn keep(line: &mut Vec<u8>, package: &PackageName, kept: &mut Vec<u8>) -> Result
     #[derive(Deserialize)]
     struct Head<'a> {
         #[serde(borrow, default)]
-        schema: std::borrow::Cow<'a, str>,
+        schema: Cow<'a, str>,
         #[serde(borrow, default)]
-        package: std::borrow::Cow<'a, str>,
+        package: Cow<'a, str>,
         #[serde(borrow, default)]
-        name: std::borrow::Cow<'a, str>,
+        name: Cow<'a, str>,
     }
     if line.iter().all(u8::is_ascii_whitespace) {
         line.clear();
@@ -287,10 +276,10 @@ mod tests {
             ("a line without end", vec!["x".repeat(50); 10], false, false),
         ] {
             let response = || Response::from_chunks(OK, chunks.clone());
-            let got = whole(response(), &endpoint, limits).await;
+            let got = lines(response(), &endpoint, None, limits).await;
             assert_eq!(got.is_ok(), as_a_whole, "{case}: {got:?}");
             assert!(as_a_whole || matches!(got, Err(CatalogError::TooLarge)), "{case}: {got:?}");
-            let got = filtered(response(), &endpoint, &package, limits).await;
+            let got = lines(response(), &endpoint, Some(&package), limits).await;
             assert!(of_all || matches!(got, Err(CatalogError::TooLarge)), "{case}: {got:?}");
             if of_all {
                 let lines = mine.clone().into_bytes();

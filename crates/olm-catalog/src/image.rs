@@ -110,7 +110,6 @@ pub enum CatalogImageError {
     /// The image is none of a catalog.
     #[error("{reference} is not a catalog image: it lacks the label {label:?}{hint}", label = CONFIGS_LABEL)]
     NoLabel {
-        /// The image.
         reference: ImageRef,
         /// What the image may be instead, or empty.
         hint: &'static str,
@@ -123,12 +122,7 @@ pub enum CatalogImageError {
     Store(#[from] StoreError),
     /// Cached content cannot be read.
     #[error("cannot read cached content of {reference}: {why}")]
-    Cached {
-        /// The image.
-        reference: String,
-        /// The cause.
-        why: String,
-    },
+    Cached { reference: String, why: String },
     /// The reading task died.
     #[error("reading the catalog did not end: {0}")]
     Task(#[from] tokio::task::JoinError),

@@ -27,10 +27,13 @@ pub struct CatalogImages {
 /// An opened catalog image; its content stays while this is held.
 #[derive(Debug)]
 pub struct CatalogImage {
-    reference: String,
+    /// Canonical reference with digest.
+    pub(crate) reference: String,
     lease: Lease,
-    index: Index,
-    passed_over: Vec<String>,
+    /// The position of each object.
+    pub(crate) index: Index,
+    /// Files that do not decode, and why.
+    pub(crate) passed_over: Vec<String>,
 }
 
 impl CatalogImages {
@@ -82,24 +85,6 @@ impl CatalogImage {
         let passed_over =
             serde_json::from_slice(&read(PASSED_OVER)?).map_err(|error| cached(error.to_string()))?;
         Ok(Self { reference, index, passed_over, lease })
-    }
-
-    /// Canonical reference with digest.
-    #[must_use]
-    pub fn reference(&self) -> &str {
-        &self.reference
-    }
-
-    /// The position of each object.
-    #[must_use]
-    pub fn index(&self) -> &Index {
-        &self.index
-    }
-
-    /// Files that do not decode, and why.
-    #[must_use]
-    pub fn passed_over(&self) -> &[String] {
-        &self.passed_over
     }
 
     /// The JSON lines of one package.

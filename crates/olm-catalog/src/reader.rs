@@ -3,6 +3,7 @@
 //! The commands of the CLI, and tests, do not depend on the kind of catalog. No bundle is chosen here: `olm-install` and the
 //! resolver do that with the content. A reader is made for one command; it does not watch.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,13 +16,13 @@ use olm_resolver::{CatalogReadError, CatalogSource, PackageGraph, ReleaseField};
 use olm_runtime::error_text::chain;
 
 use crate::access::AccessError;
-use crate::catalog::{CatalogFacts, selected};
-use crate::catalogd::{self, CatalogError, Endpoint};
+use crate::catalog::{CatalogFacts, Unserved, selected};
+use crate::catalogd::{self, Endpoint};
 use crate::image::CatalogImageError;
 use crate::image_store::CatalogImage;
 use crate::local::{self, LocalCatalog};
 use crate::package_store::PackageStore;
-use crate::route::{InCluster, Route};
+use crate::route::{Route, proxy_path};
 use crate::served;
 use kube::core::Selector;
 
@@ -47,20 +48,10 @@ pub enum ReadError {
     },
     /// A catalog exists but cannot be read.
     #[error("catalog {catalog}: {why}")]
-    Catalog {
-        /// The catalog.
-        catalog: CatalogName,
-        /// The error message.
-        why: String,
-    },
+    Catalog { catalog: CatalogName, why: String },
     /// A directory cannot be read.
     #[error("cannot read catalog directory {}: {source}", path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// The cause.
-        source: IngestError,
-    },
+    Directory { path: PathBuf, source: IngestError },
     /// An image cannot be read.
     #[error(transparent)]
     Image(#[from] CatalogImageError),
@@ -69,10 +60,15 @@ pub enum ReadError {
     Task(#[from] tokio::task::JoinError),
 }
 
+impl ReadError {
+    fn of(catalog: &CatalogFacts, error: &dyn Display) -> Self {
+        Self::Catalog { catalog: catalog.name.clone(), why: error.to_string() }
+    }
+}
+
 /// The content of a catalog for one package.
 #[derive(Debug, Clone, Default)]
 pub struct PackageContent {
-    /// Its objects.
     pub contents: PackageContents,
     /// The objects that do not decode.
     pub findings: Vec<Finding>,
@@ -178,11 +174,11 @@ impl CatalogReader {
     /// A catalog image, as one catalog named after its repository.
     #[must_use]
     pub fn image(image: CatalogImage) -> Self {
-        let reference = image.reference().to_owned();
-        let repository =
-            reference.split('@').next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
-        let warnings = image.passed_over().to_vec();
-        Self::local(repository.to_owned().as_str(), reference, LocalCatalog::Image(Box::new(image)), warnings)
+        let reference = image.reference.clone();
+        let (name, _) = reference.split_once('@').unwrap_or((&reference, ""));
+        let repository = name.rsplit('/').next().unwrap_or_default().to_owned();
+        let warnings = image.passed_over.clone();
+        Self::local(&repository, reference, LocalCatalog::Image(Box::new(image)), warnings)
     }
 
     fn local(name: &str, resolved: String, catalog: LocalCatalog, warnings: Vec<String>) -> Self {
@@ -275,57 +271,52 @@ impl CatalogReader {
     /// # Errors
     /// As [`Self::package`].
     pub async fn packages(&self, catalog: &CatalogFacts) -> Result<Vec<PackageSummary>, ReadError> {
-        let failed = |why: String| ReadError::Catalog { catalog: catalog.name.clone(), why };
+        let failed = |error: &dyn Display| ReadError::of(catalog, error);
         match &self.content {
             Content::Local(local) => {
                 let local = Arc::clone(local);
                 let summaries = tokio::task::spawn_blocking(move || local.summaries()).await?;
-                summaries.map_err(|error| failed(error.to_string()))
+                summaries.map_err(|error| failed(&error))
             }
             Content::Served(cluster) => {
                 let (route, endpoint) = self.route(catalog)?;
-                let unreadable = |error: CatalogError| failed(error.to_string());
-                let lines = served::summary_lines(&route, cluster.store.as_ref(), endpoint)
-                    .await
-                    .map_err(unreadable)?;
-                if let Some(lines) = lines {
-                    return summaries(&lines).map_err(|error| failed(error.to_string()));
+                let lines = served::summary_lines(&route, cluster.store.as_ref(), endpoint).await;
+                if let Some(lines) = lines.map_err(|error| failed(&error))? {
+                    return summaries(&lines).map_err(|error| failed(&error));
                 }
                 // the reference's catalogd has no such endpoint: read the whole catalog
-                let all = catalogd::all_lines(&route, endpoint).await.map_err(unreadable)?;
+                let all = catalogd::all_lines(&route, endpoint).await.map_err(|error| failed(&error))?;
                 let summed = tokio::task::spawn_blocking(move || local::summaries_of(&all)).await?;
-                summed.map_err(|error| failed(error.to_string()))
+                summed.map_err(|error| failed(&error))
             }
         }
     }
 
     async fn lines(&self, catalog: &CatalogFacts, package: &PackageName) -> Result<Vec<u8>, ReadError> {
-        let failed = |why: String| ReadError::Catalog { catalog: catalog.name.clone(), why };
         match &self.content {
             Content::Local(local) => {
                 let (local, package) = (Arc::clone(local), package.clone());
                 let lines = tokio::task::spawn_blocking(move || local.lines(package.as_str())).await?;
-                lines.map_err(|error| failed(error.to_string()))
+                lines.map_err(|error| ReadError::of(catalog, &error))
             }
             Content::Served(cluster) => {
                 let (route, endpoint) = self.route(catalog)?;
                 served::package_lines(&route, cluster.store.as_ref(), endpoint, package)
                     .await
-                    .map_err(|error| failed(error.to_string()))
+                    .map_err(|error| ReadError::of(catalog, &error))
             }
         }
     }
 
     /// The route to a served catalog: the configured one, else through the API server to a Service, else direct.
     fn route<'a>(&self, catalog: &'a CatalogFacts) -> Result<(Route, &'a Endpoint), ReadError> {
-        let failed = |why: String| ReadError::Catalog { catalog: catalog.name.clone(), why };
-        let endpoint =
-            catalog.endpoint.as_ref().map_err(|unserved| failed(unserved.describe(&catalog.name)))?;
+        let unserved = |unserved: &Unserved| ReadError::of(catalog, &unserved.describe(&catalog.name));
+        let endpoint = catalog.endpoint.as_ref().map_err(unserved)?;
         match &self.content {
-            Content::Local(_) => Err(failed("is not served".to_owned())),
+            Content::Local(_) => Err(ReadError::of(catalog, &"is not served")),
             Content::Served(served) => {
-                let service = InCluster::parse(&endpoint.base).is_some();
-                let usual = if service { &served.proxy } else { &served.direct };
+                let is_service = proxy_path(&endpoint.base).is_some();
+                let usual = if is_service { &served.proxy } else { &served.direct };
                 Ok((served.configured.as_ref().unwrap_or(usual).clone(), endpoint))
             }
         }

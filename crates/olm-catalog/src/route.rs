@@ -9,7 +9,6 @@ use kube::client::Body;
 use olm_runtime::error_text::chain;
 use reqwest::header::HeaderMap;
 
-/// A request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RouteError {
     /// The connection failed.
@@ -32,17 +31,6 @@ pub enum Route {
     Address(reqwest::Client, String),
     /// Through the apiserver, for base URLs that name a Service of the cluster.
     Proxy(kube::Client),
-}
-
-/// A conditional GET.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Ask<'a> {
-    /// `status.urls.base` of the catalog.
-    pub(crate) base: &'a str,
-    /// The rest of the path with the query, percent-encoded.
-    pub(crate) rest: &'a str,
-    /// ETag of the cached content.
-    pub(crate) known: Option<&'a str>,
 }
 
 /// A response whose body has not been read yet.
@@ -68,20 +56,22 @@ impl std::fmt::Debug for Route {
 }
 
 impl Route {
-    /// Sends the request and waits for the head of the response.
-    pub(crate) async fn send(&self, ask: &Ask<'_>) -> Result<Response, RouteError> {
+    /// Sends a GET and waits for the head of the response. `base` is `status.urls.base` of the catalog, `rest` the rest of the path
+    /// with the query, percent-encoded, and `known` the ETag of the cached content.
+    pub(crate) async fn send(
+        &self,
+        base: &str,
+        rest: &str,
+        known: Option<&str>,
+    ) -> Result<Response, RouteError> {
         match self {
-            Self::Direct(client) => {
-                direct(client, &format!("{}{}", trimmed(ask.base), ask.rest), ask.known).await
-            }
+            Self::Direct(client) => direct(client, &format!("{}{rest}", trimmed(base)), known).await,
             Self::Address(client, address) => {
-                let path = path_of(ask.base);
-                direct(client, &format!("{}{path}{}", trimmed(address), ask.rest), ask.known).await
+                direct(client, &format!("{}{}{rest}", trimmed(address), path_of(base)), known).await
             }
             Self::Proxy(client) => {
-                let service =
-                    InCluster::parse(ask.base).ok_or_else(|| RouteError::NoService(ask.base.to_owned()))?;
-                proxied(client, &format!("{}{}", service.proxy_path(), ask.rest), ask.known).await
+                let path = proxy_path(base).ok_or_else(|| RouteError::NoService(base.to_owned()))?;
+                proxied(client, &format!("{path}{rest}"), known).await
             }
         }
     }
@@ -178,43 +168,21 @@ fn path_of(url: &str) -> &str {
     after.find('/').map_or("", |at| trimmed(&after[at..]))
 }
 
-/// A base URL that names a Service.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct InCluster {
-    scheme: String,
-    service: String,
-    namespace: String,
-    port: u16,
-    path: String,
-}
-
-impl InCluster {
-    /// Reads `https://<service>.<namespace>.svc[.cluster.local][:port]/<path>`.
-    pub(crate) fn parse(base: &str) -> Option<Self> {
-        let (scheme, after) = base.split_once("://")?;
-        let authority = after.split('/').next().unwrap_or_default();
-        let (host, port) = match authority.rsplit_once(':') {
-            Some((host, port)) => (host, port.parse().ok()?),
-            None => (authority, if scheme == "https" { 443 } else { 80 }),
-        };
-        let mut labels = host.split('.');
-        let (service, namespace) = (labels.next()?, labels.next()?);
-        if labels.next()? != "svc" || service.is_empty() || namespace.is_empty() {
-            return None;
-        }
-        Some(Self {
-            scheme: scheme.to_owned(),
-            service: service.to_owned(),
-            namespace: namespace.to_owned(),
-            port,
-            path: path_of(base).to_owned(),
-        })
+/// The path of the Service proxy for `https://<service>.<namespace>.svc[.cluster.local][:port]/<path>`; `None` for other URLs.
+pub(crate) fn proxy_path(base: &str) -> Option<String> {
+    let (scheme, after) = base.split_once("://")?;
+    let authority = after.split('/').next().unwrap_or_default();
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) => (host, port.parse::<u16>().ok()?),
+        None => (authority, if scheme == "https" { 443 } else { 80 }),
+    };
+    let mut labels = host.split('.');
+    let (service, namespace) = (labels.next()?, labels.next()?);
+    if labels.next()? != "svc" || service.is_empty() || namespace.is_empty() {
+        return None;
     }
-
-    fn proxy_path(&self) -> String {
-        let Self { scheme, service, namespace, port, path } = self;
-        format!("/api/v1/namespaces/{namespace}/services/{scheme}:{service}:{port}/proxy{path}")
-    }
+    let path = path_of(base);
+    Some(format!("/api/v1/namespaces/{namespace}/services/{scheme}:{service}:{port}/proxy{path}"))
 }
 
 #[cfg(test)]
@@ -237,7 +205,7 @@ mod tests {
             ("https://s.n.svc:port/c", None),
             ("catalogs/c", None),
         ] {
-            assert_eq!(InCluster::parse(base).map(|found| found.proxy_path()).as_deref(), want, "{base}");
+            assert_eq!(proxy_path(base).as_deref(), want, "{base}");
         }
     }
 

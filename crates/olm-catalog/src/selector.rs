@@ -13,13 +13,19 @@ use kube::core::{ParseExpressionError, Selector};
 pub fn parse_selector(selector: Option<&LabelSelector>) -> Result<Selector, String> {
     let Some(selector) = selector else { return Ok(Selector::default()) };
     for (key, value) in selector.match_labels.iter().flatten() {
-        check(key, std::slice::from_ref(value), Vec::new())?;
+        check(key, std::slice::from_ref(value), None)?;
     }
     for expression in selector.match_expressions.iter().flatten() {
         let values = expression.values.as_deref().unwrap_or_default();
         let set = match expression.operator.as_str() {
-            "In" | "NotIn" => set_problem(values),
-            "Exists" | "DoesNotExist" => no_set_problem(values),
+            "In" | "NotIn" if values.is_empty() => {
+                Some("[]: for 'in', 'notin' operators, values set can't be empty".to_owned())
+            }
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                let shown = serde_json::to_string(values).unwrap_or_default();
+                Some(format!("{shown}: values set must be empty for exists and does not exist"))
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => None,
             other => return Err(format!("{other:?} is not a valid label selector operator")),
         };
         check(&expression.key, values, set)?;
@@ -27,39 +33,19 @@ pub fn parse_selector(selector: Option<&LabelSelector>) -> Result<Selector, Stri
     selector.clone().try_into().map_err(|error: ParseExpressionError| error.to_string())
 }
 
-fn set_problem(values: &[String]) -> Vec<String> {
-    if values.is_empty() {
-        vec!["values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty".to_owned()]
-    } else {
-        Vec::new()
-    }
-}
-
-fn no_set_problem(values: &[String]) -> Vec<String> {
-    if values.is_empty() {
-        Vec::new()
-    } else {
-        let shown = serde_json::to_string(values).unwrap_or_default();
-        vec![format!(
-            "values: Invalid value: {shown}: values set must be empty for exists and does not exist"
-        )]
-    }
-}
-
-fn check(key: &str, values: &[String], set: Vec<String>) -> Result<(), String> {
+/// `set` is the problem with the number of values.
+fn check(key: &str, values: &[String], set: Option<String>) -> Result<(), String> {
     let mut problems = Vec::new();
     let about_key = qualified_name_problems(key);
     if !about_key.is_empty() {
         problems.push(format!("key: Invalid value: {key:?}: {}", about_key.join("; ")));
     }
-    problems.extend(set);
+    problems.extend(set.map(|problem| format!("values: Invalid value: {problem}")));
     for (index, value) in values.iter().enumerate() {
         let about_value = label_value_problems(value);
         if !about_value.is_empty() {
-            problems.push(format!(
-                "values[{index}][{key}]: Invalid value: {value:?}: {}",
-                about_value.join("; ")
-            ));
+            let about_value = about_value.join("; ");
+            problems.push(format!("values[{index}][{key}]: Invalid value: {value:?}: {about_value}"));
         }
     }
     match problems.len() {
