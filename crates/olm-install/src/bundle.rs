@@ -129,8 +129,7 @@ impl BundleFetcher {
     }
 
     fn record_use(&self, text: &str, digest: &Digest) {
-        let mut used = self.used.lock();
-        used.insert(text.to_owned(), (digest.clone(), Instant::now()));
+        self.used.lock().insert(text.to_owned(), (digest.clone(), Instant::now()));
     }
 
     async fn unpack(&self, verified: &Verified, directory: PathBuf) -> Result<(), BundleError> {
@@ -177,7 +176,6 @@ impl PulledBundle {
 /// A parsed bundle. The process reads no other one until it is rendered or dropped.
 #[derive(Debug)]
 pub struct ReadBundle {
-    /// The content.
     pub bundle: RegistryV1,
     /// The digest of the image.
     pub digest: Digest,

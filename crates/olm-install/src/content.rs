@@ -19,14 +19,7 @@ pub type SecretKey = (String, String);
 pub enum ContentError {
     /// The apiserver did not return the Secret.
     #[error("getting Secret {namespace}/{name}: {source}")]
-    Secret {
-        /// Namespace of the Secret.
-        namespace: String,
-        /// Name of the Secret.
-        name: String,
-        /// The apiserver's answer.
-        source: Arc<kube::Error>,
-    },
+    Secret { namespace: String, name: String, source: Arc<kube::Error> },
     /// The Secret, or the revision, does not hold an object.
     #[error("{0}")]
     Invalid(String),
@@ -59,7 +52,7 @@ pub fn object<S: AsRef<Secret>>(
     let (title, key) = (format!("{}/{}", place.0, place.1), &reference.key);
     let value = secret.as_ref().data.as_ref().and_then(|data| data.get(key));
     let value = value.ok_or_else(|| format!("key {key:?} not found in Secret {title}"))?;
-    olm_rollout::unpack(&value.0, key, &title).map_err(|error| error.to_string())
+    olm_rollout::unpack(&value.0, key, &title)
 }
 
 /// Reads the objects of revisions; each Secret is read once.

@@ -4,15 +4,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kube::api::{DynamicObject, ListParams};
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::api::ListParams;
 use kube::discovery::Discovery;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Client, ResourceExt as _};
 use olm_api::{ClusterObjectSet, annotations, labels};
 use olm_core::VersionRelease;
 use olm_resolver::{DependencyFacts, GvkRef, InstalledPackage, Needed, Property, Resolution};
 use serde_json::Value;
 
+use crate::preflight::crds;
 use crate::resolution::{BundleFacts, Class, PassError, RevisionStates, revision};
 
 /// CRDs of a required group that are read.
@@ -44,8 +44,8 @@ pub async fn facts<'a>(
         .run_aggregated()
         .await
         .map_err(|error| failed("asking the cluster for its APIs", &error))?;
-    let served = ServedKinds::from_discovery(&discovery);
-    let mut apis = served.all();
+    let served = served_kinds(&discovery);
+    let mut apis: BTreeSet<GvkRef> = served.values().flatten().cloned().collect();
     let missing: Vec<&GvkRef> = needed.apis.iter().filter(|api| !apis.contains(*api)).collect();
     if !missing.is_empty() {
         // the list of APIs follows CRDs with a delay
@@ -58,51 +58,30 @@ pub async fn facts<'a>(
         .into_iter()
         .filter(|(extension, _)| *extension != except)
         .filter_map(|(extension, set)| {
-            let provides = owned.get(&extension).into_iter().flatten().flat_map(|name| served.kinds(name));
-            package(set, provides.collect())
+            let provides = owned.get(&extension).into_iter().flatten().filter_map(|name| served.get(name));
+            package(set, provides.flatten().cloned().collect())
         })
         .collect();
     Ok(DependencyFacts { apis, installed })
 }
 
 /// Served kinds by name of the resource (`<plural>.<group>`).
-struct ServedKinds(BTreeMap<String, Vec<GvkRef>>);
-
-impl ServedKinds {
-    fn from_discovery(discovery: &Discovery) -> Self {
-        let mut all: BTreeMap<String, Vec<GvkRef>> = BTreeMap::new();
-        for group in discovery.groups() {
-            for version in group.versions() {
-                for (resource, _) in group.versioned_resources(version) {
-                    let name = format!("{}.{}", resource.plural, resource.group);
-                    all.entry(name).or_default().push(gvk(
-                        &resource.group,
-                        &resource.version,
-                        &resource.kind,
-                    ));
-                }
+fn served_kinds(discovery: &Discovery) -> BTreeMap<String, Vec<GvkRef>> {
+    let mut all: BTreeMap<String, Vec<GvkRef>> = BTreeMap::new();
+    for group in discovery.groups() {
+        for version in group.versions() {
+            for (resource, _) in group.versioned_resources(version) {
+                let name = format!("{}.{}", resource.plural, resource.group);
+                let kind = gvk(&resource.group, &resource.version, &resource.kind);
+                all.entry(name).or_default().push(kind);
             }
         }
-        Self(all)
     }
-
-    fn all(&self) -> BTreeSet<GvkRef> {
-        self.0.values().flatten().cloned().collect()
-    }
-
-    fn kinds(&self, name: &str) -> Vec<GvkRef> {
-        self.0.get(name).cloned().unwrap_or_default()
-    }
+    all
 }
 
 fn gvk(group: &str, version: &str, kind: &str) -> GvkRef {
     GvkRef { group: group.into(), version: version.into(), kind: kind.into() }
-}
-
-fn crds(client: &Client) -> Api<DynamicObject> {
-    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-    let resource = ApiResource::from_gvk_with_plural(&kind, "customresourcedefinitions");
-    Api::all_with(client.clone(), &resource)
 }
 
 /// APIs of established CRDs in the groups of `missing`.

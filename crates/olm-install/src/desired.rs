@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::resolution::{BundleFacts, ExtensionRequest};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Resource as _;
 use kube::core::ObjectMeta;
 use olm_api::cluster_object_set::{
     Assertion, AssertionType, CollisionProtection, ConditionEqual, FieldValue, FieldsEqual, GroupKind,
@@ -13,7 +14,10 @@ use olm_api::cluster_object_set::{
 };
 use olm_api::{ClusterExtension, ClusterObjectSet, ClusterObjectSetSpec, annotations, finalizers, labels};
 use olm_core::{Object, go};
-use olm_rollout::{PackError, Packed, Stamp, TooManyPhases, probe};
+use olm_rollout::{Packed, Stamp, probe};
+use serde_json::{Map, Value};
+
+use crate::resolution::{BundleFacts, Class, ExtensionRequest, PassError};
 
 /// Bytes of objects that a revision may hold in itself; etcd stores little more in one object.
 const MAX_INLINE_BYTES: usize = 1 << 20;
@@ -26,7 +30,7 @@ pub struct Desired {
     phases: Vec<olm_rollout::Phase>,
     annotations: BTreeMap<String, String>,
     progress_deadline_minutes: Option<i32>,
-    owner: k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference,
+    owner: OwnerReference,
     extension: String,
 }
 
@@ -35,29 +39,12 @@ pub struct Desired {
 pub struct Numbered {
     /// The ClusterObjectSet as it is applied.
     pub set: ClusterObjectSet,
-    /// Its Secrets.
     pub packed: Packed,
 }
 
-/// Objects that do not fit into a revision.
-#[derive(Debug, thiserror::Error)]
-pub enum DesiredError {
-    /// More objects than phases can hold.
-    #[error(transparent)]
-    Phases(#[from] TooManyPhases),
-    /// An object is too large for a Secret.
-    #[error("packing objects into Secrets: {0}")]
-    Pack(#[from] PackError),
-    /// The revision's name is the value of a label of its Secrets.
-    #[error(
-        "the name of revision {name:?} has {} characters, at most {MAX_LABEL} fit into a label of its Secrets; create the \
-         ClusterExtension under a shorter name",
-        .name.len()
-    )]
-    Name {
-        /// The name.
-        name: String,
-    },
+/// The error for objects that do not fit into a revision. It stays as long as the inputs stay.
+fn oversized(text: impl ToString) -> PassError {
+    PassError::new(Class::NeedsChange, text.to_string())
 }
 
 impl Desired {
@@ -72,16 +59,16 @@ impl Desired {
         bundle: &BundleFacts,
         properties: Option<&str>,
         objects: Vec<Object>,
-    ) -> Result<Self, DesiredError> {
+    ) -> Result<Self, PassError> {
         let stamp = Stamp { extension: &request.name, package: &bundle.package, version: &bundle.version };
-        let content = objects.into_iter().map(|object| olm_rollout::sanitise(object, stamp).0).collect();
+        let content = objects.into_iter().map(|object| olm_rollout::sanitise(object, stamp)).collect();
         let mut annotations = revision_annotations(bundle, properties);
         if request.keep_objects {
             let keep = annotations::DELETION_POLICY_KEEP.to_owned();
             annotations.insert(annotations::DELETION_POLICY.to_owned(), keep);
         }
         Ok(Self {
-            phases: olm_rollout::phases(content)?,
+            phases: olm_rollout::phases(content).map_err(oversized)?,
             annotations,
             progress_deadline_minutes: request.progress_deadline_minutes,
             owner: owner(&request.name, &request.uid),
@@ -99,13 +86,16 @@ impl Desired {
     ///
     /// # Errors
     /// When an object does not fit into a Secret, or the revision's name into a label.
-    pub fn numbered(&self, number: i64, system_namespace: &str) -> Result<Numbered, DesiredError> {
+    pub fn numbered(&self, number: i64, system_namespace: &str) -> Result<Numbered, PassError> {
         let name = self.name(number);
         if name.len() > MAX_LABEL {
-            return Err(DesiredError::Name { name });
+            return Err(oversized(format!(
+                "the name of revision {name:?} has {} characters, at most {MAX_LABEL} fit into a label of its Secrets; create \
+                 the ClusterExtension under a shorter name",
+                name.len()
+            )));
         }
-        let packed = olm_rollout::pack(&name, &self.phases)?;
-        let phases = packed.phases.iter().map(|phase| api_phase(phase, system_namespace)).collect();
+        let (phases, packed) = self.pack(&name, system_namespace)?;
         Ok(Numbered { set: self.set(number, CollisionProtection::Prevent, phases), packed })
     }
 
@@ -114,7 +104,7 @@ impl Desired {
     ///
     /// # Errors
     /// When an object does not fit into a Secret.
-    pub fn migrated(&self, number: i64, system_namespace: &str) -> Result<Numbered, DesiredError> {
+    pub fn migrated(&self, number: i64, system_namespace: &str) -> Result<Numbered, PassError> {
         let size: usize = self
             .phases
             .iter()
@@ -122,15 +112,32 @@ impl Desired {
             .map(|object| go::json_string(&object.to_value()).len())
             .sum();
         let (phases, packed) = if size <= MAX_INLINE_BYTES {
-            (self.phases.iter().map(inline_phase).collect(), Packed::default())
+            let inline = |object: &Object| (Some(object.0.clone()), None);
+            let phases = self.phases.iter();
+            let phases = phases.map(|phase| api_phase(&phase.name, &phase.objects, inline));
+            (phases.collect(), Packed::default())
         } else {
-            let packed = olm_rollout::pack(&self.name(number), &self.phases)?;
-            (packed.phases.iter().map(|phase| api_phase(phase, system_namespace)).collect(), packed)
+            self.pack(&self.name(number), system_namespace)?
         };
         let mut set = self.set(number, CollisionProtection::None, phases);
         let label = (labels::MIGRATED_FROM_HELM.to_owned(), "true".to_owned());
         set.metadata.labels.get_or_insert_default().extend([label]);
         Ok(Numbered { set, packed })
+    }
+
+    /// The phases as references to Secrets, and the Secrets.
+    fn pack(&self, name: &str, system_namespace: &str) -> Result<(Vec<Phase>, Packed), PassError> {
+        let packed = olm_rollout::pack(name, &self.phases)
+            .map_err(|error| oversized(format!("packing objects into Secrets: {error}")))?;
+        let reference = |object: &olm_rollout::ObjectRef| ObjectReference {
+            name: object.secret.clone(),
+            namespace: Some(system_namespace.to_owned()),
+            key: object.key.clone(),
+        };
+        let phases = packed.phases.iter();
+        let phases = phases
+            .map(|phase| api_phase(&phase.name, &phase.objects, |object| (None, Some(reference(object)))));
+        Ok((phases.collect(), packed))
     }
 
     fn name(&self, number: i64) -> String {
@@ -195,7 +202,6 @@ pub fn same_settings(stored: &ClusterObjectSet, desired: &ClusterObjectSet) -> b
         && stored.spec.progression_probes == desired.spec.progression_probes
 }
 
-/// Annotations of a revision.
 fn revision_annotations(bundle: &BundleFacts, properties: Option<&str>) -> BTreeMap<String, String> {
     let mut all = BTreeMap::from([
         (annotations::BUNDLE_NAME.to_owned(), bundle.name.clone()),
@@ -208,9 +214,10 @@ fn revision_annotations(bundle: &BundleFacts, properties: Option<&str>) -> BTree
     all
 }
 
-fn owner(name: &str, uid: &str) -> k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference {
-    use kube::Resource as _;
-    k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference {
+/// The extension with this name and UID as the controller of an object.
+#[must_use]
+pub fn owner(name: &str, uid: &str) -> OwnerReference {
+    OwnerReference {
         api_version: ClusterExtension::api_version(&()).into_owned(),
         kind: ClusterExtension::kind(&()).into_owned(),
         name: name.to_owned(),
@@ -220,34 +227,15 @@ fn owner(name: &str, uid: &str) -> k8s_openapi::apimachinery::pkg::apis::meta::v
     }
 }
 
-fn api_phase(phase: &olm_rollout::PackedPhase, system_namespace: &str) -> Phase {
-    let objects = phase
-        .objects
-        .iter()
-        .map(|object| PhaseObject {
-            object: None,
-            reference: Some(ObjectReference {
-                name: object.secret.clone(),
-                namespace: Some(system_namespace.to_owned()),
-                key: object.key.clone(),
-            }),
-            collision_protection: None,
-        })
-        .collect();
-    Phase { name: phase.name.clone(), objects, collision_protection: None }
-}
-
-fn inline_phase(phase: &olm_rollout::Phase) -> Phase {
-    let objects = phase
-        .objects
-        .iter()
-        .map(|object| PhaseObject {
-            object: Some(object.0.clone()),
-            reference: None,
-            collision_protection: None,
-        })
-        .collect();
-    Phase { name: phase.name.clone(), objects, collision_protection: None }
+fn api_phase<T>(
+    name: &str,
+    objects: &[T],
+    content: impl Fn(&T) -> (Option<Map<String, Value>>, Option<ObjectReference>),
+) -> Phase {
+    let objects = objects.iter().map(content);
+    let objects =
+        objects.map(|(object, reference)| PhaseObject { object, reference, collision_protection: None });
+    Phase { name: name.to_owned(), objects: objects.collect(), collision_protection: None }
 }
 
 fn default_probes() -> Vec<ProgressionProbe> {
@@ -312,7 +300,7 @@ pub fn applied_metadata(stored: &ObjectMeta) -> ObjectMeta {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     fn desired(data: usize) -> Desired {
         desired_with(json!({}), data)
@@ -411,7 +399,7 @@ mod tests {
         let mut long = desired(1);
         long.extension = "x".repeat(61);
         assert!(long.numbered(9, "olmv1-system").is_ok());
-        let refused = long.numbered(10, "olmv1-system").unwrap_err().to_string();
+        let refused = long.numbered(10, "olmv1-system").unwrap_err().message;
         assert!(
             refused.starts_with("the name of revision \"xxx")
                 && refused.contains(" has 64 characters, at most 63 "),

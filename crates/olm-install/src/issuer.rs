@@ -76,12 +76,13 @@ pub fn recorded(extension: &ClusterExtension) -> Option<CertProvider> {
     Some(from_status(certificates.provider))
 }
 
-/// The issuers whose feature gates are on. The built-in one has no gate.
+/// Issuers beside the built-in one, which has no gate and is always present: those whose feature gates are on, or those that the
+/// cluster has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Issuers {
-    /// `WebhookProviderCertManager`.
+    /// Gate `WebhookProviderCertManager`; `cert-manager.io/v1` is served.
     pub cert_manager: bool,
-    /// `WebhookProviderOpenshiftServiceCA`.
+    /// Gate `WebhookProviderOpenshiftServiceCA`; `servicecas` of `operator.openshift.io/v1` are served.
     pub service_ca: bool,
 }
 
@@ -92,9 +93,9 @@ impl Default for Issuers {
 }
 
 impl Issuers {
-    /// Whether this one may be used.
+    /// Whether this one is among them.
     #[must_use]
-    pub fn allow(self, provider: CertProvider) -> bool {
+    pub fn has(self, provider: CertProvider) -> bool {
         match provider {
             CertProvider::CertManager => self.cert_manager,
             CertProvider::ServiceCa => self.service_ca,
@@ -113,25 +114,6 @@ impl Issuers {
     }
 }
 
-/// The issuers that the cluster has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Present {
-    /// `cert-manager.io/v1` is served.
-    pub cert_manager: bool,
-    /// `servicecas` of `operator.openshift.io/v1` are served.
-    pub service_ca: bool,
-}
-
-impl Present {
-    fn has(self, provider: CertProvider) -> bool {
-        match provider {
-            CertProvider::CertManager => self.cert_manager,
-            CertProvider::ServiceCa => self.service_ca,
-            CertProvider::BuiltIn => true,
-        }
-    }
-}
-
 /// The provider of an extension whose status records `recorded`; `None` when it is still to be chosen, or was never needed.
 #[must_use]
 pub fn settled(
@@ -142,7 +124,7 @@ pub fn settled(
     let recorded = recorded?;
     match preference {
         Preference::Only(provider) => Some(provider),
-        Preference::Auto => issuers.allow(recorded).then_some(recorded),
+        Preference::Auto => issuers.has(recorded).then_some(recorded),
     }
 }
 
@@ -154,39 +136,34 @@ pub fn choose(
     preference: Preference,
     issuers: Issuers,
     settled: Option<CertProvider>,
-    present: Present,
+    present: Issuers,
 ) -> Result<CertProvider, String> {
     let provider = match (settled, preference) {
         (Some(provider), _) | (None, Preference::Only(provider)) => provider,
         (None, Preference::Auto) => {
             let order = [CertProvider::CertManager, CertProvider::ServiceCa];
-            let first = order.into_iter().find(|one| issuers.allow(*one) && present.has(*one));
+            let first = order.into_iter().find(|one| issuers.has(*one) && present.has(*one));
             return Ok(first.unwrap_or(CertProvider::BuiltIn));
         }
     };
-    if !issuers.allow(provider) {
-        return Err(format!(
-            "webhook certificates are to come from {}, whose feature gate {} is off; enable it or set \
-             --webhook-cert-provider=built-in",
-            name(provider),
-            Issuers::gate(provider).unwrap_or_default(),
-        ));
-    }
-    if !present.has(provider) {
-        return Err(format!(
-            "webhook certificates are to come from {0}, whose API the cluster does not serve; install {0} or set \
-             --webhook-cert-provider=built-in",
-            name(provider),
-        ));
-    }
-    Ok(provider)
+    let name = name(provider);
+    let problem = if !issuers.has(provider) {
+        format!("feature gate {} is off; enable it", Issuers::gate(provider).unwrap_or_default())
+    } else if !present.has(provider) {
+        format!("API the cluster does not serve; install {name}")
+    } else {
+        return Ok(provider);
+    };
+    Err(format!(
+        "webhook certificates are to come from {name}, whose {problem} or set --webhook-cert-provider=built-in"
+    ))
 }
 
 /// Reads which issuers the cluster has.
 ///
 /// # Errors
 /// When the list of APIs cannot be read.
-pub async fn present(client: &Client) -> kube::Result<Present> {
+pub async fn present(client: &Client) -> kube::Result<Issuers> {
     let groups = client.list_api_groups().await?.groups;
     let serves = |name: &str, version: &str| {
         groups
@@ -201,7 +178,7 @@ pub async fn present(client: &Client) -> kube::Result<Present> {
             .resources
             .iter()
             .any(|resource| resource.name == "servicecas");
-    Ok(Present { cert_manager: serves("cert-manager.io", "v1"), service_ca })
+    Ok(Issuers { cert_manager: serves("cert-manager.io", "v1"), service_ca })
 }
 
 #[cfg(test)]
@@ -213,8 +190,8 @@ mod tests {
     const ALL: Issuers = Issuers { cert_manager: true, service_ca: true };
     const NONE: Issuers = Issuers { cert_manager: false, service_ca: false };
 
-    fn present(cert_manager: bool, service_ca: bool) -> Present {
-        Present { cert_manager, service_ca }
+    fn present(cert_manager: bool, service_ca: bool) -> Issuers {
+        Issuers { cert_manager, service_ca }
     }
 
     #[test]

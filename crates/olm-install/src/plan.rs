@@ -15,10 +15,10 @@ use olm_bundle::CertProvider;
 use olm_core::{Digest, Object};
 use olm_rollout::{expired, next_number};
 
-use crate::desired::{Desired, DesiredError, Numbered, applied_metadata, same_content, same_settings};
+use crate::desired::{Desired, Numbered, applied_metadata, same_content, same_settings};
 use crate::render::{RenderSettings, Rendered};
 use crate::resolution::revision::{self, history};
-use crate::resolution::{BundleFacts, Class, ExtensionRequest, PassError, Target};
+use crate::resolution::{BundleFacts, ExtensionRequest, PassError, Target};
 
 /// Reason of the notice that the catalog names another image for the installed bundle.
 pub const IMAGE_IGNORED: &str = "ImageIgnored";
@@ -26,7 +26,6 @@ pub const IMAGE_IGNORED: &str = "ImageIgnored";
 /// What becomes of the newest revision.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The change.
     pub change: Change,
     /// What users are informed of.
     pub notices: Vec<Notice>,
@@ -67,7 +66,6 @@ pub struct Notice {
     pub warning: bool,
     /// One CamelCase word.
     pub reason: &'static str,
-    /// The message.
     pub text: String,
 }
 
@@ -88,7 +86,6 @@ impl Notice {
 pub struct Observed<'a> {
     /// All revisions of the extension.
     pub revisions: &'a [Arc<ClusterObjectSet>],
-    /// The target bundle.
     pub target: &'a Target,
     /// Namespace of the Secrets of revisions.
     pub system_namespace: &'a str,
@@ -110,7 +107,6 @@ pub enum Content {
     },
     /// It was rendered, and accepted by all checks.
     Rendered {
-        /// The objects.
         rendered: Rendered,
         /// Findings of CRD upgrade safety that block nothing.
         crd_warnings: Vec<String>,
@@ -188,17 +184,11 @@ pub fn about(bundle: &BundleFacts, error: PassError) -> PassError {
     PassError { message, ..error }
 }
 
-/// The error for objects that do not fit into a revision. It stays as long as the inputs stay.
-#[must_use]
-pub fn oversized(error: &DesiredError) -> PassError {
-    PassError::new(Class::NeedsChange, error.to_string())
-}
-
 /// The plan.
 ///
 /// # Errors
 /// When the objects of the target do not fit into a revision.
-pub fn plan(request: &ExtensionRequest, observed: Observed<'_>) -> Result<Plan, DesiredError> {
+pub fn plan(request: &ExtensionRequest, observed: Observed<'_>) -> Result<Plan, PassError> {
     let Observed { revisions, target, system_namespace, issuer, content } = observed;
     let newest = revision::newest(revisions);
     let bundle = target.bundle();
@@ -235,11 +225,8 @@ pub fn plan(request: &ExtensionRequest, observed: Observed<'_>) -> Result<Plan, 
             if let Some(newest) = newest {
                 let compared = desired.numbered(newest.spec.revision, system_namespace)?.set;
                 if same_content(newest, &compared) {
-                    let change = if same_settings(newest, &compared) {
-                        Change::Keep
-                    } else {
-                        Change::Update(Box::new(compared))
-                    };
+                    let keeps = same_settings(newest, &compared);
+                    let change = if keeps { Change::Keep } else { Change::Update(Box::new(compared)) };
                     return Ok(Plan { change, notices, inputs, digest, ..keep });
                 }
             }
@@ -259,35 +246,32 @@ fn resolved(bundle: &BundleFacts, newest: Option<&Arc<ClusterObjectSet>>, next: 
     let name = &bundle.name;
     let revision = next.metadata.name.as_deref().unwrap_or_default();
     let before = newest.map(|set| revision::facts(set).bundle);
-    Notice::normal(
-        "Resolved",
-        match before {
-            None => format!("bundle {name} was chosen; revision {revision} installs it"),
-            Some(before) if before.is_same(bundle) => {
-                format!(
-                    "the content of bundle {name} changed with its settings; revision {revision} rolls it out"
-                )
-            }
-            Some(before) => {
-                format!("bundle {name} was chosen after {}; revision {revision} rolls it out", before.name)
-            }
-        },
-    )
+    let text = match before {
+        None => format!("bundle {name} was chosen; revision {revision} installs it"),
+        Some(before) if before.is_same(bundle) => {
+            format!(
+                "the content of bundle {name} changed with its settings; revision {revision} rolls it out"
+            )
+        }
+        Some(before) => {
+            format!("bundle {name} was chosen after {}; revision {revision} rolls it out", before.name)
+        }
+    };
+    Notice::normal("Resolved", text)
 }
 
 /// An installed bundle keeps the content it was installed with, whatever image the catalog names for it now (decision 24).
 fn image_ignored(bundle: &BundleFacts, newest: &ClusterObjectSet) -> Option<Notice> {
     let present = revision::facts(newest).bundle;
-    (present.is_same(bundle) && present.reference != bundle.reference).then(|| {
-        Notice::warning(
-            IMAGE_IGNORED,
-            format!(
-                "bundle {} was installed from {} and is kept; the catalog now names {} for it, which a bundle with a new \
-                 version would bring",
-                bundle.name, present.reference, bundle.reference
-            ),
+    let text = || {
+        format!(
+            "bundle {} was installed from {} and is kept; the catalog now names {} for it, which a bundle with a new version \
+             would bring",
+            bundle.name, present.reference, bundle.reference
         )
-    })
+    };
+    (present.is_same(bundle) && present.reference != bundle.reference)
+        .then(|| Notice::warning(IMAGE_IGNORED, text()))
 }
 
 #[cfg(test)]

@@ -27,7 +27,6 @@ pub struct RenderSettings {
 /// The objects of a bundle.
 #[derive(Debug, Clone)]
 pub struct Rendered {
-    /// Objects.
     pub objects: Vec<Object>,
     /// The CSV's `olm.properties` annotation, if it has one.
     pub properties: Option<String>,

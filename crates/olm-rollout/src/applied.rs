@@ -6,12 +6,12 @@
 use olm_core::{Object, go};
 use serde_json::{Map, Value};
 
-use crate::fields::{Entry, Step, entries, item, owns};
+use crate::fields::{self, Entry, Step, entries, item, owns};
 use crate::keys;
 
 /// How the live object differs from the desired one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Drift {
+pub(crate) enum Drift {
     /// Not at all.
     None,
     /// Fields of ours have other values or are missing; no other manager owns them.
@@ -55,23 +55,18 @@ pub(crate) fn our_entry(live: &Object) -> Option<Entry<'_>> {
 /// Must the entry that the create left be converted before the next apply, or fields would have two owners: ours with both
 /// operations (decision 20), or ours and those of the Helm release that the object came from, and what a later version drops would
 /// stay (decision 1)?
-pub fn needs_conversion(live: &Object) -> bool {
+pub(crate) fn needs_conversion(live: &Object) -> bool {
     entries(live).any(|entry| wrote_first(live, &entry))
 }
 
 /// Is it the entry of the create, ours or a Helm release's?
 pub(crate) fn wrote_first(live: &Object, entry: &Entry<'_>) -> bool {
-    is_first_write(came_from_helm(live), entry.manager, entry.operation, entry.subresource)
-}
-
-fn came_from_helm(live: &Object) -> bool {
-    live.annotations().contains_key(keys::HELM_RELEASE_NAME)
-}
-
-fn is_first_write(helm: bool, manager: &str, operation: &str, subresource: &str) -> bool {
-    operation == "Update"
-        && subresource.is_empty()
-        && (manager == keys::FIELD_MANAGER || (helm && manager == keys::HELM_FIELD_MANAGER))
+    let by_helm = || {
+        entry.manager == keys::HELM_FIELD_MANAGER && live.annotations().contains_key(keys::HELM_RELEASE_NAME)
+    };
+    entry.operation == "Update"
+        && entry.subresource.is_empty()
+        && (entry.manager == keys::FIELD_MANAGER || by_helm())
 }
 
 /// The managed fields with the create's entry turned into one of an apply (merged with such a one, if there is any).
@@ -81,17 +76,11 @@ pub fn converted(live: &Object) -> Option<Vec<Value>> {
         return None;
     }
     let list = live.metadata()?.get("managedFields")?.as_array()?;
-    fn text<'a>(entry: &'a Value, key: &str) -> &'a str {
-        entry.get(key).and_then(Value::as_str).unwrap_or_default()
-    }
-    let helm = came_from_helm(live);
-    let first = |entry: &Value| {
-        is_first_write(helm, text(entry, "manager"), text(entry, "operation"), text(entry, "subresource"))
-    };
+    let first = |entry: &Value| Entry::parse(entry).is_some_and(|entry| wrote_first(live, &entry));
     let applied = |entry: &Value| {
-        text(entry, "manager") == keys::FIELD_MANAGER
-            && text(entry, "subresource").is_empty()
-            && text(entry, "operation") == "Apply"
+        Entry::parse(entry).is_some_and(|entry| {
+            entry.manager == keys::FIELD_MANAGER && entry.subresource.is_empty() && entry.operation == "Apply"
+        })
     };
     let mut kept: Vec<Value> = list.iter().filter(|entry| !first(entry)).cloned().collect();
     for created in list.iter().filter(|entry| first(entry)) {
@@ -134,12 +123,7 @@ fn collect(fields: &Map<String, Value>, live: Option<&Value>, out: &mut Vec<Stri
     }
     for (key, below) in fields {
         out.push(key.clone());
-        let found = match (Step::parse(key), live) {
-            (Step::Member(name), Some(Value::Object(members))) => members.get(name),
-            (Step::Item(keys), Some(Value::Array(list))) => item(list, &keys),
-            (Step::Value(value), Some(Value::Array(list))) => list.iter().find(|found| **found == value),
-            _ => None,
-        };
+        let found = live.and_then(|live| fields::below(&Step::parse(key), live));
         if let (Some(below), false) = (below.as_object(), key == ".") {
             collect(below, found, out);
         }
@@ -160,22 +144,20 @@ fn merge(into: &mut Value, from: &Value) {
 }
 
 /// Compares the desired object (as it would be applied) with the live object.
-pub fn drift(desired: &Object, live: &Object) -> Drift {
+pub(crate) fn drift(desired: &Object, live: &Object) -> Drift {
     let Some(ours) = our_entry(live) else { return Drift::Taken };
     let mut walk = Walk { strict: ours.operation == "Apply", changed: false, missing: vec![], path: vec![] };
     walk.object(Some(ours.fields), &desired.0, &live.0, &mut vec![]);
     if !walk.changed && walk.missing.is_empty() {
         return Drift::None;
     }
-    let taken = walk.missing.iter().any(|path| {
-        entries(live)
-            .any(|entry| !is_same(&entry, &ours) && entry.subresource != "status" && owns(entry.fields, path))
-    });
+    let is_other =
+        |entry: &Entry<'_>| !std::ptr::eq(entry.fields, ours.fields) && entry.subresource != "status";
+    let taken = walk
+        .missing
+        .iter()
+        .any(|path| entries(live).any(|entry| is_other(&entry) && owns(entry.fields, path)));
     if taken { Drift::Taken } else { Drift::Changed }
-}
-
-fn is_same(a: &Entry<'_>, b: &Entry<'_>) -> bool {
-    std::ptr::eq(a.fields, b.fields)
 }
 
 /// Field paths of the desired object (keys as in `fieldsV1`) that our entry does not own; all, when we have no entry.
@@ -236,7 +218,7 @@ impl Walk {
                 self.object(None, desired, live, names);
             }
             (None, ..) => self.missing.push(self.path.clone()),
-            (Some(fields), _, live) if is_leaf(fields) => {
+            (Some(fields), _, live) if fields.is_empty() => {
                 self.changed |= !live.is_some_and(|live| same(value, live));
             }
             (Some(fields), Value::Object(desired), Some(Value::Object(live))) => {
@@ -282,10 +264,6 @@ impl Walk {
             self.missing.push(self.path.clone());
         }
     }
-}
-
-fn is_leaf(fields: &Map<String, Value>) -> bool {
-    fields.is_empty()
 }
 
 /// Equal values; nulls of the desired object are absent, numbers compare by value. The live value may have members that it lacks:

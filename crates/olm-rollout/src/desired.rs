@@ -42,11 +42,26 @@ impl OwnerRef {
     }
 }
 
+/// The entries of `metadata.ownerReferences`.
+fn owners(object: &Object) -> &[Value] {
+    let list = object.metadata().and_then(|metadata| metadata.get("ownerReferences")?.as_array());
+    list.map(Vec::as_slice).unwrap_or_default()
+}
+
 /// The owner references of an object.
 pub fn owner_refs(object: &Object) -> Vec<OwnerRef> {
-    let list =
-        object.metadata().and_then(|metadata| metadata.get("ownerReferences")).and_then(Value::as_array);
-    list.into_iter().flatten().map(OwnerRef::read).collect()
+    owners(object).iter().map(OwnerRef::read).collect()
+}
+
+/// `metadata.resourceVersion`, empty when absent.
+pub fn resource_version(object: &Object) -> &str {
+    let version = object.metadata().and_then(|metadata| metadata.get("resourceVersion"));
+    version.and_then(Value::as_str).unwrap_or_default()
+}
+
+pub(crate) fn is_terminating(live: &Object) -> bool {
+    let deleted = live.metadata().and_then(|metadata| metadata.get("deletionTimestamp"));
+    deleted.is_some_and(|at| !at.is_null())
 }
 
 pub fn controller_of(object: &Object) -> Option<OwnerRef> {
@@ -116,10 +131,8 @@ pub fn enforcing(content: &Object, revision: &Revision, live: &Object) -> Object
 
 fn with_owners(content: &Object, revision: &Revision, live: &Object, keep: impl Fn(&str) -> bool) -> Object {
     let mut object = desired(content, revision);
-    let list = live.metadata().and_then(|metadata| metadata.get("ownerReferences")).and_then(Value::as_array);
-    let mut owners: Vec<Value> = list
-        .into_iter()
-        .flatten()
+    let mut owners: Vec<Value> = owners(live)
+        .iter()
         .filter(|owner| {
             let uid = owner.get("uid").and_then(Value::as_str).unwrap_or_default();
             uid != revision.uid && keep(uid)
@@ -140,13 +153,11 @@ fn with_owners(content: &Object, revision: &Revision, live: &Object, keep: impl 
 /// A JSON merge patch that takes our owner reference out, and with `marks` also the labels and annotations that mark the
 /// object as managed by this controller. `None` when there is nothing to take out.
 pub fn release_patch(live: &Object, revision: &Revision, marks: bool) -> Option<Value> {
-    let owners =
-        live.metadata().and_then(|metadata| metadata.get("ownerReferences")).and_then(Value::as_array);
-    let all = owners.map_or(0, Vec::len);
+    let owners = owners(live);
     let left: Vec<Value> =
-        owners.into_iter().flatten().filter(|owner| !revision.is(&OwnerRef::read(owner))).cloned().collect();
+        owners.iter().filter(|owner| !revision.is(&OwnerRef::read(owner))).cloned().collect();
     let mut metadata = Map::new();
-    if left.len() < all {
+    if left.len() < owners.len() {
         metadata.insert("ownerReferences".into(), Value::Array(left));
     }
     if marks {

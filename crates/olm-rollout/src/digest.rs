@@ -23,35 +23,17 @@ pub fn phase_digest(name: &str, objects: &[Object]) -> PhaseDigest {
     PhaseDigest { name: name.to_owned(), digest: format!("sha256:{}", hex(&Sha256::digest(input))) }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ContentChanged {
-    /// Other objects than before.
-    #[error(
-        "resolved content of {} phase(s) has changed: {}; a referenced object source may have been deleted and recreated with different content",
-        .0.len(),
-        .0.join("; ")
-    )]
-    Phases(Vec<String>),
-    /// More or fewer phases than before.
-    #[error("number of phases has changed (expected {expected} phases, got {found})")]
-    Count {
-        /// Phases recorded.
-        expected: usize,
-        /// Phases found.
-        found: usize,
-    },
-}
-
 /// Compares the phases found with those recorded; nothing recorded is nothing to compare with.
 ///
 /// # Errors
 /// When they differ, with the text of the `Blocked` condition.
-pub fn check_observed(recorded: &[PhaseDigest], found: &[PhaseDigest]) -> Result<(), ContentChanged> {
+pub fn check_observed(recorded: &[PhaseDigest], found: &[PhaseDigest]) -> Result<(), String> {
     if recorded.is_empty() {
         return Ok(());
     }
     if recorded.len() != found.len() {
-        return Err(ContentChanged::Count { expected: recorded.len(), found: found.len() });
+        let (expected, found) = (recorded.len(), found.len());
+        return Err(format!("number of phases has changed (expected {expected} phases, got {found})"));
     }
     let changed: Vec<String> = found
         .iter()
@@ -62,7 +44,15 @@ pub fn check_observed(recorded: &[PhaseDigest], found: &[PhaseDigest]) -> Result
                 .then(|| format!("phase {:?} (expected digest {expected}, got {})", now.name, now.digest))
         })
         .collect();
-    if changed.is_empty() { Ok(()) } else { Err(ContentChanged::Phases(changed)) }
+    if changed.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "resolved content of {} phase(s) has changed: {}; a referenced object source may have been deleted and recreated with \
+         different content",
+        changed.len(),
+        changed.join("; ")
+    ))
 }
 
 #[cfg(test)]
@@ -89,21 +79,17 @@ mod tests {
         assert_eq!(check_observed(&[], &recorded), Ok(()));
         assert_eq!(check_observed(&recorded, &recorded), Ok(()));
         assert_eq!(
-            check_observed(&recorded, &[phase("a", "sha256:1"), phase("b", "sha256:3")])
-                .unwrap_err()
-                .to_string(),
+            check_observed(&recorded, &[phase("a", "sha256:1"), phase("b", "sha256:3")]).unwrap_err(),
             "resolved content of 1 phase(s) has changed: phase \"b\" (expected digest sha256:2, got sha256:3); a referenced object \
              source may have been deleted and recreated with different content"
         );
         assert_eq!(
-            check_observed(&recorded, &[phase("a", "sha256:0"), phase("c", "sha256:3")])
-                .unwrap_err()
-                .to_string(),
+            check_observed(&recorded, &[phase("a", "sha256:0"), phase("c", "sha256:3")]).unwrap_err(),
             "resolved content of 2 phase(s) has changed: phase \"a\" (expected digest sha256:1, got sha256:0); phase \"c\" (expected \
              digest , got sha256:3); a referenced object source may have been deleted and recreated with different content"
         );
         assert_eq!(
-            check_observed(&recorded, &recorded[..1]).unwrap_err().to_string(),
+            check_observed(&recorded, &recorded[..1]).unwrap_err(),
             "number of phases has changed (expected 2 phases, got 1)"
         );
     }

@@ -20,15 +20,20 @@ pub(crate) struct Entry<'a> {
 /// All entries that have a readable field set.
 pub(crate) fn entries(object: &Object) -> impl Iterator<Item = Entry<'_>> {
     let list = object.metadata().and_then(|metadata| metadata.get("managedFields")).and_then(Value::as_array);
-    list.into_iter().flatten().filter_map(|entry| {
+    list.into_iter().flatten().filter_map(Entry::parse)
+}
+
+impl<'a> Entry<'a> {
+    /// `None` without a readable field set.
+    pub(crate) fn parse(entry: &'a Value) -> Option<Self> {
         let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
-        Some(Entry {
+        Some(Self {
             manager: text("manager"),
             operation: text("operation"),
             subresource: text("subresource"),
             fields: entry.get("fieldsV1")?.as_object()?,
         })
-    })
+    }
 }
 
 /// What a key of `fieldsV1` stands for.
@@ -54,6 +59,16 @@ impl<'a> Step<'a> {
             Some(("v", json)) => serde_json::from_str(json).map_or(Self::Other, Self::Value),
             _ => Self::Other,
         }
+    }
+}
+
+/// The part of `value` that a step below it names.
+pub(crate) fn below<'v>(step: &Step<'_>, value: &'v Value) -> Option<&'v Value> {
+    match (step, value) {
+        (Step::Member(name), Value::Object(members)) => members.get(*name),
+        (Step::Item(keys), Value::Array(list)) => item(list, keys),
+        (Step::Value(value), Value::Array(list)) => list.iter().find(|found| *found == value),
+        _ => None,
     }
 }
 

@@ -8,7 +8,7 @@ use olm_core::Object;
 use serde_json::{Map, Value};
 
 use crate::applied::{needs_conversion, wrote_first};
-use crate::fields::{Step, entries, item_at, owns};
+use crate::fields::{self, Step, entries, item_at, owns};
 use crate::keys;
 
 /// The object to apply for a forecast: content with the marks of revision `number` of `extension`, and the owners that `live` has.
@@ -40,8 +40,7 @@ pub fn relinquished(desired: &Object, live: &Object, answer: &Object) -> Option<
     let target = Value::Object(desired.0.clone());
     let mut any = false;
     for entry in entries(live).filter(|entry| wrote_first(live, entry)) {
-        let fields = entry.fields.clone();
-        any |= take_out(&fields, &mut vec![], &mut left, Some(&target), &others);
+        any |= take_out(entry.fields, &mut vec![], &mut left, Some(&target), &others);
     }
     if !any {
         return None;
@@ -72,18 +71,12 @@ fn take_out(
         }
         path.push(key.clone());
         let step = Step::parse(key);
-        let next = target.and_then(|target| match (&step, target) {
-            (Step::Member(name), Value::Object(members)) => members.get(*name),
-            (Step::Item(keys), Value::Array(list)) => item_at(list, keys).and_then(|index| list.get(index)),
-            (Step::Value(value), Value::Array(list)) => list.iter().find(|found| *found == value),
-            _ => None,
-        });
-        let empty = Map::new();
-        let below = below.as_object().unwrap_or(&empty);
+        let next = target.and_then(|target| fields::below(&step, target));
         let claimed = others.iter().any(|fields| owns(fields, path));
         if next.is_none() && !claimed {
             any |= remove(at, &step);
-        } else if !below.is_empty()
+        } else if let Some(below) = below.as_object()
+            && !below.is_empty()
             && let Some(child) = child(at, &step)
         {
             any |= take_out(below, path, child, next, others);

@@ -44,23 +44,6 @@ pub fn outdated_by(complete: i64, siblings: &[RevisionFacts]) -> Vec<&str> {
     old.into_iter().map(|sibling| sibling.name.as_str()).collect()
 }
 
-/// Is a rollout in flight that a newer spec supersedes: does a revision exist that is neither archived nor succeeded
-/// (decision 9)? Gives the newest such one.
-pub fn in_flight(revisions: &[RevisionFacts]) -> Option<&RevisionFacts> {
-    revisions
-        .iter()
-        .filter(|revision| !revision.archived && !revision.succeeded)
-        .max_by_key(|revision| revision.number)
-}
-
-/// The revision that counts as installed: the newest that is not archived and has succeeded.
-pub fn installed(revisions: &[RevisionFacts]) -> Option<&RevisionFacts> {
-    revisions
-        .iter()
-        .filter(|revision| !revision.archived && revision.succeeded)
-        .max_by_key(|revision| revision.number)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,14 +84,5 @@ mod tests {
         let siblings = revisions(&[(4, false, false), (2, false, false), (1, false, true), (0, true, true)]);
         assert_eq!(outdated_by(3, &siblings), ["e-1", "e-2"]);
         assert_eq!(outdated_by(1, &siblings), Vec::<&str>::new());
-    }
-
-    #[test]
-    fn history_distinguishes_stuck_from_installed() {
-        let all = revisions(&[(1, false, true), (2, false, false), (3, true, false)]);
-        assert_eq!(in_flight(&all).map(|r| r.number), Some(2));
-        assert_eq!(installed(&all).map(|r| r.number), Some(1));
-        assert_eq!(in_flight(&all[..1]), None);
-        assert_eq!(installed(&all[1..]), None);
     }
 }

@@ -30,24 +30,21 @@ pub mod status;
 pub mod teardown;
 mod validate;
 
-pub use applied::{Drift, converted, drift, needs_conversion, owned};
+pub use applied::{converted, owned};
 pub use changes::{FieldChange, changes};
 pub use desired::{
     OwnerRef, Revision, adopting, controller_of, desired, enforcing, owner_refs, release_patch,
+    resource_version,
 };
-pub use digest::{ContentChanged, PhaseDigest, check_observed, phase_digest};
+pub use digest::{PhaseDigest, check_observed, phase_digest};
 pub use forecast::{forecast, future_revision, relinquished};
-pub use history::{MAX_ARCHIVED, RevisionFacts, expired, in_flight, installed, next_number, outdated_by};
+pub use history::{MAX_ARCHIVED, RevisionFacts, expired, next_number, outdated_by};
 pub use images::images;
-pub use object::{
-    BadMark, Controller, Mark, Observed, Protection, Sibling, Step, conflicting_owner, decide, decide_object,
-    observe,
-};
+pub use object::{BadMark, Protection, Sibling, Step, conflicting_owner, decide_object};
 pub use pack::{
-    MAX_OBJECT, MAX_SECRET, ObjectRef, PackError, Packed, PackedPhase, PackedSecret, UnpackError, pack,
-    secret_names, unpack,
+    MAX_OBJECT, MAX_SECRET, ObjectRef, PackError, Packed, PackedPhase, PackedSecret, pack, unpack,
 };
 pub use phase::{MAX_OBJECTS, MAX_PHASES, Phase, TooManyPhases, phases};
 pub use probe::{Probe, default_probes};
-pub use sanitise::{Stamp, owner_labels, sanitise};
+pub use sanitise::{Stamp, sanitise};
 pub use validate::validate;

@@ -7,7 +7,7 @@
 use olm_core::Object;
 
 use crate::applied::{Drift, drift};
-use crate::desired::{OwnerRef, Revision, controller_of, enforcing};
+use crate::desired::{OwnerRef, Revision, controller_of, enforcing, is_terminating};
 use crate::keys;
 
 /// What to do when an object exists that the revision did not create.
@@ -39,7 +39,7 @@ pub struct Sibling {
 
 /// The controller of a live object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Controller {
+pub(crate) enum Controller {
     None,
     /// This revision.
     Own,
@@ -53,7 +53,7 @@ pub enum Controller {
 
 /// The revision number on a live object, compared with ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mark {
+pub(crate) enum Mark {
     /// There is none; counts as older than any.
     Absent,
     /// Lower than ours.
@@ -66,13 +66,13 @@ pub enum Mark {
 
 /// What the table depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Observed {
+pub(crate) struct Observed {
     /// The controller of the object.
-    pub controller: Controller,
+    pub(crate) controller: Controller,
     /// Which revision applied it last.
-    pub mark: Mark,
+    pub(crate) mark: Mark,
     /// It is being deleted.
-    pub terminating: bool,
+    pub(crate) terminating: bool,
 }
 
 /// What to do with an object.
@@ -108,7 +108,7 @@ pub struct BadMark(String);
 ///
 /// # Errors
 /// When the revision annotation is no number.
-pub fn observe(live: &Object, revision: &Revision, siblings: &[Sibling]) -> Result<Observed, BadMark> {
+pub(crate) fn observe(live: &Object, revision: &Revision, siblings: &[Sibling]) -> Result<Observed, BadMark> {
     let controller = match controller_of(live) {
         None => Controller::None,
         Some(owner) if revision.is(&owner) => Controller::Own,
@@ -130,45 +130,28 @@ pub fn observe(live: &Object, revision: &Revision, siblings: &[Sibling]) -> Resu
             }
         }
     };
-    let terminating = live
-        .metadata()
-        .is_some_and(|metadata| metadata.get("deletionTimestamp").is_some_and(|at| !at.is_null()));
-    Ok(Observed { controller, mark, terminating })
+    Ok(Observed { controller, mark, terminating: is_terminating(live) })
 }
 
 /// The table: what to do with an object that exists. `drift` counts only where we are the controller.
-pub fn decide(observed: Observed, protection: Protection, drift: Drift) -> Step {
+pub(crate) fn decide(observed: Observed, protection: Protection, drift: Drift) -> Step {
     use Controller as C;
     use Protection as P;
     let step = match (observed.controller, observed.mark, protection) {
-        (C::None, Mark::Absent, P::Prevent) => Step::Refuse,
         (C::None, Mark::Absent, P::IfNoController | P::None) => Step::Adopt,
-        (C::None, Mark::Older | Mark::Equal | Mark::Newer, P::Prevent | P::IfNoController | P::None) => {
+        (C::None, Mark::Absent, P::Prevent) | (C::None, Mark::Older | Mark::Equal | Mark::Newer, ..) => {
             Step::Refuse
         }
-        (
-            C::Own,
-            Mark::Absent | Mark::Older | Mark::Equal | Mark::Newer,
-            P::Prevent | P::IfNoController | P::None,
-        ) => match drift {
+        (C::Own, ..) => match drift {
             Drift::None => Step::Nothing,
             Drift::Changed => Step::Apply { force: false },
             Drift::Taken => Step::Apply { force: true },
         },
-        (C::Sibling, Mark::Newer, P::Prevent | P::IfNoController | P::None) => Step::Leave,
-        (C::Sibling, Mark::Absent | Mark::Older, P::Prevent | P::IfNoController | P::None) => Step::Adopt,
-        (C::Sibling, Mark::Equal, P::Prevent | P::IfNoController | P::None) => Step::Refuse,
-        (
-            C::Retired,
-            Mark::Absent | Mark::Older | Mark::Equal | Mark::Newer,
-            P::Prevent | P::IfNoController | P::None,
-        ) => Step::Adopt,
-        (
-            C::Foreign,
-            Mark::Absent | Mark::Older | Mark::Equal | Mark::Newer,
-            P::Prevent | P::IfNoController,
-        ) => Step::Refuse,
-        (C::Foreign, Mark::Absent | Mark::Older | Mark::Equal | Mark::Newer, P::None) => Step::Adopt,
+        (C::Sibling, Mark::Newer, ..) => Step::Leave,
+        (C::Sibling, Mark::Absent | Mark::Older, ..) => Step::Adopt,
+        (C::Sibling, Mark::Equal, ..) => Step::Refuse,
+        (C::Retired, ..) | (C::Foreign, _, P::None) => Step::Adopt,
+        (C::Foreign, _, P::Prevent | P::IfNoController) => Step::Refuse,
     };
     match (step, observed.terminating) {
         (Step::Nothing | Step::Apply { .. } | Step::Adopt, true) => Step::Wait,

@@ -3,7 +3,7 @@
 //! Names and keys are content hashes and byte-equal to what the reference computes, so that a cluster can be taken
 //! over (gzip output of very large objects excepted). Reading is bounded. Rule: revisions §4.4 and §5.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 
 use base64::Engine as _;
@@ -35,7 +35,6 @@ pub struct PackedSecret {
 pub struct ObjectRef {
     /// Name of the Secret.
     pub secret: String,
-    /// Key in its data.
     pub key: String,
 }
 
@@ -56,44 +55,15 @@ pub struct Packed {
     pub phases: Vec<PackedPhase>,
 }
 
-/// Why content cannot be packed.
+/// An object that cannot be packed.
 #[derive(Debug, thiserror::Error)]
-pub enum PackError {
-    /// One object alone is larger than a Secret may be.
-    #[error(
-        "object in phase {phase} index {index} exceeds maximum Secret data size ({size} bytes > {MAX_SECRET} bytes) even after compression"
-    )]
-    TooLarge {
-        /// Index of the phase, from 0.
-        phase: usize,
-        /// Index of the object in the phase, from 0.
-        index: usize,
-        /// Its size after compression, bytes.
-        size: usize,
-    },
-    /// One object is so large that it would not be read back, however well it compresses.
-    #[error(
-        "object in phase {phase} index {index} has {size} bytes; at most {MAX_OBJECT} bytes of one object can be read back"
-    )]
-    TooLong {
-        /// Index of the phase, from 0.
-        phase: usize,
-        /// Index of the object in the phase, from 0.
-        index: usize,
-        /// Its size as JSON, bytes.
-        size: usize,
-    },
-    /// The compressor failed.
-    #[error("compressing object in phase {phase} index {index}")]
-    Compress {
-        /// Index of the phase, from 0.
-        phase: usize,
-        /// Index of the object in the phase, from 0.
-        index: usize,
-        /// The error of the writer.
-        #[source]
-        source: std::io::Error,
-    },
+#[error("object in phase {phase} index {index} {problem}")]
+pub struct PackError {
+    /// Index of the phase, from 0.
+    phase: usize,
+    /// Index of the object in the phase, from 0.
+    index: usize,
+    problem: String,
 }
 
 /// Packs the phases of the revision `revision` into Secrets.
@@ -103,18 +73,10 @@ pub enum PackError {
 pub fn pack(revision: &str, phases: &[Phase]) -> Result<Packed, PackError> {
     let mut packer = Packer { revision, closed: vec![], open: BTreeMap::new(), size: 0 };
     let mut places: Vec<(String, Vec<(usize, String)>)> = vec![];
-    for (phase_index, phase) in phases.iter().enumerate() {
+    for (at, phase) in phases.iter().enumerate() {
         let mut objects = vec![];
         for (index, object) in phase.objects.iter().enumerate() {
-            let json = go::json(&object.to_value());
-            if json.len() > MAX_OBJECT {
-                return Err(PackError::TooLong { phase: phase_index, index, size: json.len() });
-            }
-            let value =
-                encode(json).map_err(|source| PackError::Compress { phase: phase_index, index, source })?;
-            if value.len() > MAX_SECRET {
-                return Err(PackError::TooLarge { phase: phase_index, index, size: value.len() });
-            }
+            let value = encode(object).map_err(|problem| PackError { phase: at, index, problem })?;
             objects.push(packer.add(value));
         }
         places.push((phase.name.clone(), objects));
@@ -174,91 +136,55 @@ impl Packer<'_> {
     }
 }
 
-fn encode(json: Vec<u8>) -> Result<Vec<u8>, std::io::Error> {
-    if json.len() <= MAX_SECRET {
+/// The value of an object, or why it does not fit.
+fn encode(object: &Object) -> Result<Vec<u8>, String> {
+    let json = go::json(&object.to_value());
+    let size = json.len();
+    if size > MAX_OBJECT {
+        return Err(format!("has {size} bytes; at most {MAX_OBJECT} bytes of one object can be read back"));
+    }
+    if size <= MAX_SECRET {
         return Ok(json);
     }
     let mut encoder = GzEncoder::new(vec![], Compression::best());
-    encoder.write_all(&json)?;
-    encoder.finish()
-}
-
-/// Why the content of an object cannot be read. The texts name the key and the Secret (`<namespace>/<name>`).
-#[derive(Debug, thiserror::Error)]
-pub enum UnpackError {
-    /// It begins like a gzip stream and has no whole head.
-    #[error("creating gzip reader for key {key:?} in Secret {secret}: {source}")]
-    NoGzip {
-        /// Key in the Secret's data.
-        key: String,
-        /// Namespace and name of the Secret.
-        secret: String,
-        /// The error of the decompressor.
-        source: std::io::Error,
-    },
-    /// The gzip stream is broken.
-    #[error("decompressing key {key:?} in Secret {secret}: {source}")]
-    Decompress {
-        /// Key in the Secret's data.
-        key: String,
-        /// Namespace and name of the Secret.
-        secret: String,
-        /// The error of the decompressor.
-        source: std::io::Error,
-    },
-    /// It decompresses to too much.
-    #[error("decompressed data for key {key:?} in Secret {secret} exceeds maximum size ({MAX_OBJECT} bytes)")]
-    TooLarge {
-        /// Key in the Secret's data.
-        key: String,
-        /// Namespace and name of the Secret.
-        secret: String,
-    },
-    /// It is no JSON object.
-    #[error("unmarshaling object from key {key:?} in Secret {secret}: {problem}")]
-    NoObject {
-        /// Key in the Secret's data.
-        key: String,
-        /// Namespace and name of the Secret.
-        secret: String,
-        /// What is wrong with it.
-        problem: String,
-    },
+    let packed = encoder.write_all(&json).and_then(|()| encoder.finish());
+    let packed = packed.map_err(|error| format!("cannot be compressed: {error}"))?;
+    let size = packed.len();
+    if size > MAX_SECRET {
+        return Err(format!(
+            "exceeds maximum Secret data size ({size} bytes > {MAX_SECRET} bytes) even after compression"
+        ));
+    }
+    Ok(packed)
 }
 
 /// Reads one object from a Secret's value; gzip is recognised by its first two bytes.
 ///
 /// # Errors
-/// When the value is broken, larger than [`MAX_OBJECT`] or no JSON object.
-pub fn unpack(value: &[u8], key: &str, secret: &str) -> Result<Object, UnpackError> {
-    let (key, secret) = (|| key.to_owned(), || secret.to_owned());
+/// When the value is broken, larger than [`MAX_OBJECT`] or no JSON object. The text names the key and the Secret
+/// (`<namespace>/<name>`).
+pub fn unpack(value: &[u8], key: &str, secret: &str) -> Result<Object, String> {
     let mut inflated = vec![];
     let json = if value.starts_with(&[0x1f, 0x8b]) {
         let mut decoder = GzDecoder::new(value);
         let read = decoder.by_ref().take(MAX_OBJECT as u64 + 1).read_to_end(&mut inflated);
-        if let Err(source) = read {
-            let (key, secret) = (key(), secret());
-            return Err(match decoder.header() {
-                None => UnpackError::NoGzip { key, secret, source },
-                Some(_) => UnpackError::Decompress { key, secret, source },
-            });
-        }
+        read.map_err(|error| {
+            let doing = if decoder.header().is_none() { "creating gzip reader for" } else { "decompressing" };
+            format!("{doing} key {key:?} in Secret {secret}: {error}")
+        })?;
         inflated.as_slice()
     } else {
         value
     };
     if json.len() > MAX_OBJECT {
-        return Err(UnpackError::TooLarge { key: key(), secret: secret() });
+        return Err(format!(
+            "decompressed data for key {key:?} in Secret {secret} exceeds maximum size ({MAX_OBJECT} bytes)"
+        ));
     }
     serde_json::from_slice::<serde_json::Value>(json)
         .map_err(|error| error.to_string())
         .and_then(|value| Object::from_value(value).map_err(|error| error.to_string()))
-        .map_err(|problem| UnpackError::NoObject { key: key(), secret: secret(), problem })
-}
-
-/// Names of the Secrets that `phases` refer to, each once.
-pub fn secret_names(phases: &[PackedPhase]) -> BTreeSet<&str> {
-    phases.iter().flat_map(|phase| &phase.objects).map(|object| object.secret.as_str()).collect()
+        .map_err(|problem| format!("unmarshaling object from key {key:?} in Secret {secret}: {problem}"))
 }
 
 /// Lower-case hexadecimal digits of bytes.
@@ -342,7 +268,7 @@ mod tests {
         for secret in &packed.secrets {
             assert!(secret.data.values().map(Vec::len).sum::<usize>() <= MAX_SECRET);
         }
-        assert_eq!(secret_names(&packed.phases).len(), 2);
+        assert_eq!(packed.secrets.len(), 2);
     }
 
     #[test]
@@ -374,7 +300,7 @@ mod tests {
         let blank = object(json!({"data": " ".repeat(MAX_OBJECT)}));
         let refused = pack("e-1", &[phase("a", vec![blank])]).unwrap_err();
         assert!(
-            matches!(refused, PackError::TooLong { phase: 0, index: 0, size } if size > MAX_OBJECT),
+            refused.to_string().starts_with("object in phase 0 index 0 has 104857"),
             "it compresses well, but nobody could unpack it: {refused}"
         );
         assert_eq!(pack("e-1", &[]).unwrap(), Packed::default());
@@ -397,7 +323,7 @@ mod tests {
             (b"{".to_vec(), "unmarshaling object from key \"k\" in Secret n/s: EOF while parsing"),
             (vec![], "unmarshaling object from key \"k\" in Secret n/s: EOF while parsing a value"),
         ] {
-            let got = unpack(&value, "k", "n/s").unwrap_err().to_string();
+            let got = unpack(&value, "k", "n/s").unwrap_err();
             assert!(got.starts_with(want), "{got}");
         }
     }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::applied::{is_identity, our_entry, unowned};
 use crate::desired::{OwnerRef, Revision, adopting, controller_of};
-use crate::fields::{PathSet, Step, entries, item, owns, print_step};
+use crate::fields::{self, PathSet, Step, entries, owns, print_step};
 use crate::probe::ProbeResult;
 
 /// Field paths that are listed in one section, at most.
@@ -128,13 +128,7 @@ fn intersect(
     out: &mut Vec<Vec<String>>,
 ) {
     for (key, below) in fields {
-        let found = match (Step::parse(key), desired) {
-            (Step::Member(name), Value::Object(members)) => members.get(name),
-            (Step::Item(keys), Value::Array(list)) => item(list, &keys),
-            (Step::Value(value), Value::Array(list)) => list.iter().find(|found| **found == value),
-            _ => None,
-        };
-        let Some(found) = found else { continue };
+        let Some(found) = fields::below(&Step::parse(key), desired) else { continue };
         path.push(key.clone());
         let names: Vec<&str> = path.iter().filter_map(|key| key.strip_prefix("f:")).collect();
         if names.len() != path.len() || !is_identity(&names) {

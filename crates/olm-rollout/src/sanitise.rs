@@ -4,7 +4,7 @@
 //! [`crate::desired`] when the object is applied. Rule: bundle-rendering §14, revisions §3.
 
 use olm_core::Object;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::keys;
 
@@ -23,18 +23,11 @@ pub struct Stamp<'a> {
 const METADATA_MEMBERS: [&str; 4] = ["annotations", "labels", "name", "namespace"];
 
 /// Makes content of a manifest: drops `status`, all metadata but name, namespace, labels and annotations, and kubectl's
-/// bookkeeping; stamps owner labels and bundle annotations. The second value names the metadata that was given up.
-pub fn sanitise(mut object: Object, stamp: Stamp<'_>) -> (Object, Vec<String>) {
+/// bookkeeping; stamps owner labels and bundle annotations.
+pub fn sanitise(mut object: Object, stamp: Stamp<'_>) -> Object {
     object.0.remove("status");
     let metadata = object.metadata_mut();
-    let mut dropped = vec![];
-    metadata.retain(|key, value| {
-        let kept = METADATA_MEMBERS.contains(&key.as_str());
-        if !kept && !is_empty(value) {
-            dropped.push(key.clone());
-        }
-        kept
-    });
+    metadata.retain(|key, _| METADATA_MEMBERS.contains(&key.as_str()));
     for map in ["labels", "annotations"] {
         if metadata.get(map).is_some_and(|value| !value.is_object()) {
             metadata.remove(map);
@@ -53,25 +46,7 @@ pub fn sanitise(mut object: Object, stamp: Stamp<'_>) -> (Object, Vec<String>) {
             object.set_annotation(key, value);
         }
     }
-    (object, dropped)
-}
-
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Array(items) => items.is_empty(),
-        Value::Object(members) => members.is_empty(),
-        Value::String(text) => text.is_empty(),
-        Value::Bool(_) | Value::Number(_) => false,
-    }
-}
-
-/// The labels of a revision and of its content's owner.
-pub fn owner_labels(extension: &str) -> Map<String, Value> {
-    Map::from_iter([
-        (keys::OWNER_KIND.to_owned(), keys::OWNER_KIND_VALUE.into()),
-        (keys::OWNER_NAME.to_owned(), extension.into()),
-    ])
+    object
 }
 
 #[cfg(test)]
@@ -81,14 +56,13 @@ mod tests {
 
     const STAMP: Stamp<'_> = Stamp { extension: "ext", package: "pkg", version: "1.0.0" };
 
-    fn run(value: Value, stamp: Stamp<'_>) -> (Value, Vec<String>) {
-        let (object, dropped) = sanitise(Object::from_value(value).unwrap(), stamp);
-        (object.into_value(), dropped)
+    fn run(value: Value, stamp: Stamp<'_>) -> Value {
+        sanitise(Object::from_value(value).unwrap(), stamp).into_value()
     }
 
     #[test]
     fn sanitise_keeps_four_members_of_metadata() {
-        let (got, dropped) = run(
+        let got = run(
             json!({
                 "apiVersion": "v1", "kind": "ConfigMap", "status": {"x": 1}, "data": {"a": "b"},
                 "metadata": {
@@ -119,19 +93,18 @@ mod tests {
                 },
             })
         );
-        assert_eq!(dropped, ["finalizers", "generateName", "uid"]);
     }
 
     #[test]
     fn sanitise_removes_empty_maps() {
-        let (got, dropped) = run(
+        let got = run(
             json!({
                 "apiVersion": "v1", "kind": "ConfigMap",
                 "metadata": {"name": "c", "labels": null, "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}},
             }),
             Stamp { extension: "ext", package: "", version: "" },
         );
-        assert_eq!(got["metadata"], json!({"name": "c", "labels": owner_labels("ext")}));
-        assert!(dropped.is_empty());
+        let labels = json!({keys::OWNER_KIND: "ClusterExtension", keys::OWNER_NAME: "ext"});
+        assert_eq!(got["metadata"], json!({"name": "c", "labels": labels}));
     }
 }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 /// First retry after an error.
-pub const MIN_RETRY_DELAY: Duration = Duration::from_millis(100);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Slowest retry after many errors.
 pub const MAX_RETRY_DELAY: Duration = Duration::from_secs(300);
 /// How often an unfinished teardown is checked, beside the events of its objects.
@@ -47,12 +47,10 @@ pub fn deadline(minutes: Option<i64>, minute: Duration, age: Duration, inactive:
     }
 }
 
-/// The earlier of a retry and the deadline; `None` when neither is due.
-pub fn wake(retry: Option<Duration>, deadline: Deadline) -> Option<Duration> {
-    match (retry, deadline) {
-        (Some(retry), Deadline::Ahead(left)) => Some(retry.min(left)),
-        (None, Deadline::Ahead(left)) => Some(left),
-        (retry, Deadline::None | Deadline::Passed { .. }) => retry,
+impl Deadline {
+    /// The time until a deadline that is ahead.
+    pub fn left(self) -> Option<Duration> {
+        if let Self::Ahead(left) = self { Some(left) } else { None }
     }
 }
 
@@ -83,10 +81,8 @@ mod tests {
         ] {
             assert_eq!(deadline(minutes, secs(60), secs(age), inactive), want);
         }
-        assert_eq!(wake(Some(secs(60)), Deadline::Ahead(secs(10))), Some(secs(10)));
-        assert_eq!(wake(Some(secs(5)), Deadline::Ahead(secs(10))), Some(secs(5)));
-        assert_eq!(wake(None, Deadline::Ahead(secs(10))), Some(secs(10)));
-        assert_eq!(wake(None, Deadline::Passed { minutes: 10 }), None);
-        assert_eq!(wake(Some(secs(5)), Deadline::None), Some(secs(5)));
+        assert_eq!(Deadline::Ahead(secs(10)).left(), Some(secs(10)));
+        assert_eq!(Deadline::Passed { minutes: 10 }.left(), None);
+        assert_eq!(Deadline::None.left(), None);
     }
 }

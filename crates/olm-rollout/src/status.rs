@@ -93,17 +93,8 @@ pub enum Outcome {
 impl Outcome {
     /// Everything is in place and ready: older revisions can be archived.
     pub fn is_complete(&self) -> bool {
-        match self {
-            Self::Processed { phases, total } => {
-                phases.len() == *total && phases.iter().all(PhaseState::is_complete)
-            }
-            Self::Blocked(_)
-            | Self::Failed(_)
-            | Self::Refused(_)
-            | Self::Removing(_)
-            | Self::RemovalFailed(_)
-            | Self::Archived => false,
-        }
+        let Self::Processed { phases, total } = self else { return false };
+        phases.len() == *total && phases.iter().all(PhaseState::is_complete)
     }
 }
 
@@ -137,13 +128,14 @@ pub fn condition_updates(outcome: &Outcome, facts: Facts<'_>) -> Vec<ConditionUp
             }
             updates
         }
-        Outcome::Refused(text) => vec![progressing("Retrying", text.clone())],
         Outcome::Removing(detail) => {
             let text =
                 detail.as_ref().map_or_else(|| REMOVING.to_owned(), |detail| format!("{REMOVING}; {detail}"));
             vec![progressing("Retrying", text)]
         }
-        Outcome::RemovalFailed(text) => vec![progressing("Retrying", text.clone())],
+        Outcome::Refused(text) | Outcome::RemovalFailed(text) => {
+            vec![progressing("Retrying", text.clone())]
+        }
         Outcome::Archived => {
             let text = "revision is archived";
             vec![

@@ -5,7 +5,7 @@
 
 use olm_core::Object;
 
-use crate::desired::{Revision, owner_refs};
+use crate::desired::{Revision, is_terminating, owner_refs};
 use crate::keys;
 
 /// Why a revision is torn down.
@@ -56,9 +56,7 @@ pub fn ownership(content: &Object, live: &Object, revision: &Revision, awaited: 
     Ownership {
         controlled: ours.is_some_and(|owner| owner.controller),
         owned: ours.is_some(),
-        terminating: live
-            .metadata()
-            .is_some_and(|metadata| metadata.get("deletionTimestamp").is_some_and(|at| !at.is_null())),
+        terminating: is_terminating(live),
         keep: content.annotations().get(keys::DELETION_POLICY) == Some(&keys::DELETION_POLICY_KEEP),
         awaited,
     }
@@ -69,8 +67,7 @@ pub fn remove(ownership: Ownership, reason: Reason) -> Removal {
     let Ownership { controlled, owned, terminating, keep, awaited } = ownership;
     match (owned, controlled, reason) {
         (false, ..) => Removal::Gone,
-        (true, false, Reason::Archive | Reason::Delete) => Removal::Unlink,
-        (true, false, Reason::Keep) => Removal::Unlink,
+        (true, false, _) => Removal::Unlink,
         (true, true, Reason::Keep) => Removal::Release,
         (true, true, Reason::Archive) if awaited => Removal::Wait,
         (true, true, Reason::Archive | Reason::Delete) if keep => Removal::Release,

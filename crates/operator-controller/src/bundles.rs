@@ -20,7 +20,6 @@ pub struct Bundles {
     client: Client,
     fetcher: BundleFetcher,
     secrets: PullSecrets,
-    /// Settings of rendering.
     pub settings: RenderSettings,
     workers: Arc<Workers>,
     /// The last image of each extension, by its UID: it stays on disk while the extension is retried.

@@ -13,7 +13,6 @@ use olm_runtime::watched::{Change, Watched};
 /// An API that appears, changes or goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiChange {
-    /// Its group.
     pub group: String,
     /// The CRD that changed, when its spec did or it is new or gone; `None` for an APIService or a change of status.
     pub crd: Option<String>,

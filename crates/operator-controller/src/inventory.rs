@@ -14,18 +14,11 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::revisions::Revisions;
 
-/// The caches.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Inventory {
     pub(crate) extensions: Objects<ClusterExtension>,
     pub(crate) revisions: Revisions,
     pub(crate) catalogs: Objects<ClusterCatalog>,
-}
-
-impl std::fmt::Debug for Inventory {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Inventory")
-    }
 }
 
 impl Inventory {
@@ -44,12 +37,8 @@ impl Collector for Inventory {
         let mut out = encode_row(&mut encoder, &observe::EXTENSION_CONDITION)?;
         for extension in &extensions {
             let conditions = extension.status.as_ref().map(|status| status.conditions.as_slice());
-            conditions_of(
-                &mut out,
-                condition::EXTENSION,
-                &extension.name_any(),
-                conditions.unwrap_or_default(),
-            )?;
+            let name = extension.name_any();
+            conditions_of(&mut out, condition::EXTENSION, &name, conditions.unwrap_or_default())?;
         }
         let mut out = encode_row(&mut encoder, &observe::EXTENSION_INFO)?;
         for extension in &extensions {

@@ -23,12 +23,7 @@ pub(crate) struct Kind {
 pub(crate) enum KindError {
     /// The cluster does not serve it.
     #[error("no matches for kind {kind:?} in version {api_version:?}")]
-    NoMatch {
-        /// The kind.
-        kind: String,
-        /// Its `apiVersion`.
-        api_version: String,
-    },
+    NoMatch { kind: String, api_version: String },
     /// The cluster could not be asked.
     #[error("{0}")]
     Unreachable(String),

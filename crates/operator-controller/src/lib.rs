@@ -25,6 +25,7 @@ mod testing;
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use kube::api::PatchParams;
 use olm_runtime::args::Command;
 use olm_runtime::process;
 
@@ -32,6 +33,11 @@ use crate::args::Cli;
 
 /// Version of this program; part of what a revision is rendered from.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// A write under this field manager that is no server-side apply.
+fn written_by(manager: &str) -> PatchParams {
+    PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() }
+}
 
 /// Runs the program that the command line asks for, to its end.
 ///

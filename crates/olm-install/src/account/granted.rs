@@ -35,8 +35,8 @@ pub(super) async fn granted(
         let mut rules = Vec::new();
         for binding in all(&Api::<RoleBinding>::namespaced(client.clone(), namespace)).await? {
             if is_about(binding.subjects.as_deref(), account, namespace) {
-                rules
-                    .extend(roles.rules(&reference(&binding.role_ref, namespace)).await?.unwrap_or_default());
+                let role = reference(&binding.role_ref, namespace);
+                rules.extend(roles.rules(&role).await?.unwrap_or_default());
             }
         }
         granted.namespaces.insert(namespace.clone(), rules);
@@ -53,11 +53,8 @@ pub(super) async fn rules(
     for reference in &references {
         roles.rules(reference).await?;
     }
-    Ok(roles
-        .known
-        .into_iter()
-        .filter_map(|(reference, rules)| rules.map(|rules| (reference, rules)))
-        .collect())
+    let known = roles.known.into_iter();
+    Ok(known.filter_map(|(reference, rules)| Some((reference, rules?))).collect())
 }
 
 struct Roles<'a> {

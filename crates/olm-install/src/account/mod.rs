@@ -29,7 +29,6 @@ const MAX_ROLE_BYTES: usize = 16 * 1024;
 pub struct Account {
     /// Its namespace: that of the extension.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 

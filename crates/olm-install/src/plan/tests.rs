@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::resolution::validate;
+use crate::resolution::{Class, validate};
 
 const SYSTEM: &str = "olmv1-system";
 
@@ -73,7 +73,7 @@ fn made(
     target: &Target,
     content: Content,
     revisions: &[Arc<ClusterObjectSet>],
-) -> Result<Plan, DesiredError> {
+) -> Result<Plan, PassError> {
     let issuer = Some(CertProvider::BuiltIn);
     plan(request, Observed { revisions, target, system_namespace: SYSTEM, issuer, content })
 }
@@ -219,8 +219,8 @@ fn plan_rejects_objects_that_do_not_fit() {
     let target = Target::Chosen(bundle("1.0.0"));
     let huge = "x".repeat(11 << 20);
     let error = made(&plain(), &target, content(&huge), &[]).unwrap_err();
-    assert_eq!(oversized(&error).class, Class::NeedsChange);
-    let message = about(target.bundle(), oversized(&error)).message;
+    assert_eq!(error.class, Class::NeedsChange);
+    let message = about(target.bundle(), error).message;
     let want =
         "error for resolved bundle \"demo.v1.0.0\" with version \"1.0.0\": packing objects into Secrets: ";
     assert!(message.starts_with(want), "{message}");

@@ -67,10 +67,10 @@ pub(super) async fn check(
     };
     let remaining: BTreeSet<&str> = desired.iter().map(|crd| crd.name()).collect();
     let mut blocking = Vec::new();
-    for crd in
-        present.iter().filter(|crd| is_dropped(crd, request, revisions) && !remaining.contains(&*crd.name))
-    {
-        let name = &crd.name;
+    for OwnedCrd { name, .. } in present.iter().filter(|crd| is_dropped(crd, request, revisions)) {
+        if remaining.contains(name.as_str()) {
+            continue;
+        }
         let Some(live) = live(&api, name).await? else { continue };
         let count = instances(client, &live).await.map_err(|problem| {
             PassError::new(
@@ -90,13 +90,8 @@ pub(super) async fn check(
 }
 
 async fn list(api: &Api<DynamicObject>, request: &ExtensionRequest) -> Result<Vec<OwnedCrd>, PassError> {
-    let ours = format!(
-        "{}={},{}={}",
-        labels::OWNER_KIND,
-        labels::OWNER_KIND_CLUSTER_EXTENSION,
-        labels::OWNER_NAME,
-        request.name
-    );
+    let kind = format!("{}={}", labels::OWNER_KIND, labels::OWNER_KIND_CLUSTER_EXTENSION);
+    let ours = format!("{kind},{}={}", labels::OWNER_NAME, request.name);
     let listed = api.list_metadata(&ListParams::default().labels(&ours)).await.map_err(|error| {
         PassError::new(Class::Transient, format!("listing the CRDs of the installed version: {error}"))
     })?;

@@ -1,9 +1,9 @@
 //! CRD upgrade safety before a revision is written: the effect of changed CRDs on existing objects.
 //!
-//! Three checks: a changed schema is safe in itself ([`changed`]), existing objects fit it ([`existing`]), and the new version drops
-//! no CRD that has objects ([`dropped`]). This module combines their findings into an error or warnings, as `enforcement` decides. Rule: crd-upgrade-safety §1; decisions 12 and 28.
+//! Three checks: a changed schema is safe in itself (`olm-crd-safety` compares each CRD with the live one; an absent one passes),
+//! existing objects fit it ([`existing`]), and the new version drops no CRD that has objects ([`dropped`]). This module combines their
+//! findings into an error or warnings, as `enforcement` decides. Rule: crd-upgrade-safety §1; decisions 12 and 28.
 
-mod changed;
 mod dropped;
 mod existing;
 
@@ -11,18 +11,21 @@ use std::sync::Arc;
 
 pub use dropped::OwnedCrd;
 
-use crate::resolution::{Cause, Class, ExtensionRequest, PassError};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use olm_api::ClusterObjectSet;
 use olm_api::cluster_extension::CrdUpgradeSafetyEnforcement;
 use olm_core::Object;
+use olm_crd_safety::{Policy, compare, error_message};
+use serde_json::Value;
 
-/// Findings that do not block the revision, one text each.
-pub type Warnings = Vec<String>;
+use crate::resolution::{Cause, Class, ExtensionRequest, PassError};
 
-/// Settings of the check.
+/// CRDs fetched at the same time.
+const PARALLEL: usize = 8;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// Whether objects that exist are read and validated against a changed schema.
@@ -59,7 +62,7 @@ impl CrdCache for NoCache {
     }
 }
 
-/// Checks the CRDs among `objects`, and those of `revisions` that are no longer among them.
+/// Checks the CRDs among `objects`, and those of `revisions` that are no longer among them. Returns warnings.
 ///
 /// # Errors
 /// With all findings of all CRDs, or when a live CRD or the number of its objects cannot be read.
@@ -70,23 +73,53 @@ pub async fn check(
     request: &ExtensionRequest,
     objects: &[Object],
     revisions: &[Arc<ClusterObjectSet>],
-) -> Result<Warnings, PassError> {
+) -> Result<Vec<String>, PassError> {
     if request.enforcement == CrdUpgradeSafetyEnforcement::None {
-        return Ok(Warnings::new());
+        return Ok(Vec::new());
     }
     let desired: Vec<&Object> = objects.iter().filter(|object| is_crd(object)).collect();
     // a first install does not read CRDs that are not there; an upgrade reads each
     let may_exist = |crd: &&&Object| !revisions.is_empty() || cache.may_exist(crd.name());
     let present: Vec<&Object> = desired.iter().filter(may_exist).copied().collect();
-    let mut found = changed::check(client, settings, &present).await?;
+    let mut found = check_changed(client, settings, &present).await?;
     if !revisions.is_empty() {
         found.blocking.extend(dropped::check(client, cache, request, &desired, revisions).await?);
     }
     classify(found, request.enforcement)
 }
 
+/// Compares every CRD of `desired` with the one in the cluster.
+async fn check_changed(client: &Client, settings: Settings, desired: &[&Object]) -> Result<Found, PassError> {
+    let api = crds(client);
+    let mut found = Found::default();
+    for some in desired.chunks(PARALLEL) {
+        let checks = some.iter().map(|desired| check_crd(client, &api, settings, desired));
+        for checked in futures::future::try_join_all(checks).await? {
+            found.blocking.extend(checked.blocking);
+            found.warnings.extend(checked.warnings);
+        }
+    }
+    Ok(found)
+}
+
+async fn check_crd(
+    client: &Client,
+    api: &Api<DynamicObject>,
+    settings: Settings,
+    desired: &Object,
+) -> Result<Found, PassError> {
+    let name = desired.name();
+    let Some(live) = live(api, name).await? else { return Ok(Found::default()) };
+    let mut found = Found::default();
+    found.blocking.extend(error_message(name, &compare(&live, desired, Policy::default())));
+    if settings.existing_objects {
+        existing::check(client, &live, desired, &mut found).await;
+    }
+    Ok(found)
+}
+
 /// The findings as `enforcement` classifies them.
-fn classify(found: Found, enforcement: CrdUpgradeSafetyEnforcement) -> Result<Warnings, PassError> {
+fn classify(found: Found, enforcement: CrdUpgradeSafetyEnforcement) -> Result<Vec<String>, PassError> {
     let Found { blocking, warnings } = found;
     if blocking.is_empty() || enforcement == CrdUpgradeSafetyEnforcement::Warn {
         return Ok(blocking.into_iter().chain(warnings).collect());
@@ -107,9 +140,8 @@ fn is_crd(object: &Object) -> bool {
 }
 
 /// CRDs of the cluster as untyped objects: the typed form would drop unknown fields.
-fn crds(client: &Client) -> Api<DynamicObject> {
-    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-    Api::all_with(client.clone(), &ApiResource::from_gvk_with_plural(&kind, "customresourcedefinitions"))
+pub(crate) fn crds(client: &Client) -> Api<DynamicObject> {
+    Api::all_with(client.clone(), &ApiResource::erase::<CustomResourceDefinition>(&()))
 }
 
 /// The CRD of this name as it is now, if there is one.
@@ -122,13 +154,10 @@ async fn live(api: &Api<DynamicObject>, name: &str) -> Result<Option<Object>, Pa
 
 /// The resource that a CRD defines, in one of its versions.
 fn resource(crd: &Object, version: &str) -> ApiResource {
-    let text = |pointer: &str| crd.to_value().pointer(pointer).and_then(|v| v.as_str().map(str::to_owned));
-    let kind = GroupVersionKind {
-        group: text("/spec/group").unwrap_or_default(),
-        version: version.to_owned(),
-        kind: text("/spec/names/kind").unwrap_or_default(),
-    };
-    ApiResource::from_gvk_with_plural(&kind, &text("/spec/names/plural").unwrap_or_default())
+    let crd = crd.to_value();
+    let text = |pointer: &str| crd.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let kind = GroupVersionKind::gvk(text("/spec/group"), version, text("/spec/names/kind"));
+    ApiResource::from_gvk_with_plural(&kind, text("/spec/names/plural"))
 }
 
 #[cfg(test)]

@@ -32,7 +32,6 @@ pub enum Cause {
 pub struct PassError {
     /// Text for the `Progressing` condition.
     pub message: String,
-    /// Its class.
     pub class: Class,
     /// The check that stopped the pass.
     pub cause: Cause,

@@ -18,9 +18,7 @@ const MAX_NAME: usize = 61;
 /// A validated ClusterExtension.
 #[derive(Debug, Clone)]
 pub struct ExtensionRequest {
-    /// Name of the extension.
     pub name: String,
-    /// UID of the extension.
     pub uid: String,
     /// Generation of the spec.
     pub generation: i64,
@@ -28,11 +26,9 @@ pub struct ExtensionRequest {
     pub namespace: String,
     /// ServiceAccount in that namespace, if one is named.
     pub service_account: Option<String>,
-    /// The package.
     pub package: PackageName,
     /// Channels in the user's order; empty means all.
     pub channels: Vec<ChannelName>,
-    /// The range.
     pub range: Option<Range>,
     /// The catalogs to search.
     pub selector: Selector,
@@ -55,38 +51,29 @@ pub struct ExtensionRequest {
 /// # Errors
 /// The first invalid field, as condition text with its class.
 pub fn validate(extension: &ClusterExtension) -> Result<ExtensionRequest, PassError> {
+    let invalid = |text: String| PassError::new(Class::NeedsChange, text);
+    let empty =
+        |field: &str, what: &str| invalid(format!("{field} is {what}; name the package to install there"));
     let name = extension.metadata.name.clone().unwrap_or_default();
     if name.len() > MAX_NAME {
-        return Err(PassError::new(
-            Class::NeedsChange,
-            format!(
-                "metadata.name {name:?} has {} characters, at most {MAX_NAME} fit into the labels of its objects; \
-                 create the ClusterExtension under a shorter name",
-                name.len()
-            ),
-        ));
+        return Err(invalid(format!(
+            "metadata.name {name:?} has {} characters, at most {MAX_NAME} fit into the labels of its objects; create the \
+             ClusterExtension under a shorter name",
+            name.len()
+        )));
     }
     let spec = &extension.spec;
-    let catalog = spec.source.catalog.as_ref().ok_or_else(|| {
-        PassError::new(
-            Class::NeedsChange,
-            "spec.source.catalog is not set; name the package to install there",
-        )
-    })?;
-    let package = catalog.package_name.parse().map_err(|_| {
-        PassError::new(
-            Class::NeedsChange,
-            "spec.source.catalog.packageName is empty; name the package to install there",
-        )
-    })?;
-    let selector = parse_selector(catalog.selector.as_ref()).map_err(|text| {
-        PassError::new(Class::NeedsChange, format!("desired catalog selector is invalid: {text}"))
-    })?;
+    let catalog = spec.source.catalog.as_ref().ok_or_else(|| empty("spec.source.catalog", "not set"))?;
+    let package =
+        catalog.package_name.parse().map_err(|_| empty("spec.source.catalog.packageName", "empty"))?;
+    let selector = parse_selector(catalog.selector.as_ref())
+        .map_err(|text| invalid(format!("desired catalog selector is invalid: {text}")))?;
     let range = olm_resolver::parse_range(catalog.version.as_deref().unwrap_or_default())
-        .map_err(|error| PassError::new(Class::NeedsChange, error.condition_message()))?;
+        .map_err(|error| invalid(error.condition_message()))?;
     let channels = catalog.channels.iter().filter_map(|channel| channel.parse().ok()).collect();
-    let annotation =
-        |key: &str| extension.metadata.annotations.as_ref().and_then(|all| all.get(key)).map(String::as_str);
+    let annotations = extension.metadata.annotations.as_ref();
+    let paused = annotations.and_then(|all| all.get(annotations::PAUSED));
+    let preflight = spec.install.as_ref().and_then(|install| install.preflight.as_ref());
     Ok(ExtensionRequest {
         name,
         uid: extension.metadata.uid.clone().unwrap_or_default(),
@@ -98,22 +85,12 @@ pub fn validate(extension: &ClusterExtension) -> Result<ExtensionRequest, PassEr
         range,
         selector,
         policy: catalog.upgrade_constraint_policy,
-        enforcement: enforcement(extension),
+        enforcement: preflight.map(|checks| checks.crd_upgrade_safety.enforcement).unwrap_or_default(),
         config: spec.config.as_ref().and_then(|config| config.inline.clone()),
         progress_deadline_minutes: spec.progress_deadline_minutes.filter(|minutes| *minutes > 0),
-        paused: annotation(annotations::PAUSED) == Some("true"),
-        keep_objects: extension.metadata.annotations.as_ref().is_some_and(annotations::keeps_objects),
+        paused: paused.is_some_and(|value| value == "true"),
+        keep_objects: annotations.is_some_and(annotations::keeps_objects),
     })
-}
-
-fn enforcement(extension: &ClusterExtension) -> CrdUpgradeSafetyEnforcement {
-    extension
-        .spec
-        .install
-        .as_ref()
-        .and_then(|install| install.preflight.as_ref())
-        .map(|preflight| preflight.crd_upgrade_safety.enforcement)
-        .unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -11,7 +11,6 @@ use olm_api::{ClusterObjectSet, Condition, annotations, condition};
 pub struct BundleFacts {
     /// Bundle name, for example `demo.v1.0.0`.
     pub name: String,
-    /// Package name.
     pub package: String,
     /// Version as reported, for example `1.0.0` or `1.0.0+2`.
     pub version: String,
@@ -34,9 +33,7 @@ impl BundleFacts {
 pub struct RevisionFacts {
     /// Name of the ClusterObjectSet.
     pub name: String,
-    /// Revision number.
     pub number: i64,
-    /// Its bundle.
     pub bundle: BundleFacts,
     /// Its conditions as stored.
     pub conditions: Vec<Condition>,

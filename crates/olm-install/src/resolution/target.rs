@@ -20,7 +20,6 @@ pub struct Resolved {
     pub target: Result<Target, PassError>,
     /// The resolver's choice, for the check of its dependencies.
     pub chosen: Option<Resolution>,
-    /// Deprecations of the package.
     pub deprecations: DeprecationUpdate,
     /// Every candidate and the rule that accepted or rejected it.
     pub report: Option<Report>,
@@ -47,7 +46,6 @@ pub enum Target {
 }
 
 impl Target {
-    /// The bundle.
     #[must_use]
     pub fn bundle(&self) -> &BundleFacts {
         match self {

@@ -92,13 +92,7 @@ impl HandedOut {
     }
 
     fn grant(&mut self, who: String, scope: &Scope, rules: Vec<Rule>) {
-        let granted = self.granted.entry(who).or_default();
-        match scope {
-            Scope::Cluster => granted.cluster.extend(rules),
-            Scope::Namespace(namespace) => {
-                granted.namespaces.entry(namespace.clone()).or_default().extend(rules)
-            }
-        }
+        self.granted.entry(who).or_default().extend(scope, rules);
     }
 
     /// What this gives and `before` did not, by whom it is given to and where.

@@ -23,15 +23,18 @@ impl Granted {
         };
         self.cluster.iter().chain(local.into_iter().flatten()).any(|rule| rule.grants(right))
     }
-}
 
-impl Granted {
     /// Adds a right that another authorizer grants.
     pub fn allow(&mut self, scope: &Scope, right: &Right) {
-        let rule = compact([right]);
+        self.extend(scope, compact([right]));
+    }
+
+    pub(super) fn extend(&mut self, scope: &Scope, rules: Vec<Rule>) {
         match scope {
-            Scope::Cluster => self.cluster.extend(rule),
-            Scope::Namespace(namespace) => self.namespaces.entry(namespace.clone()).or_default().extend(rule),
+            Scope::Cluster => self.cluster.extend(rules),
+            Scope::Namespace(namespace) => {
+                self.namespaces.entry(namespace.clone()).or_default().extend(rules)
+            }
         }
     }
 }

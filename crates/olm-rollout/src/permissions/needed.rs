@@ -148,13 +148,11 @@ fn handing(
     let escalate = |plural: &str| Right::on("escalate", RBAC, plural, Some(&key.name));
     match key.kind.as_str() {
         "ClusterRole" => {
-            // an aggregated role has the rules of others, which only `escalate` may hand on unseen
-            let rules = object.0.get("aggregationRule").is_none_or(Value::is_null).then(|| rules_of(object));
-            Some(handing(Scope::Cluster, (Scope::Cluster, escalate("clusterroles")), rules))
+            Some(handing(Scope::Cluster, (Scope::Cluster, escalate("clusterroles")), rules_of(object)))
         }
         "Role" => {
             let scope = Scope::Namespace(namespace());
-            Some(handing(scope.clone(), (scope, escalate("roles")), Some(rules_of(object))))
+            Some(handing(scope.clone(), (scope, escalate("roles")), rules_of(object)))
         }
         "ClusterRoleBinding" | "RoleBinding" => {
             let cluster_wide = key.kind == "ClusterRoleBinding";
@@ -162,7 +160,7 @@ fn handing(
             let reference = role_ref(object, key)?;
             let plural = if reference.namespace.is_some() { "roles" } else { "clusterroles" };
             let bind = Right::on("bind", RBAC, plural, Some(&reference.name));
-            let rules = among(objects, &reference).or_else(|| roles(&reference));
+            let rules = find(objects, &reference).and_then(rules_of).or_else(|| roles(&reference));
             Some(handing(scope.clone(), (scope, bind), rules))
         }
         _ => None,
@@ -190,12 +188,7 @@ fn find<'a>(objects: &'a [Object], reference: &RoleRef) -> Option<&'a Object> {
     })
 }
 
-/// The rules of a role that is among the objects themselves; `None` for an aggregated one too.
-fn among(objects: &[Object], reference: &RoleRef) -> Option<Vec<Rule>> {
-    let role = find(objects, reference)?;
-    role.0.get("aggregationRule").is_none_or(Value::is_null).then(|| rules_of(role))
-}
-
-fn rules_of(role: &Object) -> Vec<Rule> {
-    Rule::all(&role.to_value())
+/// The rules of a role; `None` for an aggregated one: it has the rules of others, which only `escalate` may hand on unseen.
+fn rules_of(role: &Object) -> Option<Vec<Rule>> {
+    role.0.get("aggregationRule").is_none_or(Value::is_null).then(|| Rule::all(&role.to_value()))
 }

@@ -64,7 +64,6 @@ pub struct Roles {
     pub name: String,
     /// Namespace of the account.
     pub namespace: String,
-    /// Name of the account.
     pub account: String,
     /// What is granted, where.
     pub rules: Vec<(Scope, Vec<Rule>)>,

@@ -18,12 +18,7 @@ pub enum Assertion {
         status: String,
     },
     /// Two fields are there and equal.
-    FieldsEqual {
-        /// First path.
-        a: String,
-        /// Second path.
-        b: String,
-    },
+    FieldsEqual { a: String, b: String },
     FieldValue {
         path: String,
         /// Expected value, as text.

@@ -21,7 +21,7 @@ use olm_rollout::permissions::Served;
 use olm_runtime::watched::Objects;
 use parking_lot::Mutex;
 
-use crate::kinds::{KindError, Kinds};
+use crate::kinds::{Kind, KindError, Kinds};
 use crate::objectset::{Identities, Purpose};
 pub use watch::Rights;
 
@@ -130,9 +130,8 @@ impl Accounts {
             let key = object.key();
             let kind = GroupVersionKind::gvk(&key.group, &key.version, &key.kind);
             match self.kinds.find(&kind).await {
-                Ok(found) => {
-                    served
-                        .insert(key, Served { plural: found.resource.plural, namespaced: found.namespaced });
+                Ok(Kind { resource, namespaced }) => {
+                    served.insert(key, Served { plural: resource.plural, namespaced });
                 }
                 Err(KindError::NoMatch { .. }) => {}
                 Err(KindError::Unreachable(error)) => return Err(kube::Error::Service(error.into())),

@@ -7,15 +7,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt as _;
-use futures::stream::{BoxStream, SelectAll};
+use futures::stream::BoxStream;
+use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use kube::core::PartialObjectMeta;
-use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, Resource};
+use kube::runtime::watcher;
+use kube::{Api, Client, Resource, ResourceExt as _};
 use olm_runtime::controller::Waker;
 use olm_runtime::task;
+use olm_runtime::watched::Watched;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::task::AbortHandle;
@@ -73,48 +74,32 @@ impl Rights {
         }
     }
 
-    /// Watches until it is aborted.
+    /// Watches until it is aborted. The first listings are changes, too, and come at about the same time.
     async fn follow(self) {
-        let mut changes = SelectAll::new();
-        changes.push(changes_of::<ServiceAccount>(&self.client));
-        changes.push(changes_of::<ClusterRole>(&self.client));
-        changes.push(changes_of::<ClusterRoleBinding>(&self.client));
-        changes.push(changes_of::<Role>(&self.client));
-        changes.push(changes_of::<RoleBinding>(&self.client));
-        let mut listed = 0;
-        while let Some(change) = changes.next().await {
-            // changes before the listings are complete count as one
-            listed += usize::from(change == Change::Listed);
-            if change == Change::Listed && listed < changes.len() {
-                continue;
-            }
+        let mut changes = futures::stream::select_all([
+            changes_of::<ServiceAccount>(&self.client),
+            changes_of::<ClusterRole>(&self.client),
+            changes_of::<ClusterRoleBinding>(&self.client),
+            changes_of::<Role>(&self.client),
+            changes_of::<RoleBinding>(&self.client),
+        ]);
+        while changes.next().await.is_some() {
             tokio::time::sleep(DEBOUNCE).await;
-            while let Some(Some(_)) = futures::FutureExt::now_or_never(changes.next()) {}
+            while let Some(Some(())) = changes.next().now_or_never() {}
             self.waiting.lock().extensions.iter().for_each(|name| self.waker.wake(name));
         }
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Change {
-    Listed,
-    Happened,
-}
-
-fn changes_of<K>(client: &Client) -> BoxStream<'static, Change>
+fn changes_of<K>(client: &Client) -> BoxStream<'static, ()>
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
 {
     let api: Api<PartialObjectMeta<K>> = Api::all(client.clone());
-    let events = watcher(api, watcher::Config::default()).backoff(olm_runtime::backoff::of_watch());
-    let changes = events.filter_map(|event| async move {
-        match event {
-            Ok(watcher::Event::InitDone) => Some(Change::Listed),
-            Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_)) => Some(Change::Happened),
-            Ok(watcher::Event::Init | watcher::Event::InitApply(_)) | Err(_) => None,
-        }
-    });
-    changes.boxed()
+    let row = |object: PartialObjectMeta<K>| {
+        ((object.namespace(), object.name_any()), (object.uid(), object.resource_version()))
+    };
+    Watched::default().follow(api, watcher::Config::default(), row).map(|_| ()).boxed()
 }
 
 #[cfg(test)]

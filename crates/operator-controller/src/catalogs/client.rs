@@ -10,7 +10,7 @@ use std::time::Duration;
 use olm_catalog::catalogd::timeouts;
 use olm_certificates::PublishedCa;
 use olm_runtime::error_text::chain;
-use olm_runtime::tls::{CaPool, TlsError, TlsSettings};
+use olm_runtime::tls::{CaPool, TlsSettings};
 use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
 
@@ -19,7 +19,6 @@ use super::cache::ClientFactory;
 /// How long a connection is kept for the next fetch: long enough for many packages, too short to outlive a replica for long.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// What a client trusts.
 struct Trust {
     published: Option<Vec<CertificateDer<'static>>>,
     pool: Arc<CaPool>,
@@ -60,21 +59,15 @@ fn current(
     {
         return Ok((trust, client));
     }
-    let pool = pool(published.clone(), cas)?;
+    let cas = cas.map(PathBuf::as_path);
+    let pool = match published.clone() {
+        Some(found) => CaPool::given(found, cas)?,
+        None => CaPool::load(cas)?,
+    };
     let builder = reqwest::Client::builder()
         .tls_backend_preconfigured(pool.client_config(settings)?)
         .pool_idle_timeout(IDLE);
     Ok((Trust { published, pool }, timeouts(builder).build()?))
-}
-
-fn pool(
-    published: Option<Vec<CertificateDer<'static>>>,
-    cas: Option<&PathBuf>,
-) -> Result<Arc<CaPool>, TlsError> {
-    match published {
-        Some(found) => CaPool::given(found, cas.map(PathBuf::as_path)),
-        None => CaPool::load(cas.map(PathBuf::as_path)),
-    }
 }
 
 #[cfg(test)]

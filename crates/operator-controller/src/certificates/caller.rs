@@ -6,9 +6,13 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::core::ApiResource;
 use olm_api::{field_managers, labels};
 use olm_bundle::CaTarget;
 use serde_json::{Value, json};
@@ -21,23 +25,20 @@ pub type Service = (String, String);
 pub enum Kind {
     /// `spec.conversion` of a CustomResourceDefinition.
     Crd,
-    /// MutatingWebhookConfiguration.
     Mutating,
-    /// ValidatingWebhookConfiguration.
     Validating,
 }
 
 impl Kind {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Crd, Self::Mutating, Self::Validating];
 
-    /// The kind of a target.
+    /// Kind and name of a target.
     #[must_use]
-    pub fn from_target(target: &CaTarget) -> Self {
+    pub fn split(target: &CaTarget) -> (Self, &str) {
         match target {
-            CaTarget::CustomResourceDefinition(_) => Self::Crd,
-            CaTarget::MutatingWebhookConfiguration(_) => Self::Mutating,
-            CaTarget::ValidatingWebhookConfiguration(_) => Self::Validating,
+            CaTarget::CustomResourceDefinition(name) => (Self::Crd, name),
+            CaTarget::MutatingWebhookConfiguration(name) => (Self::Mutating, name),
+            CaTarget::ValidatingWebhookConfiguration(name) => (Self::Validating, name),
         }
     }
 
@@ -54,37 +55,19 @@ impl Kind {
     /// Where the apiserver has it.
     #[must_use]
     pub fn resource(self) -> ApiResource {
-        let (group, kind, plural) = match self {
-            Self::Crd => ("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions"),
-            Self::Mutating => (
-                "admissionregistration.k8s.io",
-                "MutatingWebhookConfiguration",
-                "mutatingwebhookconfigurations",
-            ),
-            Self::Validating => (
-                "admissionregistration.k8s.io",
-                "ValidatingWebhookConfiguration",
-                "validatingwebhookconfigurations",
-            ),
-        };
-        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural)
-    }
-}
-
-/// The name of a target.
-#[must_use]
-pub fn name(target: &CaTarget) -> &str {
-    match target {
-        CaTarget::CustomResourceDefinition(name)
-        | CaTarget::MutatingWebhookConfiguration(name)
-        | CaTarget::ValidatingWebhookConfiguration(name) => name,
+        match self {
+            Self::Crd => ApiResource::erase::<CustomResourceDefinition>(&()),
+            Self::Mutating => ApiResource::erase::<MutatingWebhookConfiguration>(&()),
+            Self::Validating => ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
+        }
     }
 }
 
 /// Kind and name of a target, for people.
 #[must_use]
 pub fn title(target: &CaTarget) -> String {
-    format!("{} {}", Kind::from_target(target).resource().kind, name(target))
+    let (kind, name) = Kind::split(target);
+    format!("{} {name}", kind.resource().kind)
 }
 
 /// One call that an object makes.
@@ -99,7 +82,6 @@ struct Call {
 /// A live object that calls Services.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// Which one.
     pub target: CaTarget,
     /// The extension whose object it is.
     pub extension: String,
@@ -112,22 +94,20 @@ impl Caller {
     /// Reads a live object of that kind.
     #[must_use]
     pub fn read(kind: Kind, object: &DynamicObject) -> Self {
-        let mut calls = Vec::new();
-        match kind {
-            Kind::Crd => calls.extend(
-                object
-                    .data
-                    .pointer("/spec/conversion/webhook/clientConfig")
-                    .and_then(|client| call(None, client)),
-            ),
+        let calls = match kind {
+            Kind::Crd => {
+                let client = object.data.pointer("/spec/conversion/webhook/clientConfig");
+                client.and_then(|client| call(None, client)).into_iter().collect()
+            }
             Kind::Mutating | Kind::Validating => {
                 let entries = object.data.get("webhooks").and_then(Value::as_array).into_iter().flatten();
-                calls.extend(entries.filter_map(|entry| {
+                let named = entries.filter_map(|entry| {
                     let name = entry.get("name")?.as_str()?.to_owned();
                     call(Some(name), entry.get("clientConfig")?)
-                }));
+                });
+                named.collect()
             }
-        }
+        };
         let is_managed = object
             .managed_fields()
             .iter()
@@ -183,11 +163,12 @@ impl Caller {
 
     /// With the UID an apply changes this very object and never makes a new one.
     fn identity(&self) -> Value {
-        let resource = Kind::from_target(&self.target).resource();
+        let (kind, name) = Kind::split(&self.target);
+        let resource = kind.resource();
         json!({
             "apiVersion": resource.api_version,
             "kind": resource.kind,
-            "metadata": {"name": name(&self.target), "uid": self.uid},
+            "metadata": {"name": name, "uid": self.uid},
         })
     }
 }

@@ -30,7 +30,6 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts to watch.
     pub(super) fn start(client: &Client, wake: &Waker, tasks: &mut JoinSet<()>) -> Self {
         let labelled = |key, value| watcher::Config::default().labels(&format!("{key}={value}"));
         let secrets: Watched<SecretRef, Secret> = Watched::default();
@@ -42,7 +41,7 @@ impl Cluster {
                 (secret_ref(&secret), secret)
             },
         );
-        let wakes = wake_owners(changes, wake.clone());
+        let wakes = wake_owners(changes, wake.clone(), owner);
         tasks.spawn(task::supervised("watch of webhook certificates", wakes));
         let callers = Kind::ALL.map(|kind| {
             let callers: Watched<CaTarget, Caller> = Watched::default();
@@ -50,7 +49,8 @@ impl Cluster {
             let owned = labelled(labels::OWNER_KIND, labels::OWNER_KIND_CLUSTER_EXTENSION);
             let row =
                 move |object: DynamicObject| (kind.target(object.name_any()), Caller::read(kind, &object));
-            let wakes = wake_owners(callers.follow(api, owned, row), wake.clone());
+            let changes = callers.follow(api, owned, row);
+            let wakes = wake_owners(changes, wake.clone(), |caller| &caller.extension);
             tasks.spawn(task::supervised("watch of webhook callers", wakes));
             callers
         });
@@ -78,7 +78,7 @@ impl Cluster {
     /// The Secrets of the issuer that are marked as an extension's, in the order of their names.
     pub(super) fn secrets_of(&self, extension: &str) -> Vec<Secret> {
         let table = self.secrets.read();
-        table.rows().values().filter(|secret| secret.extension() == extension).cloned().collect()
+        table.rows().values().filter(|secret| owner(secret) == extension).cloned().collect()
     }
 
     /// A caller, if it is an object of that extension.
@@ -95,7 +95,7 @@ impl Cluster {
     }
 
     fn callers_like(&self, target: &CaTarget) -> Option<&Watched<CaTarget, Caller>> {
-        let kind = Kind::from_target(target);
+        let (kind, _) = Kind::split(target);
         Kind::ALL.iter().zip(&self.callers).find_map(|(one, callers)| (*one == kind).then_some(callers))
     }
 }
@@ -105,29 +105,20 @@ pub(super) fn secret_ref(secret: &Secret) -> SecretRef {
     (secret.namespace().unwrap_or_default(), secret.name_any())
 }
 
-/// An object that belongs to an extension.
-pub(super) trait Owned {
-    /// Name of the extension, empty without the label.
-    fn extension(&self) -> String;
-}
-
-impl Owned for Secret {
-    fn extension(&self) -> String {
-        self.labels().get(labels::OWNER_NAME).cloned().unwrap_or_default()
-    }
-}
-
-impl Owned for Caller {
-    fn extension(&self) -> String {
-        self.extension.clone()
-    }
+/// Name of the extension that a Secret belongs to, empty without the label.
+fn owner(secret: &Secret) -> &str {
+    secret.labels().get(labels::OWNER_NAME).map(String::as_str).unwrap_or_default()
 }
 
 /// Wakes the extensions that own the object, before the change and after it.
-async fn wake_owners<K, V: Owned>(changes: impl Stream<Item = Change<K, V>>, wake: Waker) {
+async fn wake_owners<K, V>(
+    changes: impl Stream<Item = Change<K, V>>,
+    wake: Waker,
+    owner: impl Fn(&V) -> &str,
+) {
     let mut changes = pin!(changes);
     while let Some(change) = changes.next().await {
-        change.states().for_each(|object| wake.wake(&object.extension()));
+        change.states().for_each(|object| wake.wake(owner(object)));
     }
 }
 

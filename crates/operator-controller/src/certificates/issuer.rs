@@ -8,38 +8,34 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{ListParams, Patch};
 use kube::core::ObjectMeta;
 use kube::{Api, Client, Resource as _, ResourceExt as _};
-use olm_api::cluster_extension::WebhookCertificateProvider;
 use olm_api::{ClusterExtension, ClusterObjectSet, field_managers, labels};
-use olm_bundle::{CaTarget, WebhookCertificate};
+use olm_bundle::{CaTarget, CertProvider, WebhookCertificate};
 use olm_certificates::material::{self, CertificateError};
-use olm_certificates::plan::{CertificateState, Step, Timing};
+use olm_certificates::plan::{CertificateState, Step};
 use olm_certificates::{CertificateSpec, Executor, ExecutorError, Ownership, SecretOwner, delete_secret};
 use olm_install::content::{ContentError, ContentReader};
 use olm_runtime::apply::{self, ErrorClass};
 use olm_runtime::events::{Events, NewEvent};
 use parking_lot::Mutex;
 
+use super::Context;
 use super::caller::{self, Caller, Kind, Service};
 use super::cluster::{Cluster, secret_ref};
-use super::expiries::Expiries;
 use super::needs::{Content, Needs};
+use super::provider;
 use super::secret::{self, Owner};
+use crate::written_by;
 
 /// Common name of authorities.
 const AUTHORITY: &str = "olm.operatorframework.io webhook authority";
 /// What the issuer does, as events name it.
 const ACTION: &str = "IssueCertificate";
 
-/// The built-in issuer.
 pub(super) struct Issuer {
-    pub(super) client: Client,
-    pub(super) system_namespace: String,
-    pub(super) timing: Timing,
-    pub(super) events: Events,
-    pub(super) expiries: Expiries,
+    pub(super) context: Context,
     pub(super) cluster: Cluster,
     pub(super) executor: Executor,
     /// What revisions consist of, by UID: it never changes.
@@ -62,11 +58,10 @@ impl Issuer {
     ) -> Result<Option<Timestamp>, ExecutorError> {
         let owner = Owner { name: object.name_any(), uid: object.uid().unwrap_or_default() };
         if object.metadata.deletion_timestamp.is_some() {
-            self.expiries.retain(&owner.name, &BTreeSet::new());
+            self.context.expiries.retain(&owner.name, &BTreeSet::new());
             return Ok(None);
         }
-        let provider = object.status.as_ref().and_then(|status| status.webhook_certificates.as_ref());
-        let built_in = provider.is_some_and(|chosen| chosen.provider == WebhookCertificateProvider::BuiltIn);
+        let built_in = provider::recorded(object) == Some(CertProvider::BuiltIn);
         self.cluster.synced().await.map_err(ExecutorError::Failed)?;
         let secrets = self.cluster.secrets_of(&owner.name);
         if (!built_in && secrets.is_empty()) || revisions.is_empty() {
@@ -77,7 +72,7 @@ impl Issuer {
             contents.push(self.content(revision).await?);
         }
         let needs = Needs::from_revisions(&contents.iter().map(AsRef::as_ref).collect::<Vec<_>>());
-        let extension = Extension { object, owner, events: &self.events };
+        let extension = Extension { object, owner, events: &self.context.events };
 
         let mut rechecks: Vec<Timestamp> = Vec::new();
         let mut failure: Option<ExecutorError> = None;
@@ -107,9 +102,8 @@ impl Issuer {
         }
         for name in &needs.unconverted {
             let target = CaTarget::CustomResourceDefinition(name.clone());
-            let released =
-                self.cluster.caller(&target, &extension.owner.name).and_then(|caller| caller.release());
-            if let Some(body) = released {
+            let caller = self.cluster.caller(&target, &extension.owner.name);
+            if let Some(body) = caller.and_then(|caller| caller.release()) {
                 self.apply(&target, &body).await?;
             }
         }
@@ -118,7 +112,7 @@ impl Issuer {
                 self.executor.delete(leftover).await?;
             }
         }
-        self.expiries.retain(&extension.owner.name, &needs.issue.keys().cloned().collect());
+        self.context.expiries.retain(&extension.owner.name, &needs.issue.keys().cloned().collect());
         failure.map_or(Ok(rechecks.into_iter().min()), Err)
     }
 
@@ -134,14 +128,12 @@ impl Issuer {
             name: certificate.secret.clone(),
             names: certificate.dns_names.clone(),
             authority: AUTHORITY,
-            timing: self.timing,
+            timing: self.context.timing,
         };
         let service = (certificate.namespace.clone(), certificate.service.clone());
-        let callers: Vec<Caller> = certificate
-            .ca_targets
-            .iter()
-            .filter_map(|target| self.cluster.caller(target, &owner.name))
-            .collect();
+        let targets = certificate.ca_targets.iter();
+        let callers: Vec<Caller> =
+            targets.filter_map(|target| self.cluster.caller(target, &owner.name)).collect();
         let trusted: Vec<&str> = callers.iter().flat_map(|caller| caller.trusted(&service)).collect();
         let secret = WebhookSecret { extension, certificate };
         let key = (certificate.namespace.clone(), certificate.secret.clone());
@@ -157,7 +149,7 @@ impl Issuer {
                 outcome?
             }
         };
-        self.expiries.set(&owner.name, &key, &state);
+        self.context.expiries.set(&owner.name, &key, &state);
         Ok((state, recheck_at))
     }
 
@@ -184,8 +176,8 @@ impl Issuer {
     }
 
     async fn apply(&self, target: &CaTarget, body: &serde_json::Value) -> Result<(), ExecutorError> {
-        let kind = Kind::from_target(target);
-        let applied = self.executor.apply_ca_bundles(&kind.resource(), caller::name(target), body).await?;
+        let (kind, name) = Kind::split(target);
+        let applied = self.executor.apply_ca_bundles(&kind.resource(), name, body).await?;
         if let Some(object) = applied {
             self.cluster.put_caller(Caller::read(kind, &object));
         }
@@ -199,14 +191,15 @@ impl Issuer {
         if let Some(cached) = cached {
             return Ok(cached);
         }
-        let objects = ContentReader::new(&self.client, &self.system_namespace).objects(revision).await;
+        let objects =
+            ContentReader::new(&self.context.client, &self.context.system_namespace).objects(revision).await;
         let objects = objects.map_err(|error| match &error {
-            ContentError::Secret { namespace, name, source } => ExecutorError::Failed(format!(
-                "reading Secret {namespace}/{name}: {}",
-                apply::message(source)
-            )),
-            ContentError::Invalid(_) => ExecutorError::Failed(error.to_string()),
-        })?;
+            ContentError::Secret { namespace, name, source } => {
+                format!("reading Secret {namespace}/{name}: {}", apply::message(source))
+            }
+            ContentError::Invalid(_) => error.to_string(),
+        });
+        let objects = objects.map_err(ExecutorError::Failed)?;
         let content = Arc::new(Content::from_objects(&objects));
         self.contents.lock().insert(uid, Arc::clone(&content));
         Ok(content)
@@ -289,14 +282,9 @@ impl SecretOwner for WebhookSecret<'_> {
 pub async fn leave_behind(client: &Client, extension: &str, uid: &str) -> kube::Result<()> {
     for secret in secrets_of(client, extension, uid).await? {
         let api: Api<Secret> = Api::namespaced(client.clone(), &secret.namespace().unwrap_or_default());
-        let params = PatchParams {
-            field_manager: Some(field_managers::WEBHOOK_CERTIFICATES.to_owned()),
-            ..PatchParams::default()
-        };
-        let patched = api
-            .patch_metadata(&secret.name_any(), &params, &Patch::Merge(secret::orphan(&secret, uid)))
-            .await;
-        match patched {
+        let params = written_by(field_managers::WEBHOOK_CERTIFICATES);
+        let patch = Patch::Merge(secret::orphan(&secret, uid));
+        match api.patch_metadata(&secret.name_any(), &params, &patch).await {
             Err(error) if apply::classify(&error) != ErrorClass::NotFound => return Err(error),
             _ => {}
         }

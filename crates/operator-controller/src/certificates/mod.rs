@@ -57,11 +57,8 @@ pub struct Context {
     pub client: Client,
     /// Where content Secrets lie when a reference names no namespace.
     pub system_namespace: String,
-    /// How long things take.
     pub timing: Timing,
-    /// All extensions.
     pub extensions: Objects<ClusterExtension>,
-    /// All revisions.
     pub revisions: Revisions,
     /// Counts passes and how they end.
     pub meter: ControllerMetrics,
@@ -69,11 +66,6 @@ pub struct Context {
     pub events: Events,
     /// The ends of certificates, as metrics.
     pub expiries: Expiries,
-}
-
-struct CertificateController {
-    issuer: Issuer,
-    revisions: Revisions,
 }
 
 /// What wakes the controller. Beside it, a pass asks to be repeated for its next date: a renewal, a switch, the end of an overlap.
@@ -95,73 +87,63 @@ fn owners(change: &Change<String, Object<ClusterObjectSet>>) -> Vec<String> {
 
 /// Runs the controller until `stop`; running passes are finished first.
 pub async fn run(context: Context, stop: Shutdown) {
-    let Context { client, system_namespace, timing, extensions, revisions, meter, events, expiries } =
-        context;
     let mut tasks = tokio::task::JoinSet::new();
     let waker = Waker::default();
-    let cluster = cluster::Cluster::start(&client, &waker, &mut tasks);
-    let executor = Executor::new(client.clone(), field_managers::WEBHOOK_CERTIFICATES).slow_when_disputed();
-    let issuer = Issuer {
-        executor,
-        client,
-        system_namespace,
-        timing,
-        events,
-        expiries,
-        cluster,
-        contents: Mutex::default(),
-    };
-    let sources = sources(&extensions, &revisions, &waker);
+    let cluster = cluster::Cluster::start(&context.client, &waker, &mut tasks);
+    let executor =
+        Executor::new(context.client.clone(), field_managers::WEBHOOK_CERTIFICATES).slow_when_disputed();
+    let (extensions, meter) = (context.extensions.clone(), context.meter.clone());
+    let issuer = Arc::new(Issuer { context, cluster, executor, contents: Mutex::default() });
+    let revisions = &issuer.context.revisions;
+    let sources = sources(&extensions, revisions, &waker);
     let ready = async {
         extensions.wait_until_listed().await;
         revisions.wait_until_listed().await;
     };
-    let certificates = Arc::new(CertificateController { issuer, revisions: revisions.clone() });
     let controller = Controller {
         debounce: DEBOUNCE,
         ..Controller::new(NAME, Workers::new(WORKERS, stop), meter, sources)
     };
     controller::run(controller, ready, |name| {
         let extension = extensions.get(&name.to_owned())?;
-        let (certificates, span) =
-            (Arc::clone(&certificates), tracing::info_span!("certificates", extension = name));
-        Some(async move { certificates.pass(&extension).await }.instrument(span))
+        let (issuer, span) = (Arc::clone(&issuer), tracing::info_span!("certificates", extension = name));
+        Some(async move { pass(&issuer, &extension).await }.instrument(span))
     })
     .await;
     tasks.shutdown().await;
 }
 
-impl CertificateController {
-    async fn pass(&self, object: &Object<ClusterExtension>) -> (Requeue, Outcome) {
-        let Ok(extension) = &object.0 else { return (Requeue::OnChange, Outcome::TerminalError) };
-        let uid = extension.uid().unwrap_or_default();
-        let revisions = self.in_force(&extension.name_any(), &uid);
-        match self.issuer.pass(extension, &revisions).await {
-            Ok(next) => (next.map_or(Requeue::OnChange, |at| Requeue::After(until(at))), Outcome::Success),
-            Err(ExecutorError::Refused(message)) => {
-                let event = NewEvent {
-                    warning: true,
-                    reason: "CertificateRefused",
-                    action: "IssueCertificate",
-                    note: &message,
-                };
-                self.issuer.events.publish(&extension.object_ref(&()), event).await;
-                (Requeue::After(REFUSED_RETRY), Outcome::TerminalError)
-            }
-            Err(error) => {
-                tracing::warn!(problem = %error, "pass failed");
-                (Requeue::Backoff, Outcome::Error)
-            }
+async fn pass(issuer: &Issuer, object: &Object<ClusterExtension>) -> (Requeue, Outcome) {
+    let Ok(extension) = &object.0 else { return (Requeue::OnChange, Outcome::TerminalError) };
+    let uid = extension.uid().unwrap_or_default();
+    let revisions = in_force(issuer, &extension.name_any(), &uid);
+    match issuer.pass(extension, &revisions).await {
+        Ok(next) => (next.map_or(Requeue::OnChange, |at| Requeue::After(until(at))), Outcome::Success),
+        Err(ExecutorError::Refused(message)) => {
+            let event = NewEvent {
+                warning: true,
+                reason: "CertificateRefused",
+                action: "IssueCertificate",
+                note: &message,
+            };
+            issuer.context.events.publish(&extension.object_ref(&()), event).await;
+            (Requeue::After(REFUSED_RETRY), Outcome::TerminalError)
+        }
+        Err(error) => {
+            tracing::warn!(problem = %error, "pass failed");
+            (Requeue::Backoff, Outcome::Error)
         }
     }
+}
 
-    /// The extension's revisions in force, oldest first.
-    fn in_force(&self, name: &str, uid: &str) -> Vec<Arc<ClusterObjectSet>> {
-        self.issuer.evict_contents(self.revisions.read().rows().len(), |uid| self.revisions.has_uid(uid));
-        let mut found = self.revisions.of_extension(name);
-        found.retain(|set| revision::is_owned_by(set, uid) && revision::is_active(set));
-        found
-    }
+/// The extension's revisions in force, oldest first.
+fn in_force(issuer: &Issuer, name: &str, uid: &str) -> Vec<Arc<ClusterObjectSet>> {
+    issuer.evict_contents(issuer.context.revisions.read().rows().len(), |uid| {
+        issuer.context.revisions.has_uid(uid)
+    });
+    let mut found = issuer.context.revisions.of_extension(name);
+    found.retain(|set| revision::is_owned_by(set, uid) && revision::is_active(set));
+    found
 }
 
 fn until(at: Timestamp) -> Duration {

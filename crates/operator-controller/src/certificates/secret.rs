@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::ResourceExt as _;
 use kube::core::ObjectMeta;
-use kube::{Resource as _, ResourceExt as _};
-use olm_api::{ClusterExtension, field_managers, labels};
+use olm_api::{field_managers, labels};
 use olm_bundle::WebhookCertificate;
 use olm_certificates::Ownership;
 use olm_certificates::secret::TYPE;
+use olm_install::desired::owner as owner_reference;
 use serde_json::{Value, json};
 
 /// cert-manager's annotation on the Secrets that it fills: the DNS names of the certificate.
@@ -26,9 +27,7 @@ const SERVICE_CA_SERVICE: [&str; 2] = [
 /// The extension that owns a Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
-    /// Name of the extension.
     pub name: String,
-    /// UID of the extension.
     pub uid: String,
 }
 
@@ -95,9 +94,10 @@ fn is_of_other_provider(secret: &Secret, certificate: &WebhookCertificate) -> bo
 pub fn marks(owner: &Owner, present: Option<&Secret>) -> ObjectMeta {
     let present = present.map(|secret| secret.owner_references()).unwrap_or_default();
     let others = present.iter().filter(|owner_ref| owner_ref.uid != owner.uid).cloned();
+    let reference = OwnerReference { block_owner_deletion: None, ..owner_reference(&owner.name, &owner.uid) };
     ObjectMeta {
         labels: Some(labels(owner)),
-        owner_references: Some(others.chain([reference(owner)]).collect()),
+        owner_references: Some(others.chain([reference]).collect()),
         ..ObjectMeta::default()
     }
 }
@@ -117,17 +117,6 @@ fn labels(owner: &Owner) -> BTreeMap<String, String> {
     ]
     .map(|(key, value)| (key.to_owned(), value.to_owned()))
     .into()
-}
-
-fn reference(owner: &Owner) -> OwnerReference {
-    OwnerReference {
-        api_version: ClusterExtension::api_version(&()).into_owned(),
-        kind: ClusterExtension::kind(&()).into_owned(),
-        name: owner.name.clone(),
-        uid: owner.uid.clone(),
-        controller: Some(true),
-        block_owner_deletion: None,
-    }
 }
 
 #[cfg(test)]

@@ -59,25 +59,18 @@ pub enum DependencyCheck {
 pub struct Context {
     /// The controller's own identity.
     pub client: Client,
-    /// Settings of the process.
     pub settings: Settings,
-    /// All extensions.
     pub extensions: Objects<ClusterExtension>,
-    /// All revisions.
     pub revisions: Revisions,
-    /// All catalogs.
     pub catalogs: Objects<ClusterCatalog>,
     /// Content of catalogs.
     pub packages: PackageCache,
-    /// Content of bundles.
     pub bundles: Bundles,
     /// As whom objects are written.
     pub accounts: Arc<Accounts>,
-    /// Writes revisions.
     pub writer: RevisionWriter,
     /// Passes that work at the same time.
     pub workers: Arc<Workers>,
-    /// Which CRDs there are.
     pub crds: Crds,
     /// Records decisions for users.
     pub events: Events,
@@ -91,11 +84,6 @@ impl Context {
         let mut found = self.revisions.of_extension(name);
         found.retain(|set| revision::is_owned_by(set, uid));
         found
-    }
-
-    /// All readable catalogs.
-    pub fn all_catalogs(&self) -> Vec<Arc<ClusterCatalog>> {
-        self.catalogs.all()
     }
 
     /// Remembers that the revision holds what the spec asks for.

@@ -9,15 +9,17 @@ use kube::ResourceExt as _;
 use olm_api::ClusterObjectSet;
 use olm_bundle::CertProvider;
 use olm_core::Object;
-use olm_install::plan::{Change, IMAGE_IGNORED, Observer, about, observe, oversized, plan};
+use olm_install::plan::{Change, IMAGE_IGNORED, Observer, about, observe, plan};
 use olm_install::preflight;
 use olm_install::render::Rendered;
-use olm_install::resolution::{BundleFacts, Class, ExtensionRequest, PassError, Target, revision};
+use olm_install::resolution::{
+    BundleFacts, Class, ExtensionRequest, PassError, RevisionStates, Target, revision,
+};
 use olm_resolver::Resolution;
 
-use super::attempt::Notice;
 use super::context::Context;
 use super::dependencies;
+use super::result::Notice;
 use super::state::{PerExtension, Verified};
 use super::writer::WriteError;
 
@@ -32,7 +34,7 @@ pub struct Delivered {
     pub issuer: Option<CertProvider>,
 }
 
-/// Makes the newest revision hold the target. `recorded` is the certificate issuer of the extension's status.
+/// Makes the newest revision hold the target. `states` are those of `revisions`, and `recorded` is the certificate issuer of the extension's status.
 ///
 /// # Errors
 /// With the text for the `Progressing` condition.
@@ -42,13 +44,13 @@ pub async fn deliver(
     target: &Target,
     chosen: Option<&Resolution>,
     revisions: &[Arc<ClusterObjectSet>],
+    states: &RevisionStates,
     recorded: Option<CertProvider>,
 ) -> Result<Delivered, PassError> {
     let bundle = target.bundle();
     let mut notices = match (target, chosen) {
         (Target::Chosen(_), Some(chosen)) => {
-            let states = revision::states(revisions.iter().map(AsRef::as_ref));
-            dependencies::check(context, request, chosen, bundle, &states).await?
+            dependencies::check(context, request, chosen, bundle, states).await?
         }
         (Target::Chosen(_) | Target::Installed(_), _) => Vec::new(),
     };
@@ -56,10 +58,9 @@ pub async fn deliver(
     let verified = newest.and_then(|newest| context.verified(request, newest));
     let mut observer = ClusterObserver { context, request, revisions, verified: verified.as_ref() };
     let (settings, system) = (context.bundles.settings, context.settings.system_namespace.as_str());
-    let inputs = settings.fingerprint(request, bundle, settings.settled(recorded));
     let observed = observe(&mut observer, settings, system, request, target, revisions, recorded).await?;
     let plan = plan(request, observed).map_err(|error| {
-        let error = oversized(&error);
+        let inputs = settings.fingerprint(request, bundle, settings.settled(recorded));
         context.states.update(&request.name, &request.uid, |state| state.reject(bundle, &inputs, &error));
         about(bundle, error)
     })?;
@@ -70,12 +71,8 @@ pub async fn deliver(
             let inputs = plan.inputs.as_deref().unwrap_or_default();
             let stored =
                 context.writer.create(&new.revision, &new.expired, inputs).await.map_err(not_written)?;
-            tracing::info!(
-                extension = request.name,
-                revision = stored.name_any(),
-                bundle = bundle.name,
-                "revision created"
-            );
+            let (extension, revision) = (&request.name, stored.name_any());
+            tracing::info!(extension, revision, bundle = bundle.name, "revision created");
             Some(stored)
         }
     };

@@ -14,8 +14,8 @@ use olm_install::resolution::{
 };
 use olm_resolver::{Needed, PackageGraph, Resolution, dependencies, needed};
 
-use super::attempt::Notice;
 use super::context::{Context, DependencyCheck};
+use super::result::Notice;
 
 /// Time in which catalogs list the providers of a missing dependency.
 const CATALOG_TIMEOUT: Duration = Duration::from_secs(10);
@@ -38,10 +38,8 @@ pub async fn check(
     context.wait_for(request, None);
     let check = context.settings.dependency_check;
     if check == DependencyCheck::Refuse {
-        let checked = chosen.refuse_dependencies().map_err(|error| refused(&error));
-        return checked
-            .map(|()| Vec::new())
-            .map_err(|error| PassError { cause: Cause::Dependencies, ..error });
+        let checked = chosen.refuse_dependencies().map(|()| Vec::new());
+        return checked.map_err(|error| PassError { cause: Cause::Dependencies, ..refused(&error) });
     }
     if check == DependencyCheck::Ignore || !are_due(chosen, bundle, states) {
         return Ok(Vec::new());
@@ -63,10 +61,8 @@ pub async fn check(
         report.warnings.iter().map(|text| Notice::warning("BundleWarning", text.clone())).collect();
     match report.error_message(&bundle.name) {
         Some(missing) if check == DependencyCheck::Enforce => {
-            let error = PassError::new(
-                Class::NeedsChange,
-                format!("validating bundle {:?}: {missing}{HELP}", bundle.name),
-            );
+            let text = format!("validating bundle {:?}: {missing}{HELP}", bundle.name);
+            let error = PassError::new(Class::NeedsChange, text);
             return Err(PassError { cause: Cause::Dependencies, ..error });
         }
         Some(missing) => notices.push(Notice::warning("DependencyMissing", missing)),
@@ -78,7 +74,7 @@ pub async fn check(
 
 /// Packages that could provide what is needed, of every catalog that answers in time.
 async fn offers(context: &Context, needed: &Needed) -> Vec<(CatalogName, Arc<PackageGraph>)> {
-    let catalogs = context.all_catalogs();
+    let catalogs = context.catalogs.all();
     let facts = olm_catalog::available(catalogs.iter().map(AsRef::as_ref));
     let asked = facts.iter().map(|facts| async move {
         let mut names: BTreeSet<PackageName> =

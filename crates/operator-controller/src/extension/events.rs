@@ -8,7 +8,7 @@ use olm_api::{ClusterExtensionStatus, Condition, ConditionStatus, condition, rea
 use olm_core::VersionRelease;
 use olm_install::resolution::{BundleFacts, Cause, Class, PassError};
 
-use super::attempt::{Attempt, Notice, Progress, Trace};
+use super::result::{Notice, PassResult, Progress, Trace};
 
 /// One event to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Event {
 pub fn events(
     before: Option<&ClusterExtensionStatus>,
     after: &ClusterExtensionStatus,
-    attempt: &Attempt,
+    result: &PassResult,
     trace: Trace,
 ) -> Vec<Event> {
     let changed = |type_: &str| {
@@ -51,7 +51,7 @@ pub fn events(
     let bundle =
         |status: Option<&ClusterExtensionStatus>| status.and_then(|s| s.install.clone()).map(|i| i.bundle);
     events.extend(installed(bundle(before), trace.previous, bundle(Some(after))).map(Event::exact));
-    match &attempt.progress {
+    match &result.progress {
         Progress::Invalid(failure) | Progress::Failed(failure) => {
             events.extend(changed(condition::PROGRESSING).map(|_| failed(failure)));
         }
@@ -62,7 +62,7 @@ pub fn events(
     }
     events.extend(changed(condition::READY).and_then(|(then, now)| paused(then, now)).map(Event::exact));
     // while another revision takes its objects over, the installed one is bound to lose sight of them
-    if attempt.revisions.rolling.is_empty() {
+    if result.revisions.rolling.is_empty() {
         events.extend(
             changed(condition::AVAILABLE).and_then(|(then, now)| unavailable(then, now)).map(Event::rare),
         );
@@ -194,8 +194,8 @@ mod tests {
         RevisionFacts { name: format!("x-{number}"), number, bundle: bundle(version), conditions }
     }
 
-    fn attempt(revisions: Vec<RevisionFacts>, progress: Progress) -> Attempt {
-        Attempt {
+    fn result(revisions: Vec<RevisionFacts>, progress: Progress) -> PassResult {
+        PassResult {
             revisions: RevisionStates::split(revisions),
             deprecations: DeprecationUpdate::Unchanged,
             progress,
@@ -207,14 +207,14 @@ mod tests {
         Progress::Applied { target: bundle(version), issuer: None }
     }
 
-    /// Runs attempts one after the other; the events of each, as `Reason` or `!Reason` for a warning.
-    fn reasons(attempts: &[Attempt]) -> Vec<String> {
+    /// Runs results one after the other; the events of each, as `Reason` or `!Reason` for a warning.
+    fn reasons(results: &[PassResult]) -> Vec<String> {
         let mut before: Option<ClusterExtensionStatus> = None;
-        attempts
+        results
             .iter()
-            .map(|attempt| {
-                let after = status::derive(attempt, before.as_ref(), 1, false, Timestamp::UNIX_EPOCH);
-                let emitted = events(before.as_ref(), &after, attempt, Trace::default());
+            .map(|result| {
+                let after = status::derive(result, before.as_ref(), 1, false, Timestamp::UNIX_EPOCH);
+                let emitted = events(before.as_ref(), &after, result, Trace::default());
                 before = Some(after);
                 let words = emitted
                     .iter()
@@ -229,13 +229,13 @@ mod tests {
         use ConditionStatus::{False, True};
         let failing = |class, cause, text: &str| {
             let failure = PassError { cause, ..PassError::new(class, text) };
-            attempt(vec![revision(1, "1.0.0", None)], Progress::Failed(failure))
+            result(vec![revision(1, "1.0.0", None)], Progress::Failed(failure))
         };
-        let good = |version| attempt(vec![revision(1, version, None)], applied(version));
+        let good = |version| result(vec![revision(1, version, None)], applied(version));
         let rolling = |state| {
-            attempt(vec![revision(1, "1.0.0", None), revision(2, "1.1.0", Some(state))], applied("1.1.0"))
+            result(vec![revision(1, "1.0.0", None), revision(2, "1.1.0", Some(state))], applied("1.1.0"))
         };
-        for (case, attempts, want) in [
+        for (case, results, want) in [
             ("steady", vec![good("1.0.0"), good("1.0.0"), good("1.0.0")], vec!["Installed", "", ""]),
             (
                 "up and down",
@@ -289,13 +289,13 @@ mod tests {
                 "paused and resumed",
                 vec![
                     good("1.0.0"),
-                    attempt(vec![revision(1, "1.0.0", None)], Progress::Paused),
+                    result(vec![revision(1, "1.0.0", None)], Progress::Paused),
                     good("1.0.0"),
                 ],
                 vec!["Installed", "Paused", "Resumed"],
             ),
         ] {
-            assert_eq!(reasons(&attempts), want, "{case}");
+            assert_eq!(reasons(&results), want, "{case}");
         }
     }
 
@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn events_report_unavailability_and_deprecation() {
         let status = |conditions| ClusterExtensionStatus { conditions, ..ClusterExtensionStatus::default() };
-        let good = attempt(vec![], Progress::Paused);
+        let good = result(vec![], Progress::Paused);
         let available = |value| condition(condition::AVAILABLE, value, "x", "0 of 1 ready");
         let deprecated = |value| condition(condition::BUNDLE_DEPRECATED, value, "x", "use 2.0.0");
         let (yes, no) = (ConditionStatus::True, ConditionStatus::False);

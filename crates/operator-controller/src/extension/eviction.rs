@@ -31,23 +31,13 @@ pub async fn run(context: Arc<Context>) -> Infallible {
 }
 
 fn evict(context: &Context) {
-    let used = Used {
-        uids: context.extensions.read().rows().values().map(Object::uid).collect(),
-        images: images(&context.revisions.all()),
-    };
+    let uids: BTreeSet<String> = context.extensions.read().rows().values().map(Object::uid).collect();
     context.evict_unused_packages();
-    context.states.retain(&used.uids);
-    context.bundles.tidy(&used.uids, used.images, GRACE_PERIOD);
+    context.states.retain(&uids);
+    context.bundles.tidy(&uids, images(&context.revisions.all()), GRACE_PERIOD);
 }
 
-/// What the cluster uses.
-struct Used {
-    /// UIDs of extensions.
-    uids: BTreeSet<String>,
-    /// Images of bundles in active revisions.
-    images: BTreeSet<String>,
-}
-
+/// Images of bundles in active revisions.
 fn images(revisions: &[Arc<ClusterObjectSet>]) -> BTreeSet<String> {
     let active = revisions.iter().filter(|set| revision::is_active(set));
     active.filter_map(|set| set.annotations().get(annotations::BUNDLE_REFERENCE).cloned()).collect()

@@ -1,7 +1,6 @@
 //! The ClusterExtension controller: from the spec to a revision, and a status.
 
 pub mod adopt;
-pub mod attempt;
 pub mod context;
 pub mod debounce;
 pub mod deliver;
@@ -12,6 +11,7 @@ pub mod eviction;
 pub mod policy;
 pub mod reconcile;
 pub mod report;
+pub mod result;
 pub mod sources;
 pub mod state;
 pub mod status;

@@ -18,10 +18,10 @@ use olm_runtime::metrics::Outcome;
 use olm_runtime::watched::Object;
 
 use super::adopt::adopt;
-use super::attempt::{Attempt, Notice, Progress, Trace};
 use super::context::Context;
 use super::deliver::deliver;
 use super::report::{ReconcileError, patch_finalizers, report};
+use super::result::{Notice, PassResult, Progress, Trace};
 use super::{policy, uninstall};
 
 /// Delay of a retry when only a change by a user helps.
@@ -54,32 +54,38 @@ pub async fn reconcile(
     policy::sync(&context, extension, &revisions).await.map_err(ReconcileError::Policy)?;
 
     let mut trace = Trace { notices: Vec::new(), previous: previous(&revisions) };
-    let attempt = match validate(extension) {
+    let result = match validate(extension) {
         Ok(request) => {
-            attempt(&request, issuer::recorded(extension), &revisions, &context, &mut trace.notices).await?
+            resolve_and_deliver(
+                &request,
+                issuer::recorded(extension),
+                &revisions,
+                &context,
+                &mut trace.notices,
+            )
+            .await?
         }
-        Err(error) => Attempt {
+        Err(error) => PassResult {
             revisions: revision::states(revisions.iter().map(AsRef::as_ref)),
             deprecations: DeprecationUpdate::Unchanged,
             progress: Progress::Invalid(error),
             unread: false,
         },
     };
-    let held = report(extension, &attempt, trace, &context).await?;
-    let (requeue, outcome) = next(&attempt);
+    let held = report(extension, &result, trace, &context).await?;
+    let (requeue, outcome) = next(&result);
     Ok((requeue.within(held), outcome))
 }
 
-/// Resolves and delivers.
-async fn attempt(
+async fn resolve_and_deliver(
     request: &ExtensionRequest,
     recorded: Option<CertProvider>,
     revisions: &[Arc<ClusterObjectSet>],
     context: &Context,
     notices: &mut Vec<Notice>,
-) -> Result<Attempt, Stopping> {
+) -> Result<PassResult, Stopping> {
     let states = revision::states(revisions.iter().map(AsRef::as_ref));
-    let unresolved = |progress| Attempt {
+    let unresolved = |progress| PassResult {
         revisions: states.clone(),
         deprecations: DeprecationUpdate::Unchanged,
         progress,
@@ -95,13 +101,13 @@ async fn attempt(
     let with_adopted: Vec<Arc<ClusterObjectSet>>;
     let (revisions, states) = match adopted {
         None => (revisions, states),
-        Some(adopted) => {
-            notices.extend(adopted.notice);
-            with_adopted = current(revisions, &adopted.set).map(|set| Arc::new(set.clone())).collect();
+        Some((set, notice)) => {
+            notices.extend(notice);
+            with_adopted = current(revisions, &set).map(|set| Arc::new(set.clone())).collect();
             (&*with_adopted, revision::states(with_adopted.iter().map(AsRef::as_ref)))
         }
     };
-    let catalogs = context.all_catalogs();
+    let catalogs = context.catalogs.all();
     let selected = select(catalogs.iter().map(AsRef::as_ref), &request.selector);
     let read = async {
         let sources = context.packages.sources(&selected, &request.package, states.newest().is_some()).await;
@@ -110,9 +116,11 @@ async fn attempt(
     let (sources, unread) = context.workers.away(read).await?;
     let resolved = resolution::resolve(request, &states, &sources, context.settings.separate_release);
     let delivered = match &resolved.target {
-        Ok(target) => deliver(context, request, target, resolved.chosen.as_ref(), revisions, recorded)
-            .await
-            .map(|delivered| (target, delivered)),
+        Ok(target) => {
+            deliver(context, request, target, resolved.chosen.as_ref(), revisions, &states, recorded)
+                .await
+                .map(|delivered| (target, delivered))
+        }
         Err(error) => Err(error.clone()),
     };
     let (states, progress) = match delivered {
@@ -128,7 +136,7 @@ async fn attempt(
         Err(_) if resolved.target.is_ok() && context.workers.are_stopping() => return Err(Stopping),
         Err(error) => (states, Progress::Failed(error)),
     };
-    Ok(Attempt { revisions: states, deprecations: resolved.deprecations, progress, unread })
+    Ok(PassResult { revisions: states, deprecations: resolved.deprecations, progress, unread })
 }
 
 /// The bundle of the newest revision that has succeeded and that is not the installed one, archived ones included.
@@ -174,22 +182,22 @@ async fn ensure_finalizers(
 }
 
 /// The delay of the next pass without a change, and the outcome that the metrics count.
-fn next(attempt: &Attempt) -> (Requeue, Outcome) {
-    let class = match &attempt.progress {
+fn next(result: &PassResult) -> (Requeue, Outcome) {
+    let class = match &result.progress {
         Progress::Invalid(PassError { class, .. }) | Progress::Failed(PassError { class, .. }) => {
             Some(*class)
         }
         Progress::Applied { .. } | Progress::Paused | Progress::Uninstalling { .. } => None,
     };
     let outcome = match class {
-        None if attempt.unread => Outcome::RequeueAfter,
+        None if result.unread => Outcome::RequeueAfter,
         None => Outcome::Success,
         Some(Class::Transient) => Outcome::Error,
         Some(Class::NeedsChange | Class::Blocked | Class::InvalidConfiguration) => Outcome::TerminalError,
     };
     let requeue = match outcome {
         // what was decided was decided without the catalog's present content
-        _ if attempt.unread => Requeue::BackoffWithin(MAX_UNREAD_RETRY),
+        _ if result.unread => Requeue::BackoffWithin(MAX_UNREAD_RETRY),
         Outcome::Error => Requeue::Backoff,
         Outcome::TerminalError => Requeue::After(SLOW_RETRY),
         _ => Requeue::OnChange,
@@ -220,13 +228,13 @@ mod tests {
             (applied, true, (unread, Outcome::RequeueAfter)),
             (failed(Class::NeedsChange), true, (unread, Outcome::TerminalError)),
         ] {
-            let attempt = Attempt {
+            let result = PassResult {
                 revisions: RevisionStates::split(Vec::new()),
                 deprecations: DeprecationUpdate::Unchanged,
                 progress,
                 unread: is_unread,
             };
-            assert_eq!(next(&attempt), want, "{:?} {is_unread}", attempt.progress);
+            assert_eq!(next(&result), want, "{:?} {is_unread}", result.progress);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use kube::{Api, Resource as _, ResourceExt as _};
 use olm_api::ClusterExtension;
 use olm_runtime::controller::Stopping;
@@ -11,10 +11,11 @@ use olm_runtime::events::NewEvent;
 use olm_runtime::watched::Object;
 use serde_json::json;
 
-use super::attempt::{Attempt, Trace};
 use super::context::Context;
+use super::result::{PassResult, Trace};
 use super::writer::{FIELD_MANAGER, is_conflict, is_not_found};
 use super::{debounce, events, status};
+use crate::written_by;
 
 /// An error that leaves no trace in the status because the status could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -55,8 +56,7 @@ pub(super) async fn patch_finalizers(
 ) -> Result<Option<String>, ReconcileError> {
     let api: Api<ClusterExtension> = Api::all(context.client.clone());
     let patch = json!({"metadata": {"resourceVersion": extension.resource_version(), "finalizers": all}});
-    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    match api.patch_metadata(&extension.name_any(), &params, &Patch::Merge(&patch)).await {
+    match api.patch_metadata(&extension.name_any(), &written_by(FIELD_MANAGER), &Patch::Merge(&patch)).await {
         Ok(patched) => Ok(patched.metadata.resource_version),
         Err(error) if is_not_found(&error) => Ok(None),
         Err(error) => Err(ReconcileError::Finalizers(error)),
@@ -66,13 +66,13 @@ pub(super) async fn patch_finalizers(
 /// Writes the status, if it differs, and records events. Returns how long the write is put off, if it can wait ([`debounce`]).
 pub(super) async fn report(
     extension: &ClusterExtension,
-    attempt: &Attempt,
+    result: &PassResult,
     trace: Trace,
     context: &Context,
 ) -> Result<Option<Duration>, ReconcileError> {
     let generation = extension.metadata.generation.unwrap_or_default();
     let derived = status::derive(
-        attempt,
+        result,
         extension.status.as_ref(),
         generation,
         context.settings.separate_release,
@@ -86,7 +86,7 @@ pub(super) async fn report(
             return Ok(held);
         }
     }
-    let new_events = events::events(extension.status.as_ref(), &derived, attempt, trace);
+    let new_events = events::events(extension.status.as_ref(), &derived, result, trace);
     let api: Api<ClusterExtension> = Api::all(context.client.clone());
     match olm_runtime::write_status(&api, extension, derived, FIELD_MANAGER).await {
         Err(error) if !error.is_gone() => return Err(ReconcileError::Status(error)),

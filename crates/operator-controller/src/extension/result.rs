@@ -13,7 +13,6 @@ pub enum Progress {
     Failed(PassError),
     /// The newest revision holds the target bundle.
     Applied {
-        /// The target bundle.
         target: BundleFacts,
         /// The issuer of the extension's webhook certificates, once it is chosen.
         issuer: Option<CertProvider>,
@@ -29,10 +28,9 @@ pub enum Progress {
 
 /// The value from which status is derived.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Attempt {
+pub struct PassResult {
     /// Revisions after the pass.
     pub revisions: RevisionStates,
-    /// Deprecations of the package.
     pub deprecations: DeprecationUpdate,
     /// The last step.
     pub progress: Progress,
@@ -44,7 +42,6 @@ pub struct Attempt {
 /// The input of events beside the status.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Trace {
-    /// Notices of the pass.
     pub notices: Vec<Notice>,
     /// The bundle that was installed before the present one, if there was any. The stored status may not have it: for
     /// a moment of an upgrade the old revision is archived and the new one has not succeeded.

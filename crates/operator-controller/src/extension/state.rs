@@ -29,11 +29,9 @@ pub struct PerExtension {
 /// A revision that was found to hold what the spec asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
-    /// UID of the revision.
     pub revision_uid: Option<String>,
     /// What it was rendered from.
     pub inputs: String,
-    /// Its bundle.
     pub bundle: BundleFacts,
     /// The account whose rights were checked.
     pub account: Option<String>,

@@ -1,4 +1,4 @@
-//! The status of a ClusterExtension, derived once from an [`Attempt`] and never patched along the way.
+//! The status of a ClusterExtension, derived once from an [`PassResult`] and never patched along the way.
 //!
 //! Conditions and texts: rule operator-controller §5.1 to §5.3, revisions §9.6; `Ready`, `Reconciling`, `Stalled`: decision 4;
 //! deprecation values: decision 7. It knows no client and no clock.
@@ -6,20 +6,20 @@
 use k8s_openapi::jiff::Timestamp;
 use olm_api::cluster_extension::{BundleMetadata, InstallStatus, RevisionStatus, WebhookCertificates};
 use olm_api::{ClusterExtensionStatus, Condition, ConditionStatus, condition, reason};
-use olm_install::resolution::{BundleFacts, Class, PassError, RevisionFacts, RevisionStates};
+use olm_install::resolution::{Class, PassError, RevisionFacts, RevisionStates};
 
-use super::attempt::{Attempt, Progress};
 use super::deprecation;
+use super::result::{PassResult, Progress};
 use crate::certificates::provider;
 
 const NO_BUNDLE: &str = "No bundle installed";
 
-/// The status after `attempt`.
+/// The status after `result`.
 ///
 /// `before` is the stored status: it lends transition times, and deprecation values that a transient error must not lose.
 /// `report_release`: `install.bundle.release` is a field of its own (gate BundleReleaseSupport).
 pub fn derive(
-    attempt: &Attempt,
+    result: &PassResult,
     before: Option<&ClusterExtensionStatus>,
     generation: i64,
     report_release: bool,
@@ -27,17 +27,17 @@ pub fn derive(
 ) -> ClusterExtensionStatus {
     let stored = before.map(|status| status.conditions.as_slice()).unwrap_or_default();
     let make = ConditionBuilder { generation, now };
-    let states = &attempt.revisions;
+    let states = &result.revisions;
 
     let mut conditions = Vec::new();
-    let installed = installed(&attempt.progress, states, stored, &make);
+    let installed = installed(&result.progress, states, stored, &make);
     let available = states.installed.as_ref().and_then(|revision| revision.condition(condition::AVAILABLE));
-    let progressing = progressing(&attempt.progress, states, stored, &make);
-    let ready = ready(&attempt.progress, states, progressing.as_ref(), available, &make);
-    let (reconciling, stalled) = kstatus(&attempt.progress, progressing.as_ref(), &ready, &make);
+    let progressing = progressing(&result.progress, states, stored, &make);
+    let ready = ready(&result.progress, states, progressing.as_ref(), available, &make);
+    let (reconciling, stalled) = kstatus(&result.progress, progressing.as_ref(), &ready, &make);
 
     conditions.extend(deprecation::conditions(
-        &attempt.deprecations,
+        &result.deprecations,
         states.installed.is_some(),
         stored,
         generation,
@@ -52,12 +52,15 @@ pub fn derive(
 
     ClusterExtensionStatus {
         conditions: condition::merge(stored, conditions),
-        install: states
-            .installed
-            .as_ref()
-            .map(|revision| InstallStatus { bundle: metadata(&revision.bundle, report_release) }),
+        install: states.installed.as_ref().map(|RevisionFacts { bundle, .. }| InstallStatus {
+            bundle: BundleMetadata {
+                name: bundle.name.clone(),
+                version: bundle.version.clone(),
+                release: bundle.release.clone().filter(|_| report_release),
+            },
+        }),
         active_revisions: active_revisions(states, &make),
-        webhook_certificates: match &attempt.progress {
+        webhook_certificates: match &result.progress {
             Progress::Applied { issuer: Some(issuer), .. } => {
                 Some(WebhookCertificates { provider: provider::to_status(*issuer) })
             }
@@ -85,14 +88,6 @@ impl ConditionBuilder {
     /// A revision's condition as the extension shows it: same words and time, the extension's generation.
     fn mirror(&self, found: &Condition) -> Condition {
         Condition { observed_generation: Some(self.generation), ..found.clone() }
-    }
-}
-
-fn metadata(bundle: &BundleFacts, report_release: bool) -> BundleMetadata {
-    BundleMetadata {
-        name: bundle.name.clone(),
-        version: bundle.version.clone(),
-        release: if report_release { bundle.release.clone() } else { None },
     }
 }
 
@@ -230,19 +225,12 @@ fn active_revisions(states: &RevisionStates, make: &ConditionBuilder) -> Vec<Rev
         .installed
         .iter()
         .map(|revision| RevisionStatus { name: revision.name.clone(), conditions: Vec::new() });
-    let rolling = states
-        .rolling
-        .iter()
-        .map(|revision| RevisionStatus { name: revision.name.clone(), conditions: mirrored(revision, make) });
+    let rolling = states.rolling.iter().map(|revision| {
+        let mirrored = [condition::AVAILABLE, condition::PROGRESSING].into_iter();
+        let mirrored = mirrored.filter_map(|type_| revision.condition(type_)).map(|found| make.mirror(found));
+        RevisionStatus { name: revision.name.clone(), conditions: mirrored.collect() }
+    });
     installed.chain(rolling).collect()
-}
-
-fn mirrored(revision: &RevisionFacts, make: &ConditionBuilder) -> Vec<Condition> {
-    [condition::AVAILABLE, condition::PROGRESSING]
-        .iter()
-        .filter_map(|type_| revision.condition(type_))
-        .map(|found| make.mirror(found))
-        .collect()
 }
 
 /// An error text without what changes from try to try; `Condition::new` cuts what does not fit. Rule: operator-controller §3.5.

@@ -12,15 +12,16 @@ use std::time::Duration;
 
 use kube::api::{DeleteParams, ListParams, Preconditions};
 use kube::{Api, Client, ResourceExt as _};
-use olm_api::cluster_extension::WebhookCertificateProvider;
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations, condition, finalizers, labels};
+use olm_bundle::CertProvider;
+use olm_install::issuer;
 use olm_install::resolution::{DeprecationUpdate, revision};
 use olm_runtime::controller::Requeue;
 use olm_runtime::watched::Object;
 
-use super::attempt::{Attempt, Progress, Trace};
 use super::context::Context;
 use super::report::{ReconcileError, patch_finalizers, report};
+use super::result::{PassResult, Progress, Trace};
 use super::writer::{is_conflict, is_not_found};
 use crate::certificates;
 
@@ -50,13 +51,13 @@ pub async fn uninstall(
         let left = delete_revisions(&context.client, &name, &uid, revisions).await;
         let left = left.map_err(ReconcileError::Uninstall)?;
         if !left.owned.is_empty() {
-            let attempt = Attempt {
+            let result = PassResult {
                 revisions: revision::states(revisions.iter().map(AsRef::as_ref)),
                 deprecations: DeprecationUpdate::Unchanged,
                 progress: Progress::Uninstalling { message: waiting(left.owned, revisions) },
                 unread: false,
             };
-            report(extension, &attempt, Trace::default(), context).await?;
+            report(extension, &result, Trace::default(), context).await?;
             return Ok(Requeue::After(CHECK));
         }
         others = left.others;
@@ -65,7 +66,7 @@ pub async fn uninstall(
         // its pods keep serving with them
         certificates::leave_behind(&context.client, &name, &uid).await.map_err(ReconcileError::Uninstall)?;
     } else if !orphaning
-        && has_certificates(extension)
+        && issuer::recorded(extension) == Some(CertProvider::BuiltIn)
         && let Err(error) = certificates::take_away(&context.client, &name, &uid).await
     {
         tracing::warn!(extension = name, %error, "certificates are left to the garbage collector");
@@ -79,11 +80,6 @@ pub async fn uninstall(
     let rest: Vec<String> = present.iter().filter(|found| !ours.contains(&found.as_str())).cloned().collect();
     patch_finalizers(extension, &rest, context).await?;
     Ok(Requeue::OnChange)
-}
-
-fn has_certificates(extension: &ClusterExtension) -> bool {
-    let chosen = extension.status.as_ref().and_then(|status| status.webhook_certificates.as_ref());
-    chosen.is_some_and(|chosen| chosen.provider == WebhookCertificateProvider::BuiltIn)
 }
 
 /// The revisions that bear the name of an extension, as the apiserver has them.

@@ -17,6 +17,7 @@ use olm_rollout::{PackedSecret, unpack};
 use serde_json::json;
 
 use crate::secret_cache::SecretCache;
+use crate::written_by;
 
 /// Field manager of what is not applied: extensions themselves, and the Secrets of revisions.
 pub(super) const FIELD_MANAGER: &str = "operator-controller";
@@ -29,29 +30,16 @@ pub enum WriteError {
     Retention(#[source] kube::Error),
     /// A Secret could not be created.
     #[error("creating ref Secret {name:?}: {source}")]
-    Secret {
-        /// Its name.
-        name: String,
-        /// The apiserver's answer.
-        source: kube::Error,
-    },
+    Secret { name: String, source: kube::Error },
     /// A Secret of this name holds other content.
     #[error("creating ref Secret {name:?}: it exists and holds other content; delete it")]
-    Foreign {
-        /// Its name.
-        name: String,
-    },
+    Foreign { name: String },
     /// The apiserver rejected the revision.
     #[error("creating new Revision: {0}")]
     Create(#[source] kube::Error),
     /// The settings of an existing revision could not be changed.
     #[error("patching {name} Revision: {source}")]
-    Update {
-        /// Its name.
-        name: String,
-        /// The apiserver's answer.
-        source: kube::Error,
-    },
+    Update { name: String, source: kube::Error },
     /// The owner of the Secrets could not be set.
     #[error("patching ownerReferences on ref Secrets: {0}")]
     Owner(#[source] kube::Error),
@@ -90,20 +78,18 @@ impl RevisionWriter {
         let owner_name = revision.set.labels().get(labels::OWNER_NAME).cloned().unwrap_or_default();
         let set_name = revision.set.name_any();
         let mut all_new = true;
+        let failed = |secret: &PackedSecret, source| WriteError::Secret { name: secret.name.clone(), source };
         for secret in &revision.packed.secrets {
             let desired = ref_secret(secret, &set_name, &owner_name, fingerprint);
             match self.secrets.create(&posting(), &desired).await {
                 Ok(created) => self.kept.put(&Arc::new(created)),
                 Err(error) if is_conflict(&error) => {
                     all_new = false;
-                    let renewed = self.renew(&desired, &set_name).await;
-                    let is_own =
-                        renewed.map_err(|source| WriteError::Secret { name: secret.name.clone(), source })?;
-                    if !is_own {
+                    if !self.renew(&desired, &set_name).await.map_err(|source| failed(secret, source))? {
                         return Err(WriteError::Foreign { name: secret.name.clone() });
                     }
                 }
-                Err(source) => return Err(WriteError::Secret { name: secret.name.clone(), source }),
+                Err(source) => return Err(failed(secret, source)),
             }
         }
         let stored = self.apply(&set_name, &revision.set).await.map_err(WriteError::Create)?;
@@ -176,8 +162,11 @@ impl RevisionWriter {
         let policy = keep.then_some(annotations::DELETION_POLICY_KEEP);
         let patch =
             json!({"metadata": {"uid": set.uid(), "annotations": {(annotations::DELETION_POLICY): policy}}});
-        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        match self.sets.patch_metadata(&set.name_any(), &params, &Patch::Merge(&patch)).await {
+        match self
+            .sets
+            .patch_metadata(&set.name_any(), &written_by(FIELD_MANAGER), &Patch::Merge(&patch))
+            .await
+        {
             Err(error) if !is_not_found(&error) => Err(error),
             _ => Ok(()),
         }
@@ -197,10 +186,9 @@ impl RevisionWriter {
         let mut fingerprint = None;
         for secret in found {
             fingerprint = secret.annotations().get(annotations::RENDER_INPUTS).cloned().or(fingerprint);
-            if secret.owner_references().iter().any(|owner| owner.uid == uid) {
-                continue;
+            if !secret.owner_references().iter().any(|owner| owner.uid == uid) {
+                self.set_owner(&secret.name_any(), set).await?;
             }
-            self.set_owner(&secret.name_any(), set).await?;
         }
         Ok(fingerprint)
     }
@@ -211,8 +199,7 @@ impl RevisionWriter {
             "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet",
             "name": set.name_any(), "uid": set.metadata.uid, "controller": true, "blockOwnerDeletion": true,
         }]}});
-        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        match self.secrets.patch_metadata(secret, &params, &Patch::Merge(&patch)).await {
+        match self.secrets.patch_metadata(secret, &written_by(FIELD_MANAGER), &Patch::Merge(&patch)).await {
             Err(error) if !is_not_found(&error) => Err(WriteError::Owner(error)),
             _ => Ok(()),
         }
@@ -237,10 +224,7 @@ fn ref_secret(secret: &PackedSecret, revision: &str, owner: &str, fingerprint: &
                 (labels::REVISION_NAME.to_owned(), revision.to_owned()),
                 (labels::OWNER_NAME.to_owned(), owner.to_owned()),
             ])),
-            annotations: Some(BTreeMap::from([(
-                annotations::RENDER_INPUTS.to_owned(),
-                fingerprint.to_owned(),
-            )])),
+            annotations: Some([(annotations::RENDER_INPUTS.to_owned(), fingerprint.to_owned())].into()),
             ..ObjectMeta::default()
         },
         type_: Some(secret_types::OBJECT_DATA.to_owned()),

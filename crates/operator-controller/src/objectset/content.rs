@@ -76,35 +76,32 @@ impl Content {
             .collect();
         let mut secrets: BTreeMap<ObjectRef, Result<Arc<Secret>, String>> = BTreeMap::new();
         let mut editions = BTreeMap::new();
-        for (namespace, name) in references {
-            let at = (namespace.clone(), name.clone());
+        for at in references {
+            let (namespace, name) = &at;
             let found = match kept.get(&at, watched.edition(&at).as_deref()) {
                 Some(secret) => Ok(secret),
                 None => {
-                    let api: Api<Secret> = Api::namespaced(client.clone(), &namespace);
-                    api.get(&name).await.map(Arc::new).inspect(|secret| kept.put(secret))
+                    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+                    api.get(name).await.map(Arc::new).inspect(|secret| kept.put(secret))
                 }
             };
             let found = match found {
                 Ok(secret) => {
                     let edition = secret.uid().unwrap_or_default();
                     let seen = secret.labels().contains_key(olm_api::labels::REVISION_NAME);
-                    editions.insert((namespace.clone(), name.clone()), (edition, seen));
+                    editions.insert(at.clone(), (edition, seen));
                     Ok(secret)
                 }
-                Err(error) if is_code(&error, 404) => {
-                    let seen = watched.edition(&(namespace.clone(), name.clone())).is_some();
-                    editions.insert((namespace.clone(), name.clone()), (Edition::default(), seen));
-                    Err(format!("getting Secret {namespace}/{name}: {}", text(&error)))
-                }
                 Err(error) => {
-                    return Err(ContentError::Failed(format!(
-                        "getting Secret {namespace}/{name}: {}",
-                        text(&error)
-                    )));
+                    let problem = format!("getting Secret {namespace}/{name}: {}", text(&error));
+                    if !is_code(&error, 404) {
+                        return Err(ContentError::Failed(problem));
+                    }
+                    editions.insert(at.clone(), (Edition::default(), watched.edition(&at).is_some()));
+                    Err(problem)
                 }
             };
-            secrets.insert((namespace, name), found);
+            secrets.insert(at, found);
         }
         let mutable: Vec<String> = secrets
             .iter()
@@ -117,14 +114,8 @@ impl Content {
                 mutable.join(", ")
             )));
         }
-        let mut content = Self {
-            inventory: Arc::default(),
-            objects: vec![],
-            digests: vec![],
-            probes: convert::probes(&revision.spec.progression_probes).map_err(ContentError::Failed)?,
-            secrets: editions,
-            invalid: None,
-        };
+        let probes = convert::probes(&revision.spec.progression_probes).map_err(ContentError::Failed)?;
+        let mut digests = vec![];
         let mut inventory = Inventory::default();
         let mut phases = vec![];
         for phase in &revision.spec.phases {
@@ -147,7 +138,7 @@ impl Content {
                 items.push(Item { key: object.key(), protection });
                 objects.push(object);
             }
-            content.digests.push(phase_digest(name, &objects));
+            digests.push(phase_digest(name, &objects));
             inventory.phases.push((name.clone(), items));
             phases.push(Phase { name: name.clone(), objects });
         }
@@ -157,12 +148,10 @@ impl Content {
             .flat_map(|status| &status.observed_phases)
             .map(|phase| PhaseDigest { name: phase.name.clone(), digest: phase.digest.clone() })
             .collect();
-        check_observed(&recorded, &content.digests)
-            .map_err(|changed| ContentError::Blocked(changed.to_string()))?;
-        content.invalid = validate(&revision.name_any(), revision.spec.revision, &phases);
-        content.objects = phases.into_iter().map(|phase| phase.objects).collect();
-        content.inventory = Arc::new(inventory);
-        Ok(content)
+        check_observed(&recorded, &digests).map_err(ContentError::Blocked)?;
+        let invalid = validate(&revision.name_any(), revision.spec.revision, &phases);
+        let objects = phases.into_iter().map(|phase| phase.objects).collect();
+        Ok(Self { inventory: Arc::new(inventory), objects, digests, probes, secrets: editions, invalid })
     }
 
     /// The body of one object.

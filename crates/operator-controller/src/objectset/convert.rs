@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use kube::ResourceExt;
 use olm_api::cluster_object_set::{
-    Assertion as ApiAssertion, CollisionProtection, LifecycleState, ProbeSelector, ProgressionProbe,
+    Assertion as ApiAssertion, CollisionProtection, ProbeSelector, ProgressionProbe,
 };
 use olm_api::{ClusterObjectSet, labels};
+use olm_install::resolution::revision::{has_succeeded, is_active};
 use olm_rollout::probe::{Assertion, Author, LabelSelector, Probe, Requirement, Selector};
 use olm_rollout::{Protection, Revision, RevisionFacts, Sibling};
 
@@ -64,15 +65,9 @@ pub(super) fn are_siblings(a: &ClusterObjectSet, b: &ClusterObjectSet) -> bool {
     same_name && same_parent && a.uid() != b.uid()
 }
 
-/// Is the revision out of force?
-pub(super) fn is_retired(revision: &ClusterObjectSet) -> bool {
-    revision.spec.lifecycle_state == LifecycleState::Archived
-        || revision.metadata.deletion_timestamp.is_some()
-}
-
 /// A sibling as the decision table sees it.
 pub(super) fn sibling(revision: &ClusterObjectSet) -> Sibling {
-    Sibling { uid: revision.uid().unwrap_or_default(), retired: is_retired(revision) }
+    Sibling { uid: revision.uid().unwrap_or_default(), retired: !is_active(revision) }
 }
 
 /// A sibling as the history sees it.
@@ -80,15 +75,9 @@ pub(super) fn facts(revision: &ClusterObjectSet) -> RevisionFacts {
     RevisionFacts {
         name: revision.name_any(),
         number: revision.spec.revision,
-        archived: is_retired(revision),
-        succeeded: succeeded(revision),
+        archived: !is_active(revision),
+        succeeded: has_succeeded(revision),
     }
-}
-
-/// Did it ever roll out completely?
-pub(super) fn succeeded(revision: &ClusterObjectSet) -> bool {
-    let conditions = revision.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    olm_api::condition::is_true(conditions, olm_api::condition::SUCCEEDED)
 }
 
 /// The words of collision protection.

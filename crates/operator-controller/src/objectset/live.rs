@@ -35,44 +35,28 @@ pub(super) struct Live {
 
 impl Live {
     /// Digests an object as the apiserver gave it.
-    pub(super) fn new(object: &Object) -> Self {
-        let text = |key: &str| {
-            object.metadata().and_then(|m| m.get(key)).and_then(Value::as_str).unwrap_or_default().to_owned()
-        };
-        let owners = olm_rollout::owner_refs(object)
+    pub(super) fn new(mut object: Object) -> Self {
+        let owners = olm_rollout::owner_refs(&object)
             .into_iter()
             .filter(|owner| owner.kind == "ClusterObjectSet" && owner.group() == olm_api::GROUP)
             .map(|owner| owner.name)
             .collect();
-        let number = |pointer: &[&str]| {
-            pointer.split_first().and_then(|(first, rest)| {
-                rest.iter()
-                    .try_fold(object.0.get(*first)?, |value, step| value.get(step))
-                    .and_then(Value::as_i64)
-            })
-        };
-        let outdated = number(&["status", "observedGeneration"])
-            .is_some_and(|observed| observed != number(&["metadata", "generation"]).unwrap_or(0));
-        let mut kept = object.clone();
-        if let Some(Value::Array(entries)) = kept.metadata_mut().get_mut("managedFields") {
+        let number = |part: &str, member: &str| object.0.get(part)?.get(member)?.as_i64();
+        let outdated = number("status", "observedGeneration")
+            .is_some_and(|observed| observed != number("metadata", "generation").unwrap_or(0));
+        let (version, fingerprint) =
+            (olm_rollout::resource_version(&object).to_owned(), fingerprint(&object));
+        if let Some(Value::Array(entries)) = object.metadata_mut().get_mut("managedFields") {
             entries.retain(|entry| entry.get("subresource").and_then(Value::as_str) != Some("status"));
         }
-        let mut body = serde_json::to_vec(&kept).unwrap_or_default();
+        let mut body = serde_json::to_vec(&object).unwrap_or_default();
         let partial = body.len() > LARGEST;
         if partial {
-            kept.0.retain(|key, _| matches!(key.as_str(), "apiVersion" | "kind" | "metadata" | "status"));
-            kept.metadata_mut().remove("managedFields");
-            body = serde_json::to_vec(&kept).unwrap_or_default();
+            object.0.retain(|key, _| matches!(key.as_str(), "apiVersion" | "kind" | "metadata" | "status"));
+            object.metadata_mut().remove("managedFields");
+            body = serde_json::to_vec(&object).unwrap_or_default();
         }
-        Self {
-            version: text("resourceVersion"),
-            fingerprint: fingerprint(object),
-            owners,
-            outdated,
-            partial,
-            known_to: None,
-            body: body.into(),
-        }
+        Self { version, fingerprint, owners, outdated, partial, known_to: None, body: body.into() }
     }
 
     /// The object as far as it was kept.
@@ -110,14 +94,21 @@ fn fingerprint(object: &Object) -> u64 {
     hasher.finish()
 }
 
-/// A dynamic object of the client as plain JSON; `types` are put in where lists leave them out.
-pub(super) fn plain(object: &DynamicObject, api_version: &str, kind: &str) -> Object {
-    let mut plain = match serde_json::to_value(object).map(Object::from_value) {
-        Ok(Ok(plain)) => plain,
+/// A dynamic object of the client as plain JSON; `api_version` and `kind` are put in where lists leave them out.
+pub(super) fn plain(object: DynamicObject, api_version: &str, kind: &str) -> Object {
+    let DynamicObject { types, metadata, data } = object;
+    let mut plain = match data {
+        Value::Object(members) => Object(members),
         _ => Object::default(),
     };
-    plain.0.entry("apiVersion").or_insert_with(|| api_version.into());
-    plain.0.entry("kind").or_insert_with(|| kind.into());
+    let (api_version, kind) =
+        types.map_or((api_version.into(), kind.into()), |types| (types.api_version, types.kind));
+    let metadata = serde_json::to_value(metadata).unwrap_or_default();
+    plain.0.extend([
+        ("apiVersion".into(), api_version.into()),
+        ("kind".into(), kind.into()),
+        ("metadata".into(), metadata),
+    ]);
     plain
 }
 
@@ -137,9 +128,9 @@ mod tests {
             let mut changed = base.clone();
             let (parent, name) = path.rsplit_once('/').unwrap();
             changed.pointer_mut(parent).unwrap()[name] = value;
-            Live::new(&object(changed)).fingerprint
+            Live::new(object(changed)).fingerprint
         };
-        let was = Live::new(&object(base.clone())).fingerprint;
+        let was = Live::new(object(base.clone())).fingerprint;
         assert_eq!(was, with("/metadata/resourceVersion", json!("2")));
         assert_eq!(was, with("/metadata/managedFields", json!([])));
         assert_eq!(was, with("/status", json!({"a": 1})));
@@ -150,7 +141,7 @@ mod tests {
 
     #[test]
     fn large_bodies_keep_metadata_and_status() {
-        let live = Live::new(&object(json!({
+        let live = Live::new(object(json!({
             "apiVersion": "v1", "kind": "X", "metadata": {"name": "x", "generation": 2, "ownerReferences": [
                 {"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet", "name": "e-1", "uid": "1"},
                 {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "2"},
@@ -165,7 +156,7 @@ mod tests {
 
     #[test]
     fn versions_compare_as_numbers_or_not_at_all() {
-        let live = |version: &str| Live::new(&object(json!({"metadata": {"resourceVersion": version}})));
+        let live = |version: &str| Live::new(object(json!({"metadata": {"resourceVersion": version}})));
         assert!(live("9").is_older_than(&live("10")));
         assert!(!live("10").is_older_than(&live("10")));
         assert!(!live("x").is_older_than(&live("10")));

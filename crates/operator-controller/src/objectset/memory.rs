@@ -3,9 +3,8 @@
 //! What was read can be lost at any time; the next pass then reads and compares again. What was counted stays also when a pass
 //! panics.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -66,9 +65,7 @@ impl Memory {
         *count += 1;
         Ok(())
     }
-}
 
-impl Memory {
     /// What is left after a pass that panicked: what it counted, and nothing that it read.
     fn after_panic(&mut self) -> Self {
         Self { known: None, verified: HashMap::new(), ..std::mem::take(self) }
@@ -91,8 +88,9 @@ pub(super) struct LoadedContent {
     pub(super) probes: Arc<Vec<Probe>>,
     pub(super) content: Option<Arc<Content>>,
     pub(super) digests: Vec<PhaseDigest>,
-    invalid: Option<String>,
-    secrets: Vec<(ObjectRef, Edition, bool)>,
+    /// What static validation found.
+    pub(super) invalid: Option<String>,
+    secrets: BTreeMap<ObjectRef, (Edition, bool)>,
     touched: u64,
 }
 
@@ -103,11 +101,7 @@ impl LoadedContent {
             probes: Arc::new(content.probes.clone()),
             digests: content.digests.clone(),
             invalid: content.invalid.clone(),
-            secrets: content
-                .secrets
-                .iter()
-                .map(|(place, (edition, seen))| (place.clone(), edition.clone(), *seen))
-                .collect(),
+            secrets: content.secrets.clone(),
             touched: touch(revision),
             content: Some(Arc::new(content)),
         }
@@ -116,14 +110,9 @@ impl LoadedContent {
     /// Is it still what the cluster has, as far as the caches show?
     pub(super) fn is_current(&self, revision: &ClusterObjectSet, watched: &Secrets) -> bool {
         let untouched = self.touched == touch(revision);
-        self.secrets.iter().all(|(place, edition, seen)| {
+        self.secrets.iter().all(|(place, (edition, seen))| {
             if *seen { watched.edition(place).is_none_or(|now| now == *edition) } else { untouched }
         }) && untouched
-    }
-
-    /// What static validation found.
-    pub(super) fn invalid(&self) -> Option<&str> {
-        self.invalid.as_deref()
     }
 }
 
@@ -140,27 +129,12 @@ fn touch(revision: &ClusterObjectSet) -> u64 {
 pub(super) struct TakenMemory<'a> {
     memories: &'a Memories,
     uid: String,
-    memory: Memory,
+    pub(super) memory: Memory,
 }
 
 impl TakenMemory<'_> {
-    /// Puts it back.
     pub(super) fn put(mut self) {
         self.memories.put(&self.uid, std::mem::take(&mut self.memory));
-    }
-}
-
-impl Deref for TakenMemory<'_> {
-    type Target = Memory;
-
-    fn deref(&self) -> &Memory {
-        &self.memory
-    }
-}
-
-impl DerefMut for TakenMemory<'_> {
-    fn deref_mut(&mut self) -> &mut Memory {
-        &mut self.memory
     }
 }
 
@@ -271,13 +245,14 @@ mod tests {
         for _ in 0..2 {
             let pass = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 let mut memory = memories.take("u");
-                memory.waits.get_or_insert((1, begun));
-                memory.verified.insert(key("a"), 7);
+                memory.memory.waits.get_or_insert((1, begun));
+                memory.memory.verified.insert(key("a"), 7);
                 panic!("a defect");
             }));
             pass.unwrap_err();
         }
-        let mut memory = memories.take("u");
+        let mut taken = memories.take("u");
+        let memory = &mut taken.memory;
         assert!(
             memory.waits_for(1, Instant::now()) >= Duration::from_secs(200),
             "it does not wait from the start"

@@ -26,10 +26,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Resource as _, ResourceExt as _};
 use olm_api::{ClusterExtension, ClusterObjectSet};
-use olm_rollout::{Revision, schedule};
+use olm_install::content::secret_key;
+use olm_rollout::schedule;
 use olm_runtime::controller::{self, Controller, Requeue, Waker, Workers};
 use olm_runtime::events::{Events, NewEvent};
 use olm_runtime::metrics::{ControllerMetrics, Outcome};
@@ -226,37 +229,25 @@ impl Context {
             .ok_or_else(|| "content is not known".to_owned())
     }
 
-    /// What a revision consists of, searched in the cluster.
-    async fn search(&self, own: &Revision) -> Result<Arc<Inventory>, String> {
-        search::search(&self.client, own).await
-    }
-
     /// Wakes the revision when the namespace appears (or is there after all).
     fn await_namespace(&self, revision: &str, namespace: &str) {
-        let resource = ApiResource::erase::<k8s_openapi::api::core::v1::Namespace>(&());
-        self.world.wait_for_named(revision, &resource, namespace);
+        self.world.wait_for_named::<Namespace>(revision, None, namespace);
     }
 
     /// Wakes the revision when a CRD for the kind appears, if its name is the usual one.
     fn await_crd(&self, revision: &str, gvk: &GroupVersionKind) {
-        let resource = ApiResource::from_gvk_with_plural(
-            &GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
-            "customresourcedefinitions",
-        );
-        let plural = ApiResource::from_gvk(gvk).plural;
-        self.world.wait_for_named(revision, &resource, &format!("{plural}.{}", gvk.group));
+        let name = format!("{}.{}", ApiResource::from_gvk(gvk).plural, gvk.group);
+        self.world.wait_for_named::<CustomResourceDefinition>(revision, None, &name);
     }
 
     /// Wakes the revision when one of its Secrets changes, those without our label included.
     fn await_secrets(&self, revision: &ClusterObjectSet) {
         self.world.begin_waits(&revision.name_any());
-        for object in revision.spec.phases.iter().flat_map(|phase| &phase.objects) {
-            if let Some(reference) = &object.reference {
-                let namespace = reference.namespace.as_deref().filter(|namespace| !namespace.is_empty());
-                let namespace = namespace.unwrap_or(&self.system_namespace);
-                if self.secrets.edition(&(namespace.to_owned(), reference.name.clone())).is_none() {
-                    self.world.wait_for_secret(&revision.name_any(), namespace, &reference.name);
-                }
+        let objects = revision.spec.phases.iter().flat_map(|phase| &phase.objects);
+        for secret in objects.filter_map(|object| secret_key(object, &self.system_namespace)) {
+            if self.secrets.edition(&secret).is_none() {
+                let (namespace, name) = &secret;
+                self.world.wait_for_named::<Secret>(&revision.name_any(), Some(namespace), name);
             }
         }
     }

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, Patch};
 use olm_api::cluster_object_set::{LifecycleState, ObservedPhase};
 use olm_api::condition::{self, Condition, ConditionStatus};
 use olm_api::{ClusterObjectSet, ClusterObjectSetStatus, annotations, finalizers, reason};
+use olm_install::resolution::revision::{has_succeeded, is_active};
 use olm_rollout::outdated_by;
 use olm_rollout::schedule::{self, Deadline};
 use olm_rollout::status::{self, ConditionUpdate, Facts, Outcome, condition_updates};
@@ -27,11 +28,11 @@ use super::memory::Memory;
 use super::removal::{Removed, Removing};
 use super::rollout::{Problems, Rollout};
 use super::{Context, FIELD_MANAGER, convert, debounce, extensions};
+use crate::written_by;
 
 /// How long the deletion of one revision may come after that of another of the same extension.
 const SIBLING_DELETION_WINDOW: Duration = Duration::from_secs(30);
 
-/// What a pass found.
 struct Pass {
     outcome: Outcome,
     requeue: Requeue,
@@ -40,8 +41,8 @@ struct Pass {
 /// One pass. Errors of the apiserver about the revision itself end in a retry, all others in its status.
 pub(super) async fn reconcile(revision: Arc<ClusterObjectSet>, context: &Context) -> (Requeue, Ended) {
     let (name, uid) = (revision.name_any(), revision.uid().unwrap_or_default());
-    let mut memory = context.memories.take(&uid);
-    let passed = pass(&revision, context, &mut memory).await;
+    let mut taken = context.memories.take(&uid);
+    let passed = pass(&revision, context, &mut taken.memory).await;
     context.world.end_waits(&name);
     let requeue = match passed {
         Ok(Some(requeue)) => requeue,
@@ -61,7 +62,7 @@ pub(super) async fn reconcile(revision: Arc<ClusterObjectSet>, context: &Context
             Requeue::Backoff
         }
     };
-    memory.put();
+    taken.put();
     let ended = match requeue {
         Requeue::OnChange => Ended::Success,
         Requeue::After(_) => Ended::RequeueAfter,
@@ -113,7 +114,7 @@ async fn pass(
             release(&stored, context, memory);
         }
     }
-    Ok(Some(found.requeue.within(schedule::wake(None, deadline)).within(held)))
+    Ok(Some(found.requeue.within(deadline.left()).within(held)))
 }
 
 /// Releases what an archived revision used. What is gone need not be searched when the revision is deleted.
@@ -134,7 +135,7 @@ async fn roll_out(revision: &Arc<ClusterObjectSet>, context: &Context, memory: &
             ContentError::Failed(text) => Pass { outcome: Outcome::Failed(text), requeue: Requeue::Backoff },
         };
     }
-    if let Some(text) = memory.known.as_ref().and_then(|known| known.invalid()) {
+    if let Some(text) = memory.known.as_ref().and_then(|known| known.invalid.as_deref()) {
         return Pass {
             outcome: Outcome::Refused(format!("revision validation error: {text}")),
             requeue: Requeue::OnChange,
@@ -179,27 +180,25 @@ async fn roll_out(revision: &Arc<ClusterObjectSet>, context: &Context, memory: &
 /// Is a newer revision of the same extension in force that has not succeeded yet?
 fn has_successor(revision: &ClusterObjectSet, context: &Context) -> bool {
     context.siblings(revision).iter().any(|sibling| {
-        sibling.spec.revision > revision.spec.revision
-            && !convert::is_retired(sibling)
-            && !convert::succeeded(sibling)
+        sibling.spec.revision > revision.spec.revision && is_active(sibling) && !has_succeeded(sibling)
     })
 }
 
 async fn archive_sibling(context: &Context, name: &str) -> Result<(), kube::Error> {
     let api: Api<ClusterObjectSet> = Api::all(context.client.clone());
     let patch = json!({"spec": {"lifecycleState": "Archived"}});
-    match api.patch(name, &params(), &Patch::Merge(&patch)).await {
-        Ok(_) => Ok(()),
-        Err(error) if is_code(&error, 404) => Ok(()),
-        Err(error) => Err(error),
+    match api.patch(name, &written_by(FIELD_MANAGER), &Patch::Merge(&patch)).await {
+        Err(error) if !is_code(&error, 404) => Err(error),
+        _ => Ok(()),
     }
 }
 
 async fn archive(revision: &Arc<ClusterObjectSet>, context: &Context, memory: &mut Memory) -> Pass {
     // an object that a revision in force will take over must stay; until it is known what that one has, nothing goes
-    let unknown = context.siblings(revision).into_iter().find(|sibling| {
+    let siblings = context.siblings(revision);
+    let unknown = siblings.iter().find(|sibling| {
         let uid = sibling.uid().unwrap_or_default();
-        !convert::is_retired(sibling) && !convert::succeeded(sibling) && !context.memories.is_known(&uid)
+        is_active(sibling) && !has_succeeded(sibling) && !context.memories.is_known(&uid)
     });
     if let Some(sibling) = unknown {
         let detail = Some(format!("waiting for the content of revision {}", sibling.name_any()));
@@ -210,11 +209,10 @@ async fn archive(revision: &Arc<ClusterObjectSet>, context: &Context, memory: &m
         revision,
         own: convert::own_revision(revision),
         reason: Reason::Archive,
-        successors: context
-            .siblings(revision)
+        successors: siblings
             .iter()
-            .filter(|sibling| !convert::is_retired(sibling))
-            .filter_map(|sibling| sibling.uid())
+            .filter(|sibling| is_active(sibling))
+            .filter_map(|set| set.uid())
             .collect(),
     };
     match removing.run(memory).await {
@@ -308,21 +306,14 @@ fn later_sibling(
         !facts.stays
             && since < SIBLING_DELETION_WINDOW
             && !sibling.owner_references().is_empty()
-            && !convert::is_retired(sibling)
+            && is_active(sibling)
     };
-    context
-        .siblings(revision)
-        .iter()
-        .find(|sibling| {
-            (sibling.metadata.deletion_timestamp.is_some() || expected(sibling))
-                && has_finalizer(sibling)
-                && sibling.spec.revision > revision.spec.revision
-        })
-        .map(|sibling| sibling.name_any())
-}
-
-fn params() -> PatchParams {
-    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
+    let is_later = |sibling: &&Arc<ClusterObjectSet>| {
+        (sibling.metadata.deletion_timestamp.is_some() || expected(sibling))
+            && has_finalizer(sibling)
+            && sibling.spec.revision > revision.spec.revision
+    };
+    context.siblings(revision).iter().find(is_later).map(|sibling| sibling.name_any())
 }
 
 fn has_finalizer(revision: &ClusterObjectSet) -> bool {
@@ -346,7 +337,8 @@ async fn set_finalizer(
     }
     let patch = json!({"metadata": {"finalizers": list, "resourceVersion": revision.resource_version()}});
     let api: Api<ClusterObjectSet> = Api::all(context.client.clone());
-    Ok(context.update(api.patch(&revision.name_any(), &params(), &Patch::Merge(&patch)).await?))
+    Ok(context
+        .update(api.patch(&revision.name_any(), &written_by(FIELD_MANAGER), &Patch::Merge(&patch)).await?))
 }
 
 fn is_archived(revision: &ClusterObjectSet) -> bool {
@@ -360,7 +352,7 @@ fn is_archived(revision: &ClusterObjectSet) -> bool {
 
 fn deadline(revision: &ClusterObjectSet, minute: Duration, now: Timestamp, archived: bool) -> Deadline {
     let age = elapsed(revision.metadata.creation_timestamp.as_ref().map(|time| time.0), now);
-    let inactive = archived || convert::succeeded(revision);
+    let inactive = archived || has_succeeded(revision);
     schedule::deadline(revision.spec.progress_deadline_minutes.map(i64::from), minute, age, inactive)
 }
 
@@ -414,7 +406,8 @@ async fn write_status(
         "status": status,
     });
     let api: Api<ClusterObjectSet> = Api::all(context.client.clone());
-    let stored = api.patch_status(&revision.name_any(), &params(), &Patch::Merge(&patch)).await?;
+    let stored =
+        api.patch_status(&revision.name_any(), &written_by(FIELD_MANAGER), &Patch::Merge(&patch)).await?;
     debug!(revision = %revision.name_any(), "status written");
     Ok(context.update(stored))
 }

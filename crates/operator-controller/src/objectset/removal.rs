@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, Preconditions};
 use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta};
 use olm_api::ClusterObjectSet;
 use olm_core::{Object, ObjectKey};
 use olm_rollout::teardown::{Reason, Removal, ownership, remove};
-use olm_rollout::{Revision, keys, release_patch};
+use olm_rollout::{Revision, keys, release_patch, resource_version};
 use serde_json::Value;
 use tracing::{info, warn};
 
@@ -21,9 +21,12 @@ use super::content::Inventory;
 use super::errors::{is_code, text};
 use super::extensions::Facts;
 use super::identity::Purpose;
+use super::live::Live;
 use super::memory::Memory;
 use super::rollout::gvk;
+use super::search::search;
 use super::world::KindWatch;
+use crate::written_by;
 
 /// Custom resources that one pass asks to delete, for each CRD.
 const BATCH: u32 = 500;
@@ -47,7 +50,6 @@ pub(super) enum Removed {
     },
 }
 
-/// One revision's removal.
 pub(super) struct Removing<'a> {
     pub(super) context: &'a Context,
     pub(super) revision: &'a ClusterObjectSet,
@@ -88,7 +90,8 @@ impl Removing<'_> {
             return Ok(Arc::clone(found));
         }
         warn!(revision = %self.own.name, problem, "content cannot be read; objects are searched by owner reference");
-        let found = self.context.search(&self.own).await.map_err(|error| format!("{problem}; {error}"))?;
+        let found =
+            search(&self.context.client, &self.own).await.map_err(|error| format!("{problem}; {error}"))?;
         memory.searched = Some(Arc::clone(&found));
         Ok(found)
     }
@@ -127,7 +130,7 @@ impl Removing<'_> {
             Some(live) => Some(live.object()),
             None => {
                 let found = watch.api(self.context.client.clone(), key).get_opt(&key.name).await;
-                found.map_err(|error| failed(&error))?.map(|found| watch.plain(&found))
+                found.map_err(|error| failed(&error))?.map(|found| watch.plain(found))
             }
         };
         let Some(live) = live else {
@@ -142,23 +145,14 @@ impl Removing<'_> {
         match removal {
             Removal::Gone => Ok(true),
             Removal::Wait => {
-                self.wait_for(&watch, key, &live);
+                self.context.world.wait_for(&self.own.name, &watch, key, resource_version(&live));
                 Ok(false)
             }
             Removal::Delete => {
-                let text_of = |name: &str| {
-                    live.metadata()
-                        .and_then(|metadata| metadata.get(name))
-                        .and_then(Value::as_str)
-                        .map(str::to_owned)
-                };
-                let params = DeleteParams {
-                    preconditions: Some(Preconditions {
-                        uid: text_of("uid"),
-                        resource_version: text_of("resourceVersion"),
-                    }),
-                    ..DeleteParams::default()
-                };
+                let text_of = |name: &str| live.metadata()?.get(name)?.as_str().map(str::to_owned);
+                let same =
+                    Preconditions { uid: text_of("uid"), resource_version: text_of("resourceVersion") };
+                let params = DeleteParams::default().preconditions(same);
                 match api.delete(&key.name, &params).await {
                     Ok(answer) => {
                         info!(revision = %self.own.name, object = %key.objref(), "deleted");
@@ -167,7 +161,7 @@ impl Removing<'_> {
                             watch.remove(key);
                             memory.gone.insert(key.clone());
                         } else {
-                            self.wait_for(&watch, key, &live);
+                            self.context.world.wait_for(&self.own.name, &watch, key, resource_version(&live));
                         }
                         Ok(gone)
                     }
@@ -188,13 +182,9 @@ impl Removing<'_> {
                 let Some(patch) = release_patch(&live, &self.own, removal == Removal::Release) else {
                     return Ok(true);
                 };
-                let params = PatchParams {
-                    field_manager: Some(keys::FIELD_MANAGER.to_owned()),
-                    ..PatchParams::default()
-                };
-                match api.patch(&key.name, &params, &Patch::Merge(&patch)).await {
+                match api.patch(&key.name, &written_by(keys::FIELD_MANAGER), &Patch::Merge(&patch)).await {
                     Ok(answer) => {
-                        watch.put(key, super::live::Live::new(&watch.plain(&answer)), &self.own.name);
+                        watch.put(key, Live::new(watch.plain(answer)), &self.own.name);
                         Ok(true)
                     }
                     Err(error) if is_code(&error, 404) => Ok(true),
@@ -208,20 +198,11 @@ impl Removing<'_> {
         }
     }
 
-    fn wait_for(&self, watch: &KindWatch, key: &ObjectKey, live: &Object) {
-        let version = live
-            .metadata()
-            .and_then(|m| m.get("resourceVersion"))
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        self.context.world.wait_for(&self.own.name, watch, key, version);
-    }
-
     /// Reads an object again that was another one than remembered, and wakes the revision.
     async fn refresh(&self, watch: &KindWatch, key: &ObjectKey) {
         if let Ok(found) = watch.api(self.context.client.clone(), key).get_opt(&key.name).await {
             match found {
-                Some(found) => watch.put(key, super::live::Live::new(&watch.plain(&found)), &self.own.name),
+                Some(found) => watch.put(key, Live::new(watch.plain(found)), &self.own.name),
                 None => watch.remove(key),
             }
         }
@@ -251,11 +232,8 @@ impl Removing<'_> {
             if count == 0 {
                 continue;
             }
-            let more = if list.metadata.continue_.is_some_and(|token| !token.is_empty()) {
-                "more than "
-            } else {
-                ""
-            };
+            let is_cut = list.metadata.continue_.is_some_and(|token| !token.is_empty());
+            let more = if is_cut { "more than " } else { "" };
             remaining.push(format!("{more}{count} {}", key.name));
             if facts.protect {
                 continue;
@@ -273,12 +251,8 @@ impl Removing<'_> {
                     }
                     Err(error) if is_code(&error, 404) => {}
                     Err(error) => {
-                        return Err(format!(
-                            "deleting custom resource {} of {}: {}",
-                            item.name_any(),
-                            key.name,
-                            text(&error)
-                        ));
+                        let (name, crd) = (item.name_any(), &key.name);
+                        return Err(format!("deleting custom resource {name} of {crd}: {}", text(&error)));
                     }
                 }
             }
@@ -295,13 +269,10 @@ impl Removing<'_> {
             return Ok(None);
         }
         let detail = format!("waiting for custom resources to go: {list}");
-        Ok(Some(Removed::Waiting {
-            detail: Some(detail),
-            // more and more seldom: there is no watch of them
-            after: (since / 4)
-                .clamp(Duration::from_secs(1), MAX_POLL_INTERVAL)
-                .min(limit.saturating_sub(since)),
-        }))
+        // more and more seldom: there is no watch of them
+        let after = (since / 4).clamp(Duration::from_secs(1), MAX_POLL_INTERVAL);
+        let after = after.min(limit.saturating_sub(since));
+        Ok(Some(Removed::Waiting { detail: Some(detail), after }))
     }
 
     /// The resource that a CRD of ours serves, in its storage version; `None` when it is not there or not ours.
@@ -312,11 +283,9 @@ impl Removing<'_> {
         else {
             return Ok(None);
         };
-        let crd = watch.plain(&found);
-        if !ownership(&crd, &crd, &self.own, false).controlled {
-            return Ok(None);
-        }
-        Ok(served(&crd))
+        let crd = watch.plain(found);
+        let is_ours = ownership(&crd, &crd, &self.own, false).controlled;
+        Ok(is_ours.then(|| served(&crd)).flatten())
     }
 }
 

@@ -10,14 +10,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use kube::Client;
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use olm_api::ClusterObjectSet;
 use olm_core::{Object, ObjectKey};
+use olm_install::resolution::revision::has_succeeded;
 use olm_rollout::probe::{Author, Probe, ProbeResult, Selector, builtin, evaluate};
 use olm_rollout::status::{ObjectState, Outcome, PhaseState};
 use olm_rollout::{
     Revision, Sibling, Step, adopting, converted, decide_object, desired, enforcing, keys, report,
+    resource_version,
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -31,11 +33,11 @@ use super::identity::Purpose;
 use super::live::Live;
 use super::memory::Memory;
 use super::world::KindWatch;
+use crate::written_by;
 
 /// How often one object is judged again within a pass because it changed under our hands.
 const ROUNDS: usize = 3;
 
-/// One revision's pass.
 pub(super) struct Rollout<'a> {
     pub(super) context: &'a Context,
     pub(super) revision: &'a ClusterObjectSet,
@@ -80,7 +82,7 @@ impl Rollout<'_> {
             return Outcome::Failed("content is not known".to_owned());
         };
         self.context.world.begin_waits(&self.own.name);
-        let whole = convert::succeeded(self.revision);
+        let whole = has_succeeded(self.revision);
         let mut phases = vec![];
         let mut refused = None;
         let mut failed = None;
@@ -176,6 +178,9 @@ impl Rollout<'_> {
         let Some(manifest) = content.object(at.0, at.1) else {
             return Err(format!("reconciling {}: content is not known", key.objref()));
         };
+        // what the watch shows in full need not be digested again when it is as desired
+        let whole = seen.as_ref().filter(|live| !live.partial && self.own.extension.is_some());
+        let mut watched = whole.map(|live| live.fingerprint);
         let mut live = match seen {
             // without the owner label no watch sees the object
             None if self.own.extension.is_none() => self.read(watch, key).await?,
@@ -204,17 +209,25 @@ impl Rollout<'_> {
                     key.objref()
                 ));
             }
+            let watched = watched.take();
             match (step, live.take()) {
                 (Step::Create, _) | (_, None) => match self.create(watch, manifest, key).await? {
-                    Some(created) => return Ok(self.settle(memory, watch, key, probes, &created)),
+                    Some(created) => return Ok(self.settle(memory, watch, key, probes, created)),
                     None => live = self.read(watch, key).await?,
                 },
-                (Step::Nothing, Some(found)) => return Ok(self.settle(memory, watch, key, probes, &found)),
+                (Step::Nothing, Some(found)) => {
+                    let Some(fingerprint) = watched else {
+                        return Ok(self.settle(memory, watch, key, probes, found));
+                    };
+                    memory.verified.insert(key.clone(), fingerprint);
+                    let verdict = self.evaluate(probes, &found);
+                    return Ok(self.done(key, verdict, true, false));
+                }
                 (Step::Apply { force: take }, Some(found)) => {
                     let object = enforcing(manifest, &self.own, &found);
                     let forced = take || force;
                     match self.apply(watch, key, object, &found, forced, applying(forced)).await? {
-                        Some(applied) => return Ok(self.settle(memory, watch, key, probes, &applied)),
+                        Some(applied) => return Ok(self.settle(memory, watch, key, probes, applied)),
                         None => {
                             force = true;
                             live = self.read(watch, key).await?;
@@ -224,7 +237,7 @@ impl Rollout<'_> {
                 (Step::Adopt, Some(found)) => {
                     let object = adopting(manifest, &self.own, &found);
                     match self.apply(watch, key, object, &found, true, "patching (owner change)").await? {
-                        Some(applied) => return Ok(self.settle(memory, watch, key, probes, &applied)),
+                        Some(applied) => return Ok(self.settle(memory, watch, key, probes, applied)),
                         None => live = self.read(watch, key).await?,
                     }
                 }
@@ -232,17 +245,12 @@ impl Rollout<'_> {
                     let verdict = self.evaluate(probes, &found);
                     return Ok(self.done(key, verdict, true, true));
                 }
-                (Step::Wait, Some(found)) => {
+                (Step::Wait | Step::Refuse, Some(found)) => {
                     self.wait_for(watch, key, &found);
                     let verdict = self.evaluate(probes, &found);
-                    return Ok(self.done(key, verdict, false, false));
-                }
-                (Step::Refuse, Some(found)) => {
-                    self.wait_for(watch, key, &found);
-                    let verdict = self.evaluate(probes, &found);
-                    let mut done = self.done(key, verdict.clone(), false, false);
-                    done.collision = Some(report::collision(manifest, &found, &self.own, &verdict));
-                    return Ok(done);
+                    let collision = (step == Step::Refuse)
+                        .then(|| report::collision(manifest, &found, &self.own, &verdict));
+                    return Ok(Done { collision, ..self.done(key, verdict, false, false) });
                 }
             }
         }
@@ -250,13 +258,8 @@ impl Rollout<'_> {
     }
 
     fn done(&self, key: &ObjectKey, verdict: ProbeResult, settled: bool, progressed: bool) -> Done {
-        let title = format!(
-            "{}.{} {}/{}",
-            key.kind,
-            key.api_version(),
-            key.namespace.as_deref().unwrap_or_default(),
-            key.name
-        );
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let title = format!("{}.{} {namespace}/{}", key.kind, key.api_version(), key.name);
         Done { state: ObjectState { title, progressed, settled, verdict }, collision: None }
     }
 
@@ -267,26 +270,22 @@ impl Rollout<'_> {
         watch: &KindWatch,
         key: &ObjectKey,
         probes: &[Probe],
-        found: &Object,
+        found: Object,
     ) -> Done {
+        let verdict = self.evaluate(probes, &found);
+        if self.own.extension.is_none() {
+            self.wait_for(watch, key, &found);
+        }
         let live = Live::new(found);
         memory.verified.insert(key.clone(), live.fingerprint);
-        if self.own.extension.is_none() {
-            self.wait_for(watch, key, found);
-        } else {
+        if self.own.extension.is_some() {
             watch.put(key, live, &self.own.name);
         }
-        let verdict = self.evaluate(probes, found);
         self.done(key, verdict, true, false)
     }
 
     fn wait_for(&self, watch: &KindWatch, key: &ObjectKey, found: &Object) {
-        let version = found
-            .metadata()
-            .and_then(|m| m.get("resourceVersion"))
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        self.context.world.wait_for(&self.own.name, watch, key, version);
+        self.context.world.wait_for(&self.own.name, watch, key, resource_version(found));
     }
 
     /// POST. `None` when the object exists already.
@@ -296,7 +295,6 @@ impl Rollout<'_> {
         manifest: &Object,
         key: &ObjectKey,
     ) -> Result<Option<Object>, String> {
-        let doing = "creating resource";
         let failed = |error: kube::Error| {
             if is_code(&error, 404)
                 && let Some(namespace) = &key.namespace
@@ -306,7 +304,7 @@ impl Rollout<'_> {
                     self.problems.namespaces.fetch_add(1, Ordering::Relaxed);
                 }
             }
-            write_failed(&key.objref(), doing, &error)
+            write_failed(&key.objref(), "creating resource", &error)
         };
         let object: DynamicObject = serde_json::from_value(desired(manifest, &self.own).into_value())
             .map_err(|error| format!("validating: {}: {error}", key.objref()))?;
@@ -314,15 +312,18 @@ impl Rollout<'_> {
         match watch.api(self.client().await?, key).create(&params, &object).await {
             Ok(created) => {
                 info!(revision = %self.own.name, object = %key.objref(), "created");
-                if convert::succeeded(self.revision) {
+                if has_succeeded(self.revision) {
                     let note = format!("created {} again after somebody deleted it", key.objref());
                     self.context.record(self.revision, false, "Corrected", &note).await;
                 }
-                Ok(Some(watch.plain(&created)))
+                Ok(Some(watch.plain(created)))
             }
             Err(error) if already_exists(&error) => Ok(None),
             Err(error) => {
-                self.kind_gone(watch, key, &error).await;
+                // a 404 on a write can mean that the kind has gone
+                if is_code(&error, 404) && key.namespace.is_none() && !watch.kind.namespaced {
+                    self.context.world.drop_watch(&gvk(key)).await;
+                }
                 Err(failed(error))
             }
         }
@@ -338,18 +339,12 @@ impl Rollout<'_> {
         force: bool,
         doing: &str,
     ) -> Result<Option<Object>, String> {
-        let api = watch.api(self.client().await?, key);
+        let api: Api<DynamicObject> = watch.api(self.client().await?, key);
         let failed = |error: &kube::Error| write_failed(&key.objref(), doing, error);
-        let mut version = judged
-            .metadata()
-            .and_then(|metadata| metadata.get("resourceVersion"))
-            .cloned()
-            .unwrap_or_default();
+        let mut version = Value::from(resource_version(judged));
         if let Some(entries) = converted(judged) {
             let patch = json!({"metadata": {"managedFields": entries, "resourceVersion": version}});
-            let params =
-                PatchParams { field_manager: Some(keys::FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-            match api.patch(&key.name, &params, &Patch::Merge(&patch)).await {
+            match api.patch(&key.name, &written_by(keys::FIELD_MANAGER), &Patch::Merge(&patch)).await {
                 Ok(answer) => version = answer.metadata.resource_version.map_or(Value::Null, Value::String),
                 Err(error) if is_code(&error, 409) || is_code(&error, 404) => return Ok(None),
                 Err(error) => return Err(failed(&error)),
@@ -360,11 +355,11 @@ impl Rollout<'_> {
         match api.patch(&key.name, &params, &Patch::Apply(&object)).await {
             Ok(applied) => {
                 debug!(revision = %self.own.name, object = %key.objref(), force, "applied");
-                if convert::succeeded(self.revision) {
+                if has_succeeded(self.revision) {
                     let note = format!("put {} right after somebody changed it", key.objref());
                     self.context.record(self.revision, false, "Corrected", &note).await;
                 }
-                Ok(Some(watch.plain(&applied)))
+                Ok(Some(watch.plain(applied)))
             }
             Err(error) if is_code(&error, 409) || is_code(&error, 404) => Ok(None),
             Err(error) => Err(failed(&error)),
@@ -378,16 +373,9 @@ impl Rollout<'_> {
                 if found.is_none() {
                     watch.remove(key);
                 }
-                Ok(found.map(|found| watch.plain(&found)))
+                Ok(found.map(|found| watch.plain(found)))
             }
             Err(error) => Err(format!("reconciling {}: getting object: {}", key.objref(), text(&error))),
-        }
-    }
-
-    /// A 404 on a write can mean that the kind has gone.
-    async fn kind_gone(&self, watch: &KindWatch, key: &ObjectKey, error: &kube::Error) {
-        if is_code(error, 404) && key.namespace.is_none() && !watch.kind.namespaced {
-            self.context.world.drop_watch(&gvk(key)).await;
         }
     }
 

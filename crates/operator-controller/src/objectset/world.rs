@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use kube::api::{Api, DynamicObject};
-use kube::core::{GroupVersionKind, PartialObjectMeta};
+use kube::core::{ApiResource, DynamicResourceScope, GroupVersionKind, PartialObjectMeta};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Client, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
 use olm_core::{Object, ObjectKey};
 use olm_runtime::controller::Waker;
 use olm_runtime::task;
@@ -23,6 +23,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tracing::{debug, warn};
 
+use super::errors::is_code;
 use super::live::{Live, ObjectRef, plain};
 use crate::kinds::{Kind, KindError, Kinds};
 
@@ -44,7 +45,6 @@ pub(super) enum WatchError {
     /// The first listing did not come.
     #[error("listing {kind}: {problem}")]
     NotSynced {
-        /// The kind.
         kind: String,
         /// The last error, or that it took too long.
         problem: String,
@@ -142,7 +142,10 @@ impl KindWatch {
     }
 
     /// The API of the object's kind, in its namespace.
-    pub(super) fn api(&self, client: Client, key: &ObjectKey) -> Api<DynamicObject> {
+    pub(super) fn api<K>(&self, client: Client, key: &ObjectKey) -> Api<K>
+    where
+        K: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
+    {
         match (&key.namespace, self.kind.namespaced) {
             (Some(namespace), true) => Api::namespaced_with(client, namespace, &self.kind.resource),
             _ => Api::all_with(client, &self.kind.resource),
@@ -150,7 +153,7 @@ impl KindWatch {
     }
 
     /// An object of this kind as plain JSON.
-    pub(super) fn plain(&self, object: &DynamicObject) -> Object {
+    pub(super) fn plain(&self, object: DynamicObject) -> Object {
         plain(object, &self.kind.resource.api_version, &self.kind.resource.kind)
     }
 }
@@ -224,29 +227,19 @@ impl World {
             }
         };
         let mut synced = watch.synced.clone();
-        let state = tokio::time::timeout(LIST_TIMEOUT, async {
-            loop {
-                let state = synced.borrow_and_update().clone();
-                if state != Synced::NotYet {
-                    return state;
-                }
-                if synced.changed().await.is_err() {
-                    return Synced::Failed { problem: "the watch has ended".to_owned(), gone: true };
-                }
-            }
-        });
-        let late = |_| Synced::Failed { problem: "it takes too long".to_owned(), gone: false };
-        let state = state.await.unwrap_or_else(late);
+        let settled = synced.wait_for(|state| *state != Synced::NotYet);
+        let state = match tokio::time::timeout(LIST_TIMEOUT, settled).await {
+            Ok(Ok(state)) => state.clone(),
+            Ok(Err(_)) => Synced::Failed { problem: "the watch has ended".to_owned(), gone: true },
+            Err(_) => Synced::Failed { problem: "it takes too long".to_owned(), gone: false },
+        };
         match state {
-            Synced::Yes => Ok(watch),
+            Synced::Yes | Synced::NotYet => Ok(watch),
             Synced::Failed { gone: true, .. } => {
                 self.drop_watch(gvk).await;
                 Err(KindError::NoMatch { kind: gvk.kind.clone(), api_version: gvk.api_version() }.into())
             }
             Synced::Failed { problem, .. } => Err(WatchError::NotSynced { kind: gvk.kind.clone(), problem }),
-            Synced::NotYet => {
-                Err(WatchError::NotSynced { kind: gvk.kind.clone(), problem: "no answer yet".to_owned() })
-            }
         }
     }
 
@@ -306,25 +299,23 @@ impl World {
         let place = watch.place(key);
         self.waiting.lock().entry((gvk, place)).or_default().insert(revision.to_owned());
         if watch.get(key).is_none() {
-            let api: Api<PartialObjectMeta<DynamicObject>> = match (&key.namespace, watch.kind.namespaced) {
-                (Some(namespace), true) => {
-                    Api::namespaced_with(self.client.clone(), namespace, &watch.kind.resource)
-                }
-                _ => Api::all_with(self.client.clone(), &watch.kind.resource),
-            };
-            self.watch_one(revision, api, &key.name, version);
+            self.watch_one(revision, watch.api(self.client.clone(), key), &key.name, version);
         }
     }
 
-    /// Wakes the revision when the cluster-scoped object of a built-in kind appears or changes.
-    pub(super) fn wait_for_named(&self, revision: &str, resource: &kube::core::ApiResource, name: &str) {
-        self.watch_one(revision, Api::all_with(self.client.clone(), resource), name, "");
-    }
-
-    /// Wakes the revision when a Secret changes that the watch of labelled Secrets does not see.
-    pub(super) fn wait_for_secret(&self, revision: &str, namespace: &str, name: &str) {
-        let resource = kube::core::ApiResource::erase::<k8s_openapi::api::core::v1::Secret>(&());
-        self.watch_one(revision, Api::namespaced_with(self.client.clone(), namespace, &resource), name, "");
+    /// Wakes the revision when the object of a built-in kind appears or changes: a cluster-scoped one, or one in `namespace`.
+    pub(super) fn wait_for_named<K: Resource<DynamicType = ()>>(
+        &self,
+        revision: &str,
+        namespace: Option<&str>,
+        name: &str,
+    ) {
+        let (client, resource) = (self.client.clone(), ApiResource::erase::<K>(&()));
+        let api = match namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+            None => Api::all_with(client, &resource),
+        };
+        self.watch_one(revision, api, name, "");
     }
 
     fn watch_one(
@@ -425,7 +416,7 @@ impl Follower {
                 }
             };
             let is_listed = matches!(event, Event::InitDone);
-            let changes = self.objects.apply(event, |object| self.digest(&object));
+            let changes = self.objects.apply(event, |object| self.digest(object));
             if is_listed {
                 self.state.send_replace(Synced::Yes);
             }
@@ -450,12 +441,10 @@ impl Follower {
     }
 
     fn failed(&self, error: &watcher::Error) {
-        let gone = match error {
-            watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => {
-                super::errors::is_code(error, 404)
-            }
-            _ => false,
-        };
+        let gone = matches!(
+            error,
+            watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) if is_code(error, 404)
+        );
         if *self.state.borrow() == Synced::Yes && !gone {
             debug!(kind = %self.gvk.kind, %error, "watch is restarted");
             return;
@@ -464,9 +453,9 @@ impl Follower {
         self.state.send_replace(Synced::Failed { problem: error.to_string(), gone });
     }
 
-    fn digest(&self, object: &DynamicObject) -> (ObjectRef, Live) {
+    fn digest(&self, object: DynamicObject) -> (ObjectRef, Live) {
         let place = (object.namespace().unwrap_or_default(), object.name_any());
-        (place, Live::new(&plain(object, &self.kind.resource.api_version, &self.kind.resource.kind)))
+        (place, Live::new(plain(object, &self.kind.resource.api_version, &self.kind.resource.kind)))
     }
 }
 
@@ -474,6 +463,7 @@ impl Follower {
 mod tests {
     use super::*;
     use crate::testing::{assert_panic_exits, panics_at};
+    use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
     use serde_json::json;
 
     /// Watches of a client that reaches nothing: they try for ever.
@@ -486,19 +476,18 @@ mod tests {
     #[tokio::test]
     async fn world_keeps_watches_that_are_named_again() {
         let world = world();
-        let namespaces = kube::core::ApiResource::erase::<k8s_openapi::api::core::v1::Namespace>(&());
         let tasks = || -> Vec<(String, bool)> {
             let foreign = world.foreign.lock();
             let all = foreign.get("e-1").into_iter().flatten();
             all.map(|awaited| (awaited.what.1.clone(), awaited.task.is_finished())).collect()
         };
-        world.wait_for_named("e-1", &namespaces, "a");
-        world.wait_for_named("e-1", &namespaces, "b");
+        world.wait_for_named::<Namespace>("e-1", None, "a");
+        world.wait_for_named::<Namespace>("e-1", None, "b");
         let first = world.foreign.lock()["e-1"][0].task.clone();
         let second = world.foreign.lock()["e-1"][1].task.clone();
         world.begin_waits("e-1");
-        world.wait_for_named("e-1", &namespaces, "a");
-        world.wait_for_named("e-1", &namespaces, "c");
+        world.wait_for_named::<Namespace>("e-1", None, "a");
+        world.wait_for_named::<Namespace>("e-1", None, "c");
         world.end_waits("e-1");
         assert_eq!(tasks(), [("a".to_owned(), false), ("c".to_owned(), false)]);
         assert_eq!(world.foreign.lock()["e-1"][0].task.id(), first.id(), "the same watch");
@@ -510,10 +499,10 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(10), ended).await.unwrap();
         // one that has woken the revision is of no use any more
         world.foreign.lock()["e-1"][0].is_spent.store(true, Ordering::Release);
-        world.wait_for_named("e-1", &namespaces, "a");
+        world.wait_for_named::<Namespace>("e-1", None, "a");
         assert!(world.foreign.lock()["e-1"].iter().all(|awaited| awaited.task.id() != first.id()));
         for number in 0..2 * AWAITED {
-            world.wait_for_named("e-1", &namespaces, &number.to_string());
+            world.wait_for_named::<Namespace>("e-1", None, &number.to_string());
         }
         assert_eq!(tasks().len(), AWAITED);
         world.stop_waiting("e-1");
@@ -526,12 +515,11 @@ mod tests {
         let (module, test) = (module_path!(), "object_watch_panic_exits");
         assert_panic_exits(module, test, "watch of an awaited object", async || {
             let world = world("/namespaces");
-            let namespaces = kube::core::ApiResource::erase::<k8s_openapi::api::core::v1::Namespace>(&());
-            world.wait_for_named("e-1", &namespaces, "a");
+            world.wait_for_named::<Namespace>("e-1", None, "a");
             world
         });
         assert_panic_exits(module, test, "watch of configmaps", async || {
-            let resource = kube::core::ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&());
+            let resource = ApiResource::erase::<ConfigMap>(&());
             let kind = Kind { resource, namespaced: true };
             world("/configmaps").start(&GroupVersionKind::gvk("", "v1", "ConfigMap"), kind)
         });
@@ -539,7 +527,7 @@ mod tests {
 
     fn live(version: u64) -> Live {
         let object = json!({"metadata": {"name": "a", "resourceVersion": version.to_string()}});
-        Live::new(&Object::from_value(object).unwrap())
+        Live::new(Object::from_value(object).unwrap())
     }
 
     fn row((place, version): (&ObjectRef, u64)) -> (ObjectRef, Live) {
@@ -594,10 +582,7 @@ mod tests {
     #[tokio::test]
     async fn own_write_wakes_only_the_others() {
         let gvk = GroupVersionKind::gvk("", "v1", "ConfigMap");
-        let kind = Kind {
-            resource: kube::core::ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&()),
-            namespaced: true,
-        };
+        let kind = Kind { resource: ApiResource::erase::<ConfigMap>(&()), namespaced: true };
         let follower = Follower {
             gvk: gvk.clone(),
             kind,

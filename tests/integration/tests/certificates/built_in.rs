@@ -12,7 +12,7 @@ use olm_api::cluster_extension::WebhookCertificateProvider;
 use olm_bundle::CaTarget;
 use olm_certificates::material::{self, Keys, authorities};
 use olm_kit::{Entry, Wait};
-use operator_controller::certificates::caller::name;
+use operator_controller::certificates::caller::Kind;
 use serde_json::{Value, json};
 
 use crate::site::{Site, soon, uid};
@@ -75,7 +75,7 @@ async fn certificate_in_steady_state_costs_nothing() -> Result<()> {
     // every watch delivers a change, none of them matters
     site.secrets.patch(&site.secret(), &PatchParams::default(), &label).await?;
     for target in &site.callers() {
-        site.api(target).await?.patch(name(target), &PatchParams::default(), &label).await?;
+        site.api(target).await?.patch(Kind::split(target).1, &PatchParams::default(), &label).await?;
     }
     tokio::time::sleep(Duration::from_secs(5)).await; // the time that is measured, not a wait for something
     assert_eq!(site.requests(before)?, Vec::<String>::new());
@@ -124,7 +124,7 @@ async fn certificate_is_restored_after_deletion_or_edit() -> Result<()> {
     assert_eq!(patch["webhooks"][0]["name"], hook);
     site.api(&validating)
         .await?
-        .patch(name(&validating), &PatchParams::default(), &Patch::Merge(patch))
+        .patch(Kind::split(&validating).1, &PatchParams::default(), &Patch::Merge(patch))
         .await?;
     site.settled().await?;
     Ok(())
@@ -223,7 +223,7 @@ async fn certificate_is_removed_by_a_version_without_webhooks() -> Result<()> {
     Wait::new(&site.secrets, &site.secret()).within(LIMIT).to_be_gone().await?;
     let [validating, mutating, crd] = site.callers();
     for target in [&validating, &mutating] {
-        Wait::new(&site.api(target).await?, name(target)).within(LIMIT).to_be_gone().await?;
+        Wait::new(&site.api(target).await?, Kind::split(target).1).within(LIMIT).to_be_gone().await?;
     }
     let live = site.live(&crd).await?;
     assert_eq!(live.data.pointer("/spec/conversion/strategy"), Some(&json!("None")));
@@ -237,7 +237,7 @@ async fn certificate_is_removed_by_uninstall() -> Result<()> {
     site.world.extensions.delete(&site.world.name, &DeleteParams::default()).await?;
     Wait::new(&site.world.extensions, &site.world.name).within(LIMIT).to_be_gone().await?;
     for target in &site.callers() {
-        Wait::new(&site.api(target).await?, name(target)).within(LIMIT).to_be_gone().await?;
+        Wait::new(&site.api(target).await?, Kind::split(target).1).within(LIMIT).to_be_gone().await?;
     }
     // by the garbage collector
     Wait::new(&site.secrets, &site.secret()).within(LIMIT).to_be_gone().await?;

@@ -74,7 +74,8 @@ async fn cert_manager_serves_bundles_installed_after_it() -> Result<()> {
     assert_eq!(certificate.data["spec"]["secretName"], late.secret());
     let crd = late.callers()[2].clone();
     let crds = late.api(&crd).await?;
-    let wait = olm_kit::Wait::new(&crds, operator_controller::certificates::caller::name(&crd)).within(LIMIT);
+    let wait = olm_kit::Wait::new(&crds, operator_controller::certificates::caller::Kind::split(&crd).1)
+        .within(LIMIT);
     let live = wait.to_exist().await?;
     let from = format!("{}/{}", late.world.name, late.secret());
     assert_eq!(live.annotations().get("cert-manager.io/inject-ca-from"), Some(&from));

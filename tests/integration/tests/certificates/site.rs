@@ -132,18 +132,18 @@ impl Site {
 
     pub(crate) async fn api(&self, target: &CaTarget) -> Result<Api<DynamicObject>> {
         let client = self.world.stack.cluster.client().await?;
-        Ok(Api::all_with(client, &Kind::from_target(target).resource()))
+        Ok(Api::all_with(client, &Kind::split(target).0.resource()))
     }
 
     /// A live caller.
     pub(crate) async fn live(&self, target: &CaTarget) -> Result<DynamicObject> {
-        Ok(self.api(target).await?.get(operator_controller::certificates::caller::name(target)).await?)
+        Ok(self.api(target).await?.get(Kind::split(target).1).await?)
     }
 
     /// The PEM texts that a live caller trusts.
     pub(crate) fn trusted(&self, target: &CaTarget, live: &DynamicObject) -> String {
         let service = (self.world.name.clone(), format!("{}-ctrl-service", self.world.name));
-        let caller = Caller::read(Kind::from_target(target), live);
+        let caller = Caller::read(Kind::split(target).0, live);
         caller.trusted(&service).map(str::to_owned).collect()
     }
 
@@ -155,7 +155,7 @@ impl Site {
         mut reached: impl FnMut(&[Authority]) -> bool,
     ) -> Result<Vec<Authority>> {
         let api = self.api(target).await?;
-        let name = operator_controller::certificates::caller::name(target);
+        let name = Kind::split(target).1;
         let wait = Wait::new(&api, name).within(LIMIT).log(self.world.stack.operator_controller.log());
         let live = wait.until(what, |live| reached(&authorities(&self.trusted(target, live)))).await?;
         Ok(authorities(&self.trusted(target, &live)))

@@ -17,7 +17,7 @@ use olm_bundle::CertProvider;
 use olm_core::Object;
 use olm_install::account::{self, Account};
 use olm_install::content::{ContentReader, secret_key};
-use olm_install::plan::{Change, NewRevision, Observer, about, observe, oversized, plan};
+use olm_install::plan::{Change, NewRevision, Observer, about, observe, plan};
 use olm_install::preflight::{self, NoCache};
 use olm_install::render::{RenderSettings, Rendered, not_fetched, render};
 use olm_install::resolution::{BundleFacts, Cause, Class, ExtensionRequest, PassError, revision};
@@ -183,9 +183,8 @@ async fn preview(arguments: &Arguments) -> Result<Preview, CommandError> {
     let UserObserver { mut kinds, refused, warnings, failure, .. } = observer;
     preview.refused.extend(refused);
     preview.warnings.extend(warnings);
-    let planned = observed.and_then(|observed| {
-        plan(request, observed).map_err(|error| about(target.bundle(), oversized(&error)))
-    });
+    let planned = observed
+        .and_then(|observed| plan(request, observed).map_err(|error| about(target.bundle(), error)));
     let plan = match planned {
         Ok(plan) => plan,
         Err(error) if error.class == Class::Transient => {

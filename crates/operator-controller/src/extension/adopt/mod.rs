@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{ListParams, Patch};
 use kube::{Api, ResourceExt as _};
 use olm_api::{
     ClusterObjectSet, Condition, ConditionStatus, condition, field_managers, labels, reason, secret_types,
@@ -26,9 +26,10 @@ use olm_install::resolution::{Class, ExtensionRequest, PassError, revision};
 use serde_json::json;
 
 use self::release::{Index, Release, ReleaseError, deployed, further_chunks, payload};
-use super::attempt::Notice;
 use super::context::Context;
+use super::result::Notice;
 use super::writer::is_conflict;
+use crate::written_by;
 
 /// The number of the revision that a release becomes.
 const FIRST: i64 = 1;
@@ -40,16 +41,8 @@ const FIX: &str = "nothing was changed; restore the Secret from a backup, or del
 /// Attempts to write the condition when others write the revision at the same time.
 const MAX_ATTEMPTS: usize = 5;
 
-/// Revision 1 with its `Succeeded` condition, when this pass made it or gave it the condition.
-#[derive(Debug)]
-pub struct Adopted {
-    /// The revision as it is stored now.
-    pub set: ClusterObjectSet,
-    /// The event for the user.
-    pub notice: Option<Notice>,
-}
-
-/// Adopts the extension if a Helm release installed it. `revisions` are the extension's.
+/// Adopts the extension if a Helm release installed it. `revisions` are the extension's. Returns revision 1 with its `Succeeded`
+/// condition, if this pass made it or gave it the condition, and the event for the user.
 ///
 /// # Errors
 /// With the text for the `Progressing` condition.
@@ -57,42 +50,34 @@ pub async fn adopt(
     context: &Context,
     request: &ExtensionRequest,
     revisions: &[Arc<ClusterObjectSet>],
-) -> Result<Option<Adopted>, PassError> {
+) -> Result<Option<(ClusterObjectSet, Option<Notice>)>, PassError> {
     if let Some(first) = revisions.iter().find(|set| is_unfinished(set)) {
         let set = succeed(context, (**first).clone()).await?;
-        return Ok(Some(Adopted { set, notice: None }));
+        return Ok(Some((set, None)));
     }
-    if !revisions.is_empty() || has_orphans(context, request) {
+    // revisions under the extension's name that are not its own were left by `--cascade=orphan`
+    if !revisions.is_empty() || !context.revisions.of_extension(&request.name).is_empty() {
         return Ok(None);
     }
-    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &context.settings.system_namespace);
-    let Some((index, release)) = installed(context, &secrets, request).await? else { return Ok(None) };
+    let Some((index, release)) = installed(context, request).await? else { return Ok(None) };
     let invalid = |problem: String| broken(context, request, &index.secret, &problem);
     let bundle = release.bundle;
     let desired = Desired::new(request, &bundle, release.properties.as_deref(), release.objects)
-        .map_err(|error| invalid(error.to_string()))?;
-    let revision = desired
-        .migrated(FIRST, &context.settings.system_namespace)
-        .map_err(|error| invalid(error.to_string()))?;
+        .map_err(|error| invalid(error.message))?;
+    let system = &context.settings.system_namespace;
+    let revision = desired.migrated(FIRST, system).map_err(|error| invalid(error.message))?;
     let stored = context.writer.create(&revision, &[], "").await.map_err(|error| transient(&error))?;
-    tracing::info!(
-        extension = request.name,
-        release = index.secret,
-        bundle = bundle.name,
-        "Helm release adopted"
+    let (extension, release) = (&request.name, &index.secret);
+    tracing::info!(extension, release, bundle = bundle.name, "Helm release adopted");
+    let text = format!(
+        "bundle {} was installed through the Helm release in Secret {system}/{}; revision {} takes its objects over",
+        bundle.name,
+        index.secret,
+        stored.name_any()
     );
-    let notice = Notice::normal(
-        "Adopted",
-        format!(
-            "bundle {} was installed through the Helm release in Secret {}/{}; revision {} takes its objects over",
-            bundle.name,
-            context.settings.system_namespace,
-            index.secret,
-            stored.name_any()
-        ),
-    );
+    let notice = Notice::normal("Adopted", text);
     let set = succeed(context, stored).await?;
-    Ok(Some(Adopted { set, notice: Some(notice) }))
+    Ok(Some((set, Some(notice))))
 }
 
 /// A revision that was made from a release and then left alone.
@@ -103,18 +88,13 @@ fn is_unfinished(set: &ClusterObjectSet) -> bool {
         && !revision::has_succeeded(set)
 }
 
-/// Whether there are revisions under the extension's name that are not its own: those left by `--cascade=orphan`.
-fn has_orphans(context: &Context, request: &ExtensionRequest) -> bool {
-    !context.revisions.of_extension(&request.name).is_empty()
-}
-
 /// The release in force, read and checked; `None` when there is none.
 async fn installed(
     context: &Context,
-    secrets: &Api<Secret>,
     request: &ExtensionRequest,
 ) -> Result<Option<(Index, Release)>, PassError> {
     let system = &context.settings.system_namespace;
+    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), system);
     let looking = |error: &kube::Error| {
         let text = format!(
             "migrating storage: looking for a Helm release of {:?} in namespace {system}: {error}",
@@ -164,8 +144,7 @@ async fn succeed(context: &Context, mut set: ClusterObjectSet) -> Result<Cluster
         );
         condition::set(&mut status.conditions, succeeded);
         let patch = json!({"metadata": {"resourceVersion": set.resource_version()}, "status": status});
-        let manager = Some(field_managers::CLUSTER_EXTENSION_CONTROLLER.to_owned());
-        let params = PatchParams { field_manager: manager, ..PatchParams::default() };
+        let params = written_by(field_managers::CLUSTER_EXTENSION_CONTROLLER);
         match api.patch_status(&set.name_any(), &params, &Patch::Merge(&patch)).await {
             Ok(stored) => return Ok(stored),
             // the revision's own controller was faster

@@ -3,6 +3,7 @@
 //! A release is gzipped JSON, cut into chunks that lie in Secrets; the first of them, the index, names the others. Everything
 //! is read under limits. Rule: operator-controller §6.2 (release storage), §6.7; revisions §4.6.
 
+use std::collections::BTreeMap;
 use std::io::Read as _;
 
 use flate2::read::MultiGzDecoder;
@@ -136,7 +137,6 @@ fn chunk(secret: &Secret) -> Result<&[u8], ReleaseError> {
     Ok(bytes)
 }
 
-/// A release.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Release {
     /// The installed bundle.
@@ -148,38 +148,31 @@ pub(super) struct Release {
 }
 
 /// The fields of a release that are read.
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
+#[serde(default)]
 struct ReleaseJson {
-    #[serde(default)]
     name: String,
-    #[serde(default)]
     version: i64,
-    #[serde(default)]
     info: Info,
-    #[serde(default)]
     manifest: String,
-    #[serde(default)]
-    labels: Option<std::collections::BTreeMap<String, String>>,
-    #[serde(default)]
+    labels: Option<BTreeMap<String, String>>,
     chart: Option<Chart>,
 }
 
 #[derive(Deserialize, Default)]
+#[serde(default)]
 struct Info {
-    #[serde(default)]
     status: String,
 }
 
 #[derive(Deserialize)]
 struct Chart {
-    #[serde(default)]
     metadata: Option<Metadata>,
 }
 
 #[derive(Deserialize)]
 struct Metadata {
-    #[serde(default)]
-    annotations: Option<std::collections::BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
 }
 
 impl Release {

@@ -1,6 +1,6 @@
 //! Every row of the tables of rules operator-controller §3.5, §5.1 and §5.3, and of decision 4.
 
-use olm_install::resolution::DeprecationUpdate;
+use olm_install::resolution::{BundleFacts, DeprecationUpdate};
 
 use super::*;
 
@@ -64,13 +64,13 @@ fn derived(
     progress: Progress,
     before: Option<&ClusterExtensionStatus>,
 ) -> ClusterExtensionStatus {
-    let attempt = Attempt {
+    let result = PassResult {
         revisions: RevisionStates::split(revisions),
         deprecations: DeprecationUpdate::Removed,
         progress,
         unread: false,
     };
-    derive(&attempt, before, 7, true, at(100))
+    derive(&result, before, 7, true, at(100))
 }
 
 /// `Status/Reason: message` of one condition.
@@ -183,14 +183,14 @@ fn status_mirrors_message_and_time() {
 
 #[test]
 fn status_reports_the_installed_bundle() {
-    let attempt = Attempt {
+    let result = PassResult {
         revisions: RevisionStates::split(vec![done(1, "1.0.0"), running(2, "1.1.0")]),
         deprecations: DeprecationUpdate::Removed,
         progress: applied("1.1.0"),
         unread: false,
     };
     for (separate, release) in [(true, Some("2".to_owned())), (false, None)] {
-        let found = derive(&attempt, None, 1, separate, at(0)).install.unwrap().bundle;
+        let found = derive(&result, None, 1, separate, at(0)).install.unwrap().bundle;
         assert_eq!((found.name.as_str(), found.version.as_str()), ("demo.v1.0.0", "1.0.0"));
         assert_eq!(found.release, release);
     }
