@@ -61,7 +61,7 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    fn of(catalog: &CatalogFacts, error: &dyn Display) -> Self {
+    fn new(catalog: &CatalogFacts, error: &dyn Display) -> Self {
         Self::Catalog { catalog: catalog.name.clone(), why: error.to_string() }
     }
 }
@@ -271,7 +271,7 @@ impl CatalogReader {
     /// # Errors
     /// As [`Self::package`].
     pub async fn packages(&self, catalog: &CatalogFacts) -> Result<Vec<PackageSummary>, ReadError> {
-        let failed = |error: &dyn Display| ReadError::of(catalog, error);
+        let failed = |error: &dyn Display| ReadError::new(catalog, error);
         match &self.content {
             Content::Local(local) => {
                 let local = Arc::clone(local);
@@ -297,23 +297,23 @@ impl CatalogReader {
             Content::Local(local) => {
                 let (local, package) = (Arc::clone(local), package.clone());
                 let lines = tokio::task::spawn_blocking(move || local.lines(package.as_str())).await?;
-                lines.map_err(|error| ReadError::of(catalog, &error))
+                lines.map_err(|error| ReadError::new(catalog, &error))
             }
             Content::Served(cluster) => {
                 let (route, endpoint) = self.route(catalog)?;
                 served::package_lines(&route, cluster.store.as_ref(), endpoint, package)
                     .await
-                    .map_err(|error| ReadError::of(catalog, &error))
+                    .map_err(|error| ReadError::new(catalog, &error))
             }
         }
     }
 
     /// The route to a served catalog: the configured one, else through the API server to a Service, else direct.
     fn route<'a>(&self, catalog: &'a CatalogFacts) -> Result<(Route, &'a Endpoint), ReadError> {
-        let unserved = |unserved: &Unserved| ReadError::of(catalog, &unserved.describe(&catalog.name));
+        let unserved = |unserved: &Unserved| ReadError::new(catalog, &unserved.describe(&catalog.name));
         let endpoint = catalog.endpoint.as_ref().map_err(unserved)?;
         match &self.content {
-            Content::Local(_) => Err(ReadError::of(catalog, &"is not served")),
+            Content::Local(_) => Err(ReadError::new(catalog, &"is not served")),
             Content::Served(served) => {
                 let is_service = proxy_path(&endpoint.base).is_some();
                 let usual = if is_service { &served.proxy } else { &served.direct };

@@ -407,16 +407,15 @@ struct Follower {
 impl Follower {
     async fn run(self, api: Api<DynamicObject>, config: watcher::Config) {
         let mut events = watcher(api, config).backoff(olm_runtime::backoff::of_watch()).boxed();
+        let ApiResource { api_version, kind, .. } = &self.kind.resource;
+        let row = |object: DynamicObject| {
+            let place = (object.namespace().unwrap_or_default(), object.name_any());
+            (place, Live::new(plain(object, api_version, kind)))
+        };
         while let Some(event) = events.next().await {
-            let event = match event {
-                Ok(event) => event,
-                Err(error) => {
-                    self.failed(&error);
-                    continue;
-                }
-            };
+            let Ok(event) = event.inspect_err(|error| self.failed(error)) else { continue };
             let is_listed = matches!(event, Event::InitDone);
-            let changes = self.objects.apply(event, |object| self.digest(object));
+            let changes = self.objects.apply(event, row);
             if is_listed {
                 self.state.send_replace(Synced::Yes);
             }
@@ -451,11 +450,6 @@ impl Follower {
         }
         warn!(kind = %self.gvk.kind, %error, "watch failed");
         self.state.send_replace(Synced::Failed { problem: error.to_string(), gone });
-    }
-
-    fn digest(&self, object: DynamicObject) -> (ObjectRef, Live) {
-        let place = (object.namespace().unwrap_or_default(), object.name_any());
-        (place, Live::new(plain(object, &self.kind.resource.api_version, &self.kind.resource.kind)))
     }
 }
 
