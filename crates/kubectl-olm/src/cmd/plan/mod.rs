@@ -183,8 +183,8 @@ async fn preview(arguments: &Arguments) -> Result<Preview, CommandError> {
     let UserObserver { mut kinds, refused, warnings, failure, .. } = observer;
     preview.refused.extend(refused);
     preview.warnings.extend(warnings);
-    let planned = observed
-        .and_then(|observed| plan(request, observed).map_err(|error| about(target.bundle(), error)));
+    let planned =
+        observed.and_then(|observed| plan(request, observed).map_err(|error| about(target.bundle(), error)));
     let plan = match planned {
         Ok(plan) => plan,
         Err(error) if error.class == Class::Transient => {
