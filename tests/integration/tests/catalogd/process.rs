@@ -193,7 +193,9 @@ async fn probes_and_metrics_have_the_reference_names() -> Result<()> {
     other.wait_ready().await?;
     let content = format!("{}/catalogs/measured/api/v1/all", other.content_url());
     assert_eq!(http.get(&content).send().await?.status(), 200);
-    Ok(())
+    // Its registry ends with this test: no other process could become ready.
+    catalogs.delete("measured", &DeleteParams::default()).await?;
+    Wait::new(&catalogs, "measured").within(LIMIT).to_be_gone().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
