@@ -28,11 +28,24 @@ struct Exercise {
     files: BTreeMap<String, String>,
 }
 
+/// Whether every patch applies to the checkout.
+pub(crate) fn check(root: &Path) -> Result<()> {
+    for name in names(root)? {
+        let patch = format!("tests/exercises/{name}/change.patch");
+        let output = Command::new("git").args(["apply", "--check", &patch]).current_dir(root).output()?;
+        ensure!(output.status.success(), "{patch}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}
+
+fn names(root: &Path) -> Result<Vec<String>> {
+    let entries = fs::read_dir(root.join("tests/exercises"))?;
+    entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+}
+
 pub(crate) fn run(root: &Path, only: &[&str]) -> Result<()> {
     let folder = root.join("tests/exercises");
-    let entries = fs::read_dir(&folder)?;
-    let mut names: Vec<String> =
-        entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect::<Result<_>>()?;
+    let mut names = names(root)?;
     names.retain(|name| only.is_empty() || only.contains(&name.as_str()));
     names.sort();
     ensure!(!names.is_empty(), "no exercise of these names in tests/exercises: {only:?}");

@@ -136,6 +136,7 @@ fn verify(root: &Path) -> Result<()> {
     layering::check(root)?;
     conformance::check(root)?;
     citations::check(root)?;
+    exercises::check(root)?;
     links::check(root)
 }
 
