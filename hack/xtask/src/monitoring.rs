@@ -186,7 +186,7 @@ fn rules(alerts: &[Alert]) -> Result<String> {
         "metadata": {"name": "olm", "namespace": "olmv1-system", "labels": {"app.kubernetes.io/part-of": "olm"}},
         "spec": {"groups": [{"name": "olm", "rules": rules}]},
     });
-    let head = "# Generated from hack/xtask/src/monitoring.rs by `make generate`. Do not edit.\n";
+    let head = "# Generated from hack/xtask/src/monitoring.toml by `make generate`. Do not edit.\n";
     Ok(format!("{head}{}", yaml::block(&rule)?))
 }
 

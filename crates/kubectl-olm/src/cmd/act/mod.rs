@@ -251,7 +251,7 @@ mod tests {
         };
         let first = read("a", 1, "10");
         assert!(same_spec(&first, &read("a", 1, "11")), "the status was written");
-        assert!(!same_spec(&first, &read("a", 2, "11")), "somebody wants something else");
-        assert!(!same_spec(&first, &read("b", 1, "11")), "it was deleted and made anew");
+        assert!(!same_spec(&first, &read("a", 2, "11")), "another spec was applied");
+        assert!(!same_spec(&first, &read("b", 1, "11")), "it was deleted and created again");
     }
 }
