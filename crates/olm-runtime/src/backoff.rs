@@ -1,5 +1,6 @@
 //! The wait before an object is reconciled again: 5 ms, doubled for each failure in a row, at most 1,000 s; after a pass that
-//! panicked: 1 s, doubled, at most 10 s; and before a watch is begun again: half a second, doubled, at most five seconds.
+//! panicked: 1 s, doubled, at most 10 s; while it is not finished and no event comes: 45 s to a minute; and before a watch is begun
+//! again: half a second, doubled, at most five seconds.
 //!
 //! Rule for objects: operator-controller §3.1. For watches the client's own default goes up to 30 s and stays there for two minutes:
 //! an apiserver that comes back refuses for some seconds (rights are not loaded, caches are not filled), and the controller would be
@@ -26,6 +27,14 @@ const PANIC_CAP: Duration = Duration::from_secs(10);
 /// The wait after a pass that panicked, and this many earlier failures.
 pub fn after_panic(earlier_failures: u32) -> Duration {
     PANIC_BASE.saturating_mul(1 << earlier_failures.min(4)).min(PANIC_CAP)
+}
+
+/// The longest wait for an event of an object that is not finished.
+pub const UNFINISHED: Duration = Duration::from_secs(60);
+
+/// The wait for an event of an object that is not finished, shortened by chance so that objects do not stay together.
+pub fn unfinished() -> Duration {
+    UNFINISHED.mul_f64(1.0 - rand::random::<f64>() / 4.0)
 }
 
 /// The wait before a watch is begun again for the first time.
@@ -80,6 +89,12 @@ mod tests {
         let waits: Vec<u64> = (0..6).map(|earlier| after_panic(earlier).as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 8, 10, 10]);
         assert_eq!(after_panic(u32::MAX), PANIC_CAP);
+    }
+
+    #[test]
+    fn backoff_of_unfinished_objects_is_random_up_to_a_minute() {
+        let waits: std::collections::BTreeSet<Duration> = (0..20).map(|_| unfinished()).collect();
+        assert!(waits.len() > 1 && waits.iter().all(|wait| *wait <= UNFINISHED && *wait > UNFINISHED / 2));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 mod queue;
 mod workers;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +20,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::metrics::{ControllerMetrics, Outcome};
-use crate::{backoff, task};
-use queue::Queue;
+use crate::{backoff, report, task};
+use queue::{Next, Queue};
 pub use workers::{Stopping, Workers};
 
 /// One thing that wakes a controller, with its reason. A controller lists all of them in one place.
@@ -49,8 +49,12 @@ impl Source {
 /// When the object is reconciled again if nothing wakes it before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Requeue {
+    /// Never, and there is no such object any more.
+    Gone,
     /// Never.
     OnChange,
+    /// Within a minute: events of what it waits for come before, and this is for one that was missed.
+    Unfinished,
     /// After this time.
     After(Duration),
     /// After a failure: later and later.
@@ -64,8 +68,10 @@ impl Requeue {
     #[must_use]
     pub fn within(self, limit: Option<Duration>) -> Self {
         match (self, limit) {
-            (_, None) => self,
+            (_, None) | (Self::Gone, _) => self,
             (Self::OnChange, Some(limit)) => Self::After(limit),
+            (Self::Unfinished, Some(limit)) if limit >= backoff::UNFINISHED => self,
+            (Self::Unfinished, Some(limit)) => Self::After(limit),
             (Self::After(wait), Some(limit)) => Self::After(wait.min(limit)),
             (Self::Backoff, Some(limit)) => Self::BackoffWithin(limit),
             (Self::BackoffWithin(wait), Some(limit)) => Self::BackoffWithin(wait.min(limit)),
@@ -115,7 +121,12 @@ pub struct Controller {
     pub min_interval: Duration,
     /// What wakes it.
     pub sources: Vec<Source>,
+    /// What is cached of an object and what it waits for, for the [`report`].
+    pub describe: Describe,
 }
+
+/// The text about an object that a controller adds to a [`report`].
+pub type Describe = Box<dyn Fn(&str) -> String + Send + Sync>;
 
 impl Controller {
     /// A controller with the usual backoff.
@@ -127,8 +138,34 @@ impl Controller {
         sources: Vec<Source>,
     ) -> Self {
         let (debounce, min_interval) = (Duration::ZERO, Duration::ZERO);
-        Self { name, workers, metrics, debounce, backoff: backoff::delay, min_interval, sources }
+        let describe = Box::new(|_: &str| String::new());
+        Self { name, workers, metrics, debounce, backoff: backoff::delay, min_interval, sources, describe }
     }
+}
+
+/// What the runner remembers of an object.
+#[derive(Default)]
+struct Record {
+    /// Passes that failed, in a row.
+    failures: u32,
+    /// When the last pass ended, and how; without an outcome by a panic.
+    last: Option<(Instant, Option<Outcome>)>,
+}
+
+impl Record {
+    /// Counts a failure; returns the number of earlier ones in a row.
+    fn count_failure(&mut self) -> u32 {
+        let earlier = self.failures;
+        self.failures = earlier.saturating_add(1);
+        earlier
+    }
+}
+
+/// How a pass ended.
+struct Ended {
+    name: String,
+    at: Instant,
+    result: std::thread::Result<(Requeue, Outcome)>,
 }
 
 /// Runs until the workers are stopped. No pass begins before `ready`, so that none sees half of a cache. `pass` gives the pass over an
@@ -137,44 +174,60 @@ pub async fn run<F>(controller: Controller, ready: impl Future<Output = ()>, pas
 where
     F: Future<Output = (Requeue, Outcome)> + Send + 'static,
 {
-    let Controller { name: controller, workers, metrics, debounce, backoff, min_interval, sources } =
+    let Controller { name: controller, workers, metrics, debounce, backoff, min_interval, sources, describe } =
         controller;
     let sources = sources.into_iter().map(|source| source.names.map(move |name| (name, source.reason)));
     let mut woken = futures::stream::select_all(sources);
     let mut ready = std::pin::pin!(ready.fuse());
     let mut queue = Queue::default();
-    let mut passes: JoinSet<(String, std::thread::Result<Requeue>, Instant)> = JoinSet::new();
-    let mut failures: HashMap<String, u32> = HashMap::new();
+    let mut passes: JoinSet<Ended> = JoinSet::new();
+    let mut records: BTreeMap<String, Record> = BTreeMap::new();
+    let mut reports = report::requests();
     let mut is_ready = false;
     loop {
-        let due = queue.next().filter(|_| is_ready);
-        let is_due = due.is_some_and(|due| due <= Instant::now());
+        queue.advance(Instant::now());
+        metrics.queued(queue.depth());
+        let next = queue.next();
         tokio::select! {
             biased;
             () = workers.stopped() => break,
             Some(done) = passes.join_next() => {
-                let Ok((name, requeue, ended)) = done else { continue };
+                let Ok(Ended { name, at, result }) = done else { continue };
+                let record = records.entry(name.clone()).or_default();
+                record.last = Some((at, result.as_ref().ok().map(|(_, outcome)| *outcome)));
+                let requeue = result.map(|(requeue, _)| requeue);
                 let wait = match requeue {
-                    Ok(Requeue::OnChange) => None,
+                    Ok(Requeue::Gone | Requeue::OnChange) => None,
+                    Ok(Requeue::Unfinished) => Some(backoff::unfinished()),
                     Ok(Requeue::After(wait)) => Some(wait),
-                    Ok(Requeue::Backoff) => Some(backoff(count(&mut failures, &name))),
-                    Ok(Requeue::BackoffWithin(limit)) => Some(backoff(count(&mut failures, &name)).min(limit)),
-                    Err(_) => Some(backoff::after_panic(count(&mut failures, &name))),
+                    Ok(Requeue::Backoff) => Some(backoff(record.count_failure())),
+                    Ok(Requeue::BackoffWithin(limit)) => Some(backoff(record.count_failure()).min(limit)),
+                    Err(_) => Some(backoff::after_panic(record.count_failure())),
                 };
-                if matches!(requeue, Ok(Requeue::OnChange | Requeue::After(_))) {
-                    failures.remove(&name);
+                match requeue {
+                    Ok(Requeue::Gone) => drop(records.remove(&name)),
+                    Ok(Requeue::OnChange | Requeue::Unfinished | Requeue::After(_)) => record.failures = 0,
+                    Ok(Requeue::Backoff | Requeue::BackoffWithin(_)) | Err(_) => {}
                 }
-                queue.finish(&name, wait.and_then(|wait| ended.checked_add(wait)));
+                queue.finish(&name, wait.and_then(|wait| at.checked_add(wait)));
             }
             () = &mut ready, if !is_ready => is_ready = true,
+            Ok(()) = reports.changed() => {
+                let now = Instant::now();
+                let objects = records.iter().map(|(name, record)| {
+                    (name.clone(), state(record, queue.next_of(name), now), describe(name))
+                });
+                report::log(controller, objects);
+            }
             Some((name, reason)) = woken.next() => {
                 tracing::trace!(controller, name, reason, "woken");
                 queue.wake(name, Instant::now(), debounce);
             }
-            turn = Arc::clone(&workers).turn(), if is_due => {
-                let (Ok(turn), Some(name)) = (turn, queue.start(Instant::now())) else { continue };
+            turn = Arc::clone(&workers).turn(), if is_ready && queue.depth() > 0 => {
+                let (Ok(turn), Some((name, waited))) = (turn, queue.start(Instant::now())) else { continue };
+                metrics.dequeued(waited);
                 let Some(work) = pass(&name) else {
-                    failures.remove(&name);
+                    records.remove(&name);
                     queue.finish(&name, None);
                     continue;
                 };
@@ -184,31 +237,42 @@ where
                         let running = metrics.start();
                         let (requeue, outcome) = work.await;
                         running.finish(outcome);
-                        requeue
+                        (requeue, outcome)
                     };
-                    let requeue = AssertUnwindSafe(counted).catch_unwind().await.inspect_err(|panic| {
+                    let result = AssertUnwindSafe(counted).catch_unwind().await.inspect_err(|panic| {
                         tracing::error!(controller, name, panic = task::panic_message(&**panic), "pass panicked");
                     });
                     drop(turn);
-                    let ended = Instant::now();
+                    let at = Instant::now();
                     if !min_interval.is_zero() {
                         let _ = tokio::time::timeout(min_interval, workers.stopped()).await;
                     }
-                    (name, requeue, ended)
+                    Ended { name, at, result }
                 });
             }
-            () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() && !is_due => {}
+            () = tokio::time::sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
         }
     }
     while passes.join_next().await.is_some() {}
 }
 
-/// Counts a failure; gives the number of earlier ones in a row.
-fn count(failures: &mut HashMap<String, u32>, name: &str) -> u32 {
-    let count = failures.entry(name.to_owned()).or_default();
-    let earlier = *count;
-    *count = count.saturating_add(1);
-    earlier
+/// When the last pass over an object ended, how, and when the next one begins.
+fn state(record: &Record, next: Next, now: Instant) -> String {
+    let seconds = |duration: Duration| format!("{:.1} s", duration.as_secs_f64());
+    let last = match record.last {
+        None => "none".to_owned(),
+        Some((ended, outcome)) => {
+            let outcome = outcome.map_or("panic", Outcome::label);
+            format!("{outcome} {} ago", seconds(now.duration_since(ended)))
+        }
+    };
+    let next = match next {
+        Next::OnChange => "on change".to_owned(),
+        Next::Running => "running".to_owned(),
+        Next::At(at) if at <= now => format!("due for {}", seconds(now.duration_since(at))),
+        Next::At(at) => format!("in {}", seconds(at.duration_since(now))),
+    };
+    format!("last pass: {last}; failures in a row: {}; next pass: {next}", record.failures)
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ pub mod metrics;
 pub mod namespace;
 pub mod process;
 pub mod pull_secrets;
+mod report;
 pub mod serve;
 pub mod shutdown;
 pub mod status;

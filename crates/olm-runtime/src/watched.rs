@@ -467,6 +467,13 @@ where
         self.read().rows().values().filter_map(Object::ok).cloned().collect()
     }
 
+    /// The resourceVersion at which an object is cached, in words.
+    #[must_use]
+    pub fn describe(&self, name: &str) -> String {
+        let version = self.meta(name, |metadata| metadata.resource_version.clone()).flatten();
+        format!("cached at {}", version.unwrap_or_default())
+    }
+
     /// The metadata of the object with this name, read by `part`.
     pub fn meta<T>(&self, name: &str, part: impl FnOnce(&ObjectMeta) -> T) -> Option<T> {
         self.read().rows().get(name).map(|object| part(object.meta()))

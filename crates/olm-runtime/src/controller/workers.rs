@@ -162,6 +162,25 @@ mod tests {
         assert_eq!(*workers.free.borrow(), 1);
     }
 
+    /// Another pass holds the turn that was lent when the answer panics.
+    #[tokio::test]
+    async fn workers_gain_no_turn_when_an_answer_panics() {
+        let workers = Workers::new(1, Shutdown::new());
+        let mut other = None;
+        let pass = async {
+            let _turn = Arc::clone(&workers).turn().await.unwrap();
+            let answer = async {
+                other = Some(Arc::clone(&workers).turn().await.unwrap());
+                panic!("a defect")
+            };
+            workers.away::<()>(answer).await
+        };
+        assert!(std::panic::AssertUnwindSafe(pass).catch_unwind().await.is_err());
+        assert_eq!(*workers.free.borrow(), 0, "the other pass works");
+        drop(other);
+        assert_eq!(*workers.free.borrow(), 1);
+    }
+
     #[tokio::test]
     async fn workers_wait_for_nothing_when_the_process_stops() {
         let stop = Shutdown::new();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use olm_api::observe::{Metric, metric_named};
 use parking_lot::Mutex;
@@ -33,7 +33,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    fn label(self) -> &'static str {
+    /// The value of the label `result`.
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Success => "success",
             Self::RequeueAfter => "requeue_after",
@@ -173,6 +174,17 @@ impl ControllerMetrics {
         self.families.active.get_or_create(&self.controller).inc();
         let id = self.families.running.begin(&self.controller.controller, begun);
         Running { meter: self.clone(), begun, id, finished: false }
+    }
+
+    /// So many objects are due and wait for a worker.
+    pub(crate) fn queued(&self, objects: usize) {
+        let objects = i64::try_from(objects).unwrap_or(i64::MAX);
+        self.families.depth.get_or_create(&self.queue).set(objects);
+    }
+
+    /// An object has waited for a worker this long.
+    pub(crate) fn dequeued(&self, waited: Duration) {
+        self.families.waited.get_or_create(&self.queue).observe(waited.as_secs_f64());
     }
 }
 
