@@ -8,7 +8,7 @@ use std::time::Duration;
 /// First retry after an error.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Slowest retry after many errors.
-pub const MAX_RETRY_DELAY: Duration = Duration::from_secs(300);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(300);
 /// How often an unfinished teardown is checked, beside the events of its objects.
 pub const TEARDOWN_INTERVAL: Duration = Duration::from_secs(5);
 

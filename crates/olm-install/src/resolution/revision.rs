@@ -72,14 +72,17 @@ impl RevisionStates {
         states
     }
 
+    /// The newest rolling revision, if it is newer than the installed one.
+    #[must_use]
+    pub fn successor(&self) -> Option<&RevisionFacts> {
+        let number = self.installed.as_ref().map_or(i64::MIN, |installed| installed.number);
+        self.rolling.last().filter(|rolling| rolling.number > number)
+    }
+
     /// The newest revision of all.
     #[must_use]
     pub fn newest(&self) -> Option<&RevisionFacts> {
-        match (self.rolling.last(), &self.installed) {
-            (Some(rolling), Some(installed)) if installed.number > rolling.number => Some(installed),
-            (Some(rolling), _) => Some(rolling),
-            (None, installed) => installed.as_ref(),
-        }
+        self.successor().or(self.installed.as_ref())
     }
 }
 

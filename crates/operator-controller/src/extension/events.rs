@@ -62,7 +62,7 @@ pub fn events(
     }
     events.extend(changed(condition::READY).and_then(|(then, now)| paused(then, now)).map(Event::exact));
     // while another revision takes its objects over, the installed one is bound to lose sight of them
-    if result.revisions.rolling.is_empty() {
+    if result.revisions.successor().is_none() {
         events.extend(
             changed(condition::AVAILABLE).and_then(|(then, now)| unavailable(then, now)).map(Event::rare),
         );

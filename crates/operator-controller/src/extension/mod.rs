@@ -44,6 +44,10 @@ pub async fn run(context: Arc<Context>, feeds: Feeds, metrics: ControllerMetrics
     let sources = sources::sources(&context, feeds);
     let controller = Controller {
         debounce: DEBOUNCE,
+        describe: {
+            let extensions = context.extensions.clone();
+            Box::new(move |name| extensions.describe(name))
+        },
         ..Controller::new(NAME, Arc::clone(&context.workers), metrics, sources)
     };
     // a pass that sees half of the revisions would take an installed extension for a new one

@@ -3,16 +3,16 @@
 //! The order of the steps; every decision is made elsewhere. Rule: operator-controller §3.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use kube::ResourceExt as _;
-use olm_api::{ClusterExtension, ClusterObjectSet, condition, finalizers};
+use olm_api::{ClusterExtension, ClusterObjectSet, condition, finalizers, reason};
 use olm_bundle::CertProvider;
 use olm_catalog::select;
 use olm_install::issuer;
 use olm_install::resolution::{
     self, BundleFacts, Class, DeprecationUpdate, ExtensionRequest, PassError, revision, validate,
 };
+use olm_runtime::backoff::UNFINISHED;
 use olm_runtime::controller::{Requeue, Stopping};
 use olm_runtime::metrics::Outcome;
 use olm_runtime::watched::Object;
@@ -23,11 +23,6 @@ use super::deliver::deliver;
 use super::report::{ReconcileError, patch_finalizers, report};
 use super::result::{Notice, PassResult, Progress, Trace};
 use super::{policy, uninstall};
-
-/// Delay of a retry when only a change by a user helps.
-const SLOW_RETRY: Duration = Duration::from_secs(600);
-/// Delay of a retry when a catalog could not be read, at most.
-const MAX_UNREAD_RETRY: Duration = Duration::from_secs(60);
 
 /// One pass.
 ///
@@ -197,39 +192,71 @@ fn next(result: &PassResult) -> (Requeue, Outcome) {
     };
     let requeue = match outcome {
         // what was decided was decided without the catalog's present content
-        _ if result.unread => Requeue::BackoffWithin(MAX_UNREAD_RETRY),
+        _ if result.unread => Requeue::BackoffWithin(UNFINISHED),
         Outcome::Error => Requeue::Backoff,
-        Outcome::TerminalError => Requeue::After(SLOW_RETRY),
+        // what helps is watched, and so are the revisions
+        Outcome::TerminalError => Requeue::Unfinished,
+        _ if !is_finished(result) => Requeue::Unfinished,
         _ => Requeue::OnChange,
     };
     (requeue, outcome)
 }
 
+/// Whether nothing is to be expected but a change: the newest revision has rolled out, or the extension is paused.
+fn is_finished(result: &PassResult) -> bool {
+    let rolled_out = result.revisions.newest().and_then(|newest| newest.condition(condition::PROGRESSING));
+    matches!(result.progress, Progress::Paused)
+        || rolled_out.is_some_and(|found| found.reason == reason::SUCCEEDED)
+}
+
 #[cfg(test)]
 mod tests {
-    use olm_install::resolution::RevisionStates;
+    use k8s_openapi::jiff::Timestamp;
+    use olm_api::{Condition, ConditionStatus};
+    use olm_install::resolution::{RevisionFacts, RevisionStates};
 
     use super::*;
 
+    /// The revisions of an extension of which one has succeeded, and the newest reports this.
+    fn revisions(progressing: &str) -> RevisionStates {
+        let condition = |type_, reason| {
+            Condition::new(type_, ConditionStatus::True, reason, "", Some(1), Timestamp::UNIX_EPOCH)
+        };
+        let rolled_out = condition(condition::PROGRESSING, progressing);
+        let succeeded = condition(condition::SUCCEEDED, reason::SUCCEEDED);
+        let revision = RevisionFacts {
+            name: "a-1".to_owned(),
+            number: 1,
+            bundle: BundleFacts::default(),
+            conditions: vec![rolled_out, succeeded],
+        };
+        RevisionStates::split(vec![revision])
+    }
+
     #[test]
-    fn requeue_after_each_class_of_failure() {
+    fn requeue_after_each_result() {
         let applied = Progress::Applied { target: BundleFacts::default(), issuer: None };
         let failed = |class| Progress::Failed(PassError::new(class, "x"));
         let invalid = Progress::Invalid(PassError::new(Class::NeedsChange, "x"));
-        let (terminal, unread) = (Requeue::After(SLOW_RETRY), Requeue::BackoffWithin(MAX_UNREAD_RETRY));
-        for (progress, is_unread, want) in [
-            (invalid, false, (terminal, Outcome::TerminalError)),
-            (failed(Class::NeedsChange), false, (terminal, Outcome::TerminalError)),
-            (failed(Class::Blocked), false, (terminal, Outcome::TerminalError)),
-            (failed(Class::InvalidConfiguration), false, (terminal, Outcome::TerminalError)),
-            (failed(Class::Transient), false, (Requeue::Backoff, Outcome::Error)),
-            (applied.clone(), false, (Requeue::OnChange, Outcome::Success)),
+        let (done, rolling) = (|| revisions(reason::SUCCEEDED), || revisions(reason::ROLLING_OUT));
+        let none = || RevisionStates::split(Vec::new());
+        let (unfinished, unread) = (Requeue::Unfinished, Requeue::BackoffWithin(UNFINISHED));
+        for (progress, revisions, is_unread, want) in [
+            (invalid, done(), false, (unfinished, Outcome::TerminalError)),
+            (failed(Class::NeedsChange), done(), false, (unfinished, Outcome::TerminalError)),
+            (failed(Class::Blocked), done(), false, (unfinished, Outcome::TerminalError)),
+            (failed(Class::InvalidConfiguration), none(), false, (unfinished, Outcome::TerminalError)),
+            (failed(Class::Transient), done(), false, (Requeue::Backoff, Outcome::Error)),
+            (applied.clone(), done(), false, (Requeue::OnChange, Outcome::Success)),
+            (applied.clone(), rolling(), false, (unfinished, Outcome::Success)),
+            (applied.clone(), none(), false, (unfinished, Outcome::Success)),
+            (Progress::Paused, rolling(), false, (Requeue::OnChange, Outcome::Success)),
             // an extension that uses older content of a catalog gets the new content by a retry only
-            (applied, true, (unread, Outcome::RequeueAfter)),
-            (failed(Class::NeedsChange), true, (unread, Outcome::TerminalError)),
+            (applied, done(), true, (unread, Outcome::RequeueAfter)),
+            (failed(Class::NeedsChange), done(), true, (unread, Outcome::TerminalError)),
         ] {
             let result = PassResult {
-                revisions: RevisionStates::split(Vec::new()),
+                revisions,
                 deprecations: DeprecationUpdate::Unchanged,
                 progress,
                 unread: is_unread,

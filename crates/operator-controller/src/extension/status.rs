@@ -138,9 +138,10 @@ fn progressing(
     }
 }
 
-/// The condition of the last rolling revision, else of the installed one. A revision without conditions has just been created.
+/// The condition of the newest revision: an older one that still rolls out does not count. A revision without conditions has just been
+/// created.
 fn rollout(states: &RevisionStates, make: &ConditionBuilder) -> Option<Condition> {
-    let source = states.rolling.last().or(states.installed.as_ref())?;
+    let source = states.newest()?;
     Some(match source.condition(condition::PROGRESSING) {
         Some(found) => make.mirror(found),
         None => make.made(
@@ -177,7 +178,7 @@ fn ready(
             match (state, &states.installed) {
                 (Some((ConditionStatus::False, _)), _) => no(reason::BLOCKED, message()),
                 (Some((_, reason::RETRYING)), _) => no(reason::RETRYING, message()),
-                (_, _) if !states.rolling.is_empty() => no(reason::ROLLING_OUT, message()),
+                (_, _) if states.successor().is_some() => no(reason::ROLLING_OUT, message()),
                 (_, None) => no(reason::ROLLING_OUT, message()),
                 (_, Some(installed)) if !installed.bundle.is_same(target) => no(
                     reason::UPGRADE_PENDING,

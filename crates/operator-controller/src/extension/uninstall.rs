@@ -8,7 +8,6 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use kube::api::{DeleteParams, ListParams, Preconditions};
 use kube::{Api, Client, ResourceExt as _};
@@ -27,8 +26,6 @@ use crate::certificates;
 
 /// The garbage collector's finalizer for orphaning deletion.
 const ORPHAN: &str = "orphan";
-/// Revisions wake the controller when they go; this is only the safety net.
-const CHECK: Duration = Duration::from_secs(60);
 
 /// One pass over an extension that is being deleted.
 ///
@@ -58,7 +55,7 @@ pub async fn uninstall(
                 unread: false,
             };
             report(extension, &result, Trace::default(), context).await?;
-            return Ok(Requeue::After(CHECK));
+            return Ok(Requeue::Unfinished);
         }
         others = left.others;
     }

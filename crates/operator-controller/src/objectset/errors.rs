@@ -39,6 +39,15 @@ pub(super) fn is_namespace_missing(error: &kube::Error) -> bool {
     })
 }
 
+/// Whether it may be the kind of the object that the apiserver lacks: the answer names nothing that is missing. A role that a binding
+/// refers to, for example, is named.
+pub(super) fn is_kind_missing(error: &kube::Error) -> bool {
+    status(error).is_some_and(|status| {
+        let about = status.details.as_ref().map(|details| details.kind.as_str()).unwrap_or_default();
+        status.code == 404 && about.is_empty()
+    })
+}
+
 /// The text for one object whose write failed: a finding about the object, or a failure of the step `doing`.
 pub(super) fn write_failed(objref: &str, doing: &str, error: &kube::Error) -> String {
     let finding = status(error).is_some_and(|status| {
@@ -62,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_separate_missing_namespace_from_missing_kind() {
+    fn errors_name_what_is_missing() {
         use kube::core::response::StatusDetails;
         let error = |kind: &str, code| {
             let details: StatusDetails = serde_json::from_value(serde_json::json!({"kind": kind})).unwrap();
@@ -70,9 +79,19 @@ mod tests {
                 Status { code, reason: "NotFound".into(), details: Some(details), ..Status::default() };
             kube::Error::Api(status.boxed())
         };
-        assert!(is_namespace_missing(&error("namespaces", 404)));
-        assert!(!is_namespace_missing(&error("widgets", 404)));
-        assert!(!is_namespace_missing(&error("namespaces", 403)));
+        // in the order of the functions: namespace, kind
+        for (about, code, want) in [
+            ("namespaces", 404, (true, false)),
+            ("clusterroles", 404, (false, false)),
+            ("", 404, (false, true)),
+            ("namespaces", 403, (false, false)),
+            ("", 403, (false, false)),
+        ] {
+            let error = error(about, code);
+            assert_eq!((is_namespace_missing(&error), is_kind_missing(&error)), want, "{about:?} {code}");
+        }
+        let plain = Status { code: 404, message: "404 page not found".into(), ..Status::default() };
+        assert!(is_kind_missing(&kube::Error::Api(plain.boxed())), "of a server without the group");
         assert!(!is_namespace_missing(&kube::Error::LinesCodecMaxLineLengthExceeded));
     }
 

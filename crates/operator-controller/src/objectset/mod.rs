@@ -4,7 +4,7 @@
 //! decisions, [`world`] watches the live objects, [`content`] reads the content of a revision. Rule: the revisions page of the
 //! specification.
 //!
-//! What wakes a pass over a revision: [`sources`]. Nothing is done periodically.
+//! What wakes a pass over a revision: [`sources`]. A revision that is not finished is reconciled every minute, too.
 
 mod content;
 mod convert;
@@ -41,9 +41,10 @@ use olm_runtime::{Intervals, Shutdown, task};
 use tokio::task::JoinSet;
 use tracing::{Instrument as _, info_span, warn};
 
-use content::{Content, ContentError, Inventory};
+use content::{Content, ContentError, Inventory, Item};
 use extensions::Extensions;
 use memory::{LoadedContent, Memories, Memory};
+use rollout::gvk;
 use secrets::Secrets;
 use world::World;
 
@@ -127,6 +128,10 @@ pub async fn run(context: Context, metrics: ControllerMetrics, stop: Shutdown) {
     let controller = Controller {
         debounce: DEBOUNCE,
         backoff: |earlier| schedule::backoff(earlier.saturating_add(1)),
+        describe: {
+            let context = Arc::clone(&context);
+            Box::new(move |name| context.describe(name))
+        },
         ..Controller::new(NAME, workers, metrics, sources::sources(&context))
     };
     let ready = async {
@@ -158,6 +163,31 @@ impl Context {
         self.memories.evict(uid);
         self.world.stop_waiting(name);
         self.world.release(uid, &HashSet::new());
+    }
+
+    /// The resourceVersions at which a revision and its objects are cached, and what it waits for.
+    fn describe(&self, name: &str) -> String {
+        let uid = self.revisions.get(&name.to_owned()).map(|revision| revision.uid()).unwrap_or_default();
+        let inventory = self.memories.inventory(&uid);
+        let phases = inventory.iter().flat_map(|inventory| &inventory.phases);
+        let objects: Vec<String> = phases
+            .flat_map(|(_, items)| items)
+            .map(|Item { key, .. }| {
+                let version = self.world.cached_version(&gvk(key), key).unwrap_or_default();
+                format!(
+                    "{} {}/{}@{version}",
+                    key.kind,
+                    key.namespace.as_deref().unwrap_or_default(),
+                    key.name
+                )
+            })
+            .collect();
+        format!(
+            "{}; objects: {}; waits for: {}",
+            self.revisions.describe(name),
+            objects.join(", "),
+            self.world.waits(name).join(", ")
+        )
     }
 
     /// Shows a revision as the apiserver answered a write of it, before the watch does.

@@ -49,11 +49,11 @@ pub(super) async fn reconcile(revision: Arc<ClusterObjectSet>, context: &Context
         // it is gone, or will be with the next event
         Ok(None) => {
             context.evict(&name, &uid);
-            return (Requeue::OnChange, Ended::Success);
+            return (Requeue::Gone, Ended::Success);
         }
         Err(error) if is_code(&error, 404) => {
             context.memories.evict(&uid);
-            return (Requeue::OnChange, Ended::Success);
+            return (Requeue::Gone, Ended::Success);
         }
         Err(error) => {
             if !is_code(&error, 409) {
@@ -64,8 +64,8 @@ pub(super) async fn reconcile(revision: Arc<ClusterObjectSet>, context: &Context
     };
     taken.put();
     let ended = match requeue {
-        Requeue::OnChange => Ended::Success,
-        Requeue::After(_) => Ended::RequeueAfter,
+        Requeue::Gone | Requeue::OnChange => Ended::Success,
+        Requeue::Unfinished | Requeue::After(_) => Ended::RequeueAfter,
         Requeue::Backoff | Requeue::BackoffWithin(_) => Ended::Error,
     };
     (requeue, ended)
@@ -79,7 +79,7 @@ async fn pass(
     if revision.metadata.deletion_timestamp.is_some() {
         return delete(revision, context, memory).await;
     }
-    let now = Timestamp::now();
+    let (now, known_for) = (Timestamp::now(), memory.known_for(Instant::now()));
     let archived = revision.spec.lifecycle_state == LifecycleState::Archived;
     if archived && is_archived(revision) {
         // everything is gone already: nothing is torn down twice
@@ -96,7 +96,7 @@ async fn pass(
     } else {
         roll_out(&revision, context, memory).await
     };
-    let deadline = deadline(&revision, context.intervals.minute, now, archived);
+    let deadline = deadline(&revision, context.intervals.minute, known_for, archived);
     let observed = memory.known.as_ref().map(|known| known.digests.clone());
     let status = status(&revision, &found.outcome, deadline, observed, now);
     let can_wait = match (&revision.status, &status) {
@@ -130,7 +130,7 @@ async fn roll_out(revision: &Arc<ClusterObjectSet>, context: &Context, memory: &
         return match error {
             ContentError::Blocked(text) => {
                 context.await_secrets(revision);
-                Pass { outcome: Outcome::Blocked(text), requeue: Requeue::OnChange }
+                Pass { outcome: Outcome::Blocked(text), requeue: Requeue::Unfinished }
             }
             ContentError::Failed(text) => Pass { outcome: Outcome::Failed(text), requeue: Requeue::Backoff },
         };
@@ -138,7 +138,7 @@ async fn roll_out(revision: &Arc<ClusterObjectSet>, context: &Context, memory: &
     if let Some(text) = memory.known.as_ref().and_then(|known| known.invalid.as_deref()) {
         return Pass {
             outcome: Outcome::Refused(format!("revision validation error: {text}")),
-            requeue: Requeue::OnChange,
+            requeue: Requeue::Unfinished,
         };
     }
     let siblings = context.siblings(revision);
@@ -167,12 +167,13 @@ async fn roll_out(revision: &Arc<ClusterObjectSet>, context: &Context, memory: &
         context.record(revision, true, "Collision", text).await;
     }
     let requeue = match &outcome {
-        // a namespace is watched for
-        Outcome::Failed(_) if rollout.lacks_only_namespaces() => Requeue::After(schedule::MAX_RETRY_DELAY),
-        Outcome::Failed(_) => rollout.left_alone().map_or(Requeue::Backoff, Requeue::BackoffWithin),
-        // what stands in the way is watched; this is for what could not be
-        Outcome::Refused(_) => Requeue::After(schedule::MAX_RETRY_DELAY),
-        _ => Requeue::OnChange,
+        // namespaces are watched for
+        Outcome::Failed(_) if !rollout.lacks_only_namespaces() => {
+            rollout.left_alone().map_or(Requeue::Backoff, Requeue::BackoffWithin)
+        }
+        outcome if outcome.is_complete() => Requeue::OnChange,
+        // what is missing is watched; rule: revisions §17 row 35
+        _ => Requeue::Unfinished,
     };
     Pass { outcome, requeue }
 }
@@ -237,7 +238,7 @@ async fn delete(
         return Ok(None);
     }
     let now = Timestamp::now();
-    let (outcome, requeue) = match tear_down(revision, context, memory, now).await {
+    let (outcome, requeue) = match tear_down(revision, context, memory).await {
         Ok(Removed::All) => {
             set_finalizer(revision, context, false).await?;
             info!(revision = %revision.name_any(), "removed");
@@ -259,7 +260,6 @@ async fn tear_down(
     revision: &Arc<ClusterObjectSet>,
     context: &Context,
     memory: &mut Memory,
-    now: Timestamp,
 ) -> Result<Removed, String> {
     let extension = context
         .extensions
@@ -269,7 +269,7 @@ async fn tear_down(
     let reason = extensions::reason(revision, extension.as_ref());
     let deserted = extension.is_none() && extensions::is_owned_by_extension(revision);
     let facts = extension.unwrap_or_default();
-    let since = elapsed(revision.metadata.deletion_timestamp.as_ref().map(|time| time.0), now);
+    let since = memory.deleting_for(Instant::now());
     if let Some(later) = later_sibling(revision, context, &facts, since) {
         let detail = Some(format!("waiting for revision {later} to be removed"));
         return Ok(Removed::Waiting { detail, after: schedule::TEARDOWN_INTERVAL });
@@ -342,23 +342,23 @@ async fn set_finalizer(
 }
 
 fn is_archived(revision: &ClusterObjectSet) -> bool {
+    reports(revision, reason::ARCHIVED)
+}
+
+/// Whether `Progressing` has this reason, for the present generation.
+fn reports(revision: &ClusterObjectSet, reason: &str) -> bool {
     let conditions = revision.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    conditions.iter().any(|known| {
-        known.type_ == condition::PROGRESSING
-            && known.reason == reason::ARCHIVED
-            && known.observed_generation == revision.metadata.generation
+    condition::find(conditions, condition::PROGRESSING).is_some_and(|known| {
+        known.reason == reason && known.observed_generation == revision.metadata.generation
     })
 }
 
-fn deadline(revision: &ClusterObjectSet, minute: Duration, now: Timestamp, archived: bool) -> Deadline {
-    let age = elapsed(revision.metadata.creation_timestamp.as_ref().map(|time| time.0), now);
+/// A deadline that was reported stays passed, also in a process that knows the revision for a shorter time.
+fn deadline(revision: &ClusterObjectSet, minute: Duration, known_for: Duration, archived: bool) -> Deadline {
+    let reported = reports(revision, reason::PROGRESS_DEADLINE_EXCEEDED);
+    let age = if reported { Duration::MAX } else { known_for };
     let inactive = archived || has_succeeded(revision);
     schedule::deadline(revision.spec.progress_deadline_minutes.map(i64::from), minute, age, inactive)
-}
-
-fn elapsed(since: Option<Timestamp>, now: Timestamp) -> Duration {
-    let seconds = since.map_or(0, |since| now.as_second().saturating_sub(since.as_second()));
-    Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 
 /// The status that the outcome leads to; `None` when it is there already.
@@ -413,20 +413,4 @@ async fn write_status(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn elapsed_time_is_bounded_for_any_clock() {
-        let now = Timestamp::from_second(1_000).unwrap();
-        for (since, want) in [
-            (None, 0),
-            (Some(Timestamp::from_second(900).unwrap()), 100),
-            (Some(Timestamp::from_second(4_000).unwrap()), 0),
-            (Some(Timestamp::MAX), 0),
-        ] {
-            assert_eq!(elapsed(since, now), Duration::from_secs(want), "{since:?}");
-        }
-        assert!(elapsed(Some(Timestamp::MIN), now) > Duration::from_secs(1_000));
-    }
-}
+mod tests;

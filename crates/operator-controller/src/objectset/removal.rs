@@ -100,7 +100,7 @@ impl Removing<'_> {
     async fn holders(&self, waiting: &[&ObjectKey]) -> String {
         let Some((first, rest)) = waiting.split_first() else { return String::new() };
         let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
-        let live = match self.context.world.ensure(&gvk(first), &self.own.uid).await {
+        let live = match self.context.world.ensure(&gvk(first), &self.own).await {
             Ok(watch) => watch.get(first).map(|live| live.object()),
             Err(_) => None,
         };
@@ -121,11 +121,12 @@ impl Removing<'_> {
             return Ok(true);
         }
         let failed = |error: &kube::Error| format!("teardown {}: {}", key.objref(), text(error));
-        let watch = match self.context.world.ensure(&gvk(key), &self.own.uid).await {
+        let watch = match self.context.world.ensure(&gvk(key), &self.own).await {
             Ok(watch) => watch,
             Err(error) if error.is_no_match() => return Ok(true),
             Err(error) => return Err(format!("teardown {}: {error}", key.objref())),
         };
+        let listings = watch.listings();
         let live = match watch.get(key) {
             Some(live) => Some(live.object()),
             None => {
@@ -158,7 +159,7 @@ impl Removing<'_> {
                         info!(revision = %self.own.name, object = %key.objref(), "deleted");
                         let gone = answer.is_right();
                         if gone {
-                            watch.remove(key);
+                            watch.remove(key, resource_version(&live), &self.own.name);
                             memory.gone.insert(key.clone());
                         } else {
                             self.context.world.wait_for(&self.own.name, &watch, key, resource_version(&live));
@@ -166,7 +167,7 @@ impl Removing<'_> {
                         Ok(gone)
                     }
                     Err(error) if is_code(&error, 404) => {
-                        watch.remove(key);
+                        watch.remove(key, resource_version(&live), &self.own.name);
                         memory.gone.insert(key.clone());
                         Ok(true)
                     }
@@ -184,7 +185,7 @@ impl Removing<'_> {
                 };
                 match api.patch(&key.name, &written_by(keys::FIELD_MANAGER), &Patch::Merge(&patch)).await {
                     Ok(answer) => {
-                        watch.put(key, Live::new(watch.plain(answer)), &self.own.name);
+                        watch.put(key, Live::new(watch.plain(answer)), &self.own.name, listings);
                         Ok(true)
                     }
                     Err(error) if is_code(&error, 404) => Ok(true),
@@ -200,11 +201,14 @@ impl Removing<'_> {
 
     /// Reads an object again that was another one than remembered, and wakes the revision.
     async fn refresh(&self, watch: &KindWatch, key: &ObjectKey) {
-        if let Ok(found) = watch.api(self.context.client.clone(), key).get_opt(&key.name).await {
-            match found {
-                Some(found) => watch.put(key, Live::new(watch.plain(found)), &self.own.name),
-                None => watch.remove(key),
+        let (listings, cached) = (watch.listings(), watch.get(key));
+        let found = watch.api(self.context.client.clone(), key).get_opt(&key.name).await;
+        match (found, cached) {
+            (Ok(Some(found)), _) => {
+                watch.put(key, Live::new(watch.plain(found)), &self.own.name, listings);
             }
+            (Ok(None), Some(cached)) => watch.remove(key, &cached.version, &self.own.name),
+            (Ok(None), None) | (Err(_), _) => {}
         }
     }
 
@@ -277,7 +281,7 @@ impl Removing<'_> {
 
     /// The resource that a CRD of ours serves, in its storage version; `None` when it is not there or not ours.
     async fn controlled_crd(&self, key: &ObjectKey) -> Result<Option<ApiResource>, String> {
-        let Ok(watch) = self.context.world.ensure(&gvk(key), &self.own.uid).await else { return Ok(None) };
+        let Ok(watch) = self.context.world.ensure(&gvk(key), &self.own).await else { return Ok(None) };
         let found = watch.api(self.context.client.clone(), key).get_opt(&key.name).await;
         let Some(found) = found.map_err(|error| format!("getting {}: {}", key.objref(), text(&error)))?
         else {

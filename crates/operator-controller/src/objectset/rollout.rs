@@ -28,7 +28,7 @@ use tracing::{debug, info};
 use super::Context;
 use super::content::Item;
 use super::convert;
-use super::errors::{applying, is_code, is_namespace_missing, text, write_failed};
+use super::errors::{applying, is_code, is_kind_missing, is_namespace_missing, text, write_failed};
 use super::identity::Purpose;
 use super::live::Live;
 use super::memory::Memory;
@@ -92,7 +92,7 @@ impl Rollout<'_> {
             let mut state = PhaseState::default();
             for (position, item) in items.iter().enumerate() {
                 let gvk = gvk(&item.key);
-                let watch = match self.context.world.ensure(&gvk, &self.own.uid).await {
+                let watch = match self.context.world.ensure(&gvk, &self.own).await {
                     Ok(watch) => watch,
                     Err(error) => {
                         if error.is_no_match() {
@@ -167,6 +167,7 @@ impl Rollout<'_> {
         probes: &[Probe],
     ) -> Result<Done, String> {
         let key = &item.key;
+        let listings = watch.listings();
         let seen = watch.get(key);
         if let Some(live) = &seen
             && memory.verified.get(key) == Some(&live.fingerprint)
@@ -212,12 +213,12 @@ impl Rollout<'_> {
             let watched = watched.take();
             match (step, live.take()) {
                 (Step::Create, _) | (_, None) => match self.create(watch, manifest, key).await? {
-                    Some(created) => return Ok(self.settle(memory, watch, key, probes, created)),
+                    Some(created) => return Ok(self.settle(memory, (watch, listings), key, probes, created)),
                     None => live = self.read(watch, key).await?,
                 },
                 (Step::Nothing, Some(found)) => {
                     let Some(fingerprint) = watched else {
-                        return Ok(self.settle(memory, watch, key, probes, found));
+                        return Ok(self.settle(memory, (watch, listings), key, probes, found));
                     };
                     memory.verified.insert(key.clone(), fingerprint);
                     let verdict = self.evaluate(probes, &found);
@@ -227,7 +228,9 @@ impl Rollout<'_> {
                     let object = enforcing(manifest, &self.own, &found);
                     let forced = take || force;
                     match self.apply(watch, key, object, &found, forced, applying(forced)).await? {
-                        Some(applied) => return Ok(self.settle(memory, watch, key, probes, applied)),
+                        Some(applied) => {
+                            return Ok(self.settle(memory, (watch, listings), key, probes, applied));
+                        }
                         None => {
                             force = true;
                             live = self.read(watch, key).await?;
@@ -237,7 +240,9 @@ impl Rollout<'_> {
                 (Step::Adopt, Some(found)) => {
                     let object = adopting(manifest, &self.own, &found);
                     match self.apply(watch, key, object, &found, true, "patching (owner change)").await? {
-                        Some(applied) => return Ok(self.settle(memory, watch, key, probes, applied)),
+                        Some(applied) => {
+                            return Ok(self.settle(memory, (watch, listings), key, probes, applied));
+                        }
                         None => live = self.read(watch, key).await?,
                     }
                 }
@@ -263,11 +268,11 @@ impl Rollout<'_> {
         Done { state: ObjectState { title, progressed, settled, verdict }, collision: None }
     }
 
-    /// Remembers that the object is as desired, and probes it.
+    /// Remembers that the object is as desired, and probes it. It was read or written after the watch had made so many `listings`.
     fn settle(
         &self,
         memory: &mut Memory,
-        watch: &KindWatch,
+        (watch, listings): (&KindWatch, u64),
         key: &ObjectKey,
         probes: &[Probe],
         found: Object,
@@ -279,7 +284,7 @@ impl Rollout<'_> {
         let live = Live::new(found);
         memory.verified.insert(key.clone(), live.fingerprint);
         if self.own.extension.is_some() {
-            watch.put(key, live, &self.own.name);
+            watch.put(key, live, &self.own.name, listings);
         }
         self.done(key, verdict, true, false)
     }
@@ -320,9 +325,8 @@ impl Rollout<'_> {
             }
             Err(error) if already_exists(&error) => Ok(None),
             Err(error) => {
-                // a 404 on a write can mean that the kind has gone
-                if is_code(&error, 404) && key.namespace.is_none() && !watch.kind.namespaced {
-                    self.context.world.drop_watch(&gvk(key)).await;
+                if is_kind_missing(&error) {
+                    self.context.world.check_served(watch).await;
                 }
                 Err(failed(error))
             }
@@ -368,10 +372,11 @@ impl Rollout<'_> {
 
     /// Reads the object past all caches; `None` when it does not exist.
     async fn read(&self, watch: &KindWatch, key: &ObjectKey) -> Result<Option<Object>, String> {
+        let cached = watch.get(key);
         match watch.api(self.context.client.clone(), key).get_opt(&key.name).await {
             Ok(found) => {
-                if found.is_none() {
-                    watch.remove(key);
+                if let (None, Some(cached)) = (&found, cached) {
+                    watch.remove(key, &cached.version, &self.own.name);
                 }
                 Ok(found.map(|found| watch.plain(found)))
             }

@@ -130,9 +130,15 @@ fn installed_and_progressing_in_every_state() {
         ("an upgrade", vec![done(1, "1.0.0"), running(2, "1.1.0")], applied("1.1.0"), [installed, rolling]),
         (
             "the last of several rolls out",
-            vec![done(1, "1.0.0"), stuck, running(3, "1.1.0")],
+            vec![done(1, "1.0.0"), stuck.clone(), running(3, "1.1.0")],
             applied("1.1.0"),
             [installed, rolling],
+        ),
+        (
+            "one that is older than what is installed is stuck",
+            vec![stuck, done(3, "1.0.0")],
+            applied("1.0.0"),
+            [installed, "True/Succeeded: Revision 1.0.0 has rolled out."],
         ),
     ] {
         let status = derived(revisions, progress, None);

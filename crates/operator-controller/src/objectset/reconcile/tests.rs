@@ -1,0 +1,134 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::revisions::Revisions;
+use crate::testing::Apiserver;
+use olm_runtime::watched::Objects;
+
+fn revision(metadata: &Value, spec: &Value, status: &Value) -> ClusterObjectSet {
+    let mut object = json!({
+        "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet",
+        "metadata": {"name": "e-1", "uid": "u1", "generation": 1, "creationTimestamp": "2000-01-01T00:00:00Z"},
+        "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent"},
+        "status": status,
+    });
+    for (member, more) in [("metadata", metadata), ("spec", spec)] {
+        object[member].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    }
+    serde_json::from_value(object).unwrap()
+}
+
+/// The apiserver's clock stamped the creation, decades before the controller's clock.
+#[test]
+fn deadline_counts_from_the_first_sight() {
+    let minute = Duration::from_secs(60);
+    let reported = |generation: i64| {
+        json!({"conditions": [{
+            "type": "Progressing", "status": "False", "reason": reason::PROGRESS_DEADLINE_EXCEEDED, "message": "",
+            "observedGeneration": generation, "lastTransitionTime": "2000-01-01T00:00:00Z"}]})
+    };
+    let passed = Deadline::Passed { minutes: 2 };
+    for (case, status, known_for, want) in [
+        ("just seen", json!({}), 0, Deadline::Ahead(minute * 2)),
+        ("a minute later", json!({}), 60, Deadline::Ahead(minute)),
+        ("two minutes later", json!({}), 120, passed),
+        ("reported by a process before", reported(1), 0, passed),
+        ("reported of another generation", reported(0), 0, Deadline::Ahead(minute * 2)),
+    ] {
+        let revision = revision(&json!({}), &json!({"progressDeadlineMinutes": 2}), &status);
+        assert_eq!(deadline(&revision, minute, Duration::from_secs(known_for), false), want, "{case}");
+    }
+}
+
+/// One CRD, which the revision controls, and one custom resource that a finalizer holds.
+fn apiserver() -> Apiserver {
+    let crd = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "ks.g.io", "uid": "u2", "resourceVersion": "2", "ownerReferences": [{
+            "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet", "name": "e-1", "uid": "u1", "controller": true}]},
+        "spec": {"group": "g.io", "scope": "Cluster", "names": {"kind": "K", "plural": "ks"},
+            "versions": [{"name": "v1", "served": true, "storage": true}]},
+    });
+    let held = json!({"metadata": {"name": "k", "deletionTimestamp": "2000-01-01T00:00:00Z", "finalizers": ["g.io/x"]}});
+    let list = |items: &[&Value]| json!({"metadata": {"resourceVersion": "9"}, "items": items});
+    Apiserver::new(move |method, uri| match (method, uri.split('?').next().unwrap_or_default()) {
+        ("GET", "/apis/apiextensions.k8s.io/v1") => {
+            let resource = json!({"name": "customresourcedefinitions", "kind": "CustomResourceDefinition",
+                "namespaced": false, "verbs": [], "singularName": ""});
+            (200, json!({"groupVersion": "apiextensions.k8s.io/v1", "resources": [resource]}))
+        }
+        ("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions") => (200, list(&[])),
+        ("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ks.g.io") => (200, crd.clone()),
+        ("GET", "/apis/g.io/v1/ks") => (200, list(&[&held])),
+        _ => (500, json!({"kind": "Status", "status": "Failure", "reason": "InternalError", "code": 500})),
+    })
+}
+
+/// As above, for the deletion: the wait for custom resources was over before it began.
+#[tokio::test]
+async fn teardown_waits_for_custom_resources_whatever_the_clock() {
+    let apiserver = apiserver();
+    let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "ks.g.io"}, "spec": {}});
+    let phases = json!([{"name": "crds", "objects": [{"object": crd}]}]);
+    let deleted = json!({"deletionTimestamp": "2000-01-01T00:00:00Z", "finalizers": [finalizers::TEARDOWN]});
+    let revision = Arc::new(revision(&deleted, &json!({"phases": phases}), &json!({})));
+    let mut context = Context::new(apiserver.client(), "olm", Revisions::default(), Objects::empty());
+    let mut memory = Memory::default();
+    let removed = tear_down(&revision, &context, &mut memory).await;
+    let Ok(Removed::Waiting { detail: Some(detail), .. }) = &removed else { panic!("{removed:?}") };
+    assert_eq!(detail, "waiting for custom resources to go: 1 ks.g.io");
+    let writes =
+        || apiserver.requests().into_iter().filter(|line| !line.starts_with("GET ")).collect::<Vec<_>>();
+    assert_eq!(writes(), Vec::<String>::new());
+
+    context.custom_resource_wait = Duration::ZERO;
+    tear_down(&revision, &context, &mut memory).await.unwrap_err();
+    let writes = writes();
+    assert!(writes.len() == 1 && writes[0].starts_with("DELETE "), "the wait is over: {writes:?}");
+}
+
+/// A cluster with a mutable Secret, that answers a creation like this.
+fn creation(code: u16, answer: Value) -> Apiserver {
+    let missing = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
+    let mutable =
+        json!({"metadata": {"name": "mutable", "namespace": "n", "uid": "s", "resourceVersion": "3"}});
+    let resource = json!({"name": "configmaps", "kind": "ConfigMap", "namespaced": true, "verbs": [], "singularName": ""});
+    Apiserver::new(move |method, uri| match (method, uri.split('?').next().unwrap_or_default()) {
+        ("GET", "/api/v1") => (200, json!({"groupVersion": "v1", "resources": [resource]})),
+        ("GET", "/api/v1/configmaps") => (200, json!({"metadata": {"resourceVersion": "9"}, "items": []})),
+        ("GET", "/api/v1/namespaces/n/secrets/mutable") => (200, mutable.clone()),
+        ("POST", _) => (code, answer.clone()),
+        _ => (404, missing.clone()),
+    })
+}
+
+/// An event may be missed of whatever a revision waits for.
+#[tokio::test]
+async fn rollout_that_is_not_finished_is_requeued_within_a_minute() {
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "n"}});
+    let mut created = map.clone();
+    created["metadata"]["resourceVersion"] = "10".into();
+    let refused = |code: u16, about: &str| {
+        let reason = if code == 404 { "NotFound" } else { "Forbidden" };
+        json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code, "details": {"kind": about}})
+    };
+    let probes = json!([{"selector": {"type": "GroupKind", "groupKind": {"group": "", "kind": "ConfigMap"}},
+        "assertions": [{"type": "ConditionEqual", "conditionEqual": {"type": "Ready", "status": "True"}}]}]);
+    let content = json!([{"name": "a", "objects": [{"object": map}]}]);
+    let secret =
+        json!([{"name": "a", "objects": [{"ref": {"name": "mutable", "namespace": "n", "key": "x"}}]}]);
+    for (case, phases, probes, apiserver, want) in [
+        ("complete", &content, json!([]), creation(201, created.clone()), Requeue::OnChange),
+        ("a probe fails", &content, probes, creation(201, created), Requeue::Unfinished),
+        ("no namespace", &content, json!([]), creation(404, refused(404, "namespaces")), Requeue::Unfinished),
+        ("no rights", &content, json!([]), creation(403, refused(403, "configmaps")), Requeue::Backoff),
+        ("content that may change", &secret, json!([]), creation(500, json!({})), Requeue::Unfinished),
+    ] {
+        let spec = json!({"phases": phases, "progressionProbes": probes});
+        let revision = Arc::new(revision(&json!({}), &spec, &json!({})));
+        let context = Context::new(apiserver.client(), "olm", Revisions::default(), Objects::empty());
+        let Pass { outcome, requeue } = roll_out(&revision, &context, &mut Memory::default()).await;
+        assert_eq!(requeue, want, "{case}: {outcome:?}");
+    }
+}
