@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::ServiceAccount;
@@ -23,6 +24,8 @@ use tokio::task::AbortHandle;
 
 /// Changes within this time are one wake-up: roles and bindings are mostly applied together.
 const DEBOUNCE: Duration = Duration::from_millis(300);
+/// How long the first listings may take together; one that may not be listed must not hide the changes of the others.
+const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Who waits for rights. Cheap to clone.
 #[derive(Clone)]
@@ -74,24 +77,37 @@ impl Rights {
         }
     }
 
-    /// Watches until it is aborted. The first listings are changes, too, and come at about the same time.
+    /// Watches until it is aborted. The first listings are one change, however long each of them takes.
     async fn follow(self) {
-        let mut changes = futures::stream::select_all([
+        let (listed, watches): (Vec<_>, Vec<_>) = [
             changes_of::<ServiceAccount>(&self.client),
             changes_of::<ClusterRole>(&self.client),
             changes_of::<ClusterRoleBinding>(&self.client),
             changes_of::<Role>(&self.client),
             changes_of::<RoleBinding>(&self.client),
-        ]);
-        while changes.next().await.is_some() {
+        ]
+        .into_iter()
+        .unzip();
+        let mut changes = futures::stream::select_all(watches);
+        let all_listed = tokio::time::timeout(LIST_TIMEOUT, futures::future::join_all(listed));
+        let mut listing = std::pin::pin!(changes.by_ref().for_each(async |()| {}));
+        tokio::select! {
+            () = &mut listing => return,
+            _ = all_listed => {}
+        }
+        loop {
             tokio::time::sleep(DEBOUNCE).await;
             while let Some(Some(())) = changes.next().now_or_never() {}
             self.waiting.lock().extensions.iter().for_each(|name| self.waker.wake(name));
+            if changes.next().await.is_none() {
+                return;
+            }
         }
     }
 }
 
-fn changes_of<K>(client: &Client) -> BoxStream<'static, ()>
+/// Resolves when all objects of a kind are listed; changes of them.
+fn changes_of<K>(client: &Client) -> (BoxFuture<'static, ()>, BoxStream<'static, ()>)
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
 {
@@ -99,11 +115,19 @@ where
     let row = |object: PartialObjectMeta<K>| {
         ((object.namespace(), object.name_any()), (object.uid(), object.resource_version()))
     };
-    Watched::default().follow(api, watcher::Config::default(), row).map(|_| ()).boxed()
+    let watched = Watched::default();
+    let changes = watched.follow(api, watcher::Config::default(), row).map(|_| ()).boxed();
+    (async move { watched.wait_until_listed().await }.boxed(), changes)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+
     use super::*;
     use crate::testing::{assert_panic_exits, panics_at};
 
@@ -115,6 +139,32 @@ mod tests {
             rights.wait("a");
             rights.watch();
         });
+    }
+
+    /// An apiserver with one object of each kind, whose listings take 0 to 2 seconds, and in which nothing changes.
+    fn slow_apiserver() -> Client {
+        let service = tower::service_fn(|request: Request<Body>| async move {
+            let query = request.uri().query().unwrap_or_default();
+            if query.contains("watch=true") {
+                std::future::pending::<()>().await;
+            }
+            let kinds = ["serviceaccounts", "clusterroles", "clusterrolebindings", "roles", "rolebindings"];
+            let position = kinds.iter().position(|kind| request.uri().path().ends_with(&format!("/{kind}")));
+            tokio::time::sleep(Duration::from_millis(500) * u32::try_from(position.unwrap()).unwrap()).await;
+            let items = json!([{"metadata": {"name": "a", "uid": "u", "resourceVersion": "1"}}]);
+            let list = json!({"metadata": {"resourceVersion": "9"}, "items": items});
+            Ok::<_, Infallible>(Response::new(Body::from(list.to_string().into_bytes())))
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rights_wake_once_for_slow_first_listings() {
+        let (rights, woken) = Rights::new(slow_apiserver());
+        rights.wait("a");
+        rights.watch();
+        let woken = woken.take_until(tokio::time::sleep(Duration::from_secs(60)));
+        assert_eq!(woken.collect::<Vec<_>>().await, ["a"]);
     }
 
     #[tokio::test]
