@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
+use futures::FutureExt as _;
 use olm_certificates::Source;
 use olm_oci::{CertificateDirs, Config, Credentials as Access, Puller, SharedKeyring, parse_reference};
 use olm_runtime::events::Events;
@@ -72,7 +73,8 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     };
     if !listen::is_off(&args.run.health_probe_bind_address) {
         let listener = listen::bind(&args.run.health_probe_bind_address).await?;
-        parts.spawn(serve::http(listener, probes, serve::Limits::default(), stop.clone()));
+        let probes = serve::http(listener, probes, serve::Limits::default(), stop.clone());
+        parts.spawn(task::supervised("health server", probes));
     }
     let Some((pair, keeping)) = certificate.pair(stop.clone()).await? else { return Ok(()) };
     parts.spawn(task::supervised("serving certificate", keeping));
@@ -89,14 +91,20 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     if let Some(address) = metrics_address {
         let router = olm_runtime::metrics::router(metrics.clone(), KubeReviews(client.clone()));
         let listener = listen::bind(&address).await?;
-        parts.spawn(serve::https(listener, router, tls, serve::Limits::default(), stop.clone()));
+        let shown = serve::https(listener, router, tls, serve::Limits::default(), stop.clone());
+        parts.spawn(task::supervised("metrics server", shown));
     }
     parts.spawn(task::supervised("compression", crate::compress::run(store.clone(), stop.clone())));
     let (damage, damaged) = mpsc::channel(16);
-    tokio::task::spawn_blocking({
+    let checking = tokio::task::spawn_blocking({
         let (store, stop) = (store.clone(), stop.clone());
         move || check_all(&store, &damage, &stop)
     });
+    tokio::spawn(checking.map(|checked| {
+        if let Err(error) = checked {
+            tracing::error!(%error, "the check of stored content ended badly");
+        }
+    }));
     let account = pull_secrets::own_account();
     let (changed, secrets) = mpsc::channel(1);
     let watching = credentials::watch(client.clone(), pull_secret.clone(), account.clone(), changed);
@@ -120,7 +128,15 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         memory: Default::default(),
         epoch: std::sync::atomic::AtomicU64::new(0),
     });
+    let lost = Shutdown::new();
     let working = controller::run(context, readiness, args.gc_interval.0, damaged, secrets, stop.clone());
+    // a stop lets running passes end, a loss of the lease aborts them
+    let working = async {
+        tokio::select! {
+            () = lost.cancelled() => {}
+            () = working => {}
+        }
+    };
     let electing = async {
         let leading = async {
             lead.send_if_modified(|leads| !std::mem::replace(leads, true));
@@ -128,7 +144,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         };
         let elected = leader::lead(client, election, &metrics, &stop, leading).await;
         if elected.is_err() {
-            lead.send_replace(false);
+            lost.cancel();
             stop.cancel();
         }
         elected

@@ -9,7 +9,7 @@ use olm_runtime::health;
 use olm_runtime::leader::{self, Election};
 use olm_runtime::metrics::{self, Metrics};
 use olm_runtime::tls;
-use olm_runtime::{client, listen, serve, shutdown};
+use olm_runtime::{client, listen, serve, shutdown, task};
 
 use crate::args::ServeArgs;
 use crate::controller::{self, Context};
@@ -39,7 +39,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     if !listen::is_off(&args.run.health_probe_bind_address) {
         let listener = listen::bind(&args.run.health_probe_bind_address).await?;
         let probes = serve::http(listener, health::router([]), serve::Limits::default(), stop.clone());
-        parts.spawn(probes);
+        parts.spawn(task::supervised("health server", probes));
     }
     let namespace = args.run.system_namespace();
     match (args.run.tls.serving()?, metrics_address) {
@@ -56,7 +56,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
                 metrics.clone(),
                 stop.clone(),
             );
-            parts.spawn(shown);
+            parts.spawn(task::supervised("metrics server", shown));
         }
         _ => tracing::warn!("metrics are not served: no certificate is given and none is self-issued"),
     }

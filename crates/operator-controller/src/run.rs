@@ -68,7 +68,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     if !listen::is_off(&args.run.health_probe_bind_address) {
         let listener = listen::bind(&args.run.health_probe_bind_address).await?;
         let probes = serve::http(listener, health::router([]), serve::Limits::default(), stop.clone());
-        parts.spawn(probes);
+        parts.spawn(task::supervised("health server", probes));
     }
     let namespace = args.run.system_namespace();
     match (args.run.tls.serving()?, metrics_address) {
@@ -77,14 +77,15 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
             let certificate = Source::open(&serving, &client, &namespace, names)
                 .context("failed to initialize certificate watcher")?;
             let listener = listen::bind(&address).await?;
-            parts.spawn(metrics::serve(
+            let shown = metrics::serve(
                 certificate.pair(stop.clone()),
                 tls_settings.clone(),
                 listener,
                 client.clone(),
                 metrics.clone(),
                 stop.clone(),
-            ));
+            );
+            parts.spawn(task::supervised("metrics server", shown));
         }
         _ => tracing::warn!("metrics are not served: no certificate is given and none is self-issued"),
     }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use kube::ResourceExt as _;
 use olm_api::cluster_catalog::{AvailabilityMode, ClusterCatalog};
 use olm_api::condition;
-use olm_runtime::controller::{self, Requeue, Source, Workers};
+use olm_runtime::controller::{self, Controller, Requeue, Source, Workers};
 use olm_runtime::metrics::Outcome;
 use olm_runtime::watched::{Change, Object, Objects};
 use parking_lot::Mutex;
@@ -61,8 +61,13 @@ pub async fn run(
     // each catalog may wait for its registry
     let workers = Workers::new(u16::MAX, stop);
     let sources = sources(&state, damaged, secrets);
-    let controller =
-        controller::Controller::new(crate::run::CONTROLLER, workers, state.context.meter.clone(), sources);
+    let controller = Controller {
+        describe: {
+            let catalogs = state.catalogs.clone();
+            Box::new(move |name| catalogs.describe(name))
+        },
+        ..Controller::new(crate::run::CONTROLLER, workers, state.context.meter.clone(), sources)
+    };
     let _watch = state.catalogs.watch(&state.context.client);
     let ready = async {
         state.catalogs.wait_until_listed().await;
@@ -141,7 +146,7 @@ impl State {
             }
             None => {
                 self.per_catalog.lock().retain(|known, state| *known != name || state.was_deleted);
-                (Requeue::OnChange, Outcome::Success)
+                (Requeue::Gone, Outcome::Success)
             }
         };
         self.report_missing();
