@@ -5,6 +5,7 @@
 pub mod extension;
 pub mod inventory;
 pub mod package;
+pub mod report;
 
 use anyhow::{Context, Result, bail};
 use kube::Client;

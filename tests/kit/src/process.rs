@@ -313,6 +313,11 @@ impl Process {
         self.child.signal(rustix::process::Signal::CONT);
     }
 
+    /// USR1: it logs the state of every object that it reconciles.
+    pub fn request_report(&mut self) {
+        self.child.signal(rustix::process::Signal::USR1);
+    }
+
     /// Ends it with TERM (KILL after 20 s); true when it ended by itself with success.
     pub fn stop(&mut self) -> bool {
         self.child.stop(Duration::from_secs(20)).is_some_and(|status| status.success())

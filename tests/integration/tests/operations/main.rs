@@ -4,6 +4,7 @@
 mod failover;
 mod metrics;
 mod proxy;
+mod report;
 mod secrets;
 mod serving;
 mod traces;

@@ -138,14 +138,19 @@ async fn fulfilled(world: &mut World) -> Result<()> {
             return Ok(());
         }
         if since.elapsed() > LIMIT {
-            bail!("not converged after {} s:\n{}", LIMIT.as_secs(), missing.join("\n"));
+            let names: Vec<&str> = missing.keys().map(String::as_str).collect();
+            let known = world.explain(&names).await;
+            let known = known.unwrap_or_else(|error| format!("no report: {error:#}"));
+            let missing: Vec<String> = missing.into_values().collect();
+            bail!("not converged after {} s:\n{}\n{known}", LIMIT.as_secs(), missing.join("\n"));
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }
 
-async fn missing(world: &mut World) -> Result<Vec<String>> {
-    let mut missing = Vec::new();
+/// What is still missing, by the name of the catalog or extension.
+async fn missing(world: &mut World) -> Result<BTreeMap<String, String>> {
+    let mut missing = BTreeMap::new();
     for shelf in &world.shelves {
         let found = world.catalogs.get_opt(&shelf.name).await?;
         let status = found.as_ref().and_then(|catalog| catalog.status.as_ref());
@@ -155,7 +160,7 @@ async fn missing(world: &mut World) -> Result<Vec<String>> {
                 && image.is_some_and(|image| image.ends_with(&shelf.digest))
         });
         if !served {
-            missing.push(format!("{} does not serve {}", shelf.name, shelf.digest));
+            missing.insert(shelf.name.clone(), format!("{} does not serve {}", shelf.name, shelf.digest));
         }
     }
     let found = world.extensions.list(&ListParams::default()).await?.items;
@@ -164,7 +169,9 @@ async fn missing(world: &mut World) -> Result<Vec<String>> {
         let one = found.iter().find(|extension| extension.name_any() == target.name);
         match target.fulfilled(one, world.newest(target)) {
             Ok(installed) => settled.push(installed),
-            Err(why) => missing.push(why),
+            Err(why) => {
+                missing.insert(target.name.clone(), why);
+            }
         }
     }
     if missing.is_empty() {

@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Client};
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
+use olm_integration::report;
 use olm_kit::{AuditTail, Cluster, Options, Process, Program, Registry, Request, SYSTEM_NAMESPACE};
 use serde_json::json;
 
@@ -17,6 +18,8 @@ use crate::target::{Target, Want};
 
 /// The programs; each has a service account of its name, which distinguishes them in the audit log.
 pub(crate) const PROGRAMS: [&str; 3] = ["catalogd", "operator-controller", "cluster-operator"];
+/// The controllers of each of them.
+const CONTROLLERS: [usize; 3] = [1, 3, 1];
 /// Names that come and go.
 const NAMES: usize = 16;
 /// The field manager of targets.
@@ -188,6 +191,13 @@ impl World {
             count.1 += usize::from(request.writes());
         }
         Ok(ours)
+    }
+
+    /// What the programs and the apiserver know of the catalogs and extensions with these names, and of their revisions.
+    pub(crate) async fn explain(&mut self, names: &[&str]) -> Result<String> {
+        let mut programs: Vec<_> = self.processes.iter_mut().zip(CONTROLLERS).collect();
+        let reported = report::request(&mut programs).await?;
+        Ok(report::explain(&reported, &report::live_versions(&self.client).await?, names))
     }
 
     /// Where the programs log.
