@@ -1,19 +1,21 @@
 //! Clocks that are wrong. The machine's own cannot be changed here, so what other machines' clocks wrote is: a leader whose
-//! renewals lie an hour back or ahead, and conditions from another century.
+//! renewals lie an hour back or ahead, and conditions from another century. A machine that is suspended is a thread that is blocked,
+//! with a monotonic clock that leaves this time out.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use olm_api::ClusterExtension;
-use olm_kit::{SYSTEM_NAMESPACE, unique};
+use olm_kit::{Cluster, SYSTEM_NAMESPACE, unique};
 use olm_runtime::Shutdown;
-use olm_runtime::leader::{self, Election, Timing};
+use olm_runtime::leader::{self, Election, Moment, Timing};
 use olm_runtime::metrics::Metrics;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -25,6 +27,8 @@ use crate::site::{Site, lines};
 
 /// A lease of three seconds.
 const LASTS: Duration = Duration::from_secs(3);
+const TIMING: Timing =
+    Timing { lease: LASTS, renew: Duration::from_secs(2), retry: Duration::from_millis(300) };
 
 /// A leader whose clock is off by so much. It renews its lease until it is dropped.
 struct WrongLeader {
@@ -99,9 +103,7 @@ async fn fault_lease_of_a_wrong_clock_is_neither_stolen_nor_kept() -> Result<()>
     for hours in [-1, 1] {
         let lease = unique("skew");
         let wrong = WrongLeader::start(&client, &lease, SignedDuration::from_hours(hours)).await?;
-        let timing =
-            Timing { lease: LASTS, renew: Duration::from_secs(2), retry: Duration::from_millis(300) };
-        let election = Election::new(&lease, SYSTEM_NAMESPACE.to_owned()).with_identity("right", timing);
+        let election = Election::new(&lease, SYSTEM_NAMESPACE.to_owned()).with_identity("right", TIMING);
         let (metrics, never) = (Metrics::new(), Shutdown::new());
         let mut acquiring = std::pin::pin!(leader::acquire(client.clone(), election, &metrics, &never));
         if let Ok(leadership) = tokio::time::timeout(LASTS * 3, &mut acquiring).await {
@@ -121,6 +123,68 @@ async fn fault_lease_of_a_wrong_clock_is_neither_stolen_nor_kept() -> Result<()>
             case.converged(since);
         }
     }
+    Ok(())
+}
+
+/// Writes as a leader does.
+async fn write(client: &Client, name: &str, value: &str) -> kube::Result<ConfigMap> {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
+    let map =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"by": value}});
+    api.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(&map)).await
+}
+
+#[tokio::test]
+async fn fault_suspended_leader_writes_nothing() -> Result<()> {
+    let mut case = Case::once("leader's machine suspended until another leads");
+    let site = Site::shared().await?;
+    let client = site.client().await?;
+    let name = unique("suspended");
+    let (kubeconfig, lease) = (site.cluster.kubeconfig(), name.clone());
+    let (leads, led) = tokio::sync::oneshot::channel();
+    let (resume, resumed) = std::sync::mpsc::channel();
+    let machine = tokio::task::spawn_blocking(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let client = Cluster::client_from(&kubeconfig).await?;
+            let suspended = Arc::new(Mutex::new(Duration::ZERO));
+            let left_out = Arc::clone(&suspended);
+            let clock = move || {
+                let now = Moment::now();
+                Moment { monotonic: now.monotonic - *left_out.lock(), ..now }
+            };
+            let election = Election::new(&lease, SYSTEM_NAMESPACE.to_owned());
+            let election = election.with_identity("suspended", TIMING).with_clock(clock);
+            let writing = election.client(&client);
+            let (metrics, never) = (Metrics::new(), Shutdown::new());
+            let leadership = leader::acquire(client, election, &metrics, &never).await.context("stopped")?;
+            write(&writing, &lease, "first").await?;
+            let begun = Instant::now();
+            leads.send(()).ok().context("the test has ended")?;
+            resumed.recv()?;
+            *suspended.lock() = begun.elapsed();
+            // before any other task of this machine continues
+            ensure!(write(&writing, &lease, "first, late").await.is_err(), "another leads");
+            leadership.loss().cancelled().await;
+            ensure!(write(&writing, &lease, "first, later").await.is_err(), "it knows that another leads");
+            Ok(())
+        })
+    });
+    led.await?;
+    let election = Election::new(&name, SYSTEM_NAMESPACE.to_owned()).with_identity("second", TIMING);
+    let writing = election.client(&client);
+    let since = Instant::now();
+    let (metrics, never) = (Metrics::new(), Shutdown::new());
+    let acquired = leader::acquire(client.clone(), election, &metrics, &never);
+    let leadership = tokio::time::timeout(LIMIT, acquired).await.context("its end is not noticed")?;
+    let leadership = leadership.context("stopped")?;
+    case.converged(since);
+    let written = write(&writing, &name, "second").await?;
+    resume.send(())?;
+    machine.await??;
+    let map = Api::<ConfigMap>::namespaced(client, SYSTEM_NAMESPACE).get(&name).await?;
+    ensure!(map == written, "{map:?}");
+    leadership.release().await;
     Ok(())
 }
 

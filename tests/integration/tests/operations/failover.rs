@@ -1,19 +1,22 @@
 //! Two replicas of each process with leader election: how long it takes until the other one works, after a polite stop (the
-//! lease is released) and after a kill (it has to run out). What is measured ends with work done: a status written.
+//! lease is released) and after a kill (it has to run out). What is measured ends with work done: a status written. And what comes of
+//! a lease that is deleted.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use olm_api::{ClusterCatalog, ClusterExtension};
-use olm_kit::{Cluster, Process, Program, SYSTEM_NAMESPACE, Wait, eventually, unique};
+use olm_kit::{Cluster, Options, Process, Program, SYSTEM_NAMESPACE, Wait, eventually, unique};
 use serde_json::json;
 
 const LIMIT: Duration = Duration::from_secs(90);
 /// A released lease is seen in the watch of it. The rest is for a busy machine.
 const RELEASED: Duration = Duration::from_secs(8);
+/// How long a lease lasts, and how long the holder of a deleted one may still write.
+const LEASE: Duration = Duration::from_secs(15);
 /// A lease that is not renewed runs out after 15 s, then as above.
 const KILLED: Duration = Duration::from_secs(28);
 
@@ -72,6 +75,10 @@ impl Answered {
     }
 }
 
+fn holder(lease: &Lease) -> String {
+    lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default()
+}
+
 /// Ends the leader of two; gives the time until the other one held the lease, and until it had answered.
 async fn failover(kind: Kind, politely: bool) -> Result<(Duration, Duration)> {
     let cluster = Cluster::start().await?;
@@ -88,8 +95,6 @@ async fn failover(kind: Kind, politely: bool) -> Result<(Duration, Duration)> {
     ensure!(!leads(&second), "there is one leader");
 
     let leases: Api<Lease> = Api::namespaced(cluster.client().await?, SYSTEM_NAMESPACE);
-    let holder =
-        |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
     let before = holder(&leases.get(kind.lease).await?);
     let begun = Instant::now();
     let ending = tokio::task::spawn_blocking(move || {
@@ -140,4 +145,70 @@ async fn failover_to_another_catalogd() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn failover_to_another_operator_controller() -> Result<()> {
     measure(OPERATOR_CONTROLLER).await
+}
+
+/// The lease is deleted, once while its holder works and once while it is frozen.
+async fn delete_lease(kind: Kind) -> Result<()> {
+    let cluster = Cluster::start_with(&Options { audit: true, ..Options::default() }).await?;
+    cluster.install_olm().await?;
+    let start = async |account| {
+        let kubeconfig = cluster.kubeconfig_that_may_all(account).await?;
+        (kind.program)(&cluster)?.kubeconfig(&kubeconfig).flag("--leader-elect", "true").start().await
+    };
+    let mut first = start("first").await?;
+    eventually("the first one leads", LIMIT, || async {
+        ensure!(leads(&first), "not yet");
+        Ok(())
+    })
+    .await?;
+    let second = start("second").await?;
+    let read = |verb: &str, resource: &str, code| verb == "get" && resource == "leases" && code == 200;
+    eventually("the second one has seen the lease", LIMIT, || async {
+        let all = cluster.audit()?;
+        let seen = all.iter().any(|it| it.user.ends_with(":second") && read(&it.verb, &it.resource, it.code));
+        ensure!(seen, "not yet");
+        Ok(())
+    })
+    .await?;
+    let leases: Api<Lease> = Api::namespaced(cluster.client().await?, SYSTEM_NAMESPACE);
+    let recreated = || Wait::new(&leases, kind.lease).within(LIMIT).log(second.log()).to_exist();
+
+    let before = leases.get(kind.lease).await?;
+    leases.delete(kind.lease, &DeleteParams::default()).await?;
+    let lease = recreated().await?;
+    ensure!(lease.metadata.uid != before.metadata.uid && holder(&lease) == holder(&before), "{lease:?}");
+    ensure!(!leads(&second), "there is one leader");
+
+    first.freeze();
+    let mut tail = cluster.audit_tail()?;
+    let asked = ask(&cluster, kind).await?;
+    let begun = Instant::now();
+    leases.delete(kind.lease, &DeleteParams::default()).await?;
+    let lease = recreated().await?;
+    let taken = begun.elapsed();
+    eprintln!("{}, deleted: taken after {:.1} s", kind.lease, taken.as_secs_f64());
+    ensure!(holder(&lease) != holder(&before), "{lease:?}");
+    ensure!(taken >= LEASE, "{taken:?}: the holder may still write");
+    asked.wait().await?;
+    first.thaw();
+    ensure!(first.child().wait(LIMIT), "the first one continues");
+    let late = tail.more()?.into_iter().filter(|request| {
+        request.user.ends_with(":first")
+            && request.writes()
+            && request.resource != "leases"
+            && request.code < 300
+    });
+    let late: Vec<String> = late.map(|request| format!("{} {}", request.verb, request.uri)).collect();
+    ensure!(late.is_empty(), "writes of the first one: {late:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failover_of_catalogd_waits_for_a_deleted_lease() -> Result<()> {
+    delete_lease(CATALOGD).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failover_of_operator_controller_waits_for_a_deleted_lease() -> Result<()> {
+    delete_lease(OPERATOR_CONTROLLER).await
 }
