@@ -17,6 +17,8 @@ pub struct Limits {
     pub file_bytes: u64,
     /// Tar entries of all layers together, selected or not.
     pub entries: u64,
+    /// Bytes of extended headers (long names, PAX records) of all layers together, selected or not.
+    pub extended_bytes: u64,
     /// Selected entries (and whiteouts) of all layers together; each is remembered in memory.
     pub selected_entries: u64,
     /// Decompressed bytes per compressed byte of one layer; checked beyond [`Limits::ratio_from`].
@@ -35,10 +37,11 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             download_bytes: 8 << 30,
-            unpacked_bytes: 16 << 30,
-            selected_bytes: 4 << 30,
+            unpacked_bytes: 8 << 30,
+            selected_bytes: 2 << 30,
             file_bytes: 2 << 30,
             entries: 2_000_000,
+            extended_bytes: 128 << 20,
             selected_entries: 200_000,
             ratio: 200,
             ratio_from: 64 << 20,

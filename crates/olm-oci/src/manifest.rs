@@ -4,15 +4,20 @@
 //! document has precedence over the one in the HTTP header, because only the document is covered by the digest.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use olm_core::Digest;
-use serde::Deserialize;
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use crate::config::Platform;
 use crate::error::ImageError;
 
 /// Largest manifest and config (rule: catalogd §5.5).
 pub(crate) const MAX_DOCUMENT: usize = 4 << 20;
+
+/// Most labels of a config.
+const MAX_LABELS: usize = 1_000;
 
 const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
@@ -197,12 +202,42 @@ pub fn labels(bytes: &[u8]) -> Result<BTreeMap<String, String>, ImageError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
     struct Inner {
-        labels: Option<BTreeMap<String, String>>,
+        labels: Option<Labels>,
     }
     let blob: Blob = serde_json::from_slice(bytes).map_err(|error| {
         ImageError::Content(format!("image config is not valid JSON of its kind: {error}"))
     })?;
-    Ok(blob.config.and_then(|config| config.labels).unwrap_or_default())
+    Ok(blob.config.and_then(|config| config.labels).map(|labels| labels.0).unwrap_or_default())
+}
+
+/// At most [`MAX_LABELS`]; more are an error before they take memory.
+struct Labels(BTreeMap<String, String>);
+
+impl<'de> Deserialize<'de> for Labels {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+
+        impl<'de> Visitor<'de> for Members {
+            type Value = Labels;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of labels")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Labels, A::Error> {
+                let mut labels = BTreeMap::new();
+                while let Some((name, value)) = members.next_entry()? {
+                    labels.insert(name, value);
+                    if labels.len() > MAX_LABELS {
+                        return Err(A::Error::custom(format_args!("more than {MAX_LABELS} labels")));
+                    }
+                }
+                Ok(Labels(labels))
+            }
+        }
+
+        deserializer.deserialize_map(Members)
+    }
 }
 
 #[cfg(test)]
@@ -314,5 +349,12 @@ mod tests {
             assert_eq!(labels(text.as_bytes()).unwrap().len(), want, "{text}");
         }
         assert!(labels(b"[").is_err());
+        let many = |count: usize| {
+            let labels: Vec<String> = (0..count).map(|at| format!("\"l{at}\":\"\"")).collect();
+            format!("{{\"config\":{{\"Labels\":{{{}}}}}}}", labels.join(","))
+        };
+        assert_eq!(labels(many(MAX_LABELS).as_bytes()).unwrap().len(), MAX_LABELS);
+        let error = labels(many(MAX_LABELS + 1).as_bytes()).unwrap_err().to_string();
+        assert!(error.contains("more than 1000 labels"), "{error}");
     }
 }

@@ -100,6 +100,8 @@ pub(crate) struct Applier<V> {
     limits: Limits,
     tree: Tree,
     entries: u64,
+    /// Bytes of extended headers.
+    extended: u64,
     selected_entries: u64,
     selected_bytes: u64,
     unpacked: u64,
@@ -113,6 +115,7 @@ impl<V: Visitor> Applier<V> {
             limits,
             tree: Tree::default(),
             entries: 0,
+            extended: 0,
             selected_entries: 0,
             selected_bytes: 0,
             unpacked: 0,
@@ -148,9 +151,11 @@ impl<V: Visitor> Applier<V> {
         let budget = self.limits.unpacked_bytes.saturating_sub(self.unpacked);
         let stream = Decompressed::new(blob, &self.limits, budget)?;
         let left = self.limits.entries.saturating_sub(self.entries);
-        let mut archive = Archive::new(stream, self.limits.name_bytes, left);
+        let extended = (self.extended, self.limits.extended_bytes);
+        let mut archive = Archive::new(stream, self.limits.name_bytes, left, extended);
         let read = self.entries_of(&mut archive);
         self.entries += archive.entries();
+        self.extended = archive.extended();
         let mut stream = archive.into_inner();
         let read = match read {
             // Whether damaged data or what was unpacked of it is met first depends on the pieces in which the bytes arrive. The
@@ -206,6 +211,7 @@ impl<V: Visitor> Applier<V> {
             return Err(ImageError::Content(format!("entry {name:?} has a name that is not UTF-8")).into());
         }
         self.check_name(&name)?;
+        self.tree.count_name(name.len() + entry.link.len())?;
         match entry.kind {
             Kind::Directory => {
                 if self.tree.place(&path, Node::Directory)? == Placement::Replace {
@@ -353,7 +359,7 @@ impl<V: Visitor> Applier<V> {
     pub(crate) fn finish(mut self) -> Result<V, VisitError<V::Error>> {
         let links: Vec<String> = self.tree.links().map(str::to_owned).collect();
         for path in &links {
-            match self.tree.follow(path) {
+            match self.tree.follow(path).map_err(Error::Apply)? {
                 // a link in place of a directory above the selection: the selection is empty there
                 Lead::File(..) if !self.selection.contains(path) => {}
                 Lead::File(target, size) => {

@@ -57,11 +57,15 @@ pub(crate) struct Archive<R> {
     scratch: Vec<u8>,
     entries: u64,
     max_entries: u64,
+    /// Bytes of extended headers so far.
+    extended: u64,
+    max_extended: u64,
 }
 
 impl<R: Read> Archive<R> {
-    /// `max_entries` counts headers of any kind, so that an endless row of them ends too.
-    pub(crate) fn new(inner: R, max_name: usize, max_entries: u64) -> Self {
+    /// `max_entries` counts headers of any kind, so that an endless row of them ends too; `extended` is how many
+    /// bytes they had beside themselves in earlier layers, and may have.
+    pub(crate) fn new(inner: R, max_name: usize, max_entries: u64, extended: (u64, u64)) -> Self {
         Self {
             inner,
             left: 0,
@@ -71,12 +75,19 @@ impl<R: Read> Archive<R> {
             scratch: Vec::new(),
             entries: 0,
             max_entries,
+            extended: extended.0,
+            max_extended: extended.1,
         }
     }
 
     /// Headers read so far.
     pub(crate) fn entries(&self) -> u64 {
         self.entries
+    }
+
+    /// Bytes of extended headers so far, those of earlier layers included.
+    pub(crate) fn extended(&self) -> u64 {
+        self.extended
     }
 
     pub(crate) fn into_inner(self) -> R {
@@ -197,6 +208,8 @@ impl<R: Read> Archive<R> {
 
     fn small(&mut self, size: u64, limit: u64, what: &str) -> Result<Vec<u8>, ImageError> {
         check_limit(size, limit, "bytes", format_args!("tar {what} record"))?;
+        self.extended += size;
+        check_limit(self.extended, self.max_extended, "bytes", "extended headers in the image")?;
         self.expect(size)?;
         let mut bytes = Vec::new();
         self.by_ref().take(size).read_to_end(&mut bytes).map_err(from_io)?;
@@ -232,6 +245,7 @@ impl<R: Read> Archive<R> {
             }
         }
         for name in [&into.name, &into.link].into_iter().flatten() {
+            check_limit(name.len() as u64, self.max_name + 1, "bytes", "tar name record")?;
             if name.contains(&0) {
                 return Err(ImageError::Content("invalid tar header: NUL in a pax path".into()));
             }
@@ -318,7 +332,7 @@ mod tests {
     use super::*;
 
     fn read_all(bytes: &[u8]) -> Result<Vec<(Entry, Vec<u8>)>, ImageError> {
-        let mut archive = Archive::new(bytes, 4096, 10_000);
+        let mut archive = Archive::new(bytes, 4096, 10_000, (0, 1 << 20));
         let mut all = Vec::new();
         while let Some(entry) = archive.next()? {
             let mut content = Vec::new();

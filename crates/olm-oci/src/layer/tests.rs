@@ -418,6 +418,35 @@ fn bundle_bytes_are_limited_to_16_mib() {
 }
 
 #[test]
+fn extended_headers_are_limited() {
+    let limits = Limits { extended_bytes: 3_000, name_bytes: 1_000, ..Limits::default() };
+    let record = |length: usize| {
+        let text = format!(" path={}\n", "v".repeat(length));
+        // the length counts its own digits
+        let digits = if text.len() + 3 < 1_000 { 3 } else { 4 };
+        format!("{}{text}", text.len() + digits)
+    };
+    for (name, length, times, want) in [
+        ("names", 900, 3, Ok(1)),
+        ("a long name", 1_002, 1, Err("tar name record exceeds the limit of 1001 bytes")),
+        ("many names", 900, 4, Err("extended headers in the image exceeds the limit of 3000 bytes")),
+    ] {
+        for flag in [b'x', b'g'] {
+            let record = record(length);
+            let layer =
+                TarOf::new().entry(flag, "x", "", record.as_bytes()).file("configs/a", "1").unfinished();
+            let layers: Vec<Vec<u8>> = (0..times).map(|_| layer.clone()).collect();
+            let got = unpacked(&layers, &["v", "configs"], &limits).map(|files| files.len());
+            match (got, want) {
+                (Ok(_), Ok(_)) => {}
+                (Err(error), Err(want)) => assert!(error.to_string().ends_with(want), "{name}: {error}"),
+                (got, want) => panic!("{name}: {got:?} instead of {want:?}"),
+            }
+        }
+    }
+}
+
+#[test]
 fn limits_count_all_layers_together() {
     let limits = Limits { unpacked_bytes: 5_000, entries: 3, ..Limits::default() };
     let layer = |name: &str, size: usize| TarOf::new().file(name, vec![b'x'; size]).tar();

@@ -8,13 +8,15 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 
-use super::selection::{ancestors, is_beneath};
+use super::selection::ancestors;
 use crate::error::{ImageError, check_limit};
 
-/// Bytes of all remembered names together.
-const MAX_NAMES: usize = 32 << 20;
+/// Bytes of all remembered names and link targets together, and of those of all selected entries.
+const MAX_NAMES: usize = 8 << 20;
 /// Links followed for one path.
 const MAX_HOPS: usize = 40;
+/// Work of following all links together: a step is one component, or 32 bytes of its path.
+const MAX_LINK_STEPS: u64 = 2_000_000;
 
 const WHITEOUT: &str = ".wh.";
 const AUFS: &str = ".wh..wh.";
@@ -53,9 +55,18 @@ pub(crate) enum Lead {
     Nowhere(String),
 }
 
+#[derive(Debug)]
+struct Placed {
+    /// The layer that decided about the path.
+    layer: u32,
+    /// The last layer that placed something beneath it.
+    beneath: Option<u32>,
+    node: Node,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
-    nodes: BTreeMap<String, (u32, Node)>,
+    nodes: BTreeMap<String, Placed>,
     hidden: HashSet<String>,
     opaque: HashSet<String>,
     /// Whiteouts of the layer being read; they come into force at its end.
@@ -64,7 +75,11 @@ pub(crate) struct Tree {
     /// Files of the layer being read that upper layers replaced.
     skipped: HashSet<String>,
     layer: u32,
+    /// Bytes of remembered names.
     names: usize,
+    /// Bytes of the names of all entries so far.
+    names_read: usize,
+    link_steps: u64,
 }
 
 /// A whiteout entry, by its base name.
@@ -132,11 +147,13 @@ impl Tree {
         }
         let placement = match self.nodes.get(path) {
             None => Placement::Take,
-            Some((_, Node::Directory)) if node == Node::Directory => return Ok(Placement::Take),
-            Some((layer, upper)) if *layer < self.layer => {
-                if *upper == Node::Directory {
+            Some(Placed { node: Node::Directory, .. }) if node == Node::Directory => {
+                return Ok(Placement::Take);
+            }
+            Some(upper) if upper.layer < self.layer => {
+                if upper.node == Node::Directory {
                     // this layer replaced a directory beneath it, before an upper layer made a new one
-                    if self.own_beneath(path) {
+                    if upper.beneath == Some(self.layer) {
                         return Err(ImageError::Content(format!(
                             "entry {path:?} is both a directory and none in one layer"
                         )));
@@ -146,8 +163,8 @@ impl Tree {
                 }
                 return self.skip(path, &node);
             }
-            Some((_, before)) => {
-                if node == Node::Directory && *before != Node::Directory {
+            Some(before) => {
+                if node == Node::Directory && before.node != Node::Directory {
                     // what was no directory for a moment has removed the directory beneath it
                     self.remember(path.len())?;
                     self.emptying.push(path.to_owned());
@@ -156,14 +173,22 @@ impl Tree {
                 Placement::Replace
             }
         };
+        let layer = self.layer;
         for above in ancestors(path) {
-            if !self.nodes.contains_key(above) {
-                self.remember(above.len())?;
-                self.nodes.insert(above.to_owned(), (self.layer, Node::Directory));
+            if let Some(placed) = self.nodes.get_mut(above) {
+                placed.beneath = Some(layer);
+                continue;
             }
+            self.remember(above.len())?;
+            self.nodes
+                .insert(above.to_owned(), Placed { layer, beneath: Some(layer), node: Node::Directory });
         }
-        self.remember(path.len())?;
-        self.nodes.insert(path.to_owned(), (self.layer, node));
+        let target = match &node {
+            Node::Symlink(target) | Node::HardLink(target) => target.len(),
+            Node::Directory | Node::File { .. } => 0,
+        };
+        self.remember(path.len() + target)?;
+        self.nodes.insert(path.to_owned(), Placed { layer, beneath: None, node });
         Ok(placement)
     }
 
@@ -184,15 +209,16 @@ impl Tree {
             if self.hidden.contains(above) || self.opaque.contains(above) {
                 return Ok(true);
             }
-            match self.nodes.get(above) {
-                None | Some((_, Node::Directory)) => {}
-                Some((layer, _)) if *layer < self.layer => return Ok(true),
-                Some((_, Node::File { .. })) => {
+            let Some(placed) = self.nodes.get(above) else { continue };
+            match placed.node {
+                Node::Directory => {}
+                _ if placed.layer < self.layer => return Ok(true),
+                Node::File { .. } => {
                     return Err(ImageError::Content(format!(
                         "entry {path:?} lies beneath the file {above:?}"
                     )));
                 }
-                Some((_, Node::Symlink(_) | Node::HardLink(_))) => {
+                Node::Symlink(_) | Node::HardLink(_) => {
                     return Err(ImageError::Content(format!(
                         "entry {path:?} lies beneath the link {above:?}"
                     )));
@@ -203,33 +229,25 @@ impl Tree {
     }
 
     fn remove(&mut self, path: &str) {
+        self.nodes.remove(path);
         let beneath = format!("{path}/");
-        let gone: Vec<String> = self
-            .nodes
-            .range::<str, _>((Bound::Included(path), Bound::Unbounded))
-            .take_while(|(name, _)| {
-                name.as_str() == path || name.as_str() <= beneath.as_str() || name.starts_with(&beneath)
-            })
-            .filter(|(name, _)| is_beneath(name, path))
-            .map(|(name, _)| name.clone())
-            .collect();
+        let names = self.nodes.range::<str, _>((Bound::Excluded(beneath.as_str()), Bound::Unbounded));
+        let gone: Vec<String> =
+            names.map(|(name, _)| name).take_while(|name| name.starts_with(&beneath)).cloned().collect();
         for name in gone {
             self.nodes.remove(&name);
         }
     }
 
-    /// Has the layer being read put something beneath `path`?
-    fn own_beneath(&self, path: &str) -> bool {
-        let beneath = format!("{path}/");
-        self.nodes
-            .range::<str, _>((Bound::Excluded(beneath.as_str()), Bound::Unbounded))
-            .take_while(|(name, _)| name.starts_with(&beneath))
-            .any(|(_, (layer, _))| *layer == self.layer)
+    /// Counts the name and link target of an entry, placed or not: each costs work.
+    pub(crate) fn count_name(&mut self, bytes: usize) -> Result<(), ImageError> {
+        self.names_read += bytes;
+        check_names(self.names_read)
     }
 
     fn remember(&mut self, bytes: usize) -> Result<(), ImageError> {
         self.names += bytes + 1;
-        check_limit(self.names as u64, MAX_NAMES as u64, "bytes", "names in the image")
+        check_names(self.names)
     }
 
     /// What `target` is in the layer being read: the node, or that an upper layer replaced it.
@@ -240,7 +258,7 @@ impl Tree {
             )));
         }
         Ok(match self.nodes.get(target) {
-            Some((layer, node)) if *layer == self.layer => Some(node),
+            Some(placed) if placed.layer == self.layer => Some(&placed.node),
             _ => None,
         })
     }
@@ -249,12 +267,20 @@ impl Tree {
     pub(crate) fn links(&self) -> impl Iterator<Item = &str> {
         self.nodes
             .iter()
-            .filter(|(_, (_, node))| matches!(node, Node::Symlink(_) | Node::HardLink(_)))
+            .filter(|(_, placed)| matches!(placed.node, Node::Symlink(_) | Node::HardLink(_)))
             .map(|(path, _)| path.as_str())
     }
 
     /// Follows the link at `path` inside the tree, never out of it.
-    pub(crate) fn follow(&self, path: &str) -> Lead {
+    pub(crate) fn follow(&mut self, path: &str) -> Result<Lead, ImageError> {
+        let mut steps = self.link_steps;
+        let lead = self.lead(path, &mut steps);
+        self.link_steps = steps;
+        check_limit(steps, MAX_LINK_STEPS, "steps", "work of following the links in the image")?;
+        Ok(lead)
+    }
+
+    fn lead(&self, path: &str, steps: &mut u64) -> Lead {
         let mut todo: Vec<String> = vec![path.to_owned()];
         todo = todo.iter().flat_map(|path| path.rsplit('/').map(str::to_owned)).collect();
         let mut at = String::new();
@@ -272,7 +298,8 @@ impl Tree {
                 _ => {}
             }
             let next = join(&at, &part);
-            match self.nodes.get(&next).map(|(_, node)| node) {
+            *steps += 1 + next.len() as u64 / 32;
+            match self.nodes.get(&next).map(|placed| &placed.node) {
                 Some(Node::Symlink(target)) => {
                     hops += 1;
                     if target.starts_with('/') {
@@ -299,6 +326,10 @@ impl Tree {
         }
         Lead::Nowhere(format!("link {path:?} points to a directory: {at:?}"))
     }
+}
+
+fn check_names(bytes: usize) -> Result<(), ImageError> {
+    check_limit(bytes as u64, MAX_NAMES as u64, "bytes", "length of all names in the image")
 }
 
 #[cfg(test)]
@@ -396,10 +427,57 @@ mod tests {
             ("c/loop", "more than 40 links"),
             ("c/under", "not one of the unpacked files"),
         ] {
-            match tree.follow(path) {
+            match tree.follow(path).unwrap() {
                 Lead::File(file, _) => assert_eq!(file, want, "{path}"),
                 Lead::Nowhere(why) => assert!(why.contains(want), "{path}: {why}"),
             }
         }
+    }
+
+    /// Work that does not grow with the entries beside or beneath a path: without that this takes hours.
+    #[test]
+    fn tree_replaces_paths_beside_many_others() {
+        const MANY: usize = 30_000;
+        let mut tree = Tree::default();
+        for at in 0..MANY {
+            tree.place(&format!("d/a.{at}"), FILE).unwrap();
+        }
+        for _ in 0..MANY {
+            tree.place("d/a", FILE).unwrap();
+        }
+        tree.descend();
+        for _ in 0..MANY {
+            assert_eq!(tree.place("d", FILE).unwrap(), Placement::Skip);
+        }
+        let mut tree = Tree::default();
+        tree.place("d/x", FILE).unwrap();
+        tree.descend();
+        tree.place("d/y", FILE).unwrap();
+        let error = tree.place("d", FILE).unwrap_err().to_string();
+        assert_eq!(error, r#"entry "d" is both a directory and none in one layer"#);
+    }
+
+    #[test]
+    fn tree_limits_names_targets_and_link_steps() {
+        let target = Node::Symlink("t".repeat(4_000));
+        let mut tree = Tree::default();
+        let placed = (0..).map(|at| tree.place(&format!("l{at}"), target.clone())).take_while(Result::is_ok);
+        assert!((2_000..2_100).contains(&placed.count()), "targets count");
+
+        let mut tree = Tree::default();
+        let counted = (0..).map(|_| tree.count_name(4_096)).take_while(Result::is_ok);
+        assert_eq!(counted.count(), MAX_NAMES / 4_096, "names that are placed nowhere count");
+
+        let mut tree = Tree::default();
+        tree.place("f", FILE).unwrap();
+        for at in 0..30 {
+            let target = if at == 0 { "f".to_owned() } else { format!("./{}l{}", "x/../".repeat(8), at - 1) };
+            tree.place(&format!("l{at}"), Node::Symlink(target)).unwrap();
+        }
+        tree.place("x/y", FILE).unwrap();
+        let followed = (0..).map(|_| tree.follow("l29")).take_while(Result::is_ok).count();
+        assert!((1_000..10_000).contains(&followed), "{followed}");
+        let error = tree.follow("l0").unwrap_err().to_string();
+        assert_eq!(error, "work of following the links in the image exceeds the limit of 2000000 steps");
     }
 }

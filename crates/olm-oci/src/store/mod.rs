@@ -3,6 +3,7 @@
 //! ```text
 //! <root>/content/sha256-<hex>/…   finished, sealed, never changed again
 //! <root>/staging/<random>/        being written, or being deleted; with <random>.lock beside it
+//! <root>/attempts/sha256-<hex>    attempts to read it that have not come to an end (see [`attempts`])
 //! <root>/locks/sha256-<hex>       held shared by every lease, exclusive while content is taken away
 //! ```
 //!
@@ -16,6 +17,7 @@
 //!
 //! The meaning of the files, the digests to keep and the time of a collection are decided by the caller.
 
+pub mod attempts;
 mod disk;
 mod seal;
 #[cfg(test)]
@@ -94,11 +96,22 @@ impl Store {
     fn open_on(root: &Path, disk: Box<dyn Disk>) -> Result<Self, StoreError> {
         let store =
             Self { inner: Arc::new(Inner { root: root.to_owned(), disk, flights: Mutex::default() }) };
-        for directory in [store.content(), store.staging(), store.locks()] {
+        for directory in [store.content(), store.staging(), store.locks(), store.attempts()] {
             store.inner.disk.create_dir(&directory).map_err(|e| StoreError::io("create", &directory, e))?;
         }
         store.sweep()?;
+        attempts::trim(&store.attempts()).map_err(|e| StoreError::io("tidy", &store.attempts(), e))?;
         Ok(store)
+    }
+
+    fn attempts(&self) -> PathBuf {
+        self.inner.root.join("attempts")
+    }
+
+    /// Where [`attempts`] to read the content of `digest` are recorded.
+    #[must_use]
+    pub fn attempt_file(&self, digest: &Digest) -> PathBuf {
+        self.attempts().join(name_of(digest))
     }
 
     fn content(&self) -> PathBuf {
@@ -182,14 +195,17 @@ impl Store {
     {
         let flight = self.flight(digest);
         let _only = flight.lock().await;
-        if let Some(lease) = self.get(digest)? {
-            return Ok(lease);
-        }
-        let staging = self.begin(digest)?;
+        let (store, key) = (self.clone(), digest.clone());
+        let lookup = off_thread(move || match store.get(&key)? {
+            Some(lease) => Ok(Lookup::Content(lease)),
+            None => store.begin(&key).map(Lookup::Nothing),
+        });
+        let staging = match lookup.await? {
+            Lookup::Content(lease) => return Ok(lease),
+            Lookup::Nothing(staging) => staging,
+        };
         fill(staging.path().to_owned()).await?;
-        // syncing waits for the disk
-        let committed = tokio::task::spawn_blocking(move || staging.commit()).await;
-        Ok(committed.unwrap_or(Err(StoreError::Cancelled))?)
+        Ok(off_thread(move || staging.commit()).await?)
     }
 
     fn flight(&self, digest: &Digest) -> Arc<tokio::sync::Mutex<()>> {
@@ -311,6 +327,18 @@ impl Store {
         let lock_path = lock_of(path);
         gone(self.inner.disk.remove_file(&lock_path), &lock_path)
     }
+}
+
+enum Lookup {
+    Content(Lease),
+    Nothing(Staging),
+}
+
+/// Runs work that waits for the disk, or for a lock of another process, on a thread that may block.
+async fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    tokio::task::spawn_blocking(work).await.unwrap_or(Err(StoreError::Cancelled))
 }
 
 /// Content being written.

@@ -1,0 +1,60 @@
+//! Records of attempts to read an image that have not come to an end.
+//!
+//! A file named after the digest holds their number. It is written before an image is read. It is removed when the image was
+//! read or rejected, and it is set back when the attempt was cancelled, so it counts only what ends a process in the middle:
+//! memory that ran out, a kill, an abort. No sync is needed: the file has to survive the process, not the machine.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Files that stay, so that the directory does not grow with history.
+const MAX_FILES: usize = 256;
+
+/// How many attempts have not come to an end. What cannot be read counts as none.
+#[must_use]
+pub fn read(path: &Path) -> u32 {
+    fs::read_to_string(path).ok().and_then(|text| text.lines().next()?.trim().parse().ok()).unwrap_or(0)
+}
+
+/// The request that [`write_for`] noted; empty without one.
+#[must_use]
+pub fn request(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.split_once('\n').map_or_else(String::new, |(_, request)| request.to_owned())
+}
+
+/// As [`write`], with the user's request that the attempts belong to.
+///
+/// # Errors
+/// When the disk refuses it.
+pub fn write_for(path: &Path, count: u32, request: &str) -> io::Result<()> {
+    fs::write(path, format!("{count}\n{request}"))
+}
+
+/// Notes how many attempts have not come to an end; none is no file.
+///
+/// # Errors
+/// When the disk refuses it.
+pub fn write(path: &Path, count: u32) -> io::Result<()> {
+    let written = if count > 0 { fs::write(path, count.to_string()) } else { fs::remove_file(path) };
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Removes all but the latest files.
+///
+/// # Errors
+/// When the directory cannot be read, or a file not be removed.
+pub fn trim(dir: &Path) -> io::Result<()> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        files.push((entry.metadata()?.modified()?, entry.path()));
+    }
+    files.sort();
+    let surplus = files.len().saturating_sub(MAX_FILES);
+    files.into_iter().take(surplus).try_for_each(|(_, path): (_, PathBuf)| fs::remove_file(path))
+}
