@@ -119,7 +119,7 @@ fn ingest_refuses_many_objects() {
 
 #[test]
 fn ingest_refuses_many_names() {
-    let want = "the catalog has more than 33554432 bytes of memory for the schemas, packages and names of its \
+    let want = "the catalog has more than 16777216 bytes of memory for the schemas, packages and names of its \
                 objects; in file \"c.json\"";
     assert_eq!(many_names(IngestLimits::default()), Err(want.to_owned()));
 }

@@ -7,8 +7,8 @@ use thiserror::Error;
 
 /// Bounds on one catalog. Links count as often as they name a file.
 ///
-/// Memory for a million objects (the default limit): 32 bytes each in the index and 4 for the line, and as much again while
-/// they are put into walk order, 72 MiB; besides, [`Self::text_memory`] and the largest object. The largest public catalogs
+/// Memory for 250,000 objects (the default limit): 32 bytes each in the index and 4 for the line, and as much again while
+/// they are put into walk order, 18 MiB; besides, [`Self::text_memory`] and the largest object. The largest public catalogs
 /// have about 15,000 objects and a handful of patterns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IngestLimits {
@@ -31,19 +31,19 @@ pub struct IngestLimits {
 }
 
 impl Default for IngestLimits {
-    /// 200,000 files, 4 GiB written, 4,096 bytes a path; 1 MiB, 10,000 patterns and 10^9 steps for `.indexignore` files;
-    /// 1,000,000 objects, 32 MiB for their names.
+    /// Objects of 8 MiB, 200,000 files, 1 GiB written, 4,096 bytes a path; 1 MiB, 10,000 patterns and 10^8 steps for `.indexignore` files;
+    /// 250,000 objects, 16 MiB for their names.
     fn default() -> Self {
         Self {
-            file: olm_yaml::Limits::default(),
+            file: olm_yaml::Limits { document_bytes: 8 << 20, ..olm_yaml::Limits::default() },
             files: 200_000,
-            bytes: u64::from(u32::MAX),
+            bytes: 1 << 30,
             path_bytes: 4096,
             ignore_bytes: 1 << 20,
             ignore_patterns: 10_000,
-            match_steps: 1_000_000_000,
-            objects: 1_000_000,
-            text_memory: 32 << 20,
+            match_steps: 100_000_000,
+            objects: 250_000,
+            text_memory: 16 << 20,
         }
     }
 }
