@@ -22,6 +22,8 @@ pub const AVAILABLE: &str = "Available";
 pub const SUCCEEDED: &str = "Succeeded";
 /// The catalog's content can be fetched (ClusterCatalog).
 pub const SERVING: &str = "Serving";
+/// An image is not read again, because reading it ended the process (ClusterCatalog). Present only while it is True.
+pub const QUARANTINED: &str = "Quarantined";
 /// Any of the three below (ClusterExtension).
 pub const DEPRECATED: &str = "Deprecated";
 /// The catalog deprecates the package (ClusterExtension).
@@ -160,6 +162,11 @@ pub const CONDITIONS: &[ConditionSpec] = &[
     ConditionSpec::new(CATALOG, PROGRESSING, "The image is polled, pulled and unpacked as the spec asks.")
         .in_metrics(),
     ConditionSpec::new(CATALOG, SERVING, "The content can be fetched from `status.urls`.").in_metrics(),
+    ConditionSpec::new(
+        CATALOG,
+        QUARANTINED,
+        "The image that the message names is not read again, because reading it ended catalogd twice. Present only while it is True.",
+    ),
 ];
 
 /// The conditions of one kind.

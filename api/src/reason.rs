@@ -40,6 +40,8 @@ pub const MIGRATED: &str = "Migrated";
 pub const AVAILABLE: &str = "Available";
 /// The catalog's content is not served (Serving); an extension's objects are not available (Ready).
 pub const UNAVAILABLE: &str = "Unavailable";
+/// Reading an image ended the process again and again (Quarantined).
+pub const READING_ENDED_THE_PROCESS: &str = "ReadingEndedTheProcess";
 /// The user switched the catalog off (Serving).
 pub const USER_SPECIFIED_UNAVAILABLE: &str = "UserSpecifiedUnavailable";
 

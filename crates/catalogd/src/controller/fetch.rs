@@ -21,7 +21,7 @@ use crate::store::{Content, Lease, Store};
 
 /// The label that names the catalog's directory in the image.
 const LABEL: &str = "operators.operatorframework.io.index.configs.v1";
-const MAX_PULLS: u32 = 8;
+const MAX_PULLS: u32 = 4;
 const MAX_PULLS_OF_A_REGISTRY: usize = 2;
 /// How long one pull may take; stalls end it much earlier.
 const PULL_TIMEOUT: Duration = Duration::from_secs(30 * 60);
@@ -51,11 +51,22 @@ pub struct FetchError {
     pub retry: Retry,
     /// The content that the signature policy does not accept.
     pub rejected: Option<Digest>,
+    /// The image is not read again, because reading it ended the process.
+    pub quarantined: bool,
+}
+
+/// How the end of earlier processes counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum History<'a> {
+    /// The image that the message of [`super::plan::quarantine`] names is not read, and no image that ended this process.
+    Counts(Option<&'a str>),
+    /// The user asks for an attempt whatever happened before.
+    Ignored,
 }
 
 impl FetchError {
     fn new(message: String, retry: Retry) -> Self {
-        Self { message, retry, rejected: None }
+        Self { message, retry, rejected: None, quarantined: false }
     }
 }
 
@@ -85,8 +96,7 @@ impl Fetch {
     }
 
     /// The content that a reference leads to now. If it is stored already, only the digest is asked for, and signatures if
-    /// the policy wants to see them. `source` is the user's reference, where `text` is what it was resolved to. `requested`:
-    /// the user asks for an attempt, even if earlier ones have ended the process.
+    /// the policy wants to see them. `source` is the user's reference, where `text` is what it was resolved to.
     ///
     /// When the future is dropped, the threads that read and store the image stop at their next check.
     ///
@@ -96,7 +106,7 @@ impl Fetch {
         &self,
         text: &str,
         source: Option<&str>,
-        requested: bool,
+        history: History<'_>,
     ) -> Result<Fetched, FetchError> {
         let reference = parse_reference(text).map_err(|error| pulling(&error))?;
         let asked = match source {
@@ -132,7 +142,7 @@ impl Fetch {
         if let Some(known) = self.refused.lock().get(&digest) {
             return Err(known.clone());
         }
-        self.check_attempts(&digest, requested)?;
+        let suspected = self.check_history(&digest, history)?;
         if reference.digest().is_some() {
             self.refresh().await?;
         }
@@ -140,8 +150,7 @@ impl Fetch {
         // The place at the registry comes first: waiting for a slow registry takes no place from others.
         let _one = registry.acquire().await.ok();
         // An image that may have ended the process is read alone, so that a second death is not counted for others.
-        let alone = self.store.unfinished_attempts(&digest) > 0;
-        let _all = self.places.acquire_many(if alone { MAX_PULLS } else { 1 }).await.ok();
+        let _all = self.places.acquire_many(if suspected { MAX_PULLS } else { 1 }).await.ok();
         let by_tag = reference.digest().is_none();
         let pulling = self.pull(&verified, by_tag, &store, lease);
         let (content, lease) = match tokio::time::timeout(PULL_TIMEOUT, pulling).await {
@@ -151,22 +160,25 @@ impl Fetch {
         Ok(Fetched { reference: canonical.to_string(), content, signer, lease })
     }
 
-    /// Refuses an image that has ended the process before.
-    fn check_attempts(&self, digest: &Digest, requested: bool) -> Result<(), FetchError> {
-        if requested {
-            return self.store.clear_attempts(digest).map_err(|error| storing(&error.into()));
-        }
+    /// Refuses an image that has ended processes again and again; returns whether it may have ended one.
+    fn check_history(&self, digest: &Digest, history: History<'_>) -> Result<bool, FetchError> {
         let attempts = self.store.unfinished_attempts(digest);
-        if attempts < MAX_ATTEMPTS {
-            return Ok(());
-        }
-        let message = format!(
-            "error storing fbc: catalogd ended {attempts} times without a shutdown while it read the image {digest} \
-             (memory limit, kill or crash), so the image is not read again; publish another image, or raise the memory \
-             limit of catalogd and change the annotation {} to try again",
-            annotations::REQUESTED_AT
-        );
-        Err(FetchError::new(message, Retry::Slow))
+        let message = match history {
+            History::Ignored => {
+                self.store.clear_attempts(digest).map_err(|error| storing(&error.into()))?;
+                return Ok(attempts > 0);
+            }
+            // of this replica or of another one
+            History::Counts(Some(message)) if message.contains(digest.as_str()) => message.to_owned(),
+            History::Counts(_) if attempts < MAX_ATTEMPTS => return Ok(attempts > 0),
+            History::Counts(_) => format!(
+                "error storing fbc: catalogd ended {attempts} times without a shutdown while it read the image {digest} \
+                 (memory limit, kill or crash), so the image is not read again; publish another image, or raise the memory \
+                 limit of catalogd and change the annotation {} to try again",
+                annotations::REQUESTED_AT
+            ),
+        };
+        Err(FetchError { quarantined: true, ..FetchError::new(message, Retry::Slow) })
     }
 
     /// Asks the signature policy, before anything of the image is read. `refreshed`: the credentials are those of now.

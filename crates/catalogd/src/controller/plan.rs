@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use olm_api::cluster_catalog::{AvailabilityMode, ClusterCatalog};
+use olm_api::condition::ConditionStatus;
 use olm_api::{annotations, condition, finalizers, labels, reason};
 use olm_runtime::backoff;
 
@@ -51,6 +52,18 @@ pub struct FailedAttempt {
     pub blocked: bool,
     /// When to try again; never for a terminal error.
     pub retry: Option<Instant>,
+    pub quarantine: Quarantine,
+}
+
+/// What an attempt means for the quarantine in the status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quarantine {
+    /// It stays as it is.
+    Unchanged,
+    /// The image of the attempt is in quarantine.
+    Set,
+    /// The user lifted it.
+    Lifted,
 }
 
 /// When another attempt may help.
@@ -210,6 +223,14 @@ pub fn requested(catalog: &ClusterCatalog, memory: &Memory) -> bool {
         Some(known) => asked.is_some() && known.as_ref() != asked,
         None => false,
     }
+}
+
+/// The message about the image that is not read again, if there is one. It names the digest.
+#[must_use]
+pub fn quarantine(catalog: &ClusterCatalog) -> Option<&str> {
+    let conditions = &catalog.status.as_ref()?.conditions;
+    let found = condition::find(conditions, condition::QUARANTINED)?;
+    (found.status == ConditionStatus::True).then_some(found.message.as_str())
 }
 
 /// The reference that is served, by the status.

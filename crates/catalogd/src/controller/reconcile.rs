@@ -19,8 +19,8 @@ use olm_runtime::status::{StatusError, write_status};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::fetch::{Fetch, FetchError, Fetched};
-use super::plan::{self, FailedAttempt, Held, Memory, Observed, Plan, Retry};
+use super::fetch::{Fetch, FetchError, Fetched, History};
+use super::plan::{self, FailedAttempt, Held, Memory, Observed, Plan, Quarantine, Retry};
 use super::report;
 use super::status::{self, Attempt};
 use crate::store::{Content, Served, Store, StoreError};
@@ -209,7 +209,12 @@ impl Context {
             }
             Plan::LeaveAlone => Ok(None),
             Plan::Refuse(message) => {
-                let attempt = Attempt::Failed { message, blocked: true, nothing_served: held.is_none() };
+                let attempt = Attempt::Failed {
+                    message,
+                    blocked: true,
+                    nothing_served: held.is_none(),
+                    quarantine: Quarantine::Unchanged,
+                };
                 self.report(catalog, &attempt).await?;
                 Ok(None)
             }
@@ -234,15 +239,15 @@ impl Context {
             Plan::Pull { reference, why } => {
                 self.adopt(catalog).await?;
                 tracing::info!(catalog = name, reference, ?why, "resolving");
-                let requested = plan::requested(catalog, &remembered.plan);
-                let fetched = self.fetch.by_reference(&reference, None, requested).await;
+                let history = history(catalog, remembered);
+                let fetched = self.fetch.by_reference(&reference, None, history).await;
                 self.settle(name, catalog, &reference, true, fetched, remembered).await
             }
             Plan::Follow { reference } => {
                 tracing::info!(catalog = name, reference, "fetching what the leader has published");
                 let source = plan::source_of_status(catalog);
-                let requested = plan::requested(catalog, &remembered.plan);
-                let fetched = self.fetch.by_reference(&reference, source.as_deref(), requested).await;
+                let history = history(catalog, remembered);
+                let fetched = self.fetch.by_reference(&reference, source.as_deref(), history).await;
                 self.settle(name, catalog, &reference, false, fetched, remembered).await
             }
         }
@@ -275,6 +280,11 @@ impl Context {
                     }
                     _ => 1,
                 };
+                let quarantine = match error.quarantined {
+                    true => Quarantine::Set,
+                    false if plan::requested(catalog, &remembered.plan) => Quarantine::Lifted,
+                    false => Quarantine::Unchanged,
+                };
                 remembered.plan.requested = Some(asked);
                 let pause =
                     plan::pause(error.retry, attempts, plan::interval(catalog, self.intervals.minute));
@@ -284,6 +294,7 @@ impl Context {
                     message: error.message,
                     blocked: error.retry == Retry::Never,
                     retry: pause.and_then(|pause| now.checked_add(pause)),
+                    quarantine,
                 };
                 tracing::warn!(
                     catalog = name,
@@ -364,6 +375,7 @@ impl Context {
             message: failure.message.clone(),
             blocked: failure.blocked,
             nothing_served: !held && unserved_since.is_some_and(|since| since.elapsed() >= LOSS_GRACE_PERIOD),
+            quarantine: failure.quarantine,
         }
     }
 
@@ -503,6 +515,13 @@ impl Context {
         if let Err(error) = off_thread(move || store.collect(None)).await {
             tracing::warn!(%error, "cannot remove old catalog content");
         }
+    }
+}
+
+fn history<'a>(catalog: &'a ClusterCatalog, remembered: &Remembered) -> History<'a> {
+    match plan::requested(catalog, &remembered.plan) {
+        true => History::Ignored,
+        false => History::Counts(plan::quarantine(catalog)),
     }
 }
 

@@ -12,6 +12,8 @@ use olm_api::condition::{self, Condition, ConditionStatus};
 use olm_api::reason;
 use olm_runtime::error_text;
 
+use super::plan::Quarantine;
+
 const UNPACKED: &str = "Successfully unpacked and stored content from resolved source";
 const SERVING: &str = "Serving desired content from resolved source";
 const SWITCHED_OFF: &str = "Catalog availability mode is set to Unavailable";
@@ -36,6 +38,7 @@ pub enum Attempt {
         blocked: bool,
         /// Nothing is served here, and has not been for a while.
         nothing_served: bool,
+        quarantine: Quarantine,
     },
     /// The user switched the catalog off.
     SwitchedOff,
@@ -56,6 +59,7 @@ pub fn derive(attempt: &Attempt, catalog: &ClusterCatalog, now: Timestamp) -> Cl
         Attempt::Served { reference, base, last_unpacked } => {
             set(condition::PROGRESSING, true, reason::SUCCEEDED, UNPACKED);
             set(condition::SERVING, true, reason::AVAILABLE, SERVING);
+            condition::remove(&mut status.conditions, condition::QUARANTINED);
             status.resolved_source = Some(ResolvedCatalogSource {
                 type_: CatalogSourceType::Image,
                 image: ResolvedImageSource { reference: reference.clone() },
@@ -63,9 +67,19 @@ pub fn derive(attempt: &Attempt, catalog: &ClusterCatalog, now: Timestamp) -> Cl
             status.urls = Some(CatalogUrls { base: base.clone() });
             status.last_unpacked = Timestamp::from_second(*last_unpacked).ok().map(Time);
         }
-        Attempt::Failed { message, blocked, nothing_served } => {
+        Attempt::Failed { message, blocked, nothing_served, quarantine } => {
             let reason = if *blocked { reason::BLOCKED } else { reason::RETRYING };
-            set(condition::PROGRESSING, !blocked, reason, &error_text::stable(message));
+            let message = error_text::stable(message);
+            set(condition::PROGRESSING, !blocked, reason, &message);
+            match quarantine {
+                Quarantine::Unchanged => {}
+                Quarantine::Set => {
+                    set(condition::QUARANTINED, true, reason::READING_ENDED_THE_PROCESS, &message);
+                }
+                Quarantine::Lifted => {
+                    condition::remove(&mut status.conditions, condition::QUARANTINED);
+                }
+            }
             if *nothing_served && condition::is_true(&status.conditions, condition::SERVING) {
                 let condition = Condition::new(
                     condition::SERVING,
@@ -95,6 +109,7 @@ fn clear(status: &mut ClusterCatalogStatus) {
     status.resolved_source = None;
     status.urls = None;
     status.last_unpacked = None;
+    condition::remove(&mut status.conditions, condition::QUARANTINED);
 }
 
 #[cfg(test)]
@@ -126,7 +141,7 @@ mod tests {
 
     fn failed(blocked: bool, nothing_served: bool) -> Attempt {
         let message = "source catalog content: read tcp 10.0.0.1:5->10.0.0.2:443: i/o timeout".to_owned();
-        Attempt::Failed { message, blocked, nothing_served }
+        Attempt::Failed { message, blocked, nothing_served, quarantine: Quarantine::Unchanged }
     }
 
     #[test]
@@ -138,10 +153,35 @@ mod tests {
             ("blocked, first", derive(&failed(true, true), &catalog(None), at(1))),
             ("failed, still served", derive(&failed(false, false), &catalog(Some(before.clone())), at(2))),
             ("failed, content lost", derive(&failed(false, true), &catalog(Some(before.clone())), at(2))),
+            ("quarantined, still served", derive(&quarantined(), &catalog(Some(before.clone())), at(2))),
             ("switched off", derive(&Attempt::SwitchedOff, &catalog(Some(before.clone())), at(2))),
             ("removed", derive(&Attempt::Removed, &catalog(Some(before)), at(2))),
         ];
         insta::assert_yaml_snapshot!(table);
+    }
+
+    fn quarantined() -> Attempt {
+        let message = "catalogd ended 2 times while it read the image sha256:aa".to_owned();
+        Attempt::Failed { message, blocked: false, nothing_served: false, quarantine: Quarantine::Set }
+    }
+
+    #[test]
+    fn status_quarantine_ends_with_content_or_a_request() {
+        let with = |status: &ClusterCatalogStatus, attempt: &Attempt| {
+            let status = derive(attempt, &catalog(Some(status.clone())), at(2));
+            condition::is_true(&status.conditions, condition::QUARANTINED)
+        };
+        let before = derive(&quarantined(), &catalog(None), at(1));
+        let lifted = Attempt::Failed {
+            message: "i/o timeout".to_owned(),
+            blocked: false,
+            nothing_served: false,
+            quarantine: Quarantine::Lifted,
+        };
+        assert!(with(&before, &failed(false, false)), "another failure has no effect on it");
+        for attempt in [lifted, served(), Attempt::SwitchedOff, Attempt::Removed] {
+            assert!(!with(&before, &attempt), "{attempt:?}");
+        }
     }
 
     #[test]

@@ -6,14 +6,13 @@
 //! <root>/content/sha256:<hex>/copies  its compressed copies, which may come later (see `copies`)
 //! <root>/names/<catalog>              which digest is served under a name, since when
 //! <root>/staging/…                    private to running writers; emptied at start
-//! <root>/attempts/sha256:<hex>        how many attempts to read an image ended with the process (see `attempts`)
+//! <root>/attempts/sha256:<hex>        how many attempts to read an image ended with the process (see [`attempts`])
 //! ```
 //! Every change is one rename of something already durable, so that a kill at any instant leaves the old or the new
 //! state. Readers never take a lock: they load one snapshot of the name map and keep the content alive by holding it.
 //! Garbage collection cannot race with a writer: a thread that writes or is about to publish holds a [`Lease`].
 //! It does not know HTTP, the API server or registries. Rules: catalogd §6 and §12 rows 2, 7, 8, 23, 24; decision 15.
 
-mod attempts;
 mod content;
 mod copies;
 mod files;
@@ -29,9 +28,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use olm_core::Digest;
+use olm_oci::store::attempts;
 use tokio::sync::Notify;
 
-use attempts::{ATTEMPTS, Running};
 pub use content::{Content, Section};
 pub use files::{Blob, ContentError};
 use parking_lot::{Mutex, MutexGuard};
@@ -117,7 +116,16 @@ struct State {
     leases: HashMap<Digest, usize>,
     /// Staging directories of running writers.
     writers: BTreeSet<PathBuf>,
-    attempts: HashMap<Digest, attempts::Running>,
+    attempts: HashMap<Digest, Running>,
+}
+
+const ATTEMPTS: &str = "attempts";
+
+/// Attempts at one digest that run in this process, and how many had not come to an end before.
+#[derive(Debug, Clone, Copy)]
+struct Running {
+    count: usize,
+    before: u32,
 }
 
 /// An attempt to read an image. If the process ends before this is finished or dropped, [`Store::unfinished_attempts`] counts it.
@@ -285,7 +293,7 @@ impl Store {
         let mut state = self.0.state.lock();
         match state.attempts.get_mut(digest) {
             Some(running) => running.before = 0,
-            None => attempts::write(&self.0.attempt_file(digest), 0)?,
+            None => attempts::write(&self.0.attempt_file(digest), 0).map_err(StoreError::Write)?,
         }
         Ok(())
     }
@@ -301,7 +309,7 @@ impl Store {
             None => {
                 let file = self.0.attempt_file(digest);
                 let before = attempts::read(&file);
-                attempts::write(&file, before.saturating_add(1))?;
+                attempts::write(&file, before.saturating_add(1)).map_err(StoreError::Write)?;
                 state.attempts.insert(digest.clone(), Running { count: 1, before });
             }
         }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use catalogd::controller::credentials::Credentials;
-use catalogd::controller::fetch::Fetch;
+use catalogd::controller::fetch::{Fetch, History};
 use catalogd::store::{COMPRESS_BEFORE_SERVING, Content, Served, Store};
 use olm_oci::{Config, Puller, RegistriesFiles, SharedKeyring};
 use support::{Body, Client, Pushed, Registry, Reply};
@@ -192,7 +192,7 @@ async fn reader() -> Result<()> {
     let Some(root) = std::env::var_os(READ) else { return Ok(()) };
     let registries = std::env::var_os(REGISTRIES).context("no registries")?;
     let fetch = fetch(Path::new(&root), Path::new(&registries))?;
-    let fetched = fetch.by_reference(&std::env::var(REFERENCE)?, None, false).await;
+    let fetched = fetch.by_reference(&std::env::var(REFERENCE)?, None, History::Counts(None)).await;
     fetched.map(drop).map_err(|problem| anyhow::anyhow!(problem.message))
 }
 
@@ -245,25 +245,31 @@ async fn kill_by_an_image_twice_makes_it_refused() -> Result<()> {
     registry.hook(|_| None);
     registry.take_log();
     let fetch = fetch(root.path(), &client.path("registries.conf"))?;
-    let problem = fetch.by_reference(&reference, None, false).await.map(drop).unwrap_err();
+    let problem = fetch.by_reference(&reference, None, History::Counts(None)).await.map(drop).unwrap_err();
     let want = format!(
         "error storing fbc: catalogd ended 2 times without a shutdown while it read the image {digest} (memory limit, kill \
          or crash), so the image is not read again; publish another image, or raise the memory limit of catalogd and change \
          the annotation olm.operatorframework.io/requested-at to try again"
     );
-    assert_eq!(problem.message, want);
+    assert_eq!((problem.message.as_str(), problem.quarantined), (want.as_str(), true));
+    // a replica that never read it takes the status's word, and reads it alone when the user asks for it
+    let elsewhere = tempfile::tempdir()?;
+    let other_replica = self::fetch(elsewhere.path(), &client.path("registries.conf"))?;
+    let history = History::Counts(Some(&want));
+    let refused = other_replica.by_reference(&reference, None, history).await.map(drop).unwrap_err();
+    assert_eq!(refused, problem);
     let asked = registry.take_log();
     ensure!(!asked.iter().any(|asked| asked.contains("/blobs/")), "{asked:?}");
     // another image is read, and so is this one when the user asks for it
     let (other, _) = push("two");
-    let fetched = fetch
-        .by_reference(&reference, None, false)
-        .await
-        .map_err(|problem| anyhow::anyhow!(problem.message))?;
-    ensure!(fetched.reference.ends_with(&other), "{}", fetched.reference);
+    for fetch in [&fetch, &other_replica] {
+        let fetched = fetch.by_reference(&reference, None, history).await;
+        let fetched = fetched.map_err(|problem| anyhow::anyhow!(problem.message))?;
+        ensure!(fetched.reference.ends_with(&other), "{}", fetched.reference);
+    }
     push("one");
     let fetched = fetch
-        .by_reference(&reference, None, true)
+        .by_reference(&reference, None, History::Ignored)
         .await
         .map_err(|problem| anyhow::anyhow!(problem.message))?;
     ensure!(fetched.reference.ends_with(&digest), "{}", fetched.reference);
@@ -291,13 +297,13 @@ async fn kill_by_an_image_makes_it_read_alone() -> Result<()> {
     std::fs::write(root.path().join("attempts").join(digest), "1")?;
     let reading = tokio::spawn({
         let fetch = Arc::clone(&fetch);
-        async move { fetch.by_reference(&slow, None, false).await.map(drop) }
+        async move { fetch.by_reference(&slow, None, History::Counts(None)).await.map(drop) }
     });
     until("an image is read", LIMIT, || count(root.path(), "staging") == 1).await?;
-    let beside = fetch.by_reference(&suspect, None, false);
+    let beside = fetch.by_reference(&suspect, None, History::Counts(None));
     ensure!(tokio::time::timeout(Duration::from_millis(500), beside).await.is_err(), "read beside another");
     reading.abort();
-    let alone = fetch.by_reference(&suspect, None, false).await;
+    let alone = fetch.by_reference(&suspect, None, History::Counts(None)).await;
     alone.map(drop).map_err(|problem| anyhow::anyhow!(problem.message))
 }
 
@@ -315,7 +321,10 @@ async fn kill_of_a_waiting_task_stops_its_ingest() -> Result<()> {
     let reference = registry.reference("cat:1").to_string();
     let root = tempfile::tempdir()?;
     let fetch = fetch(root.path(), &client.path("registries.conf"))?;
-    let busy = tokio::spawn(async move { fetch.by_reference(&reference, None, false).await.map(drop) });
+    let busy =
+        tokio::spawn(
+            async move { fetch.by_reference(&reference, None, History::Counts(None)).await.map(drop) },
+        );
     until("an image is read", LIMIT, || count(root.path(), "staging") > 0).await?;
     // the layer is here within milliseconds
     tokio::time::sleep(Duration::from_millis(300)).await;

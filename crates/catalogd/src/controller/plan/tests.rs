@@ -93,6 +93,7 @@ fn failure(retry: Option<Instant>, reference: &str) -> FailedAttempt {
         message: "no".to_owned(),
         blocked: retry.is_none(),
         retry,
+        quarantine: Quarantine::Unchanged,
     }
 }
 
