@@ -5,9 +5,11 @@ use serde_json::Value;
 
 /// Bytes that all files of one bundle may have together: 16 MiB. The largest published bundle has 7 MB.
 pub(crate) const BUNDLE_BYTES: u64 = 16 << 20;
-/// Nodes (values and keys, aliases expanded) that all files of one bundle may have together. Real bundles have one for
-/// about 22 bytes or more; as a tree, one takes up to 350 bytes.
-pub(crate) const BUNDLE_NODES: u64 = 500_000;
+/// Nodes (values and keys, aliases expanded) that all files of one bundle may have together. As a tree, one takes 64 bytes; an
+/// object counts as ten and a list as three, because they take as much. Real bundles have one for 7 bytes or more.
+pub(crate) const BUNDLE_NODES: u64 = 2_000_000;
+const OBJECT_NODES: u64 = 10;
+const LIST_NODES: u64 = 3;
 
 /// Nodes that further files of one bundle may have.
 pub(crate) struct NodeBudget {
@@ -50,7 +52,7 @@ impl NodeBudget {
             ..Limits::default()
         };
         let mut documents = Documents::from_bytes(bytes, limits);
-        let mut values = Vec::new();
+        let (mut values, mut collections) = (Vec::new(), 0);
         while values.len() < most
             && let Some(document) = documents.next()
         {
@@ -58,12 +60,33 @@ impl NodeBudget {
                 true => DocumentError::Nodes,
                 false => DocumentError::Invalid(message(&error)),
             })?;
+            // before a tree is made
+            collections += extra_nodes(&json);
+            if documents.nodes() + collections > self.left {
+                return Err(DocumentError::Nodes);
+            }
             let value = serde_json::from_slice(&json);
             values.push(value.map_err(|error| DocumentError::Invalid(error.to_string()))?);
         }
-        self.left -= documents.nodes();
+        self.left -= documents.nodes() + collections;
         Ok(values)
     }
+}
+
+/// What the objects and lists of a JSON text count for beyond one node each.
+fn extra_nodes(json: &[u8]) -> u64 {
+    let (mut nodes, mut quoted, mut escaped) = (0, false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => quoted = !quoted,
+            b'{' if !quoted => nodes += OBJECT_NODES - 1,
+            b'[' if !quoted => nodes += LIST_NODES - 1,
+            _ => {}
+        }
+    }
+    nodes
 }
 
 /// What is wrong, in the words of the reference's parser.

@@ -63,6 +63,6 @@ pub use properties::{PROPERTIES_ANNOTATION, PropertiesError};
 pub use registry::{ParseError, RegistryV1};
 pub use render::{
     CaTarget, Rendered, WebhookCertificate, called_services, certificates_to_issue, mounted_secrets, render,
-    render_with_report,
+    render_owned, render_with_report,
 };
 pub use validate::validate;

@@ -8,11 +8,14 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::csv::Csv;
-use crate::documents::{BUNDLE_NODES, DocumentError, NodeBudget};
+use crate::documents::{DocumentError, NodeBudget};
 use crate::registry::{PROPERTIES, ParseError};
 
 /// The annotation of the CSV that holds properties.
 pub const PROPERTIES_ANNOTATION: &str = "olm.properties";
+
+/// Objects and lists that the annotation may have.
+const ANNOTATION_NODES: u64 = 500_000;
 
 /// Why properties of a bundle cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -38,8 +41,8 @@ pub(crate) fn merge(mut csv: Csv, file: Option<&[u8]>, budget: &mut NodeBudget) 
     let mut written = Vec::new();
     if let Some(text) = csv.annotations.get(PROPERTIES_ANNOTATION) {
         // each property begins with a bracket, and three bytes of text become a hundred in memory
-        if text.bytes().filter(|byte| matches!(byte, b'{' | b'[')).count() as u64 > BUNDLE_NODES {
-            let message = format!("more than {BUNDLE_NODES} objects and lists; remove properties");
+        if text.bytes().filter(|byte| matches!(byte, b'{' | b'[')).count() as u64 > ANNOTATION_NODES {
+            let message = format!("more than {ANNOTATION_NODES} objects and lists; remove properties");
             return Err(PropertiesError::Annotation { message }.into());
         }
         let properties: Option<Vec<Property<'_>>> = serde_json::from_str(text)

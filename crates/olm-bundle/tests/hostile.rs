@@ -58,7 +58,7 @@ fn bundle_nodes_are_limited_before_memory_is_spent() {
         let limit = match name {
             "documents" => "more documents than the limit of 10000",
             _ => {
-                "the bundle has more than 500000 nodes (values and keys) in its files, counted up to \"manifests/bomb.yaml\""
+                "the bundle has more than 2000000 nodes in its files (values and keys; an object counts as ten, a list as three), counted up to \"manifests/bomb.yaml\""
             }
         };
         assert!(text.contains(limit), "{name}: {text}");

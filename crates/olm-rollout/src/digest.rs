@@ -3,7 +3,7 @@
 //! Rule: revisions §5 step 3.
 
 use olm_core::{Object, go};
-use serde_json::{Value, json};
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::pack::hex;
@@ -18,9 +18,15 @@ pub struct PhaseDigest {
 
 /// Digest of a phase's name and its resolved, unchanged objects.
 pub fn phase_digest(name: &str, objects: &[Object]) -> PhaseDigest {
-    let objects: Vec<Value> = objects.iter().map(Object::to_value).collect();
-    let input = go::json(&json!({"name": name, "objects": objects}));
-    PhaseDigest { name: name.to_owned(), digest: format!("sha256:{}", hex(&Sha256::digest(input))) }
+    // the JSON of both members, without a copy of the objects: they may take most of the process's memory
+    let mut hash = Sha256::new();
+    hash.update(format!("{{\"name\":{},\"objects\":[", go::json_string(&Value::from(name))));
+    for (index, object) in objects.iter().enumerate() {
+        hash.update(if index > 0 { "," } else { "" });
+        hash.update(go::json_object(&object.0));
+    }
+    hash.update("]}");
+    PhaseDigest { name: name.to_owned(), digest: format!("sha256:{}", hex(&hash.finalize())) }
 }
 
 /// Compares the phases found with those recorded; nothing recorded is nothing to compare with.
@@ -58,6 +64,7 @@ pub fn check_observed(recorded: &[PhaseDigest], found: &[PhaseDigest]) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     /// rule: revisions §4.4, worked example
     #[test]

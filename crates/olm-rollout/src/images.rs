@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use olm_core::Object;
 use serde_json::Value;
 
-/// Where the pod template of a kind is.
-const TEMPLATES: [&str; 3] = ["/spec/template/spec", "/spec/jobTemplate/spec/template/spec", "/spec"];
+/// Where the pod template of a kind is, below `spec`.
+const TEMPLATES: [&str; 3] = ["/template/spec", "/jobTemplate/spec/template/spec", ""];
 
 /// Image by container, for example `Deployment demo/main: manager` → `registry/manager:v1`. Init containers count.
 #[must_use]
 pub fn images(objects: &[Object]) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for object in objects {
-        let value = object.to_value();
-        let pods = TEMPLATES.iter().filter_map(|at| value.pointer(at));
+        let spec = object.0.get("spec");
+        let pods = TEMPLATES.iter().filter_map(|at| spec?.pointer(at));
         let Some(pod) = pods.into_iter().find(|pod| pod.get("containers").is_some_and(Value::is_array))
         else {
             continue;

@@ -138,7 +138,7 @@ impl Packer<'_> {
 
 /// The value of an object, or why it does not fit.
 fn encode(object: &Object) -> Result<Vec<u8>, String> {
-    let json = go::json(&object.to_value());
+    let json = go::json_object(&object.0).into_bytes();
     let size = json.len();
     if size > MAX_OBJECT {
         return Err(format!("has {size} bytes; at most {MAX_OBJECT} bytes of one object can be read back"));

@@ -78,7 +78,7 @@ pub enum ParseError {
     TooLarge { limit: u64, what: &'static str },
     /// The files have more values and keys than any bundle has.
     #[error(
-        "the bundle has more than {BUNDLE_NODES} nodes (values and keys) in its files, counted up to {path:?}; remove what \
+        "the bundle has more than {BUNDLE_NODES} nodes in its files (values and keys; an object counts as ten, a list as three), counted up to {path:?}; remove what \
          the operator does not need, or split the bundle"
     )]
     TooManyNodes {

@@ -8,12 +8,11 @@ use serde_json::Value;
 use super::Context;
 use crate::kinds::{self, Scope};
 
-pub(super) fn additional(context: &Context<'_>) -> Vec<Object> {
-    context.bundle.others.iter().map(|object| in_namespace(context, object)).collect()
+pub(super) fn additional(context: &Context<'_>, others: Vec<Object>) -> Vec<Object> {
+    others.into_iter().map(|object| in_namespace(context, object)).collect()
 }
 
-fn in_namespace(context: &Context<'_>, object: &Object) -> Object {
-    let mut object = object.clone();
+fn in_namespace(context: &Context<'_>, mut object: Object) -> Object {
     if kinds::scope(object.kind()) == Some(Scope::Namespaced) {
         object.set_namespace(context.namespace());
     }

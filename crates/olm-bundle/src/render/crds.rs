@@ -8,12 +8,11 @@ use crate::csv::WebhookType;
 use crate::error::RenderError;
 use crate::names;
 
-pub(super) fn crds(context: &Context<'_>) -> Result<Vec<Object>, RenderError> {
-    context.bundle.crds.iter().map(|crd| render_crd(context, crd)).collect()
+pub(super) fn crds(context: &Context<'_>, crds: Vec<Object>) -> Result<Vec<Object>, RenderError> {
+    crds.into_iter().map(|crd| render_crd(context, crd)).collect()
 }
 
-fn render_crd(context: &Context<'_>, crd: &Object) -> Result<Object, RenderError> {
-    let mut crd = crd.clone();
+fn render_crd(context: &Context<'_>, mut crd: Object) -> Result<Object, RenderError> {
     let converter = context.bundle.csv.webhooks.iter().find(|webhook| {
         webhook.kind == WebhookType::Conversion
             && webhook.conversion_crds.iter().any(|name| name == crd.name())

@@ -53,14 +53,22 @@ pub fn render(bundle: &RegistryV1, options: &RenderOptions) -> Result<Vec<Object
 /// # Errors
 /// As [`render`].
 pub fn render_with_report(bundle: &RegistryV1, options: &RenderOptions) -> Result<Rendered, RenderError> {
-    gate(bundle, options)?;
+    render_owned(bundle.clone(), options)
+}
+
+/// As [`render_with_report`], without a copy of the bundle's objects: a large bundle takes most of the process's memory.
+///
+/// # Errors
+/// As [`render`].
+pub fn render_owned(mut bundle: RegistryV1, options: &RenderOptions) -> Result<Rendered, RenderError> {
+    gate(&bundle, options)?;
     let config = if options.gates.single_own_namespace || options.config.is_some() {
         let modes = &bundle.csv.install_modes;
         config::read_config(options.config.as_ref(), modes, &options.install_namespace, options.gates)?
     } else {
         Config::default()
     };
-    let findings = validate(bundle);
+    let findings = validate(&bundle);
     if !findings.is_empty() {
         return Err(RenderError::Invalid { findings });
     }
@@ -68,13 +76,14 @@ pub fn render_with_report(bundle: &RegistryV1, options: &RenderOptions) -> Resul
     let targets = targets(&bundle.csv.install_modes, &options.install_namespace, &requested)?;
 
     let mut warnings: Vec<String> = bundle.warnings.iter().chain(&config.warnings).cloned().collect();
-    let context = Context { bundle, options, targets: &targets, config: &config };
+    let (crds, others) = (std::mem::take(&mut bundle.crds), std::mem::take(&mut bundle.others));
+    let context = Context { bundle: &bundle, options, targets: &targets, config: &config };
     let mut objects = distinct::Objects::default();
     objects.add("the service accounts of its permissions", rbac::service_accounts(&context))?;
     objects.add("its permissions", rbac::permissions(&context))?;
     objects.add("its cluster permissions", rbac::cluster_permissions(&context))?;
-    objects.add("its custom resource definitions", crds::crds(&context)?)?;
-    objects.add("its own manifests", additional::additional(&context))?;
+    objects.add("its custom resource definitions", crds::crds(&context, crds)?)?;
+    objects.add("its own manifests", additional::additional(&context, others))?;
     objects.add("its deployments", deployments::deployments(&context, &mut warnings))?;
     objects.add("its validating webhooks", admission::validating(&context))?;
     objects.add("its mutating webhooks", admission::mutating(&context))?;

@@ -1,6 +1,6 @@
 //! JSON as `encoding/json` writes it: compact, keys sorted, HTML-sensitive characters escaped.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::json_number;
 
@@ -14,6 +14,28 @@ pub fn json_string(value: &Value) -> String {
     let mut out = String::new();
     write_value(value, &mut out);
     out
+}
+
+/// As [`json_string`], of the members of an object.
+pub fn json_object(members: &Map<String, Value>) -> String {
+    let mut out = String::new();
+    write_object(members, &mut out);
+    out
+}
+
+fn write_object(members: &Map<String, Value>, out: &mut String) {
+    let mut sorted: Vec<_> = members.iter().collect();
+    sorted.sort_unstable_by(|a, b| a.0.cmp(b.0));
+    out.push('{');
+    for (index, (key, member)) in sorted.into_iter().enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        write_string(key, out);
+        out.push(':');
+        write_value(member, out);
+    }
+    out.push('}');
 }
 
 fn write_value(value: &Value, out: &mut String) {
@@ -36,20 +58,7 @@ fn write_value(value: &Value, out: &mut String) {
             }
             out.push(']');
         }
-        Value::Object(members) => {
-            let mut sorted: Vec<_> = members.iter().collect();
-            sorted.sort_unstable_by(|a, b| a.0.cmp(b.0));
-            out.push('{');
-            for (index, (key, member)) in sorted.into_iter().enumerate() {
-                if index > 0 {
-                    out.push(',');
-                }
-                write_string(key, out);
-                out.push(':');
-                write_value(member, out);
-            }
-            out.push('}');
-        }
+        Value::Object(members) => write_object(members, out),
     }
 }
 

@@ -7,5 +7,5 @@ mod json;
 mod quote;
 
 pub use float::{general, general_f32, json_number};
-pub use json::{json, json_string};
+pub use json::{json, json_object, json_string};
 pub use quote::{quote, quote_byte};
