@@ -19,6 +19,11 @@ use crate::{has_conversion_webhook, spec_member, version_list, versions};
 /// Violations that are reported of one object.
 const MOST_PROBLEMS: usize = 3;
 
+/// Bytes that all compiled patterns of a schema may take together, and those of one. A pattern of 30 characters can ask for
+/// gigabytes.
+const MAX_PATTERNS: usize = 64 << 20;
+const MAX_PATTERN: usize = 8 << 20;
+
 /// A schema that no validator can be made of, for example because of a pattern.
 #[derive(Debug, thiserror::Error)]
 #[error("schema of version {version}: {message}")]
@@ -151,12 +156,25 @@ fn problem(error: &jsonschema::ValidationError<'_>) -> SchemaViolation {
 }
 
 fn validator(version: &str, schema: &Value) -> Result<Validator, SchemaError> {
+    let limit = (MAX_PATTERNS / patterns(schema).max(1)).min(MAX_PATTERN);
     jsonschema::options()
         .with_draft(Draft::Draft4)
         // linear time, and nearer to Go's patterns than those of JavaScript
-        .with_pattern_options(PatternOptions::regex())
+        .with_pattern_options(PatternOptions::regex().size_limit(limit).dfa_size_limit(limit))
         .build(&json_schema(schema))
         .map_err(|error| SchemaError { version: version.to_owned(), message: error.masked().to_string() })
+}
+
+/// How many patterns the schema has.
+fn patterns(schema: &Value) -> usize {
+    match schema {
+        Value::Object(members) => {
+            let own = usize::from(members.get("pattern").is_some_and(Value::is_string));
+            own + members.values().map(patterns).sum::<usize>()
+        }
+        Value::Array(items) => items.iter().map(patterns).sum(),
+        _ => 0,
+    }
 }
 
 /// The version to list objects in: the storage version if it is served, else the first served one.
@@ -210,6 +228,25 @@ mod tests {
             Fit::Fits => "fits".to_owned(),
             Fit::NeverDid => "never did".to_owned(),
             Fit::Broken(problems) => problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+        }
+    }
+
+    #[test]
+    fn patterns_of_a_schema_share_a_limit() {
+        let text = json!({"type": "string"});
+        let with = |count: usize, pattern: &str| {
+            let field = |at| (format!("f{at}"), json!({"type": "string", "pattern": pattern}));
+            let fields: serde_json::Map<String, Value> = (0..count).map(field).collect();
+            ExistingObjects::new(
+                &single_version(&text),
+                &single_version(&json!({"type": "object", "properties": fields})),
+            )
+        };
+        assert!(with(300, "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$").is_ok());
+        for (count, pattern) in [(1, "^(([a-z]{1,100}){1,100}){1,100}$"), (1_000, "^([a-z]{1,100}){1,100}$")]
+        {
+            let error = with(count, pattern).map(drop).unwrap_err().to_string();
+            assert!(error.contains("pattern") || error.contains("regex"), "{error}");
         }
     }
 
