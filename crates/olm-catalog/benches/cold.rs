@@ -83,14 +83,27 @@ async fn measure(package: PackageName, lines: Vec<u8>) -> [Duration; 3] {
     let mut graph = Vec::new();
     for _ in 0..ROUNDS {
         let start = Instant::now();
-        let read = served::package_lines(&route, None, &endpoint, &package).await.unwrap();
+        let read =
+            served::package_lines(&route, None, &endpoint, &package, olm_catalog::catalogd::MAX_PACKAGE)
+                .await
+                .unwrap();
         let built = PackageContent::from_lines(&package, &read).graph(ReleaseField::Counts);
         cold.push(start.elapsed());
         assert!(!built.is_empty());
 
-        served::package_lines(&route, Some(&store), &endpoint, &package).await.unwrap();
+        served::package_lines(&route, Some(&store), &endpoint, &package, olm_catalog::catalogd::MAX_PACKAGE)
+            .await
+            .unwrap();
         let start = Instant::now();
-        let read = served::package_lines(&route, Some(&store), &endpoint, &package).await.unwrap();
+        let read = served::package_lines(
+            &route,
+            Some(&store),
+            &endpoint,
+            &package,
+            olm_catalog::catalogd::MAX_PACKAGE,
+        )
+        .await
+        .unwrap();
         let built = PackageContent::from_lines(&package, &read).graph(ReleaseField::Counts);
         disk.push(start.elapsed());
         assert!(!built.is_empty());

@@ -23,10 +23,10 @@ const NOT_FOUND: u16 = 404;
 
 /// Header with the digest of the catalog image that a response has content of.
 pub const DIGEST_HEADER: &str = "olm-catalog-digest";
-/// Most bytes that one package may have.
-pub const MAX_PACKAGE: usize = 256 * 1024 * 1024;
-/// Most bytes of one line of a catalog.
-const MAX_LINE: usize = 64 * 1024 * 1024;
+/// Most bytes that one package may have. The largest known one has 4 MB.
+pub const MAX_PACKAGE: usize = 64 * 1024 * 1024;
+/// Most bytes of one line of a catalog: no object that catalogd accepts is larger.
+const MAX_LINE: usize = 8 * 1024 * 1024;
 
 /// Bounds on the size of a response.
 #[derive(Debug, Clone, Copy)]
@@ -76,8 +76,11 @@ pub enum CatalogError {
         expected: String,
     },
     /// More bytes than a package may have.
-    #[error("package content is larger than {MAX_PACKAGE} bytes")]
-    TooLarge,
+    #[error("package content is larger than {limit} bytes")]
+    TooLarge {
+        /// The limit of the call.
+        limit: usize,
+    },
     /// A line of the catalog is no JSON object.
     #[error("error decoding catalog content: {0}")]
     Decode(#[source] serde_json::Error),
@@ -110,7 +113,7 @@ pub enum Fetched {
     },
 }
 
-/// The JSON lines of one package, as catalogd serves them. `known` is the ETag of the cached content.
+/// The JSON lines of one package, as catalogd serves them, at most `limit` bytes. `known` is the ETag of the cached content.
 ///
 /// # Errors
 /// Transport, status, staleness, size. A retry can help with each.
@@ -119,15 +122,17 @@ pub async fn package_lines(
     endpoint: &Endpoint,
     package: &PackageName,
     known: Option<&str>,
+    limit: usize,
 ) -> Result<Fetched, CatalogError> {
+    let limits = SizeLimits { package: limit, ..SIZE_LIMITS };
     let query = utf8_percent_encode(package.as_str(), QUERY);
     let rest = format!("/api/v1/metas?package={query}");
     let metas = route.send(&endpoint.base, &rest, known).await?;
     if metas.status != NOT_FOUND {
-        return lines(metas, endpoint, None, SIZE_LIMITS).await;
+        return lines(metas, endpoint, None, limits).await;
     }
     let all = route.send(&endpoint.base, "/api/v1/all", known).await?;
-    lines(all, endpoint, Some(package), SIZE_LIMITS).await
+    lines(all, endpoint, Some(package), limits).await
 }
 
 /// One JSON line a package, as catalogd's `packages` endpoint serves them; `None` where there is no such endpoint.
@@ -197,7 +202,7 @@ async fn lines(
             }
         }
         if open.len() > limits.line || lines.len() > limits.package {
-            return Err(CatalogError::TooLarge);
+            return Err(CatalogError::TooLarge { limit: limits.package });
         }
     }
     if let Some(package) = package {
@@ -278,9 +283,9 @@ mod tests {
             let response = || Response::from_chunks(OK, chunks.clone());
             let got = lines(response(), &endpoint, None, limits).await;
             assert_eq!(got.is_ok(), as_a_whole, "{case}: {got:?}");
-            assert!(as_a_whole || matches!(got, Err(CatalogError::TooLarge)), "{case}: {got:?}");
+            assert!(as_a_whole || matches!(got, Err(CatalogError::TooLarge { .. })), "{case}: {got:?}");
             let got = lines(response(), &endpoint, Some(&package), limits).await;
-            assert!(of_all || matches!(got, Err(CatalogError::TooLarge)), "{case}: {got:?}");
+            assert!(of_all || matches!(got, Err(CatalogError::TooLarge { .. })), "{case}: {got:?}");
             if of_all {
                 let lines = mine.clone().into_bytes();
                 assert_eq!(got.unwrap(), Fetched::Lines { lines, tag: None }, "{case}");

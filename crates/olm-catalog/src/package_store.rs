@@ -91,6 +91,12 @@ impl PackageStore {
         &self.root
     }
 
+    /// Bytes of the file that [`Self::get`] would read.
+    #[must_use]
+    pub fn length(&self, key: &Key) -> Option<u64> {
+        std::fs::metadata(self.root.join(key.file_name())).ok().map(|metadata| metadata.len())
+    }
+
     /// The cached content, if it is intact. A damaged file is removed.
     #[must_use]
     pub fn get(&self, key: &Key) -> Option<CachedContent> {

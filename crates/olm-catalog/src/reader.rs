@@ -17,7 +17,7 @@ use olm_runtime::error_text::chain;
 
 use crate::access::AccessError;
 use crate::catalog::{CatalogFacts, Unserved, selected};
-use crate::catalogd::{self, Endpoint};
+use crate::catalogd::{self, Endpoint, MAX_PACKAGE};
 use crate::image::CatalogImageError;
 use crate::image_store::CatalogImage;
 use crate::local::{self, LocalCatalog};
@@ -301,7 +301,7 @@ impl CatalogReader {
             }
             Content::Served(cluster) => {
                 let (route, endpoint) = self.route(catalog)?;
-                served::package_lines(&route, cluster.store.as_ref(), endpoint, package)
+                served::package_lines(&route, cluster.store.as_ref(), endpoint, package, MAX_PACKAGE)
                     .await
                     .map_err(|error| ReadError::new(catalog, &error))
             }

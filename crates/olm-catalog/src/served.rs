@@ -9,7 +9,7 @@ use crate::catalogd::{self, CatalogError, Endpoint, Fetched};
 use crate::package_store::{CachedContent, Key, PackageStore};
 use crate::route::Route;
 
-/// The JSON lines of one package; empty when the catalog does not have it.
+/// The JSON lines of one package, at most `limit` bytes; empty when the catalog does not have it.
 ///
 /// # Errors
 /// As [`catalogd::package_lines`]. A cache that cannot be read or written is ignored and logged.
@@ -18,10 +18,12 @@ pub async fn package_lines(
     store: Option<&PackageStore>,
     endpoint: &Endpoint,
     package: &PackageName,
+    limit: usize,
 ) -> Result<Vec<u8>, CatalogError> {
-    let fetch =
-        async |known: Option<&str>| catalogd::package_lines(route, endpoint, package, known).await.map(Some);
-    read_through(store, endpoint, package.to_string(), fetch).await.map(Option::unwrap_or_default)
+    let fetch = async |known: Option<&str>| {
+        catalogd::package_lines(route, endpoint, package, known, limit).await.map(Some)
+    };
+    read_through(store, endpoint, package.to_string(), limit, fetch).await.map(Option::unwrap_or_default)
 }
 
 /// One JSON line a package; `None` where catalogd has no such endpoint.
@@ -34,7 +36,7 @@ pub async fn summary_lines(
     endpoint: &Endpoint,
 ) -> Result<Option<Vec<u8>>, CatalogError> {
     let fetch = async |known: Option<&str>| catalogd::summary_lines(route, endpoint, known).await;
-    read_through(store, endpoint, Key::SUMMARY.to_owned(), fetch).await
+    read_through(store, endpoint, Key::SUMMARY.to_owned(), catalogd::MAX_PACKAGE, fetch).await
 }
 
 /// The cached lines if they are of the digest, else what `fetch` gets with the ETag of the cached ones.
@@ -42,10 +44,11 @@ async fn read_through(
     store: Option<&PackageStore>,
     endpoint: &Endpoint,
     part: String,
+    limit: usize,
     fetch: impl AsyncFnOnce(Option<&str>) -> Result<Option<Fetched>, CatalogError>,
 ) -> Result<Option<Vec<u8>>, CatalogError> {
     let key = Key { origin: endpoint.digest().unwrap_or(&endpoint.base).to_owned(), part };
-    let cached = cached(store, &key).await;
+    let cached = cached(store, &key, limit).await?;
     match (cached, endpoint.digest()) {
         (Some(cached), Some(_)) => Ok(Some(cached.lines)),
         (cached, _) => match fetch(cached.as_ref().and_then(|cached| cached.tag.as_deref())).await? {
@@ -55,9 +58,18 @@ async fn read_through(
     }
 }
 
-async fn cached(store: Option<&PackageStore>, key: &Key) -> Option<CachedContent> {
-    let (store, key) = (store?.clone(), key.clone());
-    tokio::task::spawn_blocking(move || store.get(&key)).await.ok().flatten()
+async fn cached(
+    store: Option<&PackageStore>,
+    key: &Key,
+    limit: usize,
+) -> Result<Option<CachedContent>, CatalogError> {
+    let Some(store) = store.cloned() else { return Ok(None) };
+    let key = key.clone();
+    let reading = tokio::task::spawn_blocking(move || match store.length(&key) {
+        Some(length) if length > limit as u64 => Err(CatalogError::TooLarge { limit }),
+        _ => Ok(store.get(&key)),
+    });
+    reading.await.unwrap_or(Ok(None))
 }
 
 /// The fetched lines, which are written to the cache, or the cached ones if they are current.
@@ -93,6 +105,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::catalogd::MAX_PACKAGE;
 
     const DIGEST: &str = "sha256:1111111111111111111111111111111111111111111111111111111111111111";
     const MINE: &str = "{\"schema\":\"olm.package\",\"name\":\"demo\"}\n";
@@ -169,7 +182,7 @@ mod tests {
         let endpoint = server.endpoint(&format!("example.com/c@{DIGEST}"));
         let (route, package) = (route(), "demo".parse().unwrap());
         let read = async |store: &PackageStore| {
-            package_lines(&route, Some(store), &endpoint, &package).await.unwrap()
+            package_lines(&route, Some(store), &endpoint, &package, MAX_PACKAGE).await.unwrap()
         };
         assert_eq!(read(&store).await, MINE.as_bytes());
         assert_eq!(server.asked(), ["get /catalogs/c/api/v1/metas?package=demo"]);
@@ -177,8 +190,8 @@ mod tests {
         assert_eq!(read(&next).await, MINE.as_bytes());
         assert!(server.asked().is_empty());
         // without a store, and for another package, there is a request
-        package_lines(&route, None, &endpoint, &package).await.unwrap();
-        package_lines(&route, Some(&store), &endpoint, &"a b/c".parse().unwrap()).await.unwrap();
+        package_lines(&route, None, &endpoint, &package, MAX_PACKAGE).await.unwrap();
+        package_lines(&route, Some(&store), &endpoint, &"a b/c".parse().unwrap(), MAX_PACKAGE).await.unwrap();
         assert_eq!(
             server.asked(),
             ["get /catalogs/c/api/v1/metas?package=demo", "get /catalogs/c/api/v1/metas?package=a%20b%2fc"]
@@ -192,7 +205,9 @@ mod tests {
         let moved = http("307 Temporary Redirect", &format!("location: {to}/api/v1/metas\r\n"), "");
         let server = Server::start(move |_| moved.clone()).await;
         let endpoint = server.endpoint(&format!("example.com/c@{DIGEST}"));
-        let error = package_lines(&route(), None, &endpoint, &"demo".parse().unwrap()).await.unwrap_err();
+        let error = package_lines(&route(), None, &endpoint, &"demo".parse().unwrap(), MAX_PACKAGE)
+            .await
+            .unwrap_err();
         assert_eq!(error.to_string(), "error: received unexpected response status code 307");
         assert!(spy.asked().is_empty());
     }
@@ -209,7 +224,9 @@ mod tests {
         let endpoint = server.endpoint("no digest");
         for (package, want) in [("demo", [MINE, MINE]), ("changed", [MINE, OTHER])] {
             for want in want {
-                let read = package_lines(&route(), Some(&store), &endpoint, &package.parse().unwrap()).await;
+                let read =
+                    package_lines(&route(), Some(&store), &endpoint, &package.parse().unwrap(), MAX_PACKAGE)
+                        .await;
                 assert_eq!(String::from_utf8(read.unwrap()).unwrap(), want, "{package}");
             }
         }
@@ -232,7 +249,9 @@ mod tests {
             ),
             ("down", "error: received unexpected response status code 503".to_owned()),
         ] {
-            let read = package_lines(&route(), Some(&store), &endpoint, &package.parse().unwrap()).await;
+            let read =
+                package_lines(&route(), Some(&store), &endpoint, &package.parse().unwrap(), MAX_PACKAGE)
+                    .await;
             assert_eq!(read.unwrap_err().to_string(), want);
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
@@ -248,7 +267,8 @@ mod tests {
         let (_dir, store) = store();
         let endpoint = server.endpoint(&format!("example.com/c@{DIGEST}"));
         for _ in 0..2 {
-            let read = package_lines(&route(), Some(&store), &endpoint, &"demo".parse().unwrap()).await;
+            let read =
+                package_lines(&route(), Some(&store), &endpoint, &"demo".parse().unwrap(), MAX_PACKAGE).await;
             assert_eq!(read.unwrap(), MINE.as_bytes());
         }
         assert_eq!(

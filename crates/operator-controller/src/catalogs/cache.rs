@@ -5,19 +5,24 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use olm_catalog::catalogd::Endpoint;
+use olm_catalog::catalogd::{CatalogError, Endpoint, MAX_PACKAGE};
 use olm_catalog::{CatalogFacts, PackageContent, PackageStore, Route, served};
 use olm_core::{CatalogName, PackageName};
 use olm_fbc::PackageSummary;
 use olm_resolver::{CatalogReadError, CatalogSource, GvkRef, PackageGraph, ReleaseField};
 use parking_lot::Mutex;
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 
 /// Builds the HTTP client for one fetch, so that changed CA files count immediately.
 pub type ClientFactory = Box<dyn Fn() -> Result<reqwest::Client, String> + Send + Sync>;
 
 /// How long a failed fetch answers for its digest before it is tried again.
 const FAILURE_HOLDS: Duration = Duration::from_secs(1);
+
+/// Bytes of a package that may be in memory beside others, one for each worker.
+const SMALL_PACKAGE: usize = 4 << 20;
+/// Larger packages are fetched and read one at a time.
+static LARGE_PACKAGES: Semaphore = Semaphore::const_new(1);
 
 type Key = (CatalogName, PackageName);
 
@@ -177,14 +182,20 @@ impl PackageCache {
         package: &PackageName,
     ) -> Result<Arc<PackageGraph>, CatalogReadError> {
         let route = Route::Direct((self.client)().map_err(CatalogReadError::Fetch)?);
-        let lines = served::package_lines(&route, Some(&self.store), endpoint, package)
-            .await
-            .map_err(|error| CatalogReadError::Fetch(error.to_string()))?;
+        let fetch = |limit| served::package_lines(&route, Some(&self.store), endpoint, package, limit);
+        let (mut lines, mut permit) = (fetch(SMALL_PACKAGE).await, None);
+        if let Err(CatalogError::TooLarge { .. }) = lines {
+            permit = LARGE_PACKAGES.acquire().await.ok();
+            lines = fetch(MAX_PACKAGE).await;
+        }
+        let lines = lines.map_err(|error| CatalogReadError::Fetch(error.to_string()))?;
         let package = package.clone();
         let release = self.release;
-        tokio::task::spawn_blocking(move || read(&package, &lines, release))
-            .await
-            .map_err(|error| CatalogReadError::Content(error.to_string()))?
+        let reading = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            read(&package, &lines, release)
+        });
+        reading.await.map_err(|error| CatalogReadError::Content(error.to_string()))?
     }
 }
 
