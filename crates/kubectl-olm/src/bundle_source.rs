@@ -82,7 +82,10 @@ impl BundleAccess {
             BundleError::Image(ImageError::ReferenceForm { .. } | ImageError::ReferenceSyntax { .. }) => {
                 CommandError::Usage(format!("{}; write quay.io/example/bundle:tag", chain(&error)))
             }
-            BundleError::Image(_) | BundleError::Task(_) => CommandError::Unreachable(chain(&error)),
+            BundleError::Image(_)
+            | BundleError::Task(_)
+            | BundleError::Slow { .. }
+            | BundleError::Quarantined { .. } => CommandError::Unreachable(chain(&error)),
         })
     }
 }

@@ -4,13 +4,13 @@
 //! Rule: operator-controller §7.7.
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use olm_bundle::{ParseError, RegistryV1};
 use olm_core::Digest;
-use olm_oci::store::Lease;
+use olm_oci::store::{Lease, attempts};
 use olm_oci::{Limits, Puller, Retry, Selection, Store, StoreError, Verified, parse_reference};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -25,6 +25,11 @@ const PARALLEL_PULLS: usize = 4;
 const PARALLEL_READS: usize = 1;
 static READS: Semaphore = Semaphore::const_new(PARALLEL_READS);
 
+/// Times that reading an image may end with the process before it is not read again.
+const MAX_ATTEMPTS: u32 = 2;
+/// How long one pull may take; stalls end it much earlier.
+const PULL_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+
 /// The error of fetching a bundle.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
@@ -34,6 +39,17 @@ pub enum BundleError {
     /// The files are not a registry+v1 bundle.
     #[error(transparent)]
     Parse(#[from] ParseError),
+    /// The pull took longer than [`PULL_TIMEOUT`].
+    #[error("the pull of {reference} took longer than {} s", PULL_TIMEOUT.as_secs())]
+    Slow { reference: String },
+    /// Reading the image ended the process.
+    #[error(
+        "the process ended {attempts} times without a shutdown while it read the bundle {digest} (memory limit, kill or crash), \
+         so the bundle is not read again; publish another image, or raise the memory limit and change the annotation \
+         {} of the extension to try again",
+        olm_api::annotations::REQUESTED_AT
+    )]
+    Quarantined { digest: Digest, attempts: u32 },
     /// The reading task died.
     #[error("reading the bundle did not end: {0}")]
     Task(#[from] tokio::task::JoinError),
@@ -51,8 +67,8 @@ impl BundleError {
     pub fn retry(&self) -> Retry {
         match self {
             Self::Image(error) => error.retry(),
-            Self::Parse(_) => Retry::Slow,
-            Self::Task(_) => Retry::Backoff,
+            Self::Parse(_) | Self::Quarantined { .. } => Retry::Slow,
+            Self::Task(_) | Self::Slow { .. } => Retry::Backoff,
         }
     }
 }
@@ -66,13 +82,27 @@ pub struct BundleFetcher {
     /// The digest that a reference led to, and when. Entries that are neither needed nor recent are removed by `collect`.
     used: Arc<Mutex<HashMap<String, (Digest, Instant)>>>,
     began: Instant,
+    quarantines: bool,
 }
 
 impl BundleFetcher {
     /// Caches unpacked bundles in `store`.
     #[must_use]
     pub fn new(puller: Puller, store: Store) -> Self {
-        Self { puller, store, permits: Arc::default(), used: Arc::default(), began: Instant::now() }
+        Self {
+            puller,
+            store,
+            permits: Arc::default(),
+            used: Arc::default(),
+            began: Instant::now(),
+            quarantines: false,
+        }
+    }
+
+    /// Records on disk which bundle is read, and does not read one again that ended the process.
+    #[must_use]
+    pub fn quarantining(self) -> Self {
+        Self { quarantines: true, ..self }
     }
 
     /// The bundle behind a reference, as [`Self::pull`] and [`PulledBundle::read`] bring it.
@@ -98,9 +128,11 @@ impl BundleFetcher {
         match canonical.digest() {
             Some(digest) => {
                 self.record_use(text, digest);
-                let files =
-                    self.store.get_or_fill(digest, |directory| self.unpack(&verified, directory)).await?;
-                Ok(PulledBundle { files, digest: digest.clone() })
+                let filling = self.store.get_or_fill(digest, |directory| self.unpack(&verified, directory));
+                let filled = tokio::time::timeout(PULL_TIMEOUT, filling).await;
+                let files = filled.map_err(|_| BundleError::Slow { reference: canonical.to_string() })??;
+                let record = self.quarantines.then(|| self.store.attempt_file(digest));
+                Ok(PulledBundle { files, digest: digest.clone(), record, request: String::new() })
             }
             None => {
                 let why = format!("{canonical} has no digest");
@@ -156,9 +188,18 @@ impl BundleFetcher {
 pub struct PulledBundle {
     files: Lease,
     digest: Digest,
+    /// Where attempts to read it are recorded.
+    record: Option<PathBuf>,
+    request: String,
 }
 
 impl PulledBundle {
+    /// The value of the annotation `requested-at`: with another one than before, earlier attempts do not count.
+    #[must_use]
+    pub fn requested(self, request: Option<&str>) -> Self {
+        Self { request: request.unwrap_or_default().to_owned(), ..self }
+    }
+
     /// Parses the files, once a read of the process is free.
     ///
     /// # Errors
@@ -167,10 +208,51 @@ impl PulledBundle {
         let permit = READS.acquire().await.ok();
         let digest = self.digest.clone();
         // the thread keeps the permit even if the waiting future was dropped
-        let (bundle, permit) =
-            tokio::task::spawn_blocking(move || (RegistryV1::load_dir(self.files.path()), permit)).await?;
-        Ok(ReadBundle { bundle: bundle?, digest, permit })
+        let reading = tokio::task::spawn_blocking(move || {
+            let attempt = match &self.record {
+                Some(record) => Some(Attempt::begin(record, &self.digest, &self.request)?),
+                None => None,
+            };
+            let bundle = RegistryV1::load_dir(self.files.path())?;
+            Ok::<_, BundleError>((bundle, Reading { _permit: permit, _attempt: attempt }))
+        });
+        let (bundle, reading) = reading.await??;
+        Ok(ReadBundle { bundle, digest, reading })
     }
+}
+
+/// A read that is recorded on disk until it is dropped: no other one runs beside it, so what ends the process is this one.
+#[derive(Debug)]
+struct Attempt(PathBuf);
+
+impl Attempt {
+    fn begin(record: &Path, digest: &Digest, request: &str) -> Result<Self, BundleError> {
+        let before = if attempts::request(record) == request { attempts::read(record) } else { 0 };
+        if before >= MAX_ATTEMPTS {
+            return Err(BundleError::Quarantined { digest: digest.clone(), attempts: before });
+        }
+        let path = record.to_owned();
+        attempts::write_for(record, before + 1, request).map_err(|source| StoreError::Io {
+            action: "write",
+            path: path.clone(),
+            source,
+        })?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        // a record that stays counts as an attempt, until the next one comes to an end
+        let _ = attempts::write(&self.0, 0);
+    }
+}
+
+/// What ends with the rendering.
+#[derive(Debug)]
+struct Reading {
+    _permit: Option<SemaphorePermit<'static>>,
+    _attempt: Option<Attempt>,
 }
 
 /// A parsed bundle. The process reads no other one until it is rendered or dropped.
@@ -179,7 +261,7 @@ pub struct ReadBundle {
     pub bundle: RegistryV1,
     /// The digest of the image.
     pub digest: Digest,
-    permit: Option<SemaphorePermit<'static>>,
+    reading: Reading,
 }
 
 impl ReadBundle {
@@ -192,7 +274,7 @@ impl ReadBundle {
         render: impl FnOnce(RegistryV1) -> T + Send + 'static,
     ) -> Result<T, tokio::task::JoinError> {
         tokio::task::spawn_blocking(move || {
-            let _permit = self.permit;
+            let _reading = self.reading;
             render(self.bundle)
         })
         .await
@@ -216,7 +298,7 @@ mod tests {
             std::fs::create_dir(&folder).unwrap();
             std::fs::write(folder.join(file), text).unwrap();
         }
-        PulledBundle { files: staging.commit().unwrap(), digest }
+        PulledBundle { files: staging.commit().unwrap(), digest, record: None, request: String::new() }
     }
 
     /// One test, because the permits are those of the process.
@@ -261,9 +343,33 @@ mod tests {
         let store = Store::open(empty.path()).unwrap();
         let digest: Digest = format!("sha256:{}", "b".repeat(64)).parse().unwrap();
         let files = store.begin(&digest).unwrap().commit().unwrap();
-        let nothing = PulledBundle { files, digest };
+        let nothing = PulledBundle { files, digest, record: None, request: String::new() };
         assert!(nothing.read().await.is_err());
         assert_eq!(READS.available_permits(), PARALLEL_READS);
+    }
+
+    #[test]
+    fn bundle_that_ended_the_process_twice_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let record = dir.path().join("record");
+        let digest: Digest = format!("sha256:{}", "a".repeat(64)).parse().unwrap();
+        let begin = |request: &str| Attempt::begin(&record, &digest, request);
+        // a process that dies drops nothing
+        let dies = |request: &str| {
+            let _record = std::mem::ManuallyDrop::new(begin(request).unwrap());
+        };
+        dies("");
+        drop(begin("").unwrap());
+        assert!(!record.exists(), "a read that comes to an end counts for nothing");
+        dies("");
+        dies("");
+        let error = begin("").unwrap_err();
+        assert_eq!(error.retry(), Retry::Slow);
+        assert!(error.to_string().starts_with("the process ended 2 times without a shutdown"), "{error}");
+        for _ in 0..2 {
+            dies("now");
+        }
+        assert!(matches!(begin("now"), Err(BundleError::Quarantined { attempts: 2, .. })));
     }
 
     #[test]

@@ -109,7 +109,7 @@ impl Desired {
             .phases
             .iter()
             .flat_map(|phase| &phase.objects)
-            .map(|object| go::json_string(&object.to_value()).len())
+            .map(|object| go::json_object(&object.0).len())
             .sum();
         let (phases, packed) = if size <= MAX_INLINE_BYTES {
             let inline = |object: &Object| (Some(object.0.clone()), None);

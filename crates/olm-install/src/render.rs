@@ -1,9 +1,7 @@
 //! A pulled bundle as the objects that installing it creates, and the fingerprint of everything that decides them.
 
 use kube::Client;
-use olm_bundle::{
-    CertProvider, Gates, PROPERTIES_ANNOTATION, RenderError, RenderOptions, render_with_report,
-};
+use olm_bundle::{CertProvider, Gates, PROPERTIES_ANNOTATION, RenderError, RenderOptions, render_owned};
 use olm_core::{Digest, Object, go};
 use olm_oci::Retry;
 use olm_runtime::error_text::chain;
@@ -104,7 +102,7 @@ pub async fn render(
             // not rendered, and as large as the rest of the bundle
             registry.csv.raw = Object::default();
             let properties = registry.csv.annotations.get(PROPERTIES_ANNOTATION).cloned();
-            render_with_report(&registry, &options).map(|rendered| (rendered, properties))
+            render_owned(registry, &options).map(|rendered| (rendered, properties))
         })
         .await
         .map_err(|error| PassError::new(Class::Transient, format!("rendering did not end: {error}")))?;
@@ -128,7 +126,11 @@ pub fn not_fetched(error: &BundleError) -> PassError {
     };
     let cause = match error {
         BundleError::Image(error) if error.is_rejection() => Cause::Signature,
-        BundleError::Image(_) | BundleError::Parse(_) | BundleError::Task(_) => Cause::Other,
+        BundleError::Image(_)
+        | BundleError::Parse(_)
+        | BundleError::Slow { .. }
+        | BundleError::Quarantined { .. }
+        | BundleError::Task(_) => Cause::Other,
     };
     PassError { cause, ..PassError::new(class, chain(error)) }
 }

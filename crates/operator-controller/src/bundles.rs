@@ -59,7 +59,11 @@ impl Bundles {
         let pulled = pulled.map_err(|stopping| PassError::new(Class::Transient, stopping.to_string()))?;
         let pulled = pulled.map_err(|error| not_fetched(&error))?;
         // with a turn: so no more rendered bundles are in memory than passes work at the same time
-        let read = pulled.read().await.map_err(|error| not_fetched(&error))?;
+        let read = pulled
+            .requested(request.requested_at.as_deref())
+            .read()
+            .await
+            .map_err(|error| not_fetched(&error))?;
         render(&self.client, self.settings, request, read, settled).await
     }
 

@@ -126,7 +126,7 @@ async fn controllers(
     puller.check_policy()?;
     let cache = args.cache_path.join("bundles");
     let store = tokio::task::spawn_blocking(move || Store::open(&cache)).await??;
-    let fetcher = BundleFetcher::new(puller, store);
+    let fetcher = BundleFetcher::new(puller, store).quarantining();
     let bundle_gates = Gates {
         single_own_namespace: gates.enabled(SINGLE_OWN),
         deployment_config: gates.enabled(DEPLOYMENT_CONFIG),

@@ -40,6 +40,8 @@ pub struct ExtensionRequest {
     pub config: Option<Map<String, Value>>,
     /// Minutes that a rollout may take.
     pub progress_deadline_minutes: Option<i32>,
+    /// The annotation `requested-at`.
+    pub requested_at: Option<String>,
     /// Whether the user paused the extension.
     pub paused: bool,
     /// Whether objects stay when the extension is deleted.
@@ -89,6 +91,7 @@ pub fn validate(extension: &ClusterExtension) -> Result<ExtensionRequest, PassEr
         config: spec.config.as_ref().and_then(|config| config.inline.clone()),
         progress_deadline_minutes: spec.progress_deadline_minutes.filter(|minutes| *minutes > 0),
         paused: paused.is_some_and(|value| value == "true"),
+        requested_at: annotations.and_then(|all| all.get(annotations::REQUESTED_AT)).cloned(),
         keep_objects: annotations.is_some_and(annotations::keeps_objects),
     })
 }
