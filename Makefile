@@ -71,6 +71,13 @@ test-hard: ## Run every fault-injection test as often as it asks for, and print 
 	    $(CARGO) test $(locked) --workspace --test hard || outcome=$$?; \
 	    printf '\n| case | runs | converged | longest | seed |\n|---|---:|---:|---:|---:|\n'; sort "$$table"; exit $$outcome
 
+.PHONY: test-hostile
+test-hostile: ## Read hostile images, bundles and registries with optimised programs in 512 MiB, and print the table (ONLY=text: some of them)
+	@$(call build,$(everything))
+	$(CARGO) build $(if $(CI),--locked) --release --workspace --bin catalogd --bin operator-controller
+	@$(all_tools); OLM_HOSTILE=all OLM_HOSTILE_ONLY='$(ONLY)' OLM_BIN_DIR=$(abspath $(target_dir)/release) \
+	    $(CARGO) test $(locked) --workspace --test hostile -- --nocapture --test-threads=1 hostile_content
+
 .PHONY: soak
 soak: ## Churn on a real control plane, with checks of what must hold after it (MINUTES=30, SEED=n: repeat its choices)
 	@$(call build,$(everything))
@@ -230,7 +237,7 @@ ifndef ARGS
 endif
 
 # each as typed; all of them run, also after one failed
-NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-hard test-plan test-upgrade soak fuzz exercises bench deny acceptance-exact generate \
+NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-hard test-hostile test-plan test-upgrade soak fuzz exercises bench deny acceptance-exact generate \
     demo-down
 
 .PHONY: nightly

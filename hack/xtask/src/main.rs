@@ -10,6 +10,7 @@ mod figures;
 mod flags;
 mod language;
 mod layering;
+mod limits;
 mod links;
 mod manifests;
 mod monitoring;
@@ -35,7 +36,7 @@ const USAGE: &str = "usage: cargo run -p xtask -- COMMAND
   layering              only the dependencies; --table prints the table of crates in ARCHITECTURE.md
   conformance           only the tables; --draw N --seed S prints N rows of each table, to break the code behind them
   manifests             render manifests/ and the chart, and compare and check the objects (needs OLM_TOOLS)
-  links, citations      only these
+  links, citations, limits   only these
   wire                  print what leaves a process or is stored
   figures [--checkout DIR] [-o json]   print sizes, watches, stores, words, citations, times of the last runs
   exercises [NAME…]     apply the patches of tests/exercises to a copy, and leave out one file at a time
@@ -69,6 +70,7 @@ fn run() -> Result<()> {
         ),
         ["manifests"] => manifests::check(&root),
         ["links"] => links::check(&root),
+        ["limits"] => limits::check(&root),
         ["citations"] => citations::check(&root),
         ["figures", ref rest @ ..] => figures::print(&root, rest),
         ["exercises", ref only @ ..] => exercises::run(&root, only),
@@ -137,6 +139,7 @@ fn verify(root: &Path) -> Result<()> {
     conformance::check(root)?;
     citations::check(root)?;
     exercises::check(root)?;
+    limits::check(root)?;
     links::check(root)
 }
 

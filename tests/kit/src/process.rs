@@ -29,6 +29,7 @@ pub struct Program {
     ports: Ports,
     dir: PathBuf,
     temporary: Option<Arc<RunDir>>,
+    cgroup: Option<PathBuf>,
 }
 
 /// Where a process listens, on 127.0.0.1.
@@ -104,6 +105,7 @@ impl Program {
             ports,
             dir,
             temporary,
+            cgroup: None,
         };
         Ok(program
             // as in the images
@@ -165,6 +167,13 @@ impl Program {
         self
     }
 
+    /// Runs it in the cgroup whose processes this file lists, from its first instruction on.
+    #[must_use]
+    pub fn cgroup(mut self, processes: &Path) -> Self {
+        self.cgroup = Some(processes.to_owned());
+        self
+    }
+
     /// The command line, for showing.
     pub fn command_line(&self) -> String {
         let flags = self.flags.iter().map(|(name, value)| format!(" {name}={value}")).collect::<String>();
@@ -190,7 +199,14 @@ impl Program {
             std::fs::create_dir_all(&folder)
                 .with_context(|| format!("cannot create {}", folder.display()))?;
         }
-        let mut command = Command::new(&self.binary);
+        let mut command = match &self.cgroup {
+            Some(processes) => {
+                let mut shell = Command::new("/bin/sh");
+                shell.args(["-c", "echo $$ >\"$0\" && exec \"$@\""]).arg(processes).arg(&self.binary);
+                shell
+            }
+            None => Command::new(&self.binary),
+        };
         command
             .args(self.flags.iter().map(|(name, value)| format!("{name}={value}")))
             .env("KUBECONFIG", &self.kubeconfig)

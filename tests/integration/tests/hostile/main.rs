@@ -1,0 +1,76 @@
+//! The real programs in the memory of their manifests, against hostile images, packages, bundles and registries.
+//!
+//! ```text
+//! make test-hostile
+//! ```
+//!
+//! `OLM_HOSTILE=all` reads every shape; without it a short selection is read. `OLM_HOSTILE_ONLY=<text>` reads those whose name
+//! contains the text. A good catalog and a good extension beside each shape are served and reconciled without a failure.
+
+mod bundles;
+mod catalogs;
+mod cgroup;
+mod content;
+mod images;
+mod registries;
+mod report;
+mod shape;
+mod sizes;
+#[expect(clippy::unwrap_used, reason = "part of a test, and a test may panic")]
+#[path = "../../../../crates/olm-oci/tests/registry/support/mod.rs"]
+mod support;
+mod world;
+
+use anyhow::{Result, ensure};
+
+use crate::report::Row;
+use crate::shape::Shape;
+use crate::world::{Reader, World};
+
+/// Which inputs are read.
+struct Selection {
+    all: bool,
+    only: String,
+}
+
+impl Selection {
+    fn from_environment() -> Self {
+        let variable = |name| std::env::var(name).unwrap_or_default();
+        let only = variable("OLM_HOSTILE_ONLY");
+        Self { all: variable("OLM_HOSTILE") == "all" || !only.is_empty(), only }
+    }
+
+    fn has(&self, shape: &Shape) -> bool {
+        (self.all || shape.short) && shape.name.contains(&self.only)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hostile_content_is_refused_within_the_limits() -> Result<()> {
+    let selection = Selection::from_environment();
+    let mut world = World::start().await?;
+    report::log(&world.describe());
+    report::head();
+    let mut rows = Vec::new();
+    for (reader, shapes) in [
+        (Reader::Catalogd, catalogs::SHAPES),
+        (Reader::Catalogd, images::SHAPES),
+        (Reader::Catalogd, registries::SHAPES),
+        (Reader::Catalogd, sizes::CATALOGS),
+        (Reader::OperatorController, bundles::SHAPES),
+        (Reader::OperatorController, sizes::BUNDLES),
+    ] {
+        for shape in shapes.iter().filter(|shape| selection.has(shape)) {
+            let row = world.read(reader, shape.name, shape.expect, shape.make).await?;
+            world.until_gone().await?;
+            rows.push(row);
+        }
+    }
+    if selection.all && selection.only.is_empty() {
+        rows.extend(sizes::read_shared(&mut world).await?);
+    }
+    world.end()?;
+    let failed: Vec<String> = rows.iter().filter_map(Row::failure).collect();
+    ensure!(failed.is_empty(), "{} inputs:\n{}", failed.len(), failed.join("\n"));
+    Ok(())
+}
