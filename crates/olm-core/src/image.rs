@@ -156,7 +156,40 @@ fn canonical_guess(text: &str) -> String {
     if rest.contains('/') { format!("docker.io/{rest}") } else { format!("docker.io/library/{rest}") }
 }
 
+/// The registry of Docker Hub in references.
+const DOCKER_HUB: &str = "docker.io";
+
+/// The one spelling of a registry, so that policies, mirrors, credentials and certificates of a registry apply however a reference
+/// spells it: lower case, without the port 443, `docker.io` for the other names of Docker Hub.
+///
+/// A host of one label has the port 443 added instead: without a port it would not be a registry in a reference.
+#[must_use]
+pub fn canonical_registry(text: &str) -> String {
+    let host = canonical_host(text);
+    match host.as_str() {
+        "index.docker.io" | "registry-1.docker.io" => DOCKER_HUB.to_owned(),
+        "" => host,
+        _ if is_registry_like(&host) => host,
+        _ => format!("{host}:443"),
+    }
+}
+
+/// The host in lower case, without the port 443 and without zeros before a port.
+fn canonical_host(text: &str) -> String {
+    let text = text.to_ascii_lowercase();
+    match text.rsplit_once(':') {
+        Some((host, port)) if is_port(port) => match port.trim_start_matches('0') {
+            "443" => host.to_owned(),
+            "" => format!("{host}:0"),
+            port => format!("{host}:{port}"),
+        },
+        _ => text,
+    }
+}
+
 /// A canonical image reference: registry (host and optional port), repository path, and a tag or a digest or neither.
+///
+/// Invariant: the registry is [`canonical_registry`] of itself.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct ImageRef {
@@ -241,20 +274,17 @@ impl FromStr for ImageRef {
             return Err(ImageRefError::TooLong);
         }
         let digest = digest.map(str::parse::<Digest>).transpose()?;
-        if matches!(registry, "" | "index.docker.io")
-            || (registry == "docker.io" && !repository.contains('/'))
+        let given = canonical_host(registry);
+        let registry = canonical_registry(registry);
+        if matches!(given.as_str(), "" | "index.docker.io")
+            || (registry == DOCKER_HUB && !repository.contains('/'))
         {
             return Err(ImageRefError::NotCanonical);
         }
         if tag.is_some() && digest.is_some() {
             return Err(ImageRefError::TagAndDigest);
         }
-        Ok(Self {
-            registry: registry.to_owned(),
-            repository: repository.to_owned(),
-            tag: tag.map(str::to_owned),
-            digest,
-        })
+        Ok(Self { registry, repository: repository.to_owned(), tag: tag.map(str::to_owned), digest })
     }
 }
 
@@ -365,7 +395,7 @@ mod tests {
             "docker.io/library/foo:1",
             "quay.io/operatorhubio/catalog",
             "quay.io/a.b/c__d/e---f/g_h:V1.2-x",
-            "Registry.example/cat:1",
+            "registry:443/cat:1",
         ] {
             let image: ImageRef = text.parse().unwrap();
             assert_eq!(image.to_string(), text);
@@ -376,6 +406,26 @@ mod tests {
         assert_eq!(moved.to_string(), "mirror.example/x:1");
         let digest: Digest = format!("sha256:{}", "0".repeat(64)).parse().unwrap();
         assert_eq!(image.with_digest(digest.clone()).to_string(), format!("localhost:5000/a/b@{digest}"));
+    }
+
+    #[test]
+    fn image_registry_has_one_spelling() {
+        for (text, want) in [
+            ("QUAY.io/a/b:V1", "quay.io/a/b:V1"),
+            ("quay.io:443/a/b:1", "quay.io/a/b:1"),
+            ("Quay.IO:0443/a/b:1", "quay.io/a/b:1"),
+            ("quay.io:05000/a/b:1", "quay.io:5000/a/b:1"),
+            ("registry-1.docker.io/library/foo:1", "docker.io/library/foo:1"),
+            ("Docker.io:443/library/foo:1", "docker.io/library/foo:1"),
+            ("MyRegistry/cat:1", "myregistry:443/cat:1"),
+            ("myregistry:443/cat:1", "myregistry:443/cat:1"),
+            ("LocalHost:443/cat:1", "localhost/cat:1"),
+            ("[FD00::1]:443/cat:1", "[fd00::1]/cat:1"),
+        ] {
+            let image: ImageRef = text.parse().unwrap();
+            assert_eq!(image.to_string(), want, "{text}");
+            assert_eq!(want.parse::<ImageRef>().unwrap(), image, "{text}");
+        }
     }
 
     #[test]
@@ -392,6 +442,8 @@ mod tests {
             ("myregistry/cat:1", "repository name must be canonical"),
             ("docker.io/foo:1", "repository name must be canonical"),
             ("index.docker.io/library/foo:1", "repository name must be canonical"),
+            ("Index.Docker.io:443/library/foo:1", "repository name must be canonical"),
+            ("registry-1.docker.io/foo:1", "repository name must be canonical"),
             ("quay.io/foo/Cat:1", "invalid reference format: repository name must be lowercase"),
             ("https://quay.io/cat:1", "invalid reference format"),
             ("quay.io//cat:1", "invalid reference format"),

@@ -30,7 +30,7 @@ mod range;
 mod release;
 mod version;
 
-pub use image::{Digest, DigestAlgorithm, DigestError, ImageRef, ImageRefError};
+pub use image::{Digest, DigestAlgorithm, DigestError, ImageRef, ImageRefError, canonical_registry};
 pub use names::{BundleName, CatalogName, ChannelName, EmptyName, PackageName};
 pub use object::{Object, ObjectError, ObjectKey, member_map};
 pub use range::{CheckError, Dialect, LooseVersion, LooseVersionError, Range, RangeError, check};

@@ -77,5 +77,5 @@ pub fn challenge(header: &str) -> Option<Option<String>> {
 /// # Errors
 /// Why it leads nowhere.
 pub fn redirect(from: &Url, location: &str) -> Result<Url, ImageError> {
-    redirect::target(from, location, false)
+    redirect::target(from, redirect::url_distance(from), location, false)
 }

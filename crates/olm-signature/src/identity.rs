@@ -4,7 +4,7 @@
 //! compare in their fully expanded form. `matchDigest` is an addition of ours, for signatures that name no repository at
 //! all, as cosign 3 makes them by default: the digest, which every signature names, is all that is compared.
 
-use olm_core::ImageRef;
+use olm_core::{ImageRef, canonical_registry};
 use serde::Deserialize;
 
 /// As the policy file has it.
@@ -66,16 +66,16 @@ impl Name {
             Some((first, rest)) if first == "localhost" || first.contains(['.', ':']) => (first, rest),
             _ => ("docker.io", head),
         };
-        let domain = if domain == "index.docker.io" { "docker.io" } else { domain };
+        let domain = canonical_registry(domain);
         let library = if domain == "docker.io" && !rest.contains('/') { "library/" } else { "" };
         let head = format!("{domain}/{library}{rest}");
         let parsed: ImageRef = head.parse().ok()?;
         let repository = parsed.name();
         let full = match digest {
-            None => head,
+            None => parsed.to_string(),
             Some(digest) => {
                 format!("{repository}@{digest}").parse::<ImageRef>().ok()?;
-                format!("{head}@{digest}")
+                format!("{parsed}@{digest}")
             }
         };
         Some(Self { repository, full })
@@ -98,8 +98,11 @@ impl TryFrom<Raw> for Identity {
             Name::parse(text).ok_or_else(|| format!("{field} {text:?} is no image reference"))
         };
         // a prefix is a host or a name, so the name of anything below it is a name
-        let prefix = |field: &str, text: &str| match format!("{text}/x").parse::<ImageRef>() {
-            Ok(_) => Ok(text.to_owned()),
+        let prefix = |field: &str, text: &str| match format!("{text}/x/x").parse::<ImageRef>() {
+            Ok(below) => {
+                let name = below.name();
+                Ok(name.strip_suffix("/x/x").unwrap_or(&name).to_owned())
+            }
             Err(_) => Err(format!("{field} {text:?} is no host, namespace or repository")),
         };
         Ok(match raw {
@@ -226,6 +229,9 @@ mod tests {
             (remap.to_owned(), &by_digest, "up.test/x/y/b:3", true),
             (remap.to_owned(), &by_digest, "up.test/x/y/b", false),
             (remap.to_owned(), "r.test/ab/b:1", "r.test/ab/b:1", true),
+            (remap.replace("r.test", "R.Test:443"), "r.test/a/b:1", "UP.test:443/x/y/b:1", true),
+            (plain("matchExact"), "R.test:443/a/b:1", "r.test/a/b:1", true),
+            (plain("matchRepository"), "docker.io/a/b:1", "registry-1.docker.io/a/b", true),
             (remap.to_owned(), "r.test/a/b:1", "r.test/a/b:1", false),
             (plain("matchDigest"), "r.test/a/b:1", "somewhere/else", true),
             (plain("matchDigest"), "r.test/a/b:1", "", true),

@@ -15,7 +15,7 @@ use std::str::FromStr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use olm_core::ImageRef;
+use olm_core::{ImageRef, canonical_registry};
 use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use sha2::Digest as _;
@@ -66,7 +66,7 @@ const MAX_FILE: u64 = 1 << 20;
 /// Largest number of keys in one requirement.
 const MAX_KEYS: usize = 64;
 /// Counts the versions of the rules by which signatures are judged; with a new one, images are verified again.
-const RULES: u8 = 1;
+const RULES: u8 = 2;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -220,7 +220,7 @@ pub(crate) enum Signer {
 /// The part of the policy that applies to one image.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ruling<'p> {
-    /// The scope that decided, as the file has it.
+    /// The scope that decided, with the registry as references spell it.
     pub(crate) scope: Option<&'p str>,
     pub(crate) requirements: &'p [Requirement],
 }
@@ -278,7 +278,10 @@ impl Policy {
                 if transport == "docker" {
                     matchable(&scope).map_err(|why| invalid(format!("docker {scope:?}: {why}")))?;
                     let list = built(list, &format!("docker {scope:?}"))?;
-                    docker.insert(scope, list);
+                    let canonical = canonical_scope(&scope);
+                    if docker.insert(canonical.clone(), list).is_some() {
+                        return Err(invalid(format!("docker {scope:?} is there twice, as {canonical:?}")));
+                    }
                 } else if list.is_empty() {
                     return Err(invalid(format!("no requirements for {transport} {scope:?}")));
                 }
@@ -470,12 +473,20 @@ fn matchable(scope: &str) -> Result<(), String> {
         (scope.contains("://"), "leave out the scheme"),
         (scope.ends_with('/'), "leave out the slash at the end"),
         (scope.contains(char::is_whitespace), "leave out the blanks"),
-        (scope.split('/').next() == Some("index.docker.io"), "write docker.io"),
     ];
     match mistakes.iter().find(|(made, _)| *made) {
         Some((_, fix)) => Err(format!("this scope matches no image; {fix}")),
         None => Ok(()),
     }
+}
+
+/// The scope with the registry as references spell it.
+fn canonical_scope(scope: &str) -> String {
+    if scope.starts_with('*') {
+        return scope.to_ascii_lowercase();
+    }
+    let (registry, path) = scope.find('/').map_or((scope, ""), |slash| scope.split_at(slash));
+    format!("{}{path}", canonical_registry(registry))
 }
 
 /// From the most specific to the least: the whole reference, repository, its parents, host, wildcards of the host,

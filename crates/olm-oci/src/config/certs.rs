@@ -2,7 +2,7 @@
 //!
 //! Rule: catalogd §5.4. With a pull CA directory its `*.crt` (here also `*.pem`) are trusted beside the system roots for
 //! **every** host, and each `X.cert` with its `X.key` is a client certificate; a sub-directory named like the registry
-//! (`host` or `host:port`) adds to that for this registry alone. Without it the first existing
+//! (`host` or `host:port`, in lower case) adds to that for this registry alone. Without it the first existing
 //! `<certs.d>/<host:port>` counts. Directories are read at every pull; the result is cached by content, so that a
 //! rotated certificate takes effect with the next pull and an unchanged one keeps its connections.
 
@@ -53,19 +53,20 @@ impl CertificateDirs {
             material.roots.insert(file.clone(), read(file)?);
         }
         // a registry host never contains a slash, and a bare `..` is no host; still, never leave the directory
-        let own = if host.contains('/') || host.starts_with('.') { None } else { Some(host) };
+        let is_inside = !host.contains('/') && !host.starts_with('.');
+        let own = if is_inside { vec![host.to_owned(), format!("{host}:443")] } else { Vec::new() };
         match &self.every_host {
             Some(directory) => {
                 // this one must be there
                 let paths = paths_in(directory);
                 material.add(paths.map_err(|source| ImageError::Io { path: directory.clone(), source })?)?;
-                if let Some(directory) = own.map(|own| directory.join(own)) {
+                for directory in own.iter().map(|own| directory.join(own)) {
                     material.add(if_there(&directory, paths_in(&directory))?.unwrap_or_default())?;
                 }
             }
             None => {
-                let first = own
-                    .and_then(|own| self.per_host.iter().map(|dir| dir.join(own)).find(|dir| dir.is_dir()));
+                let mut all = self.per_host.iter().flat_map(|dir| own.iter().map(|own| dir.join(own)));
+                let first = all.find(|dir| dir.is_dir());
                 if let Some(directory) = first {
                     material.add(if_there(&directory, paths_in(&directory))?.unwrap_or_default())?;
                 }
@@ -270,6 +271,8 @@ mod tests {
         let own = directory.path().join("a.test:5000");
         std::fs::create_dir(&own).unwrap();
         std::fs::write(own.join("ca.crt"), "x").unwrap();
+        std::fs::create_dir(directory.path().join("b.test:443")).unwrap();
+        std::fs::write(directory.path().join("b.test:443/ca.crt"), "x").unwrap();
         let per_host = CertificateDirs {
             every_host: None,
             per_host: vec!["/nonexistent".into(), directory.path().into()],
@@ -281,6 +284,11 @@ mod tests {
             assert_eq!(dirs.read("a.test:5000").unwrap().roots.len(), 1, "{name}");
             assert_eq!(dirs.read("a.test").unwrap().roots.len(), 0, "{name}");
             assert_eq!(dirs.read("..").unwrap().roots.len(), 0, "{name}");
+            assert_eq!(
+                dirs.read("b.test").unwrap().roots.len(),
+                1,
+                "{name}: references leave out the port 443"
+            );
         }
         let gone = CertificateDirs { every_host: Some("/nonexistent".into()), ..CertificateDirs::default() };
         assert!(gone.read("a.test").is_err());

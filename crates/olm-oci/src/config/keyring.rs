@@ -11,6 +11,7 @@ use std::fmt;
 use base64::Engine as _;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::GeneralPurposeConfig;
+use olm_core::canonical_registry;
 use serde::Deserialize;
 
 use crate::error::ImageError;
@@ -157,7 +158,7 @@ fn credential(key: &str, entry: Entry) -> Result<Option<Credential>, ImageError>
     }
 }
 
-/// Keys may be URLs with a version path; docker.io has several names.
+/// Keys may be URLs with a version path, and spell the registry in several ways.
 fn normalise(key: &str) -> String {
     let stripped = key.strip_prefix("https://").or_else(|| key.strip_prefix("http://"));
     let key = match stripped {
@@ -165,13 +166,10 @@ fn normalise(key: &str) -> String {
         None => key.trim_end_matches('/'),
     };
     let (host, rest) = key.split_once('/').map_or((key, None), |(host, rest)| (host, Some(rest)));
-    let host = match host {
-        "index.docker.io" | "registry-1.docker.io" => "docker.io",
-        host => host,
-    };
+    let host = canonical_registry(host);
     match rest {
         // `docker login` of old wrote index.docker.io/v1/
-        None | Some("v1" | "v2") => host.to_owned(),
+        None | Some("v1" | "v2") => host,
         Some(rest) => format!("{host}/{rest}"),
     }
 }
@@ -194,6 +192,7 @@ mod tests {
                 "quay.io/team/app": {"username":"app","password":"a:b"},
                 "https://index.docker.io/v1/": {"auth":"aHViOmg="},
                 "https://registry.test:5000/v2/": {"auth":"bDo="},
+                "Spelt.Test:443": {"auth":"bDo="},
                 "empty.test": {}
             }}"#,
         )
@@ -206,6 +205,7 @@ mod tests {
             ("docker.io", "library/x", basic("hub", "h")),
             ("registry.test:5000", "x", basic("l", "")),
             ("registry.test", "x", None),
+            ("spelt.test", "x", basic("l", "")),
             ("empty.test", "x", None),
         ] {
             assert_eq!(keys.lookup(registry, repository).cloned(), want, "{registry}/{repository}");

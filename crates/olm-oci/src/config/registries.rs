@@ -1,13 +1,13 @@
 //! registries.conf, version 2: the locations that a reference is fetched from.
 //!
 //! Rule: catalogd §5.3 and the format's own manual (containers-registries.conf(5)): the longest matching `prefix` decides
-//! (`*.example.com` matches sub-domains), mirrors come first and the location itself last, `blocked` rejects,
+//! (`*.example.com` matches sub-domains; registries are compared in their one spelling, [`canonical_registry`]), mirrors come first and the location itself last, `blocked` rejects,
 //! `insecure` allows plain HTTP and unverified TLS. Drop-in files replace whole tables of the same prefix. Files are read
 //! again for every pull. Short names and version 1 files are not supported; references are always complete here.
 
 use std::path::{Path, PathBuf};
 
-use olm_core::ImageRef;
+use olm_core::{ImageRef, canonical_registry};
 use serde::Deserialize;
 
 use super::{if_there, paths_in};
@@ -60,6 +60,9 @@ struct Registry {
     prefix: Option<String>,
     #[serde(default)]
     location: String,
+    /// What the prefix is compared as.
+    #[serde(skip)]
+    scope: Scope,
     #[serde(default)]
     insecure: bool,
     #[serde(default)]
@@ -88,6 +91,14 @@ enum PullFromMirror {
     TagOnly,
 }
 
+/// A prefix with the registry as references spell it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Scope {
+    text: String,
+    /// The prefix names the port 443, so that it does not apply to other ports of the host.
+    default_port_only: bool,
+}
+
 /// The parsed configuration of one pull.
 #[derive(Debug, Default)]
 pub(crate) struct Registries {
@@ -102,6 +113,8 @@ pub(crate) struct Location {
     /// The reference at this location.
     pub(crate) reference: ImageRef,
     pub(crate) insecure: bool,
+    /// The administrator wrote the registry, so it may be on the link of this machine.
+    pub(crate) configured: bool,
 }
 
 impl Registries {
@@ -149,9 +162,8 @@ impl Registries {
         }
         for table in file.registry {
             let table = table.checked(path)?;
-            let prefix = table.prefix().to_owned();
             // a file may repeat a prefix of an earlier file; its table replaces the earlier one
-            self.tables.retain(|known| known.prefix() != prefix);
+            self.tables.retain(|known| known.scope != table.scope);
             self.tables.push(table);
         }
         Ok(())
@@ -163,10 +175,10 @@ impl Registries {
         let Some(table) = self
             .tables
             .iter()
-            .filter(|table| matched(table.prefix(), &name).is_some())
-            .max_by_key(|table| table.prefix().len())
+            .filter(|table| table.scope.matched(&name).is_some())
+            .max_by_key(|table| (table.scope.text.len(), table.scope.default_port_only))
         else {
-            return Ok(vec![Location { reference: reference.clone(), insecure: false }]);
+            return Ok(vec![Location { reference: reference.clone(), insecure: false, configured: false }]);
         };
         if table.blocked {
             return Err(ImageError::Config(format!(
@@ -185,16 +197,17 @@ impl Registries {
             };
             if applies {
                 locations.push(Location {
-                    reference: moved(reference, table.prefix(), &mirror.location)?,
+                    reference: moved(reference, &table.scope, &mirror.location)?,
                     insecure: mirror.insecure,
+                    configured: true,
                 });
             }
         }
-        let own = match table.location.as_str() {
-            "" => reference.clone(),
-            location => moved(reference, table.prefix(), location)?,
+        let (own, configured) = match table.location.as_str() {
+            "" => (reference.clone(), false),
+            location => (moved(reference, &table.scope, location)?, true),
         };
-        locations.push(Location { reference: own, insecure: table.insecure });
+        locations.push(Location { reference: own, insecure: table.insecure, configured });
         Ok(locations)
     }
 }
@@ -233,6 +246,7 @@ impl Registry {
                 self.prefix()
             )));
         }
+        self.scope = Scope::new(self.prefix());
         Ok(self)
     }
 }
@@ -244,36 +258,46 @@ fn tidy(location: &str) -> Result<String, String> {
     Ok(location.trim_end_matches('/').to_owned())
 }
 
-/// The length of the part of `name` that `prefix` matches.
-fn matched(prefix: &str, name: &str) -> Option<usize> {
-    if let Some(domain) = prefix.strip_prefix('*') {
+impl Scope {
+    fn new(prefix: &str) -> Self {
+        let (registry, path) = prefix.find('/').map_or((prefix, ""), |slash| prefix.split_at(slash));
+        let canonical = canonical_registry(registry);
+        let default_port_only =
+            registry.rsplit_once(':').is_some_and(|(_, port)| port.trim_start_matches('0') == "443");
+        let is_host = path.is_empty() && !default_port_only;
+        // a host alone applies to each of its ports
+        let text = canonical.strip_suffix(":443").filter(|_| is_host).unwrap_or(&canonical);
+        Self { text: format!("{text}{path}"), default_port_only }
+    }
+
+    /// The length of the part of `name` that the scope matches.
+    fn matched(&self, name: &str) -> Option<usize> {
+        let end = name.find('/').unwrap_or(name.len());
+        let is_port = |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let port = name[..end].rsplit(':').next().filter(is_port);
+        if self.default_port_only && port.is_some_and(|port| port != "443") {
+            return None;
+        }
+        let Some(domain) = self.text.strip_prefix('*') else {
+            let rest = name.strip_prefix(&self.text)?;
+            return (rest.is_empty() || rest.starts_with(['/', ':', '@'])).then_some(self.text.len());
+        };
         // `*.example.com` and `*.example.com/path`
         let (domain, path) =
             domain.split_once('/').map_or((domain, None), |(domain, path)| (domain, Some(path)));
-        let end = name.find('/').unwrap_or(name.len());
-        if !name[..end]
-            .split(':')
-            .next()
-            .is_some_and(|host| host.ends_with(domain) || name[..end].ends_with(domain))
-        {
+        let host = name[..end].split(':').next().unwrap_or_default();
+        if !host.ends_with(domain) && !name[..end].ends_with(domain) {
             return None;
         }
-        return match path {
-            None => Some(end),
-            Some(path) => {
-                let rest = name.get(end + 1..)?;
-                let after = rest.strip_prefix(path)?;
-                (after.is_empty() || after.starts_with('/')).then_some(end + 1 + path.len())
-            }
-        };
+        let Some(path) = path else { return Some(end) };
+        let after = name.get(end + 1..)?.strip_prefix(path)?;
+        (after.is_empty() || after.starts_with('/')).then_some(end + 1 + path.len())
     }
-    let rest = name.strip_prefix(prefix)?;
-    (rest.is_empty() || rest.starts_with(['/', ':', '@'])).then_some(prefix.len())
 }
 
-fn moved(reference: &ImageRef, prefix: &str, location: &str) -> Result<ImageRef, ImageError> {
+fn moved(reference: &ImageRef, scope: &Scope, location: &str) -> Result<ImageRef, ImageError> {
     let name = reference.name();
-    let length = matched(prefix, &name).unwrap_or(0);
+    let length = scope.matched(&name).unwrap_or(0);
     let target = format!("{location}{}", &name[length..]);
     reference.with_name(&target).map_err(|error| {
         ImageError::Config(format!(
@@ -372,6 +396,34 @@ mod tests {
         {
             assert_eq!(locations(&registries, &reference), want, "{reference}");
         }
+    }
+
+    /// A registry has several spellings; a table applies to all of them, however its prefix spells it.
+    #[test]
+    fn registries_apply_to_every_spelling_of_a_registry() {
+        for (prefix, references) in [
+            ("quay.io", &["QUAY.IO/a/b:1", "quay.io:443/a/b:1", "quay.io:5000/a/b:1"][..]),
+            ("Quay.io:443/a", &["quay.io/a/b:1", "QUAY.io:0443/a/b:1"]),
+            ("docker.io/a", &["registry-1.docker.io/a/b:1", "Docker.io:443/a/b:1"]),
+            ("index.docker.io", &["docker.io/a/b:1", "registry-1.docker.io/a/b:1"]),
+            ("*.Corp.test", &["A.corp.test/a/b:1", "a.CORP.test:443/a/b:1"]),
+            ("myregistry", &["MyRegistry/a/b:1", "myregistry:443/a/b:1", "myregistry:5000/a/b:1"]),
+            ("MyRegistry/a", &["MyRegistry/a/b:1", "myregistry:443/a/b:1"]),
+        ] {
+            let table = format!("[[registry]]\nprefix = '{prefix}'\nlocation = 'x.test'\nblocked = true");
+            let registries = parsed(&table).unwrap();
+            for reference in references {
+                let error = locations(&registries, reference).expect_err(reference);
+                assert_eq!(error, format!("registry {prefix} is blocked in test.conf"), "{reference}");
+            }
+        }
+        let one_port = parsed("[[registry]]\nlocation = 'quay.io:443'\ninsecure = true").unwrap();
+        assert_eq!(locations(&one_port, "quay.io:443/a:1").unwrap(), ["quay.io/a:1 insecure"]);
+        assert_eq!(locations(&one_port, "quay.io:5000/a:1").unwrap(), ["quay.io:5000/a:1"]);
+        let mirror =
+            "[[registry]]\nlocation = 'docker.io'\n[[registry.mirror]]\nlocation = 'Mirror.test:443/hub'";
+        let mirrored = locations(&parsed(mirror).unwrap(), "registry-1.docker.io/a/b:1").unwrap();
+        assert_eq!(mirrored, ["mirror.test/hub/a/b:1", "docker.io/a/b:1"]);
     }
 
     #[test]

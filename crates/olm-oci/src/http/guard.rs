@@ -1,54 +1,71 @@
-//! A check of the names that a registry redirects to: after the look-up, on the addresses that will be used.
+//! A check of the addresses that names lead to, in the look-up for a connection: the addresses that it accepts are those that the
+//! connection is made to.
 //!
-//! [`super::redirect`] rejects addresses of this machine and link in a URL. A name can hide such an address, so it is
-//! checked here. As in [`super::redirect`], a registry that has such an address itself may name any other. Behind a proxy,
-//! the proxy looks names up and checks them.
+//! [`super::redirect`] checks addresses in URLs; names can hide such addresses. Behind a proxy, the proxy looks names up and
+//! checks them.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-use super::redirect::inner_address;
+use super::redirect::Distance;
 
 /// Addresses of a name.
 pub(super) type Found = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
-/// The look-up of a name.
-pub(super) type Lookup = fn(String) -> Found;
 
-/// The look-up of the system.
-pub(super) fn system(name: String) -> Found {
-    Box::pin(async move { Ok(tokio::net::lookup_host((name, 0)).await?.collect()) })
+/// The network as this process finds it; tests put another one in its place.
+#[derive(Clone, Copy)]
+pub(super) struct Network {
+    pub(super) lookup: fn(String) -> Found,
+    pub(super) distance: fn(IpAddr) -> Distance,
 }
 
-/// Refuses names that lead to this machine or link.
+impl Network {
+    /// The look-up of the system.
+    pub(super) fn system() -> Self {
+        let lookup = |name| -> Found {
+            Box::pin(async move { Ok(tokio::net::lookup_host((name, 0)).await?.collect()) })
+        };
+        Self { lookup, distance: super::redirect::distance }
+    }
+}
+
+/// Refuses names that lead nearer than they may.
 pub(super) struct Guard {
-    /// The host of the registry that named them.
-    pub(super) registry: String,
+    /// The registry that named them; `None`: they are registries.
+    pub(super) named_by: Option<String>,
+    /// How near they may lead.
+    pub(super) nearest: Distance,
     /// Names that the administrator gave (proxies).
     pub(super) trusted: Vec<String>,
-    pub(super) lookup: Lookup,
+    pub(super) network: Network,
 }
 
 impl Resolve for Guard {
     fn resolve(&self, name: Name) -> Resolving {
         let name = name.as_str().to_owned();
-        let trusted = self.trusted.contains(&name);
-        let (registry, lookup) = (self.registry.clone(), self.lookup);
+        let nearest = if self.trusted.contains(&name) { Distance::Link } else { self.nearest };
+        let (network, named_by) = (self.network, self.named_by.clone());
         Box::pin(async move {
-            let found = lookup(name.clone()).await?;
-            let inner = |found: &[SocketAddr]| found.iter().map(SocketAddr::ip).find(|ip| inner_address(*ip));
-            if let Some(address) = inner(&found).filter(|_| !trusted) {
-                let near = lookup(registry.clone()).await.unwrap_or_default();
-                if inner(&near).is_none() {
-                    let text = format!(
-                        "{name}, named by {registry}, leads to {address}, an address of this machine or link"
-                    );
-                    return Err(text.into());
+            let found = (network.lookup)(name.clone()).await?;
+            let refused = found.iter().map(SocketAddr::ip).find(|ip| (network.distance)(*ip) < nearest);
+            match (refused, named_by) {
+                (None, _) => Ok(Box::new(found.into_iter()) as Addrs),
+                (Some(address), None) => Err(on_the_link(&format!("{name} leads to {address}")).into()),
+                (Some(address), Some(registry)) => {
+                    let text = format!("{name}, named by {registry}, leads to {address}");
+                    Err(format!("{text}, an address of this machine or link").into())
                 }
             }
-            Ok(Box::new(found.into_iter()) as Addrs)
         })
     }
+}
+
+/// The error for a registry that only the administrator may name.
+pub(super) fn on_the_link(what: &str) -> String {
+    format!(
+        "{what}, an address of this machine's link or a metadata service; only a location in registries.conf may be there"
+    )
 }

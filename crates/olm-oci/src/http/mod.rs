@@ -28,8 +28,9 @@ use serde::Deserialize;
 use url::Url;
 
 use self::challenge::Challenge;
-use self::guard::Guard;
-use crate::config::certs::system_roots;
+use self::guard::{Guard, Network};
+use self::redirect::Distance;
+use crate::config::certs::{Material, system_roots};
 use crate::config::registries::Location;
 use crate::config::{Config, Credential, Keyring, Proxies};
 use crate::error::{ImageError, chain, check_limit};
@@ -98,7 +99,7 @@ pub(crate) struct Transport {
     tokens: Mutex<HashMap<TokenKey, Token>>,
     /// Hosts called insecure that were found to speak plain HTTP.
     plain: Mutex<HashMap<String, bool>>,
-    lookup: guard::Lookup,
+    network: Network,
 }
 
 /// Host, repository, and a hash of the credential: a changed pull secret must not find the old token.
@@ -113,10 +114,14 @@ struct Token {
 /// Why there is no response; `None`: the time is over.
 type Unanswered = Option<reqwest::Error>;
 
-/// The clients for an endpoint: one for the endpoint itself, one for the hosts that it redirects to.
-struct Pair {
+/// The client for an endpoint, and what the clients for hosts that it names are made of.
+struct Clients {
     own: Client,
-    other: Client,
+    /// The host of the registry.
+    registry: String,
+    insecure: bool,
+    material: Material,
+    fingerprint: String,
 }
 
 impl Transport {
@@ -127,17 +132,17 @@ impl Transport {
             clients: Mutex::default(),
             tokens: Mutex::default(),
             plain: Mutex::default(),
-            lookup: guard::system,
+            network: Network::system(),
         }
     }
 
     /// Sends a request and follows it to a response with status 200 or 206.
     pub(crate) async fn send(&self, endpoint: &Endpoint, ask: &Ask<'_>) -> Result<Response, ImageError> {
-        let pair = self.clients(endpoint)?;
+        let clients = self.clients(endpoint)?;
         let mut pause = self.config.retries.first_pause;
         let (mut busy, mut broken) = (0, 0);
         loop {
-            let cause = match self.send_once(endpoint, &pair, ask).await {
+            let cause = match self.send_once(endpoint, &clients, ask).await {
                 Ok(response) => return Ok(response),
                 Err(cause) => cause,
             };
@@ -166,10 +171,10 @@ impl Transport {
     async fn send_once(
         &self,
         endpoint: &Endpoint,
-        pair: &Pair,
+        clients: &Clients,
         ask: &Ask<'_>,
     ) -> Result<Response, ImageError> {
-        let base = self.base(endpoint, pair, ask).await?;
+        let base = self.base(endpoint, clients, ask).await?;
         let url = base
             .join(&format!("/v2/{}/{}", endpoint.repository(), ask.path))
             .map_err(|_| ImageError::Config(format!("{:?} is not a registry host", endpoint.host())))?;
@@ -177,7 +182,7 @@ impl Transport {
         // the first challenge, and one more for another scope
         for round in 0..3 {
             let response =
-                self.follow(pair, &url, endpoint.location.insecure, authorization.as_ref(), ask).await;
+                self.follow(clients, &url, endpoint.location.insecure, authorization.as_ref(), ask).await;
             if endpoint.location.insecure {
                 // remember the scheme that the host answers on, and probe it again after a failure
                 let mut plain = self.plain.lock();
@@ -198,7 +203,7 @@ impl Transport {
             let Some(challenge) = challenge.filter(|_| asked && round < 2) else {
                 return Err(self.status_error(response, &url, ask.what).await);
             };
-            let fresh = self.authorize(endpoint, pair, &url, &challenge, ask.what).await?;
+            let fresh = self.authorize(endpoint, clients, &response, &challenge, ask.what).await?;
             match fresh {
                 Some(header) if authorization.as_ref() != Some(&header) => authorization = Some(header),
                 _ => return Err(self.status_error(response, &url, ask.what).await),
@@ -208,7 +213,7 @@ impl Transport {
     }
 
     /// `https://host/`, or `http://host/` for an insecure registry without TLS.
-    async fn base(&self, endpoint: &Endpoint, pair: &Pair, ask: &Ask<'_>) -> Result<Url, ImageError> {
+    async fn base(&self, endpoint: &Endpoint, clients: &Clients, ask: &Ask<'_>) -> Result<Url, ImageError> {
         // docker.io's registry lives under another name
         let host = if endpoint.host() == "docker.io" { "registry-1.docker.io" } else { endpoint.host() };
         let at = |scheme: &str| {
@@ -216,6 +221,10 @@ impl Transport {
                 .map_err(|_| ImageError::Config(format!("{host:?} is not a registry host")))
         };
         let secure = at("https")?;
+        // a name is judged when it is looked up
+        if redirect::url_distance(&secure) < nearest(endpoint) {
+            return Err(ImageError::Unsupported(guard::on_the_link(&format!("{host} is"))));
+        }
         if !endpoint.location.insecure {
             return Ok(secure);
         }
@@ -223,7 +232,7 @@ impl Transport {
         let plain = match known {
             Some(plain) => plain,
             None => {
-                let probe = pair.own.get(secure.join("/v2/").unwrap_or_else(|_| secure.clone()));
+                let probe = clients.own.get(secure.join("/v2/").unwrap_or_else(|_| secure.clone()));
                 match self.in_time(probe.send()).await {
                     Ok(_) => false,
                     Err(unanswered) => {
@@ -240,16 +249,17 @@ impl Transport {
     /// Sends once and follows redirects; any status but a redirect is returned.
     async fn follow(
         &self,
-        pair: &Pair,
+        clients: &Clients,
         url: &Url,
         insecure: bool,
         authorization: Option<&HeaderValue>,
         ask: &Ask<'_>,
     ) -> Result<Response, ImageError> {
         let mut at = url.clone();
+        let mut near = Distance::Network;
         for _ in 0..=redirect::MAX_REDIRECTS {
             let home = redirect::same_origin(&at, url);
-            let client = if home { &pair.own } else { &pair.other };
+            let client = if home { clients.own.clone() } else { self.other(clients, near)? };
             let request = || {
                 let mut request = client.request(ask.method.clone(), at.clone()).header(ACCEPT, ask.accept);
                 if ask.from > 0 {
@@ -272,7 +282,8 @@ impl Transport {
                 return Ok(response);
             };
             let location = location.unwrap_or_default();
-            at = redirect::target(&at, &location, insecure)?;
+            near = self.near(&response);
+            at = redirect::target(&at, near, &location, insecure)?;
         }
         Err(ImageError::Unsupported(format!("{}: more than {} redirects", ask.what, redirect::MAX_REDIRECTS)))
     }
@@ -333,8 +344,8 @@ impl Transport {
     async fn authorize(
         &self,
         endpoint: &Endpoint,
-        pair: &Pair,
-        registry: &Url,
+        clients: &Clients,
+        answer: &Response,
         challenge: &Challenge,
         what: &str,
     ) -> Result<Option<HeaderValue>, ImageError> {
@@ -344,7 +355,7 @@ impl Transport {
                 _ => return Ok(None),
             },
             Challenge::Bearer { realm, service, scope } => {
-                let token = self.token(endpoint, pair, registry, (realm, service, scope), what).await?;
+                let token = self.token(endpoint, clients, answer, (realm, service, scope), what).await?;
                 let life = token.expires_in.map_or(DEFAULT_TOKEN_LIFE, Duration::from_secs);
                 // a little less, so that it does not run out on the way
                 let life = life.saturating_sub(life / 10).min(Duration::from_secs(24 * 3600));
@@ -367,8 +378,8 @@ impl Transport {
     async fn token(
         &self,
         endpoint: &Endpoint,
-        pair: &Pair,
-        registry: &Url,
+        clients: &Clients,
+        answer: &Response,
         (realm, service, scope): (&str, &Option<String>, &Option<String>),
         what: &str,
     ) -> Result<TokenAnswer, ImageError> {
@@ -377,11 +388,13 @@ impl Transport {
             |why: String| ImageError::Unsupported(format!("{what}: token service is refused: {why}"));
         let realm = Url::parse(realm).map_err(|_| refused("it is not a URL".into()))?;
         // a registry with TLS may not redirect credentials to plain HTTP
-        redirect::check(&realm, registry, endpoint.location.insecure).map_err(refused)?;
+        let near = self.near(answer);
+        redirect::check(&realm, near, endpoint.location.insecure).map_err(refused)?;
         let scope = scope.clone().unwrap_or_else(|| format!("repository:{}:pull", endpoint.repository()));
         let mut parameters = vec![("scope", scope)];
         parameters.extend(service.clone().map(|service| ("service", service)));
-        let client = if redirect::same_origin(&realm, registry) { &pair.own } else { &pair.other };
+        let home = redirect::same_origin(&realm, answer.url());
+        let client = if home { clients.own.clone() } else { self.other(clients, near)? };
         let request = match &endpoint.credential {
             Some(Credential::Identity(token)) => {
                 parameters.push(("grant_type", "refresh_token".into()));
@@ -417,42 +430,61 @@ impl Transport {
             .map_err(|_| ImageError::network(what, "the token service did not answer with a JSON token"))
     }
 
-    fn clients(&self, endpoint: &Endpoint) -> Result<Pair, ImageError> {
+    fn clients(&self, endpoint: &Endpoint) -> Result<Clients, ImageError> {
         let material = self.config.certificates.read(endpoint.host())?;
-        let insecure = endpoint.location.insecure;
-        let print = material.fingerprint();
-        let get = |identify: bool, guard: Option<Guard>| -> Result<Client, ImageError> {
-            let beyond = guard.as_ref().map(|guard| guard.registry.as_str()).unwrap_or_default();
-            let key = format!("{print} {insecure} {identify} {beyond}");
-            if let Some(client) = self.clients.lock().get(&key) {
-                return Ok(client.clone());
-            }
-            let system = self.system.get_or_init(system_roots);
-            let client = self.client(material.client_config(system, identify, insecure)?, guard)?;
-            let mut clients = self.clients.lock();
-            if clients.len() >= 64 {
-                clients.clear(); // certificates that rotate for years leave nothing behind
-            }
-            clients.insert(key, client.clone());
-            Ok(client)
-        };
-        let identify = material.has_client_certificate();
-        let own = get(identify, None)?;
-        let guard = self.guard(endpoint);
-        let other = if identify || guard.is_some() { get(false, guard)? } else { own.clone() };
-        Ok(Pair { own, other })
+        let (fingerprint, insecure) = (material.fingerprint(), endpoint.location.insecure);
+        let guard = self.guard(None, nearest(endpoint));
+        let own =
+            self.cached_client(&material, &fingerprint, insecure, material.has_client_certificate(), guard)?;
+        Ok(Clients { own, registry: endpoint.host().to_owned(), insecure, material, fingerprint })
     }
 
-    /// The check of the names that the registry of this endpoint redirects to; `None` if it may name any.
-    fn guard(&self, endpoint: &Endpoint) -> Option<Guard> {
-        let url = Url::parse(&format!("https://{}/", endpoint.host())).ok()?;
-        let registry = url.host_str().filter(|_| !redirect::is_inner(&url))?.to_owned();
+    /// The client for hosts that the registry named over a connection to somewhere at the distance `near`.
+    fn other(&self, clients: &Clients, near: Distance) -> Result<Client, ImageError> {
+        let Clients { registry, insecure, material, fingerprint, .. } = clients;
+        let guard = self.guard(Some(registry.clone()), near);
+        self.cached_client(material, fingerprint, *insecure, false, guard)
+    }
+
+    fn cached_client(
+        &self,
+        material: &Material,
+        fingerprint: &str,
+        insecure: bool,
+        identify: bool,
+        guard: Guard,
+    ) -> Result<Client, ImageError> {
+        let (registry, nearest) = (guard.named_by.as_deref().unwrap_or_default(), guard.nearest);
+        let key = format!("{fingerprint} {insecure} {identify} {registry} {nearest:?}");
+        if let Some(client) = self.clients.lock().get(&key) {
+            return Ok(client.clone());
+        }
+        let system = self.system.get_or_init(system_roots);
+        let client = self.client(material.client_config(system, identify, insecure)?, guard)?;
+        let mut clients = self.clients.lock();
+        if clients.len() >= 64 {
+            clients.clear(); // certificates that rotate for years leave nothing behind
+        }
+        clients.insert(key, client.clone());
+        Ok(client)
+    }
+
+    fn guard(&self, named_by: Option<String>, nearest: Distance) -> Guard {
         let proxies = [&self.config.proxies.http, &self.config.proxies.https].into_iter().flatten();
         let trusted = proxies.filter_map(|proxy| Some(Url::parse(proxy).ok()?.host_str()?.to_owned()));
-        Some(Guard { registry, trusted: trusted.collect(), lookup: self.lookup })
+        Guard { named_by, nearest, trusted: trusted.collect(), network: self.network }
     }
 
-    fn client(&self, tls: rustls::ClientConfig, guard: Option<Guard>) -> Result<Client, ImageError> {
+    /// How far the peer is that sent the response. Where a proxy may stand between, only its URL says so.
+    fn near(&self, response: &Response) -> Distance {
+        let Proxies { http, https, .. } = &self.config.proxies;
+        match response.remote_addr() {
+            Some(peer) if http.is_none() && https.is_none() => (self.network.distance)(peer.ip()),
+            _ => redirect::url_distance(response.url()),
+        }
+    }
+
+    fn client(&self, tls: rustls::ClientConfig, guard: Guard) -> Result<Client, ImageError> {
         let Config { timeouts, user_agent, proxies, .. } = &self.config;
         let mut builder = Client::builder()
             .tls_backend_preconfigured(tls)
@@ -462,15 +494,18 @@ impl Transport {
             .pool_idle_timeout(Duration::from_secs(90))
             .http1_only()
             .retry(reqwest::retry::never())
+            .dns_resolver(guard)
             .no_proxy();
-        if let Some(guard) = guard {
-            builder = builder.dns_resolver(guard);
-        }
         for proxy in proxies.build()? {
             builder = builder.proxy(proxy);
         }
         builder.build().map_err(|error| ImageError::Config(format!("cannot set up HTTP: {}", chain(&error))))
     }
+}
+
+/// How near the registry may be.
+fn nearest(endpoint: &Endpoint) -> Distance {
+    if endpoint.location.configured { Distance::Link } else { Distance::Machine }
 }
 
 impl Proxies {

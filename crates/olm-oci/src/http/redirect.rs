@@ -3,8 +3,8 @@
 //! Registries send blob requests to object stores. The target is another party: it gets no credentials (RFC 9110
 //! §15.4, and the reason why redirects are followed here and not by the HTTP library), encryption is never dropped, and
 //! addresses that only the machine itself should be able to reach (loopback, link-local, metadata services of clouds) are
-//! rejected unless the registry is such an address itself. Names are checked once more when they are looked up
-//! ([`super::guard`]).
+//! rejected unless the connection that the redirect came over leads to such an address itself. Names are checked when they
+//! are looked up for a connection ([`super::guard`]).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -15,8 +15,19 @@ use crate::error::ImageError;
 /// Most redirects in a row.
 pub(crate) const MAX_REDIRECTS: usize = 5;
 
-/// Checks the `Location` of an answer from `from`. `insecure` registries may use plain HTTP.
-pub(crate) fn target(from: &Url, location: &str, insecure: bool) -> Result<Url, ImageError> {
+/// How far an address is from this machine; the nearer, the less may lead there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Distance {
+    /// The link of this machine, or a metadata service of a cloud.
+    Link,
+    /// This machine.
+    Machine,
+    Network,
+}
+
+/// Checks the `Location` of an answer from `from`, which came over a connection to somewhere at the distance `near`.
+/// `insecure` registries may use plain HTTP.
+pub(crate) fn target(from: &Url, near: Distance, location: &str, insecure: bool) -> Result<Url, ImageError> {
     let refused = |why: &str| {
         ImageError::Unsupported(format!(
             "redirect of {} is refused: {why}",
@@ -24,12 +35,12 @@ pub(crate) fn target(from: &Url, location: &str, insecure: bool) -> Result<Url, 
         ))
     };
     let to = from.join(location).map_err(|_| refused("its target is not a URL"))?;
-    check(&to, from, insecure).map_err(|why| refused(&why))?;
+    check(&to, near, insecure).map_err(|why| refused(&why))?;
     Ok(to)
 }
 
-/// Checks a URL that a registry named (redirect target or token service).
-pub(crate) fn check(to: &Url, from: &Url, insecure: bool) -> Result<(), String> {
+/// Checks a URL that a registry at the distance `near` named (redirect target or token service).
+pub(crate) fn check(to: &Url, near: Distance, insecure: bool) -> Result<(), String> {
     match to.scheme() {
         "https" => {}
         "http" if insecure => {}
@@ -39,7 +50,7 @@ pub(crate) fn check(to: &Url, from: &Url, insecure: bool) -> Result<(), String> 
     if !to.username().is_empty() || to.password().is_some() {
         return Err("its target holds credentials".into());
     }
-    if is_inner(to) && !is_inner(from) {
+    if url_distance(to) < near {
         return Err(format!("{} is an address of this machine or link", host(to)));
     }
     Ok(())
@@ -54,16 +65,17 @@ fn host(url: &Url) -> &str {
     url.host_str().unwrap_or("nothing")
 }
 
-/// Does the URL itself, without a look-up, lead to this machine or link?
-pub(crate) fn is_inner(url: &Url) -> bool {
+/// How far the URL itself, without a look-up, leads at least.
+pub(crate) fn url_distance(url: &Url) -> Distance {
     match url.host() {
-        Some(Host::Domain(name)) => {
-            let name = name.trim_end_matches('.');
-            name == "localhost" || name.ends_with(".localhost") || name == "metadata.google.internal"
-        }
-        Some(Host::Ipv4(address)) => inner_address(IpAddr::V4(address)),
-        Some(Host::Ipv6(address)) => inner_address(IpAddr::V6(address)),
-        None => true,
+        Some(Host::Domain(name)) => match name.trim_end_matches('.') {
+            "metadata.google.internal" => Distance::Link,
+            name if name == "localhost" || name.ends_with(".localhost") => Distance::Machine,
+            _ => Distance::Network,
+        },
+        Some(Host::Ipv4(address)) => distance(IpAddr::V4(address)),
+        Some(Host::Ipv6(address)) => distance(IpAddr::V6(address)),
+        None => Distance::Link,
     }
 }
 
@@ -72,19 +84,23 @@ const METADATA: [Ipv4Addr; 3] =
     [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(192, 0, 0, 192)];
 const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
 
-/// Is it an address of this machine, of its link, or of a metadata service?
-pub(crate) fn inner_address(address: IpAddr) -> bool {
-    match address {
+/// How far an address is.
+pub(crate) fn distance(address: IpAddr) -> Distance {
+    let (link, machine) = match address {
         IpAddr::V4(v4) => {
-            v4.is_loopback() || v4.is_link_local() || v4.octets()[0] == 0 || METADATA.contains(&v4)
+            (v4.is_link_local() || METADATA.contains(&v4), v4.is_loopback() || v4.octets()[0] == 0)
         }
-        IpAddr::V6(v6) => {
-            v6.is_loopback()
-                || v6.is_unspecified()
-                || v6.is_unicast_link_local()
-                || v6 == METADATA_V6
-                || inner_v4(v6).is_some_and(|v4| inner_address(IpAddr::V4(v4)))
-        }
+        IpAddr::V6(v6) => match inner_v4(v6) {
+            Some(v4) => return distance(IpAddr::V4(v4)),
+            None => {
+                (v6.is_unicast_link_local() || v6 == METADATA_V6, v6.is_loopback() || v6.is_unspecified())
+            }
+        },
+    };
+    match (link, machine) {
+        (true, _) => Distance::Link,
+        (false, true) => Distance::Machine,
+        (false, false) => Distance::Network,
     }
 }
 
@@ -149,10 +165,17 @@ mod tests {
             ("https://quay.test/v2/a", "gopher://s3.test/", true, Err("scheme \"gopher\"")),
             ("https://quay.test/v2/a", "data:text/plain,x", true, Err("scheme \"data\"")),
             ("https://127.0.0.1:5000/v2/a", "https://127.0.0.1:5001/", false, Ok("https://127.0.0.1:5001/")),
+            (
+                "https://127.0.0.1:5000/v2/a",
+                "https://169.254.169.254/",
+                false,
+                Err("of this machine or link"),
+            ),
             ("https://10.0.0.1/v2/a", "https://10.0.0.2/", false, Ok("https://10.0.0.2/")),
             ("https://quay.test/v2/a", "https://[", false, Err("not a URL")),
         ] {
-            let got = target(&from.parse().unwrap(), location, insecure);
+            let from = from.parse().unwrap();
+            let got = target(&from, url_distance(&from), location, insecure);
             match want {
                 Ok(url) => assert_eq!(got.unwrap().as_str(), url, "{location}"),
                 Err(why) => {

@@ -50,6 +50,34 @@ fn policy_uses_the_most_specific_scope() {
     assert_eq!(policy.ruling(&"a.test/b:1".parse().unwrap()).to_string(), "the default");
 }
 
+/// A registry has several spellings; a scope applies to all of them, however it is spelt itself.
+#[test]
+fn policy_scope_applies_to_every_spelling_of_a_registry() {
+    let policy = |scope: &str| {
+        let reject = r#"[{"type":"reject"}]"#;
+        let accept = r#"[{"type":"insecureAcceptAnything"}]"#;
+        parse(&format!(r#"{{"default":{accept},"transports":{{"docker":{{"{scope}":{reject}}}}}}}"#)).unwrap()
+    };
+    for (scope, images) in [
+        ("quay.io/evil", &["quay.io/evil/x:1", "QUAY.IO/evil/x:1", "quay.io:443/evil/x:1"][..]),
+        ("Quay.io:443/evil", &["quay.io/evil/x:1", "quay.io:0443/evil/x:1"]),
+        (
+            "docker.io/evil",
+            &["docker.io/evil/x:1", "registry-1.docker.io/evil/x:1", "Docker.io:443/evil/x:1"],
+        ),
+        ("registry-1.docker.io", &["docker.io/evil/x:1"]),
+        ("index.docker.io/evil", &["docker.io/evil/x:1", "registry-1.docker.io/evil/x:1"]),
+        ("*.Corp.test", &["a.corp.test/x:1", "A.CORP.TEST:443/x:1"]),
+        ("myregistry", &["MyRegistry/x:1", "myregistry:443/x:1"]),
+    ] {
+        for image in images {
+            let (policy, image) = (policy(scope), image.parse().unwrap());
+            assert!(policy.ruling(&image).scope.is_some(), "{scope} of {image}");
+        }
+    }
+    assert_eq!(policy("quay.io").ruling(&"quay.io:5000/x:1".parse().unwrap()).scope, None, "another port");
+}
+
 #[test]
 fn policy_reports_every_mistake() {
     let missing = SignaturePolicy::File("/nonexistent/policy.json".into());
@@ -78,7 +106,12 @@ fn policy_reports_every_mistake() {
         (docker("*.a.test/b"), "a scope with *. is a domain"),
         (docker("*.a.test:5000"), "a scope with *. is a domain"),
         (docker(" a.test"), "leave out the blanks"),
-        (docker("index.docker.io/x"), "write docker.io"),
+        (
+            format!(
+                r#"{{"default":{accept},"transports":{{"docker":{{"a.test":{accept},"A.test:443":{accept}}}}}}}"#
+            ),
+            "is there twice, as \"a.test\"",
+        ),
     ] {
         let got = parse(&text).unwrap_err().to_string();
         assert!(got.contains(want), "{text}: {got}");
