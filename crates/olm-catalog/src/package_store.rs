@@ -1,6 +1,6 @@
 //! Package content on disk, so that neither a restart nor the next call of the CLI fetches it again.
 //!
-//! One file for each (origin, part): the origin is an image digest, whose content never changes, or an address, whose
+//! One file for each (origin, part): the origin is an address with an image digest, whose content never changes, or an address, whose
 //! content is revalidated with its ETag. A file becomes visible by one rename and carries the hash of its content, so
 //! a file damaged by a crash or a bad disk is detected, ignored and replaced; nothing is synced, because everything
 //! here can be fetched again. The bytes are bounded: the least recently used files are evicted first. Several

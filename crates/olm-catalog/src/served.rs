@@ -47,7 +47,11 @@ async fn read_through(
     limit: usize,
     fetch: impl AsyncFnOnce(Option<&str>) -> Result<Option<Fetched>, CatalogError>,
 ) -> Result<Option<Vec<u8>>, CatalogError> {
-    let key = Key { origin: endpoint.digest().unwrap_or(&endpoint.base).to_owned(), part };
+    // content of a digest that one address served does not stand in for what another address serves
+    let origin = endpoint
+        .digest()
+        .map_or_else(|| endpoint.base.clone(), |digest| format!("{} {digest}", endpoint.base));
+    let key = Key { origin, part };
     let cached = cached(store, &key, limit).await?;
     match (cached, endpoint.digest()) {
         (Some(cached), Some(_)) => Ok(Some(cached.lines)),
@@ -196,6 +200,21 @@ mod tests {
             server.asked(),
             ["get /catalogs/c/api/v1/metas?package=demo", "get /catalogs/c/api/v1/metas?package=a%20b%2fc"]
         );
+    }
+
+    #[tokio::test]
+    async fn served_content_is_cached_for_its_address() {
+        let digest = format!("olm-catalog-digest: {DIGEST}\r\n");
+        let (first, second) = (http("200 OK", &digest, MINE), http("200 OK", &digest, OTHER));
+        let first = Server::start(move |_| first.clone()).await;
+        let second = Server::start(move |_| second.clone()).await;
+        let (_dir, store) = store();
+        let (route, package) = (route(), "demo".parse().unwrap());
+        for (server, want) in [(&first, MINE), (&second, OTHER)] {
+            let endpoint = server.endpoint(&format!("example.com/c@{DIGEST}"));
+            let read = package_lines(&route, Some(&store), &endpoint, &package).await.unwrap();
+            assert_eq!(String::from_utf8(read).unwrap(), want);
+        }
     }
 
     #[tokio::test]

@@ -62,7 +62,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DIR", default_value = "/var/cache/operator-controller")]
     pub cache_path: PathBuf,
 
-    /// A directory with further CAs for the connection to catalogd
+    /// A directory with the CAs for the connection to catalogd; those of the system are not trusted then
     #[arg(long, value_name = "DIR", default_value = "", hide_default_value = true)]
     catalogd_cas_dir: String,
 

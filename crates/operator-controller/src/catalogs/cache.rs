@@ -38,10 +38,10 @@ pub struct PackageCache {
 
 #[derive(Default)]
 struct Slot {
-    /// Last content that could be read, with its canonical reference.
-    known: Option<(String, Arc<PackageGraph>)>,
-    /// Last failure: reference, when, what.
-    failed: Option<(String, Instant, CatalogReadError)>,
+    /// Last content that could be read, and from where.
+    known: Option<(Endpoint, Arc<PackageGraph>)>,
+    /// Last failure: where, when, what.
+    failed: Option<(Endpoint, Instant, CatalogReadError)>,
 }
 
 impl PackageCache {
@@ -80,8 +80,8 @@ impl PackageCache {
             let slot = self.slot(&endpoint.catalog, package);
             let slot = slot.lock().await;
             // bytes that make no sense do not change; the next digest may
-            let away = |(resolved, _, problem): &(String, Instant, CatalogReadError)| {
-                *resolved == endpoint.resolved && matches!(problem, CatalogReadError::Fetch(_))
+            let away = |(failed, _, problem): &(Endpoint, Instant, CatalogReadError)| {
+                failed == endpoint && matches!(problem, CatalogReadError::Fetch(_))
             };
             if slot.failed.as_ref().is_some_and(away) {
                 return true;
@@ -102,7 +102,7 @@ impl PackageCache {
         if apis.is_empty() {
             return Ok(Vec::new());
         }
-        let route = Route::Direct((self.client)()?);
+        let route = self.route(endpoint)?;
         let lines = served::summary_lines(&route, Some(&self.store), endpoint)
             .await
             .map_err(|error| error.to_string())?
@@ -146,25 +146,25 @@ impl PackageCache {
         let slot = self.slot(&endpoint.catalog, package);
         // held over the fetch on purpose: other passes that need this package wait for the same answer
         let mut slot = slot.lock().await;
-        if let Some((resolved, graph)) = &slot.known
-            && *resolved == endpoint.resolved
+        if let Some((known, graph)) = &slot.known
+            && known == endpoint
         {
             return Ok(Arc::clone(graph));
         }
         let recent = slot
             .failed
             .as_ref()
-            .filter(|(resolved, when, _)| *resolved == endpoint.resolved && when.elapsed() < FAILURE_HOLDS);
+            .filter(|(failed, when, _)| failed == endpoint && when.elapsed() < FAILURE_HOLDS);
         let problem = match recent {
             Some((_, _, problem)) => problem.clone(),
             None => match self.fetch(endpoint, package).await {
                 Ok(graph) => {
-                    slot.known = Some((endpoint.resolved.clone(), Arc::clone(&graph)));
+                    slot.known = Some((endpoint.clone(), Arc::clone(&graph)));
                     slot.failed = None;
                     return Ok(graph);
                 }
                 Err(problem) => {
-                    slot.failed = Some((endpoint.resolved.clone(), Instant::now(), problem.clone()));
+                    slot.failed = Some((endpoint.clone(), Instant::now(), problem.clone()));
                     problem
                 }
             },
@@ -176,12 +176,21 @@ impl PackageCache {
         }
     }
 
+    /// The status names the address, not how far it is trusted: over https, with the configured CA.
+    fn route(&self, endpoint: &Endpoint) -> Result<Route, String> {
+        let scheme = endpoint.base.split_once("://").map_or("", |(scheme, _)| scheme);
+        if !scheme.eq_ignore_ascii_case("https") {
+            return Err(format!("status.urls.base {:?} is not https; catalogd sets it", endpoint.base));
+        }
+        Ok(Route::Direct((self.client)()?))
+    }
+
     async fn fetch(
         &self,
         endpoint: &Endpoint,
         package: &PackageName,
     ) -> Result<Arc<PackageGraph>, CatalogReadError> {
-        let route = Route::Direct((self.client)().map_err(CatalogReadError::Fetch)?);
+        let route = self.route(endpoint).map_err(CatalogReadError::Fetch)?;
         let fetch = |limit| served::package_lines(&route, Some(&self.store), endpoint, package, limit);
         let (mut lines, mut permit) = (fetch(SMALL_PACKAGE).await, None);
         if let Err(CatalogError::TooLarge { .. }) = lines {
@@ -209,4 +218,40 @@ fn read(
         tracing::warn!(package = %package, place = finding.place, finding = finding.message, "catalog entry is not as it should be");
     }
     Ok(Arc::new(graph))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The writer of a status must not choose an address without a certificate.
+    #[tokio::test]
+    async fn catalogs_are_read_over_https_only() {
+        olm_runtime::tls::install_provider();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let cas = dir.path().join("cas");
+        std::fs::create_dir(&cas).unwrap();
+        let params = rcgen::CertificateParams::new(vec!["c.test".to_owned()]).unwrap();
+        let certificate = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
+        std::fs::write(cas.join("ca.crt"), certificate.pem()).unwrap();
+        let client = super::super::client::factory(Some(cas), None, olm_runtime::tls::TlsSettings::default());
+        let client_alone = client().unwrap();
+        let store = PackageStore::new(dir.path(), olm_catalog::package_store::DEFAULT_BYTES);
+        let cache = PackageCache::new(client, store, ReleaseField::default());
+        for base in [format!("http://{address}/catalogs/c"), format!("HTTP://{address}/c"), String::new()] {
+            let endpoint = Endpoint {
+                catalog: "c".parse().unwrap(),
+                base: base.clone(),
+                resolved: format!("example.com/c@sha256:{}", "1".repeat(64)),
+            };
+            let got = cache.graph(&endpoint, &"demo".parse().unwrap(), false).await;
+            let Err(CatalogReadError::Fetch(why)) = got else { panic!("{base}: {got:?}") };
+            assert!(why.contains("is not https"), "{why}");
+            assert!(client_alone.get(&base).send().await.is_err(), "{base}");
+        }
+        assert!(listener.accept().is_err(), "no connection was made");
+    }
 }

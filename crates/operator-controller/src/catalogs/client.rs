@@ -24,8 +24,8 @@ struct Trust {
     pool: Arc<CaPool>,
 }
 
-/// Makes clients that trust the CA that catalogd has published and those in the folder `cas`; without a published one, those of
-/// the system and those in the folder.
+/// Makes clients that speak https only, and trust the CA that catalogd has published and those in the folder `cas`. Those of the system
+/// are trusted only if neither is configured.
 #[must_use]
 pub fn factory(
     cas: Option<PathBuf>,
@@ -60,11 +60,12 @@ fn current(
         return Ok((trust, client));
     }
     let cas = cas.map(PathBuf::as_path);
-    let pool = match published.clone() {
-        Some(found) => CaPool::given(found, cas)?,
-        None => CaPool::load(cas)?,
+    let pool = match (published.clone(), cas) {
+        (None, None) => CaPool::load(None)?,
+        (found, cas) => CaPool::given(found.unwrap_or_default(), cas)?,
     };
     let builder = reqwest::Client::builder()
+        .https_only(true)
         .tls_backend_preconfigured(pool.client_config(settings)?)
         .pool_idle_timeout(IDLE);
     Ok((Trust { published, pool }, timeouts(builder).build()?))
@@ -93,6 +94,7 @@ mod tests {
         };
         issue("one");
         let first = made(None, &cas).unwrap();
+        assert_eq!(first.0.pool.certificates().len(), 1, "nothing of the system's");
         let pool = Arc::clone(&first.0.pool);
         let second = made(Some(first), &cas).unwrap();
         assert!(Arc::ptr_eq(&second.0.pool, &pool), "nothing has changed");
