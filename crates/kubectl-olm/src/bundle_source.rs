@@ -6,7 +6,10 @@
 use std::path::Path;
 
 use clap::Args;
-use olm_bundle::RegistryV1;
+use kube::Client;
+use olm_bundle::{CertProvider, RegistryV1};
+use olm_install::render::{RenderSettings, Rendered, not_fetched, render};
+use olm_install::resolution::{ExtensionRequest, PassError};
 use olm_install::{BundleError, BundleFetcher};
 use olm_oci::Error as ImageError;
 use olm_runtime::error_text::chain;
@@ -73,6 +76,22 @@ impl BundleAccess {
     pub(crate) async fn fetcher(&self) -> Result<BundleFetcher, CommandError> {
         let store = self.cache.images("bundles").await?;
         Ok(BundleFetcher::new(self.registry.access().puller(), store))
+    }
+
+    /// The bundle image as the controller renders it for `request`. `settled` is the issuer of the extension's status.
+    pub(crate) async fn render(
+        &self,
+        client: &Client,
+        request: &ExtensionRequest,
+        reference: &str,
+        settled: Option<CertProvider>,
+    ) -> Result<Result<Rendered, PassError>, CommandError> {
+        let fetcher = self.fetcher().await?;
+        let read = async { fetcher.pull(reference).await?.read().await };
+        Ok(match read.await {
+            Ok(read) => render(client, RenderSettings::default(), request, read, settled).await,
+            Err(error) => Err(not_fetched(&error)),
+        })
     }
 
     pub(crate) async fn pull(&self, reference: &str) -> Result<RegistryV1, CommandError> {

@@ -8,11 +8,11 @@ use clap::Args;
 use kube::Client;
 use kube::core::{ApiResource, GroupVersionKind};
 use olm_api::{ClusterExtension, ClusterObjectSet};
-use olm_bundle::{CertProvider, RenderOptions, render};
 use olm_core::Object;
-use olm_install::resolution::revision;
+use olm_install::issuer;
+use olm_install::render::RenderSettings;
+use olm_install::resolution::{Class, revision};
 use olm_rollout::permissions::{Granted, Right, Roles, Served, missing, needed};
-use serde_json::Value;
 
 use super::why::decide;
 use crate::CommandOutput;
@@ -88,18 +88,17 @@ async fn objects(
         return extensions::objects(client, set).await;
     }
     let decided = decide(extension, Some(revision::states([])), None, &arguments.sources).await?;
-    let Some(chosen) = decided.explained.chosen else {
+    let (Some(chosen), Some(request)) = (decided.explained.chosen, decided.request) else {
         return Err(CommandError::NotFound(decided.explained.error.unwrap_or_default()));
     };
     print_note(&format!("{name} has no revision yet; reading {}", chosen.image));
-    let bundle = BundleAccess::from_sources(&arguments.sources).pull(&chosen.image).await?;
-    let config = extension.spec.config.as_ref().and_then(|config| config.inline.clone());
-    let options = RenderOptions {
-        config: config.map(Value::Object),
-        cert_provider: Some(CertProvider::BuiltIn),
-        ..RenderOptions::new(&extension.spec.namespace)
-    };
-    render(&bundle, &options).map_err(|error| CommandError::NotFound(format!("{}: {error}", chosen.image)))
+    let settled = RenderSettings::default().settled(issuer::recorded(extension));
+    let access = BundleAccess::from_sources(&arguments.sources);
+    match access.render(client, &request, &chosen.image, settled).await? {
+        Ok(rendered) => Ok(rendered.objects),
+        Err(error) if error.class == Class::Transient => Err(CommandError::Unreachable(error.message)),
+        Err(error) => Err(CommandError::NotFound(format!("{}: {}", chosen.image, error.message))),
+    }
 }
 
 /// A kind that the cluster does not serve yet, as kinds are mostly named.

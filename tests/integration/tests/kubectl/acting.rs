@@ -37,6 +37,46 @@ impl Cli<'_> {
     }
 }
 
+/// The issuer of webhook certificates is the one that the controller would choose: cert-manager, whose API is served.
+async fn rbac_includes_objects_of_the_issuer(stack: &Stack, cli: &Cli<'_>, paths: &[&str; 4]) -> Result<()> {
+    for kind in ["Certificate", "Issuer"] {
+        let plural = format!("{}s", kind.to_lowercase());
+        let schema =
+            json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+        let stub = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{plural}.cert-manager.io")},
+            "spec": {"group": "cert-manager.io", "scope": "Namespaced", "names": {"kind": kind, "plural": plural},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]},
+        });
+        stack.cluster.apply(&stub.to_string()).await?;
+    }
+    let client = stack.cluster.client().await?;
+    olm_kit::eventually("the API is served", std::time::Duration::from_secs(60), || async {
+        let groups = client.list_api_groups().await?.groups;
+        anyhow::ensure!(groups.iter().any(|group| group.name == "cert-manager.io"), "not yet");
+        Ok(())
+    })
+    .await?;
+    let hook = json!({"type": "ValidatingAdmissionWebhook", "generateName": "v.hooked.example.com",
+        "deploymentName": "hooked-ctrl", "containerPort": 443, "targetPort": 9443, "sideEffects": "None",
+        "failurePolicy": "Ignore", "admissionReviewVersions": ["v1"], "webhookPath": "/validate",
+        "rules": [{"apiGroups": ["hooked.example.com"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["things"]}]});
+    let bundle = BundleImage::new("hooked", "1.0.0").crds([]).webhook(hook);
+    serve_package(&stack.cluster, &stack.registry, "hooked", [("1.0.0", bundle)]).await?;
+    let namespace = r#"{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "hooked"}}"#;
+    stack.cluster.apply(namespace).await?;
+    cli.yes(&["install", "hooked", "--namespace", "hooked", "--service-account", "installer"]).await?;
+    let [ca, url, cas, home] = paths;
+    let flags = ["--ca-file", ca, "--catalogd-url", url, "--catalogd-cas-dir", cas, "--cache-dir", home];
+    let roles = cli.yes(&[&["rbac", "hooked"][..], &flags].concat()).await?;
+    assert!(
+        roles.contains(r#""apiGroups":["cert-manager.io"],"resources":["certificates","issuers"]"#),
+        "{roles}"
+    );
+    cli.yes(&["uninstall", "hooked", "--wait"]).await.map(drop)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kubectl_installs_upgrades_rolls_back_and_uninstalls() -> Result<()> {
     let stack = Stack::start().await?;
@@ -95,6 +135,7 @@ async fn kubectl_installs_upgrades_rolls_back_and_uninstalls() -> Result<()> {
         .await?;
     assert!(roles.contains(r#""resources":["deployments"],"verbs":["create"]"#), "{roles}");
     cli.yes(&["uninstall", "other", "--wait"]).await?;
+    rbac_includes_objects_of_the_issuer(&stack, &cli, &[&ca, &url, &cas, &home]).await?;
 
     let text = cli.yes(&[&install[..], &["--create-namespace", "--wait"]].concat()).await?;
     assert_eq!(text, "demo is Ready\n");

@@ -19,7 +19,7 @@ use olm_install::account::{self, Account};
 use olm_install::content::{ContentReader, secret_key};
 use olm_install::plan::{Change, NewRevision, Observer, about, observe, plan};
 use olm_install::preflight::{self, NoCache};
-use olm_install::render::{RenderSettings, Rendered, not_fetched, render};
+use olm_install::render::{RenderSettings, Rendered};
 use olm_install::resolution::{BundleFacts, Cause, Class, ExtensionRequest, PassError, revision};
 use olm_install::{SYSTEM_NAMESPACE, dependencies, issuer};
 use olm_rollout::future_revision;
@@ -316,14 +316,12 @@ impl Observer for UserObserver<'_> {
         settled: Option<CertProvider>,
         _: &str,
     ) -> Result<Rendered, PassError> {
-        let fetcher = self.access.fetcher().await.map_err(|failure| {
+        let rendered = self.access.render(self.client, self.request, &bundle.reference, settled).await;
+        rendered.unwrap_or_else(|failure| {
             let error = PassError::new(Class::Transient, failure.to_string());
             self.failure = Some(failure);
-            error
-        })?;
-        let pulled = fetcher.pull(&bundle.reference).await.map_err(|error| not_fetched(&error))?;
-        let read = pulled.read().await.map_err(|error| not_fetched(&error))?;
-        render(self.client, RenderSettings::default(), self.request, read, settled).await
+            Err(error)
+        })
     }
 
     async fn check_crds(&mut self, objects: &[Object]) -> Result<Vec<String>, PassError> {
