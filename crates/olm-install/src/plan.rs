@@ -44,6 +44,8 @@ pub enum Change {
     Keep,
     /// Settings of the newest revision are applied: annotations, probes, deadline.
     Update(Box<ClusterObjectSet>),
+    /// The Secrets of the newest revision are missing; they are created again, with the same content.
+    Restore(Box<Numbered>),
     /// A new revision is created.
     Create(Box<NewRevision>),
 }
@@ -112,6 +114,8 @@ pub enum Content {
         crd_warnings: Vec<String>,
         /// The fingerprint of the inputs.
         inputs: String,
+        /// No fingerprint is recorded for the newest revision, though it holds the target bundle: its Secrets may be missing.
+        unrecorded: bool,
     },
 }
 
@@ -161,19 +165,24 @@ pub async fn observe<'a>(
     };
     let settled = settings.settled(recorded);
     let inputs = settings.fingerprint(request, bundle, settled);
-    if let Some(newest) = revision::newest(revisions)
-        && revision::is_active(newest)
-        && revision::facts(newest).bundle.is_same(bundle)
-        && observer.recorded_inputs(newest).await?.as_ref() == Some(&inputs)
-    {
-        return Ok(observed(settled, Content::Same { inputs }));
+    let newest = revision::newest(revisions);
+    let holds = |newest: &&Arc<ClusterObjectSet>| {
+        revision::is_active(newest) && revision::facts(newest).bundle.is_same(bundle)
+    };
+    let mut unrecorded = false;
+    if let Some(newest) = newest.filter(holds) {
+        let recorded = observer.recorded_inputs(newest).await?;
+        if recorded.as_ref() == Some(&inputs) {
+            return Ok(observed(settled, Content::Same { inputs }));
+        }
+        unrecorded = recorded.is_none();
     }
     let about = |error| about(bundle, error);
     let rendered = observer.render(bundle, settled, &inputs).await.map_err(about)?;
     let crd_warnings = observer.check_crds(&rendered.objects).await.map_err(about)?;
     observer.check_account(&rendered.objects).await.map_err(about)?;
     let inputs = settings.fingerprint(request, bundle, rendered.issuer);
-    Ok(observed(rendered.issuer, Content::Rendered { rendered, crd_warnings, inputs }))
+    Ok(observed(rendered.issuer, Content::Rendered { rendered, crd_warnings, inputs, unrecorded }))
 }
 
 /// The error with the name of the target bundle.
@@ -215,7 +224,7 @@ pub fn plan(request: &ExtensionRequest, observed: Observed<'_>) -> Result<Plan, 
             let notices = newest.and_then(|newest| image_ignored(bundle, newest)).into_iter().collect();
             Ok(Plan { change, notices, inputs: Some(inputs), ..keep })
         }
-        Content::Rendered { rendered, crd_warnings, inputs } => {
+        Content::Rendered { rendered, crd_warnings, inputs, unrecorded } => {
             let warnings = rendered.warnings.into_iter().map(|text| Notice::warning("BundleWarning", text));
             let crds = crd_warnings.into_iter().map(|text| Notice::warning("CRDUpgradeSafety", text));
             let mut notices: Vec<Notice> = warnings.chain(crds).collect();
@@ -223,10 +232,13 @@ pub fn plan(request: &ExtensionRequest, observed: Observed<'_>) -> Result<Plan, 
             let desired = Desired::new(request, bundle, rendered.properties.as_deref(), rendered.objects)?;
             let inputs = Some(inputs);
             if let Some(newest) = newest {
-                let compared = desired.numbered(newest.spec.revision, system_namespace)?.set;
-                if same_content(newest, &compared) {
-                    let keeps = same_settings(newest, &compared);
-                    let change = if keeps { Change::Keep } else { Change::Update(Box::new(compared)) };
+                let compared = desired.numbered(newest.spec.revision, system_namespace)?;
+                if same_content(newest, &compared.set) {
+                    let change = match same_settings(newest, &compared.set) {
+                        _ if unrecorded => Change::Restore(Box::new(compared)),
+                        true => Change::Keep,
+                        false => Change::Update(Box::new(compared.set)),
+                    };
                     return Ok(Plan { change, notices, inputs, digest, ..keep });
                 }
             }

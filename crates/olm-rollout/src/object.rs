@@ -45,7 +45,8 @@ pub(crate) enum Controller {
     Own,
     /// Another revision of the same extension that is in force.
     Sibling,
-    /// Another revision of the same extension that is not in force any more.
+    /// Another revision of the same extension that is not in force any more; also one that is gone, of which only its marks are left, as
+    /// after a restore from a backup.
     Retired,
     /// An object that is no revision of the same extension.
     Foreign,
@@ -120,6 +121,7 @@ pub(crate) fn observe(live: &Object, revision: &Revision, siblings: &[Sibling]) 
             }
         }
     };
+    let is_left = controller == Controller::None && is_marked(live, revision);
     let mark = match live.annotations().get(keys::REVISION) {
         None => Mark::Absent,
         Some(text) => {
@@ -130,7 +132,20 @@ pub(crate) fn observe(live: &Object, revision: &Revision, siblings: &[Sibling]) 
             }
         }
     };
+    // a newer revision in force may be about to take it over
+    let is_awaited = mark == Mark::Newer && siblings.iter().any(|sibling| !sibling.retired);
+    let controller = if is_left && !is_awaited { Controller::Retired } else { controller };
     Ok(Observed { controller, mark, terminating: is_terminating(live) })
+}
+
+/// Whether a revision of the same extension applied the object: it has the number of a revision, and the extension's name.
+fn is_marked(live: &Object, revision: &Revision) -> bool {
+    let labels = live.labels();
+    let label = |key: &str| labels.get(key).copied();
+    live.annotations().contains_key(keys::REVISION)
+        && label(keys::OWNER_KIND) == Some(keys::OWNER_KIND_VALUE)
+        && revision.extension.is_some()
+        && label(keys::OWNER_NAME) == revision.extension.as_deref()
 }
 
 /// The table: what to do with an object that exists. `drift` counts only where we are the controller.
@@ -280,6 +295,36 @@ mod tests {
         );
         let dying: Value = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
         assert!(observe(&Object::from_value(dying).unwrap(), &test_revision(), &[]).unwrap().terminating);
+    }
+
+    /// As after a restore: the object has other owners than before, or none.
+    #[test]
+    fn object_left_by_an_earlier_revision_is_adopted() {
+        let marked = |extension: &str, mark: &str, owner: Option<(&str, &str)>| {
+            let mut object = live(owner, Some(mark)).to_value();
+            object["metadata"]["labels"] = json!({
+                "olm.operatorframework.io/owner-kind": "ClusterExtension",
+                "olm.operatorframework.io/owner-name": extension,
+            });
+            Object::from_value(object).unwrap()
+        };
+        let own = test_revision();
+        let mine = own.extension.clone().unwrap();
+        let sibling = |retired| Sibling { uid: "u1".into(), retired };
+        let someone = Some(("ClusterObjectSet", "gone"));
+        for (case, object, siblings, want) in [
+            ("of an earlier revision", marked(&mine, "1", None), vec![], Step::Adopt),
+            ("of this number", marked(&mine, "2", None), vec![sibling(false)], Step::Adopt),
+            ("of a later one that is gone", marked(&mine, "9", None), vec![], Step::Adopt),
+            ("of a later one that is retired", marked(&mine, "9", None), vec![sibling(true)], Step::Adopt),
+            ("of a later one in force", marked(&mine, "9", None), vec![sibling(false)], Step::Refuse),
+            ("of another extension", marked("other", "1", None), vec![], Step::Refuse),
+            ("with a controller", marked(&mine, "1", someone), vec![], Step::Refuse),
+            ("without the extension's labels", live(None, Some("1")), vec![], Step::Refuse),
+        ] {
+            let got = decide_object(&object, Some(&object), &own, &siblings, Protection::Prevent);
+            assert_eq!(got, Ok(want), "{case}");
+        }
     }
 
     #[test]

@@ -49,6 +49,7 @@ fn content(data: &str) -> Content {
         rendered: rendered(data),
         crd_warnings: vec!["c".to_owned()],
         inputs: "inputs".to_owned(),
+        unrecorded: false,
     }
 }
 
@@ -83,6 +84,9 @@ fn short(plan: &Plan) -> (String, Vec<&'static str>) {
     let change = match &plan.change {
         Change::Keep => "keep".to_owned(),
         Change::Update(set) => format!("update {}", set.metadata.name.as_deref().unwrap_or_default()),
+        Change::Restore(numbered) => {
+            format!("restore {}", numbered.set.metadata.name.as_deref().unwrap_or_default())
+        }
         Change::Create(new) => {
             let name = new.revision.set.metadata.name.as_deref().unwrap_or_default();
             format!("create {name}, expired {:?}", new.expired)
@@ -261,6 +265,24 @@ impl Observer for Recorder {
 
     async fn check_account(&mut self, _: &[Object]) -> Result<(), PassError> {
         self.call("account", ())
+    }
+}
+
+/// The Secrets of the newest revision are gone; its name and those of its Secrets stay, or there is a new revision.
+#[tokio::test]
+async fn plan_restores_missing_content() {
+    let settings = RenderSettings::default();
+    for (case, data, recorded, want) in [
+        ("missing, the same content", "1", None, "restore demo-3"),
+        ("there, of an older version of this program", "1", Some("x".to_owned()), "keep"),
+        ("missing, other content", "2", None, "create demo-4, expired []"),
+    ] {
+        let mut observer = Recorder { recorded, fails: "", calls: Vec::new() };
+        let (target, revisions) = (Target::Chosen(bundle("1.0.0")), [active(3, "1.0.0", data)]);
+        let issuer = Some(CertProvider::BuiltIn);
+        let request = plain();
+        let observed = observe(&mut observer, settings, SYSTEM, &request, &target, &revisions, issuer).await;
+        assert_eq!(short(&plan(&request, observed.unwrap()).unwrap()).0, want, "{case}");
     }
 }
 

@@ -67,6 +67,10 @@ pub async fn deliver(
     let written = match &plan.change {
         Change::Keep => None,
         Change::Update(set) => Some(context.writer.update(set).await.map_err(not_written)?),
+        Change::Restore(numbered) => {
+            let inputs = plan.inputs.as_deref().unwrap_or_default();
+            Some(context.writer.create(numbered, &[], inputs).await.map_err(not_written)?)
+        }
         Change::Create(new) => {
             let inputs = plan.inputs.as_deref().unwrap_or_default();
             let stored =

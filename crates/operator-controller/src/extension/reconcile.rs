@@ -93,14 +93,18 @@ async fn resolve_and_deliver(
         Ok(adopted) => adopted,
         Err(error) => return Ok(unresolved(Progress::Failed(error))),
     };
+    let (adopted, notice) = adopted;
+    notices.extend(notice);
     let with_adopted: Vec<Arc<ClusterObjectSet>>;
-    let (revisions, states) = match adopted {
-        None => (revisions, states),
-        Some((set, notice)) => {
-            notices.extend(notice);
-            with_adopted = current(revisions, &set).map(|set| Arc::new(set.clone())).collect();
-            (&*with_adopted, revision::states(with_adopted.iter().map(AsRef::as_ref)))
-        }
+    let (revisions, states) = if adopted.is_empty() {
+        (revisions, states)
+    } else {
+        let is_adopted =
+            |set: &ClusterObjectSet| adopted.iter().any(|one| one.metadata.name == set.metadata.name);
+        let mut all: Vec<_> = revisions.iter().filter(|set| !is_adopted(set)).cloned().collect();
+        all.extend(adopted.into_iter().map(Arc::new));
+        with_adopted = all;
+        (&*with_adopted, revision::states(with_adopted.iter().map(AsRef::as_ref)))
     };
     let catalogs = context.catalogs.all();
     let selected = select(catalogs.iter().map(AsRef::as_ref), &request.selector);

@@ -5,6 +5,7 @@ mod failover;
 mod metrics;
 mod proxy;
 mod report;
+mod restore;
 mod secrets;
 mod serving;
 mod traces;

@@ -197,7 +197,8 @@ async fn preview(arguments: &Arguments) -> Result<Preview, CommandError> {
     };
     preview.warnings.extend(plan.notices.into_iter().filter(|it| it.warning).map(|notice| notice.text));
     let action = match &plan.change {
-        Change::Keep => RevisionAction::Keep,
+        // Secrets that the user may not read seem to be missing
+        Change::Keep | Change::Restore(_) => RevisionAction::Keep,
         Change::Update(_) => RevisionAction::Update,
         Change::Create(_) => RevisionAction::Create,
     };

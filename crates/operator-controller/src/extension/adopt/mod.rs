@@ -1,4 +1,6 @@
-//! Adopting an extension that the reference installed through a Helm release: its objects become those of revision 1, which
+//! Adopting an extension whose objects are there before it: those of a backup ([`restored`]), or of a Helm release.
+//!
+//! An extension that the reference installed through a Helm release: its objects become those of revision 1, which
 //! counts as succeeded from the start, so that the same pass sees an installed bundle. The revision that the pass then makes
 //! adopts the objects as in any upgrade. No object is deleted or created again, and the release's Secrets stay until the
 //! extension is deleted.
@@ -11,6 +13,7 @@
 #[doc(hidden)]
 pub mod fuzz;
 mod release;
+mod restored;
 
 use std::sync::Arc;
 
@@ -41,8 +44,8 @@ const FIX: &str = "nothing was changed; restore the Secret from a backup, or del
 /// Attempts to write the condition when others write the revision at the same time.
 const MAX_ATTEMPTS: usize = 5;
 
-/// Adopts the extension if a Helm release installed it. `revisions` are the extension's. Returns revision 1 with its `Succeeded`
-/// condition, if this pass made it or gave it the condition, and the event for the user.
+/// Adopts the extension if its revisions were restored, or a Helm release installed it. `revisions` are the extension's. Returns the
+/// revisions that this pass made or changed, and the event for the user.
 ///
 /// # Errors
 /// With the text for the `Progressing` condition.
@@ -50,16 +53,19 @@ pub async fn adopt(
     context: &Context,
     request: &ExtensionRequest,
     revisions: &[Arc<ClusterObjectSet>],
-) -> Result<Option<(ClusterObjectSet, Option<Notice>)>, PassError> {
+) -> Result<(Vec<ClusterObjectSet>, Option<Notice>), PassError> {
     if let Some(first) = revisions.iter().find(|set| is_unfinished(set)) {
-        let set = succeed(context, (**first).clone()).await?;
-        return Ok(Some((set, None)));
+        let set = succeed(context, (**first).clone(), SUCCEEDED).await?;
+        return Ok((vec![set], None));
     }
-    // revisions under the extension's name that are not its own were left by `--cascade=orphan`
-    if !revisions.is_empty() || !context.revisions.of_extension(&request.name).is_empty() {
-        return Ok(None);
+    if !revisions.is_empty() {
+        return Ok((Vec::new(), None));
     }
-    let Some((index, release)) = installed(context, request).await? else { return Ok(None) };
+    let others = context.revisions.of_extension(&request.name);
+    if !others.is_empty() {
+        return restored::adopt(context, request, &others).await;
+    }
+    let Some((index, release)) = installed(context, request).await? else { return Ok((Vec::new(), None)) };
     let invalid = |problem: String| broken(context, request, &index.secret, &problem);
     let bundle = release.bundle;
     let desired = Desired::new(request, &bundle, release.properties.as_deref(), release.objects)
@@ -76,8 +82,8 @@ pub async fn adopt(
         stored.name_any()
     );
     let notice = Notice::normal("Adopted", text);
-    let set = succeed(context, stored).await?;
-    Ok(Some((set, Some(notice))))
+    let set = succeed(context, stored, SUCCEEDED).await?;
+    Ok((vec![set], Some(notice)))
 }
 
 /// A revision that was made from a release and then left alone.
@@ -127,7 +133,11 @@ async fn installed(
 }
 
 /// Gives the revision its `Succeeded` condition, unless it has it.
-async fn succeed(context: &Context, mut set: ClusterObjectSet) -> Result<ClusterObjectSet, PassError> {
+async fn succeed(
+    context: &Context,
+    mut set: ClusterObjectSet,
+    message: &str,
+) -> Result<ClusterObjectSet, PassError> {
     let api: Api<ClusterObjectSet> = Api::all(context.client.clone());
     for _ in 0..MAX_ATTEMPTS {
         let mut status = set.status.clone().unwrap_or_default();
@@ -138,7 +148,7 @@ async fn succeed(context: &Context, mut set: ClusterObjectSet) -> Result<Cluster
             condition::SUCCEEDED,
             ConditionStatus::True,
             reason::SUCCEEDED,
-            SUCCEEDED,
+            message,
             set.metadata.generation,
             Timestamp::now(),
         );

@@ -1,0 +1,154 @@
+//! Revisions that were there before their extension: restored from a backup, or left by `--cascade=orphan`.
+//!
+//! A restored object has another UID than the one that was saved, so no restored revision is owned by its extension. An extension
+//! without revisions adopts those that carry its name and that no extension owns: it becomes their owner, and the revision that was in
+//! force counts as succeeded, so that the same pass sees an installed bundle and follows the upgrade edges from it. Their objects are
+//! adopted by the rollout, which reads the marks on them; missing Secrets are created again from the bundle. Nothing is deleted.
+//! Rule: revisions §4.6, decision 11.
+
+use std::sync::Arc;
+
+use kube::api::Patch;
+use kube::{Api, ResourceExt as _};
+use olm_api::{ClusterObjectSet, field_managers, labels};
+use olm_install::resolution::{Class, ExtensionRequest, PassError, revision};
+use serde_json::{Value, json};
+
+use super::super::context::Context;
+use super::super::result::Notice;
+use super::super::writer::is_conflict;
+use crate::written_by;
+
+/// Message of the `Succeeded` condition.
+const SUCCEEDED: &str = "Revision succeeded - restored with its extension";
+
+/// Adopts those of `others`, revisions that carry the name of the extension, that no extension owns.
+///
+/// # Errors
+/// With the text for the `Progressing` condition.
+pub(super) async fn adopt(
+    context: &Context,
+    request: &ExtensionRequest,
+    others: &[Arc<ClusterObjectSet>],
+) -> Result<(Vec<ClusterObjectSet>, Option<Notice>), PassError> {
+    let api: Api<ClusterObjectSet> = Api::all(context.client.clone());
+    let params = written_by(field_managers::CLUSTER_EXTENSION_CONTROLLER);
+    let mut adopted = Vec::new();
+    for set in others {
+        let Some(owners) = owners(set, &request.name, &request.uid) else { continue };
+        let patch = json!({"metadata": {"uid": set.uid(), "resourceVersion": set.resource_version(), "ownerReferences": owners}});
+        match api.patch(&set.name_any(), &params, &Patch::Merge(&patch)).await {
+            Ok(stored) => adopted.push(stored),
+            Err(error) if is_conflict(&error) => return Err(failed(set, &"it has changed meanwhile")),
+            Err(error) => return Err(failed(set, &error)),
+        }
+    }
+    let notice = (!adopted.is_empty()).then(|| {
+        let names: Vec<String> = adopted.iter().map(|set| set.name_any()).collect();
+        Notice::normal(
+            "Adopted",
+            format!("revisions were there before the extension; it takes them over: {}", names.join(", ")),
+        )
+    });
+    if let Some(at) = in_force(&adopted) {
+        adopted[at] = super::succeed(context, adopted[at].clone(), SUCCEEDED).await?;
+    }
+    Ok((adopted, notice))
+}
+
+/// The owners of the revision with the extension among them; `None` if it is not to be adopted.
+fn owners(set: &ClusterObjectSet, name: &str, uid: &str) -> Option<Vec<Value>> {
+    let is_extension = |kind: &str| kind == labels::OWNER_KIND_CLUSTER_EXTENSION;
+    let present = set.owner_references();
+    let of_another = present.iter().any(|owner| is_extension(&owner.kind) && owner.name != name);
+    if of_another || set.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    // an owner of this name is this extension, or gone
+    let others = present.iter().filter(|owner| !is_extension(&owner.kind)).map(|owner| json!(owner));
+    let own = json!({
+        "apiVersion": olm_api::API_VERSION, "kind": labels::OWNER_KIND_CLUSTER_EXTENSION, "name": name, "uid": uid,
+        "controller": true, "blockOwnerDeletion": true,
+    });
+    Some(others.chain([own]).collect())
+}
+
+/// The revision that was in force: of the active ones the oldest, because it is archived when its successor has succeeded. `None` if
+/// one has succeeded.
+fn in_force(adopted: &[ClusterObjectSet]) -> Option<usize> {
+    if adopted.iter().any(|set| revision::is_active(set) && revision::has_succeeded(set)) {
+        return None;
+    }
+    let active = adopted.iter().enumerate().filter(|(_, set)| revision::is_active(set));
+    active.min_by_key(|(_, set)| set.spec.revision).map(|(at, _)| at)
+}
+
+fn failed(set: &ClusterObjectSet, problem: &dyn std::fmt::Display) -> PassError {
+    PassError::new(Class::Transient, format!("adopting revision {}: {problem}", set.name_any()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(number: i64, state: &str, metadata: Value, succeeded: bool) -> ClusterObjectSet {
+        let mut value = json!({
+            "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet", "metadata": {"name": format!("e-{number}")},
+            "spec": {"lifecycleState": state, "revision": number, "collisionProtection": "Prevent"},
+        });
+        value["metadata"].as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
+        if succeeded {
+            value["status"] = json!({"conditions": [{"type": "Succeeded", "status": "True", "reason": "Succeeded", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+        }
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn owner(kind: &str, name: &str, uid: &str) -> Value {
+        json!({"apiVersion": olm_api::API_VERSION, "kind": kind, "name": name, "uid": uid})
+    }
+
+    #[test]
+    fn restored_revision_is_adopted_unless_it_has_an_owner() {
+        let uids = |metadata: Value| {
+            let found = owners(&set(3, "Active", metadata, false), "e", "new")?;
+            Some(found.iter().map(|owner| owner["uid"].as_str().unwrap().to_owned()).collect::<Vec<_>>())
+        };
+        for (case, metadata, want) in [
+            ("without owner, as Velero restores", json!({}), Some(vec!["new"])),
+            (
+                "dangling",
+                json!({"ownerReferences": [owner("ClusterExtension", "e", "old")]}),
+                Some(vec!["new"]),
+            ),
+            (
+                "with another owner",
+                json!({"ownerReferences": [owner("Backup", "b", "b")]}),
+                Some(vec!["b", "new"]),
+            ),
+            ("of another extension", json!({"ownerReferences": [owner("ClusterExtension", "f", "f")]}), None),
+            (
+                "being deleted",
+                json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}),
+                None,
+            ),
+        ] {
+            let want: Option<Vec<String>> = want.map(|uids| uids.into_iter().map(str::to_owned).collect());
+            assert_eq!(uids(metadata), want, "{case}");
+        }
+    }
+
+    #[test]
+    fn restored_revision_in_force_is_the_oldest_active_one() {
+        let set = |number, state: &str, succeeded| set(number, state, json!({}), succeeded);
+        for (case, sets, want) in [
+            ("none", vec![], None),
+            ("one", vec![set(1, "Archived", false), set(2, "Active", false)], Some(1)),
+            ("in the middle of an upgrade", vec![set(3, "Active", false), set(2, "Active", false)], Some(1)),
+            ("restored with its status", vec![set(2, "Active", true), set(3, "Active", false)], None),
+            ("archived ones only", vec![set(1, "Archived", true)], None),
+        ] {
+            assert_eq!(in_force(&sets), want, "{case}");
+        }
+    }
+}
