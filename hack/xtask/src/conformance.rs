@@ -152,7 +152,7 @@ fn is_file_name(text: &str) -> bool {
 }
 
 /// File and function of every test that a line names.
-fn references(line: &str) -> Vec<(&str, &str)> {
+pub(crate) fn references(line: &str) -> Vec<(&str, &str)> {
     let quoted = line.split('`').skip(1).step_by(2);
     quoted
         .filter_map(|text| {
@@ -164,7 +164,7 @@ fn references(line: &str) -> Vec<(&str, &str)> {
 }
 
 /// Is there a function of this name that an attribute calls a test?
-fn has_test(source: &str, name: &str) -> bool {
+pub(crate) fn has_test(source: &str, name: &str) -> bool {
     let lines: Vec<&str> = source.lines().map(str::trim).collect();
     let defines = |line: &str| {
         let rest = line.split_once("fn ").map(|(_, rest)| rest.trim_start());

@@ -7,6 +7,7 @@ mod crdgen;
 mod decisions;
 mod exercises;
 mod figures;
+mod findings;
 mod flags;
 mod language;
 mod layering;
@@ -31,7 +32,8 @@ const USAGE: &str = "usage: cargo run -p xtask -- COMMAND
                         and alerts from their tables; the indexes of docs/internals/conformance and of docs/decisions; the ratios of
                         docs/internals/benchmarks.md and their pictures; the table of crates in ARCHITECTURE.md; hack/wire.txt
   verify                fail if a generated file is not current, a dependency between crates is not allowed, a conformance table names a
-                        test that does not exist, a link leads nowhere, or a citation names nothing
+                        test that does not exist, a finding of docs/internals/findings.md names no test or no commit of HEAD, a link leads nowhere,
+                        or a citation names nothing
   language [PATH…]      print how many words are left that the glossary replaces, and those below the paths
   layering              only the dependencies; --table prints the table of crates in ARCHITECTURE.md
   conformance           only the tables; --draw N --seed S prints N rows of each table, to break the code behind them
@@ -140,6 +142,7 @@ fn verify(root: &Path) -> Result<()> {
     citations::check(root)?;
     exercises::check(root)?;
     limits::check(root)?;
+    findings::check(root)?;
     links::check(root)
 }
 
