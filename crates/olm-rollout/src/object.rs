@@ -311,7 +311,7 @@ mod tests {
         let own = test_revision();
         let mine = own.extension.clone().unwrap();
         let sibling = |retired| Sibling { uid: "u1".into(), retired };
-        let someone = Some(("ClusterObjectSet", "gone"));
+        let foreign = Some(("ClusterObjectSet", "gone"));
         for (case, object, siblings, want) in [
             ("of an earlier revision", marked(&mine, "1", None), vec![], Step::Adopt),
             ("of this number", marked(&mine, "2", None), vec![sibling(false)], Step::Adopt),
@@ -319,7 +319,7 @@ mod tests {
             ("of a later one that is retired", marked(&mine, "9", None), vec![sibling(true)], Step::Adopt),
             ("of a later one in force", marked(&mine, "9", None), vec![sibling(false)], Step::Refuse),
             ("of another extension", marked("other", "1", None), vec![], Step::Refuse),
-            ("with a controller", marked(&mine, "1", someone), vec![], Step::Refuse),
+            ("with a controller", marked(&mine, "1", foreign), vec![], Step::Refuse),
             ("without the extension's labels", live(None, Some("1")), vec![], Step::Refuse),
         ] {
             let got = decide_object(&object, Some(&object), &own, &siblings, Protection::Prevent);
