@@ -130,7 +130,7 @@ pub(crate) struct DryRun<'a> {
 
 /// The extension's revision, beside the one that is written.
 pub(crate) fn sibling(set: &ClusterObjectSet) -> Sibling {
-    Sibling { uid: set.uid().unwrap_or_default(), retired: !is_active(set) }
+    Sibling { uid: set.uid().unwrap_or_default(), number: set.spec.revision, retired: !is_active(set) }
 }
 
 /// The identity of an object in all versions of its kind.

@@ -33,6 +33,7 @@ impl Protection {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sibling {
     pub uid: String,
+    pub number: i64,
     /// Archived (or about to be) or being deleted: it no longer defends its objects.
     pub retired: bool,
 }
@@ -63,6 +64,16 @@ pub(crate) enum Mark {
     Equal,
     /// Higher than ours.
     Newer,
+}
+
+impl Mark {
+    fn of(number: i64, revision: &Revision) -> Self {
+        match number.cmp(&revision.number) {
+            std::cmp::Ordering::Less => Self::Older,
+            std::cmp::Ordering::Equal => Self::Equal,
+            std::cmp::Ordering::Greater => Self::Newer,
+        }
+    }
 }
 
 /// What the table depends on.
@@ -98,39 +109,39 @@ pub enum Step {
     Refuse,
 }
 
-/// An annotation that is no number.
+/// An annotation that is no number, on an object of none of our revisions.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "getting revision of object: annotation olm.operatorframework.io/revision is {0:?}, which is no number"
 )]
 pub struct BadMark(String);
 
-/// Reduces a live object to what the table depends on.
+/// Reduces a live object to what the table depends on. On an object that the revision or a sibling controls, an annotation that is no
+/// number counts as the number of a sibling, else as an older one: it is written again, and an editor of the object blocks no
+/// upgrade.
 ///
 /// # Errors
-/// When the revision annotation is no number.
+/// When the revision annotation of any other object is no number.
 pub(crate) fn observe(live: &Object, revision: &Revision, siblings: &[Sibling]) -> Result<Observed, BadMark> {
-    let controller = match controller_of(live) {
-        None => Controller::None,
-        Some(owner) if revision.is(&owner) => Controller::Own,
-        Some(owner) => {
-            match siblings.iter().find(|sibling| sibling.uid == owner.uid && owner.kind == revision.kind) {
-                Some(sibling) if sibling.retired => Controller::Retired,
-                Some(_) => Controller::Sibling,
-                None => Controller::Foreign,
-            }
-        }
+    let owner = controller_of(live);
+    let sibling = owner.as_ref().filter(|owner| owner.kind == revision.kind);
+    let sibling = sibling.and_then(|owner| siblings.iter().find(|sibling| sibling.uid == owner.uid));
+    let controller = match (owner, sibling) {
+        (None, _) => Controller::None,
+        (Some(owner), _) if revision.is(&owner) => Controller::Own,
+        (Some(_), Some(sibling)) if sibling.retired => Controller::Retired,
+        (Some(_), Some(_)) => Controller::Sibling,
+        (Some(_), None) => Controller::Foreign,
     };
     let is_left = controller == Controller::None && is_marked(live, revision);
-    let mark = match live.annotations().get(keys::REVISION) {
+    let mark = match live.annotations().get(keys::REVISION).map(|text| (text, text.parse::<i64>())) {
         None => Mark::Absent,
-        Some(text) => {
-            match text.parse::<i64>().map_err(|_| BadMark((*text).to_owned()))?.cmp(&revision.number) {
-                std::cmp::Ordering::Less => Mark::Older,
-                std::cmp::Ordering::Equal => Mark::Equal,
-                std::cmp::Ordering::Greater => Mark::Newer,
-            }
-        }
+        Some((_, Ok(number))) => Mark::of(number, revision),
+        Some((text, Err(_))) => match (controller, sibling) {
+            (Controller::None | Controller::Foreign, _) => return Err(BadMark((*text).to_owned())),
+            (Controller::Sibling | Controller::Retired, Some(sibling)) => Mark::of(sibling.number, revision),
+            (Controller::Own | Controller::Sibling | Controller::Retired, _) => Mark::Older,
+        },
     };
     // a newer revision in force may be about to take it over
     let is_awaited = mark == Mark::Newer && siblings.iter().any(|sibling| !sibling.retired);
@@ -271,10 +282,13 @@ mod tests {
         Object::from_value(object).unwrap()
     }
 
+    fn sibling(uid: &str, number: i64, retired: bool) -> Sibling {
+        Sibling { uid: uid.into(), number, retired }
+    }
+
     #[test]
     fn object_is_reduced_to_what_the_table_needs() {
-        let siblings =
-            [Sibling { uid: "u1".into(), retired: false }, Sibling { uid: "u0".into(), retired: true }];
+        let siblings = [sibling("u1", 1, false), sibling("u0", 0, true), sibling("u3", 3, false)];
         for (owner, mark, want) in [
             (None, None, (Controller::None, Mark::Absent)),
             (None, Some("1"), (Controller::None, Mark::Older)),
@@ -283,11 +297,18 @@ mod tests {
             (Some(("ClusterObjectSet", "u0")), Some("1"), (Controller::Retired, Mark::Older)),
             (Some(("ClusterObjectSet", "u9")), Some("2"), (Controller::Foreign, Mark::Equal)),
             (Some(("ClusterExtension", "u2")), None, (Controller::Foreign, Mark::Absent)),
+            // an editor of the object must not block its revision or the next one
+            (Some(("ClusterObjectSet", "u2")), Some("two"), (Controller::Own, Mark::Older)),
+            (Some(("ClusterObjectSet", "u1")), Some("two"), (Controller::Sibling, Mark::Older)),
+            (Some(("ClusterObjectSet", "u3")), Some("two"), (Controller::Sibling, Mark::Newer)),
+            (Some(("ClusterObjectSet", "u0")), Some("two"), (Controller::Retired, Mark::Older)),
         ] {
             let observed = observe(&live(owner, mark), &test_revision(), &siblings).unwrap();
             assert_eq!((observed.controller, observed.mark), want, "{owner:?} {mark:?}");
             assert!(!observed.terminating);
         }
+        observe(&live(Some(("ClusterObjectSet", "u9")), Some("two")), &test_revision(), &siblings)
+            .unwrap_err();
         let bad = observe(&live(None, Some("two")), &test_revision(), &[]).unwrap_err();
         assert_eq!(
             bad.to_string(),

@@ -67,7 +67,11 @@ pub(super) fn are_siblings(a: &ClusterObjectSet, b: &ClusterObjectSet) -> bool {
 
 /// A sibling as the decision table sees it.
 pub(super) fn sibling(revision: &ClusterObjectSet) -> Sibling {
-    Sibling { uid: revision.uid().unwrap_or_default(), retired: !is_active(revision) }
+    Sibling {
+        uid: revision.uid().unwrap_or_default(),
+        number: revision.spec.revision,
+        retired: !is_active(revision),
+    }
 }
 
 /// A sibling as the history sees it.
