@@ -30,7 +30,7 @@ use crate::args::{CERT_MANAGER, DEPLOYMENT_CONFIG, RELEASE, SERVICE_CA, SINGLE_O
 use crate::bundles::Bundles;
 use crate::catalogs::PackageCache;
 use crate::certificates::provider::Issuers;
-use crate::certificates::{self, Expiries};
+use crate::certificates::{self, Expiries, Refusals};
 use crate::crds::Crds;
 use crate::credentials::PullSecrets;
 use crate::extension::context::{Context, Settings};
@@ -175,6 +175,7 @@ async fn controllers(
         let (rights, lookups) = Rights::new(client.clone());
         let accounts = Arc::new(Accounts::new(client.clone(), mode, extensions.clone(), rights));
         let events = |name| Events::new(client.clone(), name, Some(leader::identity())).counted(&metrics);
+        let refusals = Refusals::default();
         let issuing = certificates::Context {
             client: client.clone(),
             system_namespace: system_namespace.clone(),
@@ -184,6 +185,7 @@ async fn controllers(
             meter: certificate_meter,
             events: events(certificates::NAME),
             expiries,
+            refusals: refusals.clone(),
         };
         let installing = Arc::new(Context {
             accounts: Arc::clone(&accounts),
@@ -205,11 +207,13 @@ async fn controllers(
             workers,
             events: events(extension::NAME),
             crds,
+            refusals: refusals.clone(),
             states: Default::default(),
             client: client.clone(),
         });
         let trust = stream::iter(trust_changed).flatten().then(|()| tokio::time::sleep(FAILURE_CACHE_TIME));
-        let feeds = extension::Feeds { rights: lookups, trust: trust.boxed(), apis };
+        let feeds =
+            extension::Feeds { rights: lookups, refusals: refusals.changes(), trust: trust.boxed(), apis };
         let mut rolling_out =
             objectset::Context::new(client.clone(), system_namespace, revisions.clone(), extensions.clone());
         rolling_out.kept = kept;

@@ -15,6 +15,7 @@ mod expiries;
 mod issuer;
 pub mod needs;
 pub use olm_install::issuer as provider;
+mod refusals;
 pub mod secret;
 
 use std::sync::Arc;
@@ -36,6 +37,7 @@ use tracing::Instrument as _;
 
 pub use expiries::Expiries;
 pub use issuer::{leave_behind, take_away};
+pub use refusals::Refusals;
 
 use crate::revisions::Revisions;
 use issuer::Issuer;
@@ -66,6 +68,8 @@ pub struct Context {
     pub events: Events,
     /// The ends of certificates, as metrics.
     pub expiries: Expiries,
+    /// Certificates that may not be written, for conditions.
+    pub refusals: Refusals,
 }
 
 /// What wakes the controller. Beside it, a pass asks to be repeated for its next date: a renewal, a switch, the end of an overlap.
@@ -117,7 +121,17 @@ async fn pass(issuer: &Issuer, object: &Object<ClusterExtension>) -> (Requeue, O
     let Ok(extension) = &object.0 else { return (Requeue::OnChange, Outcome::TerminalError) };
     let uid = extension.uid().unwrap_or_default();
     let revisions = in_force(issuer, &extension.name_any(), &uid);
-    match issuer.pass(extension, &revisions).await {
+    let passed = issuer.pass(extension, &revisions).await;
+    let refused = match &passed {
+        Ok(_) => Some(None),
+        Err(ExecutorError::Refused(message)) => Some(Some(message.as_str())),
+        // it cannot be known
+        Err(_) => None,
+    };
+    if let Some(message) = refused {
+        issuer.context.refusals.set(&extension.name_any(), &uid, message);
+    }
+    match passed {
         Ok(next) => (next.map_or(Requeue::OnChange, |at| Requeue::After(until(at))), Outcome::Success),
         Err(ExecutorError::Refused(message)) => {
             let event = NewEvent {

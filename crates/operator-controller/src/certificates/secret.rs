@@ -40,6 +40,13 @@ pub fn ownership(secret: &Secret, owner: &Owner, certificate: &WebhookCertificat
         owners.iter().find(|owner_ref| owner_ref.controller == Some(true) && owner_ref.uid != owner.uid);
     let title = format!("{}/{}", secret.namespace().unwrap_or_default(), secret.name_any());
     if let Some(other) = other {
+        if other.kind == labels::OWNER_KIND_CLUSTER_EXTENSION && other.name == owner.name {
+            return Ownership::Foreign(format!(
+                "Secret {title} belongs to another ClusterExtension {:?}, with the UID {}; the garbage collector deletes it if that \
+                 one is gone, for example after a restore; else delete it, so that a new certificate can be written",
+                other.name, other.uid
+            ));
+        }
         return Ownership::Foreign(format!(
             "Secret {title} is controlled by {} {:?}; delete it or that object, so that webhook certificates can be written to it",
             other.kind, other.name
@@ -199,6 +206,38 @@ mod tests {
         let mut secret = own();
         secret.metadata.owner_references = Some(vec![reference(Some(true))]);
         assert_eq!(word(&secret), "foreign");
+        // restored from a backup: every mark is ours, the owner has another UID
+        let mut restored = own();
+        restored.metadata.owner_references.as_mut().unwrap()[0].uid = "u0".to_owned();
+        let Ownership::Foreign(message) = ownership(&restored, &owner(), &certificate()) else {
+            panic!("it is taken over");
+        };
+        assert!(message.contains("another ClusterExtension \"demo\", with the UID u0"), "{message}");
+    }
+
+    /// A Service is renamed so that the name of its Secret is that of a Secret which is there.
+    #[test]
+    fn secret_of_another_service_is_not_taken_over() {
+        let renamed = WebhookCertificate {
+            service: "renamed".to_owned(),
+            dns_names: vec!["renamed.ns".to_owned(), "renamed.ns.svc".to_owned()],
+            ..certificate()
+        };
+        let annotated = |annotations: Value| -> Secret {
+            serde_json::from_value(json!({
+                "metadata": {"namespace": "ns", "name": "hook-service-cert", "annotations": annotations}, "type": TYPE,
+                "data": {"tls.crt": ByteString(b"crt".to_vec()), "tls.key": ByteString(b"key".to_vec())},
+            }))
+            .unwrap()
+        };
+        for annotations in [
+            json!({CERT_MANAGER_NAMES: "hook-service.ns,hook-service.ns.svc"}),
+            json!({(SERVICE_CA_SERVICE[0]): "hook-service"}),
+            json!({}),
+        ] {
+            let secret = annotated(annotations.clone());
+            assert!(matches!(ownership(&secret, &owner(), &renamed), Ownership::Foreign(_)), "{annotations}");
+        }
     }
 
     #[test]

@@ -19,6 +19,7 @@ use crate::accounts::Accounts;
 use crate::bundles::Bundles;
 use crate::catalogs::PackageCache;
 use crate::catalogs::in_use::InUse;
+use crate::certificates::Refusals;
 use crate::crds::Crds;
 use crate::revisions::Revisions;
 
@@ -72,6 +73,8 @@ pub struct Context {
     /// Passes that work at the same time.
     pub workers: Arc<Workers>,
     pub crds: Crds,
+    /// Webhook certificates that may not be written.
+    pub refusals: Refusals,
     /// Records decisions for users.
     pub events: Events,
     /// What is remembered of each extension.
@@ -127,6 +130,7 @@ impl Context {
         self.accounts.evict(name);
         self.states.evict(uid);
         self.evict_unused_packages();
+        self.refusals.evict(uid);
     }
 
     /// Evicts packages that no extension names, and those of catalogs that are gone.

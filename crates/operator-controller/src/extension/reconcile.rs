@@ -129,7 +129,11 @@ async fn resolve_and_deliver(
                 Some(written) => revision::states(current(revisions, written)),
                 None => states,
             };
-            (states, Progress::Applied { target: target.bundle().clone(), issuer: delivered.issuer })
+            let progress = match context.refusals.message(&request.uid) {
+                Some(message) => Progress::Failed(PassError::new(Class::NeedsChange, message)),
+                None => Progress::Applied { target: target.bundle().clone(), issuer: delivered.issuer },
+            };
+            (states, progress)
         }
         // the pass may have stopped to wait for an answer; the next process repeats it
         Err(_) if resolved.target.is_ok() && context.workers.are_stopping() => return Err(Stopping),

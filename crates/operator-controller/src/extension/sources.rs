@@ -17,6 +17,8 @@ type Changed<K> = Change<String, Object<K>>;
 pub struct Feeds {
     /// Names of extensions whose account lacked rights, when rights change.
     pub rights: BoxStream<'static, String>,
+    /// Names of extensions of which a certificate is refused, or is not any more.
+    pub refusals: BoxStream<'static, String>,
     /// Changes of the CA of catalogd.
     pub trust: BoxStream<'static, ()>,
     /// APIs that appear, change or go.
@@ -57,6 +59,7 @@ pub(super) fn sources(context: &Arc<Context>, feeds: Feeds) -> Vec<Source> {
             trust.extensions.names()
         }),
         Source::new("its account lacked rights, and rights changed", feeds.rights, |name| [name]),
+        Source::new("its certificates are refused, or not any more", feeds.refusals, |name| [name]),
         Source::new("it needs an API, or a CRD blocks it", feeds.apis, move |change: ApiChange| {
             let crd = change.crd.as_deref();
             apis.states.names(|state| {

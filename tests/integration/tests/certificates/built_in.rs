@@ -9,6 +9,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use olm_api::cluster_extension::WebhookCertificateProvider;
+use olm_api::condition;
 use olm_bundle::CaTarget;
 use olm_certificates::material::{self, Keys, authorities};
 use olm_kit::{Entry, Wait};
@@ -16,7 +17,7 @@ use operator_controller::certificates::caller::Kind;
 use serde_json::{Value, json};
 
 use crate::site::{Site, soon, uid};
-use crate::world::LIMIT;
+use crate::world::{LIMIT, current};
 
 #[tokio::test]
 async fn certificate_of_webhooks_needs_no_other_provider() -> Result<()> {
@@ -152,12 +153,23 @@ async fn certificate_never_overwrites_foreign_secret() -> Result<()> {
     site.world.serve([("1.0.0", site.bundle("1.0.0"))], [Entry::new("1.0.0")]).await?;
     site.world.want(json!({})).await?;
     site.world.until_event("CertificateRefused").await?;
+    let message =
+        site.world.progressing("Retrying", "holds no webhook certificate of this extension").await?;
+    let extension = site.world.extensions.get(&site.world.name).await?;
+    let stalled = current(&extension, condition::STALLED).context("not stalled")?;
+    assert_eq!((stalled.status.as_str(), &stalled.message), ("True", &message));
     let after = site.secrets.get(&site.secret()).await?;
     assert_eq!((after.resource_version(), after.data), (before.resource_version(), before.data));
     let messages = site.world.events("CertificateRefused").await?;
     let secret = format!("Secret {}/{} ", site.world.name, site.secret());
     let named = |message: &String| message.starts_with(&secret) && message.contains("delete or rename it");
     assert!(messages.iter().all(named), "{messages:?}");
+
+    // the condition goes with what it names
+    site.secrets.delete(&site.secret(), &DeleteParams::default()).await?;
+    let again = json!({"metadata": {"annotations": {"olm.operatorframework.io/requested-at": "now"}}});
+    site.world.extensions.patch(&site.world.name, &PatchParams::default(), &Patch::Merge(again)).await?;
+    site.world.installed("1.0.0").await?;
     Ok(())
 }
 
