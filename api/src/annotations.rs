@@ -27,8 +27,7 @@ pub const HELM_RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
 
 /// On a ClusterExtension or one managed object's manifest: value `keep` leaves objects in place on uninstall (decision 11).
 ///
-/// On a revision: a copy of the ClusterExtension's, made when the revision is created and when the ClusterExtension's changes. It
-/// counts only while the ClusterExtension is absent. A revision of an older version may lack it.
+/// On object-data Secrets: the policy of the ClusterExtension. It counts when the revision has no ClusterExtension any more.
 pub const DELETION_POLICY: &str = "olm.operatorframework.io/deletion-policy";
 /// Value of [`DELETION_POLICY`].
 pub const DELETION_POLICY_KEEP: &str = "keep";
@@ -44,5 +43,8 @@ pub const PROTECT_CUSTOM_RESOURCES: &str = "olm.operatorframework.io/protect-cus
 pub const REQUESTED_AT: &str = "olm.operatorframework.io/requested-at";
 /// On a ClusterExtension: value `true` suspends it; nothing is resolved, applied or corrected until it goes away.
 pub const PAUSED: &str = "olm.operatorframework.io/paused";
+/// On object-data Secrets: the account that the ClusterExtension names, as `namespace/name`. It counts when the revision has no
+/// ClusterExtension any more.
+pub const SERVICE_ACCOUNT: &str = "olm.operatorframework.io/service-account";
 /// On object-data Secrets: a digest of what the objects were rendered from, so that equal inputs are recognised after a restart.
 pub const RENDER_INPUTS: &str = "olm.operatorframework.io/render-inputs";

@@ -275,7 +275,7 @@ impl Executor {
 /// If the apiserver refuses; it can be repeated.
 pub async fn delete_secret(client: &Client, secret: &Secret) -> kube::Result<()> {
     let api: Api<Secret> = Api::namespaced(client.clone(), &secret.namespace().unwrap_or_default());
-    let same = Preconditions { uid: secret.uid(), resource_version: None };
+    let same = Preconditions { uid: secret.uid(), resource_version: secret.resource_version() };
     match api.delete(&secret.name_any(), &DeleteParams::default().preconditions(same)).await {
         Err(error) if !matches!(apply::classify(&error), ErrorClass::NotFound | ErrorClass::Conflict) => {
             Err(error)

@@ -62,14 +62,9 @@ impl Desired {
     ) -> Result<Self, PassError> {
         let stamp = Stamp { extension: &request.name, package: &bundle.package, version: &bundle.version };
         let content = objects.into_iter().map(|object| olm_rollout::sanitise(object, stamp)).collect();
-        let mut annotations = revision_annotations(bundle, properties);
-        if request.keep_objects {
-            let keep = annotations::DELETION_POLICY_KEEP.to_owned();
-            annotations.insert(annotations::DELETION_POLICY.to_owned(), keep);
-        }
         Ok(Self {
             phases: olm_rollout::phases(content).map_err(oversized)?,
-            annotations,
+            annotations: revision_annotations(bundle, properties),
             progress_deadline_minutes: request.progress_deadline_minutes,
             owner: owner(&request.name, &request.uid),
             extension: request.name.clone(),
@@ -187,17 +182,11 @@ pub fn same_content(stored: &ClusterObjectSet, desired: &ClusterObjectSet) -> bo
 }
 
 /// Whether the settings that can change in place (annotations, probes, deadline) are the desired ones.
-///
-/// The deletion policy does not count: it is written when a revision is created and when the policy changes, so that a revision of
-/// an older version is not written for it.
 #[must_use]
 pub fn same_settings(stored: &ClusterObjectSet, desired: &ClusterObjectSet) -> bool {
     let ours = desired.metadata.annotations.as_ref();
     let theirs = stored.metadata.annotations.as_ref();
-    ours.into_iter()
-        .flatten()
-        .filter(|(key, _)| *key != annotations::DELETION_POLICY)
-        .all(|(key, value)| theirs.and_then(|all| all.get(key)) == Some(value))
+    ours.into_iter().flatten().all(|(key, value)| theirs.and_then(|all| all.get(key)) == Some(value))
         && stored.spec.progress_deadline_minutes == desired.spec.progress_deadline_minutes
         && stored.spec.progression_probes == desired.spec.progression_probes
 }
@@ -444,16 +433,12 @@ mod tests {
         assert!(!same_content(&archived, &stored), "one that was archived by hand is followed by another");
     }
 
+    /// Revisions must look as the reference makes them: what else is remembered belongs on their Secrets.
     #[test]
-    fn deletion_policy_is_stamped_at_creation_only() {
+    fn deletion_policy_is_not_written_on_a_revision() {
         let keep = json!({"olm.operatorframework.io/deletion-policy": "keep"});
-        let stamped = desired_with(keep, 1).numbered(1, "olmv1-system").unwrap().set;
-        let plain = desired(1).numbered(1, "olmv1-system").unwrap().set;
-        let stamp =
-            |set: &ClusterObjectSet| annotations::keeps_objects(set.metadata.annotations.as_ref().unwrap());
-        assert_eq!((stamp(&stamped), stamp(&plain)), (true, false));
-        // a revision of an older version is not written for it
-        assert!(same_settings(&plain, &stamped) && same_settings(&stamped, &plain));
+        let kept = desired_with(keep, 1).numbered(1, "olmv1-system").unwrap().set;
+        assert_eq!(kept, desired(1).numbered(1, "olmv1-system").unwrap().set);
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub mod extension;
 mod inventory;
 mod kinds;
 pub mod objectset;
+pub mod recorded;
 pub mod revisions;
 mod run;
 pub mod secret_cache;

@@ -100,17 +100,21 @@ type Handler = dyn Fn(&str, &str) -> (u16, Value) + Send + Sync;
 pub(crate) struct Apiserver {
     answer: Arc<Handler>,
     requests: Arc<Mutex<Vec<String>>>,
+    user: Arc<Mutex<String>>,
 }
 
 impl Apiserver {
     pub(crate) fn new(answer: impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static) -> Self {
-        Self { answer: Arc::new(answer), requests: Arc::default() }
+        Self { answer: Arc::new(answer), requests: Arc::default(), user: Arc::default() }
     }
 
     pub(crate) fn client(&self) -> Client {
         let (answer, requests) = (Arc::clone(&self.answer), Arc::clone(&self.requests));
+        let last = Arc::clone(&self.user);
         let service = tower::service_fn(move |request: Request<Body>| {
             let (answer, requests) = (Arc::clone(&answer), Arc::clone(&requests));
+            let user = request.headers().get("impersonate-user").and_then(|user| user.to_str().ok());
+            *last.lock() = user.unwrap_or_default().to_owned();
             async move {
                 let (method, uri) = (request.method().to_string(), request.uri().to_string());
                 let body = request.into_body().collect().await?.to_bytes();
@@ -123,6 +127,11 @@ impl Apiserver {
             }
         });
         Client::new(service, "default")
+    }
+
+    /// As whom the last request was made, empty for the controller itself.
+    pub(crate) fn last_user(&self) -> String {
+        self.user.lock().clone()
     }
 
     /// Method, URI and body of each request, in order.

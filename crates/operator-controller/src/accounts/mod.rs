@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
-use kube::Client;
 use kube::core::GroupVersionKind;
+use kube::{Api, Client};
 use olm_api::ClusterExtension;
 use olm_core::{Object, ObjectKey};
 use olm_install::account::{self, Account};
@@ -22,7 +22,7 @@ use olm_runtime::watched::Objects;
 use parking_lot::Mutex;
 
 use crate::kinds::{Kind, KindError, Kinds};
-use crate::objectset::{Identities, Purpose};
+use crate::objectset::{Identities, Owner, Purpose};
 pub use watch::Rights;
 
 /// How long the answer to "does the account exist?" is used again.
@@ -140,31 +140,43 @@ impl Accounts {
         Ok(served)
     }
 
-    async fn identity(&self, extension: Option<&str>, purpose: Purpose) -> Result<Client, String> {
+    /// The account of the extension with this UID. An error if it cannot be known: no other identity may stand in then.
+    async fn of_extension(&self, name: &str, uid: &str) -> Result<Option<Account>, String> {
+        self.extensions.wait_until_listed().await;
+        let cached = self.extensions.get(&name.to_owned()).filter(|cached| cached.uid() == uid);
+        let found = match cached {
+            Some(cached) => cached.0.map_err(|unreadable| unreadable.error.to_string()),
+            // the cache may be behind
+            None => {
+                let api: Api<ClusterExtension> = Api::all(self.client.clone());
+                api.get_opt(name).await.map_err(|error| error.to_string()).and_then(|found| {
+                    let found = found.filter(|found| found.metadata.uid.as_deref() == Some(uid));
+                    found.map(Arc::new).ok_or_else(|| {
+                        format!("the one with the UID {uid}, which owns this revision, is gone")
+                    })
+                })
+            }
+        };
+        let found = found.map_err(|problem| format!("ClusterExtension {name} cannot be read: {problem}"))?;
+        Ok(Account::from_extension(&found))
+    }
+
+    async fn identity(&self, owner: &Owner, purpose: Purpose) -> Result<Client, String> {
         let own = || Ok(self.client.clone());
         if self.mode == Mode::Ignore {
             return own();
         }
-        let account = match extension {
-            None => None,
-            Some(extension) => {
-                self.extensions.wait_until_listed().await;
-                let found = self.extensions.get(&extension.to_owned());
-                match (found.as_ref().map(|found| &found.0), purpose) {
-                    (Some(Ok(found)), _) => Account::from_extension(found),
-                    // its account is not known, and no other one may stand in
-                    (Some(Err(unreadable)), Purpose::Apply) => {
-                        let why = &unreadable.error;
-                        return Err(format!("ClusterExtension {extension} cannot be read: {why}"));
-                    }
-                    (Some(Err(_)), Purpose::Remove) | (None, _) => None,
-                }
+        let account = match (owner, purpose) {
+            (Owner::Extension { name, uid }, Purpose::Apply) => self.of_extension(name, uid).await?,
+            (Owner::Extension { name, uid }, Purpose::Remove) => {
+                self.of_extension(name, uid).await.unwrap_or_default()
             }
+            (Owner::None(account), _) => account.clone(),
         };
         let Some(account) = account else {
-            let who = match extension {
-                Some(extension) => format!("ClusterExtension {extension}"),
-                None => "this revision is of no ClusterExtension and".to_owned(),
+            let who = match owner {
+                Owner::Extension { name, .. } => format!("ClusterExtension {name}"),
+                Owner::None(_) => "this revision is of no ClusterExtension and".to_owned(),
             };
             return match (self.mode, purpose) {
                 (Mode::Require, Purpose::Apply) => Err(format!(
@@ -190,11 +202,88 @@ impl Accounts {
 
 /// The seam of the revision controller.
 impl Identities for Arc<Accounts> {
-    fn client<'a>(
-        &'a self,
-        extension: Option<&'a str>,
+    fn client<'a>(&'a self, owner: &'a Owner, purpose: Purpose) -> BoxFuture<'a, Result<Client, String>> {
+        Box::pin(self.identity(owner, purpose))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::watcher::Event;
+    use olm_runtime::watched::Object as CachedObject;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::testing::Apiserver;
+
+    /// An extension with an account, as a cache or the apiserver has it.
+    fn extension(uid: &str, account: &str) -> Value {
+        json!({
+            "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": {"name": "demo", "uid": uid},
+            "spec": {"namespace": "ns", "serviceAccount": {"name": account},
+                "source": {"sourceType": "Catalog", "catalog": {"packageName": "demo"}}},
+        })
+    }
+
+    /// The user as whom a revision is written, empty for the controller itself.
+    async fn writes_as(
+        cached: Option<Value>,
+        live: Option<Value>,
+        owner: Owner,
         purpose: Purpose,
-    ) -> BoxFuture<'a, Result<Client, String>> {
-        Box::pin(self.identity(extension, purpose))
+    ) -> Result<String, String> {
+        let apiserver = Apiserver::new(move |_, uri| match &live {
+            Some(live) if uri.contains("/clusterextensions/") => (200, live.clone()),
+            _ if uri.contains("/serviceaccounts/") => (
+                200,
+                json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "x"}}),
+            ),
+            _ => (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404})),
+        });
+        let extensions = Objects::empty();
+        let row = |object: CachedObject<ClusterExtension>| (object.name(), object);
+        extensions.apply(Event::Init, row);
+        if let Some(cached) = cached {
+            let cached = CachedObject::new(serde_json::from_value(cached).unwrap());
+            extensions.apply(Event::InitApply(cached), row);
+        }
+        extensions.apply(Event::InitDone, row);
+        let (rights, _woken) = Rights::new(apiserver.client());
+        let accounts = Accounts::new(apiserver.client(), Mode::Impersonate, extensions, rights);
+        let client = accounts.identity(&owner, purpose).await?;
+        let request = http::Request::get("/who").body(kube::client::Body::empty()).unwrap();
+        let _ = client.send(request).await;
+        Ok(apiserver.last_user())
+    }
+
+    #[tokio::test]
+    async fn account_follows_the_owner_by_uid() {
+        let of = |uid: &str| Owner::Extension { name: "demo".to_owned(), uid: uid.to_owned() };
+        let recorded = Account { namespace: "ns".to_owned(), name: "recorded".to_owned() };
+        let user = |name: &str| Ok(format!("system:serviceaccount:ns:{name}"));
+        let (own, gone) = (Ok(String::new()), Err("gone"));
+        for (case, cached, live, owner, purpose, want) in [
+            ("cached", Some("u1"), None, of("u1"), Purpose::Apply, user("a")),
+            ("cache is behind", None, Some("u1"), of("u1"), Purpose::Apply, user("b")),
+            ("another one is cached", Some("u2"), Some("u1"), of("u1"), Purpose::Apply, user("b")),
+            ("another one has the name", Some("u2"), Some("u2"), of("u1"), Purpose::Apply, gone.clone()),
+            ("gone", None, None, of("u1"), Purpose::Apply, gone.clone()),
+            ("gone", None, None, of("u1"), Purpose::Remove, own.clone()),
+            (
+                "orphaned",
+                Some("u2"),
+                Some("u2"),
+                Owner::None(Some(recorded)),
+                Purpose::Apply,
+                user("recorded"),
+            ),
+            ("never had one", Some("u2"), Some("u2"), Owner::None(None), Purpose::Apply, own),
+        ] {
+            let (cached, live) = (cached.map(|uid| extension(uid, "a")), live.map(|uid| extension(uid, "b")));
+            let got = writes_as(cached, live, owner, purpose).await;
+            let got =
+                got.map_err(|problem| if problem.contains("is gone") { "gone" } else { "another error" });
+            assert_eq!(got, want, "{case}");
+        }
     }
 }

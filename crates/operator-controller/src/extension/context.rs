@@ -105,6 +105,7 @@ impl Context {
         };
         self.states.update(&request.name, &request.uid, |state| {
             state.rejected = None;
+            state.inputs.clear();
             state.verified = Some(verified);
         });
     }
@@ -129,8 +130,8 @@ impl Context {
     pub fn evict(&self, name: &str, uid: &str) {
         self.accounts.evict(name);
         self.states.evict(uid);
-        self.evict_unused_packages();
         self.refusals.evict(uid);
+        self.evict_unused_packages();
     }
 
     /// Evicts packages that no extension names, and those of catalogs that are gone.

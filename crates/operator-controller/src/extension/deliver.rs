@@ -22,6 +22,7 @@ use super::dependencies;
 use super::result::Notice;
 use super::state::{PerExtension, Verified};
 use super::writer::WriteError;
+use crate::recorded::Recorded;
 
 /// The result of an executed plan.
 #[derive(Debug)]
@@ -73,8 +74,14 @@ pub async fn deliver(
         }
         Change::Create(new) => {
             let inputs = plan.inputs.as_deref().unwrap_or_default();
-            let stored =
-                context.writer.create(&new.revision, &new.expired, inputs).await.map_err(not_written)?;
+            let expired: Vec<_> = revisions
+                .iter()
+                .map(AsRef::as_ref)
+                .filter(|set| new.expired.contains(&set.name_any()))
+                .collect();
+            let recorded = Recorded::from_request(request);
+            let stored = context.writer.create(&new.revision, &expired, inputs, &recorded).await;
+            let stored = stored.map_err(not_written)?;
             let (extension, revision) = (&request.name, stored.name_any());
             tracing::info!(extension, revision, bundle = bundle.name, "revision created");
             Some(stored)
@@ -105,7 +112,21 @@ impl Observer for ClusterObserver<'_> {
                 Ok(Some(verified.inputs.clone()))
             }
             Some(_) => Ok(None),
-            None => self.context.writer.own_secrets(newest).await.map_err(not_written),
+            None => {
+                let (context, request) = (self.context, self.request);
+                let uid = newest.uid().unwrap_or_default();
+                let inputs = |state: &mut PerExtension| state.inputs.get(&uid).cloned();
+                if let Some(inputs) = context.states.update(&request.name, &request.uid, inputs) {
+                    return Ok(Some(inputs));
+                }
+                let recorded = Recorded::from_request(request);
+                let mut found = context
+                    .writer
+                    .mark_secrets(&request.name, &[newest], &recorded)
+                    .await
+                    .map_err(not_written)?;
+                Ok(found.remove(&uid))
+            }
         }
     }
 

@@ -22,7 +22,7 @@ use super::context::Context;
 use super::deliver::deliver;
 use super::report::{ReconcileError, patch_finalizers, report};
 use super::result::{Notice, PassResult, Progress, Trace};
-use super::{policy, uninstall};
+use super::{record, uninstall};
 
 /// One pass.
 ///
@@ -46,7 +46,7 @@ pub async fn reconcile(
         return Ok((requeue, Outcome::RequeueAfter));
     }
     let extension = &*ensure_finalizers(&extension, &context).await?;
-    policy::sync(&context, extension, &revisions).await.map_err(ReconcileError::Policy)?;
+    record::sync(&context, extension, &revisions).await?;
 
     let mut trace = Trace { notices: Vec::new(), previous: previous(&revisions) };
     let result = match validate(extension) {

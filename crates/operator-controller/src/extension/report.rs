@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::context::Context;
 use super::result::{PassResult, Trace};
-use super::writer::{FIELD_MANAGER, is_conflict, is_not_found};
+use super::writer::{FIELD_MANAGER, WriteError, is_conflict, is_not_found};
 use super::{debounce, events, status};
 use crate::written_by;
 
@@ -26,9 +26,9 @@ pub enum ReconcileError {
     /// The status could not be written.
     #[error(transparent)]
     Status(#[from] olm_runtime::status::StatusError),
-    /// The deletion policy could not be written on a revision.
-    #[error("error writing the deletion policy on a revision: {0}")]
-    Policy(#[source] kube::Error),
+    /// What content Secrets record of the extension could not be written.
+    #[error(transparent)]
+    Record(#[from] WriteError),
     /// Revisions could not be deleted.
     #[error("error deleting revisions: {0}")]
     Uninstall(#[source] kube::Error),
@@ -42,7 +42,10 @@ impl ReconcileError {
     pub(super) fn is_conflict(&self) -> bool {
         match self {
             Self::Status(error) => error.is_conflict(),
-            Self::Finalizers(error) | Self::Policy(error) | Self::Uninstall(error) => is_conflict(error),
+            Self::Finalizers(error) | Self::Uninstall(error) | Self::Record(WriteError::Owner(error)) => {
+                is_conflict(error)
+            }
+            Self::Record(_) => false,
             Self::Stopping(_) => false,
         }
     }

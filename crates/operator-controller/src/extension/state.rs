@@ -7,6 +7,7 @@ use olm_resolver::Needed;
 use parking_lot::Mutex;
 
 use crate::debounce::Debounce;
+use crate::recorded::Recorded;
 
 /// What is remembered of one extension.
 #[derive(Debug, Default)]
@@ -16,8 +17,10 @@ pub struct PerExtension {
     pub verified: Option<Verified>,
     /// The last bundle that does not fit into a revision.
     pub rejected: Option<RejectedBundle>,
-    /// Whether its objects are kept when it is deleted, as last copied to its revisions.
-    pub keeps_objects: Option<bool>,
+    /// What the Secrets of its active revisions record of it.
+    pub recorded: Option<Recorded>,
+    /// What its active revisions were rendered from, by UID, as found with that.
+    pub inputs: HashMap<String, String>,
     /// Since when its status is held back.
     pub(crate) debounce: Debounce,
     /// What its bundle depends on and the cluster lacks (decision 25).

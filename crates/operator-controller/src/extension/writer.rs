@@ -2,7 +2,7 @@
 //!
 //! Rule: revisions §4.3, §4.5 (order, texts, crash safety). It decides nothing about content.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use k8s_openapi::ByteString;
@@ -14,8 +14,10 @@ use olm_api::{ClusterObjectSet, annotations, field_managers, labels, secret_type
 use olm_core::Object;
 use olm_install::desired::Numbered;
 use olm_rollout::{PackedSecret, unpack};
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
+use crate::recorded::Recorded;
 use crate::secret_cache::SecretCache;
 use crate::written_by;
 
@@ -59,32 +61,34 @@ impl RevisionWriter {
         Self { sets: Api::all(client.clone()), secrets: Api::namespaced(client, system_namespace), kept }
     }
 
-    /// Creates a revision, after deleting `expired` ones. `fingerprint` becomes an annotation of its Secrets.
+    /// Creates a revision, after deleting `expired` ones. `fingerprint` and `recorded` become annotations of its Secrets.
     ///
     /// # Errors
     /// The step that failed; every step can be repeated.
     pub async fn create(
         &self,
         revision: &Numbered,
-        expired: &[String],
+        expired: &[&ClusterObjectSet],
         fingerprint: &str,
+        recorded: &Recorded,
     ) -> Result<ClusterObjectSet, WriteError> {
-        for name in expired {
-            match self.sets.delete(name, &DeleteParams::default()).await {
-                Err(error) if !is_not_found(&error) => return Err(WriteError::Retention(error)),
-                _ => {}
-            }
+        for set in expired {
+            // one that was changed or replaced meanwhile is judged again before the next revision
+            delete(&self.sets, &set.metadata).await.map_err(WriteError::Retention)?;
         }
         let owner_name = revision.set.labels().get(labels::OWNER_NAME).cloned().unwrap_or_default();
         let set_name = revision.set.name_any();
-        let mut all_new = true;
+        let mut created = Some(Vec::new());
         let failed = |secret: &PackedSecret, source| WriteError::Secret { name: secret.name.clone(), source };
         for secret in &revision.packed.secrets {
-            let desired = ref_secret(secret, &set_name, &owner_name, fingerprint);
+            let desired = ref_secret(secret, &set_name, &owner_name, fingerprint, recorded);
             match self.secrets.create(&posting(), &desired).await {
-                Ok(created) => self.kept.put(&Arc::new(created)),
+                Ok(new) => {
+                    created.iter_mut().for_each(|all| all.push(new.metadata.clone()));
+                    self.kept.put(&Arc::new(new));
+                }
                 Err(error) if is_conflict(&error) => {
-                    all_new = false;
+                    created = None;
                     if !self.renew(&desired, &set_name).await.map_err(|source| failed(secret, source))? {
                         return Err(WriteError::Foreign { name: secret.name.clone() });
                     }
@@ -93,12 +97,15 @@ impl RevisionWriter {
             }
         }
         let stored = self.apply(&set_name, &revision.set).await.map_err(WriteError::Create)?;
-        if all_new {
-            for secret in &revision.packed.secrets {
-                self.set_owner(&secret.name, &stored).await?;
+        match created {
+            Some(created) => {
+                for secret in created {
+                    self.mark(&secret, &stored, recorded).await?;
+                }
             }
-        } else {
-            self.own_secrets(&stored).await?;
+            None => {
+                self.mark_secrets(&owner_name, &[&stored], recorded).await?;
+            }
         }
         Ok(stored)
     }
@@ -115,17 +122,9 @@ impl RevisionWriter {
             if stays && found.metadata.deletion_timestamp.is_none() {
                 return Ok(same_content(&found, desired));
             }
-            self.delete_secret(&name, found.metadata.uid).await?;
+            delete(&self.secrets, &found.metadata).await?;
         }
         self.secrets.create(&posting(), desired).await.map(|_| true)
-    }
-
-    async fn delete_secret(&self, name: &str, uid: Option<String>) -> Result<(), kube::Error> {
-        let same = Preconditions { uid, resource_version: None };
-        match self.secrets.delete(name, &DeleteParams::default().preconditions(same)).await {
-            Err(error) if !is_not_found(&error) && !is_conflict(&error) => Err(error),
-            _ => Ok(()),
-        }
     }
 
     /// Deletes the Secrets of an extension whose revisions are gone: those that the garbage collector would delete, perhaps
@@ -139,7 +138,7 @@ impl RevisionWriter {
             .fields(&format!("type={}", secret_types::OBJECT_DATA));
         for secret in self.secrets.list_metadata(&of_extension).await? {
             if !secret.owner_references().iter().any(|owner| alive.contains(&owner.uid)) {
-                self.delete_secret(&secret.name_any(), secret.uid()).await?;
+                delete(&self.secrets, &secret.metadata).await?;
             }
         }
         Ok(())
@@ -154,52 +153,57 @@ impl RevisionWriter {
         self.apply(&name, set).await.map_err(|source| WriteError::Update { name, source })
     }
 
-    /// Writes the deletion policy of the extension on a revision.
+    /// Makes revisions the owners of their Secrets that lack them, and records on the Secrets what their extension is like. Returns
+    /// the fingerprints in their annotations, by the UID of the revision.
+    ///
+    /// One LIST; nothing is written when all are as they should be.
     ///
     /// # Errors
     /// When the apiserver rejects the write.
-    pub async fn stamp_policy(&self, set: &ClusterObjectSet, keep: bool) -> Result<(), kube::Error> {
-        let policy = keep.then_some(annotations::DELETION_POLICY_KEEP);
-        let patch =
-            json!({"metadata": {"uid": set.uid(), "annotations": {(annotations::DELETION_POLICY): policy}}});
-        match self
-            .sets
-            .patch_metadata(&set.name_any(), &written_by(FIELD_MANAGER), &Patch::Merge(&patch))
-            .await
-        {
-            Err(error) if !is_not_found(&error) => Err(error),
-            _ => Ok(()),
-        }
-    }
-
-    /// Makes the revision the owner of its Secrets that have none yet. Returns the fingerprint in their annotations.
-    ///
-    /// One LIST; nothing is written when all have their owner.
-    ///
-    /// # Errors
-    /// When the apiserver rejects the write.
-    pub async fn own_secrets(&self, set: &ClusterObjectSet) -> Result<Option<String>, WriteError> {
-        let name = set.name_any();
-        let uid = set.metadata.uid.clone().unwrap_or_default();
-        let of_revision = ListParams::default().labels(&format!("{}={name}", labels::REVISION_NAME));
-        let found = self.secrets.list_metadata(&of_revision).await.map_err(WriteError::Owner)?;
-        let mut fingerprint = None;
-        for secret in found {
-            fingerprint = secret.annotations().get(annotations::RENDER_INPUTS).cloned().or(fingerprint);
-            if !secret.owner_references().iter().any(|owner| owner.uid == uid) {
-                self.set_owner(&secret.name_any(), set).await?;
+    pub async fn mark_secrets(
+        &self,
+        extension: &str,
+        sets: &[&ClusterObjectSet],
+        recorded: &Recorded,
+    ) -> Result<HashMap<String, String>, WriteError> {
+        let of_extension = ListParams::default().labels(&format!(
+            "{}={extension},{}",
+            labels::OWNER_NAME,
+            labels::REVISION_NAME
+        ));
+        let mut fingerprints = HashMap::new();
+        for secret in self.secrets.list_metadata(&of_extension).await.map_err(WriteError::Owner)? {
+            let revision = secret.labels().get(labels::REVISION_NAME);
+            let Some(set) = sets.iter().find(|set| set.metadata.name.as_ref() == revision) else { continue };
+            let uid = set.uid().unwrap_or_default();
+            let is_owned = secret.owner_references().iter().any(|owner| owner.uid == uid);
+            if !is_owned || Recorded::from_annotations(secret.annotations()) != *recorded {
+                self.mark(&secret.metadata, set, recorded).await?;
             }
+            let fingerprint = secret.annotations().get(annotations::RENDER_INPUTS).cloned();
+            fingerprints.extend(fingerprint.map(|fingerprint| (uid, fingerprint)));
         }
-        Ok(fingerprint)
+        Ok(fingerprints)
     }
 
-    /// Makes the revision the owner of a Secret that has none.
-    async fn set_owner(&self, secret: &str, set: &ClusterObjectSet) -> Result<(), WriteError> {
-        let patch = json!({"metadata": {"ownerReferences": [{
-            "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet",
-            "name": set.name_any(), "uid": set.metadata.uid, "controller": true, "blockOwnerDeletion": true,
-        }]}});
-        match self.secrets.patch_metadata(secret, &written_by(FIELD_MANAGER), &Patch::Merge(&patch)).await {
+    /// Adds the revision to the owners of this very Secret; others stay. The apiserver rejects a second controller.
+    async fn mark(
+        &self,
+        secret: &ObjectMeta,
+        set: &ClusterObjectSet,
+        recorded: &Recorded,
+    ) -> Result<(), WriteError> {
+        // a strategic merge patch joins lists of owners by UID
+        let patch = json!({"metadata": {
+            "uid": secret.uid,
+            "annotations": recorded.annotations(),
+            "ownerReferences": [{
+                "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet",
+                "name": set.name_any(), "uid": set.metadata.uid, "controller": true, "blockOwnerDeletion": true,
+            }],
+        }});
+        let name = secret.name.as_deref().unwrap_or_default();
+        match self.secrets.patch_metadata(name, &written_by(FIELD_MANAGER), &Patch::Strategic(&patch)).await {
             Err(error) if !is_not_found(&error) => Err(WriteError::Owner(error)),
             _ => Ok(()),
         }
@@ -211,12 +215,34 @@ impl RevisionWriter {
     }
 }
 
+/// Deletes this very object in this state. It is no error if it is gone, changed or another one by now.
+async fn delete<K>(api: &Api<K>, metadata: &ObjectMeta) -> Result<(), kube::Error>
+where
+    K: Clone + std::fmt::Debug + DeserializeOwned,
+{
+    let same =
+        Preconditions { uid: metadata.uid.clone(), resource_version: metadata.resource_version.clone() };
+    let name = metadata.name.as_deref().unwrap_or_default();
+    match api.delete(name, &DeleteParams::default().preconditions(same)).await {
+        Err(error) if !is_not_found(&error) && !is_conflict(&error) => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// A creation under the controller's field manager.
 fn posting() -> PostParams {
     PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
 }
 
-fn ref_secret(secret: &PackedSecret, revision: &str, owner: &str, fingerprint: &str) -> Secret {
+fn ref_secret(
+    secret: &PackedSecret,
+    revision: &str,
+    owner: &str,
+    fingerprint: &str,
+    recorded: &Recorded,
+) -> Secret {
+    let recorded = recorded.annotations().into_iter().filter_map(|(key, value)| Some((key, value?)));
+    let fingerprint = (annotations::RENDER_INPUTS.to_owned(), fingerprint.to_owned());
     Secret {
         metadata: ObjectMeta {
             name: Some(secret.name.clone()),
@@ -224,7 +250,7 @@ fn ref_secret(secret: &PackedSecret, revision: &str, owner: &str, fingerprint: &
                 (labels::REVISION_NAME.to_owned(), revision.to_owned()),
                 (labels::OWNER_NAME.to_owned(), owner.to_owned()),
             ])),
-            annotations: Some([(annotations::RENDER_INPUTS.to_owned(), fingerprint.to_owned())].into()),
+            annotations: Some(recorded.chain([fingerprint]).collect()),
             ..ObjectMeta::default()
         },
         type_: Some(secret_types::OBJECT_DATA.to_owned()),
@@ -255,14 +281,20 @@ pub fn is_conflict(error: &kube::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use olm_install::account::Account;
+
     use super::*;
+    use crate::testing::Apiserver;
 
     /// rule: revisions §3, §4.4
     #[test]
     fn content_secret_has_the_fields_that_clients_read() {
         let data = BTreeMap::from([("key".to_owned(), b"value".to_vec())]);
         let packed = PackedSecret { name: "demo-1-0123456789abcdef".to_owned(), data };
-        let secret = serde_json::to_value(ref_secret(&packed, "demo-1", "demo", "inputs")).unwrap();
+        let account = Account { namespace: "ns".to_owned(), name: "installer".to_owned() };
+        let recorded = Recorded { keep: true, account: Some(account) };
+        let secret = ref_secret(&packed, "demo-1", "demo", "inputs", &recorded);
+        let secret = serde_json::to_value(secret).unwrap();
         assert_eq!(
             secret,
             json!({
@@ -270,11 +302,100 @@ mod tests {
                 "metadata": {
                     "name": "demo-1-0123456789abcdef",
                     "labels": {"olm.operatorframework.io/revision-name": "demo-1", "olm.operatorframework.io/owner-name": "demo"},
-                    "annotations": {"olm.operatorframework.io/render-inputs": "inputs"},
+                    "annotations": {
+                        "olm.operatorframework.io/deletion-policy": "keep",
+                        "olm.operatorframework.io/render-inputs": "inputs",
+                        "olm.operatorframework.io/service-account": "ns/installer",
+                    },
                 },
                 "data": {"key": "dmFsdWU="},
             })
         );
+    }
+
+    fn set(name: &str) -> ClusterObjectSet {
+        serde_json::from_value(json!({
+            "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet",
+            "metadata": {"name": name, "uid": format!("uid-{name}"), "resourceVersion": "7", "labels": {(labels::OWNER_NAME): "demo"}},
+            "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent"},
+        }))
+        .unwrap()
+    }
+
+    /// The requests of `work` that change something, where these Secrets are listed.
+    async fn writes(secrets: serde_json::Value, work: impl AsyncFnOnce(RevisionWriter)) -> Vec<String> {
+        let stored = serde_json::to_value(set("demo-2")).unwrap();
+        let apiserver = Apiserver::new(move |method, uri| match (method, uri.contains("/secrets")) {
+            ("GET", true) => {
+                (200, json!({"kind": "PartialObjectMetadataList", "metadata": {}, "items": secrets}))
+            }
+            ("DELETE", true) => (200, json!({"kind": "Status", "status": "Success"})),
+            (_, true) => (
+                200,
+                json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {}}),
+            ),
+            ("DELETE", false) => {
+                (409, json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409}))
+            }
+            _ => (200, stored.clone()),
+        });
+        work(RevisionWriter::new(apiserver.client(), "olmv1-system", SecretCache::default())).await;
+        apiserver.requests().into_iter().filter(|request| !request.starts_with("GET ")).collect()
+    }
+
+    fn secret(name: &str, revision: &str, more: serde_json::Value) -> serde_json::Value {
+        let mut metadata = json!({"name": name, "uid": "s1", "resourceVersion": "3", "labels": {
+            (labels::REVISION_NAME): revision, (labels::OWNER_NAME): "demo"}});
+        metadata.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"metadata": metadata})
+    }
+
+    #[tokio::test]
+    async fn content_secrets_keep_their_other_owners() {
+        let recorded = Recorded { keep: true, account: None };
+        let owners = |uid: &str| json!([{"apiVersion": "v1", "kind": "X", "name": "x", "uid": uid}]);
+        let keep = json!({annotations::DELETION_POLICY: "keep", annotations::RENDER_INPUTS: "inputs"});
+        let secrets = json!([
+            secret("foreign", "demo-2", json!({"ownerReferences": owners("other"), "annotations": keep})),
+            secret(
+                "settled",
+                "demo-2",
+                json!({"ownerReferences": owners("uid-demo-2"), "annotations": keep})
+            ),
+            secret("outdated", "demo-2", json!({"ownerReferences": owners("uid-demo-2")})),
+            secret("archived", "demo-1", json!({})),
+        ]);
+        let writes = writes(secrets, async |writer| {
+            let found = writer.mark_secrets("demo", &[&set("demo-2")], &recorded).await.unwrap();
+            assert_eq!(found, HashMap::from([("uid-demo-2".to_owned(), "inputs".to_owned())]));
+        })
+        .await;
+        let [foreign, outdated] = &writes[..] else { panic!("{writes:#?}") };
+        assert!(
+            foreign.contains("/secrets/foreign?") && outdated.contains("/secrets/outdated?"),
+            "{writes:#?}"
+        );
+        for patch in [foreign, outdated] {
+            // of this very Secret, and merged with the owners that it has
+            assert!(patch.contains(r#""uid":"s1""#) && patch.contains(r#""uid":"uid-demo-2""#), "{patch}");
+            assert!(patch.contains(r#""olm.operatorframework.io/service-account":null"#), "{patch}");
+        }
+    }
+
+    #[tokio::test]
+    async fn expired_revisions_are_deleted_as_they_were_judged() {
+        let numbered = Numbered { set: set("demo-2"), packed: Default::default() };
+        let writes = writes(json!([]), async |writer| {
+            // one that has changed meanwhile stays and holds nothing up
+            writer.create(&numbered, &[&set("demo-1")], "inputs", &Recorded::default()).await.unwrap();
+        })
+        .await;
+        let [delete, apply] = &writes[..] else { panic!("{writes:#?}") };
+        assert!(
+            delete.contains("/demo-1") && delete.contains(r#"{"resourceVersion":"7","uid":"uid-demo-1"}"#),
+            "{delete}"
+        );
+        assert!(apply.starts_with("PATCH ") && apply.contains("/demo-2?"), "{apply}");
     }
 
     /// rule: revisions §4.3

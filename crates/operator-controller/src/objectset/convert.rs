@@ -38,15 +38,12 @@ pub(super) fn author(revision: &ClusterObjectSet) -> Author {
     }
 }
 
-/// Name of the extension that a revision belongs to, with its UID if the revision names it as owner.
-pub(super) fn parent_extension(revision: &ClusterObjectSet) -> Option<(&str, Option<&str>)> {
-    let owners = revision.metadata.owner_references.iter().flatten();
-    let owner = owners.into_iter().find(|owner| {
+/// Name and UID of the ClusterExtension that owns a revision. Its label proves nothing: another extension may have that name by now.
+pub(super) fn owner(revision: &ClusterObjectSet) -> Option<(&str, &str)> {
+    let owner = revision.owner_references().iter().find(|owner| {
         owner.kind == labels::OWNER_KIND_CLUSTER_EXTENSION && owner.api_version == olm_api::API_VERSION
     });
-    owner
-        .map(|owner| (owner.name.as_str(), Some(owner.uid.as_str())))
-        .or_else(|| extension(revision).map(|name| (name, None)))
+    owner.map(|owner| (owner.name.as_str(), owner.uid.as_str()))
 }
 
 /// UID of the controlling owner.

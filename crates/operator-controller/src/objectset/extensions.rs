@@ -9,6 +9,7 @@ use olm_rollout::teardown::Reason;
 use olm_runtime::watched::{Change, Object, Objects};
 
 use super::convert;
+use crate::recorded::Recorded;
 
 /// The facts of an extension that a pass uses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -27,20 +28,22 @@ pub(super) struct Facts {
 pub(super) struct Extensions(pub(super) Objects<ClusterExtension>);
 
 impl Extensions {
-    /// The facts of an extension; all off when there is no such extension (any more).
-    pub(super) fn facts(&self, name: &str) -> Facts {
-        self.0.meta(name, digest).unwrap_or_default()
+    /// Whether the owner of a revision is paused.
+    pub(super) fn is_paused(&self, revision: &ClusterObjectSet) -> bool {
+        let observed = convert::owner(revision).and_then(|owner| self.cached(owner));
+        observed.is_some_and(|observed| observed.facts.paused)
     }
 
-    /// What the cache shows of the extension of a revision.
-    fn cached(&self, (name, uid): (&str, Option<&str>)) -> Option<Observed> {
+    /// What the cache shows of the owner of a revision.
+    fn cached(&self, (name, uid): (&str, &str)) -> Option<Observed> {
         self.0.meta(name, |metadata| Observed::new(metadata, uid))?
     }
 
     /// What the teardown of a revision goes by, kept in `before` from pass to pass; `None` when the extension is absent.
     ///
-    /// The apiserver is asked first: that the cache lacks the extension, or an annotation of it, proves nothing. Later the cache
-    /// counts where it is not behind that answer. An extension that goes meanwhile leaves the policy that it had.
+    /// The apiserver is asked first, unless the cache shows that the extension is being deleted: what was set before is in the cache
+    /// then. Else it proves nothing that the cache lacks the extension, or an annotation of it. Later the cache counts where it is not
+    /// behind that answer. An extension that goes meanwhile leaves the policy that it had.
     ///
     /// # Errors
     /// When the apiserver does not answer whether the extension exists.
@@ -50,9 +53,12 @@ impl Extensions {
         revision: &ClusterObjectSet,
         before: &mut Option<Option<Observed>>,
     ) -> Result<Option<Facts>, kube::Error> {
-        let Some(extension) = convert::parent_extension(revision) else { return Ok(None) };
+        let Some(extension) = convert::owner(revision) else { return Ok(None) };
         let observed = match before.take() {
-            None => live(client, extension).await?,
+            None => match self.cached(extension).filter(|cached| !cached.facts.stays) {
+                Some(cached) => Some(cached),
+                None => live(client, extension).await?,
+            },
             Some(before) => newest(before, self.cached(extension)),
         };
         let facts = observed.as_ref().map(|observed| observed.facts.clone());
@@ -70,13 +76,13 @@ pub(super) struct Observed {
 
 impl Observed {
     /// `None` when it is another one than the extension with that UID.
-    fn new(metadata: &ObjectMeta, uid: Option<&str>) -> Option<Self> {
+    fn new(metadata: &ObjectMeta, uid: &str) -> Option<Self> {
         let version = metadata.resource_version.as_ref().and_then(|version| version.parse().ok());
-        (uid.is_none() || metadata.uid.as_deref() == uid).then(|| Self { version, facts: digest(metadata) })
+        (metadata.uid.as_deref() == Some(uid)).then(|| Self { version, facts: digest(metadata) })
     }
 }
 
-async fn live(client: &Client, (name, uid): (&str, Option<&str>)) -> Result<Option<Observed>, kube::Error> {
+async fn live(client: &Client, (name, uid): (&str, &str)) -> Result<Option<Observed>, kube::Error> {
     let api: Api<ClusterExtension> = Api::all(client.clone());
     Ok(api.get_metadata_opt(name).await?.and_then(|found| Observed::new(&found.metadata, uid)))
 }
@@ -95,22 +101,22 @@ fn newest(before: Option<Observed>, cached: Option<Observed>) -> Option<Observed
 
 /// Whether the objects of a revision that is being deleted go or stay.
 ///
-/// The extension's annotation decides. Without the extension the copy of it on the revision does; and an extension that is gone
-/// although the revision still names it as owner did not wait for the revision (its finalizers were removed by hand, for example),
-/// so nothing proves that its objects should go, and they stay. A revision without an owner was deleted by a user: its objects go.
-pub(super) fn reason(revision: &ClusterObjectSet, extension: Option<&Facts>) -> Reason {
+/// The extension's annotation decides. An extension that is gone although the revision still names it as owner did not wait for the
+/// revision (its finalizers were removed by hand, for example), so nothing proves that its objects should go, and they stay. A revision
+/// without an owner was deleted by a user: its objects go, unless the Secrets record `keep` of the extension that it had, or the user
+/// wrote that on the revision.
+pub(super) fn reason(revision: &ClusterObjectSet, extension: Option<&Facts>, recorded: &Recorded) -> Reason {
     let orphaned =
         revision.finalizers().iter().any(|finalizer| finalizer == olm_rollout::keys::ORPHAN_FINALIZER);
     let keep = match extension {
         Some(facts) => facts.keep,
-        None => is_owned_by_extension(revision) || annotations::keeps_objects(revision.annotations()),
+        None => {
+            convert::owner(revision).is_some()
+                || recorded.keep
+                || annotations::keeps_objects(revision.annotations())
+        }
     };
     if orphaned || keep { Reason::Keep } else { Reason::Delete }
-}
-
-/// Whether the revision names a ClusterExtension as its owner.
-pub(super) fn is_owned_by_extension(revision: &ClusterObjectSet) -> bool {
-    convert::parent_extension(revision).is_some_and(|(_, uid)| uid.is_some())
 }
 
 /// Whether the facts of an extension changed or it is gone. One that appears changes nothing: its revisions come later.
@@ -133,6 +139,7 @@ fn digest(metadata: &ObjectMeta) -> Facts {
 mod tests {
     use super::*;
     use crate::testing::Apiserver;
+    use kube::runtime::watcher::Event;
     use serde_json::json;
 
     #[test]
@@ -181,15 +188,14 @@ mod tests {
             {"apiVersion": "example.com/v1", "kind": "Fleet", "name": "f", "uid": "u9", "controller": true}]}));
         let orphan = revision(json!({"name": "x", "finalizers": ["orphan"]}));
         let present = |keep| Some(Facts { keep, ..Facts::default() });
+        let recorded = |keep| Recorded { keep, account: None };
         for (case, revision, extension, want) in [
             ("present", owned(json!({})), present(false), Reason::Delete),
             ("present, keep", owned(json!({})), present(true), Reason::Keep),
-            ("present, keep was taken back", owned(keep()), present(false), Reason::Delete),
-            ("absent, made by an older version", owned(json!({})), None, Reason::Keep),
-            ("absent, keep", owned(keep()), None, Reason::Keep),
+            ("absent", owned(json!({})), None, Reason::Keep),
             ("orphaned, then deleted", revision(json!({"name": "x"})), None, Reason::Delete),
             (
-                "orphaned with keep, then deleted",
+                "orphaned, marked by a user, then deleted",
                 revision(json!({"name": "x", "annotations": keep()})),
                 None,
                 Reason::Keep,
@@ -197,7 +203,12 @@ mod tests {
             ("deleted with its objects orphaned", orphan, present(false), Reason::Keep),
             ("owned by another kind", foreign, None, Reason::Delete),
         ] {
-            assert_eq!(reason(&revision, extension.as_ref()), want, "{case}");
+            assert_eq!(reason(&revision, extension.as_ref(), &recorded(false)), want, "{case}");
+        }
+        let orphaned =
+            revision(json!({"name": "x", "labels": {"olm.operatorframework.io/owner-name": "demo"}}));
+        for (keep, want) in [(false, Reason::Delete), (true, Reason::Keep)] {
+            assert_eq!(reason(&orphaned, None, &recorded(keep)), want, "recorded {keep}");
         }
     }
 
@@ -238,6 +249,33 @@ mod tests {
         assert_eq!(ask(Apiserver::new(answer(json!({}), "u2"))).await, (Ok(None), Some(None), 1));
         assert_eq!(ask(Apiserver::new(missing)).await, (Ok(None), Some(None), 1));
         assert_eq!(ask(Apiserver::new(failing)).await, (Err("no answer"), None, 2));
+    }
+
+    /// What was set before the deletion is in the cache then: no request.
+    #[tokio::test]
+    async fn teardown_believes_a_cache_that_shows_the_deletion() {
+        let apiserver = Apiserver::new(|_, _| (500, json!({})));
+        for (metadata, keeps) in [
+            (
+                json!({"uid": "u1", "deletionTimestamp": "2030-01-01T00:00:00Z", "annotations": keep()}),
+                Some(true),
+            ),
+            (json!({"uid": "u1", "deletionTimestamp": "2030-01-01T00:00:00Z"}), Some(false)),
+            (json!({"uid": "u1", "annotations": keep()}), None),
+            (json!({"uid": "u0", "deletionTimestamp": "2030-01-01T00:00:00Z"}), None),
+        ] {
+            let mut extension = json!({
+                "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": {"name": "demo"},
+                "spec": {"namespace": "a", "source": {"sourceType": "Catalog", "catalog": {"packageName": "a"}}},
+            });
+            extension["metadata"].as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
+            let extensions = Extensions(Objects::empty());
+            let object = Object::new(serde_json::from_value(extension).unwrap());
+            extensions.0.apply(Event::Apply(object), |object| (object.name(), object));
+            let facts = extensions.for_teardown(&apiserver.client(), &owned(json!({})), &mut None).await;
+            assert_eq!(facts.ok().flatten().map(|facts| facts.keep), keeps, "{metadata}");
+        }
+        assert_eq!(apiserver.requests().len(), 2);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use futures::future::BoxFuture;
 use kube::Client;
+use olm_install::account::Account;
 
 /// The purpose of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,22 +15,26 @@ pub enum Purpose {
     Remove,
 }
 
-/// Gives the client with which the objects of an extension are written.
+/// The owner of a revision, on which the identity depends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Owner {
+    /// A ClusterExtension. Another one of the same name has another UID.
+    Extension { name: String, uid: String },
+    /// None (any more), with the account of the ClusterExtension that it had.
+    None(Option<Account>),
+}
+
+/// Gives the client with which the objects of a revision are written.
 pub trait Identities: Send + Sync + 'static {
-    /// The client for the objects of `extension` (`None` for a revision that belongs to no extension). An error's text
-    /// goes into the revision's condition.
-    fn client<'a>(
-        &'a self,
-        extension: Option<&'a str>,
-        purpose: Purpose,
-    ) -> BoxFuture<'a, Result<Client, String>>;
+    /// The client for the objects of a revision with this owner. An error's text goes into the revision's condition.
+    fn client<'a>(&'a self, owner: &'a Owner, purpose: Purpose) -> BoxFuture<'a, Result<Client, String>>;
 }
 
 /// Everything is written as the controller.
 pub struct ControllerIdentity(pub Client);
 
 impl Identities for ControllerIdentity {
-    fn client<'a>(&'a self, _: Option<&'a str>, _: Purpose) -> BoxFuture<'a, Result<Client, String>> {
+    fn client<'a>(&'a self, _: &'a Owner, _: Purpose) -> BoxFuture<'a, Result<Client, String>> {
         Box::pin(std::future::ready(Ok(self.0.clone())))
     }
 }

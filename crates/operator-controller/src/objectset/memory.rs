@@ -20,6 +20,7 @@ use super::extensions::Observed;
 use super::live::ObjectRef;
 use super::secrets::{Edition, Secrets};
 use crate::debounce::Debounce;
+use crate::recorded::Recorded;
 
 /// What is remembered of one revision.
 #[derive(Default)]
@@ -46,6 +47,8 @@ pub(super) struct Memory {
     pub(super) searched: Option<Arc<Inventory>>,
 }
 
+    /// What its Secrets record of the extension that it has no more, once it was read.
+    pub(super) recorded: Option<Recorded>,
 /// Corrections of one object within a window before it is left alone until the window ends.
 const MAX_CORRECTIONS: u32 = 20;
 

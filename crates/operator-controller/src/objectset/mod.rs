@@ -42,16 +42,18 @@ use tokio::task::JoinSet;
 use tracing::{Instrument as _, info_span, warn};
 
 use content::{Content, ContentError, Inventory, Item};
+use errors::text;
 use extensions::Extensions;
 use memory::{LoadedContent, Memories, Memory};
 use rollout::gvk;
 use secrets::Secrets;
 use world::World;
 
+use crate::recorded::Recorded;
 use crate::revisions::Revisions;
 use crate::secret_cache::SecretCache;
 
-pub use identity::{ControllerIdentity, Identities, Purpose};
+pub use identity::{ControllerIdentity, Identities, Owner, Purpose};
 
 /// Field manager of what is written to revisions themselves (finalizer, lifecycle, status).
 const FIELD_MANAGER: &str = "operator-controller";
@@ -211,6 +213,29 @@ impl Context {
             convert::extension(revision).map(|name| self.revisions.of_extension(name)).unwrap_or_default();
         all.retain(|other| convert::are_siblings(revision, other));
         all
+    }
+
+    /// The owner of a revision, on which the identity that writes its objects depends.
+    async fn owner(&self, revision: &ClusterObjectSet, memory: &mut Memory) -> Result<Owner, String> {
+        if let Some((name, uid)) = convert::owner(revision) {
+            return Ok(Owner::Extension { name: name.to_owned(), uid: uid.to_owned() });
+        }
+        Ok(Owner::None(self.recorded(revision, memory).await?.account.clone()))
+    }
+
+    /// What the Secrets of a revision without ClusterExtension record of the one that it had. Nothing changes it any more.
+    async fn recorded<'a>(
+        &self,
+        revision: &ClusterObjectSet,
+        memory: &'a mut Memory,
+    ) -> Result<&'a Recorded, String> {
+        let recorded = match memory.recorded.take() {
+            Some(recorded) => recorded,
+            None => Recorded::read(&self.client, &self.system_namespace, revision)
+                .await
+                .map_err(|error| format!("reading the annotations of its Secrets: {}", text(&error)))?,
+        };
+        Ok(memory.recorded.insert(recorded))
     }
 
     /// Makes sure that the content is known, without its bodies if they are not needed.

@@ -24,6 +24,7 @@ use tracing::{debug, info, warn};
 
 use super::content::ContentError;
 use super::errors::{is_code, text};
+use super::identity::Owner;
 use super::memory::Memory;
 use super::removal::{Removed, Removing};
 use super::rollout::{Problems, Rollout};
@@ -142,11 +143,16 @@ async fn roll_out(revision: &Arc<ClusterObjectSet>, context: &Context, memory: &
         };
     }
     let siblings = context.siblings(revision);
+    let owner = match context.owner(revision, memory).await {
+        Ok(owner) => owner,
+        Err(text) => return Pass { outcome: Outcome::Failed(text), requeue: Requeue::Backoff },
+    };
     let own = convert::own_revision(revision);
-    let paused = own.extension.as_deref().is_some_and(|extension| context.extensions.facts(extension).paused);
+    let paused = context.extensions.is_paused(revision);
     let rollout = Rollout {
         context,
         revision,
+        owner,
         siblings: siblings.iter().map(|s| convert::sibling(s)).collect(),
         own,
         paused,
@@ -156,7 +162,9 @@ async fn roll_out(revision: &Arc<ClusterObjectSet>, context: &Context, memory: &
     if outcome.is_complete() && !paused {
         let history: Vec<_> = siblings.iter().map(|sibling| convert::facts(sibling)).collect();
         for name in outdated_by(revision.spec.revision, &history) {
-            if let Err(error) = archive_sibling(context, name).await {
+            let uid =
+                siblings.iter().find(|sibling| sibling.name_any() == name).and_then(|found| found.uid());
+            if let Err(error) = archive_sibling(context, name, uid).await {
                 let text = format!("archiving revision {name}: {}", text(&error));
                 return Pass { outcome: Outcome::Failed(text), requeue: Requeue::Backoff };
             }
@@ -185,9 +193,9 @@ fn has_successor(revision: &ClusterObjectSet, context: &Context) -> bool {
     })
 }
 
-async fn archive_sibling(context: &Context, name: &str) -> Result<(), kube::Error> {
+async fn archive_sibling(context: &Context, name: &str, uid: Option<String>) -> Result<(), kube::Error> {
     let api: Api<ClusterObjectSet> = Api::all(context.client.clone());
-    let patch = json!({"spec": {"lifecycleState": "Archived"}});
+    let patch = json!({"metadata": {"uid": uid}, "spec": {"lifecycleState": "Archived"}});
     match api.patch(name, &written_by(FIELD_MANAGER), &Patch::Merge(&patch)).await {
         Err(error) if !is_code(&error, 404) => Err(error),
         _ => Ok(()),
@@ -205,18 +213,7 @@ async fn archive(revision: &Arc<ClusterObjectSet>, context: &Context, memory: &m
         let detail = Some(format!("waiting for the content of revision {}", sibling.name_any()));
         return Pass { outcome: Outcome::Removing(detail), requeue: Requeue::After(Duration::from_secs(1)) };
     }
-    let removing = Removing {
-        context,
-        revision,
-        own: convert::own_revision(revision),
-        reason: Reason::Archive,
-        successors: siblings
-            .iter()
-            .filter(|sibling| is_active(sibling))
-            .filter_map(|set| set.uid())
-            .collect(),
-    };
-    match removing.run(memory).await {
+    let removed = |result: Result<Removed, String>| match result {
         Ok(Removed::All) => Pass { outcome: Outcome::Archived, requeue: Requeue::OnChange },
         Ok(Removed::Waiting { detail, after }) => {
             Pass { outcome: Outcome::Removing(detail), requeue: Requeue::After(after) }
@@ -225,7 +222,24 @@ async fn archive(revision: &Arc<ClusterObjectSet>, context: &Context, memory: &m
             let text = format!("error archiving revision: {problem}");
             Pass { outcome: Outcome::RemovalFailed(text), requeue: Requeue::Backoff }
         }
-    }
+    };
+    let owner = match context.owner(revision, memory).await {
+        Ok(owner) => owner,
+        Err(problem) => return removed(Err(problem)),
+    };
+    let removing = Removing {
+        context,
+        revision,
+        owner,
+        own: convert::own_revision(revision),
+        reason: Reason::Archive,
+        successors: siblings
+            .iter()
+            .filter(|sibling| is_active(sibling))
+            .filter_map(|set| set.uid())
+            .collect(),
+    };
+    removed(removing.run(memory).await)
 }
 
 /// The teardown on deletion. `None` when nothing is left to do.
@@ -266,16 +280,24 @@ async fn tear_down(
         .for_teardown(&context.client, revision, &mut memory.extension)
         .await
         .map_err(|error| format!("reading its ClusterExtension: {}", text(&error)))?;
-    let reason = extensions::reason(revision, extension.as_ref());
-    let deserted = extension.is_none() && extensions::is_owned_by_extension(revision);
+    let owner = context.owner(revision, memory).await?;
+    let recorded = memory.recorded.clone().unwrap_or_default();
+    let reason = extensions::reason(revision, extension.as_ref(), &recorded);
+    let deserted = extension.is_none() && matches!(owner, Owner::Extension { .. });
     let facts = extension.unwrap_or_default();
     let since = memory.deleting_for(Instant::now());
     if let Some(later) = later_sibling(revision, context, &facts, since) {
         let detail = Some(format!("waiting for revision {later} to be removed"));
         return Ok(Removed::Waiting { detail, after: schedule::TEARDOWN_INTERVAL });
     }
-    let removing =
-        Removing { context, revision, own: convert::own_revision(revision), reason, successors: vec![] };
+    let removing = Removing {
+        context,
+        revision,
+        owner,
+        own: convert::own_revision(revision),
+        reason,
+        successors: vec![],
+    };
     if reason == Reason::Delete
         && let Some(waiting) =
             removing.custom_resources(memory, &facts, since, context.custom_resource_wait).await?

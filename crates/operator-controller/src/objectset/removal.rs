@@ -20,7 +20,7 @@ use super::Context;
 use super::content::Inventory;
 use super::errors::{is_code, text};
 use super::extensions::Facts;
-use super::identity::Purpose;
+use super::identity::{Owner, Purpose};
 use super::live::Live;
 use super::memory::Memory;
 use super::rollout::gvk;
@@ -53,6 +53,7 @@ pub(super) enum Removed {
 pub(super) struct Removing<'a> {
     pub(super) context: &'a Context,
     pub(super) revision: &'a ClusterObjectSet,
+    pub(super) owner: Owner,
     pub(super) own: Revision,
     pub(super) reason: Reason,
     /// UIDs of siblings in force.
@@ -141,7 +142,7 @@ impl Removing<'_> {
         // an annotation in the manifest that keeps the object was applied with it
         let awaited = self.successors.iter().any(|uid| self.context.memories.has(uid, key));
         let removal = remove(ownership(&live, &live, &self.own, awaited), self.reason);
-        let client = self.context.identities.client(self.own.extension.as_deref(), Purpose::Remove).await?;
+        let client = self.context.identities.client(&self.owner, Purpose::Remove).await?;
         let api = watch.api(client, key);
         match removal {
             Removal::Gone => Ok(true),
@@ -242,18 +243,19 @@ impl Removing<'_> {
             if facts.protect {
                 continue;
             }
-            let client =
-                self.context.identities.client(self.own.extension.as_deref(), Purpose::Remove).await?;
+            let client = self.context.identities.client(&self.owner, Purpose::Remove).await?;
             for item in list.items.iter().filter(|item| item.metadata.deletion_timestamp.is_none()) {
                 let api: Api<DynamicObject> = match item.namespace() {
                     Some(namespace) => Api::namespaced_with(client.clone(), &namespace, &resource),
                     None => Api::all_with(client.clone(), &resource),
                 };
-                match api.delete(&item.name_any(), &DeleteParams::default()).await {
+                // its state does not matter, that it is not another one by now does
+                let same = Preconditions { uid: item.uid(), resource_version: None };
+                match api.delete(&item.name_any(), &DeleteParams::default().preconditions(same)).await {
                     Ok(_) => {
                         info!(revision = %self.own.name, crd = %key.name, name = %item.name_any(), "deleted custom resource")
                     }
-                    Err(error) if is_code(&error, 404) => {}
+                    Err(error) if is_code(&error, 404) || is_code(&error, 409) => {}
                     Err(error) => {
                         let (name, crd) = (item.name_any(), &key.name);
                         return Err(format!("deleting custom resource {name} of {crd}: {}", text(&error)));

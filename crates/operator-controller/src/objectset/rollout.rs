@@ -29,7 +29,7 @@ use super::Context;
 use super::content::Item;
 use super::convert;
 use super::errors::{applying, is_code, is_kind_missing, is_namespace_missing, text, write_failed};
-use super::identity::Purpose;
+use super::identity::{Owner, Purpose};
 use super::live::Live;
 use super::memory::Memory;
 use super::world::KindWatch;
@@ -41,6 +41,7 @@ const ROUNDS: usize = 3;
 pub(super) struct Rollout<'a> {
     pub(super) context: &'a Context,
     pub(super) revision: &'a ClusterObjectSet,
+    pub(super) owner: Owner,
     pub(super) own: Revision,
     pub(super) siblings: Vec<Sibling>,
     /// Look, but do not write.
@@ -385,7 +386,7 @@ impl Rollout<'_> {
     }
 
     async fn client(&self) -> Result<Client, String> {
-        self.context.identities.client(self.own.extension.as_deref(), Purpose::Apply).await
+        self.context.identities.client(&self.owner, Purpose::Apply).await
     }
 
     fn evaluate(&self, probes: &[Probe], object: &Object) -> ProbeResult {

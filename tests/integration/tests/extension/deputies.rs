@@ -1,12 +1,15 @@
 //! The controller as a confused deputy: attacks with a bundle that asks for more than its account has, with objects for other
 //! namespaces, with revisions and extensions that name no account. Threats: docs/threat-model.md.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
-use olm_api::{ClusterObjectSet, condition, labels};
+use kube::core::ObjectMeta;
+use olm_api::{ClusterObjectSet, annotations, condition, labels};
 use olm_kit::{Entry, Options, SYSTEM_NAMESPACE, Stack, Wait};
 use serde_json::{Value, json};
 
@@ -188,6 +191,47 @@ async fn account_that_is_required_has_no_substitute() -> Result<()> {
     Wait::new(&world.extensions, &world.name).within(LIMIT).to_be_gone().await?;
     let bindings: Api<RoleBinding> = Api::namespaced(client, &world.name);
     ensure!(bindings.list(&of).await?.items.is_empty(), "something is left");
+    Ok(())
+}
+
+/// A revision that outlived its extension is written as the account of that extension, not as the controller, and not as a new
+/// extension of the same name says.
+#[tokio::test]
+async fn orphaned_revision_is_written_as_its_account() -> Result<()> {
+    let world = World::new("left").await?;
+    world.serve([("1.0.0", world.bundle("1.0.0"))], [Entry::new("1.0.0")]).await?;
+    world.install_as_installer("1.0.0").await?;
+    world.extensions.delete(&world.name, &DeleteParams::orphan()).await?;
+    Wait::new(&world.extensions, &world.name).within(LIMIT).to_be_gone().await?;
+    // it names no account, and is paused
+    let successor = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+        "metadata": {"name": world.name, "annotations": {annotations::PAUSED: "true"}},
+        "spec": {"namespace": world.name, "source": {"sourceType": "Catalog", "catalog": {"packageName": world.name}}}});
+    world.extensions.create(&PostParams::default(), &serde_json::from_value(successor)?).await?;
+    world
+        .until("is paused", |extension| {
+            crate::world::current(extension, condition::READY).is_some_and(|found| found.reason == "Paused")
+        })
+        .await?;
+
+    let client = world.stack.cluster.client().await?;
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &world.name);
+    let account = accounts.get("installer").await?;
+    accounts.delete("installer", &DeleteParams::default()).await?;
+    let maps: Api<ConfigMap> = Api::namespaced(client, &world.name);
+    let map = format!("{}-config", world.name);
+    tokio::time::sleep(Duration::from_secs(3)).await; // that the account exists is believed for two seconds
+    maps.delete(&map, &DeleteParams::default()).await?;
+    let missing = format!("service account {}/installer does not exist", world.name);
+    world.until_message(&format!("{}-1", world.name), &missing).await?;
+    assert!(maps.get_opt(&map).await?.is_none(), "the controller stood in");
+
+    let again = ServiceAccount {
+        metadata: ObjectMeta { name: account.metadata.name, ..ObjectMeta::default() },
+        ..ServiceAccount::default()
+    };
+    accounts.create(&PostParams::default(), &again).await?;
+    Wait::new(&maps, &map).within(LIMIT).to_exist().await?;
     Ok(())
 }
 

@@ -265,8 +265,8 @@ impl Bench {
             .await
     }
 
-    /// An extension of the test's name, for its annotations; nothing installs it. The controller has seen it then.
-    pub(crate) async fn extension(&self, annotations: Value) -> Result<()> {
+    /// An extension of the test's name, for its annotations; nothing installs it. The controller has seen it then. Returns its UID.
+    pub(crate) async fn extension(&self, annotations: Value) -> Result<String> {
         let extension = json!({
             "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension",
             "metadata": {"name": self.extension, "annotations": annotations},
@@ -274,7 +274,8 @@ impl Bench {
         });
         let applied = self.cluster.apply(&extension.to_string()).await?;
         let version = applied.first().and_then(ResourceExt::resource_version);
-        self.until_cached("as applied", |metadata| metadata.resource_version == version).await
+        self.until_cached("as applied", |metadata| metadata.resource_version == version).await?;
+        Ok(applied.first().and_then(ResourceExt::uid).unwrap_or_default())
     }
 
     /// Waits until the controller's cache has the extension in this state. Extensions, revisions and objects arrive by watches of

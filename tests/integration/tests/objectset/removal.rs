@@ -90,8 +90,8 @@ async fn removal_bounds_the_wait_for_custom_resources() -> Result<()> {
 #[tokio::test]
 async fn removal_is_blocked_by_protected_custom_resources() -> Result<()> {
     let bench = Bench::new("protect").await?;
-    bench.extension(json!({"olm.operatorframework.io/protect-custom-resources": "true"})).await?;
-    bench.revision(1).default_probes().phase("crds", [bench.crd("Widget")]).roll_out().await?;
+    let uid = bench.extension(json!({"olm.operatorframework.io/protect-custom-resources": "true"})).await?;
+    bench.revision(1).owned_by(&uid).default_probes().phase("crds", [bench.crd("Widget")]).roll_out().await?;
     bench.create(&bench.custom_resource("Widget", "w")).await?;
     bench.delete(1).await?;
     let text =
@@ -107,9 +107,10 @@ async fn removal_is_blocked_by_protected_custom_resources() -> Result<()> {
 #[tokio::test]
 async fn removal_strips_owner_and_labels_from_kept_objects() -> Result<()> {
     let bench = Bench::new("keep").await?;
-    bench.extension(json!({"olm.operatorframework.io/deletion-policy": "keep"})).await?;
+    let uid = bench.extension(json!({"olm.operatorframework.io/deletion-policy": "keep"})).await?;
     bench
         .revision(1)
+        .owned_by(&uid)
         .phase("configuration", [bench.config_map("config", json!({"a": "1"}))])
         .roll_out()
         .await?;
@@ -217,9 +218,8 @@ async fn removal_with_lost_content_deletes_custom_resources_first() -> Result<()
 #[tokio::test]
 async fn removal_keeps_objects_if_the_extension_went_first() -> Result<()> {
     let bench = Bench::new("deserted").await?;
-    bench.extension(json!({})).await?;
+    let uid = bench.extension(json!({})).await?;
     let extensions: Api<ClusterExtension> = Api::all(bench.client.clone());
-    let uid = extensions.get(&bench.extension).await?.uid().unwrap_or_default();
     bench
         .revision(1)
         .owned_by(&uid)

@@ -254,9 +254,10 @@ async fn rollout_rejects_invalid_content_before_applying_anything() -> Result<()
 #[tokio::test]
 async fn rollout_stops_while_the_extension_is_paused() -> Result<()> {
     let bench = Bench::new("paused").await?;
-    bench.extension(json!({})).await?;
+    let uid = bench.extension(json!({})).await?;
     bench
         .revision(1)
+        .owned_by(&uid)
         .phase("configuration", [bench.config_map("config", json!({"a": "1"}))])
         .roll_out()
         .await?;

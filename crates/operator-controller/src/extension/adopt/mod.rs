@@ -32,6 +32,7 @@ use self::release::{Index, Release, ReleaseError, deployed, further_chunks, payl
 use super::context::Context;
 use super::result::Notice;
 use super::writer::is_conflict;
+use crate::recorded::Recorded;
 use crate::written_by;
 
 /// The number of the revision that a release becomes.
@@ -72,7 +73,9 @@ pub async fn adopt(
         .map_err(|error| invalid(error.message))?;
     let system = &context.settings.system_namespace;
     let revision = desired.migrated(FIRST, system).map_err(|error| invalid(error.message))?;
-    let stored = context.writer.create(&revision, &[], "").await.map_err(|error| transient(&error))?;
+    let recorded = Recorded::from_request(request);
+    let stored = context.writer.create(&revision, &[], "", &recorded).await;
+    let stored = stored.map_err(|error| transient(&error))?;
     let (extension, release) = (&request.name, &index.secret);
     tracing::info!(extension, release, bundle = bundle.name, "Helm release adopted");
     let text = format!(
