@@ -1,11 +1,14 @@
 //! A whole system of a test's own, parts of which can be killed and started again, with a record of who asked for what.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use kube::Client;
 use olm_kit::{Cluster, Options, Process, Program, Registry, Request, SYSTEM_NAMESPACE};
 use tokio::sync::OnceCell;
+
+use crate::proxy::Proxy;
 
 /// The time over which operator-controller counts corrections of one object here.
 pub(crate) const CORRECTION_WINDOW: Duration = Duration::from_secs(20);
@@ -28,16 +31,25 @@ impl Site {
     /// With one operator-controller.
     pub(crate) async fn start() -> Result<Self> {
         let mut site = Self::without_controller().await?;
-        let program = site.program(0).await?;
+        let program = site.program(&site.kubeconfig(0).await?)?;
         site.controllers.push(program.start().await?);
         Ok(site)
+    }
+
+    /// With one operator-controller behind a proxy.
+    pub(crate) async fn behind_proxy() -> Result<(Self, Proxy)> {
+        let mut site = Self::without_controller().await?;
+        let proxy = Proxy::start(&site.kubeconfig(0).await?).await?;
+        let program = site.program(&proxy.kubeconfig)?;
+        site.controllers.push(program.start().await?);
+        Ok((site, proxy))
     }
 
     /// With two replicas that elect a leader.
     pub(crate) async fn with_replicas() -> Result<Self> {
         let mut site = Self::without_controller().await?;
         for replica in 0..ACCOUNTS.len() {
-            let program = site.program(replica).await?.flag("--leader-elect", "true");
+            let program = site.program(&site.kubeconfig(replica).await?)?.flag("--leader-elect", "true");
             site.controllers.push(program.start().await?);
         }
         Ok(site)
@@ -57,11 +69,14 @@ impl Site {
         Ok(Self { controllers: Vec::new(), catalogd, registry, cluster })
     }
 
-    async fn program(&self, replica: usize) -> Result<Program> {
+    async fn kubeconfig(&self, replica: usize) -> Result<PathBuf> {
         let account = ACCOUNTS.get(replica).context("there is no such replica")?;
-        let kubeconfig = self.cluster.kubeconfig_that_may_all(account).await?;
+        self.cluster.kubeconfig_that_may_all(account).await
+    }
+
+    fn program(&self, kubeconfig: &Path) -> Result<Program> {
         let intervals = format!("correction-window={}s", CORRECTION_WINDOW.as_secs());
-        let program = Program::operator_controller(&self.cluster)?.kubeconfig(&kubeconfig);
+        let program = Program::operator_controller(&self.cluster)?.kubeconfig(kubeconfig);
         Ok(program.flag("--test-intervals", &intervals))
     }
 

@@ -1,0 +1,101 @@
+//! Between the controllers and the apiserver: passes everything on, and makes the watches of chosen kinds late.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse as _, Response};
+use futures::StreamExt as _;
+use http::StatusCode;
+use http::header::{CONNECTION, HOST, TRANSFER_ENCODING};
+use http_body_util::{BodyExt as _, BodyStream, StreamBody};
+use kube::Client;
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+/// A running proxy; it ends with the runtime of the test.
+pub(crate) struct Proxy {
+    /// That of an account, by way of the proxy.
+    pub(crate) kubeconfig: PathBuf,
+    held: watch::Sender<BTreeSet<String>>,
+}
+
+struct Upstream {
+    client: Client,
+    held: watch::Receiver<BTreeSet<String>>,
+}
+
+impl Proxy {
+    /// For the account of a kubeconfig, which has a token.
+    pub(crate) async fn start(kubeconfig: &Path) -> Result<Self> {
+        let mut direct = Kubeconfig::read_from(kubeconfig)?;
+        // who asks is said by each request
+        for user in &mut direct.auth_infos {
+            user.auth_info = Some(AuthInfo::default());
+        }
+        let mut config = kube::Config::from_custom_kubeconfig(direct, &KubeConfigOptions::default()).await?;
+        (config.proxy_url, config.read_timeout, config.default_retry) = (None, None, false);
+        let (held, receiver) = watch::channel(BTreeSet::new());
+        let upstream = Arc::new(Upstream { client: Client::try_from(config)?, held: receiver });
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let server = format!("http://{}", listener.local_addr()?);
+        let router = axum::Router::new().fallback(pass_on).with_state(upstream);
+        tokio::spawn(async move { axum::serve(listener, router).await });
+
+        let mut file: Value = serde_json::from_str(&std::fs::read_to_string(kubeconfig)?)?;
+        file["clusters"][0]["cluster"] = json!({"server": server});
+        let path = kubeconfig.with_extension("proxied");
+        std::fs::write(&path, file.to_string()).context("cannot write the kubeconfig")?;
+        Ok(Self { kubeconfig: path, held })
+    }
+
+    /// From now on the watches of these kinds show nothing; other requests are answered as ever.
+    pub(crate) fn hold(&self, plurals: &[&str]) {
+        self.held.send_modify(|held| held.extend(plurals.iter().map(|plural| (*plural).to_owned())));
+    }
+
+    /// The watches of this kind show what they held back, in order.
+    pub(crate) fn release(&self, plural: &str) {
+        self.held.send_modify(|held| {
+            held.remove(plural);
+        });
+    }
+}
+
+async fn pass_on(State(upstream): State<Arc<Upstream>>, request: Request) -> Response {
+    answer(&upstream, request)
+        .await
+        .unwrap_or_else(|error| (StatusCode::BAD_GATEWAY, format!("{error:#}")).into_response())
+}
+
+async fn answer(upstream: &Upstream, request: Request) -> Result<Response> {
+    let (parts, body) = request.into_parts();
+    let target = parts.uri.path_and_query().context("no path")?.as_str();
+    let mut forwarded = http::Request::builder().method(parts.method).uri(target);
+    for (name, value) in &parts.headers {
+        if ![HOST, CONNECTION, TRANSFER_ENCODING].contains(name) {
+            forwarded = forwarded.header(name, value);
+        }
+    }
+    let is_watch = parts.uri.query().is_some_and(|query| query.contains("watch=true"));
+    let plural = parts.uri.path().rsplit('/').next().filter(|_| is_watch).unwrap_or_default().to_owned();
+    let body = body.collect().await?.to_bytes().to_vec();
+    let (mut head, body) = upstream.client.send(forwarded.body(body.into())?).await?.into_parts();
+    head.headers.remove(TRANSFER_ENCODING);
+    head.headers.remove(CONNECTION);
+    let held = upstream.held.clone();
+    let frames = BodyStream::new(body).then(move |frame| {
+        let (mut held, plural) = (held.clone(), plural.clone());
+        async move {
+            // an error means that the test has ended
+            let _ = held.wait_for(|held| !held.contains(&plural)).await;
+            frame
+        }
+    });
+    Ok(Response::from_parts(head, Body::new(StreamBody::new(frames))))
+}
