@@ -37,3 +37,5 @@ pub const HELM_RELEASE_NAME: &str = "meta.helm.sh/release-name";
 pub const OBJECT_DATA: &str = "olm.operatorframework.io/object-data";
 /// Finalizer with which the garbage collector marks an owner whose dependents shall stay.
 pub const ORPHAN_FINALIZER: &str = "orphan";
+/// Finalizer of the garbage collector on an owner, until its dependents are deleted.
+pub const FOREGROUND_FINALIZER: &str = "foregroundDeletion";

@@ -44,7 +44,7 @@ pub use object::{BadMark, Protection, Sibling, Step, conflicting_owner, decide_o
 pub use pack::{
     MAX_OBJECT, MAX_SECRET, ObjectRef, PackError, Packed, PackedPhase, PackedSecret, pack, unpack,
 };
-pub use phase::{MAX_OBJECTS, MAX_PHASES, Phase, TooManyPhases, phases};
+pub use phase::{MAX_OBJECTS, MAX_PHASES, Phase, TooManyPhases, is_passive, phases};
 pub use probe::{Probe, default_probes};
 pub use sanitise::{Stamp, sanitise};
 pub use validate::validate;

@@ -3,7 +3,7 @@
 //! Phases of more than [`MAX_OBJECTS`] objects are split into numbered ones (`crds`, `crds-2`, …), because the API
 //! takes no more in one phase (decision 10). Rule: bundle-rendering §14, revisions §14.
 
-use olm_core::Object;
+use olm_core::{Object, ObjectKey};
 
 /// Most objects that the API takes in one phase.
 pub const MAX_OBJECTS: usize = 50;
@@ -48,6 +48,8 @@ const ORDER: [&str; 13] = [
     "publish",
     "admission",
 ];
+/// From here on, objects run or are called.
+const INFRASTRUCTURE: usize = 8;
 const DEPLOY: usize = 9;
 
 /// Index into [`ORDER`] of a group and kind; the version does not matter.
@@ -112,6 +114,14 @@ pub fn phases(objects: Vec<Object>) -> Result<Vec<Phase>, TooManyPhases> {
     Ok(phases)
 }
 
+/// Whether a phase with this name and these objects holds only what neither runs nor is called, such as accounts, roles and CRDs:
+/// once the phases after it are gone, the order in which such phases go does not matter.
+pub fn is_passive<'a>(name: &str, objects: impl IntoIterator<Item = &'a ObjectKey>) -> bool {
+    let base = name.trim_end_matches(|letter: char| letter.is_ascii_digit()).trim_end_matches('-');
+    let found = ORDER.iter().position(|known| *known == base).filter(|index| *index < INFRASTRUCTURE);
+    found.is_some_and(|index| objects.into_iter().all(|key| place(&key.group, &key.kind) == index))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,6 +135,26 @@ mod tests {
             object.set_namespace(namespace);
         }
         object
+    }
+
+    #[test]
+    fn phase_without_running_parts_is_passive() {
+        let crd = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
+        for (name, (api_version, kind), want) in [
+            ("crds", crd, true),
+            ("crds-2", crd, true),
+            ("configuration", ("v1", "ConfigMap"), true),
+            ("configuration", ("v1", "Pod"), false),
+            ("infrastructure", ("v1", "Service"), false),
+            ("deploy", ("apps/v1", "Deployment"), false),
+            ("deploy", ("v1", "ConfigMap"), false),
+            ("admission", ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration"), false),
+            // the order of phases that a user named is the user's
+            ("first", ("v1", "ConfigMap"), false),
+        ] {
+            let key = object(api_version, kind, None, "x").key();
+            assert_eq!(is_passive(name, [&key]), want, "{name} {kind}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The cost of many extensions for operator-controller: install, rest, a pass that finds nothing to do, restart, upgrade.
+//! The cost of many extensions for operator-controller: install, rest, a pass that finds nothing to do, restart, upgrade, uninstall.
 //!
 //! ```text
 //! OLM_SCALE=20,100 cargo bench -p olm-integration --bench scale
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use futures::StreamExt as _;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, ResourceExt as _};
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, condition};
@@ -30,6 +30,8 @@ use serde_json::json;
 const ACCOUNT: &str = "operator-controller-under-test";
 const LIMIT: Duration = Duration::from_secs(600);
 const MIB: f64 = 1024.0 * 1024.0;
+/// How many requests an uninstall may take.
+const UNINSTALL_REQUESTS: f64 = 12.0;
 /// How much resident memory an extension may take, in bytes.
 const GROWTH: f64 = 0.25 * MIB;
 
@@ -167,6 +169,9 @@ async fn measure(size: usize, rest: Duration) -> Result<Column> {
         .first()
         .map(|set| set.spec.phases.iter().map(|phase| phase.objects.len()).sum::<usize>())
         .unwrap_or_default();
+    let before = bench.mark()?;
+    bench.uninstall().await?;
+    let uninstall = bench.since(&before)?;
     drop(catalogd);
     let each = |count: usize| format!("{:.1}", count as f64 / size as f64);
     let ms_each = |spent: &Spent| format!("{:.1} ms", spent.cpu.as_secs_f64() * 1000.0 / size as f64);
@@ -185,6 +190,7 @@ async fn measure(size: usize, rest: Duration) -> Result<Column> {
         ("CPU of an upgrade", total(&upgrade) / total(&install)),
         ("CPU of a pass with nothing to do", total(&nothing) / total(&install)),
         ("CPU of a restart", total(&restart) / total(&install)),
+        ("requests of an uninstall", requests(&uninstall) / UNINSTALL_REQUESTS),
         ("growth of resident memory", growth / GROWTH),
     ];
     let rows = vec![
@@ -212,6 +218,9 @@ async fn measure(size: usize, rest: Duration) -> Result<Column> {
         ("upgrade, time", seconds(upgrade.wall)),
         ("upgrade, CPU each", ms_each(&upgrade)),
         ("upgrade, requests each", each(upgrade.requests)),
+        ("uninstall, time", seconds(uninstall.wall)),
+        ("uninstall, CPU each", ms_each(&uninstall)),
+        ("uninstall, requests each", each(uninstall.requests)),
     ];
     Ok(Column { rows, figures, install: total(&install) / size as f64 })
 }
@@ -368,6 +377,17 @@ impl Bench {
             Ok(done) => done,
             Err(_) => bail!("{} of {} are not installed: {open:?}", open.len(), self.size),
         }
+    }
+
+    /// Deletes all extensions and waits until they are gone.
+    async fn uninstall(&self) -> Result<()> {
+        for index in 0..self.size {
+            self.extensions.delete(&name(index), &DeleteParams::default()).await?;
+        }
+        for index in 0..self.size {
+            Wait::new(&self.extensions, &name(index)).within(LIMIT).to_be_gone().await?;
+        }
+        Ok(())
     }
 
     /// Waits until the process has used almost no CPU for a second; returns when its work ended.

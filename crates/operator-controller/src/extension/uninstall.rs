@@ -3,20 +3,20 @@
 //! The teardown itself is the revisions' finalizer (decision 11). With `kubectl delete --cascade=orphan` nothing is
 //! deleted: the garbage collector takes our owner reference off the revisions, and they are no longer ours.
 //!
-//! The watches of extensions and of revisions have no common order. So the cache decides neither what is deleted nor that nothing
-//! is left: both come from a live list.
+//! The watches of extensions and of revisions have no common order. So a revision is deleted only in the state that was judged, and a
+//! live list decides that none is left.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use kube::api::{DeleteParams, ListParams, Preconditions};
+use kube::core::ObjectMeta;
 use kube::{Api, Client, ResourceExt as _};
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations, condition, finalizers, labels};
 use olm_bundle::CertProvider;
 use olm_install::issuer;
 use olm_install::resolution::{DeprecationUpdate, revision};
 use olm_runtime::controller::Requeue;
-use olm_runtime::watched::Object;
 
 use super::context::Context;
 use super::report::{ReconcileError, patch_finalizers, report};
@@ -69,7 +69,6 @@ pub async fn uninstall(
         tracing::warn!(extension = name, %error, "certificates are left to the garbage collector");
     }
     if !orphaning {
-        others.extend(context.revisions.read().rows().values().map(Object::uid));
         if let Err(error) = context.writer.sweep(&name, &others).await {
             tracing::warn!(extension = name, %error, "Secrets are left to the garbage collector");
         }
@@ -84,29 +83,36 @@ pub async fn uninstall(
 struct Remaining {
     /// Names of those that the extension owns: they are torn down first.
     owned: Vec<String>,
-    /// UIDs of the others, orphaned ones for example: they stay, with their Secrets.
+    /// Names of the others, orphaned ones for example: they stay, with their Secrets.
     others: HashSet<String>,
 }
 
-/// Deletes the revisions that the extension owns now, and returns what remains. If `cached` shows that all are being deleted
-/// already, nothing is asked.
+/// Deletes the revisions that the extension owns, and returns what remains.
 ///
-/// The list is live: the cache may lack a revision that was just created, and may show an owner that the garbage collector took off
-/// since. The resourceVersion is a precondition, so that a revision that changes after the list is judged again.
+/// First those that `cached` shows, exactly as it shows them: by the precondition on the resourceVersion the apiserver rejects the
+/// deletion of one whose owner the garbage collector took off since. If there are none, or one has changed, they are listed live:
+/// the cache may also lack a revision that was just created.
 ///
 /// # Errors
-/// When the apiserver refuses, a conflict included: the next pass lists again.
+/// When the apiserver refuses, a conflict with the list included: the next pass lists again.
 async fn delete_revisions(
     client: &Client,
     extension: &str,
     uid: &str,
     cached: &[Arc<ClusterObjectSet>],
 ) -> Result<Remaining, kube::Error> {
-    if !cached.is_empty() && cached.iter().all(|set| set.metadata.deletion_timestamp.is_some()) {
+    let api: Api<ClusterObjectSet> = Api::all(client.clone());
+    let mut is_current = !cached.is_empty();
+    for set in cached {
+        match delete(&api, &set.metadata).await {
+            Err(error) if is_conflict(&error) => is_current = false,
+            other => other?,
+        }
+    }
+    if is_current {
         let owned = cached.iter().map(|set| set.name_any()).collect();
         return Ok(Remaining { owned, others: HashSet::new() });
     }
-    let api: Api<ClusterObjectSet> = Api::all(client.clone());
     let labelled = ListParams::default().labels(&format!("{}={extension}", labels::OWNER_NAME));
     let live = match api.list_metadata(&labelled).await {
         Ok(live) => live.items,
@@ -118,20 +124,30 @@ async fn delete_revisions(
     let mut conflict = None;
     for set in live {
         if !set.owner_references().iter().any(|owner| owner.uid == uid) {
-            remaining.others.extend(set.uid());
+            remaining.others.insert(set.name_any());
             continue;
         }
-        if set.metadata.deletion_timestamp.is_none() {
-            let same = Preconditions { uid: set.uid(), resource_version: set.resource_version() };
-            match api.delete(&set.name_any(), &DeleteParams::background().preconditions(same)).await {
-                Err(error) if is_conflict(&error) => conflict = Some(error),
-                Err(error) if !is_not_found(&error) => return Err(error),
-                _ => {}
-            }
+        match delete(&api, &set.metadata).await {
+            Err(error) if is_conflict(&error) => conflict = Some(error),
+            other => other?,
         }
         remaining.owned.push(set.name_any());
     }
     conflict.map_or(Ok(remaining), Err)
+}
+
+/// Deletes a revision in exactly this state, unless it is being deleted already.
+async fn delete(api: &Api<ClusterObjectSet>, metadata: &ObjectMeta) -> Result<(), kube::Error> {
+    if metadata.deletion_timestamp.is_some() {
+        return Ok(());
+    }
+    let same =
+        Preconditions { uid: metadata.uid.clone(), resource_version: metadata.resource_version.clone() };
+    let name = metadata.name.as_deref().unwrap_or_default();
+    match api.delete(name, &DeleteParams::background().preconditions(same)).await {
+        Err(error) if !is_not_found(&error) => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// The revisions that are still there, with the message of the newest of them.
@@ -171,11 +187,15 @@ mod tests {
     /// What `delete_revisions` comes to, and the requests that change something.
     async fn deleted(cached: &[Value], live: &[Value], code: u16) -> (Result<Remaining, u16>, Vec<String>) {
         let list = json!({"kind": "PartialObjectMetadataList", "metadata": {}, "items": live});
+        let version = |sets: &[Value]| sets.first().map(|set| set["metadata"]["resourceVersion"].clone());
+        let is_stale = !cached.is_empty() && version(cached) != version(live);
         let apiserver = Apiserver::new(move |method, uri| {
             if method == "GET" && uri.starts_with(&format!("{URI}?")) {
                 (200, list.clone())
             } else {
-                (code, json!({"kind": "Status", "status": "Failure", "reason": "Test", "code": code}))
+                // the resourceVersion that the apiserver has is that of the list
+                let (code, reason) = (if is_stale { 409 } else { code }, "Test");
+                (code, json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code}))
             }
         });
         let cached: Vec<_> =
@@ -200,12 +220,10 @@ mod tests {
         for owners in [json!([]), earlier] {
             let orphaned = set(json!({"ownerReferences": owners, "resourceVersion": "8"}));
             let (found, writes) = deleted(&[set(json!({}))], &[orphaned], 200).await;
-            assert_eq!(
-                writes,
-                Vec::<String>::new(),
-                "the cache still shows the owner, the apiserver does not"
-            );
-            assert_eq!(found, Ok(Remaining { owned: vec![], others: HashSet::from(["r1".to_owned()]) }));
+            // the cache still shows the owner: the precondition prevents the deletion
+            let [delete] = &writes[..] else { panic!("{writes:?}") };
+            assert!(delete.contains(r#""preconditions":{"resourceVersion":"7","uid":"r1"}"#), "{delete}");
+            assert_eq!(found, Ok(Remaining { owned: vec![], others: HashSet::from(["demo-1".to_owned()]) }));
         }
     }
 
@@ -217,14 +235,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn uninstall_deletes_exactly_what_was_listed() {
-        let (found, writes) = deleted(&[set(json!({}))], &[set(json!({}))], 200).await;
-        assert_eq!(found, owned(&["demo-1"]));
-        let [delete] = &writes[..] else { panic!("{writes:?}") };
-        assert!(delete.starts_with(&format!("DELETE {URI}/demo-1")), "{delete}");
-        assert!(delete.contains(r#""preconditions":{"resourceVersion":"7","uid":"r1"}"#), "{delete}");
+    async fn uninstall_deletes_exactly_what_was_judged() {
+        for cached in [vec![set(json!({}))], vec![]] {
+            let (found, writes) = deleted(&cached, &[set(json!({}))], 200).await;
+            assert_eq!(found, owned(&["demo-1"]));
+            let [delete] = &writes[..] else { panic!("{writes:?}") };
+            assert!(delete.starts_with(&format!("DELETE {URI}/demo-1")), "{delete}");
+            assert!(delete.contains(r#""preconditions":{"resourceVersion":"7","uid":"r1"}"#), "{delete}");
+        }
         // changed since: the next pass judges it again
-        assert_eq!(deleted(&[set(json!({}))], &[set(json!({}))], 409).await.0, Err(409));
+        assert_eq!(deleted(&[], &[set(json!({}))], 409).await.0, Err(409));
         assert!(
             ReconcileError::Uninstall(kube::Error::Api(Box::new(kube::core::Status {
                 code: 409,

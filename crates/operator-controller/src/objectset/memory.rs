@@ -33,6 +33,10 @@ pub(super) struct Memory {
     pub(super) gone: HashSet<ObjectKey>,
     /// How often an object had to be put right lately, and since when that is counted.
     pub(super) corrected: HashMap<ObjectKey, (u32, Instant)>,
+    /// Whether the custom resources are gone, or need not be waited for any more.
+    pub(super) custom_resources_gone: bool,
+    /// Whether the garbage collector was asked to delete the rest.
+    pub(super) collected: bool,
     /// The phase whose objects a removal waits for, and since when.
     pub(super) waits: Option<(usize, Instant)>,
     /// When this process first reconciled the revision.
@@ -43,12 +47,12 @@ pub(super) struct Memory {
     pub(super) debounce: Debounce,
     /// The extension as the teardown last observed it, once it has asked.
     pub(super) extension: Option<Option<Observed>>,
+    /// What its Secrets record of the extension that it has no more, once it was read.
+    pub(super) recorded: Option<Recorded>,
     /// Objects that a search found because the content could not be read.
     pub(super) searched: Option<Arc<Inventory>>,
 }
 
-    /// What its Secrets record of the extension that it has no more, once it was read.
-    pub(super) recorded: Option<Recorded>,
 /// Corrections of one object within a window before it is left alone until the window ends.
 const MAX_CORRECTIONS: u32 = 20;
 

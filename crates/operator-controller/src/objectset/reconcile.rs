@@ -263,7 +263,9 @@ async fn delete(
             (Outcome::RemovalFailed(format!("error removing revision: {problem}")), Requeue::Backoff)
         }
     };
-    if let Some(status) = status(revision, &outcome, Deadline::None, None, now) {
+    // most removals are over before it could be read
+    let is_brief = matches!(outcome, Outcome::Removing(None));
+    if let Some(status) = status(revision, &outcome, Deadline::None, None, now).filter(|_| !is_brief) {
         write_status(revision, context, status).await?;
     }
     Ok(Some(requeue))
@@ -298,11 +300,12 @@ async fn tear_down(
         reason,
         successors: vec![],
     };
-    if reason == Reason::Delete
-        && let Some(waiting) =
-            removing.custom_resources(memory, &facts, since, context.custom_resource_wait).await?
-    {
-        return Ok(waiting);
+    if reason == Reason::Delete && !memory.custom_resources_gone {
+        let limit = context.custom_resource_wait;
+        if let Some(waiting) = removing.custom_resources(memory, &facts, since, limit).await? {
+            return Ok(waiting);
+        }
+        memory.custom_resources_gone = true;
     }
     let removed = removing.run(memory).await?;
     if deserted && matches!(removed, Removed::All) {

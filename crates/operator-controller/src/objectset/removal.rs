@@ -12,12 +12,12 @@ use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta};
 use olm_api::ClusterObjectSet;
 use olm_core::{Object, ObjectKey};
 use olm_rollout::teardown::{Reason, Removal, ownership, remove};
-use olm_rollout::{Revision, keys, release_patch, resource_version};
+use olm_rollout::{Revision, is_passive, keys, owner_refs, release_patch, resource_version};
 use serde_json::Value;
 use tracing::{info, warn};
 
 use super::Context;
-use super::content::Inventory;
+use super::content::{Inventory, Item};
 use super::errors::{is_code, text};
 use super::extensions::Facts;
 use super::identity::{Owner, Purpose};
@@ -35,6 +35,9 @@ const BATCH: u32 = 500;
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// Objects usually go immediately. The condition names those that remain after this time.
 const USUAL: Duration = Duration::from_secs(4);
+
+/// How long the garbage collector may take before its work is done for it.
+const COLLECTION: Duration = Duration::from_secs(60);
 
 /// How far a removal got.
 #[derive(Debug)]
@@ -65,20 +68,101 @@ impl Removing<'_> {
     pub(super) async fn run(&self, memory: &mut Memory) -> Result<Removed, String> {
         self.context.world.begin_waits(&self.own.name);
         let inventory = self.inventory(memory).await?;
-        for (index, (_, items)) in inventory.phases.iter().enumerate().rev() {
+        let keys = |items: &'_ [Item]| items.iter().map(|item| item.key.clone()).collect::<Vec<_>>();
+        // these need no order among each other: the garbage collector deletes them without requests of ours
+        let passive =
+            |(name, items): &&(String, Vec<Item>)| is_passive(name, items.iter().map(|item| &item.key));
+        let passive = if self.reason == Reason::Delete {
+            inventory.phases.iter().take_while(passive).count()
+        } else {
+            0
+        };
+        let (first, ordered) = inventory.phases.split_at(passive);
+        for (index, (_, items)) in ordered.iter().enumerate().rev() {
             let mut waiting = vec![];
             for item in items {
                 if !self.object(memory, &item.key).await? {
-                    waiting.push(&item.key);
+                    waiting.push(item.key.clone());
                 }
             }
             if !waiting.is_empty() {
-                let long = memory.waits_for(index, Instant::now()) >= USUAL;
-                let detail = if long { Some(self.holders(&waiting).await) } else { None };
-                return Ok(Removed::Waiting { detail, after: olm_rollout::schedule::TEARDOWN_INTERVAL });
+                return Ok(self.waiting(memory, passive + index, &waiting).await);
             }
         }
-        Ok(Removed::All)
+        let rest: Vec<ObjectKey> = first.iter().rev().flat_map(|(_, items)| keys(items)).collect();
+        self.collect(memory, &rest).await
+    }
+
+    /// The state while these objects of a phase are not gone.
+    async fn waiting(&self, memory: &mut Memory, phase: usize, objects: &[ObjectKey]) -> Removed {
+        let long = memory.waits_for(phase, Instant::now()) >= USUAL;
+        let detail = match (long, objects) {
+            (false, _) => None,
+            (true, []) => Some("waiting for the garbage collector".to_owned()),
+            (true, objects) => Some(self.holders(objects).await),
+        };
+        Removed::Waiting { detail, after: olm_rollout::schedule::TEARDOWN_INTERVAL }
+    }
+
+    /// Has the garbage collector delete the objects, by a foreground deletion of the revision: that ends when all objects are gone that
+    /// the revision owns. It goes by the live owners, so an object that another owner got meanwhile stays.
+    async fn collect(&self, memory: &mut Memory, objects: &[ObjectKey]) -> Result<Removed, String> {
+        let is_collecting =
+            self.revision.finalizers().iter().any(|finalizer| finalizer == keys::FOREGROUND_FINALIZER);
+        if memory.collected && !is_collecting {
+            return Ok(Removed::All);
+        }
+        // it may be slow or stopped, or be refused what it does: then an error of our own request shows why
+        let is_late = memory.collected && memory.waits_for(0, Instant::now()) >= COLLECTION;
+        let (mut remaining, mut waiting) = (vec![], vec![]);
+        for key in objects {
+            match self.collected(key).await {
+                Some(_) if !is_late => remaining.push(key.clone()),
+                None if memory.collected => {}
+                Some(_) | None => {
+                    if !self.object(memory, key).await? {
+                        waiting.push(key.clone());
+                    }
+                }
+            }
+        }
+        if remaining.is_empty() && !is_collecting {
+            return Ok(if waiting.is_empty() {
+                Removed::All
+            } else {
+                self.waiting(memory, 0, &waiting).await
+            });
+        }
+        if !is_collecting {
+            let api: Api<ClusterObjectSet> = Api::all(self.context.client.clone());
+            let same = Preconditions {
+                uid: self.revision.uid(),
+                resource_version: self.revision.resource_version(),
+            };
+            match api.delete(&self.own.name, &DeleteParams::foreground().preconditions(same)).await {
+                Ok(answer) => {
+                    if let Some(set) = answer.left() {
+                        self.context.update(set);
+                    }
+                    memory.collected = true;
+                }
+                // it changed: the next pass has it as it is
+                Err(error) if is_code(&error, 409) || is_code(&error, 404) => {}
+                Err(error) => return Err(format!("deleting the rest of its objects: {}", text(&error))),
+            }
+        }
+        remaining.extend(waiting);
+        Ok(self.waiting(memory, 0, &remaining).await)
+    }
+
+    /// An object that the garbage collector deletes with the revision, which is its only owner. `None` if it is not in the cache, or
+    /// has to be kept or left to another owner.
+    async fn collected(&self, key: &ObjectKey) -> Option<Object> {
+        let watch = self.context.world.ensure(&gvk(key), &self.own.uid).await.ok()?;
+        let live = watch.get(key)?.object();
+        let removal = remove(ownership(&live, &live, &self.own, false), self.reason);
+        let goes = matches!(removal, Removal::Delete | Removal::Wait) && owner_refs(&live).len() == 1;
+        goes.then_some(live)
     }
 
     /// What the revision consists of. If its content cannot be read, what carries our owner reference is searched in the cluster.
@@ -98,7 +182,7 @@ impl Removing<'_> {
     }
 
     /// What keeps objects from going, as far as they show it; the first one by name.
-    async fn holders(&self, waiting: &[&ObjectKey]) -> String {
+    async fn holders(&self, waiting: &[ObjectKey]) -> String {
         let Some((first, rest)) = waiting.split_first() else { return String::new() };
         let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
         let live = match self.context.world.ensure(&gvk(first), &self.own).await {
@@ -142,8 +226,10 @@ impl Removing<'_> {
         // an annotation in the manifest that keeps the object was applied with it
         let awaited = self.successors.iter().any(|uid| self.context.memories.has(uid, key));
         let removal = remove(ownership(&live, &live, &self.own, awaited), self.reason);
-        let client = self.context.identities.client(&self.owner, Purpose::Remove).await?;
-        let api = watch.api(client, key);
+        let api = async || {
+            let client = self.context.identities.client(&self.owner, Purpose::Remove).await?;
+            Ok::<_, String>(watch.api(client, key))
+        };
         match removal {
             Removal::Gone => Ok(true),
             Removal::Wait => {
@@ -155,7 +241,7 @@ impl Removing<'_> {
                 let same =
                     Preconditions { uid: text_of("uid"), resource_version: text_of("resourceVersion") };
                 let params = DeleteParams::default().preconditions(same);
-                match api.delete(&key.name, &params).await {
+                match api().await?.delete(&key.name, &params).await {
                     Ok(answer) => {
                         info!(revision = %self.own.name, object = %key.objref(), "deleted");
                         let gone = answer.is_right();
@@ -184,7 +270,8 @@ impl Removing<'_> {
                 let Some(patch) = release_patch(&live, &self.own, removal == Removal::Release) else {
                     return Ok(true);
                 };
-                match api.patch(&key.name, &written_by(keys::FIELD_MANAGER), &Patch::Merge(&patch)).await {
+                let params = written_by(keys::FIELD_MANAGER);
+                match api().await?.patch(&key.name, &params, &Patch::Merge(&patch)).await {
                     Ok(answer) => {
                         watch.put(key, Live::new(watch.plain(answer)), &self.own.name, listings);
                         Ok(true)

@@ -11,7 +11,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use olm_api::{ClusterExtension, condition};
 use olm_integration::package::{push_bundle, serve_catalog};
 use olm_kit::{
-    BundleImage, CatalogImage, Cluster, Entry, Options, Package, Program, Registry, Request,
+    BundleImage, CatalogImage, Cluster, Crd, Entry, Options, Package, Program, Registry, Request,
     SYSTEM_NAMESPACE, Wait, still,
 };
 use serde_json::json;
@@ -68,7 +68,9 @@ async fn rest_of_twenty_extensions_writes_nothing_and_heals() -> Result<()> {
     let names: Vec<String> = (0..20).map(|n| format!("rest-{n}")).collect();
     let mut image = CatalogImage::new();
     for name in &names {
-        let bundle = push_bundle(&registry, name, "1.0.0", &BundleImage::new(name, "1.0.0")).await?;
+        let bundle =
+            BundleImage::new(name, "1.0.0").crds([Crd::new("Gadget", &format!("{name}.example.com"))]);
+        let bundle = push_bundle(&registry, name, "1.0.0", &bundle).await?;
         let package = Package::new(name).channel("stable", [Entry::new("1.0.0")]);
         image = image.package(&package.bundle("1.0.0", &bundle));
     }
@@ -100,6 +102,74 @@ async fn rest_of_twenty_extensions_writes_nothing_and_heals() -> Result<()> {
     let lost = lost.expect("a ConfigMap of the bundle");
     maps.delete(lost, &DeleteParams::default()).await?;
     Wait::new(&maps, lost).within(Duration::from_secs(20)).to_exist().await?;
+
+    uninstall_costs_few_requests(&cluster, &extensions, &names).await
+}
+
+/// The operator goes first, as an object of its own; what neither runs nor is called goes by the garbage collector.
+async fn uninstall_costs_few_requests(
+    cluster: &Cluster,
+    extensions: &Api<ClusterExtension>,
+    names: &[String],
+) -> Result<()> {
+    const MOST: usize = 12;
+    let before = cluster.audit()?.len();
+    for name in names {
+        extensions.delete(name, &DeleteParams::default()).await?;
+    }
+    for name in names {
+        Wait::new(extensions, name).within(LIMIT).to_be_gone().await?;
+    }
+    let about = |name: &str| -> Result<Vec<Request>> {
+        let all = cluster.audit()?.into_iter().skip(before);
+        let prefix = format!("{name}-");
+        Ok(all
+            .filter(|request| {
+                request.name == name
+                    || request.name.starts_with(&prefix)
+                    || request.uri.contains(&format!("{name}.example.com"))
+                    || request.uri.contains(&format!("%3D{name}"))
+            })
+            .collect())
+    };
+    let count = || Ok(cluster.audit()?.len());
+    still("the requests end", LIMIT, Duration::from_secs(3), count).await?;
+    let all = cluster.audit()?;
+    let ours = all.iter().skip(before).filter(|request| {
+        request.user.ends_with(&format!(":{ACCOUNT}"))
+            && request.verb != "watch"
+            && request.resource != "leases"
+    });
+    let ours: Vec<_> = ours.collect();
+    let of_one = about(&names[3])?;
+    let lines: Vec<String> = of_one
+        .iter()
+        .map(|r| format!("{} {} {} {} {}", r.user, r.verb, r.resource, r.name, r.code))
+        .collect();
+    println!("{:.1} requests for each uninstall: {lines:#?}", ours.len() as f64 / names.len() as f64);
+    ensure!(ours.len() <= MOST * names.len(), "{} requests of {}: {lines:#?}", ours.len(), names.len());
+    for name in names {
+        let requests = about(name)?;
+        let first = |resource: &str| {
+            let mut deletions =
+                requests.iter().filter(|request| request.verb == "delete" && request.code == 200);
+            deletions.position(|request| request.resource == resource)
+        };
+        let operator = first("deployments");
+        for resource in [
+            "customresourcedefinitions",
+            "serviceaccounts",
+            "clusterroles",
+            "clusterrolebindings",
+            "configmaps",
+        ] {
+            let deleted = first(resource);
+            ensure!(
+                operator.is_some() && deleted.is_none_or(|at| Some(at) > operator),
+                "{resource} of {name}: {deleted:?}, {operator:?}"
+            );
+        }
+    }
     Ok(())
 }
 

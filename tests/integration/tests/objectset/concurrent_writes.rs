@@ -140,7 +140,8 @@ async fn concurrent_replacement_of_an_object_is_not_overwritten() -> Result<()> 
 async fn concurrent_replacement_of_an_object_is_not_deleted() -> Result<()> {
     let bench = Bench::new("spared").await?;
     let content = ["exchanged", "handed-over"].map(|name| bench.config_map(name, json!({"a": "ours"})));
-    bench.revision(1).phase("configuration", content).roll_out().await?;
+    // in this phase objects are deleted one by one
+    bench.revision(1).phase("deploy", content).roll_out().await?;
     let holds = ["exchanged", "handed-over"].map(|name| hold(&bench, Method::DELETE, name));
     bench.delete(1).await?;
     let [exchanged, handed_over] = holds;
