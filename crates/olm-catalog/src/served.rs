@@ -212,7 +212,7 @@ mod tests {
         let (route, package) = (route(), "demo".parse().unwrap());
         for (server, want) in [(&first, MINE), (&second, OTHER)] {
             let endpoint = server.endpoint(&format!("example.com/c@{DIGEST}"));
-            let read = package_lines(&route, Some(&store), &endpoint, &package).await.unwrap();
+            let read = package_lines(&route, Some(&store), &endpoint, &package, usize::MAX).await.unwrap();
             assert_eq!(String::from_utf8(read).unwrap(), want);
         }
     }

@@ -331,7 +331,7 @@ mod tests {
         };
         let own = test_revision();
         let mine = own.extension.clone().unwrap();
-        let sibling = |retired| Sibling { uid: "u1".into(), retired };
+        let sibling = |retired| Sibling { uid: "u1".into(), number: 9, retired };
         let foreign = Some(("ClusterObjectSet", "gone"));
         for (case, object, siblings, want) in [
             ("of an earlier revision", marked(&mine, "1", None), vec![], Step::Adopt),

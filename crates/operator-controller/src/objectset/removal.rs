@@ -158,7 +158,7 @@ impl Removing<'_> {
     /// An object that the garbage collector deletes with the revision, which is its only owner. `None` if it is not in the cache, or
     /// has to be kept or left to another owner.
     async fn collected(&self, key: &ObjectKey) -> Option<Object> {
-        let watch = self.context.world.ensure(&gvk(key), &self.own.uid).await.ok()?;
+        let watch = self.context.world.ensure(&gvk(key), &self.own).await.ok()?;
         let live = watch.get(key)?.object();
         let removal = remove(ownership(&live, &live, &self.own, false), self.reason);
         let goes = matches!(removal, Removal::Delete | Removal::Wait) && owner_refs(&live).len() == 1;
