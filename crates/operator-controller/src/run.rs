@@ -8,37 +8,29 @@ use futures::{StreamExt as _, stream};
 use kube::Client;
 use olm_bundle::Gates;
 use olm_catalog::{PackageStore, package_store};
-use olm_certificates::plan::Timing;
 use olm_certificates::{PublishedCa, Source};
 use olm_install::BundleFetcher;
 use olm_install::preflight;
+use olm_install::render::RenderSettings;
 use olm_oci::{CertificateDirs, Config, Credentials, Puller, SharedKeyring, Store};
 use olm_resolver::ReleaseField;
 use olm_runtime::args::service_names;
 use olm_runtime::controller::Workers;
-use olm_runtime::events::Events;
 use olm_runtime::health;
 use olm_runtime::leader::{self, Election};
 use olm_runtime::metrics::{self, Metrics};
 use olm_runtime::pull_secrets::NamespacedName;
 use olm_runtime::tls::{self, TlsSettings};
-use olm_runtime::watched::Objects;
 use olm_runtime::{FeatureGates, Shutdown, client, listen, serve, shutdown, task};
 
-use crate::accounts::{Accounts, Rights};
 use crate::args::{CERT_MANAGER, DEPLOYMENT_CONFIG, RELEASE, SERVICE_CA, SINGLE_OWN, ServeArgs};
-use crate::bundles::Bundles;
-use crate::catalogs::PackageCache;
+use crate::bundles::RegistryBundles;
+use crate::catalogs::Catalogd;
 use crate::certificates::provider::Issuers;
-use crate::certificates::{self, Expiries, Refusals};
-use crate::crds::Crds;
+use crate::controllers::{self, Content};
 use crate::credentials::PullSecrets;
-use crate::extension::context::{Context, Settings};
-use crate::extension::writer::RevisionWriter;
-use crate::inventory::Inventory;
-use crate::revisions::Revisions;
-use crate::secret_cache::SecretCache;
-use crate::{catalogs, extension, objectset};
+use crate::extension::context::Settings;
+use crate::{catalogs, extension};
 
 const LEASE: &str = "9c4404e7.operatorframework.io";
 /// The address of metrics when no other is set and there is a certificate.
@@ -110,7 +102,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     Ok(outcome?)
 }
 
-/// Everything that writes to the cluster, as one future. It does nothing until it is polled.
+/// Everything that writes to the cluster, as one future, with bundles from registries and catalogs from catalogd.
 async fn controllers(
     args: &ServeArgs,
     gates: &FeatureGates,
@@ -120,113 +112,43 @@ async fn controllers(
     metrics: &Metrics,
     stop: Shutdown,
 ) -> anyhow::Result<impl Future<Output = ()> + use<>> {
-    let system_namespace = args.run.system_namespace();
     let keyring = SharedKeyring::default();
     let puller = Puller::new(registry_config(args, keyring.clone()));
     puller.check_policy()?;
     let cache = args.cache_path.join("bundles");
     let store = tokio::task::spawn_blocking(move || Store::open(&cache)).await??;
-    let fetcher = BundleFetcher::new(puller, store).quarantining();
-    let bundle_gates = Gates {
-        single_own_namespace: gates.enabled(SINGLE_OWN),
-        deployment_config: gates.enabled(DEPLOYMENT_CONFIG),
-    };
-    let issuers =
-        Issuers { cert_manager: gates.enabled(CERT_MANAGER), service_ca: gates.enabled(SERVICE_CA) };
-    let preference = args.webhook_cert_provider;
     let secrets =
         PullSecrets::new(client.clone(), pull_secret, olm_runtime::pull_secrets::own_account(), keyring);
-    let release = if gates.enabled(RELEASE) { ReleaseField::Counts } else { ReleaseField::Ignored };
-    let content = PackageStore::new(&args.cache_path.join("packages"), package_store::DEFAULT_BYTES);
-    let trust_changed = published.as_ref().map(|published| published.changes());
-    let packages = PackageCache::new(
-        catalogs::client::factory(args.catalogd_cas_dir(), published, tls_settings),
-        content,
-        release,
-    );
+    let render = RenderSettings {
+        gates: Gates {
+            single_own_namespace: gates.enabled(SINGLE_OWN),
+            deployment_config: gates.enabled(DEPLOYMENT_CONFIG),
+        },
+        preference: args.webhook_cert_provider,
+        issuers: Issuers { cert_manager: gates.enabled(CERT_MANAGER), service_ca: gates.enabled(SERVICE_CA) },
+    };
     let settings = Settings {
-        system_namespace: system_namespace.clone(),
+        system_namespace: args.run.system_namespace(),
+        service_account_mode: args.service_account_mode,
+        render,
         separate_release: gates.enabled(RELEASE),
         dependency_check: args.dependency_check,
         preflight: preflight::Settings { existing_objects: args.validate_existing_custom_resources },
         intervals: args.run.test_intervals,
     };
-
-    let (mode, intervals) = (args.service_account_mode, args.run.test_intervals);
-    let expiries = Expiries::default();
-    expiries.register(metrics);
-    let certificate_meter = metrics.controller(certificates::NAME, u32::from(certificates::WORKERS));
-    let extension_meter = metrics.controller(extension::NAME, u32::from(extension::WORKERS));
-    let revision_meter = metrics.controller(objectset::NAME, u32::from(objectset::WORKERS));
-
-    let metrics = metrics.clone();
-
-    Ok(async move {
-        let (extensions, catalogs, revisions) = (Objects::empty(), Objects::empty(), Revisions::default());
-        let kept = SecretCache::default();
-        let workers = Workers::new(extension::WORKERS, stop.clone());
-        let (crds, apis) = Crds::watch(&client);
-        Inventory {
-            extensions: extensions.clone(),
-            revisions: revisions.clone(),
-            catalogs: catalogs.clone(),
-        }
-        .register(&metrics);
-        let (rights, lookups) = Rights::new(client.clone());
-        let accounts = Arc::new(Accounts::new(client.clone(), mode, extensions.clone(), rights));
-        let events = |name| Events::new(client.clone(), name, Some(leader::identity())).counted(&metrics);
-        let refusals = Refusals::default();
-        let issuing = certificates::Context {
-            client: client.clone(),
-            system_namespace: system_namespace.clone(),
-            timing: Timing::default(),
-            extensions: extensions.clone(),
-            revisions: revisions.clone(),
-            meter: certificate_meter,
-            events: events(certificates::NAME),
-            expiries,
-            refusals: refusals.clone(),
-        };
-        let installing = Arc::new(Context {
-            accounts: Arc::clone(&accounts),
-            writer: RevisionWriter::new(client.clone(), &system_namespace, kept.clone()),
-            bundles: Bundles::new(
-                client.clone(),
-                fetcher,
-                secrets,
-                bundle_gates,
-                preference,
-                issuers,
-                Arc::clone(&workers),
-            ),
-            extensions: extensions.clone(),
-            revisions: revisions.clone(),
-            catalogs: catalogs.clone(),
-            packages,
-            settings,
-            workers,
-            events: events(extension::NAME),
-            crds,
-            refusals: refusals.clone(),
-            states: Default::default(),
-            client: client.clone(),
-        });
-        let trust = stream::iter(trust_changed).flatten().then(|()| tokio::time::sleep(FAILURE_CACHE_TIME));
-        let feeds =
-            extension::Feeds { rights: lookups, refusals: refusals.changes(), trust: trust.boxed(), apis };
-        let mut rolling_out =
-            objectset::Context::new(client.clone(), system_namespace, revisions.clone(), extensions.clone());
-        rolling_out.kept = kept;
-        rolling_out.intervals = intervals;
-        rolling_out.identities = Arc::new(accounts);
-        rolling_out.events = Some(events(objectset::NAME));
-        let _watches = (extensions.watch(&client), revisions.watch(&client), catalogs.watch(&client));
-        tokio::join!(
-            extension::run(installing, feeds, extension_meter),
-            objectset::run(rolling_out, revision_meter, stop.clone()),
-            certificates::run(issuing, stop),
-        );
-    })
+    let trust_changed = published.as_ref().map(|published| published.changes());
+    let trust = stream::iter(trust_changed).flatten().then(|()| tokio::time::sleep(FAILURE_CACHE_TIME));
+    let packages = Catalogd {
+        client: catalogs::client::factory(args.catalogd_cas_dir(), published, tls_settings),
+        release: if settings.separate_release { ReleaseField::Counts } else { ReleaseField::Ignored },
+        store: PackageStore::new(&args.cache_path.join("packages"), package_store::DEFAULT_BYTES),
+    };
+    let workers = Workers::new(extension::WORKERS, stop.clone());
+    let fetcher = BundleFetcher::new(puller, store).quarantining();
+    let bundles = RegistryBundles::new(client.clone(), fetcher, secrets, render, Arc::clone(&workers));
+    let content =
+        Content { bundles: Box::new(bundles), packages: Box::new(packages), trust: trust.boxed(), workers };
+    Ok(controllers::run(client, content, settings, metrics, stop))
 }
 
 fn registry_config(args: &ServeArgs, keyring: SharedKeyring) -> Config {
@@ -254,6 +176,7 @@ mod tests {
     use super::*;
     use crate::args::Cli;
     use crate::testing::apiserver;
+    use crate::{certificates, objectset};
 
     fn extension() -> Value {
         json!({

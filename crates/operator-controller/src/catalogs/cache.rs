@@ -5,34 +5,24 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use olm_catalog::catalogd::{CatalogError, Endpoint, MAX_PACKAGE};
-use olm_catalog::{CatalogFacts, PackageContent, PackageStore, Route, served};
+use olm_catalog::CatalogFacts;
+use olm_catalog::catalogd::Endpoint;
 use olm_core::{CatalogName, PackageName};
 use olm_fbc::PackageSummary;
-use olm_resolver::{CatalogReadError, CatalogSource, GvkRef, PackageGraph, ReleaseField};
+use olm_resolver::{CatalogReadError, CatalogSource, GvkRef, PackageGraph};
 use parking_lot::Mutex;
-use tokio::sync::{Mutex as AsyncMutex, Semaphore};
+use tokio::sync::Mutex as AsyncMutex;
 
-/// Builds the HTTP client for one fetch, so that changed CA files count immediately.
-pub type ClientFactory = Box<dyn Fn() -> Result<reqwest::Client, String> + Send + Sync>;
+use super::source::PackageSource;
 
 /// How long a failed fetch answers for its digest before it is tried again.
 const FAILURE_HOLDS: Duration = Duration::from_secs(1);
-
-/// Bytes of a package that may be in memory beside others, one for each worker.
-const SMALL_PACKAGE: usize = 4 << 20;
-/// Larger packages are fetched and read one at a time.
-static LARGE_PACKAGES: Semaphore = Semaphore::const_new(1);
 
 type Key = (CatalogName, PackageName);
 
 /// The cache. Cheap to share by `Arc`.
 pub struct PackageCache {
-    client: ClientFactory,
-    /// How a bundle's release is read (gate BundleReleaseSupport).
-    release: ReleaseField,
-    /// Content on disk, so that a restart reads nothing again.
-    store: PackageStore,
+    source: Box<dyn PackageSource>,
     slots: Mutex<HashMap<Key, Arc<AsyncMutex<Slot>>>>,
 }
 
@@ -45,9 +35,9 @@ struct Slot {
 }
 
 impl PackageCache {
-    /// Nothing in memory yet; what `store` has on disk is used.
-    pub fn new(client: ClientFactory, store: PackageStore, release: ReleaseField) -> Self {
-        Self { client, release, store, slots: Mutex::new(HashMap::new()) }
+    /// Nothing is cached yet.
+    pub fn new(source: Box<dyn PackageSource>) -> Self {
+        Self { source, slots: Mutex::new(HashMap::new()) }
     }
 
     /// What each of `catalogs` holds of `package`, in their order. Catalogs are asked in parallel.
@@ -102,13 +92,7 @@ impl PackageCache {
         if apis.is_empty() {
             return Ok(Vec::new());
         }
-        let route = self.route(endpoint)?;
-        let lines = served::summary_lines(&route, Some(&self.store), endpoint)
-            .await
-            .map_err(|error| error.to_string())?
-            .unwrap_or_default();
-        let lines = lines.split(|byte| *byte == b'\n');
-        let summaries = lines.filter_map(|line| serde_json::from_slice::<PackageSummary>(line).ok());
+        let summaries = self.source.summaries(endpoint).await?;
         let provides = |summary: &PackageSummary| {
             summary.provided_apis.iter().any(|api| {
                 apis.iter().any(|needed| {
@@ -117,7 +101,7 @@ impl PackageCache {
                 })
             })
         };
-        Ok(summaries.filter(provides).filter_map(|summary| summary.name.parse().ok()).collect())
+        Ok(summaries.into_iter().filter(provides).filter_map(|summary| summary.name.parse().ok()).collect())
     }
 
     /// Evicts catalogs that are gone and packages that no extension names any more.
@@ -157,7 +141,7 @@ impl PackageCache {
             .filter(|(failed, when, _)| failed == endpoint && when.elapsed() < FAILURE_HOLDS);
         let problem = match recent {
             Some((_, _, problem)) => problem.clone(),
-            None => match self.fetch(endpoint, package).await {
+            None => match self.source.graph(endpoint, package).await {
                 Ok(graph) => {
                     slot.known = Some((endpoint.clone(), Arc::clone(&graph)));
                     slot.failed = None;
@@ -174,84 +158,5 @@ impl PackageCache {
             Some((_, graph)) if last_known => Ok(Arc::clone(graph)),
             _ => Err(problem),
         }
-    }
-
-    /// The status names the address, not how far it is trusted: over https, with the configured CA.
-    fn route(&self, endpoint: &Endpoint) -> Result<Route, String> {
-        let scheme = endpoint.base.split_once("://").map_or("", |(scheme, _)| scheme);
-        if !scheme.eq_ignore_ascii_case("https") {
-            return Err(format!("status.urls.base {:?} is not https; catalogd sets it", endpoint.base));
-        }
-        Ok(Route::Direct((self.client)()?))
-    }
-
-    async fn fetch(
-        &self,
-        endpoint: &Endpoint,
-        package: &PackageName,
-    ) -> Result<Arc<PackageGraph>, CatalogReadError> {
-        let route = self.route(endpoint).map_err(CatalogReadError::Fetch)?;
-        let fetch = |limit| served::package_lines(&route, Some(&self.store), endpoint, package, limit);
-        let (mut lines, mut permit) = (fetch(SMALL_PACKAGE).await, None);
-        if let Err(CatalogError::TooLarge { .. }) = lines {
-            permit = LARGE_PACKAGES.acquire().await.ok();
-            lines = fetch(MAX_PACKAGE).await;
-        }
-        let lines = lines.map_err(|error| CatalogReadError::Fetch(error.to_string()))?;
-        let package = package.clone();
-        let release = self.release;
-        let reading = tokio::task::spawn_blocking(move || {
-            let _permit = permit;
-            read(&package, &lines, release)
-        });
-        reading.await.map_err(|error| CatalogReadError::Content(error.to_string()))?
-    }
-}
-
-fn read(
-    package: &PackageName,
-    lines: &[u8],
-    release: ReleaseField,
-) -> Result<Arc<PackageGraph>, CatalogReadError> {
-    let graph = PackageContent::from_lines(package, lines).graph(release);
-    for finding in graph.findings() {
-        tracing::warn!(package = %package, place = finding.place, finding = finding.message, "catalog entry is not as it should be");
-    }
-    Ok(Arc::new(graph))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The writer of a status must not choose an address without a certificate.
-    #[tokio::test]
-    async fn catalogs_are_read_over_https_only() {
-        olm_runtime::tls::install_provider();
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.set_nonblocking(true).unwrap();
-        let address = listener.local_addr().unwrap();
-        let dir = tempfile::tempdir().unwrap();
-        let cas = dir.path().join("cas");
-        std::fs::create_dir(&cas).unwrap();
-        let params = rcgen::CertificateParams::new(vec!["c.test".to_owned()]).unwrap();
-        let certificate = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
-        std::fs::write(cas.join("ca.crt"), certificate.pem()).unwrap();
-        let client = super::super::client::factory(Some(cas), None, olm_runtime::tls::TlsSettings::default());
-        let client_alone = client().unwrap();
-        let store = PackageStore::new(dir.path(), olm_catalog::package_store::DEFAULT_BYTES);
-        let cache = PackageCache::new(client, store, ReleaseField::default());
-        for base in [format!("http://{address}/catalogs/c"), format!("HTTP://{address}/c"), String::new()] {
-            let endpoint = Endpoint {
-                catalog: "c".parse().unwrap(),
-                base: base.clone(),
-                resolved: format!("example.com/c@sha256:{}", "1".repeat(64)),
-            };
-            let got = cache.graph(&endpoint, &"demo".parse().unwrap(), false).await;
-            let Err(CatalogReadError::Fetch(why)) = got else { panic!("{base}: {got:?}") };
-            assert!(why.contains("is not https"), "{why}");
-            assert!(client_alone.get(&base).send().await.is_err(), "{base}");
-        }
-        assert!(listener.accept().is_err(), "no connection was made");
     }
 }

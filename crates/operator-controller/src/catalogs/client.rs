@@ -14,7 +14,7 @@ use olm_runtime::tls::{CaPool, TlsSettings};
 use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
 
-use super::cache::ClientFactory;
+use super::source::ClientFactory;
 
 /// How long a connection is kept for the next fetch: long enough for many packages, too short to outlive a replica for long.
 const IDLE: Duration = Duration::from_secs(5);

@@ -6,5 +6,7 @@
 pub mod cache;
 pub mod client;
 pub mod in_use;
+pub mod source;
 
 pub use cache::PackageCache;
+pub use source::{Catalogd, PackageSource};

@@ -6,6 +6,7 @@ use clap::ValueEnum;
 use kube::Client;
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
 use olm_install::preflight;
+use olm_install::render::RenderSettings;
 use olm_install::resolution::{BundleFacts, ExtensionRequest, revision};
 use olm_resolver::Needed;
 use olm_runtime::Intervals;
@@ -15,8 +16,8 @@ use olm_runtime::watched::Objects;
 
 use super::state::{States, Verified};
 use super::writer::RevisionWriter;
-use crate::accounts::Accounts;
-use crate::bundles::Bundles;
+use crate::accounts::{Accounts, Mode};
+use crate::bundles::BundleSource;
 use crate::catalogs::PackageCache;
 use crate::catalogs::in_use::InUse;
 use crate::certificates::Refusals;
@@ -28,6 +29,10 @@ use crate::revisions::Revisions;
 pub struct Settings {
     /// Namespace of object-data Secrets.
     pub system_namespace: String,
+    /// What `spec.serviceAccount` means.
+    pub service_account_mode: Mode,
+    /// Gates of rendering, and the certificate issuer that is preferred.
+    pub render: RenderSettings,
     /// Gate BundleReleaseSupport.
     pub separate_release: bool,
     /// What a missing dependency leads to.
@@ -66,7 +71,7 @@ pub struct Context {
     pub catalogs: Objects<ClusterCatalog>,
     /// Content of catalogs.
     pub packages: PackageCache,
-    pub bundles: Bundles,
+    pub bundles: Box<dyn BundleSource>,
     /// As whom objects are written.
     pub accounts: Arc<Accounts>,
     pub writer: RevisionWriter,

@@ -58,7 +58,7 @@ pub async fn deliver(
     let newest = revision::newest(revisions);
     let verified = newest.and_then(|newest| context.verified(request, newest));
     let mut observer = ClusterObserver { context, request, revisions, verified: verified.as_ref() };
-    let (settings, system) = (context.bundles.settings, context.settings.system_namespace.as_str());
+    let (settings, system) = (context.settings.render, context.settings.system_namespace.as_str());
     let observed = observe(&mut observer, settings, system, request, target, revisions, recorded).await?;
     let plan = plan(request, observed).map_err(|error| {
         let inputs = settings.fingerprint(request, bundle, settings.settled(recorded));

@@ -23,18 +23,15 @@ pub async fn run(context: Arc<Context>) -> Infallible {
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let context = Arc::clone(&context);
-        if let Err(error) = tokio::task::spawn_blocking(move || evict(&context)).await {
-            tracing::warn!(%error, "caches could not be tidied");
-        }
+        evict(&context).await;
     }
 }
 
-fn evict(context: &Context) {
+async fn evict(context: &Context) {
     let uids: BTreeSet<String> = context.extensions.read().rows().values().map(Object::uid).collect();
     context.evict_unused_packages();
     context.states.retain(&uids);
-    context.bundles.tidy(&uids, images(&context.revisions.all()), GRACE_PERIOD);
+    context.bundles.tidy(uids, images(&context.revisions.all()), GRACE_PERIOD).await;
 }
 
 /// Images of bundles in active revisions.
