@@ -84,6 +84,13 @@ soak: ## Churn on a real control plane, with checks of what must hold after it (
 	@$(all_tools); OLM_SOAK_MINUTES=$(or $(MINUTES),30) $(if $(SEED),OLM_SOAK_SEED=$(SEED)) $(with_programs) \
 	    $(CARGO) test $(locked) --workspace --test soak -- --nocapture --exact soak_churn_leaves_nothing_behind
 
+simulate = $(target_dir)/simulation/simulate
+.PHONY: simulate
+simulate: ## Run the controllers on a simulated apiserver (SEEDS=1000, FIRST=1, JOBS; SEED=n: one with a trace, WITHOUT=0,3)
+	@$(CARGO) build $(locked) --profile simulation -p olm-simulation --bin simulate
+	@$(simulate) $(if $(SEED),--seed $(SEED) --trace $(if $(WITHOUT),--without $(WITHOUT)), \
+	    --seeds $(or $(SEEDS),1000) --first $(or $(FIRST),1) $(if $(JOBS),--jobs $(JOBS)))
+
 .PHONY: test-upgrade
 test-upgrade: ## Replace another commit's programs by today's on a live system, and go back (FROM=191c6fd, SECONDS=60 side by side)
 	@$(call build,$(everything))
@@ -237,8 +244,8 @@ ifndef ARGS
 endif
 
 # each as typed; all of them run, also after one failed
-NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-hard test-hostile test-plan test-upgrade soak fuzz exercises bench deny acceptance-exact generate \
-    demo-down
+NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-hard test-hostile test-plan test-upgrade soak simulate\ SEEDS=20000 fuzz exercises bench \
+    deny acceptance-exact generate demo-down
 
 .PHONY: nightly
 nightly: ## Run what does not fit into .ci/run (hours), and name what failed

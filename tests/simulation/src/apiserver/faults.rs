@@ -1,0 +1,136 @@
+//! What goes wrong: rules of the test, random faults, delays and partitions.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::request::Call;
+use super::{Fault, Faults, Match, USER};
+
+impl Match {
+    pub(crate) fn fits(&self, call: &Call) -> bool {
+        let target = call.target.as_ref();
+        let is = |wanted: &Option<String>, found: Option<&str>| {
+            wanted.as_deref().is_none_or(|wanted| Some(wanted) == found)
+        };
+        is(&self.process, Some(&call.process))
+            && is(&self.resource, target.map(|it| it.resource.as_str()))
+            && is(&self.name, target.and_then(|it| it.name.as_deref()))
+            && (self.verbs.is_empty() || self.verbs.contains(&call.verb))
+    }
+}
+
+struct Rule {
+    requests: Match,
+    fault: Fault,
+    /// `None`: until the end of all faults.
+    left: Option<u32>,
+}
+
+/// The faults of a server, and the randomness of these and of latency.
+pub(crate) struct FaultState {
+    pub(crate) random: Faults,
+    rules: Vec<Rule>,
+    /// By process (empty: all) and resource (empty: all).
+    delays: BTreeMap<(String, String), Duration>,
+    partitions: BTreeSet<String>,
+    /// How often the watches of a resource were dropped; empty: of all.
+    drops: BTreeMap<String, u64>,
+    source: StdRng,
+}
+
+impl FaultState {
+    pub(crate) fn new(seed: u64, random: Faults) -> Self {
+        Self {
+            random,
+            rules: Vec::new(),
+            delays: BTreeMap::new(),
+            partitions: BTreeSet::new(),
+            drops: BTreeMap::new(),
+            source: StdRng::seed_from_u64(seed ^ 0x66_6175),
+        }
+    }
+
+    pub(crate) fn add(&mut self, requests: Match, fault: Fault, left: Option<u32>) {
+        self.rules.push(Rule { requests, fault, left });
+    }
+
+    pub(crate) fn set_delay(&mut self, process: &str, resource: &str, by: Duration) {
+        let key = (process.to_owned(), resource.to_owned());
+        if by.is_zero() {
+            self.delays.remove(&key);
+        } else {
+            self.delays.insert(key, by);
+        }
+    }
+
+    pub(crate) fn delay(&self, process: &str, resource: &str) -> Duration {
+        if process == USER {
+            return Duration::ZERO;
+        }
+        let fits = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
+        let all = self.delays.iter().filter(|((by, of), _)| fits(by, process) && fits(of, resource));
+        all.map(|(_, delay)| *delay).max().unwrap_or_default()
+    }
+
+    pub(crate) fn partition(&mut self, process: &str, is_cut_off: bool) {
+        if is_cut_off {
+            self.partitions.insert(process.to_owned());
+        } else {
+            self.partitions.remove(process);
+        }
+    }
+
+    pub(crate) fn is_cut_off(&self, process: &str) -> bool {
+        self.partitions.contains(process)
+    }
+
+    pub(crate) fn drop_watches(&mut self, resource: &str) {
+        *self.drops.entry(resource.to_owned()).or_default() += 1;
+    }
+
+    /// Counts the drops that concern a watch of the resource.
+    pub(crate) fn drops(&self, resource: &str) -> u64 {
+        let of = |name: &str| self.drops.get(name).copied().unwrap_or_default();
+        of(resource) + of("")
+    }
+
+    pub(crate) fn heal(&mut self) {
+        self.random = Faults::default();
+        self.rules.clear();
+        self.delays.clear();
+        self.partitions.clear();
+    }
+
+    /// A random time up to `most`.
+    pub(crate) fn pause(&mut self, most: Duration) -> Duration {
+        let most = u64::try_from(most.as_micros()).unwrap_or(u64::MAX);
+        Duration::from_micros(self.source.random_range(0..=most))
+    }
+
+    pub(crate) fn chance(&mut self, probability: f64) -> bool {
+        probability > 0.0 && self.source.random_bool(probability.min(1.0))
+    }
+
+    /// The fault that a request meets.
+    pub(crate) fn meet(&mut self, call: &Call) -> Option<Fault> {
+        if call.process == USER {
+            return None;
+        }
+        if let Some(rule) = self.rules.iter_mut().find(|it| it.left != Some(0) && it.requests.fits(call)) {
+            rule.left = rule.left.map(|left| left - 1);
+            return Some(rule.fault.clone());
+        }
+        let Faults { error, throttle, timeout, reset_before, reset_after, .. } = self.random;
+        let faults = [
+            (error, Fault::Status(500)),
+            (throttle, Fault::Status(429)),
+            (timeout, Fault::Timeout),
+            (reset_before, Fault::ResetBefore),
+            (reset_after, Fault::ResetAfter),
+        ];
+        faults.into_iter().find(|(probability, _)| self.chance(*probability)).map(|(_, fault)| fault)
+    }
+}

@@ -1,0 +1,268 @@
+//! Field ownership: what `metadata.managedFields` becomes with each write, and server-side apply.
+
+use std::sync::LazyLock;
+
+use serde_json::{Value, json};
+
+use super::fields::FieldSet;
+use super::schema::Node;
+use super::typed;
+
+/// Fields that no manager owns.
+static SYSTEM: LazyLock<FieldSet> = LazyLock::new(|| {
+    let names = [
+        "name",
+        "namespace",
+        "creationTimestamp",
+        "selfLink",
+        "uid",
+        "clusterName",
+        "generation",
+        "managedFields",
+        "resourceVersion",
+    ];
+    let mut paths: Vec<Vec<&str>> = vec![vec!["apiVersion"], vec!["kind"], vec!["metadata"]];
+    paths.extend(names.iter().map(|name| vec!["metadata", *name]));
+    FieldSet::of_names(&paths.iter().map(Vec::as_slice).collect::<Vec<_>>())
+});
+
+/// The manager that a write is attributed to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Manager {
+    pub(crate) name: String,
+    pub(crate) is_apply: bool,
+    pub(crate) api_version: String,
+    pub(crate) subresource: String,
+}
+
+impl Manager {
+    /// Appliers are the same manager in all versions.
+    fn is(&self, other: &Self) -> bool {
+        (&self.name, self.is_apply, &self.subresource) == (&other.name, other.is_apply, &other.subresource)
+            && (self.is_apply || self.api_version == other.api_version)
+    }
+
+    fn print(&self, time: &Value) -> String {
+        let mut out = format!("{:?}", self.name);
+        if !self.subresource.is_empty() {
+            out += &format!(" with subresource {:?}", self.subresource);
+        }
+        if !self.is_apply {
+            out += &format!(" using {}", self.api_version);
+            if let Some(time) = time.as_str() {
+                out += &format!(" at {time}");
+            }
+        }
+        out
+    }
+}
+
+/// An entry of `managedFields`.
+#[derive(Debug, Clone)]
+struct Entry {
+    manager: Manager,
+    time: Value,
+    fields: FieldSet,
+}
+
+/// How a write is to be attributed.
+pub(crate) struct Attribution<'a> {
+    pub(crate) manager: Manager,
+    pub(crate) node: &'a Node,
+    /// Fields that a request of this subresource cannot write.
+    pub(crate) reset: &'a FieldSet,
+    pub(crate) now: String,
+}
+
+/// Fields that another manager owns.
+#[derive(Debug)]
+pub(crate) struct Conflict {
+    /// As the error message prints it.
+    pub(crate) manager: String,
+    pub(crate) paths: Vec<String>,
+}
+
+fn read(object: &Value) -> Vec<Entry> {
+    let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array);
+    let text = |entry: &Value, name: &str| entry[name].as_str().unwrap_or_default().to_owned();
+    let entry = |entry: &Value| Entry {
+        manager: Manager {
+            name: text(entry, "manager"),
+            is_apply: entry["operation"] == "Apply",
+            api_version: text(entry, "apiVersion"),
+            subresource: text(entry, "subresource"),
+        },
+        time: entry["time"].clone(),
+        fields: FieldSet::decode(&entry["fieldsV1"]),
+    };
+    entries.into_iter().flatten().map(entry).collect()
+}
+
+fn write(object: &mut Value, mut entries: Vec<Entry>) {
+    let Some(meta) = object["metadata"].as_object_mut() else { return };
+    if entries.is_empty() {
+        meta.remove("managedFields");
+        return;
+    }
+    entries.sort_by(|one, other| {
+        let key = |entry: &Entry| {
+            let Manager { name, is_apply, api_version, subresource } = entry.manager.clone();
+            (!is_apply, entry.time.as_str().map(str::to_owned), name, api_version, subresource)
+        };
+        key(one).cmp(&key(other))
+    });
+    let entry = |entry: Entry| {
+        let Manager { name, is_apply, api_version, subresource } = entry.manager;
+        let mut out = json!({"manager": name, "operation": if is_apply { "Apply" } else { "Update" },
+            "apiVersion": api_version, "time": entry.time, "fieldsType": "FieldsV1",
+            "fieldsV1": entry.fields.encode()});
+        if !subresource.is_empty() {
+            out["subresource"] = subresource.into();
+        }
+        out
+    };
+    meta.insert("managedFields".to_owned(), entries.into_iter().map(entry).collect());
+}
+
+fn take(object: &mut Value) -> Option<Value> {
+    object.get_mut("metadata")?.as_object_mut()?.remove("managedFields")
+}
+
+/// A list that says nothing: one empty entry clears the ownership of all fields.
+fn is_reset(managed: &Value) -> bool {
+    managed.as_array().is_some_and(|list| {
+        list.len() == 1 && list[0].as_object().is_some_and(|entry| entry.values().all(Value::is_null))
+    })
+}
+
+/// The managed fields of `new` after a request that is no apply. `live` is the empty object of the kind when it is created.
+pub(crate) fn update(live: &Value, new: &mut Value, by: &Attribution<'_>) {
+    let is_creation = live.pointer("/metadata/uid").is_none();
+    let mut bare = live.clone();
+    take(&mut bare);
+    let requested = take(new).unwrap_or_default();
+    let mut entries = read(live);
+    if by.manager.subresource.is_empty() {
+        if is_reset(&requested) {
+            entries.clear();
+        } else {
+            let given = read(&json!({"metadata": {"managedFields": requested}}));
+            if !given.is_empty() {
+                entries = given;
+            }
+        }
+    }
+    // what is not tracked stays so until the first apply
+    if entries.is_empty() && !is_creation {
+        write(new, entries);
+        return;
+    }
+    track(&bare, new, &mut entries, by);
+    write(new, entries);
+}
+
+fn track(live: &Value, new: &Value, entries: &mut Vec<Entry>, by: &Attribution<'_>) {
+    let changes = typed::compare(Some(live), Some(new), by.node).without(by.reset);
+    let own = changes.added.union(&changes.modified);
+    for entry in entries.iter_mut() {
+        entry.fields = entry.fields.difference(&own).difference(&changes.removed);
+    }
+    let own = own.difference(&SYSTEM);
+    if !own.is_empty() {
+        match entries.iter_mut().find(|entry| entry.manager.is(&by.manager)) {
+            Some(entry) => {
+                entry.fields = std::mem::take(&mut entry.fields).union(&own);
+                entry.time = by.now.clone().into();
+            }
+            None => {
+                entries.push(Entry { manager: by.manager.clone(), time: by.now.clone().into(), fields: own })
+            }
+        }
+    }
+    entries.retain(|entry| !entry.fields.is_empty());
+}
+
+/// Applies a configuration over the live object, which has no uid when it is created.
+///
+/// # Errors
+/// The conflicts, unless `force`.
+pub(crate) fn apply(
+    live: &Value,
+    applied: &Value,
+    force: bool,
+    by: &Attribution<'_>,
+) -> Result<Value, Vec<Conflict>> {
+    let mut bare = live.clone();
+    take(&mut bare);
+    let mut entries = read(live);
+    if entries.is_empty() && live.pointer("/metadata/uid").is_some() {
+        let manager = Manager {
+            name: "before-first-apply".to_owned(),
+            is_apply: false,
+            api_version: by.manager.api_version.clone(),
+            subresource: String::new(),
+        };
+        let before = Attribution { manager, now: by.now.clone(), ..*by };
+        let empty = json!({"metadata": {}});
+        track(&empty, &bare, &mut entries, &before);
+    }
+    let before = entries.clone();
+    let position = entries.iter().position(|entry| entry.manager.is(&by.manager));
+    let last = position.map(|at| entries[at].fields.clone());
+    let set = typed::set_of(applied, by.node).recursive_difference(by.reset);
+    let time = position.map_or(Value::Null, |at| entries[at].time.clone());
+    let own = Entry { manager: by.manager.clone(), time, fields: set };
+    match position {
+        Some(at) => entries[at] = own,
+        None => entries.push(own),
+    }
+    let merged = typed::merge(&bare, applied, by.node);
+    let new = match last.filter(|last| !last.is_empty()) {
+        Some(last) => prune(&merged, &last, &entries, by.node),
+        None => merged,
+    };
+
+    let changes = typed::compare(Some(&bare), Some(&new), by.node).without(by.reset);
+    let written = changes.added.clone().union(&changes.modified);
+    let mut conflicts = Vec::new();
+    for entry in entries.iter_mut().filter(|entry| !entry.manager.is(&by.manager)) {
+        let taken = entry.fields.intersection(&written);
+        if !taken.is_empty() {
+            conflicts.push(Conflict { manager: entry.manager.print(&entry.time), paths: taken.paths() });
+        }
+        entry.fields = entry.fields.difference(&taken).difference(&changes.removed);
+    }
+    if !force && !conflicts.is_empty() {
+        return Err(conflicts);
+    }
+    for entry in &mut entries {
+        if entry.manager.is(&by.manager) {
+            entry.fields = entry.fields.difference(&SYSTEM);
+        }
+    }
+    entries.retain(|entry| !entry.fields.is_empty());
+    let key = |entry: &Entry| (entry.manager.clone(), entry.fields.clone());
+    let is_same = before.len() == entries.len()
+        && before.iter().all(|entry| entries.iter().any(|other| key(entry) == key(other)));
+    let is_changed = new != bare || !is_same;
+    if let Some(entry) = entries.iter_mut().find(|entry| entry.manager.is(&by.manager) && is_changed) {
+        entry.time = by.now.clone().into();
+    }
+    let mut new = new;
+    write(&mut new, entries);
+    Ok(new)
+}
+
+/// Removes what the manager applied last time, does not apply now, and no other manager owns.
+fn prune(merged: &Value, last: &FieldSet, entries: &[Entry], node: &Node) -> Value {
+    let named = |value: &Value| typed::set_of(value, node).with_named_parents(node);
+    let all = named(merged);
+    let last = last.with_named_parents(node);
+    let managed = entries
+        .iter()
+        .fold(FieldSet::default(), |all, entry| all.union(&entry.fields))
+        .with_named_parents(node);
+    let pruned = typed::remove(merged, &last, node);
+    let pruned = typed::remove(merged, &all.difference(&named(&pruned).union(&managed)), node);
+    typed::remove(merged, &all.difference(&named(&pruned)).intersection(&last), node)
+}

@@ -1,0 +1,265 @@
+//! The server as a tower service: latency and faults around the store, and watches as streams.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use kube::client::Body;
+use serde_json::Value;
+use tokio::time::sleep;
+use tower::{BoxError, Service};
+
+use super::request::Call;
+use super::status::Status;
+use super::store::Reply;
+use super::watch::{Next, Watch};
+use super::{ApiServer, Fault, Request as Record, USER};
+
+/// Where the requests of one process arrive.
+#[derive(Clone)]
+pub struct Endpoint {
+    pub(crate) server: ApiServer,
+    pub(crate) process: String,
+}
+
+type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
+
+impl Service<Request<Body>> for Endpoint {
+    type Response = Answer;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Answer, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        Box::pin(self.clone().answer(request))
+    }
+}
+
+fn reset() -> BoxError {
+    std::io::Error::new(std::io::ErrorKind::ConnectionReset, "connection reset by peer").into()
+}
+
+impl Endpoint {
+    async fn answer(self, request: Request<Body>) -> Result<Answer, BoxError> {
+        let (head, body) = request.into_parts();
+        let call = Call::new(&self.process, &head, body.collect_bytes().await?.to_vec());
+        let Self { server, process } = self;
+        server.pause(&process).await;
+        let fault = {
+            let mut state = server.state();
+            if state.faults.is_cut_off(&process) { Some(Fault::Timeout) } else { state.faults.meet(&call) }
+        };
+        match &fault {
+            Some(Fault::Status(code)) => {
+                server.record(&call, 0);
+                return Ok(injected(*code));
+            }
+            Some(Fault::ResetBefore) => {
+                server.record(&call, 0);
+                return Err(reset());
+            }
+            Some(Fault::Timeout) => {
+                server.record(&call, 0);
+                return Err(server.time_out().await);
+            }
+            Some(Fault::Delay(by)) => sleep(*by).await,
+            Some(Fault::TimeoutAfter | Fault::ResetAfter) | None => {}
+        }
+        let reply = server.execute(&call);
+        server.pause(&process).await;
+        match fault {
+            Some(Fault::TimeoutAfter) => return Err(server.time_out().await),
+            Some(Fault::ResetAfter) => return Err(reset()),
+            _ if server.state().faults.is_cut_off(&process) => return Err(server.time_out().await),
+            _ => {}
+        }
+        match reply {
+            Ok(Reply::Object(code, body)) => Ok(json(code, &body)),
+            Err(status) => Ok(json(status.code, &status.body())),
+            Ok(Reply::Watch(watch)) => Ok(stream(server, *watch)),
+        }
+    }
+}
+
+fn json(code: u16, body: &Value) -> Answer {
+    let bytes = serde_json::to_vec(body).unwrap_or_default();
+    let body = Full::new(Bytes::from(bytes)).map_err(|never| match never {}).boxed_unsync();
+    let mut answer = Response::new(body);
+    *answer.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
+    let headers = answer.headers_mut();
+    headers.insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    if code == 429 {
+        headers.insert(http::header::RETRY_AFTER, http::HeaderValue::from_static("1"));
+    }
+    answer
+}
+
+fn injected(code: u16) -> Answer {
+    let status = match code {
+        429 => Status::new(code, "TooManyRequests", "the server has received too many requests"),
+        503 => {
+            Status::new(code, "ServiceUnavailable", "the server is currently unable to handle the request")
+        }
+        504 => Status::new(code, "Timeout", "the server was unable to return a response in time"),
+        403 => Status::new(code, "Forbidden", "injected fault"),
+        _ => Status::new(code, "InternalError", "injected fault"),
+    };
+    json(code, &status.body())
+}
+
+impl ApiServer {
+    async fn pause(&self, process: &str) {
+        if process != USER {
+            let pause = {
+                let mut state = self.state();
+                let most = state.store.settings.latency;
+                state.faults.pause(most)
+            };
+            sleep(pause).await;
+        }
+    }
+
+    /// The client gives up.
+    async fn time_out(&self) -> BoxError {
+        let limit = self.state().store.settings.response_timeout;
+        sleep(limit).await;
+        format!("no answer from the apiserver within {} s", limit.as_secs()).into()
+    }
+
+    fn record(&self, call: &Call, code: u16) {
+        if call.process == USER {
+            return;
+        }
+        let resource = call.target.as_ref().map(|it| it.resource.clone()).unwrap_or_default();
+        let mut state = self.state();
+        let at = state.store.now;
+        let process = call.process.clone();
+        state.requests.push(Record { at, process, verb: call.verb, resource, path: call.line(), code });
+    }
+
+    /// Executes a request now.
+    pub(crate) fn execute(&self, call: &Call) -> Result<Reply, Status> {
+        let reply = {
+            let mut state = self.state();
+            let before = state.store.version;
+            state.store.work();
+            let mut reply = state.store.handle(call);
+            if let Ok(Reply::Watch(watch)) = &mut reply {
+                let expired = state.faults.random.expired;
+                if call.process != USER && watch.version > 0 && state.faults.chance(expired) {
+                    watch.expire(watch.version, state.store.version);
+                }
+            }
+            if state.store.version != before || call.verb.writes() {
+                self.notify();
+            }
+            reply
+        };
+        let code = match &reply {
+            Ok(Reply::Object(code, _)) => *code,
+            Ok(Reply::Watch(_)) => 200,
+            Err(status) => status.code,
+        };
+        self.record(call, code);
+        reply
+    }
+}
+
+/// A watch that is open.
+struct Stream {
+    server: ApiServer,
+    watch: Watch,
+    drops: u64,
+    bookmark: Duration,
+    is_over: bool,
+}
+
+fn stream(server: ApiServer, watch: Watch) -> Answer {
+    let (drops, now) = {
+        let state = server.state();
+        (state.faults.drops(&watch.request.kind.plural), state.store.now)
+    };
+    let bookmark = now + server.state().store.settings.bookmarks;
+    let stream = Stream { server, watch, drops, bookmark, is_over: false };
+    let lines = futures::stream::unfold(stream, |mut stream| async move {
+        let line = stream.next().await?;
+        let mut bytes = serde_json::to_vec(&line).unwrap_or_default();
+        bytes.push(b'\n');
+        Some((Ok::<_, BoxError>(Frame::data(Bytes::from(bytes))), stream))
+    });
+    Response::new(StreamBody::new(lines).boxed_unsync())
+}
+
+enum Step {
+    Show(Value, Option<Duration>),
+    Wait(Option<Duration>),
+    End,
+}
+
+impl Stream {
+    async fn next(&mut self) -> Option<Value> {
+        let mut changes = self.server.changes();
+        loop {
+            changes.mark_unchanged();
+            match self.step() {
+                Step::End => return None,
+                Step::Show(line, None) => return Some(line),
+                Step::Show(line, Some(pause)) => {
+                    sleep(pause).await;
+                    return Some(line);
+                }
+                Step::Wait(None) => drop(changes.changed().await),
+                Step::Wait(Some(at)) => {
+                    let due = self.server.instant(at);
+                    tokio::select! {
+                        biased;
+                        _ = changes.changed() => {}
+                        () = tokio::time::sleep_until(due) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn step(&mut self) -> Step {
+        let mut state = self.server.state();
+        let state = &mut *state;
+        let process = &self.watch.call.process;
+        let resource = &self.watch.request.kind.plural;
+        if self.is_over || process != USER && state.faults.drops(resource) != self.drops {
+            return Step::End;
+        }
+        if state.faults.is_cut_off(process) {
+            return Step::Wait(None);
+        }
+        let delay = state.faults.delay(process, resource);
+        let is_faulty = process != USER;
+        match self.watch.next(&state.store, delay) {
+            Next::End => Step::End,
+            Next::Event(line) => {
+                let random = state.faults.random;
+                self.is_over = is_faulty && state.faults.chance(random.watch_end);
+                let is_late = is_faulty && state.faults.chance(random.watch_delay);
+                let pause = is_late.then(|| state.faults.pause(random.watch_delay_max));
+                Step::Show(line, pause)
+            }
+            Next::Wait(_) if self.watch.has_bookmarks && self.bookmark <= state.store.now => {
+                self.bookmark = state.store.now + state.store.settings.bookmarks;
+                Step::Show(self.watch.bookmark(), None)
+            }
+            Next::Wait(until) if self.watch.has_bookmarks => {
+                Step::Wait(Some(until.map_or(self.bookmark, |until| until.min(self.bookmark))))
+            }
+            Next::Wait(until) => Step::Wait(until),
+        }
+    }
+}

@@ -1,0 +1,488 @@
+//! Creation, update and patches of objects.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::Verb;
+use super::defaults;
+use super::kinds::Generation;
+use super::managed::{self, Attribution, Manager};
+use super::request::Call;
+use super::status::Status;
+use super::store::{Actor, Requested, Store, finalizers};
+
+const APPLY: &str = "application/apply-patch+yaml";
+
+impl Store {
+    /// POST, PUT and PATCH: the status code and the object.
+    pub(crate) fn write(&mut self, request: &Requested, call: &Call) -> Result<(u16, Arc<Value>), Status> {
+        let is_apply = call.verb == Verb::Patch && call.content_type.starts_with(APPLY);
+        let Some(body) = call.json().filter(|body| !body.is_null()) else {
+            return Err(Status::bad_request("the body of the request is no JSON"));
+        };
+        let manager = Manager {
+            name: call.option("fieldManager").unwrap_or("unknown").to_owned(),
+            is_apply,
+            api_version: request.api_version(),
+            subresource: request.target.subresource.clone(),
+        };
+        let actor = Actor {
+            process: call.process.clone(),
+            impersonated: call.impersonated.clone(),
+            verb: call.verb,
+            manager,
+            is_dry_run: call.is_dry_run(),
+        };
+        match call.verb {
+            Verb::Create => self.create(request, body, &actor).map(|object| (201, object)),
+            Verb::Update => self.replace(request, body, &actor).map(|object| (200, object)),
+            _ if is_apply => self.apply(request, &body, call, &actor),
+            _ => self.patch(request, &body, &call.content_type, &actor).map(|object| (200, object)),
+        }
+    }
+
+    fn check_type(request: &Requested, body: &Value) -> Result<(), Status> {
+        let (api_version, kind) = (request.api_version(), &request.kind.kind);
+        let fits = |field: &str, want: &str| body.get(field).is_none_or(|it| it == want || it == "");
+        if !fits("apiVersion", &api_version) || !fits("kind", kind) {
+            let why = format!(
+                "the API version or kind in the data ({}, {}) does not match the expected ({api_version}, {kind})",
+                body["apiVersion"], body["kind"]
+            );
+            return Err(Status::bad_request(why));
+        }
+        Ok(())
+    }
+
+    /// Sets what every object has, and rejects a namespace other than that of the path.
+    fn complete(request: &Requested, object: &mut Value) -> Result<(), Status> {
+        if !object["metadata"].is_object() {
+            object["metadata"] = json!({});
+        }
+        object["apiVersion"] = request.api_version().into();
+        object["kind"] = request.kind.kind.clone().into();
+        let given = object["metadata"]["namespace"].as_str().unwrap_or_default();
+        match &request.target.namespace {
+            Some(namespace) if given.is_empty() => object["metadata"]["namespace"] = namespace.clone().into(),
+            Some(namespace) if given == namespace => {}
+            None if given.is_empty() => {}
+            _ => {
+                let why =
+                    "the namespace of the provided object does not match the namespace sent on the request";
+                return Err(Status::bad_request(why));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn create(
+        &mut self,
+        request: &Requested,
+        mut new: Value,
+        actor: &Actor,
+    ) -> Result<Arc<Value>, Status> {
+        Self::check_type(request, &new)?;
+        Self::complete(request, &mut new)?;
+        if new["metadata"]["name"].as_str().unwrap_or_default().is_empty() {
+            let prefix = new["metadata"]["generateName"].as_str().unwrap_or_default();
+            if prefix.is_empty() {
+                return Err(request.invalid(
+                    "",
+                    "metadata.name",
+                    "Required value: name or generateName is required",
+                ));
+            }
+            new["metadata"]["name"] = format!("{prefix}{}", self.suffix()).into();
+        }
+        if new["metadata"]["resourceVersion"]
+            .as_str()
+            .is_some_and(|version| !version.is_empty() && version != "0")
+        {
+            return Err(Status::new(
+                500,
+                "InternalError",
+                "resourceVersion should not be set on objects to be created",
+            ));
+        }
+        defaults::decode(&mut new, &request.kind, &request.version);
+        let by = Self::attribution(request, actor, self.timestamp());
+        managed::update(&request.kind.zero, &mut new, &by);
+        self.insert(request, new, actor)
+    }
+
+    /// Stores an object that does not exist yet.
+    fn insert(&mut self, request: &Requested, mut new: Value, actor: &Actor) -> Result<Arc<Value>, Status> {
+        let name = (
+            request.target.namespace.clone().unwrap_or_default(),
+            new["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+        );
+        let (plural, group) = (&request.kind.plural, &request.kind.group);
+        if let Some(namespace) = &request.target.namespace {
+            let key = ("namespaces".to_owned(), String::new());
+            let Some(found) = self.find(&key, &(String::new(), namespace.clone())) else {
+                return Err(Status::not_found("namespaces", "", namespace));
+            };
+            if found["metadata"].get("deletionTimestamp").is_some() {
+                let why = format!(
+                    "unable to create new content in namespace {namespace} because it is being terminated"
+                );
+                return Err(Status::forbidden(plural, group, &name.1, &why));
+            }
+        }
+        Self::validate(request, &new, None)?;
+        if self.find(&request.key, &name).is_some() {
+            return Err(Status::exists(plural, group, &name.1));
+        }
+        new["apiVersion"] = stored_version(request).into();
+        let uid = self.new_uid();
+        let now = self.timestamp();
+        if let Some(meta) = new["metadata"].as_object_mut() {
+            for field in [
+                "deletionTimestamp",
+                "deletionGracePeriodSeconds",
+                "selfLink",
+                "resourceVersion",
+                "generation",
+            ] {
+                meta.remove(field);
+            }
+            meta.insert("uid".to_owned(), uid.into());
+            meta.insert("creationTimestamp".to_owned(), now.into());
+            if request.kind.generation != Generation::Never {
+                meta.insert("generation".to_owned(), 1.into());
+            }
+        }
+        if request.version.has_status
+            && let Some(map) = new.as_object_mut()
+        {
+            map.remove("status");
+            if let Some(zero) = request.kind.zero.get("status") {
+                map.insert("status".to_owned(), zero.clone());
+            }
+        }
+        match request.kind.kind.as_str() {
+            "Namespace" => {
+                new["spec"]["finalizers"] = json!(["kubernetes"]);
+                new["status"]["phase"] = "Active".into();
+            }
+            "CustomResourceDefinition" => {
+                let versions = new["spec"]["versions"].as_array().into_iter().flatten();
+                let stored: Vec<&Value> =
+                    versions.filter(|it| it["storage"] == true).map(|it| &it["name"]).collect();
+                new["status"]["storedVersions"] = json!(stored);
+            }
+            _ => {}
+        }
+        Ok(self.commit(request, name, Some(new), actor))
+    }
+
+    fn replace(&mut self, request: &Requested, mut new: Value, actor: &Actor) -> Result<Arc<Value>, Status> {
+        Self::check_type(request, &new)?;
+        let name = request.target.name.clone().unwrap_or_default();
+        let given = new["metadata"]["name"].as_str().unwrap_or_default();
+        if given != name {
+            let why = format!("the name of the object ({given}) does not match the name on the URL ({name})");
+            return Err(Status::bad_request(why));
+        }
+        Self::complete(request, &mut new)?;
+        let live = self.read(request)?;
+        if !has_text(&new, "resourceVersion") && !request.kind.updates_unconditionally {
+            let why = "Invalid value: 0: must be specified for an update";
+            return Err(request.invalid(&name, "metadata.resourceVersion", why));
+        }
+        if has_text(&new, "uid") && new["metadata"]["uid"] != live["metadata"]["uid"] {
+            let why = format!(
+                "Precondition failed: UID in precondition: {}, UID in object meta: {}",
+                text(&new, "uid"),
+                text(&live, "uid")
+            );
+            return Err(request.conflict(&name, &why));
+        }
+        self.update(request, &live, new, actor)
+    }
+
+    fn patch(
+        &mut self,
+        request: &Requested,
+        patch: &Value,
+        content_type: &str,
+        actor: &Actor,
+    ) -> Result<Arc<Value>, Status> {
+        let live = self.read(request)?;
+        let mut new = Value::clone(&live);
+        new["apiVersion"] = request.api_version().into();
+        match content_type.split(';').next().unwrap_or_default() {
+            "application/merge-patch+json" => json_patch::merge(&mut new, patch),
+            "application/json-patch+json" => {
+                let patch: json_patch::Patch = serde_json::from_value(patch.clone())
+                    .map_err(|error| Status::bad_request(error.to_string()))?;
+                let name = request.target.name.as_deref().unwrap_or_default();
+                json_patch::patch(&mut new, &patch)
+                    .map_err(|error| request.invalid(name, "patch", &error.to_string()))?;
+            }
+            _ => return Err(Status::unsupported()),
+        }
+        Self::check_type(request, &new)?;
+        Self::complete(request, &mut new)?;
+        self.update(request, &live, new, actor)
+    }
+
+    pub(crate) fn update(
+        &mut self,
+        request: &Requested,
+        live: &Arc<Value>,
+        mut new: Value,
+        actor: &Actor,
+    ) -> Result<Arc<Value>, Status> {
+        defaults::decode(&mut new, &request.kind, &request.version);
+        let by = Self::attribution(request, actor, self.timestamp());
+        managed::update(live, &mut new, &by);
+        self.store(request, live, new, actor)
+    }
+
+    fn apply(
+        &mut self,
+        request: &Requested,
+        applied: &Value,
+        call: &Call,
+        actor: &Actor,
+    ) -> Result<(u16, Arc<Value>), Status> {
+        let name = request.target.name.clone().unwrap_or_default();
+        if call.option("fieldManager").is_none() {
+            let why = "Required value: is required for apply patch";
+            return Err(Status::invalid("PatchOptions", "meta.k8s.io", "", "fieldManager", why));
+        }
+        if applied.get("apiVersion").is_none() || applied.get("kind").is_none() {
+            return Err(Status::bad_request("the applied configuration has no apiVersion or kind"));
+        }
+        Self::check_type(request, applied)?;
+        if applied["metadata"].get("managedFields").is_some_and(|fields| !fields.is_null()) {
+            return Err(Status::bad_request("metadata.managedFields must be nil"));
+        }
+        let mut applied = applied.clone();
+        if !has_text(&applied, "name") {
+            applied["metadata"]["name"] = name.clone().into();
+        }
+        Self::complete(request, &mut applied)?;
+        let live = match self.read(request) {
+            Ok(live) => Some(live),
+            Err(status) if !request.target.subresource.is_empty() => return Err(status),
+            Err(_) => None,
+        };
+        let mut empty = request.kind.zero.clone();
+        for field in ["name", "namespace"] {
+            if let Some(value) = applied["metadata"].get(field) {
+                empty["metadata"][field] = value.clone();
+            }
+        }
+        if live.is_none() && has_text(&applied, "uid") {
+            let why = format!(
+                "uid mismatch: the provided object specified uid {}, and no existing object was found",
+                text(&applied, "uid")
+            );
+            return Err(request.conflict(&name, &why));
+        }
+        let by = Self::attribution(request, actor, self.timestamp());
+        let base = live.as_deref().unwrap_or(&empty);
+        let mut new = managed::apply(base, &applied, call.is_set("force"), &by)
+            .map_err(|conflicts| Status::conflicts(&conflicts))?;
+        let managed = new["metadata"].as_object_mut().and_then(|meta| meta.remove("managedFields"));
+        defaults::decode(&mut new, &request.kind, &request.version);
+        if let Some(managed) = managed {
+            new["metadata"]["managedFields"] = managed;
+        }
+        match live {
+            Some(live) => self.store(request, &live, new, actor).map(|object| (200, object)),
+            None => self.insert(request, new, actor).map(|object| (201, object)),
+        }
+    }
+
+    fn attribution<'a>(request: &'a Requested, actor: &Actor, now: String) -> Attribution<'a> {
+        let reset = match request.target.subresource.as_str() {
+            "status" => &request.kind.status_reset,
+            _ => &request.kind.reset,
+        };
+        Attribution { manager: actor.manager.clone(), node: &request.version.node, reset, now }
+    }
+
+    /// Stores a new state of a live object, after the checks that every write meets.
+    fn store(
+        &mut self,
+        request: &Requested,
+        live: &Arc<Value>,
+        mut new: Value,
+        actor: &Actor,
+    ) -> Result<Arc<Value>, Status> {
+        let name = request.target.name.clone().unwrap_or_default();
+        let (plural, group) = (&request.kind.plural, &request.kind.group);
+        if has_text(&new, "resourceVersion")
+            && new["metadata"]["resourceVersion"] != live["metadata"]["resourceVersion"]
+        {
+            return Err(Status::modified(plural, group, &name));
+        }
+        if has_text(&new, "uid") && new["metadata"]["uid"] != live["metadata"]["uid"] {
+            let why = format!("Invalid value: {:?}: field is immutable", text(&new, "uid"));
+            return Err(request.invalid(&name, "metadata.uid", &why));
+        }
+        if has_text(&new, "name") && text(&new, "name") != name {
+            let why = format!("Invalid value: {:?}: field is immutable", text(&new, "name"));
+            return Err(request.invalid(&name, "metadata.name", &why));
+        }
+        new["apiVersion"] = stored_version(request).into();
+        keep_system_fields(request, live, &mut new);
+        Self::validate(request, &new, Some(live))?;
+        self.raise_generation(request, live, &mut new);
+        if is_same(live, &new) {
+            return Ok(Arc::clone(live));
+        }
+        let is_deleted = new["metadata"].get("deletionTimestamp").is_some()
+            && finalizers(&new).is_empty()
+            && new
+                .pointer("/spec/finalizers")
+                .and_then(Value::as_array)
+                .is_none_or(|list| list.is_empty() || request.kind.kind != "Namespace");
+        if is_deleted {
+            self.commit(request, request.name(), None, actor);
+            return Ok(Arc::new(new));
+        }
+        Ok(self.commit(request, request.name(), Some(new), actor))
+    }
+
+    fn raise_generation(&self, request: &Requested, live: &Value, new: &mut Value) {
+        let differs = |path: &str| live.pointer(path) != new.pointer(path);
+        let is_raised = match request.kind.generation {
+            Generation::Never => return,
+            Generation::Spec => differs("/spec"),
+            Generation::SpecOrAnnotations => differs("/spec") || differs("/metadata/annotations"),
+            Generation::Content => {
+                let content = |object: &Value| {
+                    let mut object = object.clone();
+                    if let Some(map) = object.as_object_mut() {
+                        map.remove("metadata");
+                        if request.version.has_status {
+                            map.remove("status");
+                        }
+                    }
+                    object
+                };
+                content(live) != content(new)
+            }
+        };
+        let generation = live["metadata"]["generation"].as_i64().unwrap_or_default();
+        new["metadata"]["generation"] = (generation + i64::from(is_raised)).into();
+    }
+
+    fn validate(request: &Requested, new: &Value, live: Option<&Value>) -> Result<(), Status> {
+        let name = text(new, "name");
+        let owners = new["metadata"].get("ownerReferences").and_then(Value::as_array);
+        for owner in owners.into_iter().flatten() {
+            for field in ["apiVersion", "kind", "name", "uid"] {
+                if owner[field].as_str().unwrap_or_default().is_empty() {
+                    let why = format!("Invalid value: \"\": {field} must not be empty");
+                    return Err(request.invalid(name, &format!("metadata.ownerReferences.{field}"), &why));
+                }
+            }
+        }
+        let controllers = owners.into_iter().flatten().filter(|owner| owner["controller"] == true).count();
+        if controllers > 1 {
+            let why = "Invalid value: Only one reference can have Controller set to true";
+            return Err(request.invalid(name, "metadata.ownerReferences", why));
+        }
+        if let Some(live) = live
+            && live["metadata"].get("deletionTimestamp").is_some()
+        {
+            let held = finalizers(live);
+            let added: Vec<&str> = finalizers(new).into_iter().filter(|it| !held.contains(it)).collect();
+            if !added.is_empty() {
+                let why = format!(
+                    "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers {added:?}"
+                );
+                return Err(request.invalid(name, "metadata.finalizers", &why));
+            }
+        }
+        if request.kind.kind == "Secret" && live.is_some_and(|live| live["type"] != new["type"]) {
+            return Err(request.invalid(name, "type", "Invalid value: field is immutable"));
+        }
+        Ok(())
+    }
+}
+
+fn stored_version(request: &Requested) -> String {
+    let stored = request.kind.versions.first().unwrap_or(&request.version);
+    request.kind.api_version(&stored.name)
+}
+
+/// What a request of the object, or of its status, cannot change.
+fn keep_system_fields(request: &Requested, live: &Value, new: &mut Value) {
+    if request.target.subresource == "status" {
+        let managed = new["metadata"].get("managedFields").cloned();
+        let status = new.get("status").cloned();
+        let metadata = (!request.kind.is_custom).then(|| new["metadata"].clone());
+        new.clone_from(live);
+        if let Some(metadata) = metadata {
+            new["metadata"] = metadata;
+            restore(&live["metadata"], &mut new["metadata"], &["labels"]);
+        }
+        set(&mut new["metadata"], "managedFields", managed);
+        set(new, "status", status);
+    } else if request.version.has_status {
+        set(new, "status", live.get("status").cloned());
+    }
+    let system = [
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "selfLink",
+        "resourceVersion",
+        "namespace",
+        "name",
+        "generateName",
+    ];
+    restore(&live["metadata"], &mut new["metadata"], &system);
+}
+
+fn restore(live: &Value, new: &mut Value, fields: &[&str]) {
+    for field in fields {
+        set(new, field, live.get(field).cloned());
+    }
+}
+
+fn set(object: &mut Value, field: &str, value: Option<Value>) {
+    let Some(map) = object.as_object_mut() else { return };
+    match value {
+        Some(value) => drop(map.insert(field.to_owned(), value)),
+        None => drop(map.remove(field)),
+    }
+}
+
+/// Nothing changed but times of field managers.
+fn is_same(live: &Value, new: &Value) -> bool {
+    let parts = |object: &Value| {
+        let mut object = object.clone();
+        let managed = object["metadata"]["managedFields"].take();
+        let mut entries: Vec<Value> = managed.as_array().cloned().unwrap_or_default();
+        for entry in &mut entries {
+            entry["time"] = Value::Null;
+        }
+        if let Some(meta) = object["metadata"].as_object_mut() {
+            meta.remove("managedFields");
+        }
+        (object, entries)
+    };
+    let ((live, mut old), (new, entries)) = (parts(live), parts(new));
+    live == new && old.len() == entries.len() && {
+        old.retain(|entry| !entries.contains(entry));
+        old.is_empty()
+    }
+}
+
+pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object["metadata"][field].as_str().unwrap_or_default()
+}
+
+fn has_text(object: &Value, field: &str) -> bool {
+    !text(object, field).is_empty()
+}

@@ -1,0 +1,222 @@
+//! The program `simulate`: many seeds, each in a process of its own, and the shortest schedule of those that fail.
+//!
+//! A process for each seed: only the first runtime of a process repeats exactly (`olm_determinism`), and a background task that
+//! panics ends its process.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::scenario::{self, Outcome};
+use crate::schedule::{Step, schedule};
+
+/// Runs the controllers on a simulated apiserver, with schedules that are made from seeds.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// How many seeds to run
+    #[arg(long, default_value_t = 100)]
+    seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 1)]
+    first: u64,
+    /// How many processes run at the same time; one for each core if it is not given
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// End after so many seeds that fail
+    #[arg(long, default_value_t = 1)]
+    failures: usize,
+    /// Run this seed alone, in this process
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Leave out these steps of the schedule
+    #[arg(long, value_delimiter = ',')]
+    without: Vec<usize>,
+    /// Log what the controllers do to standard error; RUST_LOG chooses what
+    #[arg(long)]
+    trace: bool,
+}
+
+/// Panics of this process.
+static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Does what the command line asks for.
+#[must_use]
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let done = match arguments.seed {
+        Some(seed) => one(seed, arguments.without.into_iter().collect(), arguments.trace),
+        None => many(&arguments),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+/// Runs one seed; prints its outcome as JSON.
+fn one(seed: u64, without: BTreeSet<usize>, trace: bool) -> Result<bool> {
+    if trace {
+        let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+            .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("debug,tower=info,kube=info"));
+        let log =
+            tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
+        log.init();
+    }
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        PANICS.lock().push(panic.to_string());
+        usual(panic);
+    }));
+    // a thread whose hashers have no seed yet
+    let run = std::thread::spawn(move || scenario::run(seed, &without)).join();
+    let mut outcome = run.map_err(|_| anyhow::anyhow!("the simulation panicked"))??;
+    if let Some(panic) = PANICS.lock().first() {
+        outcome.violation.get_or_insert_with(|| format!("panic: {panic}"));
+    }
+    let Outcome { violation, digest, elapsed, writes, requests } = &outcome;
+    let seconds = elapsed.as_secs_f64();
+    let printed = json!({"violation": violation, "digest": format!("{digest:016x}"), "seconds": seconds, "writes": writes,
+        "requests": requests});
+    print(&printed.to_string());
+    Ok(violation.is_none())
+}
+
+/// Runs a seed in a process of its own.
+fn child(seed: u64, without: &BTreeSet<usize>) -> Result<Value> {
+    let without: Vec<String> = without.iter().map(usize::to_string).collect();
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("--seed").arg(seed.to_string());
+    if !without.is_empty() {
+        command.arg("--without").arg(without.join(","));
+    }
+    let output = command.stdin(Stdio::null()).output().context("cannot start a simulation")?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    if let Some(outcome) = printed.lines().last().and_then(|line| serde_json::from_str(line).ok()) {
+        return Ok(outcome);
+    }
+    let log = String::from_utf8_lossy(&output.stderr);
+    let text = format!("the process ended with {}: {}", output.status, log.trim());
+    Ok(json!({"violation": text, "seconds": 0.0, "writes": 0, "requests": 0}))
+}
+
+/// Totals over all seeds.
+#[derive(Default)]
+struct Totals {
+    seeds: u64,
+    seconds: f64,
+    writes: u64,
+    requests: u64,
+    failed: Vec<(u64, String)>,
+}
+
+fn many(arguments: &Arguments) -> Result<bool> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let jobs = arguments.jobs.unwrap_or(cores).max(1);
+    let (next, failures) = (AtomicU64::new(arguments.first), AtomicUsize::new(0));
+    let end = arguments.first.saturating_add(arguments.seeds);
+    let totals = Mutex::new(Totals::default());
+    let begun = Instant::now();
+    let work = || -> Result<()> {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= end || failures.load(Ordering::Relaxed) >= arguments.failures {
+                return Ok(());
+            }
+            let outcome = child(seed, &BTreeSet::new())?;
+            let mut totals = totals.lock();
+            totals.seeds += 1;
+            totals.seconds += outcome["seconds"].as_f64().unwrap_or_default();
+            totals.writes += outcome["writes"].as_u64().unwrap_or_default();
+            totals.requests += outcome["requests"].as_u64().unwrap_or_default();
+            if let Some(violation) = outcome["violation"].as_str() {
+                failures.fetch_add(1, Ordering::Relaxed);
+                print(&format!("seed {seed}: {violation}"));
+                totals.failed.push((seed, violation.to_owned()));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| {
+            worker.join().map_err(|_| anyhow::anyhow!("a worker panicked")).and_then(|done| done)
+        })
+    })?;
+    let (elapsed, cpu) = (begun.elapsed(), cpu_of_children());
+    let totals = totals.into_inner();
+    for (seed, _) in &totals.failed {
+        shortest(*seed)?;
+    }
+    let per_minute =
+        f64::from(u32::try_from(totals.seeds).unwrap_or(u32::MAX)) * 60.0 / cpu.as_secs_f64().max(0.01);
+    print(&format!(
+        "{} schedules in {:.1} s and {:.1} CPU s ({per_minute:.0} a minute and core): {:.1} simulated hours, {} requests, {} writes, \
+         {} failed",
+        totals.seeds,
+        elapsed.as_secs_f64(),
+        cpu.as_secs_f64(),
+        totals.seconds / 3_600.0,
+        totals.requests,
+        totals.writes,
+        totals.failed.len()
+    ));
+    Ok(totals.failed.is_empty())
+}
+
+/// Leaves out steps one at a time as long as the seed still fails, and prints what remains.
+fn shortest(seed: u64) -> Result<()> {
+    let steps = schedule(seed);
+    let mut without = BTreeSet::new();
+    let mut violation = child(seed, &without)?["violation"].clone();
+    loop {
+        let before = without.len();
+        for index in (0..steps.len()).rev() {
+            if without.contains(&index) {
+                continue;
+            }
+            without.insert(index);
+            match &child(seed, &without)?["violation"] {
+                Value::Null => _ = without.remove(&index),
+                still => violation = still.clone(),
+            }
+        }
+        if without.len() == before {
+            break;
+        }
+    }
+    let omitted: Vec<String> = without.iter().map(usize::to_string).collect();
+    print(&format!(
+        "seed {seed}, the shortest schedule that fails: {}",
+        violation.as_str().unwrap_or_default()
+    ));
+    for (_, Step { at, action }) in steps.iter().enumerate().filter(|(index, _)| !without.contains(index)) {
+        print(&format!("  {:>9.3} s  {action:?}", at.as_secs_f64()));
+    }
+    let omitted =
+        if omitted.is_empty() { String::new() } else { format!(" --without {}", omitted.join(",")) };
+    print(&format!("  repeat it: simulate --seed {seed}{omitted} --trace"));
+    Ok(())
+}
+
+/// The CPU time of the processes that have ended.
+fn cpu_of_children() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit_once(") ").map(|(_, fields)| fields).unwrap_or_default();
+    // cutime and cstime, in ticks of 10 ms
+    let ticks: u64 = fields.split(' ').skip(13).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks * 10)
+}

@@ -1,0 +1,299 @@
+//! What must hold at any time, judged by the changes that the apiserver recorded, and what must hold in the end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use olm_api::labels;
+use serde_json::Value;
+
+use crate::content::{Content, PACKAGES};
+use crate::harness::{LEASE, PROCESS};
+use crate::{ApiServer, Write};
+
+/// How long a removal waits for custom resources before it goes on without.
+const CUSTOM_RESOURCE_WAIT: Duration = operator_controller::objectset::CUSTOM_RESOURCE_WAIT;
+/// What is of the controllers whatever its labels are.
+const OWN: [&str; 4] = ["clusterextensions", "clusterobjectsets", "leases", "events"];
+
+/// What the user wants of an extension.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Expected {
+    /// It was never installed.
+    #[default]
+    Nothing,
+    Installed {
+        version: &'static str,
+    },
+    /// It and its objects go.
+    Removed {
+        at: Duration,
+    },
+    /// It goes, and its objects stay.
+    Left,
+}
+
+/// Checks each change once.
+#[derive(Default)]
+pub struct Invariants {
+    seen: usize,
+    leader: Option<String>,
+    /// The user's intent for each extension.
+    pub expected: BTreeMap<&'static str, Expected>,
+    /// UIDs of objects that must stay.
+    pub protected: BTreeSet<String>,
+    /// Extensions of which the user deleted a revision, which deletes custom resources too.
+    pub torn_down: BTreeSet<&'static str>,
+    /// Every change, as one number.
+    pub digest: u64,
+}
+
+impl Invariants {
+    /// Checks the changes since the last call. To be called before the user does anything.
+    ///
+    /// # Errors
+    /// The invariant that does not hold.
+    pub fn observe(&mut self, server: &ApiServer) -> Result<(), String> {
+        let writes = server.history_since(self.seen);
+        self.seen += writes.len();
+        for write in &writes {
+            let at = write.at.as_secs_f64();
+            self.judge(write, server)
+                .map_err(|problem| format!("at {at:.3} s: {}: {problem}", describe(write)))?;
+        }
+        Ok(())
+    }
+
+    fn judge(&mut self, write: &Write, server: &ApiServer) -> Result<(), String> {
+        for byte in format!("{:?} {} {}", write.at, describe(write), write.version).bytes() {
+            self.digest = (self.digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        if write.resource == "leases" && write.name == LEASE {
+            let holder = write.after.as_ref().and_then(|lease| lease["spec"]["holderIdentity"].as_str());
+            self.leader = holder.filter(|holder| !holder.is_empty()).map(str::to_owned);
+            return Ok(());
+        }
+        let goes = deletion_begins(write);
+        if let Some(uid) = write.before.as_ref().and_then(|object| object["metadata"]["uid"].as_str())
+            && goes
+            && write.process != "user"
+            && self.protected.contains(uid)
+        {
+            return Err("the user asked to keep it".to_owned());
+        }
+        if write.process != "user" && write.resource == "deployments" && goes {
+            self.outlives_custom_resources(write, server)?;
+        }
+        if !write.process.starts_with(PROCESS) {
+            return Ok(());
+        }
+        if let Some(leader) = self.leader.as_ref().filter(|leader| **leader != write.process) {
+            return Err(format!("{} writes, and {leader} leads", write.process));
+        }
+        let Some(before) = &write.before else { return Ok(()) };
+        let custom = PACKAGES.into_iter().find(|package| write.resource == format!("{package}s"));
+        match custom {
+            Some(package) => {
+                let goes = matches!(self.expected.get(package), Some(Expected::Removed { .. }))
+                    || self.torn_down.contains(package);
+                if goes { Ok(()) } else { Err("a custom resource of an installed extension".to_owned()) }
+            }
+            None if OWN.contains(&write.resource.as_str()) || is_owned(before) => Ok(()),
+            None => Err("the controllers do not own it".to_owned()),
+        }
+    }
+
+    /// An operator goes after the custom resources that it has to finalize.
+    fn outlives_custom_resources(&self, write: &Write, server: &ApiServer) -> Result<(), String> {
+        let Some(Expected::Removed { at }) = self.expected.get(write.name.as_str()) else { return Ok(()) };
+        let waiting = server.list(&format!("{}s", write.name));
+        if waiting.is_empty() || write.at >= *at + CUSTOM_RESOURCE_WAIT {
+            return Ok(());
+        }
+        Err(format!("{} custom resources wait for this operator", waiting.len()))
+    }
+
+    /// Whether the cluster is as the user wants it.
+    ///
+    /// # Errors
+    /// The first difference.
+    pub fn converged(&self, server: &ApiServer, content: &Content) -> Result<(), String> {
+        for (package, expected) in &self.expected {
+            match expected {
+                Expected::Nothing => {}
+                Expected::Installed { version } => installed(server, content, package, version)?,
+                Expected::Removed { .. } => removed(server, package)?,
+                Expected::Left => left(server, package)?,
+            }
+        }
+        let mut uids = BTreeSet::new();
+        for (resource, object) in server.all() {
+            let metadata = &object["metadata"];
+            if !metadata["deletionTimestamp"].is_null() {
+                return Err(format!("{resource} {} is still being deleted", metadata["name"]));
+            }
+            uids.extend(metadata["uid"].as_str().map(str::to_owned));
+        }
+        Ok(())
+    }
+}
+
+/// One change in words.
+#[must_use]
+pub fn describe(write: &Write) -> String {
+    let Write { process, verb, resource, subresource, name, .. } = write;
+    let namespace = write.namespace.as_deref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+    format!("{process} {verb:?} {resource} {namespace}{name} {subresource}")
+}
+
+fn deletion_begins(write: &Write) -> bool {
+    let is_going = |object: &Value| !object["metadata"]["deletionTimestamp"].is_null();
+    match (&write.before, &write.after) {
+        (Some(_), None) => true,
+        (Some(before), Some(after)) => is_going(after) && !is_going(before),
+        (None, _) => false,
+    }
+}
+
+fn is_owned(object: &Value) -> bool {
+    let metadata = &object["metadata"];
+    let owners = metadata["ownerReferences"].as_array().map(Vec::as_slice).unwrap_or_default();
+    !metadata["labels"][labels::OWNER_NAME].is_null()
+        || owners
+            .iter()
+            .any(|owner| matches!(owner["kind"].as_str(), Some("ClusterObjectSet" | "ClusterExtension")))
+}
+
+/// The revisions of an extension, ascending.
+#[must_use]
+pub fn revisions(server: &ApiServer, extension: &str) -> Vec<std::sync::Arc<Value>> {
+    let mut found = server.list("clusterobjectsets");
+    found.retain(|set| set["metadata"]["labels"][labels::OWNER_NAME] == extension);
+    found.sort_by_key(|set| set["spec"]["revision"].as_i64());
+    found
+}
+
+fn condition<'a>(object: &'a Value, type_: &str) -> Option<&'a Value> {
+    object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == type_)
+}
+
+fn require(object: &Value, type_: &str, status: &str) -> Result<(), String> {
+    let found = condition(object, type_);
+    if found.is_some_and(|found| found["status"] == status) {
+        return Ok(());
+    }
+    let text =
+        found.map_or("absent".to_owned(), |found| format!("{}, {}", found["status"], found["message"]));
+    Err(format!("{} {}: {type_} is {text}", object["kind"], object["metadata"]["name"]))
+}
+
+fn installed(server: &ApiServer, content: &Content, package: &str, version: &str) -> Result<(), String> {
+    let extension = server.get("clusterextensions", None, package);
+    let extension = extension.ok_or_else(|| format!("extension {package} is not there"))?;
+    require(&extension, "Progressing", "True")?;
+    require(&extension, "Installed", "True")?;
+    require(&extension, "Ready", "True")?;
+    let found = &extension["status"]["install"]["bundle"]["version"];
+    if found != version {
+        return Err(format!("extension {package}: {found} is installed, not {version}"));
+    }
+    let sets = revisions(server, package);
+    let (Some(newest), older) = (sets.last(), &sets[..sets.len().saturating_sub(1)]) else {
+        return Err(format!("extension {package} has no revision"));
+    };
+    require(newest, "Succeeded", "True")?;
+    require(newest, "Available", "True")?;
+    if let Some(active) = older.iter().find(|set| set["spec"]["lifecycleState"] != "Archived") {
+        return Err(format!("revision {} is not archived", active["metadata"]["name"]));
+    }
+    for object in content.objects(package, version) {
+        let key = object.key();
+        let live = find(server, &key.kind, key.namespace.as_deref(), &key.name);
+        let live = live.ok_or_else(|| format!("{} {} is not there", key.kind, key.name))?;
+        for (field, want) in &object.0 {
+            if field != "status" && !contains(&live[field], want) {
+                return Err(format!("{} {}: {field} is {}, not {want}", key.kind, key.name, live[field]));
+            }
+        }
+    }
+    let allowed =
+        |name: &str| content.objects(package, version).iter().any(|object| object.key().name == name);
+    for config in server.list("configmaps") {
+        let (name, of) = (&config["metadata"]["name"], &config["metadata"]["labels"][labels::OWNER_NAME]);
+        if of == package && !name.as_str().is_some_and(allowed) {
+            return Err(format!("ConfigMap {name} of another version is still there"));
+        }
+    }
+    Ok(())
+}
+
+fn removed(server: &ApiServer, package: &str) -> Result<(), String> {
+    for (resource, object) in server.all() {
+        let metadata = &object["metadata"];
+        let is_extension = resource == "clusterextensions" && metadata["name"] == package;
+        let is_custom = resource == format!("{package}s");
+        if is_extension || is_custom || metadata["labels"][labels::OWNER_NAME] == package {
+            return Err(format!(
+                "{resource} {} of the removed extension {package} is still there",
+                metadata["name"]
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn left(server: &ApiServer, package: &str) -> Result<(), String> {
+    match server.get("clusterextensions", None, package) {
+        Some(_) => Err(format!("extension {package} is still there")),
+        None => Ok(()),
+    }
+}
+
+/// The plural name of a kind that bundles contain.
+#[must_use]
+pub fn plural(kind: &str) -> String {
+    format!("{}s", kind.to_lowercase())
+}
+
+fn find(
+    server: &ApiServer,
+    kind: &str,
+    namespace: Option<&str>,
+    name: &str,
+) -> Option<std::sync::Arc<Value>> {
+    server.get(&plural(kind), namespace, name)
+}
+
+/// Whether everything in `want` is in `live`.
+fn contains(live: &Value, want: &Value) -> bool {
+    match (live, want) {
+        (Value::Object(live), Value::Object(want)) => want
+            .iter()
+            .all(|(key, want)| want.is_null() || live.get(key).is_some_and(|live| contains(live, want))),
+        (Value::Array(live), Value::Array(want)) => {
+            live.len() == want.len() && live.iter().zip(want).all(|(live, want)| contains(live, want))
+        }
+        (Value::Null, Value::Object(want)) => want.is_empty(),
+        (Value::Null, Value::Array(want)) => want.is_empty(),
+        _ => live == want,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn contains_ignores_what_is_not_wanted() {
+        for (live, want, holds) in [
+            (json!({"a": 1, "b": 2}), json!({"a": 1}), true),
+            (json!({"a": 1}), json!({"a": 2}), false),
+            (json!([{"a": 1, "b": 2}]), json!([{"a": 1}]), true),
+            (json!([1, 2]), json!([1]), false),
+            (Value::Null, json!({}), true),
+        ] {
+            assert_eq!(contains(&live, &want), holds, "{live} {want}");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! What happens in a simulation, and when: made from a seed, without IO.
+//!
+//! Every action makes sense whatever happened before, so that the shortest schedule that fails is found by leaving actions out.
+
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom as _;
+use rand::{Rng as _, SeedableRng as _};
+
+use crate::content::{PACKAGES, VERSIONS};
+
+/// What becomes of the objects of an extension that is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    Background,
+    Orphan,
+    Keep,
+}
+
+/// What a user does to an object of an extension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Damage {
+    Edit,
+    Delete,
+}
+
+/// What happens to one of the two processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outage {
+    /// It ends without a word, and is started again later.
+    Kill,
+    /// The apiserver cannot be reached.
+    Partition,
+}
+
+/// One step of a schedule.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Creates the extension, or changes its version.
+    Install { extension: &'static str, version: &'static str },
+    /// Deletes the extension.
+    Uninstall { extension: &'static str, policy: Policy },
+    /// Pauses the extension for a time.
+    Pause { extension: &'static str, time: Duration },
+    /// Edits or deletes the object of the extension with this index, counted round.
+    Damage { extension: &'static str, object: usize, damage: Damage },
+    /// Deletes the newest revision of the extension.
+    DeleteRevision { extension: &'static str },
+    /// Creates a custom resource of the extension, which its operator must finalize.
+    CustomResource { extension: &'static str },
+    /// Watch events of a kind come later, for a time.
+    Delay { resource: &'static str, by: Duration, time: Duration },
+    /// Watches of a kind break.
+    Drop { resource: &'static str },
+    /// The apiserver has only its present versions: watches are answered 410.
+    Compact,
+    /// Requests about a kind fail.
+    Fail { resource: &'static str, writes: bool, fault: usize, times: u32 },
+    /// A share of all requests fails, for a time.
+    Noise { time: Duration },
+    /// The lease is deleted.
+    DeleteLease,
+    /// A process is lost for a time.
+    Lose { process: usize, outage: Outage, time: Duration },
+    /// The wall clock of the processes is wrong by so many seconds from now on.
+    Clock { seconds: i64 },
+    /// Neither catalogs nor bundles can be read, for a time.
+    Registry { time: Duration },
+}
+
+/// An action and the time since the start.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    pub at: Duration,
+    pub action: Action,
+}
+
+/// Kinds whose watches and requests have faults.
+pub const KINDS: [&str; 11] = [
+    "clusterextensions",
+    "clusterobjectsets",
+    "secrets",
+    "configmaps",
+    "deployments",
+    "clusterroles",
+    "clusterrolebindings",
+    "serviceaccounts",
+    "customresourcedefinitions",
+    "services",
+    "leases",
+];
+
+/// The schedule of a seed.
+#[must_use]
+pub fn schedule(seed: u64) -> Vec<Step> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut at = Duration::from_secs(random.random_range(0..20));
+    let mut steps = Vec::new();
+    // few extensions, so that actions meet
+    let extensions = &PACKAGES[..random.random_range(1..=PACKAGES.len())];
+    for extension in extensions {
+        steps.push(Step { at, action: install(extension, &mut random) });
+        at += gap(&mut random);
+    }
+    for _ in 0..random.random_range(3..12) {
+        at += gap(&mut random);
+        let extension = extensions.choose(&mut random).copied().unwrap_or(PACKAGES[0]);
+        let action = action(extension, &mut random);
+        steps.push(Step { at, action });
+    }
+    steps
+}
+
+/// Mostly close together, so that one action meets what another has begun.
+fn gap(random: &mut StdRng) -> Duration {
+    let most = *[20, 200, 2_000, 10_000, 40_000].choose(random).unwrap_or(&0);
+    Duration::from_millis(random.random_range(0..most))
+}
+
+fn install(extension: &'static str, random: &mut StdRng) -> Action {
+    Action::Install { extension, version: VERSIONS.choose(random).copied().unwrap_or(VERSIONS[0]) }
+}
+
+fn seconds(random: &mut StdRng, most: u64) -> Duration {
+    Duration::from_millis(random.random_range(100..most * 1_000))
+}
+
+fn action(extension: &'static str, random: &mut StdRng) -> Action {
+    let resource = KINDS.choose(random).copied().unwrap_or(KINDS[0]);
+    match random.random_range(0..100) {
+        0..16 => install(extension, random),
+        16..28 => {
+            let policies = [Policy::Background, Policy::Background, Policy::Orphan, Policy::Keep];
+            Action::Uninstall {
+                extension,
+                policy: policies.choose(random).copied().unwrap_or(Policy::Background),
+            }
+        }
+        28..32 => Action::Pause { extension, time: seconds(random, 60) },
+        32..44 => {
+            let damage = if random.random() { Damage::Edit } else { Damage::Delete };
+            Action::Damage { extension, object: random.random_range(0..16), damage }
+        }
+        44..47 => Action::DeleteRevision { extension },
+        47..53 => Action::CustomResource { extension },
+        53..65 => Action::Delay { resource, by: seconds(random, 30), time: seconds(random, 60) },
+        65..73 => Action::Drop { resource },
+        73..77 => Action::Compact,
+        77..85 => Action::Fail {
+            resource,
+            writes: random.random(),
+            fault: random.random_range(0..FAULTS),
+            times: random.random_range(1..6),
+        },
+        85..87 => Action::Noise { time: seconds(random, 30) },
+        87..90 => Action::DeleteLease,
+        90..96 => {
+            let outage = if random.random() { Outage::Kill } else { Outage::Partition };
+            Action::Lose { process: random.random_range(0..2), outage, time: seconds(random, 40) }
+        }
+        96..98 => Action::Clock { seconds: *[-3_600, -30, 400, 3_600].choose(random).unwrap_or(&0) },
+        _ => Action::Registry { time: seconds(random, 30) },
+    }
+}
+
+/// The number of faults that [`Action::Fail`] chooses from.
+pub const FAULTS: usize = 6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schedule_follows_from_its_seed() {
+        assert_eq!(schedule(5), schedule(5));
+        assert_ne!(schedule(5), schedule(6));
+        assert!(schedule(5).is_sorted_by_key(|step| step.at));
+    }
+}

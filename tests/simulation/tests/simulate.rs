@@ -1,0 +1,28 @@
+//! A few seeds of the simulation, in the build of tests.
+
+use std::io;
+use std::process::{Command, Output};
+
+fn simulate(arguments: &[&str]) -> io::Result<Output> {
+    Command::new(env!("CARGO_BIN_EXE_simulate")).args(arguments).output()
+}
+
+#[test]
+fn simulation_of_a_seed_repeats_exactly() -> io::Result<()> {
+    for seed in ["3", "8"] {
+        let (first, second) = (simulate(&["--seed", seed])?, simulate(&["--seed", seed])?);
+        let text = String::from_utf8_lossy(&first.stdout);
+        assert!(text.contains("digest"), "{text}{}", String::from_utf8_lossy(&first.stderr));
+        assert_eq!(text, String::from_utf8_lossy(&second.stdout), "seed {seed}");
+    }
+    Ok(())
+}
+
+#[test]
+fn simulation_converges_for_a_few_seeds() -> io::Result<()> {
+    let output = simulate(&["--seeds", "12"])?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("12 schedules") && text.contains(" 0 failed"), "{text}");
+    Ok(())
+}
