@@ -1,4 +1,5 @@
-//! What a revision's content Secrets record of its ClusterExtension. It counts when the revision has no ClusterExtension any more.
+//! The policy and account of a ClusterExtension on the content Secrets of its revisions. They count when a revision has no
+//! ClusterExtension any more.
 //!
 //! The Secrets are the controller's own (decision 36); revisions must look as the reference makes them.
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, condition};
 use olm_kit::{BundleImage, CatalogImage, Cluster, Entry, Package as Content, Registry, Wait, unique};
@@ -135,6 +135,23 @@ impl Package {
                 && current(extension, condition::READY).is_some_and(|found| found.status.as_str() == "True")
         })
         .await
+    }
+
+    /// Waits until the garbage collector watches revisions: it finds new kinds every 30 s. Before, it orphans none.
+    ///
+    /// # Errors
+    /// When it does not in time.
+    pub async fn until_revisions_are_collected(&self) -> Result<()> {
+        let name = unique("dangling");
+        let owner = json!({"apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "name": name,
+            "uid": "00000000-0000-0000-0000-000000000000"});
+        let set = json!({
+            "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet",
+            "metadata": {"name": name, "ownerReferences": [owner]},
+            "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent"},
+        });
+        self.sets.create(&PostParams::default(), &serde_json::from_value(set)?).await?;
+        Wait::new(&self.sets, &name).within(LIMIT).to_be_gone().await
     }
 
     /// Waits until the extension is deleted.

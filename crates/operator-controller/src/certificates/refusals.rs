@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusal_wakes_the_extension_when_it_changes() {
+    fn certificate_error_wakes_the_extension() {
         let refusals = Refusals::default();
         let mut changes = refusals.changes();
         let mut woken = |message: Option<&str>| {

@@ -201,6 +201,7 @@ async fn orphaned_revision_is_written_as_its_account() -> Result<()> {
     let world = World::new("left").await?;
     world.serve([("1.0.0", world.bundle("1.0.0"))], [Entry::new("1.0.0")]).await?;
     world.install_as_installer("1.0.0").await?;
+    world.until_revisions_are_collected().await?;
     world.extensions.delete(&world.name, &DeleteParams::orphan()).await?;
     Wait::new(&world.extensions, &world.name).within(LIMIT).to_be_gone().await?;
     // it names no account, and is paused

@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
-use olm_kit::{Wait, unique};
+use olm_kit::Wait;
 use serde_json::json;
 
 use crate::package::{LIMIT, Package};
@@ -25,20 +25,6 @@ async fn behind_proxy(prefix: &str) -> Result<(Site, Proxy, Package)> {
     Ok((site, proxy, package))
 }
 
-/// Waits until the garbage collector watches revisions: it finds new kinds every 30 s. Else it would orphan none.
-async fn collector_watches_revisions(package: &Package) -> Result<()> {
-    let name = unique("dangling");
-    let owner = json!({"apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "name": name,
-        "uid": "00000000-0000-0000-0000-000000000000"});
-    let set = json!({
-        "apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet",
-        "metadata": {"name": name, "ownerReferences": [owner]},
-        "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent"},
-    });
-    package.sets.create(&PostParams::default(), &serde_json::from_value(set)?).await?;
-    Wait::new(&package.sets, &name).within(LIMIT).to_be_gone().await
-}
-
 /// The garbage collector takes the owner off the revision, then `orphan` off the extension. The controller sees the second before the
 /// first: it must not tear down what the user orphaned.
 #[tokio::test]
@@ -49,7 +35,7 @@ async fn fault_late_revision_watch_deletes_no_orphaned_revision() -> Result<()> 
     package.installed("1.0.0").await?;
     let (maps, revision) = (package.maps(), format!("{}-1", package.name));
     let uid = maps.get(&package.config()).await?.uid();
-    collector_watches_revisions(&package).await?;
+    package.until_revisions_are_collected().await?;
 
     proxy.hold(&[EXTENSIONS, REVISIONS]);
     package.extensions.delete(&package.name, &DeleteParams::orphan()).await?;
