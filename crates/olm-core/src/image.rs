@@ -160,7 +160,7 @@ fn canonical_guess(text: &str) -> String {
 const DOCKER_HUB: &str = "docker.io";
 
 /// The one spelling of a registry, so that policies, mirrors, credentials and certificates of a registry apply however a reference
-/// spells it: lower case, without the port 443, `docker.io` for the other names of Docker Hub.
+/// writes it: lower case, without the port 443, `docker.io` for the other names of Docker Hub.
 ///
 /// A host of one label has the port 443 added instead: without a port it would not be a registry in a reference.
 #[must_use]

@@ -67,7 +67,7 @@ pub(crate) enum Mark {
 }
 
 impl Mark {
-    fn of(number: i64, revision: &Revision) -> Self {
+    fn from_number(number: i64, revision: &Revision) -> Self {
         match number.cmp(&revision.number) {
             std::cmp::Ordering::Less => Self::Older,
             std::cmp::Ordering::Equal => Self::Equal,
@@ -136,10 +136,12 @@ pub(crate) fn observe(live: &Object, revision: &Revision, siblings: &[Sibling]) 
     let is_left = controller == Controller::None && is_marked(live, revision);
     let mark = match live.annotations().get(keys::REVISION).map(|text| (text, text.parse::<i64>())) {
         None => Mark::Absent,
-        Some((_, Ok(number))) => Mark::of(number, revision),
+        Some((_, Ok(number))) => Mark::from_number(number, revision),
         Some((text, Err(_))) => match (controller, sibling) {
             (Controller::None | Controller::Foreign, _) => return Err(BadMark((*text).to_owned())),
-            (Controller::Sibling | Controller::Retired, Some(sibling)) => Mark::of(sibling.number, revision),
+            (Controller::Sibling | Controller::Retired, Some(sibling)) => {
+                Mark::from_number(sibling.number, revision)
+            }
             (Controller::Own | Controller::Sibling | Controller::Retired, _) => Mark::Older,
         },
     };

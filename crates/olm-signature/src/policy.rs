@@ -220,7 +220,7 @@ pub(crate) enum Signer {
 /// The part of the policy that applies to one image.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ruling<'p> {
-    /// The scope that decided, with the registry as references spell it.
+    /// The scope that decided, with the registry as references write it.
     pub(crate) scope: Option<&'p str>,
     pub(crate) requirements: &'p [Requirement],
 }
@@ -480,7 +480,7 @@ fn matchable(scope: &str) -> Result<(), String> {
     }
 }
 
-/// The scope with the registry as references spell it.
+/// The scope with the registry as references write it.
 fn canonical_scope(scope: &str) -> String {
     if scope.starts_with('*') {
         return scope.to_ascii_lowercase();

@@ -14,7 +14,7 @@ use olm_runtime::{Shutdown, leader};
 use crate::accounts::{Accounts, Rights};
 use crate::bundles::BundleSource;
 use crate::catalogs::{PackageCache, PackageSource};
-use crate::certificates::{self, Expiries, Refusals};
+use crate::certificates::{self, Expiries, RefusedCertificates};
 use crate::crds::Crds;
 use crate::extension::context::{Context, Settings};
 use crate::extension::writer::RevisionWriter;
@@ -63,7 +63,7 @@ pub fn run(
         let accounts = Arc::new(Accounts::new(client.clone(), mode, extensions.clone(), rights));
         let events = |name| Events::new(client.clone(), name, Some(leader::identity())).counted(&metrics);
         let system_namespace = settings.system_namespace.clone();
-        let refusals = Refusals::default();
+        let refused_certificates = RefusedCertificates::default();
         let issuing = certificates::Context {
             client: client.clone(),
             system_namespace: system_namespace.clone(),
@@ -73,7 +73,7 @@ pub fn run(
             meter: certificate_meter,
             events: events(certificates::NAME),
             expiries,
-            refusals: refusals.clone(),
+            refused_certificates: refused_certificates.clone(),
         };
         let mut rolling_out = objectset::Context::new(
             client.clone(),
@@ -97,13 +97,13 @@ pub fn run(
             workers: content.workers,
             events: events(extension::NAME),
             crds,
-            refusals: refusals.clone(),
+            refused_certificates: refused_certificates.clone(),
             states: Default::default(),
             client: client.clone(),
         });
         let feeds = extension::Feeds {
             rights: lookups,
-            refusals: refusals.changes(),
+            refused_certificates: refused_certificates.changes(),
             trust: content.trust,
             apis,
         };

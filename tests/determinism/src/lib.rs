@@ -2,7 +2,7 @@
 //!
 //! Two functions of libc are defined here, which the linker then prefers to those of libc: `getrandom`, from which the standard
 //! library seeds its hashers, tokio its `select!` and `rand` its generators; and `clock_gettime`, from which `SystemTime` and
-//! `Instant` of the standard library come. A thread that has not asked for anything gets what the kernel says.
+//! `Instant` of the standard library come. A thread that has not asked for anything gets the kernel's.
 //!
 //! The state is that of a thread, so a simulation runs on one thread of its own. tokio counts the runtimes of a process and seeds
 //! its random numbers with the count as well: only the first runtime of a process repeats exactly.

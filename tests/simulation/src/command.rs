@@ -51,7 +51,7 @@ static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match arguments.seed {
-        Some(seed) => one(seed, arguments.without.into_iter().collect(), arguments.trace),
+        Some(seed) => run_seed(seed, arguments.without.into_iter().collect(), arguments.trace),
         None => many(&arguments),
     };
     match done {
@@ -69,7 +69,7 @@ fn print(line: &str) {
 }
 
 /// Runs one seed; prints its outcome as JSON.
-fn one(seed: u64, without: BTreeSet<usize>, trace: bool) -> Result<bool> {
+fn run_seed(seed: u64, without: BTreeSet<usize>, trace: bool) -> Result<bool> {
     if trace {
         let filter = tracing_subscriber::EnvFilter::try_from_default_env()
             .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("debug,tower=info,kube=info"));

@@ -51,11 +51,11 @@ const CRDS: [&str; 3] = [
 pub struct Cluster {
     pub server: ApiServer,
     pub content: Arc<Content>,
-    places: Vec<Place>,
+    places: Vec<ProcessRef>,
 }
 
 /// Where a process runs, one after another.
-struct Place {
+struct ProcessRef {
     /// The process that runs now.
     name: Arc<Mutex<String>>,
     is_lost: watch::Sender<bool>,
@@ -75,7 +75,7 @@ impl Cluster {
                 "data": {"of": "a user"}}))?;
         }
         server.put(catalog())?;
-        let places = (0..PROCESSES).map(|place| Place::start(place, &server, &content)).collect();
+        let places = (0..PROCESSES).map(|place| ProcessRef::start(place, &server, &content)).collect();
         tokio::spawn(operators(server.clone()));
         Ok(Self { server, content, places })
     }
@@ -91,7 +91,7 @@ impl Cluster {
     }
 }
 
-impl Place {
+impl ProcessRef {
     fn start(place: usize, server: &ApiServer, content: &Arc<Content>) -> Self {
         let (is_lost, mut lost) = watch::channel(false);
         let name = Arc::new(Mutex::new(String::new()));

@@ -1,4 +1,4 @@
-//! What must hold at any time, judged by the changes that the apiserver recorded, and what must hold in the end.
+//! Invariants: at any time, judged by the changes that the apiserver recorded, and in the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::content::{Content, PACKAGES};
 use crate::harness::{LEASE, PROCESS};
 use crate::{ApiServer, Write};
 
-/// How long a removal waits for custom resources before it goes on without.
+/// How long a removal waits for custom resources before it continues without.
 const CUSTOM_RESOURCE_WAIT: Duration = operator_controller::objectset::CUSTOM_RESOURCE_WAIT;
 /// What is of the controllers whatever its labels are.
 const OWN: [&str; 4] = ["clusterextensions", "clusterobjectsets", "leases", "events"];
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contains_ignores_what_is_not_wanted() {
+    fn contains_ignores_other_fields() {
         for (live, want, holds) in [
             (json!({"a": 1, "b": 2}), json!({"a": 1}), true),
             (json!({"a": 1}), json!({"a": 2}), false),

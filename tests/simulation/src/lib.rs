@@ -8,4 +8,6 @@ pub mod invariants;
 pub mod scenario;
 pub mod schedule;
 
-pub use apiserver::{ApiServer, Endpoint, Fault, Faults, Match, Request, Settings, USER, Verb, Write};
+pub use apiserver::{
+    ApiServer, Endpoint, Faults, InjectedError, Match, Request, Settings, USER, Verb, Write,
+};

@@ -16,14 +16,14 @@ use crate::content::Content;
 use crate::harness::{Cluster, LEASE, PROCESS, PROCESSES, SYSTEM, custom_resource};
 use crate::invariants::{Expected, Invariants, describe, plural, revisions};
 use crate::schedule::{Action, Damage, KINDS, Outage, Policy, Step, schedule};
-use crate::{Fault, Faults, Match, Settings};
+use crate::{Faults, InjectedError, Match, Settings};
 
 /// How long the cluster may take after the last fault.
 const CONVERGENCE: Duration = Duration::from_secs(600);
 /// How long nothing may be written then.
 const REST: Duration = Duration::from_secs(70);
 /// How long nothing was written when the cluster counts as converged.
-const CALM: Duration = Duration::from_secs(10);
+const SETTLE_TIME: Duration = Duration::from_secs(10);
 /// The time between two checks.
 const POLL: Duration = Duration::from_secs(2);
 
@@ -120,7 +120,7 @@ impl Simulation {
             tokio::time::sleep(POLL).await;
             self.invariants.observe(&self.cluster.server)?;
             let state = self.invariants.converged(&self.cluster.server, &self.cluster.content);
-            let state = state.and_then(|()| self.calm_for(CALM));
+            let state = state.and_then(|()| self.unchanged_for(SETTLE_TIME));
             match state {
                 Ok(()) => break,
                 Err(problem) if Instant::now() >= deadline => {
@@ -135,11 +135,11 @@ impl Simulation {
         tokio::time::sleep(REST).await;
         self.invariants.observe(&self.cluster.server)?;
         self.invariants.converged(&self.cluster.server, &self.cluster.content)?;
-        self.calm_for(REST).map_err(|problem| format!("at rest: {problem}"))
+        self.unchanged_for(REST).map_err(|problem| format!("at rest: {problem}"))
     }
 
     /// Whether the controllers wrote nothing for this time.
-    fn calm_for(&self, time: Duration) -> Result<(), String> {
+    fn unchanged_for(&self, time: Duration) -> Result<(), String> {
         let server = &self.cluster.server;
         let since = server.elapsed().saturating_sub(time);
         let history = server.history();
@@ -191,12 +191,12 @@ impl Simulation {
                     Match { resource: Some((*resource).to_owned()), ..Match::default() }
                 };
                 let faults = [
-                    Fault::Status(500),
-                    Fault::Status(429),
-                    Fault::Status(409),
-                    Fault::ResetBefore,
-                    Fault::ResetAfter,
-                    Fault::Delay(Duration::from_secs(3)),
+                    InjectedError::Status(500),
+                    InjectedError::Status(429),
+                    InjectedError::Status(409),
+                    InjectedError::ResetBefore,
+                    InjectedError::ResetAfter,
+                    InjectedError::Delay(Duration::from_secs(3)),
                 ];
                 server.fail_next(requests, faults[fault % faults.len()].clone(), *times);
             }
@@ -361,7 +361,7 @@ impl Simulation {
     }
 }
 
-/// The user is told, and goes on.
+/// The user gets the error and continues.
 fn log(result: Result<()>) {
     if let Err(error) = result {
         tracing::info!(%error, "the user's request failed");

@@ -1,4 +1,4 @@
-//! What happens in a simulation, and when: made from a seed, without IO.
+//! The schedule of actions and failures of a simulation: made from a seed, without IO.
 //!
 //! Every action makes sense whatever happened before, so that the shortest schedule that fails is found by leaving actions out.
 

@@ -158,7 +158,7 @@ fn credential(key: &str, entry: Entry) -> Result<Option<Credential>, ImageError>
     }
 }
 
-/// Keys may be URLs with a version path, and spell the registry in several ways.
+/// Keys may be URLs with a version path, and write the registry in several ways.
 fn normalise(key: &str) -> String {
     let stripped = key.strip_prefix("https://").or_else(|| key.strip_prefix("http://"));
     let key = match stripped {

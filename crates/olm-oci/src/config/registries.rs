@@ -91,7 +91,7 @@ enum PullFromMirror {
     TagOnly,
 }
 
-/// A prefix with the registry as references spell it.
+/// A prefix with the registry as references write it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Scope {
     text: String,
@@ -398,7 +398,7 @@ mod tests {
         }
     }
 
-    /// A registry has several spellings; a table applies to all of them, however its prefix spells it.
+    /// A registry has several spellings; a table applies to all of them, whichever its prefix has.
     #[test]
     fn registries_apply_to_every_spelling_of_a_registry() {
         for (prefix, references) in [

@@ -475,7 +475,7 @@ impl Transport {
         Guard { named_by, nearest, trusted: trusted.collect(), network: self.network }
     }
 
-    /// How far the peer is that sent the response. Where a proxy may stand between, only its URL says so.
+    /// How far the peer is that sent the response. Where a proxy may stand between, only its URL shows it.
     fn near(&self, response: &Response) -> Distance {
         let Proxies { http, https, .. } = &self.config.proxies;
         match response.remote_addr() {

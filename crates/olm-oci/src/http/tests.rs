@@ -19,7 +19,7 @@ fn distance(address: std::net::IpAddr) -> Distance {
     }
 }
 
-/// The addresses that the name spells.
+/// The addresses written in the name.
 fn lookup(name: String) -> guard::Found {
     let spelt = |label: &str| match label {
         "far" => Some([127, 0, 0, 2]),

@@ -15,7 +15,7 @@ mod expiries;
 mod issuer;
 pub mod needs;
 pub use olm_install::issuer as provider;
-mod refusals;
+mod refused;
 pub mod secret;
 
 use std::sync::Arc;
@@ -37,7 +37,7 @@ use tracing::Instrument as _;
 
 pub use expiries::Expiries;
 pub use issuer::{leave_behind, take_away};
-pub use refusals::Refusals;
+pub use refused::RefusedCertificates;
 
 use crate::revisions::Revisions;
 use issuer::Issuer;
@@ -69,7 +69,7 @@ pub struct Context {
     /// The ends of certificates, as metrics.
     pub expiries: Expiries,
     /// Certificates that may not be written, for conditions.
-    pub refusals: Refusals,
+    pub refused_certificates: RefusedCertificates,
 }
 
 /// What wakes the controller. Beside it, a pass asks to be repeated for its next date: a renewal, a switch, the end of an overlap.
@@ -129,7 +129,7 @@ async fn pass(issuer: &Issuer, object: &Object<ClusterExtension>) -> (Requeue, O
         Err(_) => None,
     };
     if let Some(message) = refused {
-        issuer.context.refusals.set(&extension.name_any(), &uid, message);
+        issuer.context.refused_certificates.set(&extension.name_any(), &uid, message);
     }
     match passed {
         Ok(next) => (next.map_or(Requeue::OnChange, |at| Requeue::After(until(at))), Outcome::Success),

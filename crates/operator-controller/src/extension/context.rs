@@ -20,7 +20,7 @@ use crate::accounts::{Accounts, Mode};
 use crate::bundles::BundleSource;
 use crate::catalogs::PackageCache;
 use crate::catalogs::in_use::InUse;
-use crate::certificates::Refusals;
+use crate::certificates::RefusedCertificates;
 use crate::crds::Crds;
 use crate::revisions::Revisions;
 
@@ -79,7 +79,7 @@ pub struct Context {
     pub workers: Arc<Workers>,
     pub crds: Crds,
     /// Webhook certificates that may not be written.
-    pub refusals: Refusals,
+    pub refused_certificates: RefusedCertificates,
     /// Records decisions for users.
     pub events: Events,
     /// What is remembered of each extension.
@@ -135,7 +135,7 @@ impl Context {
     pub fn evict(&self, name: &str, uid: &str) {
         self.accounts.evict(name);
         self.states.evict(uid);
-        self.refusals.evict(uid);
+        self.refused_certificates.evict(uid);
         self.evict_unused_packages();
     }
 

@@ -70,7 +70,8 @@ pub async fn deliver(
         Change::Update(set) => Some(context.writer.update(set).await.map_err(not_written)?),
         Change::Restore(numbered) => {
             let inputs = plan.inputs.as_deref().unwrap_or_default();
-            let written = context.writer.create(numbered, &[], inputs, &Recorded::from_request(request)).await;
+            let written =
+                context.writer.create(numbered, &[], inputs, &Recorded::from_request(request)).await;
             Some(written.map_err(not_written)?)
         }
         Change::Create(new) => {

@@ -129,7 +129,7 @@ async fn resolve_and_deliver(
                 Some(written) => revision::states(current(revisions, written)),
                 None => states,
             };
-            let progress = match context.refusals.message(&request.uid) {
+            let progress = match context.refused_certificates.message(&request.uid) {
                 Some(message) => Progress::Failed(PassError::new(Class::NeedsChange, message)),
                 None => Progress::Applied { target: target.bundle().clone(), issuer: delivered.issuer },
             };

@@ -18,7 +18,7 @@ pub struct Feeds {
     /// Names of extensions whose account lacked rights, when rights change.
     pub rights: BoxStream<'static, String>,
     /// Names of extensions of which a certificate is refused, or is not any more.
-    pub refusals: BoxStream<'static, String>,
+    pub refused_certificates: BoxStream<'static, String>,
     /// Changes of the CA of catalogd.
     pub trust: BoxStream<'static, ()>,
     /// APIs that appear, change or go.
@@ -59,7 +59,9 @@ pub(super) fn sources(context: &Arc<Context>, feeds: Feeds) -> Vec<Source> {
             trust.extensions.names()
         }),
         Source::new("its account lacked rights, and rights changed", feeds.rights, |name| [name]),
-        Source::new("its certificates are refused, or not any more", feeds.refusals, |name| [name]),
+        Source::new("its certificates are refused, or not any more", feeds.refused_certificates, |name| {
+            [name]
+        }),
         Source::new("it needs an API, or a CRD blocks it", feeds.apis, move |change: ApiChange| {
             let crd = change.crd.as_deref();
             apis.states.names(|state| {

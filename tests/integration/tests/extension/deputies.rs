@@ -195,7 +195,7 @@ async fn account_that_is_required_has_no_substitute() -> Result<()> {
 }
 
 /// A revision that outlived its extension is written as the account of that extension, not as the controller, and not as a new
-/// extension of the same name says.
+/// extension of the same name has.
 #[tokio::test]
 async fn orphaned_revision_is_written_as_its_account() -> Result<()> {
     let world = World::new("left").await?;

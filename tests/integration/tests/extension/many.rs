@@ -112,7 +112,7 @@ async fn uninstall_costs_few_requests(
     extensions: &Api<ClusterExtension>,
     names: &[String],
 ) -> Result<()> {
-    const MOST: usize = 12;
+    const MAX_REQUESTS: usize = 12;
     let before = cluster.audit()?.len();
     for name in names {
         extensions.delete(name, &DeleteParams::default()).await?;
@@ -147,7 +147,12 @@ async fn uninstall_costs_few_requests(
         .map(|r| format!("{} {} {} {} {}", r.user, r.verb, r.resource, r.name, r.code))
         .collect();
     println!("{:.1} requests for each uninstall: {lines:#?}", ours.len() as f64 / names.len() as f64);
-    ensure!(ours.len() <= MOST * names.len(), "{} requests of {}: {lines:#?}", ours.len(), names.len());
+    ensure!(
+        ours.len() <= MAX_REQUESTS * names.len(),
+        "{} requests of {}: {lines:#?}",
+        ours.len(),
+        names.len()
+    );
     for name in names {
         let requests = about(name)?;
         let first = |resource: &str| {

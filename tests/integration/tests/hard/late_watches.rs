@@ -56,7 +56,7 @@ async fn fault_late_revision_watch_deletes_no_orphaned_revision() -> Result<()> 
     Ok(())
 }
 
-/// The extension must not go before a revision that its cache lacks: nobody would know then what becomes of the objects.
+/// The extension must not go before a revision that its cache lacks: then the objects would be left without a controller.
 #[tokio::test]
 async fn fault_late_revision_watch_hides_no_revision_from_uninstall() -> Result<()> {
     let mut case = Case::once("revision watch late while its extension is deleted");

@@ -34,7 +34,7 @@ impl Proxy {
     /// For the account of a kubeconfig, which has a token.
     pub(crate) async fn start(kubeconfig: &Path) -> Result<Self> {
         let mut direct = Kubeconfig::read_from(kubeconfig)?;
-        // who asks is said by each request
+        // each request names its user
         for user in &mut direct.auth_infos {
             user.auth_info = Some(AuthInfo::default());
         }
@@ -68,12 +68,12 @@ impl Proxy {
 }
 
 async fn pass_on(State(upstream): State<Arc<Upstream>>, request: Request) -> Response {
-    answer(&upstream, request)
+    respond(&upstream, request)
         .await
         .unwrap_or_else(|error| (StatusCode::BAD_GATEWAY, format!("{error:#}")).into_response())
 }
 
-async fn answer(upstream: &Upstream, request: Request) -> Result<Response> {
+async fn respond(upstream: &Upstream, request: Request) -> Result<Response> {
     let (parts, body) = request.into_parts();
     let target = parts.uri.path_and_query().context("no path")?.as_str();
     let mut forwarded = http::Request::builder().method(parts.method).uri(target);

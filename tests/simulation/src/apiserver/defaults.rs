@@ -1,4 +1,4 @@
-//! What the apiserver adds to objects before it stores them: defaults of built-in kinds, and pruning and defaults of custom resources.
+//! Additions of the apiserver to objects before they are stored: defaults of built-in kinds, and pruning and defaults of custom resources.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -65,7 +65,7 @@ impl Store {
         let (object, is_gone) = self.delete(request, &options, &actor)?;
         let returned = RETURNED.split(' ').any(|kind| kind == request.kind.kind);
         if !is_gone || returned {
-            return Ok(Reply::Object(200, super::store::shown(&object, request, call)));
+            return Ok(Reply::Object(200, super::store::rendered(&object, request, call)));
         }
         let mut details =
             json!({"name": text(&object, "name"), "kind": request.kind.plural, "uid": text(&object, "uid")});
@@ -116,9 +116,9 @@ impl Store {
             return Err(request.conflict(name, &why));
         }
         let version = text(&live, "resourceVersion");
-        if let Some(wanted) = options.version.as_deref().filter(|wanted| *wanted != version) {
+        if let Some(expected) = options.version.as_deref().filter(|expected| *expected != version) {
             let why = format!(
-                "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({version}). The \
+                "the ResourceVersion in the precondition ({expected}) does not match the ResourceVersion in record ({version}). The \
                  object might have been modified"
             );
             return Err(request.conflict(name, &why));
@@ -128,24 +128,24 @@ impl Store {
         let orphans = policy.map_or(held.contains(&ORPHAN), |policy| policy == "Orphan");
         let is_foreground =
             policy.map_or(held.contains(&FOREGROUND) && !orphans, |policy| policy == "Foreground");
-        let mut wanted: Vec<&str> =
+        let mut expected: Vec<&str> =
             held.iter().copied().filter(|it| *it != ORPHAN && *it != FOREGROUND).collect();
-        wanted.extend(orphans.then_some(ORPHAN));
-        wanted.extend(is_foreground.then_some(FOREGROUND));
+        expected.extend(orphans.then_some(ORPHAN));
+        expected.extend(is_foreground.then_some(FOREGROUND));
         if request.kind.kind == "CustomResourceDefinition" {
             // its objects are deleted before it
             let cleanup = "customresourcecleanup.apiextensions.k8s.io";
-            if !wanted.contains(&cleanup) && live["metadata"].get("deletionTimestamp").is_none() {
-                wanted.push(cleanup);
+            if !expected.contains(&cleanup) && live["metadata"].get("deletionTimestamp").is_none() {
+                expected.push(cleanup);
             }
         }
         let is_namespace = request.kind.kind == "Namespace"
             && live.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|it| !it.is_empty());
-        if wanted.is_empty() && !is_namespace {
+        if expected.is_empty() && !is_namespace {
             return Ok((self.commit(request, request.name(), None, actor), true));
         }
         let is_same = {
-            let (mut before, mut after) = (held.clone(), wanted.clone());
+            let (mut before, mut after) = (held.clone(), expected.clone());
             before.sort_unstable();
             after.sort_unstable();
             before == after
@@ -156,7 +156,7 @@ impl Store {
         }
         let mut new = Value::clone(&live);
         if !is_same {
-            new["metadata"]["finalizers"] = json!(wanted);
+            new["metadata"]["finalizers"] = json!(expected);
         }
         if !is_marked {
             new["metadata"]["deletionTimestamp"] = self.timestamp().into();

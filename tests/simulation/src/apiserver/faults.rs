@@ -1,4 +1,4 @@
-//! What goes wrong: rules of the test, random faults, delays and partitions.
+//! Injected failures: rules of the test, random faults, delays and partitions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,13 +7,13 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::request::Call;
-use super::{Fault, Faults, Match, USER};
+use super::{Faults, InjectedError, Match, USER};
 
 impl Match {
     pub(crate) fn fits(&self, call: &Call) -> bool {
         let target = call.target.as_ref();
-        let is = |wanted: &Option<String>, found: Option<&str>| {
-            wanted.as_deref().is_none_or(|wanted| Some(wanted) == found)
+        let is = |pattern: &Option<String>, found: Option<&str>| {
+            pattern.as_deref().is_none_or(|pattern| Some(pattern) == found)
         };
         is(&self.process, Some(&call.process))
             && is(&self.resource, target.map(|it| it.resource.as_str()))
@@ -24,13 +24,13 @@ impl Match {
 
 struct Rule {
     requests: Match,
-    fault: Fault,
+    fault: InjectedError,
     /// `None`: until the end of all faults.
     left: Option<u32>,
 }
 
 /// The faults of a server, and the randomness of these and of latency.
-pub(crate) struct FaultState {
+pub(crate) struct InjectionState {
     pub(crate) random: Faults,
     rules: Vec<Rule>,
     /// By process (empty: all) and resource (empty: all).
@@ -41,7 +41,7 @@ pub(crate) struct FaultState {
     source: StdRng,
 }
 
-impl FaultState {
+impl InjectionState {
     pub(crate) fn new(seed: u64, random: Faults) -> Self {
         Self {
             random,
@@ -53,7 +53,7 @@ impl FaultState {
         }
     }
 
-    pub(crate) fn add(&mut self, requests: Match, fault: Fault, left: Option<u32>) {
+    pub(crate) fn add(&mut self, requests: Match, fault: InjectedError, left: Option<u32>) {
         self.rules.push(Rule { requests, fault, left });
     }
 
@@ -70,7 +70,7 @@ impl FaultState {
         if process == USER {
             return Duration::ZERO;
         }
-        let fits = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
+        let fits = |pattern: &str, found: &str| pattern.is_empty() || pattern == found;
         let all = self.delays.iter().filter(|((by, of), _)| fits(by, process) && fits(of, resource));
         all.map(|(_, delay)| *delay).max().unwrap_or_default()
     }
@@ -115,7 +115,7 @@ impl FaultState {
     }
 
     /// The fault that a request meets.
-    pub(crate) fn meet(&mut self, call: &Call) -> Option<Fault> {
+    pub(crate) fn meet(&mut self, call: &Call) -> Option<InjectedError> {
         if call.process == USER {
             return None;
         }
@@ -125,11 +125,11 @@ impl FaultState {
         }
         let Faults { error, throttle, timeout, reset_before, reset_after, .. } = self.random;
         let faults = [
-            (error, Fault::Status(500)),
-            (throttle, Fault::Status(429)),
-            (timeout, Fault::Timeout),
-            (reset_before, Fault::ResetBefore),
-            (reset_after, Fault::ResetAfter),
+            (error, InjectedError::Status(500)),
+            (throttle, InjectedError::Status(429)),
+            (timeout, InjectedError::Timeout),
+            (reset_before, InjectedError::ResetBefore),
+            (reset_after, InjectedError::ResetAfter),
         ];
         faults.into_iter().find(|(probability, _)| self.chance(*probability)).map(|(_, fault)| fault)
     }

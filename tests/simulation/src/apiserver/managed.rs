@@ -128,7 +128,7 @@ fn take(object: &mut Value) -> Option<Value> {
     object.get_mut("metadata")?.as_object_mut()?.remove("managedFields")
 }
 
-/// A list that says nothing: one empty entry clears the ownership of all fields.
+/// A list without content: one empty entry clears the ownership of all fields.
 fn is_reset(managed: &Value) -> bool {
     managed.as_array().is_some_and(|list| {
         list.len() == 1 && list[0].as_object().is_some_and(|entry| entry.values().all(Value::is_null))

@@ -6,13 +6,13 @@
 //!
 //! ```no_run
 //! # async fn example() -> anyhow::Result<()> {
-//! use olm_simulation::{ApiServer, Fault, Match, Settings, Verb};
+//! use olm_simulation::{ApiServer, InjectedError, Match, Settings, Verb};
 //! let server = ApiServer::new(7, Settings::default());        // within a tokio runtime
 //! let client = server.client("operator-controller-0");        // a kube::Client; its writes carry this name in the history
 //! let user = server.user();                                   // a kube::Client without latency and faults
 //! server.put(serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "default"}}))?;
 //! server.delay("clusterobjectsets", std::time::Duration::from_secs(30));
-//! server.fail_next(Match::write("secrets"), Fault::ResetAfter, 1);
+//! server.fail_next(Match::write("secrets"), InjectedError::ResetAfter, 1);
 //! # let _ = (client, user); Ok(()) }
 //! ```
 
@@ -45,7 +45,7 @@ use tokio::time::Instant;
 
 pub use self::service::Endpoint;
 
-use self::faults::FaultState;
+use self::faults::InjectionState;
 use self::request::Call;
 use self::store::{Reply, Store};
 
@@ -122,7 +122,7 @@ pub struct Faults {
 
 /// What goes wrong with a request.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Fault {
+pub enum InjectedError {
     /// This status code instead of an execution.
     Status(u16),
     /// Neither executed nor answered.
@@ -246,7 +246,7 @@ pub struct Request {
 /// What a server's lock guards.
 struct State {
     store: Store,
-    faults: FaultState,
+    faults: InjectionState,
     requests: Vec<Request>,
 }
 
@@ -268,7 +268,7 @@ impl ApiServer {
     /// If a manifest is not accepted.
     #[expect(clippy::panic, reason = "the test's own manifests")]
     pub fn new(seed: u64, settings: Settings) -> Self {
-        let faults = FaultState::new(seed, settings.faults);
+        let faults = InjectionState::new(seed, settings.faults);
         let (manifests, establishing) = (settings.manifests.clone(), settings.establishing);
         let mut store = Store::new(seed, settings);
         store.settings.establishing = Duration::ZERO;
@@ -445,12 +445,12 @@ impl ApiServer {
     }
 
     /// The next `times` matching requests meet the fault. Not requests of the user.
-    pub fn fail_next(&self, requests: Match, fault: Fault, times: u32) {
+    pub fn fail_next(&self, requests: Match, fault: InjectedError, times: u32) {
         self.change(|state| state.faults.add(requests, fault, Some(times)));
     }
 
     /// Every matching request meets the fault until [`ApiServer::heal`].
-    pub fn fail(&self, requests: Match, fault: Fault) {
+    pub fn fail(&self, requests: Match, fault: InjectedError) {
         self.change(|state| state.faults.add(requests, fault, None));
     }
 
@@ -546,7 +546,7 @@ impl ApiServer {
         }
     }
 
-    fn path_of(&self, object: &Value) -> anyhow::Result<Place> {
+    fn path_of(&self, object: &Value) -> anyhow::Result<ObjectRef> {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
         let (api_version, kind) = (text("/apiVersion"), text("/kind"));
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -563,12 +563,12 @@ impl ApiServer {
         };
         let collection = format!("{root}/{api_version}{namespace}/{}", found.kind.plural);
         let has_status = found.kind.version(version).is_some_and(|it| it.has_status);
-        Ok(Place { collection, name: text("/metadata/name").to_owned(), has_status })
+        Ok(ObjectRef { collection, name: text("/metadata/name").to_owned(), has_status })
     }
 }
 
 /// Where an object is served.
-struct Place {
+struct ObjectRef {
     collection: String,
     name: String,
     has_status: bool,

@@ -28,7 +28,7 @@ pub(crate) struct Call {
     pub(crate) target: Option<Target>,
     pub(crate) query: BTreeMap<String, String>,
     pub(crate) content_type: String,
-    /// Only metadata is wanted.
+    /// The response holds metadata only.
     pub(crate) is_partial: bool,
     pub(crate) body: Vec<u8>,
 }

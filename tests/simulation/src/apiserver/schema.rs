@@ -1,4 +1,4 @@
-//! How the fields of a kind merge: which maps and lists are atomic, and which lists have keys. Not a validation.
+//! Merge rules of the fields of a kind: which maps and lists are atomic, and which lists have keys. Not a validation.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};

@@ -19,7 +19,7 @@ use super::request::Call;
 use super::status::Status;
 use super::store::Reply;
 use super::watch::{Next, Watch};
-use super::{ApiServer, Fault, Request as Record, USER};
+use super::{ApiServer, InjectedError, Request as Record, USER};
 
 /// Where the requests of one process arrive.
 #[derive(Clone)]
@@ -28,19 +28,19 @@ pub struct Endpoint {
     pub(crate) process: String,
 }
 
-type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
+type HttpResponse = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
 impl Service<Request<Body>> for Endpoint {
-    type Response = Answer;
+    type Response = HttpResponse;
     type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Answer, BoxError>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<HttpResponse, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        Box::pin(self.clone().answer(request))
+        Box::pin(self.clone().respond(request))
     }
 }
 
@@ -49,36 +49,40 @@ fn reset() -> BoxError {
 }
 
 impl Endpoint {
-    async fn answer(self, request: Request<Body>) -> Result<Answer, BoxError> {
+    async fn respond(self, request: Request<Body>) -> Result<HttpResponse, BoxError> {
         let (head, body) = request.into_parts();
         let call = Call::new(&self.process, &head, body.collect_bytes().await?.to_vec());
         let Self { server, process } = self;
         server.pause(&process).await;
         let fault = {
             let mut state = server.state();
-            if state.faults.is_cut_off(&process) { Some(Fault::Timeout) } else { state.faults.meet(&call) }
+            if state.faults.is_cut_off(&process) {
+                Some(InjectedError::Timeout)
+            } else {
+                state.faults.meet(&call)
+            }
         };
         match &fault {
-            Some(Fault::Status(code)) => {
+            Some(InjectedError::Status(code)) => {
                 server.record(&call, 0);
                 return Ok(injected(*code));
             }
-            Some(Fault::ResetBefore) => {
+            Some(InjectedError::ResetBefore) => {
                 server.record(&call, 0);
                 return Err(reset());
             }
-            Some(Fault::Timeout) => {
+            Some(InjectedError::Timeout) => {
                 server.record(&call, 0);
                 return Err(server.time_out().await);
             }
-            Some(Fault::Delay(by)) => sleep(*by).await,
-            Some(Fault::TimeoutAfter | Fault::ResetAfter) | None => {}
+            Some(InjectedError::Delay(by)) => sleep(*by).await,
+            Some(InjectedError::TimeoutAfter | InjectedError::ResetAfter) | None => {}
         }
         let reply = server.execute(&call);
         server.pause(&process).await;
         match fault {
-            Some(Fault::TimeoutAfter) => return Err(server.time_out().await),
-            Some(Fault::ResetAfter) => return Err(reset()),
+            Some(InjectedError::TimeoutAfter) => return Err(server.time_out().await),
+            Some(InjectedError::ResetAfter) => return Err(reset()),
             _ if server.state().faults.is_cut_off(&process) => return Err(server.time_out().await),
             _ => {}
         }
@@ -90,7 +94,7 @@ impl Endpoint {
     }
 }
 
-fn json(code: u16, body: &Value) -> Answer {
+fn json(code: u16, body: &Value) -> HttpResponse {
     let bytes = serde_json::to_vec(body).unwrap_or_default();
     let body = Full::new(Bytes::from(bytes)).map_err(|never| match never {}).boxed_unsync();
     let mut answer = Response::new(body);
@@ -103,7 +107,7 @@ fn json(code: u16, body: &Value) -> Answer {
     answer
 }
 
-fn injected(code: u16) -> Answer {
+fn injected(code: u16) -> HttpResponse {
     let status = match code {
         429 => Status::new(code, "TooManyRequests", "the server has received too many requests"),
         503 => {
@@ -183,7 +187,7 @@ struct Stream {
     is_over: bool,
 }
 
-fn stream(server: ApiServer, watch: Watch) -> Answer {
+fn stream(server: ApiServer, watch: Watch) -> HttpResponse {
     let (drops, now) = {
         let state = server.state();
         (state.faults.drops(&watch.request.kind.plural), state.store.now)

@@ -183,12 +183,14 @@ impl Store {
         }
         let request = Requested { key, kind, version, target };
         match call.verb {
-            Verb::Get => self.read(&request).map(|found| Reply::Object(200, shown(&found, &request, call))),
+            Verb::Get => {
+                self.read(&request).map(|found| Reply::Object(200, rendered(&found, &request, call)))
+            }
             Verb::List => self.list(&request, call),
             Verb::Watch => self.watch(&request, call).map(|watch| Reply::Watch(Box::new(watch))),
             Verb::Create | Verb::Update | Verb::Patch => {
                 let (code, object) = self.write(&request, call)?;
-                Ok(Reply::Object(code, shown(&object, &request, call)))
+                Ok(Reply::Object(code, rendered(&object, &request, call)))
             }
             Verb::Delete => self.delete_one(&request, call),
             Verb::DeleteCollection => self.delete_all(&request, call),
@@ -233,7 +235,7 @@ impl Store {
             meta["continue"] = serde_json::to_string(&(version, &last.0, &last.1)).unwrap_or_default().into();
         }
         let item = |object: &Arc<Value>| {
-            let mut item = Value::clone(&shown(object, request, call));
+            let mut item = Value::clone(&rendered(object, request, call));
             if !request.kind.is_custom
                 && !call.is_partial
                 && let Some(map) = item.as_object_mut()
@@ -380,19 +382,19 @@ impl Requested {
 }
 
 /// The object as the request wants it: its metadata alone, or in the version of the request.
-pub(crate) fn shown(object: &Arc<Value>, request: &Requested, call: &Call) -> Arc<Value> {
+pub(crate) fn rendered(object: &Arc<Value>, request: &Requested, call: &Call) -> Arc<Value> {
     if call.is_partial {
         let meta = &object["metadata"];
         return Arc::new(
             json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": meta}),
         );
     }
-    let wanted = request.api_version();
-    if object["apiVersion"] == wanted.as_str() {
+    let api_version = request.api_version();
+    if object["apiVersion"] == api_version.as_str() {
         return Arc::clone(object);
     }
     let mut object = Value::clone(object);
-    object["apiVersion"] = wanted.into();
+    object["apiVersion"] = api_version.into();
     Arc::new(object)
 }
 

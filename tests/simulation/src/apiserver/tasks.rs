@@ -1,4 +1,4 @@
-//! What the control plane does by itself: garbage collection, namespaces, CustomResourceDefinitions, and the status of Deployments.
+//! Controllers of the control plane: garbage collection, namespaces, CustomResourceDefinitions, and the status of Deployments.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::request::Call;
 use super::selector::Selector;
 use super::status::Status;
-use super::store::{Requested, Store, shown};
+use super::store::{Requested, Store, rendered};
 
 /// An open watch.
 pub(crate) struct Watch {

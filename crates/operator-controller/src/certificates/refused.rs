@@ -10,12 +10,12 @@ use parking_lot::Mutex;
 
 /// The error messages by the UID of the extension. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Refusals {
+pub struct RefusedCertificates {
     messages: Arc<Mutex<HashMap<String, String>>>,
     waker: Waker,
 }
 
-impl Refusals {
+impl RefusedCertificates {
     /// The names of extensions whose message changes.
     #[must_use]
     pub fn changes(&self) -> BoxStream<'static, String> {
@@ -53,20 +53,20 @@ mod tests {
 
     #[test]
     fn certificate_error_wakes_the_extension() {
-        let refusals = Refusals::default();
-        let mut changes = refusals.changes();
+        let refused_certificates = RefusedCertificates::default();
+        let mut changes = refused_certificates.changes();
         let mut woken = |message: Option<&str>| {
-            refusals.set("demo", "u1", message);
-            assert_eq!(refusals.message("u1").as_deref(), message);
+            refused_certificates.set("demo", "u1", message);
+            assert_eq!(refused_certificates.message("u1").as_deref(), message);
             changes.next().now_or_never().flatten()
         };
         assert_eq!(woken(None), None);
         assert_eq!(woken(Some("a")).as_deref(), Some("demo"));
         assert_eq!(woken(Some("a")), None);
         assert_eq!(woken(None).as_deref(), Some("demo"));
-        refusals.set("demo", "u1", Some("a"));
-        assert_eq!(refusals.message("u2"), None, "another extension of that name");
-        refusals.evict("u1");
-        assert_eq!(refusals.message("u1"), None);
+        refused_certificates.set("demo", "u1", Some("a"));
+        assert_eq!(refused_certificates.message("u2"), None, "another extension of that name");
+        refused_certificates.evict("u1");
+        assert_eq!(refused_certificates.message("u1"), None);
     }
 }
