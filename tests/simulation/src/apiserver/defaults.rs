@@ -17,6 +17,7 @@ pub(crate) fn decode(object: &mut Value, kind: &Kind, version: &Version) {
             fill(object, schema);
         }
         None => {
+            drop_empty(object);
             under(object, &kind.zero);
             built_in(object, &kind.kind);
         }
@@ -31,6 +32,33 @@ fn is_empty(value: &Value) -> bool {
         Value::Array(list) => list.is_empty(),
         Value::Object(map) => map.is_empty(),
         _ => false,
+    }
+}
+
+/// Removes what Go's types of built-in kinds do not print: empty lists, and empty maps (structs are printed).
+fn drop_empty(value: &mut Value) {
+    const MAPS: [&str; 9] = [
+        "labels",
+        "annotations",
+        "data",
+        "binaryData",
+        "stringData",
+        "nodeSelector",
+        "matchLabels",
+        "limits",
+        "requests",
+    ];
+    match value {
+        Value::Object(map) => {
+            map.values_mut().for_each(drop_empty);
+            map.retain(|name, value| match value {
+                Value::Object(inner) => !inner.is_empty() || !MAPS.contains(&name.as_str()),
+                Value::Array(list) => !list.is_empty(),
+                other => !other.is_null(),
+            });
+        }
+        Value::Array(list) => list.iter_mut().for_each(drop_empty),
+        _ => {}
     }
 }
 
@@ -136,6 +164,7 @@ fn built_in(object: &mut Value, kind: &str) {
                 "strategy": {"type": "RollingUpdate"}}),
             );
             let strategy = &mut object["spec"]["strategy"];
+            missing(strategy, json!({"type": "RollingUpdate"}));
             if strategy["type"] == "RollingUpdate" {
                 missing(strategy, json!({"rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}));
             }

@@ -151,7 +151,13 @@ fn table(rows: &str, mut fields: BTreeMap<String, Arc<Node>>, items: &Arc<Node>)
                     Some((key, default)) => (key.to_owned(), Some(Value::from(default))),
                     None => (key.to_owned(), None),
                 };
-                let items = if path.to_lowercase().ends_with("containers") { items } else { &OPEN };
+                // an owner reference is replaced as a whole
+                let items = if path.ends_with("ownerReferences") { &ATOMIC } else { items };
+                let items = if path.to_lowercase().ends_with("containers") || items.is_atomic() {
+                    items
+                } else {
+                    &OPEN
+                };
                 Arc::new(Node::Keyed { keys: keys.split(',').map(key).collect(), items: Arc::clone(items) })
             }
         };
