@@ -63,6 +63,12 @@ test-all: ## Run all other tests: faults, failover, real content, documentation,
 	@$(all_tools); $(with_programs) $(kit) test rest
 	@$(MAKE) test-images
 
+.PHONY: test-apiserver
+test-apiserver: ## Compare the simulated apiserver with a real one in generated request sequences (SEQUENCES=2000; SEED=n: the first)
+	@$(call build,$(everything))
+	@$(demo_tools); OLM_SIMULATION_SEQUENCES=$(or $(SEQUENCES),2000) $(if $(SEED),OLM_SIMULATION_SEED=$(SEED)) \
+	    $(CARGO) test $(locked) --workspace --test conformance -- --nocapture
+
 .PHONY: test-hard
 test-hard: ## Run every fault-injection test as often as it asks for, and print the table (OLM_HARD_SEED=n repeats random choices)
 	@$(call build,$(everything))
@@ -244,8 +250,8 @@ ifndef ARGS
 endif
 
 # each as typed; all of them run, also after one failed
-NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-hard test-hostile test-plan test-upgrade soak simulate\ SEEDS=20000 fuzz exercises bench \
-    deny acceptance-exact generate demo-down
+NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-apiserver test-hard test-hostile test-plan test-upgrade soak \
+    simulate\ SEEDS=20000 fuzz exercises bench deny acceptance-exact generate demo-down
 
 .PHONY: nightly
 nightly: ## Run what does not fit into .ci/run (hours), and name what failed

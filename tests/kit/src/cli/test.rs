@@ -30,7 +30,7 @@ pub(crate) enum Tier {
 /// The test programs of `olm-integration` that belong to [`Tier::Core`].
 const CORE: [&str; 5] = ["api", "certificates", "extension", "gate", "objectset"];
 /// Packages whose tests need a control plane or a registry.
-const ON_A_CLUSTER: [&str; 2] = ["olm-integration", "olm-kit"];
+const ON_A_CLUSTER: [&str; 3] = ["olm-integration", "olm-kit", "olm-simulation"];
 /// Tests that a command of their own runs, with settings: (test program, test, command).
 const ELSEWHERE: [(&str, &str, &str); 3] = [
     ("images", "images_and_release_of_make_start_programs", "make test-images"),

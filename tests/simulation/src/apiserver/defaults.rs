@@ -113,6 +113,22 @@ fn prune(value: &mut Value, schema: &Value) {
     }
 }
 
+/// The path of the first null that the schema does not allow.
+pub(crate) fn first_null(value: &Value, schema: &Value, path: &str) -> Option<String> {
+    match value {
+        Value::Null => (schema["nullable"] != true && schema.get("type").is_some()).then(|| path.to_owned()),
+        Value::Array(list) => {
+            let items = schema.get("items")?;
+            list.iter().enumerate().find_map(|(at, item)| first_null(item, items, &format!("{path}[{at}]")))
+        }
+        Value::Object(map) => map.iter().find_map(|(name, value)| {
+            let below = schema["properties"].get(name).or(schema.get("additionalProperties"))?;
+            first_null(value, below, &format!("{path}.{name}"))
+        }),
+        _ => None,
+    }
+}
+
 fn fill(value: &mut Value, schema: &Value) {
     match value {
         Value::Array(list) => {
@@ -160,8 +176,7 @@ fn built_in(object: &mut Value, kind: &str) {
         "Deployment" => {
             missing(
                 &mut object["spec"],
-                json!({"replicas": 1, "progressDeadlineSeconds": 600, "revisionHistoryLimit": 10,
-                "strategy": {"type": "RollingUpdate"}}),
+                json!({"replicas": 1, "progressDeadlineSeconds": 600, "revisionHistoryLimit": 10}),
             );
             let strategy = &mut object["spec"]["strategy"];
             missing(strategy, json!({"type": "RollingUpdate"}));
@@ -169,6 +184,11 @@ fn built_in(object: &mut Value, kind: &str) {
                 missing(strategy, json!({"rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}));
             }
             pod(&mut object["spec"]["template"]["spec"]);
+            for condition in
+                object["status"].get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten()
+            {
+                missing(condition, json!({"lastTransitionTime": null, "lastUpdateTime": null}));
+            }
         }
         "DaemonSet" | "StatefulSet" | "ReplicaSet" => {
             missing(&mut object["spec"], json!({"revisionHistoryLimit": 10}));

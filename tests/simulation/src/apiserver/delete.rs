@@ -113,7 +113,7 @@ impl Store {
                  then recreated",
                 text(&live, "uid")
             );
-            return Err(request.conflict(name, &why));
+            return Err(Status::conflict(&request.kind.kind, &request.kind.group, name, &why));
         }
         let version = text(&live, "resourceVersion");
         if let Some(expected) = options.version.as_deref().filter(|expected| *expected != version) {
@@ -121,7 +121,7 @@ impl Store {
                 "the ResourceVersion in the precondition ({expected}) does not match the ResourceVersion in record ({version}). The \
                  object might have been modified"
             );
-            return Err(request.conflict(name, &why));
+            return Err(Status::conflict(&request.kind.kind, &request.kind.group, name, &why));
         }
         let held = finalizers(&live);
         let policy = options.propagation.as_deref();
@@ -141,15 +141,19 @@ impl Store {
         }
         let is_namespace = request.kind.kind == "Namespace"
             && live.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|it| !it.is_empty());
-        if expected.is_empty() && !is_namespace {
-            return Ok((self.commit(request, request.name(), None, actor), true));
-        }
         let is_same = {
             let (mut before, mut after) = (held.clone(), expected.clone());
             before.sort_unstable();
             after.sort_unstable();
             before == after
         };
+        if wanted.is_empty() && !is_namespace {
+            if !is_same && options.version.is_some() {
+                // kube-apiserver clears the precondition with the finalizers, and then finds that it does not hold
+                return Err(request.conflict(name, "Precondition failed: ResourceVersion in precondition: "));
+            }
+            return Ok((self.commit(request, request.name(), None, actor), true));
+        }
         let is_marked = live["metadata"].get("deletionTimestamp").is_some();
         if is_marked && is_same {
             return Ok((live, false));

@@ -42,16 +42,13 @@ impl Manager {
             && (self.is_apply || self.api_version == other.api_version)
     }
 
-    fn print(&self, time: &Value) -> String {
+    fn print(&self) -> String {
         let mut out = format!("{:?}", self.name);
         if !self.subresource.is_empty() {
             out += &format!(" with subresource {:?}", self.subresource);
         }
         if !self.is_apply {
             out += &format!(" using {}", self.api_version);
-            if let Some(time) = time.as_str() {
-                out += &format!(" at {time}");
-            }
         }
         out
     }
@@ -228,7 +225,7 @@ pub(crate) fn apply(
     for entry in entries.iter_mut().filter(|entry| !entry.manager.is(&by.manager)) {
         let taken = entry.fields.intersection(&written);
         if !taken.is_empty() {
-            conflicts.push(Conflict { manager: entry.manager.print(&entry.time), paths: taken.paths() });
+            conflicts.push(Conflict { manager: entry.manager.print(), paths: taken.paths() });
         }
         entry.fields = entry.fields.difference(&taken).difference(&changes.removed);
     }

@@ -187,10 +187,6 @@ impl Store {
         }
         Self::complete(request, &mut new)?;
         let live = self.read(request)?;
-        if !has_text(&new, "resourceVersion") && !request.kind.updates_unconditionally {
-            let why = "Invalid value: 0: must be specified for an update";
-            return Err(request.invalid(&name, "metadata.resourceVersion", why));
-        }
         if has_text(&new, "uid") && new["metadata"]["uid"] != live["metadata"]["uid"] {
             let why = format!(
                 "Precondition failed: UID in precondition: {}, UID in object meta: {}",
@@ -198,6 +194,10 @@ impl Store {
                 text(&live, "uid")
             );
             return Err(request.conflict(&name, &why));
+        }
+        if !has_text(&new, "resourceVersion") && !request.kind.updates_unconditionally {
+            let why = "Invalid value: 0: must be specified for an update";
+            return Err(request.invalid(&name, "metadata.resourceVersion", why));
         }
         self.update(request, &live, new, actor)
     }
@@ -400,6 +400,30 @@ impl Store {
                 );
                 return Err(request.invalid(name, "metadata.finalizers", &why));
             }
+        }
+        if let Some(path) =
+            request.version.schema.as_ref().and_then(|schema| defaults::first_null(new, schema, ""))
+        {
+            let field = path.trim_start_matches('.');
+            let why = format!("Invalid value: \"null\": {field} in body must be of another type: \"null\"");
+            return Err(request.invalid(name, field, &why));
+        }
+        if request.kind.kind == "Deployment" {
+            let containers = new.pointer("/spec/template/spec/containers").and_then(Value::as_array);
+            if containers.is_none_or(Vec::is_empty) {
+                return Err(request.invalid(name, "spec.template.spec.containers", "Required value"));
+            }
+            if containers.into_iter().flatten().any(|it| it["image"].as_str().is_none_or(str::is_empty)) {
+                return Err(request.invalid(name, "spec.template.spec.containers.image", "Required value"));
+            }
+        }
+        let strategy = &new["spec"]["strategy"];
+        if request.kind.kind == "Deployment"
+            && strategy["type"] == "Recreate"
+            && strategy.get("rollingUpdate").is_some()
+        {
+            let why = "Forbidden: may not be specified when strategy `type` is 'Recreate'";
+            return Err(request.invalid(name, "spec.strategy.rollingUpdate", why));
         }
         if request.kind.kind == "Secret" && live.is_some_and(|live| live["type"] != new["type"]) {
             return Err(request.invalid(name, "type", "Invalid value: field is immutable"));
