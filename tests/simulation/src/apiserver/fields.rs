@@ -43,7 +43,6 @@ impl FieldSet {
     }
 
     fn zip(&self, other: &Self, both: fn(&Self, &Self) -> Self, alone: fn(&Self) -> Self) -> Self {
-        let empty = Self::default();
         let mut out = Self::default();
         for (step, child) in &self.children {
             let joined = match other.children.get(step) {
@@ -52,7 +51,6 @@ impl FieldSet {
             };
             out.insert_child(step.clone(), joined);
         }
-        let _ = empty;
         out
     }
 
