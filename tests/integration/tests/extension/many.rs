@@ -107,6 +107,7 @@ async fn rest_of_twenty_extensions_writes_nothing_and_heals() -> Result<()> {
 }
 
 /// The operator goes first, as an object of its own; what neither runs nor is called goes by the garbage collector.
+#[expect(clippy::print_stdout, reason = "the figure of the test")]
 async fn uninstall_costs_few_requests(
     cluster: &Cluster,
     extensions: &Api<ClusterExtension>,
