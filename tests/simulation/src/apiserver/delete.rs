@@ -147,7 +147,7 @@ impl Store {
             after.sort_unstable();
             before == after
         };
-        if wanted.is_empty() && !is_namespace {
+        if expected.is_empty() && !is_namespace {
             if !is_same && options.version.is_some() {
                 // kube-apiserver clears the precondition with the finalizers, and then finds that it does not hold
                 return Err(request.conflict(name, "Precondition failed: ResourceVersion in precondition: "));

@@ -95,7 +95,7 @@ impl Watch {
     }
 
     fn event(&self, kind: &str, object: &Arc<Value>) -> Value {
-        json!({"type": kind, "object": *shown(object, &self.request, &self.call)})
+        json!({"type": kind, "object": *rendered(object, &self.request, &self.call)})
     }
 
     /// A bookmark at the version that the watch has reached.

@@ -23,7 +23,7 @@ const STEPS: usize = 25;
 /// Sequences that run beside each other.
 const BESIDE: usize = 4;
 /// Differences that are printed.
-const SHOWN: usize = 8;
+const MAX_PRINTED: usize = 8;
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -73,7 +73,7 @@ async fn apiserver_answers_as_the_real_one() -> Result<()> {
     }
     failed.sort();
     println!("{count} sequences of {STEPS} requests, {} differ", failed.len());
-    failed.truncate(SHOWN);
+    failed.truncate(MAX_PRINTED);
     assert!(failed.is_empty(), "{}", failed.join("\n\n"));
     Ok(())
 }
@@ -96,13 +96,13 @@ async fn run(seed: u64, mut real: Side, mut simulated: Side) -> Result<()> {
     let mut sequence = Sequence { random: &mut random, namespace: namespace.clone(), kinds };
     for number in 0..STEPS {
         let step = sequence.step();
-        let wanted = real.take(&step).await.context("real")?;
+        let expected = real.take(&step).await.context("real")?;
         let got = simulated.take(&step).await.context("simulated")?;
-        if wanted != got {
+        if expected != got {
             let messages = format!("real: {}, simulated: {}", real.message, simulated.message);
             anyhow::bail!(
                 "request {number}: {step:?}\n{messages}\n{}",
-                difference(&json!(wanted), &json!(got))
+                difference(&json!(expected), &json!(got))
             );
         }
     }
@@ -129,7 +129,7 @@ async fn run(seed: u64, mut real: Side, mut simulated: Side) -> Result<()> {
 fn difference(real: &Value, simulated: &Value) -> String {
     let mut out = Vec::new();
     differ(real, simulated, "", &mut out);
-    out.truncate(SHOWN);
+    out.truncate(MAX_PRINTED);
     out.join("\n")
 }
 
