@@ -151,9 +151,13 @@ fn retain(
     stays: impl Fn(&CatalogReport) -> bool,
     lost: &CatalogOutcome,
 ) {
-    let (staying, losing) = running.iter().partition(|&&at| stays(&catalogs[at]));
-    *running = staying;
-    losing.into_iter().for_each(|at: usize| catalogs[at].outcome = lost.clone());
+    running.retain(|&at| {
+        let stays = stays(&catalogs[at]);
+        if !stays {
+            catalogs[at].outcome = lost.clone();
+        }
+        stays
+    });
 }
 
 /// A first install waits for unreadable catalogs that could still win; what is installed waits for none.

@@ -75,14 +75,14 @@ impl<'a> Rules<'a> {
     /// Every condition of the request that the bundle does not meet, the most basic one first.
     pub(crate) fn violations(&self, bundle: BundleIndex) -> impl Iterator<Item = Ineligible> {
         let channel = (!self.in_channels(bundle)).then_some(Ineligible::NotInChannel);
-        let version = match (&self.request.range, self.graph.version(bundle)) {
+        let version = std::iter::once_with(move || match (&self.request.range, self.graph.version(bundle)) {
             (Some(_), Err(_)) => Some(Ineligible::NoVersion),
             (Some(range), Ok(version)) => {
                 (!range.contains(&version.version)).then_some(Ineligible::OutOfRange)
             }
             (None, _) => None,
-        };
-        channel.into_iter().chain(version)
+        });
+        channel.into_iter().chain(version.flatten())
     }
 
     /// Whether the request admits the bundle. Resolution, upgrade paths and lists of versions all ask this.
