@@ -114,7 +114,8 @@ pub struct ImageSource {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterCatalogStatus {
-    /// Observations: `Serving` (content can be fetched) and `Progressing` (what is being done about the source).
+    /// Observations: `Serving` (content can be fetched), `Progressing` (what is being done about the source) and `Quarantined` (the image
+    /// is not read again, because reading it ended the process twice).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,

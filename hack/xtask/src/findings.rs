@@ -109,7 +109,7 @@ fn faults(
             }
         }
     }
-    if rows == 0 {
+    if rows == 0 && wrong.is_empty() {
         wrong.push(format!("{PAGE} has no row"));
     }
     wrong
