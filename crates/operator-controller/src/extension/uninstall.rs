@@ -69,7 +69,7 @@ pub async fn uninstall(
         tracing::warn!(extension = name, %error, "certificates are left to the garbage collector");
     }
     if !orphaning && let Err(error) = context.writer.sweep(&name, &others).await {
-        tracing::warn!(extension = name, %error, "Secrets without an owner are left");
+        tracing::warn!(extension = name, %error, "Secrets of revisions that are gone are left");
     }
     let rest: Vec<String> = present.iter().filter(|found| !ours.contains(&found.as_str())).cloned().collect();
     patch_finalizers(extension, &rest, context).await?;

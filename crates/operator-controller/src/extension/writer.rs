@@ -127,8 +127,8 @@ impl RevisionWriter {
         self.secrets.create(&posting(), desired).await.map(|_| true)
     }
 
-    /// Deletes the Secrets of an extension that never got an owner; the garbage collector deletes the others with their revisions.
-    /// Secrets of the revisions with the names `alive` stay.
+    /// Deletes the Secrets of an extension whose revisions are gone: those that the garbage collector would delete, perhaps minutes
+    /// later, and those that never got an owner. Secrets of the revisions with the names `alive` stay.
     ///
     /// # Errors
     /// When the apiserver rejects a deletion; it can be repeated.
@@ -137,8 +137,7 @@ impl RevisionWriter {
             .labels(&format!("{}={extension},{}", labels::OWNER_NAME, labels::REVISION_NAME))
             .fields(&format!("type={}", secret_types::OBJECT_DATA));
         for secret in self.secrets.list_metadata(&of_extension).await? {
-            let revision = secret.labels().get(labels::REVISION_NAME);
-            if secret.owner_references().is_empty() && !revision.is_some_and(|name| alive.contains(name)) {
+            if !secret.labels().get(labels::REVISION_NAME).is_some_and(|name| alive.contains(name)) {
                 delete(&self.secrets, &secret.metadata).await?;
             }
         }
@@ -400,20 +399,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn sweep_deletes_only_what_never_got_an_owner() {
+    async fn sweep_deletes_secrets_of_revisions_that_are_gone() {
         let owners = json!([{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "gone"}]);
         let secrets = json!([
             secret("stray", "demo-3", json!({})),
             secret("of-an-orphan", "demo-1", json!({})),
-            secret("collected", "demo-2", json!({"ownerReferences": owners})),
+            secret("of-a-gone-revision", "demo-2", json!({"ownerReferences": owners})),
         ]);
         let alive = HashSet::from(["demo-1".to_owned()]);
         let writes = writes(secrets, async |writer| writer.sweep("demo", &alive).await.unwrap()).await;
-        let [delete] = &writes[..] else { panic!("{writes:#?}") };
-        assert!(
-            delete.contains("/secrets/stray") && delete.contains(r#"{"resourceVersion":"3","uid":"s1"}"#),
-            "{delete}"
-        );
+        let [stray, of_gone] = &writes[..] else { panic!("{writes:#?}") };
+        let exactly = r#"{"resourceVersion":"3","uid":"s1"}"#;
+        assert!(stray.contains("/secrets/stray") && stray.contains(exactly), "{stray}");
+        assert!(of_gone.contains("/secrets/of-a-gone-revision"), "{of_gone}");
     }
 
     /// rule: revisions §4.3
