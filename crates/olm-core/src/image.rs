@@ -270,12 +270,14 @@ impl FromStr for ImageRef {
         if !(tag_ok && digest_ok && registry_ok && repository.split('/').all(is_component)) {
             return Err(ImageRefError::Format);
         }
-        if name.len() > MAX_REPOSITORY {
+        let given = canonical_host(registry);
+        let registry = canonical_registry(registry);
+        // the canonical name too: what is printed can be read again
+        let canonical = registry.len() + usize::from(!registry.is_empty()) + repository.len();
+        if name.len().max(canonical) > MAX_REPOSITORY {
             return Err(ImageRefError::TooLong);
         }
         let digest = digest.map(str::parse::<Digest>).transpose()?;
-        let given = canonical_host(registry);
-        let registry = canonical_registry(registry);
         if matches!(given.as_str(), "" | "index.docker.io")
             || (registry == DOCKER_HUB && !repository.contains('/'))
         {
