@@ -21,7 +21,7 @@ use super::context::Context;
 use super::dependencies;
 use super::result::Notice;
 use super::state::{PerExtension, Verified};
-use super::writer::WriteError;
+use super::writer::{StepError, WriteError};
 use crate::recorded::Recorded;
 
 /// The result of an executed plan.
@@ -38,7 +38,7 @@ pub struct Delivered {
 /// Makes the newest revision hold the target. `states` are those of `revisions`, and `recorded` is the certificate issuer of the extension's status.
 ///
 /// # Errors
-/// With the text for the `Progressing` condition.
+/// With the text for the `Progressing` condition, or because the cluster has changed meanwhile.
 pub async fn deliver(
     context: &Context,
     request: &ExtensionRequest,
@@ -47,7 +47,7 @@ pub async fn deliver(
     revisions: &[Arc<ClusterObjectSet>],
     states: &RevisionStates,
     recorded: Option<CertProvider>,
-) -> Result<Delivered, PassError> {
+) -> Result<Delivered, StepError> {
     let bundle = target.bundle();
     let mut notices = match (target, chosen) {
         (Target::Chosen(_), Some(chosen)) => {
@@ -67,13 +67,18 @@ pub async fn deliver(
     })?;
     let written = match &plan.change {
         Change::Keep => None,
-        Change::Update(set) => Some(context.writer.update(set).await.map_err(not_written)?),
-        Change::Restore(numbered) => {
-            let inputs = plan.inputs.as_deref().unwrap_or_default();
-            let written =
-                context.writer.create(numbered, &[], inputs, &Recorded::from_request(request)).await;
-            Some(written.map_err(not_written)?)
-        }
+        Change::Update(set) => match newest {
+            Some(newest) => Some(context.writer.update(set, newest).await?),
+            None => None,
+        },
+        Change::Restore(numbered) => match newest {
+            Some(newest) => {
+                let inputs = plan.inputs.as_deref().unwrap_or_default();
+                let recorded = Recorded::from_request(request);
+                Some(context.writer.restore(numbered, newest, inputs, &recorded).await?)
+            }
+            None => None,
+        },
         Change::Create(new) => {
             let inputs = plan.inputs.as_deref().unwrap_or_default();
             let expired: Vec<_> = revisions
@@ -82,8 +87,7 @@ pub async fn deliver(
                 .filter(|set| new.expired.contains(&set.name_any()))
                 .collect();
             let recorded = Recorded::from_request(request);
-            let stored = context.writer.create(&new.revision, &expired, inputs, &recorded).await;
-            let stored = stored.map_err(not_written)?;
+            let stored = context.writer.create(&new.revision, &expired, inputs, &recorded).await?;
             let (extension, revision) = (&request.name, stored.name_any());
             tracing::info!(extension, revision, bundle = bundle.name, "revision created");
             Some(stored)

@@ -22,6 +22,7 @@ use super::context::Context;
 use super::deliver::deliver;
 use super::report::{ReconcileError, patch_finalizers, report};
 use super::result::{Notice, PassResult, Progress, Trace};
+use super::writer::StepError;
 use super::{record, uninstall};
 
 /// One pass.
@@ -45,7 +46,11 @@ pub async fn reconcile(
         let requeue = uninstall::uninstall(&extension, &revisions, &context).await?;
         return Ok((requeue, Outcome::RequeueAfter));
     }
-    let extension = &*ensure_finalizers(&extension, &context).await?;
+    // one that is gone by now would not be uninstalled
+    let Some(extension) = ensure_finalizers(&extension, &context).await? else {
+        return Ok((Requeue::OnChange, Outcome::Success));
+    };
+    let extension = &*extension;
     record::sync(&context, extension, &revisions).await?;
 
     let mut trace = Trace { notices: Vec::new(), previous: previous(&revisions) };
@@ -78,7 +83,7 @@ async fn resolve_and_deliver(
     revisions: &[Arc<ClusterObjectSet>],
     context: &Context,
     notices: &mut Vec<Notice>,
-) -> Result<PassResult, Stopping> {
+) -> Result<PassResult, ReconcileError> {
     let states = revision::states(revisions.iter().map(AsRef::as_ref));
     let unresolved = |progress| PassResult {
         revisions: states.clone(),
@@ -91,7 +96,8 @@ async fn resolve_and_deliver(
     }
     let adopted = match adopt(context, request, revisions).await {
         Ok(adopted) => adopted,
-        Err(error) => return Ok(unresolved(Progress::Failed(error))),
+        Err(StepError::Failed(error)) => return Ok(unresolved(Progress::Failed(error))),
+        Err(StepError::Changed(error)) => return Err(error.into()),
     };
     let (adopted, notice) = adopted;
     notices.extend(notice);
@@ -120,7 +126,7 @@ async fn resolve_and_deliver(
                 .await
                 .map(|delivered| (target, delivered))
         }
-        Err(error) => Err(error.clone()),
+        Err(error) => Err(StepError::Failed(error.clone())),
     };
     let (states, progress) = match delivered {
         Ok((target, delivered)) => {
@@ -136,8 +142,9 @@ async fn resolve_and_deliver(
             (states, progress)
         }
         // the pass may have stopped to wait for an answer; the next process repeats it
-        Err(_) if resolved.target.is_ok() && context.workers.are_stopping() => return Err(Stopping),
-        Err(error) => (states, Progress::Failed(error)),
+        Err(_) if resolved.target.is_ok() && context.workers.are_stopping() => return Err(Stopping.into()),
+        Err(StepError::Changed(error)) => return Err(error.into()),
+        Err(StepError::Failed(error)) => (states, Progress::Failed(error)),
     };
     Ok(PassResult { revisions: states, deprecations: resolved.deprecations, progress, unread })
 }
@@ -164,24 +171,24 @@ fn current<'a>(
         .chain(std::iter::once(written))
 }
 
-/// The extension with the finalizers of this controller, and with the resourceVersion of that write.
+/// The extension with the finalizers of this controller, and with the resourceVersion of that write; `None` if it is gone.
 async fn ensure_finalizers(
     extension: &Arc<ClusterExtension>,
     context: &Context,
-) -> Result<Arc<ClusterExtension>, ReconcileError> {
+) -> Result<Option<Arc<ClusterExtension>>, ReconcileError> {
     let own = [finalizers::CLEANUP_UNPACK_CACHE, finalizers::CLEANUP_CONTENT_MANAGER_CACHE];
     let present = extension.finalizers();
     let missing = own.iter().filter(|own| !present.iter().any(|found| found == *own));
     let missing: Vec<String> = missing.map(|own| (*own).to_owned()).collect();
     if missing.is_empty() {
-        return Ok(Arc::clone(extension));
+        return Ok(Some(Arc::clone(extension)));
     }
     let all = [present, &missing].concat();
-    let version = patch_finalizers(extension, &all, context).await?;
+    let Some(version) = patch_finalizers(extension, &all, context).await? else { return Ok(None) };
     let mut extension = ClusterExtension::clone(extension);
     extension.metadata.finalizers = Some(all);
-    extension.metadata.resource_version = version.or(extension.metadata.resource_version);
-    Ok(Arc::new(extension))
+    extension.metadata.resource_version = Some(version);
+    Ok(Some(Arc::new(extension)))
 }
 
 /// The delay of the next pass without a change, and the outcome that the metrics count.

@@ -26,9 +26,9 @@ pub enum ReconcileError {
     /// The status could not be written.
     #[error(transparent)]
     Status(#[from] olm_runtime::status::StatusError),
-    /// What content Secrets record of the extension could not be written.
+    /// A revision, or what its Secrets record of the extension, could not be written.
     #[error(transparent)]
-    Record(#[from] WriteError),
+    Write(#[from] WriteError),
     /// Revisions could not be deleted.
     #[error("error deleting revisions: {0}")]
     Uninstall(#[source] kube::Error),
@@ -42,10 +42,10 @@ impl ReconcileError {
     pub(super) fn is_conflict(&self) -> bool {
         match self {
             Self::Status(error) => error.is_conflict(),
-            Self::Finalizers(error) | Self::Uninstall(error) | Self::Record(WriteError::Owner(error)) => {
+            Self::Finalizers(error) | Self::Uninstall(error) | Self::Write(WriteError::Owner(error)) => {
                 is_conflict(error)
             }
-            Self::Record(_) => false,
+            Self::Write(error) => matches!(error, WriteError::Changed(_)),
             Self::Stopping(_) => false,
         }
     }

@@ -2,17 +2,19 @@
 //!
 //! Rule: revisions §4.3, §4.5 (order, texts, crash safety). It decides nothing about content.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::core::ObjectMeta;
+use kube::core::{ObjectMeta, PartialObjectMeta};
 use kube::{Api, Client, ResourceExt as _};
-use olm_api::{ClusterObjectSet, annotations, field_managers, labels, secret_types};
+use olm_api::{ClusterExtension, ClusterObjectSet, annotations, field_managers, labels, secret_types};
 use olm_core::Object;
 use olm_install::desired::Numbered;
+use olm_install::resolution::{Class, PassError};
 use olm_rollout::{PackedSecret, unpack};
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -45,11 +47,47 @@ pub enum WriteError {
     /// The owner of the Secrets could not be set.
     #[error("patching ownerReferences on ref Secrets: {0}")]
     Owner(#[source] kube::Error),
+    /// Whether the revision can be written could not be read.
+    #[error("reading {object} before writing a revision: {source}")]
+    Read { object: String, source: kube::Error },
+    /// A revision of this name belongs to something else.
+    #[error(
+        "creating new Revision: {name} exists already and is not owned by this extension; delete it, or wait until it is gone"
+    )]
+    Taken { name: String },
+    /// It is not as the caches have it, and was not written.
+    #[error("{0} has changed meanwhile")]
+    Changed(String),
+}
+
+/// Why a step of a pass did not come to its end.
+#[derive(Debug)]
+pub enum StepError {
+    /// The user is told.
+    Failed(PassError),
+    /// What the pass was about has changed: another pass follows, and the status stays as it is.
+    Changed(WriteError),
+}
+
+impl From<PassError> for StepError {
+    fn from(error: PassError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<WriteError> for StepError {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Changed(_) => Self::Changed(error),
+            error => Self::Failed(PassError::new(Class::Transient, error.to_string())),
+        }
+    }
 }
 
 /// Writes revisions and their Secrets as the controller itself.
 #[derive(Clone)]
 pub struct RevisionWriter {
+    extensions: Api<ClusterExtension>,
     sets: Api<ClusterObjectSet>,
     secrets: Api<Secret>,
     kept: SecretCache,
@@ -58,10 +96,18 @@ pub struct RevisionWriter {
 impl RevisionWriter {
     /// Creates Secrets in `system_namespace`, and adds them to the cache of Secrets.
     pub fn new(client: Client, system_namespace: &str, kept: SecretCache) -> Self {
-        Self { sets: Api::all(client.clone()), secrets: Api::namespaced(client, system_namespace), kept }
+        Self {
+            extensions: Api::all(client.clone()),
+            sets: Api::all(client.clone()),
+            secrets: Api::namespaced(client, system_namespace),
+            kept,
+        }
     }
 
     /// Creates a revision, after deleting `expired` ones. `fingerprint` and `recorded` become annotations of its Secrets.
+    ///
+    /// The caches that it was planned from may be late, so it is read before: an existing revision of this name is not written, and
+    /// no successor is created for an extension that is being deleted.
     ///
     /// # Errors
     /// The step that failed; every step can be repeated.
@@ -72,10 +118,71 @@ impl RevisionWriter {
         fingerprint: &str,
         recorded: &Recorded,
     ) -> Result<ClusterObjectSet, WriteError> {
+        self.ensure_unused(&revision.set).await?;
+        // a first revision has no predecessor whose objects it could take over and lose
+        if let Some(owner) =
+            revision.set.owner_references().first().filter(|_| revision.set.spec.revision > 1)
+        {
+            self.ensure_present(&owner.name, &owner.uid).await?;
+        }
         for set in expired {
             // one that was changed or replaced meanwhile is judged again before the next revision
             delete(&self.sets, &set.metadata).await.map_err(WriteError::Retention)?;
         }
+        self.write(revision, None, fingerprint, recorded).await
+    }
+
+    /// Creates the missing Secrets of a revision again. `judged` is the revision as it was read; another state is not written.
+    ///
+    /// # Errors
+    /// The step that failed; every step can be repeated.
+    pub async fn restore(
+        &self,
+        revision: &Numbered,
+        judged: &ClusterObjectSet,
+        fingerprint: &str,
+        recorded: &Recorded,
+    ) -> Result<ClusterObjectSet, WriteError> {
+        self.write(revision, Some(judged), fingerprint, recorded).await
+    }
+
+    /// Whether the extension is there, as the apiserver has it, and not being deleted. With `--cascade=orphan` the garbage collector
+    /// may have released its revisions already, so none may become its own again.
+    ///
+    /// # Errors
+    /// [`WriteError::Changed`] if it is not.
+    pub async fn ensure_present(&self, extension: &str, uid: &str) -> Result<(), WriteError> {
+        let object = || format!("ClusterExtension {extension}");
+        let found = self.extensions.get_metadata_opt(extension).await;
+        let found = found.map_err(|source| WriteError::Read { object: object(), source })?;
+        let is_present = |found: &PartialObjectMeta<ClusterExtension>| {
+            found.metadata.uid.as_deref() == Some(uid) && found.metadata.deletion_timestamp.is_none()
+        };
+        if found.as_ref().is_some_and(is_present) { Ok(()) } else { Err(WriteError::Changed(object())) }
+    }
+
+    /// No revision has the name of the new one `set`.
+    async fn ensure_unused(&self, set: &ClusterObjectSet) -> Result<(), WriteError> {
+        let name = set.name_any();
+        let object = || format!("ClusterObjectSet {name}");
+        let found = self.sets.get_metadata_opt(&name).await;
+        let found = found.map_err(|source| WriteError::Read { object: object(), source })?;
+        let Some(found) = found else { return Ok(()) };
+        let is_owner = |uid: &str| set.owner_references().iter().any(|owner| owner.uid == uid);
+        if found.owner_references().iter().any(|owner| is_owner(&owner.uid)) {
+            return Err(WriteError::Changed(object()));
+        }
+        Err(WriteError::Taken { name })
+    }
+
+    /// Writes Secrets, and then the revision; in the state `judged` if it exists.
+    async fn write(
+        &self,
+        revision: &Numbered,
+        judged: Option<&ClusterObjectSet>,
+        fingerprint: &str,
+        recorded: &Recorded,
+    ) -> Result<ClusterObjectSet, WriteError> {
         let owner_name = revision.set.labels().get(labels::OWNER_NAME).cloned().unwrap_or_default();
         let set_name = revision.set.name_any();
         let mut created = Some(Vec::new());
@@ -96,7 +203,10 @@ impl RevisionWriter {
                 Err(source) => return Err(failed(secret, source)),
             }
         }
-        let stored = self.apply(&set_name, &revision.set).await.map_err(WriteError::Create)?;
+        let stored = self.apply(&revision.set, judged).await.map_err(|error| match judged {
+            Some(_) if is_conflict(&error) => WriteError::Changed(format!("ClusterObjectSet {set_name}")),
+            _ => WriteError::Create(error),
+        })?;
         match created {
             Some(created) => {
                 for secret in created {
@@ -144,13 +254,21 @@ impl RevisionWriter {
         Ok(())
     }
 
-    /// Changes the settings that can change in place: annotations, probes, deadline.
+    /// Changes the settings that can change in place: annotations, probes, deadline. `judged` is the revision as it was read; another
+    /// state is not written.
     ///
     /// # Errors
     /// When the apiserver rejects the write.
-    pub async fn update(&self, set: &ClusterObjectSet) -> Result<ClusterObjectSet, WriteError> {
+    pub async fn update(
+        &self,
+        set: &ClusterObjectSet,
+        judged: &ClusterObjectSet,
+    ) -> Result<ClusterObjectSet, WriteError> {
         let name = set.name_any();
-        self.apply(&name, set).await.map_err(|source| WriteError::Update { name, source })
+        self.apply(set, Some(judged)).await.map_err(|source| match source {
+            conflict if is_conflict(&conflict) => WriteError::Changed(format!("ClusterObjectSet {name}")),
+            source => WriteError::Update { name, source },
+        })
     }
 
     /// Makes revisions the owners of their Secrets that lack them, and records on the Secrets what their extension is like. Returns
@@ -209,9 +327,20 @@ impl RevisionWriter {
         }
     }
 
-    async fn apply(&self, name: &str, set: &ClusterObjectSet) -> Result<ClusterObjectSet, kube::Error> {
+    /// Applies a revision; only in the state `judged`, if there is one.
+    async fn apply(
+        &self,
+        set: &ClusterObjectSet,
+        judged: Option<&ClusterObjectSet>,
+    ) -> Result<ClusterObjectSet, kube::Error> {
         let params = PatchParams::apply(field_managers::CLUSTER_EXTENSION_CONTROLLER).force();
-        self.sets.patch(name, &params, &Patch::Apply(set)).await
+        let mut set = Cow::Borrowed(set);
+        if let Some(judged) = judged {
+            let metadata = &mut set.to_mut().metadata;
+            metadata.uid = judged.uid();
+            metadata.resource_version = judged.resource_version();
+        }
+        self.sets.patch(&set.name_any(), &params, &Patch::Apply(&*set)).await
     }
 }
 
@@ -281,6 +410,7 @@ pub fn is_conflict(error: &kube::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
     use olm_install::account::Account;
 
     use super::*;
@@ -334,6 +464,10 @@ mod tests {
                 200,
                 json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {}}),
             ),
+            // the revision to be written is not there, its extension is
+            ("GET", false) if uri.contains("/clusterobjectsets/") => {
+                (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}))
+            }
             ("DELETE", false) => {
                 (409, json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409}))
             }
@@ -412,6 +546,99 @@ mod tests {
         let exactly = r#"{"resourceVersion":"3","uid":"s1"}"#;
         assert!(stray.contains("/secrets/stray") && stray.contains(exactly), "{stray}");
         assert!(of_gone.contains("/secrets/of-a-gone-revision"), "{of_gone}");
+    }
+
+    /// What writing revision `demo-2` comes to, with these metadata of it and of its extension at the apiserver, and what is written.
+    async fn created(
+        number: i64,
+        live: Option<serde_json::Value>,
+        extension: serde_json::Value,
+    ) -> (Result<(), String>, Vec<String>) {
+        let apiserver = Apiserver::new(move |method, uri| {
+            let not_found =
+                || (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}));
+            match method {
+                "GET" if uri.contains("/clusterextensions/") => (200, json!({"metadata": extension})),
+                "GET" => live.clone().map_or_else(not_found, |live| (200, json!({"metadata": live}))),
+                _ => (200, serde_json::to_value(set("demo-2")).unwrap()),
+            }
+        });
+        let mut desired = set("demo-2");
+        desired.spec.revision = number;
+        desired.metadata.owner_references = Some(vec![OwnerReference {
+            kind: "ClusterExtension".to_owned(),
+            name: "demo".to_owned(),
+            uid: "u1".to_owned(),
+            ..OwnerReference::default()
+        }]);
+        let numbered = Numbered { set: desired, packed: Default::default() };
+        let writer = RevisionWriter::new(apiserver.client(), "olmv1-system", SecretCache::default());
+        let done = writer.create(&numbered, &[], "inputs", &Recorded::default()).await;
+        let writes = apiserver.requests().into_iter().filter(|request| !request.starts_with("GET "));
+        (done.map(|_| ()).map_err(|error| error.to_string()), writes.collect())
+    }
+
+    #[tokio::test]
+    async fn revision_is_created_only_if_the_cluster_is_as_the_caches_have_it() {
+        let own = || json!([{"apiVersion": "v1", "kind": "ClusterExtension", "name": "demo", "uid": "u1"}]);
+        let present = || json!({"name": "demo", "uid": "u1"});
+        let changed = |object: &str| Err(format!("{object} has changed meanwhile"));
+        let taken = "creating new Revision: demo-2 exists already and is not owned by this extension; delete it, or wait until it is gone";
+        let deleted = json!({"name": "demo", "uid": "u1", "deletionTimestamp": "2030-01-01T00:00:00Z"});
+        for (case, number, live, extension, want) in [
+            ("free", 2, None, present(), Ok(())),
+            (
+                "created before",
+                2,
+                Some(json!({"name": "demo-2", "ownerReferences": own()})),
+                present(),
+                changed("ClusterObjectSet demo-2"),
+            ),
+            ("of another owner", 2, Some(json!({"name": "demo-2"})), present(), Err(taken.to_owned())),
+            ("extension being deleted", 2, None, deleted.clone(), changed("ClusterExtension demo")),
+            (
+                "another extension",
+                2,
+                None,
+                json!({"name": "demo", "uid": "u2"}),
+                changed("ClusterExtension demo"),
+            ),
+            // nothing that was there before can be lost with it
+            ("first of a deleted one", 1, None, deleted, Ok(())),
+        ] {
+            let (done, writes) = created(number, live, extension).await;
+            assert_eq!((&done, writes.len()), (&want, usize::from(want.is_ok())), "{case}: {writes:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn existing_revision_is_written_only_as_it_was_judged() {
+        let numbered = Numbered { set: set("demo-2"), packed: Default::default() };
+        let judged = set("demo-2");
+        for code in [200, 409] {
+            let apiserver = Apiserver::new(move |_, _| match code {
+                200 => (200, serde_json::to_value(set("demo-2")).unwrap()),
+                _ => {
+                    (code, json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": code}))
+                }
+            });
+            let writer = RevisionWriter::new(apiserver.client(), "olmv1-system", SecretCache::default());
+            let mut bare = judged.clone();
+            (bare.metadata.uid, bare.metadata.resource_version) = (None, None);
+            let updated = writer.update(&bare, &judged).await;
+            let restored = writer.restore(&numbered, &judged, "inputs", &Recorded::default()).await;
+            for done in [updated, restored] {
+                let done = done.map(|_| ()).map_err(|error| error.to_string());
+                let changed = Err("ClusterObjectSet demo-2 has changed meanwhile".to_owned());
+                assert_eq!(done, if code == 200 { Ok(()) } else { changed });
+            }
+            for patch in apiserver.requests().iter().filter(|request| request.starts_with("PATCH ")) {
+                assert!(
+                    patch.contains(r#""resourceVersion":"7""#) && patch.contains(r#""uid":"uid-demo-2""#),
+                    "{patch}"
+                );
+            }
+        }
     }
 
     /// rule: revisions §4.3

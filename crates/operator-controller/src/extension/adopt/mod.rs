@@ -31,7 +31,7 @@ use serde_json::json;
 use self::release::{Index, Release, ReleaseError, deployed, further_chunks, payload};
 use super::context::Context;
 use super::result::Notice;
-use super::writer::is_conflict;
+use super::writer::{StepError, WriteError, is_conflict};
 use crate::recorded::Recorded;
 use crate::written_by;
 
@@ -49,12 +49,12 @@ const MAX_ATTEMPTS: usize = 5;
 /// revisions that this pass made or changed, and the event for the user.
 ///
 /// # Errors
-/// With the text for the `Progressing` condition.
+/// With the text for the `Progressing` condition, or because the cluster has changed meanwhile.
 pub async fn adopt(
     context: &Context,
     request: &ExtensionRequest,
     revisions: &[Arc<ClusterObjectSet>],
-) -> Result<(Vec<ClusterObjectSet>, Option<Notice>), PassError> {
+) -> Result<(Vec<ClusterObjectSet>, Option<Notice>), StepError> {
     if let Some(first) = revisions.iter().find(|set| is_unfinished(set)) {
         let set = succeed(context, (**first).clone(), SUCCEEDED).await?;
         return Ok((vec![set], None));
@@ -74,8 +74,12 @@ pub async fn adopt(
     let system = &context.settings.system_namespace;
     let revision = desired.migrated(FIRST, system).map_err(|error| invalid(error.message))?;
     let recorded = Recorded::from_request(request);
-    let stored = context.writer.create(&revision, &[], "", &recorded).await;
-    let stored = stored.map_err(|error| transient(&error))?;
+    // the objects are there before the revision: they must not go with an extension that orphans them
+    context.writer.ensure_present(&request.name, &request.uid).await?;
+    let stored = match context.writer.create(&revision, &[], "", &recorded).await {
+        Err(error @ WriteError::Changed(_)) => return Err(error.into()),
+        stored => stored.map_err(|error| transient(&error))?,
+    };
     let (extension, release) = (&request.name, &index.secret);
     tracing::info!(extension, release, bundle = bundle.name, "Helm release adopted");
     let text = format!(

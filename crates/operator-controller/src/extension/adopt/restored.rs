@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::super::context::Context;
 use super::super::result::Notice;
-use super::super::writer::is_conflict;
+use super::super::writer::{StepError, WriteError, is_conflict};
 use crate::written_by;
 
 /// Message of the `Succeeded` condition.
@@ -25,22 +25,29 @@ const SUCCEEDED: &str = "Revision succeeded - restored with its extension";
 /// Adopts those of `others`, revisions that carry the name of the extension, that no extension owns.
 ///
 /// # Errors
-/// With the text for the `Progressing` condition.
+/// With the text for the `Progressing` condition, or because the cluster has changed meanwhile.
 pub(super) async fn adopt(
     context: &Context,
     request: &ExtensionRequest,
     others: &[Arc<ClusterObjectSet>],
-) -> Result<(Vec<ClusterObjectSet>, Option<Notice>), PassError> {
+) -> Result<(Vec<ClusterObjectSet>, Option<Notice>), StepError> {
     let api: Api<ClusterObjectSet> = Api::all(context.client.clone());
     let params = written_by(field_managers::CLUSTER_EXTENSION_CONTROLLER);
     let mut adopted = Vec::new();
     for set in others {
         let Some(owners) = owners(set, &request.name, &request.uid) else { continue };
+        if adopted.is_empty() {
+            // an extension that is being deleted may have orphaned them just now
+            context.writer.ensure_present(&request.name, &request.uid).await?;
+        }
         let patch = json!({"metadata": {"uid": set.uid(), "resourceVersion": set.resource_version(), "ownerReferences": owners}});
         match api.patch(&set.name_any(), &params, &Patch::Merge(&patch)).await {
             Ok(stored) => adopted.push(stored),
-            Err(error) if is_conflict(&error) => return Err(failed(set, &"it has changed meanwhile")),
-            Err(error) => return Err(failed(set, &error)),
+            Err(error) if is_conflict(&error) => {
+                let changed = format!("ClusterObjectSet {}", set.name_any());
+                return Err(WriteError::Changed(changed).into());
+            }
+            Err(error) => return Err(failed(set, &error).into()),
         }
     }
     let notice = (!adopted.is_empty()).then(|| {
