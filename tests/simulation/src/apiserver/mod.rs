@@ -29,6 +29,7 @@ mod selector;
 mod service;
 mod status;
 mod store;
+mod strategic;
 mod tasks;
 mod typed;
 mod watch;

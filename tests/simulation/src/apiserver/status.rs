@@ -83,9 +83,13 @@ impl Status {
         Self::new(403, "Forbidden", message).about(resource, group, name)
     }
 
-    pub(crate) fn unsupported() -> Self {
-        let message = "the body of the request was in an unknown format - accepted media types include: \
-            application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
+    /// A patch of a type that the kind does not have.
+    pub(crate) fn unsupported(is_custom: bool) -> Self {
+        let strategic = if is_custom { "" } else { "application/strategic-merge-patch+json, " };
+        let message = format!(
+            "the body of the request was in an unknown format - accepted media types include: \
+             application/json-patch+json, application/merge-patch+json, {strategic}application/apply-patch+yaml"
+        );
         Self::new(415, "UnsupportedMediaType", message)
     }
 

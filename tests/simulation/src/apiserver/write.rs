@@ -11,6 +11,7 @@ use super::managed::{self, Attribution, Manager};
 use super::request::Call;
 use super::status::Status;
 use super::store::{Actor, Requested, Store, finalizers};
+use super::strategic;
 
 const APPLY: &str = "application/apply-patch+yaml";
 
@@ -221,7 +222,10 @@ impl Store {
                 json_patch::patch(&mut new, &patch)
                     .map_err(|error| request.invalid(name, "patch", &error.to_string()))?;
             }
-            _ => return Err(Status::unsupported()),
+            "application/strategic-merge-patch+json" if !request.kind.is_custom => {
+                strategic::merge(&mut new, patch, &request.kind.kind)?;
+            }
+            _ => return Err(Status::unsupported(request.kind.is_custom)),
         }
         Self::check_type(request, &new)?;
         Self::complete(request, &mut new)?;

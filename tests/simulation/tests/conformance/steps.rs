@@ -17,8 +17,10 @@ pub(crate) enum Kind {
 pub(crate) const KINDS: [Kind; 5] =
     [Kind::ConfigMap, Kind::Secret, Kind::Deployment, Kind::Gadget, Kind::Extension];
 const MANAGERS: [&str; 3] = ["one", "two", "three"];
+const FINALIZERS: [&str; 2] = ["example.com/one", "example.com/two"];
 const MERGE: &str = "application/merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
 impl Kind {
     fn type_meta(self) -> (&'static str, &'static str) {
@@ -117,8 +119,7 @@ impl Sequence<'_> {
     }
 
     fn finalizers(&mut self) -> Value {
-        let all = ["example.com/one", "example.com/two"];
-        let list: Vec<&str> = all.into_iter().filter(|_| self.chance(2)).collect();
+        let list: Vec<&str> = FINALIZERS.into_iter().filter(|_| self.chance(2)).collect();
         json!(list)
     }
 
@@ -277,6 +278,42 @@ impl Sequence<'_> {
             "conditions": [{"type": self.pick(&["Ready", "Synced"]), "status": self.pick(&["True", "False"])}]})
     }
 
+    /// A strategic merge patch, with directives for lists and maps.
+    fn strategic(&mut self, kind: Kind, name: &str, path: &str) -> Value {
+        let mut patch = self.object(kind, name, true);
+        if self.chance(2)
+            && let Some(map) = patch.as_object_mut()
+        {
+            map.remove("spec");
+        }
+        let meta = &mut patch["metadata"];
+        if self.chance(2) {
+            meta["ownerReferences"] = self.owners();
+        }
+        for owner in meta["ownerReferences"].as_array_mut().into_iter().flatten() {
+            if self.chance(4) {
+                owner["$patch"] = "delete".into();
+            }
+        }
+        match self.random.random_range(0..12) {
+            0 => meta["labels"] = Value::Null,
+            1 => meta["labels"] = json!({"x": null, "y": "2"}),
+            2 => meta["annotations"] = json!({"$patch": "replace", "y": "2"}),
+            3 => meta["annotations"] = json!({"$patch": "delete"}),
+            4 | 5 => meta["$deleteFromPrimitiveList/finalizers"] = json!([self.pick(&FINALIZERS)]),
+            6 => meta["finalizers"] = json!([self.pick(&FINALIZERS)]),
+            7 => meta["uid"] = format!("$uid:{path}").into(),
+            8 => meta["uid"] = "00000000-0000-4000-8000-000000000000".into(),
+            9 => meta["resourceVersion"] = self.pick(&["1", &format!("$version:{path}")]).into(),
+            10 if matches!(kind, Kind::ConfigMap | Kind::Secret) => {
+                patch["data"] = json!({"x": null, "y": ""})
+            }
+            11 => meta["ownerReferences"] = json!([{"$patch": "replace"}]),
+            _ => {}
+        }
+        patch
+    }
+
     /// The next request.
     pub(crate) fn step(&mut self) -> Step {
         let kind = self.pick(&self.kinds.clone());
@@ -292,7 +329,7 @@ impl Sequence<'_> {
             body,
         };
         let own = format!("fieldManager={manager}");
-        match self.random.random_range(0..20) {
+        match self.random.random_range(0..22) {
             0..=2 => step("POST", &collection, own, "application/json", self.object(kind, &name, false)),
             3..=5 => {
                 let mut object = self.object(kind, &name, false);
@@ -363,6 +400,7 @@ impl Sequence<'_> {
                 step("DELETE", &path, String::new(), "application/json", options)
             }
             18 => step("GET", &path, String::new(), "", Value::Null),
+            19..=20 => step("PATCH", &path, own, STRATEGIC, self.strategic(kind, &name, &path)),
             _ if kind == Kind::Extension => step("GET", &path, String::new(), "", Value::Null),
             _ => {
                 let query = self.pick(&["labelSelector=x%3D1", "labelSelector=%21x", "limit=1", ""]);
