@@ -200,6 +200,16 @@ impl Child {
         }
     }
 
+    /// Stops it in the middle of what it does.
+    pub fn freeze(&mut self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it continue when it is frozen.
+    pub fn thaw(&mut self) {
+        self.signal(Signal::CONT);
+    }
+
     /// Sends KILL and reaps.
     pub fn kill(&mut self) {
         if self.exited().is_none() {

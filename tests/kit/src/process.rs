@@ -321,12 +321,12 @@ impl Process {
 
     /// Stops it in its tracks, as a suspended machine does, until [`Process::thaw`].
     pub fn freeze(&mut self) {
-        self.child.signal(rustix::process::Signal::STOP);
+        self.child.freeze();
     }
 
     /// Lets a frozen process continue.
     pub fn thaw(&mut self) {
-        self.child.signal(rustix::process::Signal::CONT);
+        self.child.thaw();
     }
 
     /// USR1: it logs the state of every object that it reconciles.

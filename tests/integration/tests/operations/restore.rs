@@ -1,6 +1,7 @@
 //! A backup that is restored into another cluster: the commands of docs/how-to/back-up-and-restore.md, with two control planes.
 //!
-//! The other cluster gives every object another UID. One of two extensions loses the Secrets with the content of its revision.
+//! The other cluster gives every object another UID. One extension loses the Secrets with the content of its revision. Of another one,
+//! the revision and its Secrets still name their owners of the first cluster, as a tool restores them that keeps owner references.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,15 +15,15 @@ use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, condition, lab
 use olm_integration::extension::{current, installed_version};
 use olm_integration::package::{LIMIT, push_bundle, serve_package};
 use olm_kit::{
-    BundleImage, CatalogImage, Cluster, Entry, Package, Program, SYSTEM_NAMESPACE, Stack, Tools, Wait,
+    BundleImage, CatalogImage, Child, Cluster, Entry, Package, Program, SYSTEM_NAMESPACE, Stack, Tools, Wait,
     repository,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 const PAGE: &str = "docs/how-to/back-up-and-restore.md";
 const NAMESPACE: &str = "sample-system";
-/// `lost` loses its content.
-const EXTENSIONS: [&str; 2] = ["kept", "lost"];
+/// `lost` loses its content, `dangling` has owners that are gone.
+const EXTENSIONS: [&str; 3] = ["kept", "lost", "dangling"];
 
 /// The shell blocks of the page: save, restore, wait.
 fn commands() -> Result<[String; 3]> {
@@ -86,6 +87,33 @@ async fn content(client: &Client, extension: &str) -> Result<Vec<String>> {
     Ok(api.list_metadata(&of_extension).await?.items.iter().map(|secret| secret.name_any()).collect())
 }
 
+/// An owner that the other cluster does not have.
+fn gone_owner(kind: &str, name: &str) -> Value {
+    let uid = "11111111-2222-3333-4444-555555555555";
+    json!({"metadata": {"ownerReferences": [
+        {"apiVersion": olm_api::API_VERSION, "kind": kind, "name": name, "uid": uid, "controller": true, "blockOwnerDeletion": true}]}})
+}
+
+/// Gives the revision of `dangling` and its Secrets owners that are gone.
+async fn let_dangle(client: &Client) -> Result<()> {
+    let (sets, params): (Api<ClusterObjectSet>, _) = (Api::all(client.clone()), PatchParams::default());
+    let owner = Patch::Merge(gone_owner("ClusterExtension", "dangling"));
+    sets.patch("dangling-1", &params, &owner).await?;
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
+    let owner = Patch::Merge(gone_owner("ClusterObjectSet", "dangling-1"));
+    for secret in content(client, "dangling").await? {
+        secrets.patch(&secret, &params, &owner).await?;
+    }
+    Ok(())
+}
+
+/// Runs the garbage collector, among others: it deletes objects all of whose owners are gone.
+fn controller_manager(cluster: &mut Cluster) -> Result<&mut Child> {
+    let plane = cluster.plane().context("the control plane is not ours")?;
+    let manager = plane.children().iter_mut().find(|child| child.name() == "kube-controller-manager");
+    manager.context("there is no kube-controller-manager")
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restored_extensions_continue() -> Result<()> {
     let [save, restore, wait] = commands()?;
@@ -115,7 +143,7 @@ async fn restored_extensions_continue() -> Result<()> {
     }
     drop((operator_controller, catalogd, cluster));
 
-    let cluster = Cluster::start().await?;
+    let mut cluster = Cluster::start().await?;
     let client = cluster.client().await?;
     run(&restore, &cluster, folder.path()).await?;
     let api: Api<ClusterCatalog> = Api::all(client.clone());
@@ -138,10 +166,19 @@ async fn restored_extensions_continue() -> Result<()> {
     }
     ensure!(before.iter().all(|uids| uids.len() == 2), "restored objects: {before:?}");
 
+    controller_manager(&mut cluster)?.freeze();
+    let_dangle(&client).await?;
     let (_catalogd, _operator_controller) = tokio::try_join!(
         Program::catalogd(&cluster)?.start(),
         Program::operator_controller(&cluster)?.start()
     )?;
+    let gone = gone_owner("ClusterExtension", "dangling");
+    let adopted = |set: &ClusterObjectSet| {
+        let gone = gone.pointer("/metadata/ownerReferences/0/uid").and_then(Value::as_str);
+        set.owner_references().iter().all(|owner| Some(owner.uid.as_str()) != gone)
+    };
+    Wait::new(&sets, "dangling-1").within(LIMIT).until("is adopted", adopted).await?;
+    controller_manager(&mut cluster)?.thaw();
     run(&wait, &cluster, folder.path()).await?;
     for (name, before) in EXTENSIONS.into_iter().zip(before) {
         let extension = installed(&client, name, "1.0.0").await?;
@@ -153,7 +190,8 @@ async fn restored_extensions_continue() -> Result<()> {
         let map = map.get(&format!("{name}-config")).await?;
         let owners: Vec<_> = map.owner_references().iter().map(|owner| owner.uid.clone()).collect();
         assert_eq!(Some(owners), set.uid().map(|uid| vec![uid]), "{name}");
-        assert_eq!(sets.list(&ListParams::default()).await?.items.len(), 2, "{name}: no other revision");
+        let revisions = sets.list(&ListParams::default()).await?.items.len();
+        assert_eq!(revisions, EXTENSIONS.len(), "{name}: no other revision");
     }
     assert_eq!(content(&client, "lost").await?, secrets, "the content was made again");
     Ok(())
