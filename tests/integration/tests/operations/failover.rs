@@ -1,6 +1,6 @@
 //! Two replicas of each process with leader election: how long it takes until the other one works, after a polite stop (the
 //! lease is released) and after a kill (it has to run out). What is measured ends with work done: a status written. And what comes of
-//! a lease that is deleted.
+//! a lease that is deleted, or given to another.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,16 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use olm_api::{ClusterCatalog, ClusterExtension};
 use olm_kit::{Cluster, Options, Process, Program, SYSTEM_NAMESPACE, Wait, eventually, unique};
 use serde_json::json;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpListener;
 
 const LIMIT: Duration = Duration::from_secs(90);
 /// A released lease is seen in the watch of it. The rest is for a busy machine.
 const RELEASED: Duration = Duration::from_secs(8);
 /// How long a lease lasts, and how long the holder of a deleted one may still write.
 const LEASE: Duration = Duration::from_secs(15);
+/// The holder finds at its next renewal, after 2 s at most, that it has lost the lease. The rest is for a busy machine.
+const ABORTED: Duration = Duration::from_secs(8);
 /// A lease that is not renewed runs out after 15 s, then as above.
 const KILLED: Duration = Duration::from_secs(28);
 
@@ -211,4 +215,40 @@ async fn failover_of_catalogd_waits_for_a_deleted_lease() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn failover_of_operator_controller_waits_for_a_deleted_lease() -> Result<()> {
     delete_lease(OPERATOR_CONTROLLER).await
+}
+
+/// The lease goes to another one while a pass waits for its registry: the pass ends with the process and writes nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn failover_aborts_running_passes_of_catalogd() -> Result<()> {
+    let cluster = Cluster::start_with(&Options { audit: true, ..Options::default() }).await?;
+    cluster.install_olm().await?;
+    let kubeconfig = cluster.kubeconfig_that_may_all("first").await?;
+    let program = Program::catalogd(&cluster)?.kubeconfig(&kubeconfig).flag("--leader-elect", "true");
+    let mut first = program.start().await?;
+    eventually("it leads", LIMIT, || async {
+        ensure!(leads(&first), "not yet");
+        Ok(())
+    })
+    .await?;
+    let silent = TcpListener::bind("127.0.0.1:0").await?;
+    let catalog = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog", "metadata": {"name": "silent"},
+        "spec": {"source": {"type": "Image", "image": {"ref": format!("{}/silent:v1", silent.local_addr()?)}}}});
+    cluster.apply(&catalog.to_string()).await?;
+    let (mut pull, _) =
+        tokio::time::timeout(LIMIT, silent.accept()).await.context("the registry is not called")??;
+
+    let leases: Api<Lease> = Api::namespaced(cluster.client().await?, SYSTEM_NAMESPACE);
+    let mut tail = cluster.audit_tail()?;
+    let taken = json!({"spec": {"holderIdentity": "another"}});
+    leases.patch(CATALOGD.lease, &PatchParams::default(), &Patch::Merge(&taken)).await?;
+    let begun = Instant::now();
+    let ended = tokio::time::timeout(ABORTED, pull.read_to_end(&mut Vec::new())).await;
+    ensure!(ended.is_ok(), "the pull continues:\n{}", first.log_text());
+    ensure!(first.child().wait(ABORTED), "the process continues:\n{}", first.log_text());
+    eprintln!("the pull ended after {:.1} s", begun.elapsed().as_secs_f64());
+    let late =
+        tail.more()?.into_iter().filter(|request| request.user.ends_with(":first") && request.writes());
+    let late: Vec<String> = late.map(|request| format!("{} {}", request.verb, request.uri)).collect();
+    ensure!(late.iter().all(|write| write.contains("/leases/")), "writes after the loss: {late:?}");
+    Ok(())
 }
