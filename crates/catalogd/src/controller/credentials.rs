@@ -7,11 +7,12 @@ use futures::StreamExt;
 use futures::stream::{BoxStream, SelectAll};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::core::PartialObjectMeta;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client};
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt as _};
 use olm_oci::{Keyring, SharedKeyring};
 use olm_runtime::pull_secrets::{self, Document, NamespacedName};
+use olm_runtime::watched::Watched;
+use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
 /// Keeps the puller's credentials up to date.
@@ -58,7 +59,8 @@ impl Credentials {
 }
 
 /// Sends to `changed` when a pull secret (or the account that names them) changes, so that a pull refused for want of
-/// credentials is retried immediately. Runs until it is dropped; only names and versions are read.
+/// credentials is retried immediately. The first listing counts: it may differ from what an attempt before it read. Runs until it is
+/// dropped; only names and versions are read.
 pub async fn watch(
     client: Client,
     global: Option<NamespacedName>,
@@ -84,21 +86,67 @@ pub async fn watch(
     }
 }
 
-/// One item for each change after the first listing.
+/// The first listing, if there is anything, and each change, also one while the watch was interrupted. A deletion gives no credentials.
 fn changes<K>(api: Api<PartialObjectMeta<K>>, config: watcher::Config) -> BoxStream<'static, ()>
 where
-    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + Send + Sync + 'static,
+    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
 {
-    let events =
-        watcher(api, config).backoff(olm_runtime::backoff::of_watch()).filter_map(
-            async |event| match event {
-                Ok(Event::Apply(_)) => Some(()),
-                Ok(Event::Init | Event::InitApply(_) | Event::InitDone | Event::Delete(_)) => None,
-                Err(error) => {
-                    tracing::debug!(%error, "watching pull secrets failed; the watch will be started again");
-                    None
-                }
-            },
-        );
-    events.boxed()
+    let row = |object: PartialObjectMeta<K>| (object.name_any(), (object.uid(), object.resource_version()));
+    let changes = Watched::default().follow(api, config, row);
+    changes.filter_map(async |change| change.after.map(|_| ())).boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use kube::client::Body;
+    use parking_lot::Mutex;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// An apiserver that lists one Secret, at each listing with the next version, and whose watches end in an error.
+    fn apiserver(versions: &[&'static str]) -> Client {
+        let versions = Arc::new(Mutex::new(VecDeque::from(versions.to_vec())));
+        let server = tower::service_fn(move |request: http::Request<Body>| {
+            let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            let version = versions.lock().front().copied();
+            let answer: Option<Value> = if is_watch {
+                // the version changes while nothing is watched
+                versions.lock().pop_front();
+                Some(
+                    json!({"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "status": "Failure"}}),
+                )
+            } else {
+                version.map(|version| {
+                    let metadata = json!({"name": "name", "uid": "u", "resourceVersion": version});
+                    let secret = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata});
+                    json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {"resourceVersion": version},
+                        "items": [secret]})
+                })
+            };
+            async move {
+                // after the last version no listing is answered
+                let Some(answer) = answer else { return std::future::pending().await };
+                Ok::<_, tower::BoxError>(http::Response::new(Body::from(answer.to_string().into_bytes())))
+            }
+        });
+        Client::new(server, "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn credentials_that_change_between_two_watches_are_noticed() {
+        let secret = NamespacedName { namespace: "ns".to_owned(), name: "name".to_owned() };
+        for (versions, expected) in [(&["1", "2"][..], 2), (&["1", "1", "1"], 1)] {
+            let (changed, mut received) = mpsc::channel(8);
+            let watching = watch(apiserver(versions), Some(secret.clone()), None, changed);
+            let ended = tokio::time::timeout(Duration::from_secs(3600), watching).await;
+            assert!(ended.is_err(), "the watch has ended");
+            let count = std::iter::from_fn(|| received.try_recv().ok()).count();
+            assert_eq!(count, expected, "{versions:?}");
+        }
+    }
 }
