@@ -162,13 +162,16 @@ async fn roll_out(revision: &Arc<ClusterObjectSet>, context: &Context, memory: &
     if outcome.is_complete() && !paused {
         let history: Vec<_> = siblings.iter().map(|sibling| convert::facts(sibling)).collect();
         for name in outdated_by(revision.spec.revision, &history) {
-            let uid =
-                siblings.iter().find(|sibling| sibling.name_any() == name).and_then(|found| found.uid());
-            if let Err(error) = archive_sibling(context, name, uid).await {
-                let text = format!("archiving revision {name}: {}", text(&error));
-                return Pass { outcome: Outcome::Failed(text), requeue: Requeue::Backoff };
+            let Some(sibling) = siblings.iter().find(|sibling| sibling.name_any() == name) else { continue };
+            match archive_sibling(context, sibling).await {
+                Ok(()) => info!(revision = %rollout.own.name, predecessor = %name, "archived predecessor"),
+                // it changed since it was judged: the next pass judges it again
+                Err(error) if is_code(&error, 409) => return Pass { outcome, requeue: Requeue::Backoff },
+                Err(error) => {
+                    let text = format!("archiving revision {name}: {}", text(&error));
+                    return Pass { outcome: Outcome::Failed(text), requeue: Requeue::Backoff };
+                }
             }
-            info!(revision = %rollout.own.name, predecessor = %name, "archived predecessor");
         }
     }
     if let Outcome::Refused(text) = &outcome {
@@ -193,10 +196,14 @@ fn has_successor(revision: &ClusterObjectSet, context: &Context) -> bool {
     })
 }
 
-async fn archive_sibling(context: &Context, name: &str, uid: Option<String>) -> Result<(), kube::Error> {
+/// Archives a revision in exactly this state.
+async fn archive_sibling(context: &Context, sibling: &ClusterObjectSet) -> Result<(), kube::Error> {
     let api: Api<ClusterObjectSet> = Api::all(context.client.clone());
-    let patch = json!({"metadata": {"uid": uid}, "spec": {"lifecycleState": "Archived"}});
-    match api.patch(name, &written_by(FIELD_MANAGER), &Patch::Merge(&patch)).await {
+    let patch = json!({
+        "metadata": {"uid": sibling.uid(), "resourceVersion": sibling.resource_version()},
+        "spec": {"lifecycleState": "Archived"},
+    });
+    match api.patch(&sibling.name_any(), &written_by(FIELD_MANAGER), &Patch::Merge(&patch)).await {
         Err(error) if !is_code(&error, 404) => Err(error),
         _ => Ok(()),
     }

@@ -336,7 +336,8 @@ impl Removing<'_> {
                     Some(namespace) => Api::namespaced_with(client.clone(), &namespace, &resource),
                     None => Api::all_with(client.clone(), &resource),
                 };
-                // its state does not matter, that it is not another one by now does
+                // every one goes, whatever its state, which the operator that still runs writes all the time; that it is not
+                // another one by now is what matters
                 let same = Preconditions { uid: item.uid(), resource_version: None };
                 match api.delete(&item.name_any(), &DeleteParams::default().preconditions(same)).await {
                     Ok(_) => {

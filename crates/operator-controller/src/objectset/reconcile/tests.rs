@@ -1,9 +1,11 @@
 use serde_json::{Value, json};
 
 use super::*;
+use olm_api::labels;
+
 use crate::revisions::Revisions;
 use crate::testing::Apiserver;
-use olm_runtime::watched::Objects;
+use olm_runtime::watched::{Object, Objects};
 
 fn revision(metadata: &Value, spec: &Value, status: &Value) -> ClusterObjectSet {
     let mut object = json!({
@@ -130,5 +132,37 @@ async fn rollout_that_is_not_finished_is_requeued_within_a_minute() {
         let context = Context::new(apiserver.client(), "olm", Revisions::default(), Objects::empty());
         let Pass { outcome, requeue } = roll_out(&revision, &context, &mut Memory::default()).await;
         assert_eq!(requeue, want, "{case}: {outcome:?}");
+    }
+}
+
+/// The predecessor may have been orphaned, or belong to another extension, since the cache saw it.
+#[tokio::test]
+async fn archiving_changes_exactly_what_was_judged() {
+    let set = |number: i64, uid: &str, version: &str| {
+        let owner = json!({"apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "name": "e", "uid": "x", "controller": true});
+        let metadata = json!({"name": format!("e-{number}"), "uid": uid, "resourceVersion": version,
+            "labels": {(labels::OWNER_NAME): "e"}, "ownerReferences": [owner]});
+        revision(&metadata, &json!({"phases": [], "revision": number}), &json!({}))
+    };
+    let (predecessor, successor) = (set(1, "u1", "7"), set(2, "u2", "8"));
+    for (code, want) in [(200, Requeue::OnChange), (404, Requeue::OnChange), (409, Requeue::Backoff)] {
+        let answer = match code {
+            200 => serde_json::to_value(&predecessor).unwrap(),
+            _ => json!({"kind": "Status", "status": "Failure", "reason": "Test", "code": code}),
+        };
+        let apiserver = Apiserver::new(move |_, _| (code, answer.clone()));
+        let revisions = Revisions::default();
+        for set in [&predecessor, &successor] {
+            revisions.put(set.name_any(), Object(Ok(Arc::new(set.clone()))));
+        }
+        let context = Context::new(apiserver.client(), "olm", revisions, Objects::empty());
+        let pass = roll_out(&Arc::new(successor.clone()), &context, &mut Memory::default()).await;
+        assert!(pass.outcome.is_complete(), "{code}: {:?}", pass.outcome);
+        assert_eq!(pass.requeue, want, "{code}");
+        let patches: Vec<_> =
+            apiserver.requests().into_iter().filter(|line| line.starts_with("PATCH ")).collect();
+        let [patch] = &patches[..] else { panic!("{patches:?}") };
+        assert!(patch.contains("/clusterobjectsets/e-1"), "{patch}");
+        assert!(patch.contains(r#""metadata":{"resourceVersion":"7","uid":"u1"}"#), "{patch}");
     }
 }
