@@ -4,6 +4,7 @@
 //! is needed is the caller's decision. Nothing is contacted here.
 
 use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -160,14 +161,14 @@ fn canonical_guess(text: &str) -> String {
 const DOCKER_HUB: &str = "docker.io";
 
 /// The one spelling of a registry, so that policies, mirrors, credentials and certificates of a registry apply however a reference
-/// writes it: lower case, without the port 443, `docker.io` for the other names of Docker Hub.
+/// writes it: lower case, without the port 443, `docker.io` for the other names of Docker Hub, addresses as they are usually written.
 ///
 /// A host of one label has the port 443 added instead: without a port it would not be a registry in a reference.
 #[must_use]
 pub fn canonical_registry(text: &str) -> String {
     let host = canonical_host(text);
     match host.as_str() {
-        "index.docker.io" | "registry-1.docker.io" => DOCKER_HUB.to_owned(),
+        "index.docker.io" | "registry-1.docker.io" | "registry.hub.docker.com" => DOCKER_HUB.to_owned(),
         "" => host,
         _ if is_registry_like(&host) => host,
         _ => format!("{host}:443"),
@@ -178,13 +179,58 @@ pub fn canonical_registry(text: &str) -> String {
 fn canonical_host(text: &str) -> String {
     let text = text.to_ascii_lowercase();
     match text.rsplit_once(':') {
-        Some((host, port)) if is_port(port) => match port.trim_start_matches('0') {
-            "443" => host.to_owned(),
-            "" => format!("{host}:0"),
-            port => format!("{host}:{port}"),
-        },
-        _ => text,
+        Some((host, port)) if is_port(port) && is_whole(host) => {
+            let host = canonical_address(host);
+            match port.trim_start_matches('0') {
+                "443" => host,
+                "" => format!("{host}:0"),
+                port => format!("{host}:{port}"),
+            }
+        }
+        _ => canonical_address(&text),
     }
+}
+
+/// Not the first half of an IPv6 address.
+fn is_whole(host: &str) -> bool {
+    !host.starts_with('[') || host.ends_with(']')
+}
+
+/// An address in its usual form: `10.0.0.5` for `10.5`, `0xa000005` and `[::ffff:a00:5]`, which all lead there.
+fn canonical_address(host: &str) -> String {
+    let Some(bracketed) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) else {
+        return ipv4(host).map_or_else(|| host.to_owned(), |address| address.to_string());
+    };
+    match bracketed.parse::<Ipv6Addr>() {
+        Ok(address) => match address.to_ipv4_mapped() {
+            Some(mapped) => mapped.to_string(),
+            None => format!("[{address}]"),
+        },
+        Err(_) => host.to_owned(),
+    }
+}
+
+/// The IPv4 address that URLs take a host for: up to four numbers, decimal, octal or hexadecimal, of which the last stands for all bytes
+/// that are left.
+fn ipv4(host: &str) -> Option<Ipv4Addr> {
+    let number = |text: &str| match text.strip_prefix("0x") {
+        Some("") => Some(0),
+        Some(hex) => u32::from_str_radix(hex, 16).ok(),
+        None if text.len() > 1 && text.starts_with('0') => u32::from_str_radix(text, 8).ok(),
+        None => text.parse().ok(),
+    };
+    let numbers: Vec<u32> = host.split('.').map(number).collect::<Option<_>>()?;
+    let (last, bytes) = numbers.split_last()?;
+    let left = u32::try_from(4_usize.checked_sub(bytes.len())?).ok()?;
+    let fits = u64::from(*last) < 256_u64.checked_pow(left)? && left > 0;
+    if !fits || bytes.iter().any(|byte| *byte > 255) {
+        return None;
+    }
+    let mut address = *last;
+    for (at, byte) in (0_u32..).zip(bytes) {
+        address |= byte << (24 - 8 * at);
+    }
+    Some(Ipv4Addr::from(address))
 }
 
 /// A canonical image reference: registry (host and optional port), repository path, and a tag or a digest or neither.
@@ -423,6 +469,20 @@ mod tests {
             ("myregistry:443/cat:1", "myregistry:443/cat:1"),
             ("LocalHost:443/cat:1", "localhost/cat:1"),
             ("[FD00::1]:443/cat:1", "[fd00::1]/cat:1"),
+            ("registry.hub.docker.com/library/foo:1", "docker.io/library/foo:1"),
+            ("10.5:5000/cat:1", "10.0.0.5:5000/cat:1"),
+            ("0x0A.0.0.5:5000/cat:1", "10.0.0.5:5000/cat:1"),
+            ("012.0.0.05/cat:1", "10.0.0.5/cat:1"),
+            ("167772165:443/cat:1", "10.0.0.5/cat:1"),
+            ("10.0.256:5000/cat:1", "10.0.1.0:5000/cat:1"),
+            ("[0FD:0::0:0:01]:5000/cat:1", "[fd::1]:5000/cat:1"),
+            ("[::ffff:a00:5]:5000/cat:1", "10.0.0.5:5000/cat:1"),
+            ("[::1]/cat:1", "[::1]/cat:1"),
+            // no addresses
+            ("10.0.0.5.example.com/cat:1", "10.0.0.5.example.com/cat:1"),
+            ("10.0.0.256:5000/cat:1", "10.0.0.256:5000/cat:1"),
+            ("10.0.0.08:5000/cat:1", "10.0.0.08:5000/cat:1"),
+            ("1.2.3.4.5/cat:1", "1.2.3.4.5/cat:1"),
         ] {
             let image: ImageRef = text.parse().unwrap();
             assert_eq!(image.to_string(), want, "{text}");

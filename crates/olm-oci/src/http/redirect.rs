@@ -82,7 +82,9 @@ pub(crate) fn url_distance(url: &Url) -> Distance {
 /// Metadata services of clouds that are not link-local.
 const METADATA: [Ipv4Addr; 3] =
     [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(192, 0, 0, 192)];
-const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+/// The first 32 bits of those with IPv6 addresses that are not link-local: of AWS (fd00:ec2::254, credentials of pods at
+/// fd00:ec2::23), Google (fd20:ce::254) and Oracle (fd00:c1::a9fe:a9fe).
+const METADATA_V6: [[u16; 2]; 3] = [[0xfd00, 0xec2], [0xfd20, 0xce], [0xfd00, 0xc1]];
 
 /// How far an address is.
 pub(crate) fn distance(address: IpAddr) -> Distance {
@@ -93,7 +95,8 @@ pub(crate) fn distance(address: IpAddr) -> Distance {
         IpAddr::V6(v6) => match inner_v4(v6) {
             Some(v4) => return distance(IpAddr::V4(v4)),
             None => {
-                (v6.is_unicast_link_local() || v6 == METADATA_V6, v6.is_loopback() || v6.is_unspecified())
+                let is_metadata = METADATA_V6.iter().any(|prefix| v6.segments().starts_with(prefix));
+                (v6.is_unicast_link_local() || is_metadata, v6.is_loopback() || v6.is_unspecified())
             }
         },
     };
@@ -140,6 +143,15 @@ mod tests {
             ),
             ("https://quay.test/v2/a", "https://[fe80::1]/", false, Err("of this machine or link")),
             ("https://quay.test/v2/a", "https://[fd00:ec2::254]/", false, Err("of this machine or link")),
+            ("https://quay.test/v2/a", "https://[fd00:ec2::23]/", false, Err("of this machine or link")),
+            ("https://quay.test/v2/a", "https://[fd20:ce::254]/", false, Err("of this machine or link")),
+            (
+                "https://quay.test/v2/a",
+                "https://[fd00:c1::a9fe:a9fe]/",
+                false,
+                Err("of this machine or link"),
+            ),
+            ("https://quay.test/v2/a", "https://[fd00:ec3::1]/", false, Ok("https://[fd00:ec3::1]/")),
             ("https://quay.test/v2/a", "https://0.0.0.0/", false, Err("of this machine or link")),
             ("https://quay.test/v2/a", "https://0x7f.1/", false, Err("of this machine or link")),
             ("https://quay.test/v2/a", "https://0177.0.0.1/", false, Err("of this machine or link")),
