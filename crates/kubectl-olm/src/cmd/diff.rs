@@ -1,7 +1,7 @@
 //! `diff`: an extension against the cluster, or two of its revisions against each other.
 //!
 //! Against the cluster, every object of the installed revision is sent as a dry run: the difference is what the controller would
-//! correct. Revisions are compared by their objects.
+//! correct. Revisions are compared by their objects; one of them may be that of the controller's plan, before it is created.
 
 use std::collections::BTreeMap;
 
@@ -9,27 +9,30 @@ use clap::Args;
 use kube::ResourceExt as _;
 use olm_api::ClusterObjectSet;
 use olm_core::Object;
+use olm_install::account::Account;
+use olm_install::plan::Change;
 use olm_install::resolution::revision;
 use olm_rollout::future_revision;
 use serde::Serialize;
 
 use super::output::Output;
-use super::plan::{beyond_one, objects_text};
+use super::plan::{self, SpecChanges, beyond_one, objects_text};
 use crate::CommandOutput;
 use crate::dry_run::{Action, DryRun, ObjectPreview, identity, sibling};
 use crate::extensions;
 use crate::failure::CommandError;
 use crate::kinds::Kinds;
-use crate::sources::Cluster;
+use crate::sources::Sources;
 
 #[derive(Debug, Args)]
 #[command(
     after_help = "Without a revision: what was changed or deleted by others since the controller last corrected it. With one: what going \
-                  from the installed revision to that one changes. With two: their difference.\n\n\
-                  Examples:\n  kubectl olm diff my-extension\n  kubectl olm diff my-extension --to-revision 3\n  \
-                  kubectl olm diff my-extension --revision 2 --revision 4 -o json\n\n\
-                  Exit codes: like `kubectl diff`, 0 no difference, 1 differences, 2 bad input, no such extension or revision, 3 no \
-                  answer."
+                  from the installed revision to that one changes. With two: their difference. With --planned: what the plan of `kubectl olm \
+                  plan` changes in the content.\n\n\
+                  Examples:\n  kubectl olm diff my-extension\n  kubectl olm diff my-extension --planned --version '>=2.0.0 <3.0.0'\n  \
+                  kubectl olm diff my-extension --to-revision 3\n  kubectl olm diff my-extension --revision 2 --revision 4 -o json\n\n\
+                  Exit codes: like `kubectl diff`, 0 no difference, 1 differences, 2 the plan would be refused, bad input, no such \
+                  extension or revision, 3 no answer."
 )]
 pub(crate) struct Arguments {
     /// The ClusterExtension
@@ -40,10 +43,25 @@ pub(crate) struct Arguments {
     /// Compare this revision with the other one; given twice
     #[arg(long, value_name = "NUMBER", num_args = 1)]
     revision: Vec<i64>,
+    /// Compare the installed revision with the one that the controller plans
+    #[arg(long, conflicts_with_all = ["to_revision", "revision"])]
+    planned: bool,
+    #[command(flatten)]
+    changes: SpecChanges,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
-    cluster: Cluster,
+    sources: Sources,
+}
+
+/// What is compared.
+enum Sides {
+    /// The cluster with the installed revision.
+    Live,
+    /// Two revisions, the first being the installed one unless its number is given.
+    Revisions(Option<i64>, i64),
+    /// The installed revision with the planned one.
+    Planned,
 }
 
 /// The difference. `-o json` prints this.
@@ -60,10 +78,15 @@ struct Difference {
 }
 
 pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
+    if arguments.changes.is_some() && !arguments.planned {
+        let text = "changes of the extension, such as --version, need --planned".to_owned();
+        return Err(CommandError::Usage(text));
+    }
     let sides = match (arguments.revision.as_slice(), arguments.to_revision) {
-        ([], None) => None,
-        ([], Some(to)) => Some((None, to)),
-        ([from, to], None) => Some((Some(*from), *to)),
+        ([], None) if arguments.planned => Sides::Planned,
+        ([], None) => Sides::Live,
+        ([], Some(to)) => Sides::Revisions(None, to),
+        ([from, to], None) => Sides::Revisions(Some(*from), *to),
         _ => {
             let text = "give --revision twice, or --to-revision once; without them the cluster is compared";
             return Err(CommandError::Usage(text.to_owned()));
@@ -79,12 +102,9 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     Ok(CommandOutput { text, yes })
 }
 
-/// `sides`: the numbers of two revisions, the first being the installed one unless it is given; else the cluster is compared.
-async fn compared(
-    arguments: &Arguments,
-    sides: Option<(Option<i64>, i64)>,
-) -> Result<Difference, CommandError> {
-    let (client, extension, own) = extensions::with_revisions(&arguments.cluster, &arguments.name).await?;
+async fn compared(arguments: &Arguments, sides: Sides) -> Result<Difference, CommandError> {
+    let cluster = &arguments.sources.cluster;
+    let (client, mut extension, own) = extensions::with_revisions(cluster, &arguments.name).await?;
     let states = revision::states(&own);
     let numbered = |number: i64| {
         own.iter().find(|set| set.spec.revision == number).ok_or_else(|| {
@@ -106,7 +126,7 @@ async fn compared(
         objects,
     };
     match sides {
-        None => {
+        Sides::Live => {
             let set = installed()?;
             let mut revision = future_revision(&arguments.name, set.spec.revision);
             revision.uid = set.uid().unwrap_or_default();
@@ -123,13 +143,38 @@ async fn compared(
                 dry_run.apply(&mut Kinds::new(&client), &extensions::objects(&client, set).await?).await;
             Ok(difference("live".to_owned(), set, objects))
         }
-        Some((from, to)) => {
+        Sides::Revisions(from, to) => {
             let from = from.map_or_else(installed, numbered)?;
             let to = numbered(to)?;
             let (old, new) =
                 (extensions::objects(&client, from).await?, extensions::objects(&client, to).await?);
             let objects = between(&old, &new);
             Ok(difference(from.name_any(), to, objects))
+        }
+        Sides::Planned => {
+            let from = installed()?;
+            let account = Account::from_extension(&extension);
+            arguments.changes.apply(&mut extension)?;
+            let made = plan::made(&client, &extension, account.as_ref(), &arguments.sources).await?;
+            if !made.preview.refused.is_empty() {
+                let text = made.preview.text(false).trim_end().to_owned();
+                return Err(CommandError::Verdict { text, help: None });
+            }
+            let old = extensions::objects(&client, from).await?;
+            match made.plan.map(|plan| plan.change) {
+                Some(Change::Create(planned)) => {
+                    let set = &planned.revision.set;
+                    let new: Vec<Object> =
+                        planned.phases.iter().flat_map(|phase| phase.objects.clone()).collect();
+                    Ok(difference(from.name_any(), set, between(&old, &new)))
+                }
+                // the newest revision stays, perhaps with other settings
+                Some(Change::Keep | Change::Update(_) | Change::Restore(_)) | None => {
+                    let newest = own.last().unwrap_or(from);
+                    let new = extensions::objects(&client, newest).await?;
+                    Ok(difference(from.name_any(), newest, between(&old, &new)))
+                }
+            }
         }
     }
 }

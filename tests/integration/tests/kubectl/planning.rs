@@ -45,7 +45,7 @@ impl Cli {
         let kubeconfig = self.stack.cluster.kubeconfig().display().to_string();
         let mut all: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         all.extend(["--kubeconfig".to_owned(), kubeconfig]);
-        if arguments[0] == "plan" {
+        if arguments[0] == "plan" || arguments.contains(&"--planned") {
             all.extend(self.reach.iter().cloned());
         }
         let home = self.home.path().to_owned();
@@ -186,6 +186,13 @@ async fn kubectl_plan_matches_what_follows_and_changes_nothing() -> Result<()> {
     assert_eq!((code, text.ends_with("\nNothing would change.\n")), (0, true), "{text}{error}");
     let (code, text, error) = cli.run(&["diff", "demo"]).await?;
     assert_eq!((code, text.as_str()), (0, "live -> demo-1\nNo difference.\n"), "{error}");
+    let (code, text, error) = cli.run(&["diff", "demo", "--planned"]).await?;
+    assert_eq!((code, text.as_str()), (0, "demo-1 -> demo-1\nNo difference.\n"), "{error}");
+    let (code, _, error) = cli.run(&["diff", "demo", "--any-version"]).await?;
+    assert_eq!((code, error.contains("need --planned")), (2, true), "{error}");
+    let (code, text, _) = cli.run(&["diff", "demo", "--planned", "--version", "7.0.0"]).await?;
+    assert_eq!((code, text.contains("no bundles found")), (2, true), "{text}");
+    let planned = cli.document(1, &["diff", "demo", "--planned", "--version", "1.1.0"]).await?;
 
     // an upgrade
     let settled = cluster.audit()?.len();
@@ -284,6 +291,7 @@ async fn kubectl_plan_matches_what_follows_and_changes_nothing() -> Result<()> {
             && titles_with(&difference, "Remove").contains(&"old"),
         "{difference}"
     );
+    assert_eq!(planned, difference, "the plan is what was created");
     let back = cli.document(1, &["diff", "demo", "--to-revision", "1"]).await?;
     assert_eq!((&back["from"], &back["to"]), (&json!("demo-2"), &json!("demo-1")));
     let (code, _, error) = cli.run(&["diff", "demo", "--revision", "7", "--revision", "2"]).await?;

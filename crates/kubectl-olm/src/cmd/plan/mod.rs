@@ -17,7 +17,7 @@ use olm_bundle::CertProvider;
 use olm_core::Object;
 use olm_install::account::{self, Account};
 use olm_install::content::{ContentReader, secret_key};
-use olm_install::plan::{Change, NewRevision, Observer, about, observe, plan};
+use olm_install::plan::{Change, NewRevision, Observer, Plan, about, observe, plan};
 use olm_install::preflight::{self, NoCache};
 use olm_install::render::{RenderSettings, Rendered};
 use olm_install::resolution::{BundleFacts, Cause, Class, ExtensionRequest, PassError, revision};
@@ -57,6 +57,17 @@ pub(crate) struct Arguments {
     /// A manifest of a ClusterExtension, in the cluster or not
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
+    #[command(flatten)]
+    changes: SpecChanges,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    sources: Sources,
+}
+
+/// Changes of the extension to plan for.
+#[derive(Debug, Args)]
+pub(crate) struct SpecChanges {
     /// Versions to stay within instead of those of the extension, such as '>=2.0.0 <3.0.0'
     #[arg(long, value_name = "RANGE")]
     version: Option<String>,
@@ -72,10 +83,41 @@ pub(crate) struct Arguments {
     /// The plan of a paused extension after it is resumed
     #[arg(long)]
     resume: bool,
-    #[command(flatten)]
-    output: Output,
-    #[command(flatten)]
-    sources: Sources,
+}
+
+impl SpecChanges {
+    /// Whether there are any.
+    pub(crate) fn is_some(&self) -> bool {
+        let Self { version, any_version, channel, upgrade_constraint_policy, resume } = self;
+        *any_version
+            || *resume
+            || version.is_some()
+            || !channel.is_empty()
+            || upgrade_constraint_policy.is_some()
+    }
+
+    pub(crate) fn apply(&self, extension: &mut ClusterExtension) -> Result<(), CommandError> {
+        if self.resume {
+            extension.annotations_mut().remove(annotations::PAUSED);
+        }
+        let Some(catalog) = extension.spec.source.catalog.as_mut() else { return Ok(()) };
+        if let Some(version) = &self.version {
+            olm_resolver::parse_range(version)
+                .map_err(|error| CommandError::Usage(error.condition_message()))?;
+            catalog.version = Some(version.clone());
+        }
+        if self.any_version {
+            catalog.version = None;
+        }
+        if !self.channel.is_empty() {
+            catalog.channels.clone_from(&self.channel);
+        }
+        if let Some(policy) = self.upgrade_constraint_policy {
+            catalog.upgrade_constraint_policy = serde_json::from_value(json!(policy.as_str()))
+                .map_err(|error| CommandError::Usage(error.to_string()))?;
+        }
+        Ok(())
+    }
 }
 
 pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> {
@@ -121,42 +163,70 @@ async fn planned(
             (extension.clone(), Account::from_extension(&extension))
         }
     };
-    if arguments.resume {
-        extension.annotations_mut().remove(annotations::PAUSED);
-    }
-    let Some(catalog) = extension.spec.source.catalog.as_mut() else { return Ok((extension, account)) };
-    if let Some(version) = &arguments.version {
-        olm_resolver::parse_range(version).map_err(|error| CommandError::Usage(error.condition_message()))?;
-        catalog.version = Some(version.clone());
-    }
-    if arguments.any_version {
-        catalog.version = None;
-    }
-    if !arguments.channel.is_empty() {
-        catalog.channels.clone_from(&arguments.channel);
-    }
-    if let Some(policy) = arguments.upgrade_constraint_policy {
-        catalog.upgrade_constraint_policy = serde_json::from_value(json!(policy.as_str()))
-            .map_err(|error| CommandError::Usage(error.to_string()))?;
-    }
+    arguments.changes.apply(&mut extension)?;
     Ok((extension, account))
 }
 
 async fn preview(arguments: &Arguments) -> Result<Preview, CommandError> {
     let client = arguments.sources.cluster.client().await?;
     let (extension, account) = planned(arguments, &client).await?;
-    let all = extensions::revisions(&client, Some(&extension.name_any())).await?;
+    let Made { mut preview, plan, mut kinds, request, own } =
+        made(&client, &extension, account.as_ref(), &arguments.sources).await?;
+    let (Some(Plan { change, digest, .. }), Some(request)) = (plan, request) else { return Ok(preview) };
+    let action = match &change {
+        // Secrets that the user may not read seem to be missing
+        Change::Keep | Change::Restore(_) => RevisionAction::Keep,
+        Change::Update(_) => RevisionAction::Update,
+        Change::Create(_) => RevisionAction::Create,
+    };
+    preview.action = preview.refused.is_empty().then_some(action);
+    let Change::Create(new) = change else {
+        preview.to = preview.from.clone();
+        return Ok(preview);
+    };
+    let digest = digest.map(|digest| digest.to_string());
+    preview.to = Some(Side {
+        digest,
+        ..side(&revision::facts(&new.revision.set).bundle, new.revision.set.spec.revision)
+    });
+    dry_run(&client, &mut kinds, &request, &own, *new, &mut preview).await?;
+    Ok(preview)
+}
+
+/// The controller's plan for an extension, made with the rights of the user.
+pub(crate) struct Made {
+    /// The resolution, and what the checks reject or warn about.
+    pub(crate) preview: Preview,
+    /// `None` when there is no bundle to plan for, or a check refused it.
+    pub(crate) plan: Option<Plan>,
+    kinds: Kinds,
+    request: Option<ExtensionRequest>,
+    /// The revisions of the extension.
+    own: Vec<Arc<ClusterObjectSet>>,
+}
+
+/// Makes the plan. `account` is that of the extension as it is in the cluster.
+pub(crate) async fn made(
+    client: &Client,
+    extension: &ClusterExtension,
+    account: Option<&Account>,
+    sources: &Sources,
+) -> Result<Made, CommandError> {
+    let all = extensions::revisions(client, Some(&extension.name_any())).await?;
     let own: Vec<Arc<ClusterObjectSet>> =
-        extensions::revisions_of(&extension, &all).map(|set| Arc::new(set.clone())).collect();
+        extensions::revisions_of(extension, &all).map(|set| Arc::new(set.clone())).collect();
     let active = own.iter().rfind(|set| revision::is_active(set));
     let states = revision::states(own.iter().map(AsRef::as_ref));
-    let decided = decide(&extension, Some(states.clone()), None, &arguments.sources).await?;
+    let decided = decide(extension, Some(states.clone()), None, sources).await?;
     let mut preview = Preview {
         extension: extension.name_any(),
         from: active.map(|set| side(&revision::facts(set).bundle, set.spec.revision)),
         ..resolution(&decided.explained)
     };
-    let (Some(request), Some(target)) = (&decided.request, &decided.target) else { return Ok(preview) };
+    let kinds = Kinds::new(client);
+    let (Some(request), Some(target)) = (decided.request, &decided.target) else {
+        return Ok(Made { preview, plan: None, kinds, request: None, own });
+    };
     let due = |chosen| dependencies::are_due(chosen, target.bundle(), &states);
     if decided.resolution.as_ref().is_some_and(due) {
         preview.refused.extend(decided.explained.unmet.clone());
@@ -167,50 +237,37 @@ async fn preview(arguments: &Arguments) -> Result<Preview, CommandError> {
             .push("the extension is paused; --resume shows the plan without the pause".to_owned());
     }
     let mut observer = UserObserver {
-        client: &client,
-        kinds: Kinds::new(&client),
-        access: BundleAccess::from_sources(&arguments.sources),
-        request,
+        client,
+        kinds,
+        access: BundleAccess::from_sources(sources),
+        request: &request,
         revisions: &own,
-        is_same_account: account == Account::from_request(request),
+        is_same_account: account == Account::from_request(&request).as_ref(),
         refused: Vec::new(),
         warnings: Vec::new(),
         failure: None,
     };
     let (settings, system) = (RenderSettings::default(), system_namespace(&own));
-    let recorded = issuer::recorded(&extension);
-    let observed = observe(&mut observer, settings, &system, request, target, &own, recorded).await;
-    let UserObserver { mut kinds, refused, warnings, failure, .. } = observer;
+    let recorded = issuer::recorded(extension);
+    let observed = observe(&mut observer, settings, &system, &request, target, &own, recorded).await;
+    let UserObserver { kinds, refused, warnings, failure, .. } = observer;
     preview.refused.extend(refused);
     preview.warnings.extend(warnings);
     let planned =
-        observed.and_then(|observed| plan(request, observed).map_err(|error| about(target.bundle(), error)));
+        observed.and_then(|observed| plan(&request, observed).map_err(|error| about(target.bundle(), error)));
     let plan = match planned {
-        Ok(plan) => plan,
+        Ok(plan) => Some(plan),
         Err(error) if error.class == Class::Transient => {
             return Err(failure.unwrap_or(CommandError::Unreachable(error.message)));
         }
         Err(error) => {
             preview.refused.push(error.message);
-            return Ok(preview);
+            None
         }
     };
-    preview.warnings.extend(plan.notices.into_iter().filter(|it| it.warning).map(|notice| notice.text));
-    let action = match &plan.change {
-        // Secrets that the user may not read seem to be missing
-        Change::Keep | Change::Restore(_) => RevisionAction::Keep,
-        Change::Update(_) => RevisionAction::Update,
-        Change::Create(_) => RevisionAction::Create,
-    };
-    preview.action = preview.refused.is_empty().then_some(action);
-    let Change::Create(new) = plan.change else {
-        preview.to = preview.from.clone();
-        return Ok(preview);
-    };
-    let digest = plan.digest.map(|digest| digest.to_string());
-    preview.to = Some(Side { digest, ..side(target.bundle(), new.revision.set.spec.revision) });
-    dry_run(&client, &mut kinds, request, &own, *new, &mut preview).await?;
-    Ok(preview)
+    let notices = plan.iter().flat_map(|plan| &plan.notices).filter(|notice| notice.warning);
+    preview.warnings.extend(notices.map(|notice| notice.text.clone()));
+    Ok(Made { preview, plan, kinds, request: Some(request), own })
 }
 
 /// Compares the objects of the new revision with those of the active ones, and sends them as dry runs.
