@@ -55,6 +55,7 @@ pub use config::{
 pub use csv::{Csv, CsvDeployment, Permission, PolicyRule, Webhook, WebhookType};
 pub use error::{RenderError, Unsupported};
 pub use inspect::{ImageUse, Inspection, PermissionUse, inspect};
+pub use kinds::{SUPPORTED_KINDS, Scope, SupportedKind};
 pub use kube::ShapeError;
 pub use lint::{Finding, Level, lint};
 pub use modes::{InstallMode, InstallModes, Targets, TargetsError};
