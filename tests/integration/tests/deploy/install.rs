@@ -3,12 +3,19 @@
 //! They have the rights that the manifests grant. The audit log shows afterwards which of them were used, and that no request
 //! was denied.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams};
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, PostParams, PropagationPolicy,
+};
 use olm_api::openshift::{CLUSTER_OPERATOR, ClusterOperator};
-use olm_api::{ClusterCatalog, condition, labels};
+use olm_api::{ClusterCatalog, condition, labels, secret_types};
+use olm_bundle::{SUPPORTED_KINDS, Scope, SupportedKind};
+use olm_integration::extension::installed_version;
 use olm_kit::{
     BundleImage, Cluster, Crd, Entry, Options, Program, Registry, SYSTEM_NAMESPACE, Stack, Wait, eventually,
 };
@@ -17,7 +24,7 @@ use serde_json::{Value, json};
 use crate::applied::container_args;
 use crate::audit::beyond;
 use crate::manifests::{apply, find, prepare, render};
-use crate::rights::{granted, least, named, none_refused, of_account};
+use crate::rights::{granted, least, named, none_refused, of_account, unnamed};
 use crate::world::{LIMIT, World, current};
 
 pub(crate) const CATALOGD: &str = "catalogd-controller-manager";
@@ -66,18 +73,19 @@ async fn as_deployed(
     Ok(ours.fold(program, |program, (name, value)| program.flag(name, value)))
 }
 
-/// Version 1.0.0 has a webhook, 2.0.0 another Deployment.
-async fn package(stack: &'static Stack) -> Result<World> {
+/// Version 1.0.0 has a webhook, 2.0.0 another Deployment; both have what `extras` makes for the package's name.
+async fn package(stack: &'static Stack, extras: fn(&str) -> Vec<Value>) -> Result<World> {
     let world = World::on(stack, "cold").await?;
     let group = format!("{}.example.com", world.name);
     let account = format!("{}-sa", world.name);
     let rule = |resource: &str| json!({"apiGroups": [""], "resources": [resource], "verbs": ["get", "list"]});
     let bundle = |version: &str| -> BundleImage {
-        world
+        let bundle = world
             .bundle(version)
             .crds([Crd::new("Gadget", &group)])
             .permissions([json!({"serviceAccountName": account, "rules": [rule("configmaps")]})])
-            .cluster_permissions([json!({"serviceAccountName": account, "rules": [rule("nodes")]})])
+            .cluster_permissions([json!({"serviceAccountName": account, "rules": [rule("nodes")]})]);
+        extras(&world.name).into_iter().fold(bundle, BundleImage::extra)
     };
     let hook = |kind: &str, prefix: &str| {
         json!({"type": kind, "generateName": format!("{prefix}.{group}"), "deploymentName": format!("{}-ctrl", world.name),
@@ -186,7 +194,7 @@ pub(crate) const CATALOGD_UNUSED: &[(&str, &str)] = &[
 async fn install_takes_a_package_from_catalog_to_removal() -> Result<()> {
     let stack = installed("overlays/kubernetes").await?;
     pull_secret(&stack.cluster, "e30=").await?;
-    let world = package(stack).await?;
+    let world = package(stack, |_| Vec::new()).await?;
     curl_the_catalog(&world).await?;
     world.want(json!({"version": "1.0.0"})).await?;
     world.installed("1.0.0").await?;
@@ -259,6 +267,12 @@ pub(crate) const CONTROLLER_UNUSED: &[(&str, &str)] = &[
         "asked for by an admission plugin that OpenShift switches on",
     ),
     ("update olm.operatorframework.io/clusterobjectsets/finalizers", "as above"),
+    ("get olm.operatorframework.io/clusterobjectsets", "only after a conflict with another write"),
+    (
+        "get admissionregistration.k8s.io/mutatingwebhookconfigurations",
+        "only when a later revision takes them over",
+    ),
+    ("get admissionregistration.k8s.io/validatingwebhookconfigurations", "as above"),
     (
         "create olm.operatorframework.io/clusterobjectsets",
         "an apply that creates is checked for it, but recorded as a patch",
@@ -279,10 +293,48 @@ pub(crate) const REPORTER_UNUSED: &[(&str, &str)] = &[
     ("watch coordination.k8s.io/leases cluster-operator.operatorframework.io in olmv1-system", "as above"),
 ];
 
+/// An object of each kind that a bundle may ship.
+fn one_of_each_kind(package: &str) -> Vec<Value> {
+    let kinds = SUPPORTED_KINDS.iter();
+    let objects = kinds.map(|SupportedKind { kind, usual_api_version, .. }| {
+        let role = |kind: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": format!("{package}-extra")});
+        let members = match *kind {
+            "ClusterRoleBinding" => json!({"roleRef": role("ClusterRole")}),
+            "RoleBinding" => json!({"roleRef": role("Role")}),
+            "Service" => json!({"spec": {"ports": [{"port": 80}]}}),
+            "PriorityClass" => json!({"value": 1}),
+            "NetworkPolicy" => json!({"spec": {"podSelector": {}}}),
+            "PodDisruptionBudget" => json!({"spec": {"minAvailable": 1, "selector": {"matchLabels": {"a": "b"}}}}),
+            _ => json!({}),
+        };
+        let mut object = json!({"apiVersion": usual_api_version, "kind": kind, "metadata": {"name": format!("{package}-extra")}});
+        object.as_object_mut().into_iter().for_each(|object| object.extend(members.as_object().cloned().unwrap_or_default()));
+        object
+    });
+    objects.collect()
+}
+
+/// Makes the cluster serve the kinds that a bundle may ship and that Kubernetes lacks.
+async fn serve_foreign_kinds(cluster: &Cluster) -> Result<()> {
+    for SupportedKind { kind, usual_api_version, scope } in SUPPORTED_KINDS {
+        let Some((group, _)) = usual_api_version.split_once('/') else { continue };
+        if !["autoscaling.k8s.io", "console.openshift.io", "monitoring.coreos.com"].contains(&group) {
+            continue;
+        }
+        let crd = Crd::new(kind, group);
+        let crd = if *scope == Scope::Cluster { crd.cluster_scoped() } else { crd };
+        let mut manifest = crd.manifest();
+        manifest["metadata"]["annotations"] = json!({"api-approved.kubernetes.io": "unapproved, for a test"});
+        cluster.apply(&manifest.to_string()).await?;
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn install_restricted_acts_as_extension_accounts_only() -> Result<()> {
     let stack = installed("overlays/restricted").await?;
-    let world = package(stack).await?;
+    serve_foreign_kinds(&stack.cluster).await?;
+    let world = package(stack, one_of_each_kind).await?;
     curl_the_catalog(&world).await?;
     world.want(json!({"version": "1.0.0"})).await?;
     let refused = world.progressing("Retrying", "this cluster installs nothing without one").await?;
@@ -290,25 +342,21 @@ async fn install_restricted_acts_as_extension_accounts_only() -> Result<()> {
 
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "installer", "namespace": world.name}});
     stack.cluster.apply(&account.to_string()).await?;
-    for version in ["1.0.0", "2.0.0"] {
-        world
-            .want_with(json!({"serviceAccount": {"name": "installer"}}), json!({"version": version}))
-            .await?;
-        let extension = world
-            .until("names roles or is installed", |extension| {
-                asked(extension).is_some()
-                    || current(extension, condition::READY)
-                        .is_some_and(|found| found.status.as_str() == "True")
-            })
-            .await?;
-        if let Some(roles) = asked(&extension) {
-            stack.cluster.apply(&roles.replace("-installer\"", &format!("-installer-{version}\""))).await?;
-        }
-        world.installed(version).await?;
-        if version == "1.0.0" {
-            webhook_certificates_are_made(&world).await?;
-        }
-    }
+    install_as_account(&world, "1.0.0").await?;
+    webhook_certificates_are_made(&world).await?;
+    make_custom_resource(&world).await?;
+    // leaves the objects to an extension that comes later
+    world.until_revisions_are_collected().await?;
+    let orphan =
+        DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..DeleteParams::default() };
+    world.extensions.delete(&world.name, &orphan).await?;
+    world.gone().await?;
+    ensure!(!world.revisions().await?.is_empty(), "the revisions went with their extension");
+    install_as_account(&world, "1.0.0").await?;
+    install_as_account(&world, "2.0.0").await?;
+    // back
+    install_as_account(&world, "1.0.0").await?;
+    webhook_certificates_are_made(&world).await?;
     read_metrics(
         &stack.cluster,
         &world.name,
@@ -316,12 +364,21 @@ async fn install_restricted_acts_as_extension_accounts_only() -> Result<()> {
         &stack.operator_controller.metrics_url(),
     )
     .await?;
+    leave_content(&world).await?;
     remove(&world).await?;
+    ensure!(world.revisions().await?.is_empty(), "revisions are left");
 
     let requests = of_account(stack.cluster.audit()?, CONTROLLER);
     named(&requests, "operator-controller")?;
     none_refused(&requests)?;
-    least(&granted(&render("overlays/restricted")?, CONTROLLER)?, &requests, CONTROLLER_UNUSED)?;
+    let rights = granted(&render("overlays/restricted")?, CONTROLLER)?;
+    least(&rights, &requests, CONTROLLER_UNUSED)?;
+    let gadgets = format!("list {}.example.com/gadgets", world.name);
+    let unnamed = unnamed(&rights, &requests);
+    ensure!(
+        unnamed == BTreeSet::from([gadgets]),
+        "no rule names the resource of these requests: {unnamed:#?}"
+    );
     // whatever an extension consists of was written by its account
     let foreign: Vec<_> = requests
         .iter()
@@ -333,6 +390,93 @@ async fn install_restricted_acts_as_extension_accounts_only() -> Result<()> {
         })
         .collect();
     ensure!(foreign.is_empty(), "{foreign:#?}");
+    controller_rights_match_the_threat_model(&stack.cluster).await
+}
+
+/// Asks for the version, and gives the account `installer` the roles that the extension's condition asks for.
+async fn install_as_account(world: &World, version: &str) -> Result<()> {
+    let catalog = json!({"version": version, "upgradeConstraintPolicy": "SelfCertified"});
+    world.want_with(json!({"serviceAccount": {"name": "installer"}}), catalog).await?;
+    let extension = world
+        .until("names roles or has the version", |extension| {
+            let ready =
+                current(extension, condition::READY).is_some_and(|ready| ready.status.as_str() == "True");
+            asked(extension).is_some() || (ready && installed_version(extension) == Some(version))
+        })
+        .await?;
+    if let Some(roles) = asked(&extension) {
+        world.stack.cluster.apply(&roles.replace("-installer\"", &format!("-installer-{version}\""))).await?;
+    }
+    world.installed(version).await.map(|_| ())
+}
+
+/// A content Secret as a controller leaves it that dies before it has made the revision.
+async fn leave_content(world: &World) -> Result<()> {
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": secret_types::OBJECT_DATA, "immutable": true,
+        "metadata": {"name": format!("{}-9-0123456789abcdef", world.name), "namespace": SYSTEM_NAMESPACE, "labels": {
+            (labels::OWNER_NAME): world.name, (labels::REVISION_NAME): format!("{}-9", world.name)}},
+    });
+    world.stack.cluster.apply(&secret.to_string()).await?;
+    Ok(())
+}
+
+/// An object of the kind that the package's CRD defines.
+async fn make_custom_resource(world: &World) -> Result<()> {
+    let gadget = json!({"apiVersion": format!("{}.example.com/v1", world.name), "kind": "Gadget",
+        "metadata": {"name": "gadget", "namespace": world.name}, "spec": {"size": 1}});
+    world.stack.cluster.apply(&gadget.to_string()).await?;
+    Ok(())
+}
+
+/// The rights that `docs/threat-model.md` lists for a compromised controller under `restricted`.
+async fn controller_rights_match_the_threat_model(cluster: &Cluster) -> Result<()> {
+    const RBAC: &str = "rbac.authorization.k8s.io";
+    const ADMISSION: &str = "admissionregistration.k8s.io";
+    let reviews: Api<SubjectAccessReview> = Api::all(cluster.client().await?);
+    for (verb, group, resource, subresource, expected) in [
+        ("impersonate", "", "serviceaccounts", "", true),
+        ("list", "example.com", "anythings", "", true),
+        ("create", "", "secrets", "", true),
+        ("get", "", "secrets", "", true),
+        ("patch", ADMISSION, "mutatingwebhookconfigurations", "", true),
+        ("patch", "apiextensions.k8s.io", "customresourcedefinitions", "", true),
+        ("create", ADMISSION, "mutatingwebhookconfigurations", "", false),
+        ("create", "apiextensions.k8s.io", "customresourcedefinitions", "", false),
+        ("get", "example.com", "anythings", "", false),
+        ("get", "", "pods", "exec", false),
+        ("create", "", "pods", "exec", false),
+        ("get", "", "pods", "attach", false),
+        ("get", "", "pods", "portforward", false),
+        ("get", "", "pods", "proxy", false),
+        ("get", "", "services", "proxy", false),
+        ("get", "", "nodes", "proxy", false),
+        ("create", "", "pods", "", false),
+        ("create", "", "serviceaccounts", "token", false),
+        ("impersonate", "", "users", "", false),
+        ("impersonate", "", "groups", "", false),
+        ("create", RBAC, "clusterrolebindings", "", false),
+        ("update", RBAC, "clusterroles", "", false),
+        ("escalate", RBAC, "clusterroles", "", false),
+        ("bind", RBAC, "clusterroles", "", false),
+    ] {
+        let review = json!({"spec": {
+            "user": format!("system:serviceaccount:{SYSTEM_NAMESPACE}:{CONTROLLER}"),
+            "resourceAttributes":
+                {"verb": verb, "group": group, "resource": resource, "subresource": subresource, "namespace": "default"},
+        }});
+        let answer = reviews.create(&PostParams::default(), &serde_json::from_value(review)?).await?;
+        let allowed = answer.status.is_some_and(|status| status.allowed);
+        ensure!(allowed == expected, "{verb} {group}/{resource}/{subresource}: allowed is {allowed}");
+    }
+    // Kubernetes fills a Secret of this type with a token of the account that it names
+    let kubeconfig = cluster.kubeconfig_for_service_account(SYSTEM_NAMESPACE, CONTROLLER).await?;
+    let secrets: Api<Secret> = Api::namespaced(Cluster::client_from(&kubeconfig).await?, "default");
+    let secret = json!({"metadata": {"name": "token", "annotations": {"kubernetes.io/service-account.name": "default"}},
+        "type": "kubernetes.io/service-account-token"});
+    secrets.create(&PostParams::default(), &serde_json::from_value(secret)?).await?;
+    let has_token = |secret: &Secret| secret.data.as_ref().is_some_and(|data| data.contains_key("token"));
+    Wait::new(&secrets, "token").within(LIMIT).until("holds a token", has_token).await?;
     Ok(())
 }
 

@@ -125,6 +125,17 @@ pub(crate) fn least(rights: &[Right], requests: &[Request], unused: &[(&str, &st
     Ok(())
 }
 
+/// Verbs and resources of the account's own requests that only a rule for all resources allows.
+pub(crate) fn unnamed(rights: &[Right], requests: &[Request]) -> BTreeSet<String> {
+    let names = |right: &&Right| right.group != "*" && right.resource != "*";
+    requests
+        .iter()
+        .filter(|request| request.acting_as.is_empty() && rights.iter().any(|right| right.allows(request)))
+        .filter(|request| !rights.iter().filter(names).any(|right| right.allows(request)))
+        .map(|request| format!("{} {}/{}", request.verb, request.group, request.resource))
+        .collect()
+}
+
 /// Fails if one of the account's own requests was refused. (What it does as an account of an extension is that account's affair.)
 pub(crate) fn none_refused(requests: &[Request]) -> Result<()> {
     let refused: Vec<String> = requests
