@@ -1,4 +1,4 @@
-//! Gives served catalogs their compressed copies, after they are served: one at a time, for as long as the process runs.
+//! Gives served catalogs their compressed copies, after they are served or asked for: one at a time, for as long as the process runs.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(crate) async fn run(store: Store, stop: Shutdown) {
         let pause = if compress_missing(&store, &stop).await { None } else { Some(RETRY_PAUSE) };
         tokio::select! {
             () = stop.cancelled() => {}
-            () = store.published() => {}
+            () = store.wait_for_uncompressed() => {}
             () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => {}
         }
     }

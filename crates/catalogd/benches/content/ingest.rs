@@ -1,7 +1,7 @@
 //! From a layer file to stored content, each time in a process of its own, beside one plain parse of the same bytes.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -14,20 +14,24 @@ use olm_oci::Limits;
 use serde_json::{Value, json};
 
 use crate::catalog::{Catalog, generated, shared};
-use crate::measure::{again, least, memory, own_cpu};
+use crate::measure::{again, least, memory, own_cpu, written};
 use crate::table::{Table, mib};
 use crate::{Plan, normal};
 
 const MB: u64 = 1_000_000;
 
-/// What the issue aims at: format, bytes, CPU seconds without and with a gzip copy.
+/// What the issue aims at: format, bytes, CPU seconds of the ingest and of the gzip copy after it.
 const GOALS: [(Format, u64, f64, Option<f64>); 3] = [
-    (Format::Json, 130 * MB, 0.45, Some(1.0)),
+    (Format::Json, 130 * MB, 0.45, Some(1.2)),
     (Format::Json, 522 * MB, 1.8, None),
     (Format::Yaml, 12_600_000, 0.25, None),
 ];
 /// Memory above idle and the largest object.
 const MEMORY_GOAL: u64 = 20 << 20;
+/// Bytes of the gzip copy, to those that `gzip -6` makes.
+const DENSITY_GOAL: f64 = 1.05;
+/// Bytes that are written for a byte of the catalog: 170 MB for 130 MB.
+pub(crate) const WRITTEN_GOAL: f64 = 170.0 / 130.0;
 
 /// Everything about ingest.
 pub(crate) fn measure(plan: &Plan, table: &mut Table) -> Result<()> {
@@ -43,7 +47,8 @@ pub(crate) fn measure(plan: &Plan, table: &mut Table) -> Result<()> {
         "MB/s",
         "plain parse, CPU s",
         "gzip copy, CPU s",
-        "both copies, CPU s",
+        "its bytes to those of `gzip -6`",
+        "written, MB",
         "peak above idle, MiB",
         "largest object, MiB",
     ];
@@ -67,10 +72,17 @@ pub(crate) fn measure(plan: &Plan, table: &mut Table) -> Result<()> {
         cases.push((name, catalog, Some((format, bytes)), vec![(parser, source)]));
     }
     for (name, catalog, goal, parsers) in cases {
-        let Figures { cpu, parse, gzip, copies, above, largest } = rounds(plan, &catalog, &parsers)?;
+        let Figures { cpu, parse, gzip, density, written, above, largest } =
+            rounds(plan, &catalog, &parsers)?;
         let name = format!("{:.1} MB {name}", catalog.bytes as f64 / MB as f64);
+        let written_each = written / catalog.bytes as f64;
         if goal.is_some() {
             println!("figure: {:.4} ingest of {name}", cpu / parse);
+        }
+        if goal == Some((Format::Json, 130 * MB)) {
+            println!("figure: {:.4} CPU of the gzip copy of {name}", gzip / parse);
+            println!("figure: {density:.4} bytes of the gzip copy of {name}");
+            println!("figure: {written_each:.4} bytes written for {name}");
         }
         rows.push(vec![
             name.clone(),
@@ -80,12 +92,13 @@ pub(crate) fn measure(plan: &Plan, table: &mut Table) -> Result<()> {
             format!("{:.0}", catalog.bytes as f64 / 1e6 / cpu),
             format!("{parse:.3}"),
             format!("{gzip:.3}"),
-            format!("{copies:.3}"),
+            format!("{density:.3}"),
+            format!("{:.1}", written / MB as f64),
             mib(above),
             mib(largest),
         ]);
         let goal = GOALS.iter().find(|aim| goal == Some((aim.0, aim.1)));
-        if let Some((_, _, goal, with_copy)) = goal {
+        if let Some((_, _, goal, copy)) = goal {
             let measured = format!("{:.2}× one plain parse, {cpu:.3} CPU s", cpu / parse);
             table.row(
                 &format!("ingest of {name}"),
@@ -93,11 +106,17 @@ pub(crate) fn measure(plan: &Plan, table: &mut Table) -> Result<()> {
                 &measured,
                 Some(cpu <= *goal),
             );
-            if let Some(goal) = with_copy {
-                let both = cpu + gzip;
-                let measured = format!("{:.2}× one plain parse, {both:.3} CPU s", both / parse);
-                let what = format!("ingest of {name} and its gzip copy");
-                table.row(&what, &format!("≤ {goal} CPU s"), &measured, Some(both <= *goal));
+            if let Some(goal) = copy {
+                let measured = format!("{:.2}× one plain parse, {gzip:.3} CPU s", gzip / parse);
+                let what = format!("gzip copy of {name}");
+                table.row(&what, &format!("≤ {goal} CPU s"), &measured, Some(gzip <= *goal));
+                let (goal, measured) =
+                    (format!("≤ {DENSITY_GOAL}× those of `gzip -6`"), format!("{density:.3}×"));
+                table.row(&format!("{what}, bytes"), &goal, &measured, Some(density <= DENSITY_GOAL));
+                let goal = format!("≤ {:.0} MB", WRITTEN_GOAL * catalog.bytes as f64 / MB as f64);
+                let measured = format!("{:.1} MB", written / MB as f64);
+                let met = written_each <= WRITTEN_GOAL;
+                table.row(&format!("written for {name} and its gzip copy"), &goal, &measured, Some(met));
             }
             let measured = format!("{} MiB; largest object {} MiB", mib(above), mib(largest));
             let met = above <= MEMORY_GOAL + largest;
@@ -113,7 +132,10 @@ struct Figures {
     cpu: f64,
     parse: f64,
     gzip: f64,
-    copies: f64,
+    /// bytes of the gzip copy, to those of `gzip -6`
+    density: f64,
+    /// bytes
+    written: f64,
     above: u64,
     largest: u64,
 }
@@ -121,10 +143,16 @@ struct Figures {
 fn rounds(plan: &Plan, catalog: &Catalog, parsers: &[(&str, PathBuf)]) -> Result<Figures> {
     let mut ingests = Vec::new();
     let mut parses = vec![Vec::new(); parsers.len()];
-    for _ in 0..plan.rounds() {
+    let mut density = 0.0;
+    for round in 0..plan.rounds() {
         let root = tempfile::tempdir_in(crate::catalog::folder())?;
         let digest = catalog.digest.to_string();
         ingests.push(again(&["ingest", text(&catalog.layer)?, &digest, text(root.path())?])?);
+        if round == 0 {
+            density = again(&["gzip-6", text(&root.path().join("content").join(&digest))?])?["density"]
+                .as_f64()
+                .context("no density")?;
+        }
         for ((parser, source), parses) in parsers.iter().zip(&mut parses) {
             parses.push(again(&[parser, text(source)?])?);
         }
@@ -135,7 +163,8 @@ fn rounds(plan: &Plan, catalog: &Catalog, parsers: &[(&str, PathBuf)]) -> Result
         cpu: least_of(&ingests, "cpu"),
         parse: parses.iter().map(|parses| least_of(parses, "cpu")).sum(),
         gzip: least_of(&ingests, "gzip"),
-        copies: least_of(&ingests, "copies"),
+        density,
+        written: most("written") as f64,
         above: most("above"),
         largest: most("largest"),
     })
@@ -150,6 +179,7 @@ pub(crate) fn child(arguments: &[String]) -> Result<()> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let report = match arguments[..] {
         ["ingest", layer, digest, root] => ingest(Path::new(layer), &digest.parse()?, Path::new(root))?,
+        ["gzip-6", content] => json!({"density": density(Path::new(content))?}),
         ["parse-json", source] => {
             let source = std::fs::read(source)?;
             let began = own_cpu();
@@ -192,20 +222,21 @@ fn ingest(layer: &Path, digest: &Digest, root: &Path) -> Result<Value> {
     let (store, _) = Store::open(root)?;
     let me = std::process::id();
     let (idle, _) = memory(me)?;
+    let before = written(me)?;
     let (began, clock) = (own_cpu(), Instant::now());
     let (content, lease) = store_layer(&store, layer, digest)?;
     let (cpu, wall) = (own_cpu() - began, clock.elapsed());
     let (_, peak) = memory(me)?;
     let largest = content.index().objects().map(|object| object.length).max().unwrap_or(0);
-    let gzip = gzip_alone(&content, root)?;
     let began = own_cpu();
     store.compress(&content, &|| false)?;
-    let copies = own_cpu() - began;
+    let gzip = own_cpu() - began;
+    let written = written(me)? - before;
     let (_, peak_with_copies) = memory(me)?;
     content.verify()?;
     drop(lease);
     Ok(json!({
-        "cpu": cpu.as_secs_f64(), "wall": wall.as_secs_f64(), "gzip": gzip, "copies": copies.as_secs_f64(),
+        "cpu": cpu.as_secs_f64(), "wall": wall.as_secs_f64(), "gzip": gzip.as_secs_f64(), "written": written,
         "above": peak.max(peak_with_copies) - idle, "idle": idle, "largest": largest,
     }))
 }
@@ -235,22 +266,27 @@ pub(crate) fn store_layer(
     Ok(ingest.commit()?)
 }
 
-/// What the gzip copy costs alone: the product makes both copies in one pass.
-fn gzip_alone(content: &Content, root: &Path) -> Result<f64> {
-    let mut plain = File::open(content.dir().join("catalog.jsonl"))?;
-    let began = own_cpu();
-    let copy = File::create(root.join("alone.gz"))?;
-    let mut encoder = flate2::write::GzEncoder::new(copy, flate2::Compression::fast());
-    let mut buffer = vec![0; 256 << 10];
-    loop {
-        let count = plain.read(&mut buffer)?;
-        if count == 0 {
-            break;
-        }
-        std::io::Write::write_all(&mut encoder, &buffer[..count])?;
+/// Bytes of the gzip copy, to those that the level of `gzip -6` makes.
+fn density(content: &Path) -> Result<f64> {
+    let mut plain = File::open(content.join("catalog.jsonl"))?;
+    let mut encoder = flate2::write::GzEncoder::new(Counter(0), flate2::Compression::new(6));
+    std::io::copy(&mut plain, &mut encoder)?;
+    let copy = std::fs::metadata(content.join("copies/catalog.jsonl.gz"))?.len();
+    Ok(copy as f64 / encoder.finish()?.0 as f64)
+}
+
+/// Counts what is written.
+struct Counter(u64);
+
+impl Write for Counter {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len() as u64;
+        Ok(bytes.len())
     }
-    encoder.finish()?.sync_all()?;
-    Ok((own_cpu() - began).as_secs_f64())
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// What is measured counts only if it is right: samples against a slow second opinion.

@@ -43,6 +43,13 @@ pub(crate) fn memory(pid: u32) -> Result<(u64, u64)> {
     Ok((field("VmRSS:")?, field("VmHWM:")?))
 }
 
+/// Bytes that a process has written so far, to files and pipes.
+pub(crate) fn written(pid: u32) -> Result<u64> {
+    let io = std::fs::read_to_string(format!("/proc/{pid}/io")).context("the process has ended")?;
+    let bytes = io.lines().find_map(|line| line.strip_prefix("wchar: "));
+    bytes.context("no wchar")?.parse().context("wchar is no number")
+}
+
 /// Runs this program with arguments and reads the JSON that it prints last.
 pub(crate) fn again(arguments: &[&str]) -> Result<Value> {
     let output = Command::new(std::env::current_exe()?)

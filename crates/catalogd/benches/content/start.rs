@@ -1,6 +1,6 @@
 //! Starts and polls of the real process.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use olm_fbc::testing::Format;
@@ -9,13 +9,17 @@ use serde_json::json;
 use crate::Plan;
 use crate::api::{Api, text};
 use crate::catalog::generated;
+use crate::ingest::WRITTEN_GOAL;
 use crate::load::{self, Ask};
-use crate::measure::{cpu, least, median, memory};
+use crate::measure::{cpu, least, median, memory, written};
 use crate::process::{Catalogd, preload};
 use crate::registry::Registry;
 use crate::table::{Table, mib};
 
 const LIMIT: Duration = Duration::from_secs(120);
+/// Processor seconds of 130 MB until they are served, and of the copy after that.
+const SERVING_GOAL: f64 = 0.7;
+const COPY_GOAL: f64 = 1.2;
 
 /// From the start of the process to ready, and to the first answer with content.
 pub(crate) async fn measure(plan: &Plan, table: &mut Table) -> Result<()> {
@@ -67,23 +71,27 @@ pub(crate) async fn measure(plan: &Plan, table: &mut Table) -> Result<()> {
 
 /// A pull by the real process, then polls that find nothing new.
 pub(crate) async fn measure_polls(plan: &Plan, table: &mut Table) -> Result<()> {
-    let catalog = generated(if plan.full { 130_000_000 } else { 10_000_000 }, Format::Json)?;
+    let catalog = generated(130_000_000, Format::Json)?;
     let registry = Registry::start(&catalog.layer, &catalog.digest.to_string()).await?;
     let dir = tempfile::tempdir_in(crate::catalog::folder())?;
     let api = Api::start().await?;
     let mut process = Catalogd::start(&api, dir.path())?;
     process.wait_ready()?;
     let (idle, _) = memory(process.pid())?;
-    let before = cpu(process.pid())?;
+    let (before, written_before) = (cpu(process.pid())?, written(process.pid())?);
     api.put("cat", &format!("{}/cat:1", registry.address));
-    olm_kit::eventually("the catalog is served", LIMIT, || async {
+    let is_serving = || {
         let object = api.catalog("cat");
         let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let serving = conditions.iter().any(|one| one["type"] == "Serving" && one["status"] == "True");
-        ensure!(serving, "{object}");
-        Ok(())
-    })
-    .await?;
+        conditions.iter().any(|one| one["type"] == "Serving" && one["status"] == "True")
+    };
+    let began = Instant::now();
+    while !is_serving() {
+        ensure!(began.elapsed() < LIMIT, "not served: {}", api.catalog("cat"));
+        // the copies cost processor time from here on
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let serving = cpu(process.pid())? - before;
     let copies = dir.path().join("cache/content").join(
         text(&api.catalog("cat"), "/status/resolvedSource/image/ref")?.rsplit('@').next().unwrap_or_default(),
     );
@@ -92,21 +100,29 @@ pub(crate) async fn measure_polls(plan: &Plan, table: &mut Table) -> Result<()> 
         Ok(())
     })
     .await?;
-    let whole = cpu(process.pid())? - before;
+    let copying = cpu(process.pid())? - before - serving;
+    let bytes = written(process.pid())? - written_before;
     let (after, peak) = memory(process.pid())?;
     let above = peak - idle;
     let size = catalog.bytes as f64 / 1e6;
     table.row(
-        &format!("process: pull over TLS, ingest, both copies of {size:.0} MB JSON"),
+        &format!("process: pull over TLS, ingest, gzip copy of {size:.0} MB JSON"),
         "peak RSS ≤ 20 MiB above idle",
-        &format!(
-            "{} MiB above {} MiB; {} MiB afterwards; {:.2} CPU s in all",
-            mib(above),
-            mib(idle),
-            mib(after),
-            whole.as_secs_f64()
-        ),
+        &format!("{} MiB above {} MiB; {} MiB afterwards", mib(above), mib(idle), mib(after)),
         Some(above <= 20 << 20),
+    );
+    for (what, used, goal) in [
+        ("the same, until Serving", serving, SERVING_GOAL),
+        ("the same, from Serving to the copy", copying, COPY_GOAL),
+    ] {
+        let used = used.as_secs_f64();
+        table.row(what, &format!("≤ {goal} CPU s"), &format!("{used:.2} CPU s"), Some(used <= goal));
+    }
+    table.row(
+        "the same, written in all",
+        &format!("≤ {:.0} MB", WRITTEN_GOAL * size),
+        &format!("{:.1} MB", bytes as f64 / 1e6),
+        Some(bytes as f64 / 1e6 <= WRITTEN_GOAL * size),
     );
     registry.take_log();
 

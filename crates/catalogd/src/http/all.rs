@@ -12,11 +12,11 @@ use super::encoding::{self, Encoding};
 use super::range::{self, Ranges};
 use super::respond;
 use super::{JSONL, unless_met, with_length, with_validators};
-use crate::store::{Section, Served};
+use crate::store::{Section, Served, Store};
 
 /// Answers a GET or HEAD.
 #[must_use]
-pub(super) fn handle(method: &Method, headers: &HeaderMap, served: &Served) -> Response<Body> {
+pub(super) fn handle(method: &Method, headers: &HeaderMap, served: &Served, store: &Store) -> Response<Body> {
     let content = &served.content;
     let size = content.jsonl().size();
     let range = headers.get(header::RANGE);
@@ -24,14 +24,15 @@ pub(super) fn handle(method: &Method, headers: &HeaderMap, served: &Served) -> R
     let mut encoding = Encoding::Identity;
     let mut copy = ContentFile::Plain;
     if *method == Method::GET && range.is_none() {
-        match encoding::negotiate(headers) {
-            Encoding::Gzip if content.gzip().is_some() => {
-                (encoding, copy) = (Encoding::Gzip, ContentFile::Gzip)
+        for accepted in encoding::accepted(headers) {
+            let file = ContentFile::in_encoding(accepted);
+            if file.blob(content).is_some() {
+                (encoding, copy) = (accepted, file);
+                break;
             }
-            Encoding::Zstd if content.zstd().is_some() => {
-                (encoding, copy) = (Encoding::Zstd, ContentFile::Zstd)
+            if accepted == Encoding::Zstd {
+                store.request_zstd(content);
             }
-            _ => {}
         }
     }
     let validators = Validators {

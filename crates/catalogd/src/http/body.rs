@@ -31,6 +31,15 @@ pub enum ContentFile {
 }
 
 impl ContentFile {
+    /// The file that is sent with this encoding.
+    pub(super) fn in_encoding(encoding: Encoding) -> Self {
+        match encoding {
+            Encoding::Identity => Self::Plain,
+            Encoding::Gzip => Self::Gzip,
+            Encoding::Zstd => Self::Zstd,
+        }
+    }
+
     /// The file, if the content has it.
     #[must_use]
     pub fn blob(self, content: &Content) -> Option<&Blob> {

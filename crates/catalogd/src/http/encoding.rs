@@ -40,6 +40,11 @@ impl Encoding {
 /// The encoding for these request headers.
 #[must_use]
 pub(super) fn negotiate(headers: &HeaderMap) -> Encoding {
+    accepted(headers).next().unwrap_or(Encoding::Identity)
+}
+
+/// The encodings that these request headers accept, the preferred one first.
+pub(super) fn accepted(headers: &HeaderMap) -> impl Iterator<Item = Encoding> {
     let (mut gzip, mut zstd) = (0_u16, 0_u16);
     let values = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     for item in values.flat_map(|value| value.split(',')) {
@@ -55,11 +60,11 @@ pub(super) fn negotiate(headers: &HeaderMap) -> Encoding {
         });
         *weight = given.map_or(1000, thousandths);
     }
-    match (gzip, zstd) {
-        (0, 0) => Encoding::Identity,
-        (gzip, zstd) if zstd >= gzip => Encoding::Zstd,
-        _ => Encoding::Gzip,
+    let mut both = [(zstd, Encoding::Zstd), (gzip, Encoding::Gzip)];
+    if gzip > zstd {
+        both.reverse();
     }
+    both.into_iter().filter(|(weight, _)| *weight > 0).map(|(_, encoding)| encoding)
 }
 
 /// A weight between 0 and 1 in thousandths; what is none excludes.

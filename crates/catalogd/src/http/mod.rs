@@ -110,7 +110,7 @@ impl Catalogs {
         let served = || self.store.get(&name);
         match endpoint {
             Endpoint::All => match served() {
-                Some(served) => all::handle(&head.method, &head.headers, &served),
+                Some(served) => all::handle(&head.method, &head.headers, &served, &self.store),
                 None => respond::no_content(),
             },
             Endpoint::Metas => match (metas::query(head.uri.query().unwrap_or("")), served()) {

@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 use super::*;
 use std::sync::Arc;
 
-use crate::store::{Content, Lease};
+use crate::store::{COMPRESS_BEFORE_SERVING, Content, Lease};
 
 const DIGEST: &str = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 const STORED_AT: &str = "Tue, 14 Nov 2023 22:13:20 GMT";
@@ -200,6 +200,34 @@ async fn http_compressed_answers_have_equal_bytes_and_own_tags() {
         tags.dedup();
         assert_eq!(tags.len(), 3, "{path}: one tag a representation");
     }
+}
+
+#[tokio::test]
+async fn http_large_catalog_has_the_copies_that_clients_ask_for() {
+    let bench = bench();
+    let store = &bench.catalogs.store;
+    let line = format!("{{\"name\":\"n\",\"pad\":\"{}\",\"schema\":\"s\"}}\n", "p".repeat(1000));
+    let lines = line.repeat(usize::try_from(COMPRESS_BEFORE_SERVING).unwrap() / 1000);
+    let digest = format!("sha256:{}", "c".repeat(64)).parse().unwrap();
+    let (content, _lease) = written(store, &digest, &lines);
+    let reference = format!("example.com/c@{digest}");
+    store
+        .publish("large", Served { content: Arc::clone(&content), reference, source: None, last_unpacked: 1 })
+        .unwrap();
+    let sent = async |accepted| {
+        let headers = [("accept-encoding", accepted)];
+        let (head, _) = bench.raw("GET", "/catalogs/large/api/v1/all", &headers).await;
+        head.headers.get(header::CONTENT_ENCODING).map(|value| value.to_str().unwrap().to_owned())
+    };
+    assert_eq!(sent("gzip").await, None, "served before it has copies");
+    store.compress(&content, &|| false).unwrap();
+    assert_eq!(sent("gzip").await.as_deref(), Some("gzip"));
+    assert!(!content.lacks_copies(), "no client wants zstd");
+    assert_eq!(sent("gzip, zstd").await.as_deref(), Some("gzip"), "what there is");
+    assert_eq!(sent("zstd").await, None);
+    assert_eq!(store.uncompressed().len(), 1, "both have asked for zstd");
+    store.compress(&content, &|| false).unwrap();
+    assert_eq!(sent("gzip, zstd").await.as_deref(), Some("zstd"));
 }
 
 #[tokio::test]

@@ -1,16 +1,17 @@
 //! One stored catalog: open files, sizes and the index, checked against its manifest.
 //!
-//! A content directory is written once, under its image digest, and never changed. The compressed copies may come later, as a
-//! directory inside with a manifest of its own (see `copies`).
+//! A content directory is written once, under its image digest, and never changed. The compressed copies may come later, in
+//! directories inside, each with a manifest of its own (see `copies`).
 //! Opening checks manifests, sizes and index; [`Content::verify`] reads everything.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use olm_core::Digest;
 use olm_fbc::Index;
 
-use super::copies::{COPIES, Copies};
+use super::copies::{COPIES, Coding, Copies, ZSTD_COPY};
 use super::files::{Blob, ContentError, Manifest};
 
 /// The catalog as JSON lines.
@@ -33,7 +34,10 @@ pub struct Content {
     dir: PathBuf,
     jsonl: Blob,
     index: Index,
-    copies: OnceLock<Copies>,
+    gzip: OnceLock<Blob>,
+    zstd: OnceLock<Blob>,
+    /// A client has asked for a zstd copy.
+    zstd_requested: AtomicBool,
 }
 
 impl Content {
@@ -49,27 +53,49 @@ impl Content {
         if index.size() != jsonl.size() {
             return Err(ContentError::Damaged { file: INDEX });
         }
-        let content =
-            Self { digest: digest.clone(), dir: dir.to_owned(), jsonl, index, copies: OnceLock::new() };
+        let content = Self {
+            digest: digest.clone(),
+            dir: dir.to_owned(),
+            jsonl,
+            index,
+            gzip: OnceLock::new(),
+            zstd: OnceLock::new(),
+            zstd_requested: AtomicBool::new(false),
+        };
         content.adopt_copies();
         Ok(content)
     }
 
-    /// Uses the copies on disk from now on, if there are whole ones. Returns whether there are.
-    pub(super) fn adopt_copies(&self) -> bool {
-        if self.copies.get().is_none()
-            && let Ok(copies) = Copies::open(&self.dir.join(COPIES), &self.digest)
-        {
-            // The first caller has opened the same files.
-            let _ = self.copies.set(copies);
+    /// Uses the whole copies on disk from now on.
+    pub(super) fn adopt_copies(&self) {
+        for directory in [COPIES, ZSTD_COPY] {
+            let Ok(copies) = Copies::open(&self.dir.join(directory), &self.digest) else { continue };
+            // another caller has opened the same files
+            let _ = copies.gzip.map(|gzip| self.gzip.set(gzip));
+            let _ = copies.zstd.map(|zstd| self.zstd.set(zstd));
         }
-        self.copies.get().is_some()
+    }
+
+    /// The copies that are worth having and not there yet.
+    pub(super) fn missing_copies(&self) -> Vec<Coding> {
+        if self.jsonl.size() < super::COMPRESS_FROM {
+            return Vec::new();
+        }
+        let gzip = self.gzip.get().is_none().then_some(Coding::Gzip);
+        let requested = self.zstd_requested.load(Ordering::Relaxed);
+        let zstd = (requested && self.zstd.get().is_none()).then_some(Coding::Zstd);
+        gzip.into_iter().chain(zstd).collect()
     }
 
     /// Whether compressed copies are worth having and not there yet.
     #[must_use]
     pub fn lacks_copies(&self) -> bool {
-        self.jsonl.size() >= super::COMPRESS_FROM && self.copies.get().is_none()
+        !self.missing_copies().is_empty()
+    }
+
+    /// Records that a client wants the zstd copy. Returns whether it is the first.
+    pub(super) fn request_zstd(&self) -> bool {
+        !self.zstd_requested.swap(true, Ordering::Relaxed)
     }
 
     /// Reads every served byte and compares checksums. Slow (disk speed); not for an async thread.
@@ -78,7 +104,7 @@ impl Content {
     /// When a file cannot be read or its checksum differs.
     pub fn verify(&self) -> Result<(), ContentError> {
         self.jsonl.verify()?;
-        self.copies.get().map_or(Ok(()), Copies::verify)
+        self.gzip().into_iter().chain(self.zstd()).try_for_each(Blob::verify)
     }
 
     /// The image this content was made from.
@@ -102,13 +128,13 @@ impl Content {
     /// The gzip copy; small catalogs have none, large ones get it some time after they are served.
     #[must_use]
     pub fn gzip(&self) -> Option<&Blob> {
-        self.copies.get().map(|copies| &copies.gzip)
+        self.gzip.get()
     }
 
-    /// The zstd copy; it comes with the gzip copy.
+    /// The zstd copy; large catalogs get it some time after the first client asked for it.
     #[must_use]
     pub fn zstd(&self) -> Option<&Blob> {
-        self.copies.get().map(|copies| &copies.zstd)
+        self.zstd.get()
     }
 
     /// See [`Index`].

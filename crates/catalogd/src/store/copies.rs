@@ -1,23 +1,30 @@
-//! The compressed copies of a catalog: one directory inside the content's own, written in private and renamed into place
-//! as a whole, so that there are two copies or none.
+//! The compressed copies of a catalog: directories inside the content's own, each written in private and renamed into place as a
+//! whole, so that a copy is whole or absent.
 //!
 //! Catalogs are served before they have copies; until then every client gets the plain file (its answers name another
-//! representation, so nothing that a client keeps becomes wrong). One pass over the catalog feeds both encoders.
+//! representation, so nothing that a client keeps becomes wrong). A large catalog gets its gzip copy as soon as it is served. Its
+//! zstd copy costs as many bytes again, and few clients ask for it, so it is made when the first one does.
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use olm_core::Digest;
 
 use super::files::{Blob, ContentError, Counted, FileFacts, Manifest, finish};
 
+/// What every catalog that is worth compressing has: the gzip copy; of small catalogs, and of those that an earlier version stored,
+/// the zstd copy too.
 pub(super) const COPIES: &str = "copies";
+/// The zstd copy of a large catalog.
+pub(super) const ZSTD_COPY: &str = "copy-zstd";
 /// Precompressed copy for `Content-Encoding: gzip`.
-pub(super) const GZIP: &str = "catalog.jsonl.gz";
+const GZIP_FILE: &str = "catalog.jsonl.gz";
 /// Precompressed copy for `Content-Encoding: zstd`.
-pub(super) const ZSTD: &str = "catalog.jsonl.zst";
+const ZSTD_FILE: &str = "catalog.jsonl.zst";
+/// The lowest level that comes within 5 % of the bytes that `gzip -6` makes of catalogs.
+const GZIP_LEVEL: u32 = 5;
 /// The fastest level that still beats gzip's best on catalogs.
 const ZSTD_LEVEL: i32 = 3;
 /// The encoder looks back 512 KiB: that is several objects, and its memory stays small.
@@ -25,11 +32,28 @@ const ZSTD_WINDOW_LOG: u32 = 19;
 /// Bytes of one read.
 const BUFFER: usize = 256 * 1024;
 
-/// Both copies, open.
+/// How a copy is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Coding {
+    Gzip,
+    Zstd,
+}
+
+impl Coding {
+    /// Where the copy of a large catalog lies.
+    pub(super) fn directory(self) -> &'static str {
+        match self {
+            Self::Gzip => COPIES,
+            Self::Zstd => ZSTD_COPY,
+        }
+    }
+}
+
+/// The copies in one directory, open.
 #[derive(Debug)]
 pub(super) struct Copies {
-    pub(super) gzip: Blob,
-    pub(super) zstd: Blob,
+    pub(super) gzip: Option<Blob>,
+    pub(super) zstd: Option<Blob>,
 }
 
 impl Copies {
@@ -39,44 +63,73 @@ impl Copies {
     /// When they are absent or not as they were written.
     pub(super) fn open(dir: &Path, digest: &Digest) -> Result<Self, ContentError> {
         let manifest = Manifest::read(dir, digest)?;
-        let gzip = Blob::open(dir, GZIP, &manifest)?;
-        let zstd = Blob::open(dir, ZSTD, &manifest)?;
-        Ok(Self { gzip, zstd })
-    }
-
-    /// Reads every byte.
-    ///
-    /// # Errors
-    /// When a checksum differs.
-    pub(super) fn verify(&self) -> Result<(), ContentError> {
-        self.gzip.verify()?;
-        self.zstd.verify()
+        let open = |name| manifest.facts(name).map(|_| Blob::open(dir, name, &manifest)).transpose();
+        Ok(Self { gzip: open(GZIP_FILE)?, zstd: open(ZSTD_FILE)? })
     }
 }
 
-/// Makes the directory `into` and writes copies of `plain` there, durably. Fails as soon as `stop` returns true.
-pub(super) fn write(plain: &File, into: &Path, digest: &Digest, stop: &dyn Fn() -> bool) -> io::Result<()> {
+enum Encoder {
+    Gzip(flate2::write::GzEncoder<Counted<File>>),
+    Zstd(zstd::Encoder<'static, Counted<File>>),
+}
+
+impl Encoder {
+    fn new(coding: Coding, dir: &Path) -> io::Result<Self> {
+        Ok(match coding {
+            Coding::Gzip => {
+                let file = Counted::new(File::create(dir.join(GZIP_FILE))?);
+                Self::Gzip(flate2::write::GzEncoder::new(file, flate2::Compression::new(GZIP_LEVEL)))
+            }
+            Coding::Zstd => {
+                let file = Counted::new(File::create(dir.join(ZSTD_FILE))?);
+                let mut encoder = zstd::Encoder::new(file, ZSTD_LEVEL)?;
+                encoder.window_log(ZSTD_WINDOW_LOG)?;
+                Self::Zstd(encoder)
+            }
+        })
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Gzip(encoder) => encoder.write_all(bytes),
+            Self::Zstd(encoder) => encoder.write_all(bytes),
+        }
+    }
+
+    fn finish(self) -> io::Result<FileFacts> {
+        match self {
+            Self::Gzip(encoder) => encoder.finish()?.durable(GZIP_FILE),
+            Self::Zstd(encoder) => encoder.finish()?.durable(ZSTD_FILE),
+        }
+    }
+}
+
+/// Makes the directory `into` and writes copies of `plain` there, durably, in one pass. Fails as soon as `stop` returns true.
+pub(super) fn write(
+    plain: &Blob,
+    into: &Path,
+    digest: &Digest,
+    codings: &[Coding],
+    stop: &dyn Fn() -> bool,
+) -> io::Result<()> {
     std::fs::DirBuilder::new().mode(0o700).create(into)?;
-    let gzip = Counted::new(File::create(into.join(GZIP))?);
-    let zstd = Counted::new(File::create(into.join(ZSTD))?);
-    let mut gzip = flate2::write::GzEncoder::new(gzip, flate2::Compression::fast());
-    let mut zstd = zstd::Encoder::new(zstd, ZSTD_LEVEL)?;
-    zstd.window_log(ZSTD_WINDOW_LOG)?;
+    let encoders: io::Result<Vec<Encoder>> =
+        codings.iter().map(|coding| Encoder::new(*coding, into)).collect();
+    let mut encoders = encoders?;
     let mut buffer = vec![0; BUFFER];
     let mut at = 0;
-    loop {
+    while at < plain.size() {
         if stop() {
             return Err(io::ErrorKind::Interrupted.into());
         }
-        let count = plain.read_at(&mut buffer, at)?;
-        if count == 0 {
-            break;
+        let count = usize::try_from(plain.size() - at).unwrap_or(BUFFER).min(BUFFER);
+        let chunk = buffer.get_mut(..count).unwrap_or_default();
+        plain.read_at(chunk, at)?;
+        for encoder in &mut encoders {
+            encoder.write_all(chunk)?;
         }
-        let chunk = buffer.get(..count).unwrap_or_default();
-        gzip.write_all(chunk)?;
-        zstd.write_all(chunk)?;
         at += count as u64;
     }
-    let files: Vec<FileFacts> = vec![gzip.finish()?.durable(GZIP)?, zstd.finish()?.durable(ZSTD)?];
-    finish(into, &Manifest::new(digest, files))
+    let files: io::Result<Vec<FileFacts>> = encoders.into_iter().map(Encoder::finish).collect();
+    finish(into, &Manifest::new(digest, files?))
 }

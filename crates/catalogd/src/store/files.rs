@@ -17,6 +17,8 @@ use serde::{Deserialize, Serialize};
 /// Sizes and checksums of the others.
 const MANIFEST: &str = "manifest.json";
 const FORMAT: u32 = 2;
+/// The same with a file whose runs are read in another order. Only such directories have it, so that earlier versions read the others.
+const FORMAT_WITH_ORDER: u32 = 3;
 /// A manifest is a few hundred bytes; more is not ours.
 const MANIFEST_LIMIT: u64 = 64 * 1024;
 /// Bytes of one read of a checking pass.
@@ -28,6 +30,9 @@ pub(super) struct FileFacts {
     pub(super) name: String,
     pub(super) size: u64,
     pub(super) crc32: u32,
+    /// Its parts (start, end) in the order in which they are read; none if it is read as it lies.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) order: Vec<(u64, u64)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,7 +44,9 @@ pub(super) struct Manifest {
 
 impl Manifest {
     pub(super) fn new(digest: &Digest, files: Vec<FileFacts>) -> Self {
-        Self { format: FORMAT, digest: digest.to_string(), files }
+        let has_order = files.iter().any(|facts| !facts.order.is_empty());
+        let format = if has_order { FORMAT_WITH_ORDER } else { FORMAT };
+        Self { format, digest: digest.to_string(), files }
     }
 
     /// JSON, a line end, and a trailer with the checksum of both.
@@ -59,7 +66,10 @@ impl Manifest {
             return Err(damaged());
         }
         let manifest: Self = serde_json::from_slice(body).map_err(|_| damaged())?;
-        if manifest.format == FORMAT { Ok(manifest) } else { Err(ContentError::Format(manifest.format)) }
+        match manifest.format {
+            FORMAT | FORMAT_WITH_ORDER => Ok(manifest),
+            other => Err(ContentError::Format(other)),
+        }
     }
 
     /// Reads the manifest of a directory that belongs to `digest`.
@@ -77,7 +87,7 @@ impl Manifest {
         }
     }
 
-    fn facts(&self, name: &str) -> Option<&FileFacts> {
+    pub(super) fn facts(&self, name: &str) -> Option<&FileFacts> {
         self.files.iter().find(|facts| facts.name == name)
     }
 }
@@ -114,8 +124,32 @@ pub struct Blob {
     name: &'static str,
     file: File,
     size: u64,
+    /// Bytes on disk.
+    stored: u64,
     crc32: u32,
+    /// Empty if it is read as it lies.
+    runs: Vec<Run>,
     read: AtomicU64,
+}
+
+/// Bytes that lie together, and where they are read.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    at: u64,
+    start: u64,
+    len: u64,
+}
+
+/// The runs of a file of this size and the bytes that they have together; `None` if they are not in it.
+fn runs(order: &[(u64, u64)], stored: u64) -> Option<(Vec<Run>, u64)> {
+    let mut at: u64 = 0;
+    let mut runs = Vec::with_capacity(order.len());
+    for (start, end) in order {
+        let len = end.checked_sub(*start).filter(|_| *end <= stored)?;
+        runs.push(Run { at, start: *start, len });
+        at = at.checked_add(len)?;
+    }
+    Some((runs, at))
 }
 
 impl Blob {
@@ -130,7 +164,25 @@ impl Blob {
     /// When the file cannot be read or ends before the buffer is full.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.read.fetch_add(buffer.len() as u64, Ordering::Relaxed);
-        self.file.read_exact_at(buffer, offset)
+        if self.runs.is_empty() {
+            return self.file.read_exact_at(buffer, offset);
+        }
+        let (mut rest, mut at) = (buffer, offset);
+        while !rest.is_empty() {
+            let next = self.runs.partition_point(|run| run.at <= at);
+            let run = next.checked_sub(1).and_then(|found| self.runs.get(found));
+            let Run { at: begin, start, len } = *run.ok_or(io::ErrorKind::UnexpectedEof)?;
+            let left =
+                usize::try_from((begin + len).saturating_sub(at)).unwrap_or(usize::MAX).min(rest.len());
+            let (now, later) = rest.split_at_mut(left);
+            if now.is_empty() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.file.read_exact_at(now, start + (at - begin))?;
+            at += left as u64;
+            rest = later;
+        }
+        Ok(())
     }
 
     /// How many bytes have been read since the file was opened; shows that a query reads no more than its answer.
@@ -148,7 +200,10 @@ impl Blob {
         if !metadata.is_file() || metadata.len() != facts.size {
             return Err(ContentError::Damaged { file: name });
         }
-        Ok(Self { name, file, size: facts.size, crc32: facts.crc32, read: AtomicU64::new(0) })
+        let (runs, ordered) = runs(&facts.order, facts.size).ok_or(ContentError::Damaged { file: name })?;
+        let size = if runs.is_empty() { facts.size } else { ordered };
+        let (stored, crc32) = (facts.size, facts.crc32);
+        Ok(Self { name, file, size, stored, crc32, runs, read: AtomicU64::new(0) })
     }
 
     /// The whole file, if it has the recorded checksum; for small files.
@@ -176,8 +231,8 @@ impl Blob {
         let mut crc = Crc::new();
         let mut buffer = vec![0; CHUNK];
         let mut at = 0;
-        while at < self.size {
-            let count = usize::try_from(self.size - at).unwrap_or(CHUNK).min(CHUNK);
+        while at < self.stored {
+            let count = usize::try_from(self.stored - at).unwrap_or(CHUNK).min(CHUNK);
             let chunk = buffer.get_mut(..count).unwrap_or_default();
             self.file.read_exact_at(chunk, at)?;
             crc.update(chunk);
@@ -212,8 +267,13 @@ impl<W: Write> Counted<W> {
         Self { inner, size: 0, crc: Crc::new() }
     }
 
+    /// Bytes written so far.
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
     fn facts(&self, name: &'static str) -> FileFacts {
-        FileFacts { name: name.to_owned(), size: self.size, crc32: self.crc.sum() }
+        FileFacts { name: name.to_owned(), size: self.size, crc32: self.crc.sum(), order: Vec::new() }
     }
 }
 

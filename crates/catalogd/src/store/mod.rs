@@ -3,7 +3,7 @@
 //! ```text
 //! <root>/lock                         held while a process uses the directory
 //! <root>/content/sha256:<hex>/…       one directory a digest, written once (see `content`)
-//! <root>/content/sha256:<hex>/copies  its compressed copies, which may come later (see `copies`)
+//! <root>/content/sha256:<hex>/cop…    its compressed copies, which may come later (see `copies`)
 //! <root>/names/<catalog>              which digest is served under a name, since when
 //! <root>/staging/…                    private to running writers; emptied at start
 //! <root>/attempts/sha256:<hex>        how many attempts to read an image ended with the process (see [`attempts`])
@@ -32,6 +32,7 @@ use olm_oci::store::attempts;
 use tokio::sync::Notify;
 
 pub use content::{Content, Section};
+use copies::Coding;
 pub use files::{Blob, ContentError};
 use parking_lot::{Mutex, MutexGuard};
 use staging::Private;
@@ -105,8 +106,8 @@ struct Shared {
     /// Serialises renames, publications and collections; never held while content is read or written.
     state: Mutex<State>,
     next: AtomicU64,
-    /// Notified when something has been published.
-    published: Notify,
+    /// Notified when something has been published, or a copy is asked for.
+    to_compress: Notify,
     /// Locked for the life of the process.
     _lock: File,
 }
@@ -243,7 +244,7 @@ impl Store {
             serving: ArcSwap::default(),
             state: Mutex::default(),
             next: AtomicU64::new(0),
-            published: Notify::new(),
+            to_compress: Notify::new(),
             _lock: lock,
         };
         let store = Self(Arc::new(shared));
@@ -348,13 +349,20 @@ impl Store {
             serving.insert(name.to_owned(), Arc::new(served));
         });
         drop(state);
-        self.0.published.notify_one();
+        self.0.to_compress.notify_one();
         Ok(())
     }
 
-    /// Waits until something is published; returns immediately if that has happened since the last wait.
-    pub async fn published(&self) {
-        self.0.published.notified().await;
+    /// Waits until something is published or a copy is asked for; returns immediately if that has happened since the last wait.
+    pub async fn wait_for_uncompressed(&self) {
+        self.0.to_compress.notified().await;
+    }
+
+    /// Asks for the zstd copy of a large catalog, which is made only if a client can read it.
+    pub fn request_zstd(&self, content: &Content) {
+        if content.request_zstd() && content.lacks_copies() {
+            self.0.to_compress.notify_one();
+        }
     }
 
     /// What is served and should get compressed copies, each digest once.
@@ -373,16 +381,24 @@ impl Store {
     /// # Errors
     /// When the disk refuses it, or with [`io::ErrorKind::Interrupted`] when it was stopped; the content stays as it was.
     pub fn compress(&self, content: &Content, stop: &dyn Fn() -> bool) -> Result<(), StoreError> {
-        if !content.lacks_copies() || content.adopt_copies() {
-            return Ok(());
-        }
+        content.adopt_copies();
+        content.missing_copies().into_iter().try_for_each(|coding| self.make_copy(content, coding, stop))
+    }
+
+    fn make_copy(
+        &self,
+        content: &Content,
+        coding: Coding,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<(), StoreError> {
         let mut lease = self.lease(content.digest());
         let private = self.private(&mut lease);
-        let plain = File::open(content.dir().join(content::CATALOG)).map_err(StoreError::Write)?;
-        copies::write(&plain, &private.0, content.digest(), stop).map_err(StoreError::Write)?;
-        let place = content.dir().join(copies::COPIES);
+        copies::write(content.jsonl(), &private.0, content.digest(), &[coding], stop)
+            .map_err(StoreError::Write)?;
+        let place = content.dir().join(coding.directory());
         let state = self.0.state.lock();
-        if content.adopt_copies() || !content.dir().exists() {
+        content.adopt_copies();
+        if !content.missing_copies().contains(&coding) || !content.dir().exists() {
             return Ok(());
         }
         // What is there is not whole.

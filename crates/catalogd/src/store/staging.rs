@@ -14,7 +14,8 @@ use olm_core::Digest;
 use olm_fbc::Ingested;
 
 use super::content::{CATALOG, Content, INDEX};
-use super::files::{Counted, Manifest, finish, write};
+use super::copies::Coding;
+use super::files::{Blob, Counted, Manifest, finish, write};
 use super::{COMPRESS_FROM, Lease, StoreError, copies};
 
 /// Catalogs up to this size get their copies before they are served: it takes milliseconds. Larger ones get them
@@ -22,6 +23,8 @@ use super::{COMPRESS_FROM, Lease, StoreError, copies};
 pub const COMPRESS_BEFORE_SERVING: u64 = 1 << 20;
 /// Lines in the order of the archive.
 const SPOOL: &str = "spool";
+/// Parts of a spool that is read in another order than it was written.
+const MAX_PARTS: usize = 1000;
 /// Bytes gathered before a write.
 const BUFFER: usize = 256 * 1024;
 
@@ -88,8 +91,11 @@ impl Staging {
         let (in_order, segments) = (ingested.in_order(), ingested.segments().to_vec());
         let counted =
             ingested.into_spool().into_inner().map_err(|error| StoreError::Write(error.into_error()))?;
-        let catalog = if in_order {
-            let facts = counted.durable(CATALOG).map_err(StoreError::Write)?;
+        let catalog = if in_order || is_kept(&segments, counted.size()) {
+            let mut facts = counted.durable(CATALOG).map_err(StoreError::Write)?;
+            if !in_order {
+                facts.order = segments.iter().map(|segment| (segment.start, segment.end)).collect();
+            }
             std::fs::rename(dir.join(SPOOL), dir.join(CATALOG)).map_err(StoreError::Write)?;
             facts
         } else {
@@ -98,17 +104,24 @@ impl Staging {
             std::fs::remove_file(dir.join(SPOOL)).map_err(StoreError::Write)?;
             sorted
         };
-        let size = catalog.size;
-        if (COMPRESS_FROM..=COMPRESS_BEFORE_SERVING).contains(&size) {
-            let plain = File::open(dir.join(CATALOG)).map_err(StoreError::Write)?;
+        if (COMPRESS_FROM..=COMPRESS_BEFORE_SERVING).contains(&index.size()) {
+            let plain = Blob::open(dir, CATALOG, &Manifest::new(lease.digest(), vec![catalog.clone()]))?;
             let into = dir.join(copies::COPIES);
-            copies::write(&plain, &into, lease.digest(), &stop).map_err(StoreError::Write)?;
+            let codings = [Coding::Gzip, Coding::Zstd];
+            copies::write(&plain, &into, lease.digest(), &codings, &stop).map_err(StoreError::Write)?;
         }
         let index = write(dir, INDEX, |out| out.write_all(&index.to_bytes())).map_err(StoreError::Write)?;
         finish(dir, &Manifest::new(lease.digest(), vec![catalog, index])).map_err(StoreError::Write)?;
         let content = lease.settle(dir)?;
         Ok((content, lease))
     }
+}
+
+/// Whether the spool stays as it is, to be read in the order of its parts: a second writing costs more than that, unless the parts
+/// are small or much of the spool is not read at all.
+fn is_kept(segments: &[Range<u64>], spooled: u64) -> bool {
+    let used: u64 = segments.iter().map(|segment| segment.end.saturating_sub(segment.start)).sum();
+    (1..=MAX_PARTS).contains(&segments.len()) && spooled.saturating_sub(used) <= used / 8
 }
 
 /// Copies the parts of the spool in their final order. Fails as soon as `stop` returns true.

@@ -83,16 +83,20 @@ fn store_compressed_copies_have_equal_bytes() {
     let root = tempfile::tempdir().unwrap();
     let (store, _) = Store::open(root.path()).unwrap();
     let (content, _lease) = store_one(&store, 'a', &["one", "two", "three"]);
-    let all = |blob: &Blob| {
-        let mut bytes = vec![0; usize::try_from(blob.size()).unwrap()];
-        blob.read_at(&mut bytes, 0).unwrap();
-        bytes
-    };
-    let mut plain = Vec::new();
-    let gzip = all(content.gzip().unwrap());
-    io::Read::read_to_end(&mut flate2::read::GzDecoder::new(gzip.as_slice()), &mut plain).unwrap();
-    assert_eq!(plain, body(&content));
+    assert_eq!(gunzipped(&content), body(&content));
     assert_eq!(zstd::decode_all(all(content.zstd().unwrap()).as_slice()).unwrap(), body(&content));
+}
+
+fn all(blob: &Blob) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(blob.size()).unwrap()];
+    blob.read_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+fn gunzipped(content: &Content) -> Vec<u8> {
+    let (gzip, mut plain) = (all(content.gzip().unwrap()), Vec::new());
+    io::Read::read_to_end(&mut flate2::read::GzDecoder::new(gzip.as_slice()), &mut plain).unwrap();
+    plain
 }
 
 /// A catalog that is served before it has copies.
@@ -118,15 +122,99 @@ fn store_large_catalogs_get_copies_later() {
     store.compress(&content, &|| false).unwrap();
     assert!(store.uncompressed().is_empty() && entries(root.path(), "staging").is_empty());
     content.verify().unwrap();
-    let mut gzip = vec![0; usize::try_from(content.gzip().unwrap().size()).unwrap()];
-    content.gzip().unwrap().read_at(&mut gzip, 0).unwrap();
-    let mut plain = Vec::new();
-    io::Read::read_to_end(&mut flate2::read::GzDecoder::new(gzip.as_slice()), &mut plain).unwrap();
-    assert_eq!(plain, body(&content));
+    assert_eq!(gunzipped(&content), body(&content));
     drop((content, store));
 
     let (store, opened) = Store::open(root.path()).unwrap();
     assert!(opened.lost.is_empty() && store.get("x").unwrap().content.gzip().is_some());
+}
+
+#[test]
+fn store_zstd_copy_of_a_large_catalog_waits_for_a_client() {
+    let root = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(root.path()).unwrap();
+    let (content, lease) = large(&store, 'a');
+    store.publish("x", served(content.clone())).unwrap();
+    drop(lease);
+    store.compress(&content, &|| false).unwrap();
+    assert!(content.zstd().is_none() && store.uncompressed().is_empty());
+
+    store.request_zstd(&content);
+    assert_eq!(store.uncompressed().len(), 1);
+    store.compress(&content, &|| false).unwrap();
+    assert!(store.uncompressed().is_empty() && entries(root.path(), "staging").is_empty());
+    assert_eq!(zstd::decode_all(all(content.zstd().unwrap()).as_slice()).unwrap(), body(&content));
+    let dir = content.dir().to_owned();
+    drop((content, store));
+
+    // found after a restart, also where an earlier version put it
+    for earlier in [false, true] {
+        if earlier {
+            std::fs::remove_dir_all(dir.join("copies")).unwrap();
+            std::fs::remove_dir_all(dir.join("copy-zstd")).unwrap();
+            let plain =
+                Blob::open(&dir, content::CATALOG, &files::Manifest::read(&dir, &digest('a')).unwrap())
+                    .unwrap();
+            let both = [Coding::Gzip, Coding::Zstd];
+            copies::write(&plain, &dir.join("copies"), &digest('a'), &both, &|| false).unwrap();
+        }
+        let (store, opened) = Store::open(root.path()).unwrap();
+        let content = store.get("x").unwrap().content.clone();
+        assert!(opened.lost.is_empty() && content.zstd().is_some(), "earlier: {earlier}");
+        assert_eq!(gunzipped(&content), body(&content));
+        content.verify().unwrap();
+    }
+}
+
+/// Files in the order of an archive, and which of them come before others when the catalog is read.
+#[test]
+fn store_writes_content_once_in_whatever_order_it_comes() {
+    let many: Vec<String> = (0..1200).rev().map(|n| format!("{n:04}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    for (case, files, is_kept) in [
+        ("in order", &["a", "b", "c"][..], true),
+        ("in another order", &["c", "a", "b"], true),
+        ("in many parts", &many, false),
+        ("with a file that is replaced", &["j", "a", "b", "c", "d", "e", "f", "g", "h", "i", "a"], true),
+        ("with many such files", &["c", "a", "b", "b", "b", "a"], false),
+    ] {
+        let root = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(root.path()).unwrap();
+        let staging = store.stage(store.lease(&digest('a'))).unwrap();
+        let mut ingest = olm_fbc::Ingest::new(staging.spool().unwrap(), olm_fbc::IngestLimits::default());
+        let lines = |name: &str| [line(name), line("x")].concat().repeat(3);
+        for name in files {
+            ingest.file(&format!("{name}.json"), &mut lines(name).as_slice()).unwrap();
+        }
+        let written: Vec<u8> = files.iter().flat_map(|name| lines(name)).collect();
+        let (content, lease) = staging.commit(ingest.finish().unwrap()).unwrap();
+        let mut sorted = files.to_vec();
+        sorted.sort_unstable();
+        sorted.dedup();
+        let want: Vec<u8> = sorted.iter().flat_map(|name| lines(name)).collect();
+        store.publish("x", served(content)).unwrap();
+        drop((lease, store));
+
+        let (store, opened) = Store::open(root.path()).unwrap();
+        assert!(opened.lost.is_empty(), "{case}: {:?}", opened.lost);
+        let content = store.get("x").unwrap().content.clone();
+        assert_eq!(body(&content), want, "{case}");
+        for at in [0, 700, want.len() - 1] {
+            let mut part = vec![0; (want.len() - at).min(2000)];
+            content.jsonl().read_at(&mut part, at as u64).unwrap();
+            assert_eq!(part, want[at..at + part.len()], "{case}: from {at}");
+        }
+        assert!(content.jsonl().read_at(&mut [0; 2], want.len() as u64 - 1).is_err(), "{case}");
+        store.compress(&content, &|| false).unwrap();
+        assert_eq!(gunzipped(&content), want, "{case}");
+        content.verify().unwrap();
+        let stored = std::fs::read(content.dir().join("catalog.jsonl")).unwrap();
+        assert_eq!(stored == written, is_kept, "{case}");
+        // a damaged byte is found wherever it lies
+        let file = File::options().write(true).open(content.dir().join("catalog.jsonl")).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, b"!", 3).unwrap();
+        assert!(content.verify().is_err(), "{case}");
+    }
 }
 
 #[test]
@@ -172,6 +260,7 @@ fn store_incomplete_copies_are_made_again() {
         assert!(opened.lost.is_empty(), "{:?}", opened.lost);
         let content = store.get("cat").unwrap().content.clone();
         assert!(content.gzip().is_none());
+        store.request_zstd(&content);
         store.compress(&content, &|| false).unwrap();
         assert!(content.gzip().is_some() && content.zstd().is_some());
         content.verify().unwrap();
@@ -383,8 +472,8 @@ fn store_full_disk_loses_nothing_and_leaves_nothing() {
         let place = root.path().join("staging").join(dir).join(file);
         std::os::unix::fs::symlink("/dev/full", place).unwrap();
         let mut ingest = olm_fbc::Ingest::new(staging.spool().unwrap(), olm_fbc::IngestLimits::default());
-        // Out of walk order, so that the catalog is a file of its own.
-        for name in ["b", "a"] {
+        // So much is replaced that the catalog is a file of its own.
+        for name in ["b", "a", "b", "b"] {
             ingest.file(&format!("{name}.json"), &mut line(name).as_slice()).unwrap();
         }
         let error = match ingest.finish() {
