@@ -32,7 +32,7 @@ pub(crate) struct RangeId(pub(crate) u32);
 pub(crate) type Followers = Box<[(BundleIndex, Edge)]>;
 
 /// A package's bundles, channels and edges.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub struct PackageGraph {
     pub(crate) package: Box<str>,
     pub(crate) default_channel: Option<Box<str>>,
@@ -52,14 +52,14 @@ pub struct PackageGraph {
     pub(crate) findings: Box<[Finding]>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Channel {
     pub(crate) name: Box<str>,
     /// In the catalog's order.
     pub(crate) entries: Box<[Entry]>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Entry {
     pub(crate) name: NameId,
     /// The bundle of that name, if the catalog has it.
@@ -69,7 +69,7 @@ pub(crate) struct Entry {
     pub(crate) skip_range: Option<RangeId>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Bundle {
     pub(crate) name: NameId,
     pub(crate) version: Result<VersionRelease, Box<str>>,
@@ -153,6 +153,15 @@ impl PackageGraph {
     /// The graph of a package that the catalog does not hold.
     pub fn empty() -> Self {
         Self::default()
+    }
+
+    /// Whether both hold the same, in every word: versions are equal if they differ in build metadata only, so their text counts.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let versions = |graph: &Self| -> Vec<String> {
+            let versions = graph.bundles.iter().filter_map(|bundle| bundle.version.as_ref().ok());
+            versions.map(ToString::to_string).collect()
+        };
+        self == other && versions(self) == versions(other)
     }
 
     /// Whether the catalog has nothing about the package.

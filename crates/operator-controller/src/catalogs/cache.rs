@@ -32,6 +32,29 @@ struct Slot {
     known: Option<(Endpoint, Arc<PackageGraph>)>,
     /// Last failure: where, when, what.
     failed: Option<(Endpoint, Instant, CatalogReadError)>,
+    /// What every pass that asked has read; none if two may have read different content.
+    read_by_all: Option<Arc<PackageGraph>>,
+}
+
+impl Slot {
+    /// Remembers content that a pass reads now.
+    fn put(&mut self, endpoint: &Endpoint, graph: Arc<PackageGraph>) -> Arc<PackageGraph> {
+        let is_first = self.known.is_none() && self.failed.is_none();
+        // the same content is in memory once
+        let graph = match self.read_by_all.take().filter(|read| read.is_same(&graph)) {
+            Some(read) => {
+                self.read_by_all = Some(Arc::clone(&read));
+                read
+            }
+            None => {
+                self.read_by_all = is_first.then(|| Arc::clone(&graph));
+                graph
+            }
+        };
+        self.known = Some((endpoint.clone(), Arc::clone(&graph)));
+        self.failed = None;
+        graph
+    }
 }
 
 impl PackageCache {
@@ -78,6 +101,20 @@ impl PackageCache {
             }
         }
         false
+    }
+
+    /// Reads a package of a catalog whose content has changed. Returns whether the extensions of the package have to be reconciled
+    /// for that, which then has to happen.
+    pub async fn has_changed(&self, endpoint: &Endpoint, package: &PackageName) -> bool {
+        let slot = self.slots.lock().get(&(endpoint.catalog.clone(), package.clone())).map(Arc::clone);
+        // no pass has asked for it
+        let Some(slot) = slot else { return true };
+        let mut slot = slot.lock().await;
+        let before = slot.read_by_all.clone();
+        let after = self.read(&mut slot, endpoint, package).await.ok();
+        let is_same = matches!((&before, &after), (Some(before), Some(after)) if before.is_same(after));
+        slot.read_by_all = after;
+        !is_same
     }
 
     /// Names of the packages that provide one of `apis`, as the catalog's summary has it; none where there is no summary.
@@ -130,33 +167,153 @@ impl PackageCache {
         let slot = self.slot(&endpoint.catalog, package);
         // held over the fetch on purpose: other passes that need this package wait for the same answer
         let mut slot = slot.lock().await;
-        if let Some((known, graph)) = &slot.known
-            && known == endpoint
-        {
-            return Ok(Arc::clone(graph));
-        }
-        let recent = slot
-            .failed
-            .as_ref()
-            .filter(|(failed, when, _)| failed == endpoint && when.elapsed() < FAILURE_HOLDS);
-        let problem = match recent {
-            Some((_, _, problem)) => problem.clone(),
-            None => match self.source.graph(endpoint, package).await {
-                Ok(graph) => {
-                    slot.known = Some((endpoint.clone(), Arc::clone(&graph)));
-                    slot.failed = None;
-                    return Ok(graph);
-                }
-                Err(problem) => {
-                    slot.failed = Some((endpoint.clone(), Instant::now(), problem.clone()));
-                    problem
-                }
-            },
+        let problem = match self.read(&mut slot, endpoint, package).await {
+            Ok(graph) => return Ok(graph),
+            Err(problem) => problem,
         };
         tracing::warn!(catalog = %endpoint.catalog, package = %package, ?problem, "catalog content could not be read");
         match &slot.known {
             Some((_, graph)) if last_known => Ok(Arc::clone(graph)),
             _ => Err(problem),
+        }
+    }
+
+    /// The content at `endpoint`: the known one, or fetched now.
+    async fn read(
+        &self,
+        slot: &mut Slot,
+        endpoint: &Endpoint,
+        package: &PackageName,
+    ) -> Result<Arc<PackageGraph>, CatalogReadError> {
+        if let Some((known, graph)) = &slot.known
+            && known == endpoint
+        {
+            return Ok(Arc::clone(graph));
+        }
+        if let Some((failed, when, problem)) = &slot.failed
+            && failed == endpoint
+            && when.elapsed() < FAILURE_HOLDS
+        {
+            return Err(problem.clone());
+        }
+        match self.source.graph(endpoint, package).await {
+            Ok(graph) => Ok(slot.put(endpoint, graph)),
+            Err(problem) => {
+                slot.failed = Some((endpoint.clone(), Instant::now(), problem.clone()));
+                Err(problem)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::future::BoxFuture;
+    use olm_catalog::PackageContent;
+    use olm_resolver::ReleaseField;
+
+    use super::*;
+
+    /// Content by the end of the reference: `<package>-<version>`, or a failure.
+    struct Source;
+
+    impl PackageSource for Source {
+        fn graph<'a>(
+            &'a self,
+            endpoint: &'a Endpoint,
+            package: &'a PackageName,
+        ) -> BoxFuture<'a, Result<Arc<PackageGraph>, CatalogReadError>> {
+            let (held, version) = endpoint.resolved.split_once('-').unwrap_or_default();
+            let answer = match (version, held == package.to_string()) {
+                ("", _) => Err(CatalogReadError::Fetch("refused".to_owned())),
+                (version, true) => Ok(lines(held, version)),
+                (_, false) => Ok(String::new()),
+            };
+            let graph = answer.map(|lines| {
+                let content = PackageContent::from_lines(package, lines.as_bytes());
+                Arc::new(content.graph(ReleaseField::Ignored))
+            });
+            Box::pin(std::future::ready(graph))
+        }
+
+        fn summaries<'a>(
+            &'a self,
+            _endpoint: &'a Endpoint,
+        ) -> BoxFuture<'a, Result<Vec<PackageSummary>, String>> {
+            Box::pin(std::future::ready(Ok(Vec::new())))
+        }
+    }
+
+    fn lines(package: &str, version: &str) -> String {
+        format!(
+            "{{\"schema\":\"olm.package\",\"name\":\"{package}\"}}\n\
+             {{\"schema\":\"olm.channel\",\"package\":\"{package}\",\"name\":\"c\",\"entries\":[{{\"name\":\"{package}.b\"}}]}}\n\
+             {{\"schema\":\"olm.bundle\",\"package\":\"{package}\",\"name\":\"{package}.b\",\"image\":\"i\",\"properties\":\
+             [{{\"type\":\"olm.package\",\"value\":{{\"packageName\":\"{package}\",\"version\":\"{version}\"}}}}]}}\n"
+        )
+    }
+
+    fn facts(resolved: &str) -> CatalogFacts {
+        let (name, resolved) = ("c".parse::<CatalogName>().unwrap(), resolved.to_owned());
+        CatalogFacts {
+            labels: Default::default(),
+            priority: 0,
+            available: true,
+            endpoint: Ok(Endpoint { catalog: name.clone(), base: "https://c".to_owned(), resolved }),
+            name,
+        }
+    }
+
+    /// Digests that the catalog comes to one after the other (`p-1.0.0`: package and version; `-`: none can be read), each read
+    /// by a pass (`=`) or compared first, with what comparing returns.
+    #[tokio::test(start_paused = true)]
+    async fn cache_compares_packages_of_another_digest() {
+        for steps in [
+            &[
+                ("=", "p-1.0.0", false),
+                ("?", "p-1.0.0", false),
+                ("?", "p-2.0.0", true),
+                ("?", "p-2.0.0", false),
+            ][..],
+            &[
+                ("=", "o-1.0.0", false),
+                ("?", "o-2.0.0", false),
+                ("?", "p-1.0.0", true),
+                ("?", "o-1.0.0", true),
+            ],
+            &[("=", "p-1.0.0", false), ("?", "p-1.0.0+a", true)],
+            // no pass has asked
+            &[("?", "p-1.0.0", true), ("=", "p-1.0.0", false), ("?", "p-1.0.0", false)],
+            // a pass is faster, so that others have read something else
+            &[
+                ("=", "p-1.0.0", false),
+                ("=", "p-2.0.0", false),
+                ("?", "p-1.0.0", true),
+                ("?", "p-1.0.0", false),
+            ],
+            &[
+                ("=", "p-1.0.0", false),
+                ("=", "p-2.0.0", false),
+                ("?", "p-2.0.0", true),
+                ("?", "p-2.0.0", false),
+            ],
+            // what cannot be read may be anything
+            &[("=", "p-1.0.0", false), ("?", "-", true), ("?", "p-1.0.0", true), ("?", "p-1.0.0", false)],
+        ] {
+            let (cache, package) = (PackageCache::new(Box::new(Source)), "p".parse().unwrap());
+            for (at, (how, resolved, want)) in steps.iter().enumerate() {
+                // another digest each time
+                let mut facts = facts(resolved);
+                facts.endpoint.as_mut().unwrap().base = format!("https://c/{at}");
+                match *how {
+                    "=" => drop(cache.sources(&[facts], &package, true).await),
+                    _ => {
+                        let endpoint = facts.endpoint.unwrap();
+                        let got = cache.has_changed(&endpoint, &package).await;
+                        assert_eq!(got, *want, "step {at} of {steps:?}");
+                    }
+                }
+            }
         }
     }
 }

@@ -1,10 +1,17 @@
 //! Sources that wake the extension controller.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use futures::stream::BoxStream;
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
+use kube::ResourceExt as _;
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, annotations};
 use olm_catalog::CatalogFacts;
+use olm_catalog::catalogd::Endpoint;
+use olm_core::PackageName;
 use olm_runtime::controller::Source;
 use olm_runtime::watched::{Change, Object};
 
@@ -47,13 +54,8 @@ pub(super) fn sources(context: &Arc<Context>, feeds: Feeds) -> Vec<Source> {
         }),
         Source::new(
             "another catalog content may change its bundle",
-            context.catalogs.subscribe(),
-            move |change| {
-                if change.after.is_none() {
-                    catalogs.evict_unused_packages();
-                }
-                if selects(&change) { catalogs.extensions.names() } else { Vec::new() }
-            },
+            context.catalogs.subscribe().flat_map(move |change| concerned(&catalogs, change)),
+            |name| [name],
         ),
         Source::new("catalogs that could not be read may be readable now", feeds.trust, move |()| {
             trust.extensions.names()
@@ -114,13 +116,83 @@ fn installed(change: &Changed<ClusterObjectSet>) -> Option<String> {
         .then(|| set.meta().annotations.as_ref()?.get(annotations::PACKAGE_NAME).cloned())?
 }
 
+/// How many packages are compared at the same time.
+const COMPARED: usize = 8;
+/// How long a package is waited for before its extensions are reconciled without knowing whether it has changed.
+const COMPARISON_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The extensions that a change of a catalog concerns. If nothing but its content has changed, those are the ones whose package is
+/// not what it was, and those that wait for other packages.
+fn concerned(context: &Arc<Context>, change: Changed<ClusterCatalog>) -> BoxStream<'static, String> {
+    if change.after.is_none() {
+        context.evict_unused_packages();
+    }
+    if !selects(&change) {
+        return stream::empty().boxed();
+    }
+    let Some(endpoint) = other_content(&change) else {
+        return stream::iter(context.extensions.names()).boxed();
+    };
+    let (by_package, mut others) = by_package(context.extensions.all());
+    others.extend(context.states.names(|state| state.needs.is_some()));
+    // what one package cannot be read from, others cannot either
+    let (context, unread) = (Arc::clone(context), Arc::new(AtomicBool::new(false)));
+    let changed = stream::iter(by_package).map(move |(package, names)| {
+        let (context, endpoint, unread) = (Arc::clone(&context), endpoint.clone(), Arc::clone(&unread));
+        async move {
+            if unread.load(Ordering::Relaxed) {
+                return names;
+            }
+            let comparing = context.packages.has_changed(&endpoint, &package);
+            match tokio::time::timeout(COMPARISON_TIMEOUT, comparing).await {
+                Ok(true) => names,
+                Ok(false) => Vec::new(),
+                Err(_) => {
+                    unread.store(true, Ordering::Relaxed);
+                    names
+                }
+            }
+        }
+    });
+    let changed = changed.buffer_unordered(COMPARED).flat_map(stream::iter);
+    stream::iter(others).chain(changed).boxed()
+}
+
+/// The names of extensions by package, and those whose package is not valid.
+fn by_package(
+    extensions: impl IntoIterator<Item = Arc<ClusterExtension>>,
+) -> (BTreeMap<PackageName, Vec<String>>, Vec<String>) {
+    let (mut by_package, mut others) = (BTreeMap::<PackageName, Vec<String>>::new(), Vec::new());
+    for extension in extensions {
+        let package =
+            extension.spec.source.catalog.as_ref().map(|catalog| catalog.package_name.parse::<PackageName>());
+        match package {
+            Some(Ok(package)) => by_package.entry(package).or_default().push(extension.name_any()),
+            Some(Err(_)) | None => others.push(extension.name_any()),
+        }
+    }
+    (by_package, others)
+}
+
+/// Where the content of a served catalog is, if nothing but its content has changed.
+fn other_content(change: &Changed<ClusterCatalog>) -> Option<Endpoint> {
+    let (before, after) = (change.before.as_ref()?, change.after.as_ref()?);
+    let facts = |catalog: &Object<ClusterCatalog>| CatalogFacts::from_catalog(catalog.ok()?);
+    let (mut served, now) = (facts(before)?, facts(after)?);
+    let endpoint = now.endpoint.clone().ok()?;
+    served.endpoint.as_mut().ok()?.resolved.clone_from(&endpoint.resolved);
+    (served == now && requested_at(before) == requested_at(after)).then_some(endpoint)
+}
+
+fn requested_at(catalog: &Object<ClusterCatalog>) -> Option<&String> {
+    catalog.meta().annotations.as_ref()?.get(annotations::REQUESTED_AT)
+}
+
 /// Whether the content, selection or availability of a catalog changed, or it is gone.
 fn selects(change: &Changed<ClusterCatalog>) -> bool {
     change.concerns(|catalog| {
-        let requested =
-            catalog.meta().annotations.as_ref().and_then(|all| all.get(annotations::REQUESTED_AT));
         let facts = catalog.ok().map(|catalog| CatalogFacts::from_catalog(catalog));
-        (facts, requested, catalog.meta().deletion_timestamp.is_some())
+        (facts, requested_at(catalog), catalog.meta().deletion_timestamp.is_some())
     })
 }
 
@@ -190,15 +262,25 @@ mod tests {
                 "urls": {"base": "https://example.com/c"},
                 "resolvedSource": {"type": "Image", "image": {"ref": "example.com/c@sha256:1"}},
                 "lastUnpacked": "2026-01-01T00:00:00Z"}});
-        for (case, with, wakes) in [
-            ("resourceVersion", json!({"/metadata/resourceVersion": "2"}), false),
-            ("content", json!({"/status/resolvedSource/image/ref": "example.com/c@sha256:2"}), true),
-            ("availability", json!({"/status/conditions/0/status": "False"}), true),
-            ("priority", json!({"/spec/priority": 1}), true),
-            ("labels", json!({"/metadata/labels": {"a": "c"}}), true),
-            ("requested-at", requested("now"), true),
+        let content = "/status/resolvedSource/image/ref";
+        for (case, with, wakes, only_content) in [
+            ("resourceVersion", json!({"/metadata/resourceVersion": "2"}), false, true),
+            ("content", json!({(content): "example.com/c@sha256:2"}), true, true),
+            ("availability", json!({"/status/conditions/0/status": "False"}), true, false),
+            ("address", json!({"/status/urls/base": "https://example.com/d"}), true, false),
+            ("priority", json!({"/spec/priority": 1}), true, false),
+            ("labels", json!({"/metadata/labels": {"a": "c"}}), true, false),
+            (
+                "content and labels",
+                json!({(content): "e@sha256:2", "/metadata/labels": {"a": "c"}}),
+                true,
+                false,
+            ),
+            ("requested-at", requested("now"), true, false),
         ] {
-            assert_eq!(selects(&change(&catalog, &with)), wakes, "{case}");
+            let change = change(&catalog, &with);
+            assert_eq!(selects(&change), wakes, "{case}");
+            assert_eq!(other_content(&change).is_some(), only_content, "{case}");
         }
         let gone = Change { after: None, ..change(&catalog, &json!({})) };
         assert!(selects(&gone));
