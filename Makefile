@@ -84,6 +84,14 @@ test-hostile: ## Read hostile images, bundles and registries with optimised prog
 	@$(all_tools); OLM_HOSTILE=all OLM_HOSTILE_ONLY='$(ONLY)' OLM_BIN_DIR=$(abspath $(target_dir)/release) \
 	    $(CARGO) test $(locked) --workspace --test hostile -- --nocapture --test-threads=1 hostile_content
 
+fleet = 1000,20
+.PHONY: scale
+scale: ## Measure 100 extensions, and 1,000 over 20 catalogs, and fail if a figure is above its bound (FLEET=N,M: another fleet)
+	@$(call build,$(everything))
+	$(CARGO) build $(if $(CI),--locked) --release --workspace --bin catalogd --bin operator-controller
+	@$(all_tools); OLM_SCALE=100 OLM_FLEET=$(or $(FLEET),$(fleet)) OLM_BIN_DIR=$(abspath $(target_dir)/release) \
+	    $(CARGO) bench $(if $(CI),--locked) --profile dev --workspace --bench scale
+
 .PHONY: soak
 soak: ## Churn on a real control plane, with checks of what must hold after it (MINUTES=30, SEED=n: repeat its choices)
 	@$(call build,$(everything))
@@ -251,7 +259,7 @@ endif
 
 # each as typed; all of them run, also after one failed
 NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-apiserver test-hard test-hostile test-plan test-upgrade soak \
-    simulate\ SEEDS=20000 fuzz exercises bench deny acceptance-exact generate demo-down
+    simulate\ SEEDS=20000 fuzz exercises bench scale deny acceptance-exact generate demo-down
 
 .PHONY: nightly
 nightly: ## Run what does not fit into .ci/run (hours), and name what failed

@@ -9,8 +9,14 @@
 //! that another machine will find again; times depend on the apiserver, which shares the processors.
 //! `OLM_REST` is how many seconds of rest are watched (default 5). The figures that `make bench` checks are those of the last
 //! number.
+//!
+//! `make scale` sets `OLM_FLEET=1000,20`: then a run with that many extensions over that many catalogs follows ([`fleet`]), and the
+//! bench fails when a figure is above its bound ([`bounds`]).
 
 #![expect(clippy::print_stdout, reason = "a bench prints")]
+
+mod bounds;
+mod fleet;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -26,6 +32,8 @@ use olm_kit::{
     SYSTEM_NAMESPACE, Wait,
 };
 use serde_json::json;
+
+use bounds::Bounds;
 
 const ACCOUNT: &str = "operator-controller-under-test";
 const LIMIT: Duration = Duration::from_secs(600);
@@ -56,7 +64,14 @@ async fn main() -> Result<()> {
     for (what, figure) in columns.last().iter().flat_map(|column| &column.figures) {
         println!("figure: {figure:.4} {what}");
     }
-    Ok(())
+    let Ok(size) = std::env::var("OLM_FLEET") else { return Ok(()) };
+    let numbers = size.split_once(',').and_then(|(extensions, catalogs)| {
+        Some((extensions.parse::<usize>().ok()?, catalogs.parse::<usize>().ok()?))
+    });
+    let (extensions, catalogs) = numbers.with_context(|| format!("OLM_FLEET: {size:?} is not N,M"))?;
+    let mut bounds = columns.into_iter().last().map(|column| column.bounds).unwrap_or_default();
+    fleet::measure(extensions, catalogs, &mut bounds).await?;
+    bounds.check()
 }
 
 /// What one number of extensions came to.
@@ -65,6 +80,8 @@ struct Column {
     figures: Vec<(&'static str, f64)>,
     /// processor time of an install, in seconds
     install: f64,
+    /// what `make scale` checks
+    bounds: Bounds,
 }
 
 fn print(columns: &[Column]) {
@@ -81,6 +98,8 @@ fn print(columns: &[Column]) {
 
 struct Bench {
     size: usize,
+    /// the namespace of an extension
+    namespace: fn(usize) -> String,
     cluster: Cluster,
     process: Process,
     extensions: Api<ClusterExtension>,
@@ -118,6 +137,7 @@ async fn measure(size: usize, rest: Duration) -> Result<Column> {
     let client = cluster.client().await?;
     let mut bench = Bench {
         size,
+        namespace: name,
         extensions: Api::all(client.clone()),
         user: format!("system:serviceaccount:{SYSTEM_NAMESPACE}:{ACCOUNT}"),
         process,
@@ -222,7 +242,21 @@ async fn measure(size: usize, rest: Duration) -> Result<Column> {
         ("uninstall, CPU each", ms_each(&uninstall)),
         ("uninstall, requests each", each(uninstall.requests)),
     ];
-    Ok(Column { rows, figures, install: total(&install) / size as f64 })
+    let mut bounds = Bounds::default();
+    let most = [&resident, &restarted, &upgraded].map(|memory| memory.resident).into_iter().max();
+    let each_ms = |spent: &Spent| total(spent) * 1000.0 / size as f64;
+    let group = format!("{size} extensions");
+    for (what, unit, figure, bound) in [
+        ("install", "s", install.wall.as_secs_f64(), 7.0),
+        ("install, CPU each", "ms", each_ms(&install), 18.0),
+        ("upgrade", "s", upgrade.wall.as_secs_f64(), 15.0),
+        ("upgrade, requests each", "", requests(&upgrade), 30.0),
+        ("restart", "s", restart.wall.as_secs_f64(), 2.0),
+        ("resident memory", "MiB", most.unwrap_or_default() as f64 / MIB, 40.0),
+    ] {
+        bounds.add(&group, what, unit, figure, bound);
+    }
+    Ok(Column { rows, figures, install: total(&install) / size as f64, bounds })
 }
 
 fn name(index: usize) -> String {
@@ -336,7 +370,7 @@ impl Bench {
             let name = name(index);
             let extension = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
                 "metadata": {"name": name},
-                "spec": {"namespace": name, "source": {"sourceType": "Catalog",
+                "spec": {"namespace": (self.namespace)(index), "source": {"sourceType": "Catalog",
                     "catalog": {"packageName": name, "version": version}}}});
             let params = &params;
             async move { self.extensions.patch(&name, params, &Patch::Apply(&extension)).await }
