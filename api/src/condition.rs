@@ -22,7 +22,7 @@ pub const AVAILABLE: &str = "Available";
 pub const SUCCEEDED: &str = "Succeeded";
 /// The catalog's content can be fetched (ClusterCatalog).
 pub const SERVING: &str = "Serving";
-/// An image is not read again, because reading it ended the process (ClusterCatalog). Present only while it is True.
+/// An image is not read again, because reading it ended the process (ClusterCatalog, ClusterExtension). Present only while it is True.
 pub const QUARANTINED: &str = "Quarantined";
 /// Any of the three below (ClusterExtension).
 pub const DEPRECATED: &str = "Deprecated";
@@ -136,6 +136,11 @@ pub const CONDITIONS: &[ConditionSpec] = &[
     ConditionSpec::new(EXTENSION, RECONCILING, "Work is under way. Present only while it is True."),
     ConditionSpec::new(EXTENSION, STALLED, "Only a change by the user helps. Present only while it is True.")
         .verbosity(Verbosity::Always),
+    ConditionSpec::new(
+        EXTENSION,
+        QUARANTINED,
+        "The bundle that the message names is not read again, because reading it ended operator-controller twice. Present only while it is True.",
+    ),
     ConditionSpec::new(
         EXTENSION,
         DEPRECATED,

@@ -5,7 +5,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser};
-use olm_runtime::args::{ArgsError, Command, PullArgs, RunArgs, Serving};
+use olm_fbc::IngestLimits;
+use olm_runtime::args::{ArgsError, Command, LimitArgs, PullArgs, RunArgs, Serving};
 use olm_runtime::duration::GoDuration;
 use olm_runtime::features::{Gate, Stage};
 
@@ -42,6 +43,10 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub pull: PullArgs,
 
+    /// Limits on images and catalogs.
+    #[command(flatten)]
+    pub limits: LimitArgs,
+
     /// Where catalog content is served, with TLS
     #[arg(long, value_name = "ADDRESS", default_value = ":8443")]
     pub catalogs_server_addr: String,
@@ -68,6 +73,26 @@ pub struct ServeArgs {
 }
 
 impl ServeArgs {
+    /// The limits on images and on catalogs.
+    ///
+    /// # Errors
+    /// For a limit that does not exist.
+    pub fn limits(&self) -> Result<(olm_oci::Limits, IngestLimits), UsageError> {
+        let (mut image, mut content) = (olm_oci::Limits::default(), IngestLimits::default());
+        self.limits.apply(|name, value| match name {
+            "catalog-file-bytes" => {
+                (image.selected_bytes, image.file_bytes) = (value, value);
+                true
+            }
+            "catalog-entries" => {
+                image.selected_entries = value;
+                true
+            }
+            _ => image.set(name, value) || content.set(name, value),
+        })?;
+        Ok((image, content))
+    }
+
     /// Where the certificate comes from.
     ///
     /// # Errors
@@ -131,6 +156,16 @@ mod tests {
         assert!(parse(&[]).unwrap().serve.run.feature_gates(GATES).unwrap().enabled(METAS), "on by default");
         assert!(matches!(parse(&["version"]).unwrap().command, Some(Command::Version)));
         assert!(parse(&["--nonsense"]).is_err() && parse(&["--gc-interval=1d"]).is_err());
+    }
+
+    #[test]
+    fn args_set_limits_on_images_and_catalogs() {
+        let limits = |flags: &[&str]| parse(flags).unwrap().serve.limits();
+        assert_eq!(limits(&[]).unwrap(), Default::default());
+        let (image, content) =
+            limits(&["--limit=image-layers=7,catalog-file-bytes=8,catalog-objects=9"]).unwrap();
+        assert_eq!((image.layers, image.selected_bytes, content.objects), (7, 8, 9));
+        assert!(limits(&["--limit=bundle-bytes=1"]).is_err());
     }
 
     #[test]

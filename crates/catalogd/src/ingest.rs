@@ -51,8 +51,8 @@ impl Ingest {
     ///
     /// # Errors
     /// When the disk refuses it.
-    pub fn new(staging: Staging) -> Result<Self, IngestError> {
-        let inner = olm_fbc::Ingest::new(staging.spool()?, IngestLimits::default());
+    pub fn new(staging: Staging, limits: IngestLimits) -> Result<Self, IngestError> {
+        let inner = olm_fbc::Ingest::new(staging.spool()?, limits);
         Ok(Self { inner, staging })
     }
 

@@ -42,6 +42,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let gates = args.run.feature_gates(GATES)?;
     let serving = args.serving()?;
     let metrics_address = args.run.metrics_address(METRICS_ADDRESS)?;
+    let (image_limits, content_limits) = args.limits()?;
     let pull_secret = args.pull.pull_secret()?.map(|(namespace, name)| NamespacedName { namespace, name });
     let tls_settings = args.run.tls.settings()?;
     args.run.logs.init()?;
@@ -119,7 +120,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let context = Arc::new(reconcile::Context {
         client: writing.clone(),
         store: store.clone(),
-        fetch: Fetch::new(puller, credentials, store),
+        fetch: Fetch::new(puller, credentials, store).with_limits(image_limits, content_limits),
         leader,
         events: Events::new(writing, CONTROLLER, Some(leader::identity())).counted(&metrics),
         meter: metrics.controller(CONTROLLER, 0),

@@ -104,6 +104,7 @@ impl BundleAccess {
             BundleError::Image(_)
             | BundleError::Task(_)
             | BundleError::Slow { .. }
+            | BundleError::SlowRead { .. }
             | BundleError::Quarantined { .. } => CommandError::Unreachable(chain(&error)),
         })
     }

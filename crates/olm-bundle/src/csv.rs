@@ -15,8 +15,8 @@ use crate::reader::Reader;
 /// A ClusterServiceVersion: the raw object and the facts that rendering needs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Csv {
-    /// The object as the bundle ships it, with nothing lost, and properties of `metadata/properties.yaml` merged into
-    /// its annotation `olm.properties`.
+    /// The object as the bundle ships it, without the specs of its deployments ([`Self::deployments`]), and with properties of
+    /// `metadata/properties.yaml` merged into its annotation `olm.properties`.
     pub raw: Object,
     pub name: String,
     pub annotations: BTreeMap<String, String>,
@@ -145,7 +145,8 @@ impl Csv {
     ///
     /// # Errors
     /// At the first member of the wrong type.
-    pub fn read(raw: Object, warnings: &mut Vec<String>) -> Result<Self, ShapeError> {
+    pub fn read(mut raw: Object, warnings: &mut Vec<String>) -> Result<Self, ShapeError> {
+        let specs = take_deployment_specs(&mut raw);
         let root = Reader::root(&raw.0);
         let metadata = root.object("metadata")?;
         let spec = root.object("spec")?;
@@ -164,7 +165,8 @@ impl Csv {
             deployments: install
                 .objects("deployments")?
                 .iter()
-                .map(|one| deployment(one, warnings))
+                .zip(specs)
+                .map(|(one, spec)| deployment(one, spec, warnings))
                 .collect::<Result<_, _>>()?,
             permissions: permissions(&install, "permissions")?,
             cluster_permissions: permissions(&install, "clusterPermissions")?,
@@ -193,8 +195,21 @@ fn install_modes(spec: &Reader<'_>) -> Result<InstallModes, ShapeError> {
     Ok(supported)
 }
 
-fn deployment(entry: &Reader<'_>, warnings: &mut Vec<String>) -> Result<CsvDeployment, ShapeError> {
-    let mut spec = entry.value("spec").cloned().unwrap_or_else(|| Value::Object(Map::new()));
+/// They may be most of the bundle, and are in memory once only.
+fn take_deployment_specs(raw: &mut Object) -> Vec<Value> {
+    let install = raw.0.get_mut("spec").and_then(|spec| spec.pointer_mut("/install/spec/deployments"));
+    let deployments = install.and_then(Value::as_array_mut).into_iter().flatten();
+    deployments.map(|one| one.get_mut("spec").map(Value::take).unwrap_or_default()).collect()
+}
+
+fn deployment(
+    entry: &Reader<'_>,
+    mut spec: Value,
+    warnings: &mut Vec<String>,
+) -> Result<CsvDeployment, ShapeError> {
+    if spec.is_null() {
+        spec = Value::Object(Map::new());
+    }
     let conformed = conform(&mut spec, component::DEPLOYMENT_SPEC, &entry.at("spec"))?;
     warn(warnings, conformed.dropped.iter().map(|path| undeclared(path)));
     Ok(CsvDeployment {

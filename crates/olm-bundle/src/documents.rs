@@ -1,30 +1,65 @@
 //! YAML files of a bundle as documents, under the bounds of bundles.
 
+use olm_core::Cancellation;
 use olm_yaml::{Documents, Limits, ReadError};
 use serde_json::Value;
 
-/// Bytes that all files of one bundle may have together: 16 MiB. The largest published bundle has 7 MB.
-pub(crate) const BUNDLE_BYTES: u64 = 16 << 20;
-/// Nodes (values and keys, aliases expanded) that all files of one bundle may have together. As a tree, one takes 64 bytes; an
-/// object counts as ten and a list as three, because they take as much. Real bundles have one for 7 bytes or more.
-pub(crate) const BUNDLE_NODES: u64 = 2_000_000;
+/// Bounds on all files of one bundle together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BundleLimits {
+    pub bytes: u64,
+    /// Values and keys, aliases expanded. As a tree, one takes 64 bytes; an object counts as ten and a list as three, because they
+    /// take as much. Real bundles have one for 7 bytes or more.
+    pub nodes: u64,
+    /// Files below `manifests/` and `metadata/`.
+    pub files: usize,
+}
+
+impl Default for BundleLimits {
+    /// 28 MiB; the largest published bundle has 7 MB.
+    fn default() -> Self {
+        Self { bytes: 28 << 20, nodes: 2_000_000, files: 10_000 }
+    }
+}
+
+impl BundleLimits {
+    /// Sets the limit of this name, as the flag `--limit` has it; `false` when there is none.
+    pub fn set(&mut self, name: &str, value: u64) -> bool {
+        match name {
+            "bundle-bytes" => self.bytes = value,
+            "bundle-nodes" => self.nodes = value,
+            "bundle-files" => self.files = usize::try_from(value).unwrap_or(usize::MAX),
+            _ => return false,
+        }
+        true
+    }
+}
+
 const OBJECT_NODES: u64 = 10;
 const LIST_NODES: u64 = 3;
 
 /// Nodes that further files of one bundle may have.
-pub(crate) struct NodeBudget {
+pub(crate) struct NodeBudget<'a> {
+    limits: BundleLimits,
     left: u64,
+    cancellation: &'a Cancellation,
 }
 
 pub(crate) enum DocumentError {
     Nodes,
+    Cancelled,
     /// The file cannot be read; in the words of the reference's parser.
     Invalid(String),
 }
 
-impl NodeBudget {
-    pub(crate) fn new() -> Self {
-        Self { left: BUNDLE_NODES }
+impl<'a> NodeBudget<'a> {
+    pub(crate) fn new(limits: BundleLimits, cancellation: &'a Cancellation) -> Self {
+        Self { limits, left: limits.nodes, cancellation }
+    }
+
+    /// How many nodes all files may have.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limits.nodes
     }
 
     #[cfg(test)]
@@ -43,8 +78,8 @@ impl NodeBudget {
 
     fn take(&mut self, bytes: &[u8], most: usize) -> Result<Vec<Value>, DocumentError> {
         let limits = Limits {
-            document_bytes: BUNDLE_BYTES as usize,
-            stream_bytes: BUNDLE_BYTES,
+            document_bytes: usize::try_from(self.limits.bytes).unwrap_or(usize::MAX),
+            stream_bytes: self.limits.bytes,
             documents: 10_000,
             depth: 120,
             document_nodes: self.left,
@@ -56,6 +91,9 @@ impl NodeBudget {
         while values.len() < most
             && let Some(document) = documents.next()
         {
+            if self.cancellation.is_cancelled() {
+                return Err(DocumentError::Cancelled);
+            }
             let json = document.map_err(|error| match documents.nodes() > self.left {
                 true => DocumentError::Nodes,
                 false => DocumentError::Invalid(message(&error)),

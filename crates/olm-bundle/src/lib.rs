@@ -53,6 +53,7 @@ pub use config::{
     read_config,
 };
 pub use csv::{Csv, CsvDeployment, Permission, PolicyRule, Webhook, WebhookType};
+pub use documents::BundleLimits;
 pub use error::{RenderError, Unsupported};
 pub use inspect::{ImageUse, Inspection, PermissionUse, inspect};
 pub use kinds::{SUPPORTED_KINDS, Scope, SupportedKind};

@@ -37,7 +37,11 @@ struct Property<'a> {
 }
 
 /// Checks the annotation and appends the properties of the file to it.
-pub(crate) fn merge(mut csv: Csv, file: Option<&[u8]>, budget: &mut NodeBudget) -> Result<Csv, ParseError> {
+pub(crate) fn merge(
+    mut csv: Csv,
+    file: Option<&[u8]>,
+    budget: &mut NodeBudget<'_>,
+) -> Result<Csv, ParseError> {
     let mut written = Vec::new();
     if let Some(text) = csv.annotations.get(PROPERTIES_ANNOTATION) {
         // each property begins with a bracket, and three bytes of text become a hundred in memory
@@ -54,8 +58,10 @@ pub(crate) fn merge(mut csv: Csv, file: Option<&[u8]>, budget: &mut NodeBudget) 
     }
     let Some(file) = file.filter(|file| !file.is_empty()) else { return Ok(csv) };
     let wrong = |message: String| ParseError::from(PropertiesError::File { message });
+    let limit = budget.limit();
     let document = budget.single_document(file).map_err(|error| match error {
-        DocumentError::Nodes => ParseError::TooManyNodes { path: PROPERTIES.to_owned() },
+        DocumentError::Nodes => ParseError::TooManyNodes { path: PROPERTIES.to_owned(), limit },
+        DocumentError::Cancelled => ParseError::Cancelled,
         DocumentError::Invalid(message) => wrong(message),
     })?;
     let listed = match document.get("properties") {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use olm_bundle::{CertProvider, RegistryV1, RenderOptions, render};
 
 /// Bytes of the manifest, a little less than a bundle may have.
-const BYTES: usize = (16 << 20) - 4096;
+const BYTES: usize = (28 << 20) - 4096;
 /// KiB that the process may need: a few copies of the text and half a million nodes. Without a limit on nodes it is 1.5 GiB.
 const PEAK: u64 = 320 * 1024;
 

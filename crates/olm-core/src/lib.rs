@@ -21,6 +21,7 @@ macro_rules! text_form {
     };
 }
 
+mod cancellation;
 pub mod go;
 mod image;
 mod names;
@@ -30,6 +31,7 @@ mod range;
 mod release;
 mod version;
 
+pub use cancellation::{CancelOnDrop, Cancellation};
 pub use image::{Digest, DigestAlgorithm, DigestError, ImageRef, ImageRefError, canonical_registry};
 pub use names::{BundleName, CatalogName, ChannelName, EmptyName, PackageName};
 pub use object::{Object, ObjectError, ObjectKey, member_map};

@@ -3,7 +3,6 @@
 //! Pure: bytes come in, values go out. Only [`load_dir`] opens files. The crate does not know what is installed,
 //! nor HTTP, nor registries. Rules: fbc §2 to §8, catalogd §6.
 
-mod cancellation;
 mod catalog;
 mod decode;
 mod finding;
@@ -19,13 +18,13 @@ mod summary;
 pub mod testing;
 mod validate;
 
-pub use cancellation::{CancelOnDrop, Cancellation};
 pub use catalog::{CONFIGS_LABEL, Catalog, load_dir, load_dir_leniently, load_files, load_files_leniently};
 pub use decode::{Base64, Json};
 pub use finding::{Finding, Severity, Subject};
 pub use index::{Index, IndexBuilder, IndexError, Located, Query};
 pub use ingest::{FileError, FileWarning, Ingest, IngestError, IngestLimits, Ingested, Summary, WarningKind};
 pub use meta::{Head, Meta, head};
+pub use olm_core::{CancelOnDrop, Cancellation};
 pub use package::PackageContents;
 pub use property::Property;
 pub use schema::{

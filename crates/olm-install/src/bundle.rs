@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use olm_bundle::{ParseError, RegistryV1};
-use olm_core::Digest;
+use olm_bundle::{BundleLimits, ParseError, RegistryV1};
+use olm_core::{Cancellation, Digest};
 use olm_oci::store::{Lease, attempts};
 use olm_oci::{Limits, Puller, Retry, Selection, Store, StoreError, Verified, parse_reference};
 use parking_lot::Mutex;
@@ -21,7 +21,7 @@ const CONTENT: [&str; 2] = ["manifests", "metadata"];
 const PARALLEL_PULLS: usize = 4;
 
 /// Bundles that are parsed and rendered at the same time in the whole process, whatever registry they come from. One
-/// hostile bundle within the limits takes up to 350 MiB, and operator-controller has 512 MiB.
+/// hostile bundle within the limits takes up to 200 MiB, and operator-controller has 512 MiB.
 const PARALLEL_READS: usize = 1;
 static READS: Semaphore = Semaphore::const_new(PARALLEL_READS);
 
@@ -29,6 +29,9 @@ static READS: Semaphore = Semaphore::const_new(PARALLEL_READS);
 const MAX_ATTEMPTS: u32 = 2;
 /// How long one pull may take; stalls end it much earlier.
 const PULL_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+
+/// How long the files of one bundle may be read. The largest that the limits allow takes seconds.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The error of fetching a bundle.
 #[derive(Debug, thiserror::Error)]
@@ -42,17 +45,35 @@ pub enum BundleError {
     /// The pull took longer than [`PULL_TIMEOUT`].
     #[error("the pull of {reference} took longer than {} s", PULL_TIMEOUT.as_secs())]
     Slow { reference: String },
-    /// Reading the image ended the process.
-    #[error(
-        "the process ended {attempts} times without a shutdown while it read the bundle {digest} (memory limit, kill or crash), \
-         so the bundle is not read again; publish another image, or raise the memory limit and change the annotation \
-         {} of the extension to try again",
-        olm_api::annotations::REQUESTED_AT
-    )]
-    Quarantined { digest: Digest, attempts: u32 },
+    /// Reading the files took longer than [`READ_TIMEOUT`].
+    #[error("reading the bundle {digest} took longer than {} s", READ_TIMEOUT.as_secs())]
+    SlowRead { digest: Digest },
+    /// Reading the image ended the process, this one or that of another replica.
+    #[error("{text}")]
+    Quarantined { text: String },
     /// The reading task died.
     #[error("reading the bundle did not end: {0}")]
     Task(#[from] tokio::task::JoinError),
+}
+
+/// How every text about a bundle in quarantine begins.
+const QUARANTINED: &str = "the process ended ";
+
+/// The text of [`BundleError::Quarantined`]. It names the digest, and the request that counted.
+fn quarantined(digest: &Digest, attempts: u32, request: &str) -> String {
+    let annotation = olm_api::annotations::REQUESTED_AT;
+    format!(
+        "{QUARANTINED}{attempts} times without a shutdown while it read the bundle {digest} (memory limit, kill or crash), so the \
+         bundle is not read again; publish another image, or raise the memory limit and change the annotation {annotation} of the \
+         extension ({request:?} now) to try again"
+    )
+}
+
+/// The text about this bundle and this request in the message of a condition, if there is one.
+fn quarantined_by(message: &str, digest: &Digest, request: &str) -> Option<String> {
+    let text = &message[message.find(QUARANTINED)?..];
+    let is_same = text.contains(&format!(" {digest} ")) && text.contains(&format!("({request:?} now)"));
+    is_same.then(|| text.to_owned())
 }
 
 impl From<olm_oci::StoreError> for BundleError {
@@ -67,7 +88,7 @@ impl BundleError {
     pub fn retry(&self) -> Retry {
         match self {
             Self::Image(error) => error.retry(),
-            Self::Parse(_) | Self::Quarantined { .. } => Retry::Slow,
+            Self::Parse(_) | Self::SlowRead { .. } | Self::Quarantined { .. } => Retry::Slow,
             Self::Task(_) | Self::Slow { .. } => Retry::Backoff,
         }
     }
@@ -83,6 +104,8 @@ pub struct BundleFetcher {
     used: Arc<Mutex<HashMap<String, (Digest, Instant)>>>,
     began: Instant,
     quarantines: bool,
+    image_limits: Limits,
+    limits: BundleLimits,
 }
 
 impl BundleFetcher {
@@ -96,6 +119,8 @@ impl BundleFetcher {
             used: Arc::default(),
             began: Instant::now(),
             quarantines: false,
+            image_limits: Limits::bundle(),
+            limits: BundleLimits::default(),
         }
     }
 
@@ -103,6 +128,12 @@ impl BundleFetcher {
     #[must_use]
     pub fn quarantining(self) -> Self {
         Self { quarantines: true, ..self }
+    }
+
+    /// Reads within other limits.
+    #[must_use]
+    pub fn with_limits(self, image_limits: Limits, limits: BundleLimits) -> Self {
+        Self { image_limits, limits, ..self }
     }
 
     /// The bundle behind a reference, as [`Self::pull`] and [`PulledBundle::read`] bring it.
@@ -132,7 +163,8 @@ impl BundleFetcher {
                 let filled = tokio::time::timeout(PULL_TIMEOUT, filling).await;
                 let files = filled.map_err(|_| BundleError::Slow { reference: canonical.to_string() })??;
                 let record = self.quarantines.then(|| self.store.attempt_file(digest));
-                Ok(PulledBundle { files, digest: digest.clone(), record, request: String::new() })
+                let (digest, request) = (digest.clone(), String::new());
+                Ok(PulledBundle { files, digest, record, request, limits: self.limits })
             }
             None => {
                 let why = format!("{canonical} has no digest");
@@ -169,7 +201,7 @@ impl BundleFetcher {
         let _permit = permits.acquire().await;
         let image = self.puller.open_verified(verified).await?;
         let selection = Selection::beneath(CONTENT).map_err(olm_oci::Error::Copy)?;
-        image.unpack_to(&directory, selection, &Limits::bundle()).await?;
+        image.unpack_to(&directory, selection, &self.image_limits).await?;
         Ok(())
     }
 
@@ -191,13 +223,22 @@ pub struct PulledBundle {
     /// Where attempts to read it are recorded.
     record: Option<PathBuf>,
     request: String,
+    limits: BundleLimits,
 }
 
 impl PulledBundle {
     /// The value of the annotation `requested-at`: with another one than before, earlier attempts do not count.
-    #[must_use]
-    pub fn requested(self, request: Option<&str>) -> Self {
-        Self { request: request.unwrap_or_default().to_owned(), ..self }
+    ///
+    /// `quarantine` is the message of the condition `Quarantined`, which another replica may have written.
+    ///
+    /// # Errors
+    /// When the message is about this bundle and this request.
+    pub fn requested(self, request: Option<&str>, quarantine: Option<&str>) -> Result<Self, BundleError> {
+        let request = request.unwrap_or_default().to_owned();
+        match quarantine.and_then(|message| quarantined_by(message, &self.digest, &request)) {
+            Some(text) if self.record.is_some() => Err(BundleError::Quarantined { text }),
+            Some(_) | None => Ok(Self { request, ..self }),
+        }
     }
 
     /// Parses the files, once a read of the process is free.
@@ -208,16 +249,24 @@ impl PulledBundle {
         let permit = READS.acquire().await.ok();
         let digest = self.digest.clone();
         // the thread keeps the permit even if the waiting future was dropped
+        let cancellation = Cancellation::default();
+        // threads cannot be dropped: they look at this
+        let _cancel = cancellation.drop_guard();
         let reading = tokio::task::spawn_blocking(move || {
             let attempt = match &self.record {
                 Some(record) => Some(Attempt::begin(record, &self.digest, &self.request)?),
                 None => None,
             };
-            let bundle = RegistryV1::load_dir(self.files.path())?;
+            let bundle = RegistryV1::load_dir_until(self.files.path(), self.limits, &cancellation)?;
             Ok::<_, BundleError>((bundle, Reading { _permit: permit, _attempt: attempt }))
         });
-        let (bundle, reading) = reading.await??;
-        Ok(ReadBundle { bundle, digest, reading })
+        match tokio::time::timeout(READ_TIMEOUT, reading).await {
+            Ok(read) => {
+                let (bundle, reading) = read??;
+                Ok(ReadBundle { bundle, digest, reading })
+            }
+            Err(_) => Err(BundleError::SlowRead { digest }),
+        }
     }
 }
 
@@ -229,7 +278,7 @@ impl Attempt {
     fn begin(record: &Path, digest: &Digest, request: &str) -> Result<Self, BundleError> {
         let before = if attempts::request(record) == request { attempts::read(record) } else { 0 };
         if before >= MAX_ATTEMPTS {
-            return Err(BundleError::Quarantined { digest: digest.clone(), attempts: before });
+            return Err(BundleError::Quarantined { text: quarantined(digest, before, request) });
         }
         let path = record.to_owned();
         attempts::write_for(record, before + 1, request).map_err(|source| StoreError::Io {
@@ -248,9 +297,9 @@ impl Drop for Attempt {
     }
 }
 
-/// What ends with the rendering.
+/// The turn of a bundle to be in memory. The process reads no other one until it is dropped.
 #[derive(Debug)]
-struct Reading {
+pub struct Reading {
     _permit: Option<SemaphorePermit<'static>>,
     _attempt: Option<Attempt>,
 }
@@ -265,19 +314,15 @@ pub struct ReadBundle {
 }
 
 impl ReadBundle {
-    /// Runs `render` on a thread for blocking work.
+    /// Runs `render` on a thread for blocking work. The turn ends with what it returns.
     ///
     /// # Errors
     /// When it panicked.
     pub async fn render<T: Send + 'static>(
         self,
-        render: impl FnOnce(RegistryV1) -> T + Send + 'static,
+        render: impl FnOnce(RegistryV1, Reading) -> T + Send + 'static,
     ) -> Result<T, tokio::task::JoinError> {
-        tokio::task::spawn_blocking(move || {
-            let _reading = self.reading;
-            render(self.bundle)
-        })
-        .await
+        tokio::task::spawn_blocking(move || render(self.bundle, self.reading)).await
     }
 }
 
@@ -298,7 +343,8 @@ mod tests {
             std::fs::create_dir(&folder).unwrap();
             std::fs::write(folder.join(file), text).unwrap();
         }
-        PulledBundle { files: staging.commit().unwrap(), digest, record: None, request: String::new() }
+        let files = staging.commit().unwrap();
+        PulledBundle { files, digest, record: None, request: String::new(), limits: BundleLimits::default() }
     }
 
     /// One test, because the permits are those of the process.
@@ -324,7 +370,7 @@ mod tests {
         // a rendering whose future was dropped keeps its permit until its thread ends
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let (begin, begun) = std::sync::mpsc::channel();
-        let mut rendering = Box::pin(reading.pop().unwrap().render(move |bundle| {
+        let mut rendering = Box::pin(reading.pop().unwrap().render(move |bundle, _reading| {
             begin.send(()).unwrap();
             let _ = ended.recv();
             bundle.csv.name
@@ -335,7 +381,13 @@ mod tests {
         assert!(tokio::time::timeout(short, &mut waiting).await.is_err(), "the thread has not ended");
         drop(end);
         let next = waiting.await.unwrap();
-        assert_eq!(next.render(|bundle| bundle.csv.name).await.unwrap(), "p.v1");
+        let (name, turn) = next.render(|bundle, reading| (bundle.csv.name, reading)).await.unwrap();
+        assert_eq!(
+            (name.as_str(), READS.available_permits()),
+            ("p.v1", PARALLEL_READS - 1),
+            "the turn lasts"
+        );
+        drop(turn);
 
         // an invalid bundle, and one whose future was dropped, release it
         drop(reading);
@@ -343,9 +395,30 @@ mod tests {
         let store = Store::open(empty.path()).unwrap();
         let digest: Digest = format!("sha256:{}", "b".repeat(64)).parse().unwrap();
         let files = store.begin(&digest).unwrap().commit().unwrap();
-        let nothing = PulledBundle { files, digest, record: None, request: String::new() };
+        let limits = BundleLimits::default();
+        let nothing = PulledBundle { files, digest, record: None, request: String::new(), limits };
         assert!(nothing.read().await.is_err());
         assert_eq!(READS.available_permits(), PARALLEL_READS);
+    }
+
+    #[test]
+    fn bundle_in_quarantine_by_the_status_is_not_read() {
+        let at = |request: Option<&str>, message: &str| {
+            let directory = tempfile::tempdir().unwrap();
+            let record = Some(directory.path().join("record"));
+            let pulled = PulledBundle { record, ..pulled(directory.path()) };
+            pulled.requested(request, Some(message)).map(drop).map_err(|error| error.to_string())
+        };
+        let text = |digit: &str, request: &str| {
+            quarantined(&format!("sha256:{}", digit.repeat(64)).parse().unwrap(), 2, request)
+        };
+        let message =
+            |text: &str| format!("error for resolved bundle \"p.v1\" with version \"1.0.0\": {text}");
+        assert_eq!(at(None, &message(&text("a", ""))), Err(text("a", "")));
+        assert_eq!(at(Some("t1"), &message(&text("a", "t1"))), Err(text("a", "t1")));
+        assert_eq!(at(Some("t2"), &message(&text("a", "t1"))), Ok(()), "another request");
+        assert_eq!(at(None, &message(&text("b", ""))), Ok(()), "another bundle");
+        assert_eq!(at(None, "another message"), Ok(()));
     }
 
     #[test]
@@ -369,7 +442,8 @@ mod tests {
         for _ in 0..2 {
             dies("now");
         }
-        assert!(matches!(begin("now"), Err(BundleError::Quarantined { attempts: 2, .. })));
+        let error = begin("now").unwrap_err().to_string();
+        assert!(error.starts_with("the process ended 2 times") && error.contains("(\"now\" now)"), "{error}");
     }
 
     #[test]

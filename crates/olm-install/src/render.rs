@@ -1,5 +1,7 @@
 //! A pulled bundle as the objects that installing it creates, and the fingerprint of everything that decides them.
 
+use std::sync::Arc;
+
 use kube::Client;
 use olm_bundle::{CertProvider, Gates, PROPERTIES_ANNOTATION, RenderError, RenderOptions, render_owned};
 use olm_core::{Digest, Object, go};
@@ -7,6 +9,7 @@ use olm_oci::Retry;
 use olm_runtime::error_text::chain;
 use serde_json::{Value, json};
 
+use crate::bundle::Reading;
 use crate::issuer::{self, Issuers, Preference};
 use crate::resolution::{BundleFacts, Cause, Class, ExtensionRequest, PassError};
 use crate::{BundleError, ReadBundle};
@@ -34,6 +37,23 @@ pub struct Rendered {
     pub issuer: Option<CertProvider>,
     /// The digest of the image.
     pub digest: Digest,
+    /// Objects that take much memory keep others from being read.
+    pub turn: Option<Arc<Reading>>,
+}
+
+/// Values of rendered objects beside which other bundles are read.
+const SMALL_BUNDLE: usize = 100_000;
+
+/// How many values the objects consist of.
+fn weight(objects: &[Object]) -> usize {
+    fn of_value(value: &Value) -> usize {
+        1 + match value {
+            Value::Array(items) => items.iter().map(of_value).sum(),
+            Value::Object(members) => members.values().map(of_value).sum(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+        }
+    }
+    objects.iter().flat_map(|object| object.0.values()).map(of_value).sum()
 }
 
 impl RenderSettings {
@@ -98,21 +118,24 @@ pub async fn render(
     };
     let digest = read.digest.clone();
     let rendered = read
-        .render(move |mut registry| {
+        .render(move |mut registry, reading| {
             // not rendered, and as large as the rest of the bundle
             registry.csv.raw = Object::default();
             let properties = registry.csv.annotations.get(PROPERTIES_ANNOTATION).cloned();
-            render_owned(registry, &options).map(|rendered| (rendered, properties))
+            let rendered = render_owned(registry, &options)?;
+            let is_large = weight(&rendered.objects) > SMALL_BUNDLE;
+            Ok::<_, RenderError>((rendered, properties, is_large.then(|| Arc::new(reading))))
         })
         .await
         .map_err(|error| PassError::new(Class::Transient, format!("rendering did not end: {error}")))?;
-    let (rendered, properties) = rendered.map_err(|error| not_rendered(&error))?;
+    let (rendered, properties, turn) = rendered.map_err(|error| not_rendered(&error))?;
     Ok(Rendered {
         objects: rendered.objects,
         properties,
         warnings: rendered.warnings,
         issuer: cert_provider.or(settled),
         digest,
+        turn,
     })
 }
 
@@ -126,10 +149,11 @@ pub fn not_fetched(error: &BundleError) -> PassError {
     };
     let cause = match error {
         BundleError::Image(error) if error.is_rejection() => Cause::Signature,
+        BundleError::Quarantined { .. } => Cause::Quarantine,
         BundleError::Image(_)
         | BundleError::Parse(_)
         | BundleError::Slow { .. }
-        | BundleError::Quarantined { .. }
+        | BundleError::SlowRead { .. }
         | BundleError::Task(_) => Cause::Other,
     };
     PassError { cause, ..PassError::new(class, chain(error)) }

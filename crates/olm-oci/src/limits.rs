@@ -53,9 +53,27 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Bounds for a registry+v1 bundle: a few hundred small files, 16 MiB together. The largest published bundle has 7 MB.
+    /// Sets the limit of this name, as the flag `--limit` has it; `false` when there is none.
+    pub fn set(&mut self, name: &str, value: u64) -> bool {
+        let limit = match name {
+            "image-download-bytes" => &mut self.download_bytes,
+            "image-unpacked-bytes" => &mut self.unpacked_bytes,
+            "image-entries" => &mut self.entries,
+            "image-extended-bytes" => &mut self.extended_bytes,
+            "image-ratio" => &mut self.ratio,
+            "image-layers" => {
+                self.layers = usize::try_from(value).unwrap_or(usize::MAX);
+                return true;
+            }
+            _ => return false,
+        };
+        *limit = value;
+        true
+    }
+
+    /// Bounds for a registry+v1 bundle: a few hundred small files, 28 MiB together. The largest published bundle has 7 MB.
     #[must_use]
     pub fn bundle() -> Self {
-        Self { selected_bytes: 16 << 20, file_bytes: 16 << 20, selected_entries: 10_000, ..Self::default() }
+        Self { selected_bytes: 28 << 20, file_bytes: 28 << 20, selected_entries: 10_000, ..Self::default() }
     }
 }

@@ -109,9 +109,18 @@ pub fn converted(live: &Object) -> Option<Vec<Value>> {
 pub fn owned(live: &Object) -> Option<Vec<String>> {
     let mut owned = vec![];
     let ours = |entry: &Entry<'_>| entry.manager == keys::FIELD_MANAGER && entry.subresource.is_empty();
-    let whole = Value::Object(live.0.clone());
     for entry in entries(live).filter(ours) {
-        collect(entry.fields, Some(&whole), &mut owned);
+        if entry.fields.is_empty() {
+            owned.push(go::json_object(&live.0));
+        }
+        // at the top there are members only
+        for (key, below) in entry.fields {
+            let found = match Step::parse(key) {
+                Step::Member(name) => live.0.get(name),
+                Step::Here | Step::Item(_) | Step::Value(_) | Step::Other => None,
+            };
+            collect_below(key, below, found, &mut owned);
+        }
     }
     (!owned.is_empty()).then_some(owned)
 }
@@ -122,11 +131,15 @@ fn collect(fields: &Map<String, Value>, live: Option<&Value>, out: &mut Vec<Stri
         return;
     }
     for (key, below) in fields {
-        out.push(key.clone());
         let found = live.and_then(|live| fields::below(&Step::parse(key), live));
-        if let (Some(below), false) = (below.as_object(), key == ".") {
-            collect(below, found, out);
-        }
+        collect_below(key, below, found, out);
+    }
+}
+
+fn collect_below(key: &str, below: &Value, found: Option<&Value>, out: &mut Vec<String>) {
+    out.push(key.to_owned());
+    if let (Some(below), false) = (below.as_object(), key == ".") {
+        collect(below, found, out);
     }
 }
 

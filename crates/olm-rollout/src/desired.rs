@@ -1,6 +1,6 @@
 //! The object as it is created or applied: content plus the marks of its revision.
 //!
-//! Content never changes; labels, revision annotation and owner references are put on a copy. Rule: revisions §3, §7.3.
+//! Labels, revision annotation and owner references are put on a copy of the content. Rule: revisions §3, §7.3.
 
 use olm_core::Object;
 use serde_json::{Map, Value, json};
@@ -99,13 +99,18 @@ impl Revision {
 /// The object to create: content with the revision's marks, owned by it alone.
 pub fn desired(content: &Object, revision: &Revision) -> Object {
     let mut object = content.clone();
+    mark(&mut object, revision);
+    object
+}
+
+/// Puts the revision's marks on an object. Another time changes nothing.
+pub fn mark(object: &mut Object, revision: &Revision) {
     if let Some(extension) = &revision.extension {
         object.set_label(keys::OWNER_NAME, extension);
     }
     object.set_label(keys::MANAGED_BY, keys::MANAGED_BY_VALUE);
     object.set_annotation(keys::REVISION, &revision.number.to_string());
     object.metadata_mut().insert("ownerReferences".into(), json!([revision.reference()]));
-    object
 }
 
 /// The object to apply over `live`, which has another controller or none: all owner references stay, no longer as
@@ -221,6 +226,9 @@ mod tests {
                 },
             })
         );
+        let mut again = got.clone();
+        mark(&mut again, &test_revision());
+        assert_eq!(again, got);
         let unowned = desired(&content, &Revision { extension: None, ..test_revision() });
         assert!(
             !unowned.labels().contains_key(keys::OWNER_NAME),

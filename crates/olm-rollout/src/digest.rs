@@ -18,15 +18,39 @@ pub struct PhaseDigest {
 
 /// Digest of a phase's name and its resolved, unchanged objects.
 pub fn phase_digest(name: &str, objects: &[Object]) -> PhaseDigest {
-    // the JSON of both members, without a copy of the objects: they may take most of the process's memory
-    let mut hash = Sha256::new();
-    hash.update(format!("{{\"name\":{},\"objects\":[", go::json_string(&Value::from(name))));
-    for (index, object) in objects.iter().enumerate() {
-        hash.update(if index > 0 { "," } else { "" });
-        hash.update(go::json_object(&object.0));
+    let mut digester = PhaseDigester::new(name);
+    objects.iter().for_each(|object| digester.add(object));
+    digester.finish()
+}
+
+/// Digests a phase's name and its resolved, unchanged objects, of which only one need be in memory at a time.
+#[derive(Debug)]
+pub struct PhaseDigester {
+    name: String,
+    hash: Sha256,
+    is_empty: bool,
+}
+
+impl PhaseDigester {
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(format!("{{\"name\":{},\"objects\":[", go::json_string(&Value::from(name))));
+        Self { name: name.to_owned(), hash, is_empty: true }
     }
-    hash.update("]}");
-    PhaseDigest { name: name.to_owned(), digest: format!("sha256:{}", hex(&hash.finalize())) }
+
+    /// Adds the next object of the phase.
+    pub fn add(&mut self, object: &Object) {
+        self.hash.update(if self.is_empty { "" } else { "," });
+        self.hash.update(go::json_object(&object.0));
+        self.is_empty = false;
+    }
+
+    #[must_use]
+    pub fn finish(mut self) -> PhaseDigest {
+        self.hash.update("]}");
+        PhaseDigest { name: self.name, digest: format!("sha256:{}", hex(&self.hash.finalize())) }
+    }
 }
 
 /// Compares the phases found with those recorded; nothing recorded is nothing to compare with.

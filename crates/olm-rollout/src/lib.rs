@@ -5,7 +5,7 @@
 //! specification.
 //!
 //! Making a revision: [`sanitise`] each rendered object, lay them out with [`phases`], [`pack`] them into Secrets, with
-//! [`default_probes`], under [`next_number`]. Rolling it out: [`unpack`], [`check_observed`], [`validate`], then for each
+//! [`default_probes`], under [`next_number`]. Rolling it out: [`unpack`], [`check_observed`], [`Validation`], then for each
 //! object [`decide_object`] and [`probe::evaluate`], at the end [`status::condition_updates`]. Removing it: [`teardown`].
 //! A dry run of all that: [`forecast()`], [`relinquished`], [`changes()`].
 
@@ -33,18 +33,18 @@ mod validate;
 pub use applied::{converted, owned};
 pub use changes::{FieldChange, changes};
 pub use desired::{
-    OwnerRef, Revision, adopting, controller_of, desired, enforcing, owner_refs, release_patch,
+    OwnerRef, Revision, adopting, controller_of, desired, enforcing, mark, owner_refs, release_patch,
     resource_version,
 };
-pub use digest::{PhaseDigest, check_observed, phase_digest};
+pub use digest::{PhaseDigest, PhaseDigester, check_observed, phase_digest};
 pub use forecast::{forecast, future_revision, relinquished};
 pub use history::{MAX_ARCHIVED, RevisionFacts, expired, next_number, outdated_by};
 pub use images::images;
 pub use object::{BadMark, Protection, Sibling, Step, conflicting_owner, decide_object};
 pub use pack::{
-    MAX_OBJECT, MAX_SECRET, ObjectRef, PackError, Packed, PackedPhase, PackedSecret, pack, unpack,
+    MAX_OBJECT, MAX_SECRET, ObjectRef, PackError, Packed, PackedPhase, PackedSecret, is_packed, pack, unpack,
 };
 pub use phase::{MAX_OBJECTS, MAX_PHASES, Phase, TooManyPhases, is_passive, phases};
 pub use probe::{Probe, default_probes};
 pub use sanitise::{Stamp, sanitise};
-pub use validate::validate;
+pub use validate::Validation;

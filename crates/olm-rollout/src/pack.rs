@@ -158,14 +158,20 @@ fn encode(object: &Object) -> Result<Vec<u8>, String> {
     Ok(packed)
 }
 
-/// Reads one object from a Secret's value; gzip is recognised by its first two bytes.
+/// Whether a Secret's value is compressed: gzip begins with these two bytes.
+#[must_use]
+pub fn is_packed(value: &[u8]) -> bool {
+    value.starts_with(&[0x1f, 0x8b])
+}
+
+/// Reads one object from a Secret's value, compressed or not.
 ///
 /// # Errors
 /// When the value is broken, larger than [`MAX_OBJECT`] or no JSON object. The text names the key and the Secret
 /// (`<namespace>/<name>`).
 pub fn unpack(value: &[u8], key: &str, secret: &str) -> Result<Object, String> {
     let mut inflated = vec![];
-    let json = if value.starts_with(&[0x1f, 0x8b]) {
+    let json = if is_packed(value) {
         let mut decoder = GzDecoder::new(value);
         let read = decoder.by_ref().take(MAX_OBJECT as u64 + 1).read_to_end(&mut inflated);
         read.map_err(|error| {

@@ -7,36 +7,59 @@ use std::collections::BTreeMap;
 use olm_core::{Object, ObjectKey};
 use serde_json::Value;
 
-use crate::phase::Phase;
+/// Checks the objects of a revision one after the other, so that only one need be in memory at a time.
+#[derive(Debug, Default)]
+pub struct Validation {
+    phases: Vec<(String, Vec<Checked>)>,
+}
 
-/// Checks all phases; the text is that of the condition, without its prefix. `None` when there is nothing to complain
-/// about.
-pub fn validate(revision: &str, number: i64, phases: &[Phase]) -> Option<String> {
-    let mut seen: BTreeMap<ObjectKey, Vec<&str>> = BTreeMap::new();
-    for phase in phases {
-        for object in &phase.objects {
-            seen.entry(object.key()).or_default().push(&phase.name);
+#[derive(Debug)]
+struct Checked {
+    key: ObjectKey,
+    messages: Vec<String>,
+}
+
+impl Validation {
+    /// The objects that are added next belong to this phase.
+    pub fn begin_phase(&mut self, name: &str) {
+        self.phases.push((name.to_owned(), Vec::new()));
+    }
+
+    /// Checks the next object of the phase.
+    pub fn add(&mut self, object: &Object) {
+        if let Some((_, checked)) = self.phases.last_mut() {
+            checked.push(Checked { key: object.key(), messages: check(object) });
         }
     }
-    let mut findings = vec![];
-    for phase in phases {
-        let objects: Vec<String> = phase
-            .objects
-            .iter()
-            .filter_map(|object| {
-                let mut messages = check(object);
-                if let Some(places) = seen.get(&object.key()).filter(|places| places.len() > 1) {
-                    messages.push(format!("duplicate object found in phases: {}", places.join(", ")));
-                }
-                (!messages.is_empty())
-                    .then(|| format!("object {}: {}", object.key().objref(), messages.join(", ")))
-            })
-            .collect();
-        if !objects.is_empty() {
-            findings.push(format!("phase {:?}: {}", phase.name, objects.join(", ")));
+
+    /// The text of the condition, without its prefix; `None` when there are no findings.
+    #[must_use]
+    pub fn finish(self, revision: &str, number: i64) -> Option<String> {
+        let mut seen: BTreeMap<&ObjectKey, Vec<&str>> = BTreeMap::new();
+        for (name, objects) in &self.phases {
+            for object in objects {
+                seen.entry(&object.key).or_default().push(name);
+            }
         }
+        let mut findings = vec![];
+        for (name, objects) in &self.phases {
+            let objects: Vec<String> = objects
+                .iter()
+                .filter_map(|Checked { key, messages }| {
+                    let places = seen.get(key).filter(|places| places.len() > 1);
+                    let duplicate = places
+                        .map(|places| format!("duplicate object found in phases: {}", places.join(", ")));
+                    let messages: Vec<String> = messages.iter().cloned().chain(duplicate).collect();
+                    (!messages.is_empty())
+                        .then(|| format!("object {}: {}", key.objref(), messages.join(", ")))
+                })
+                .collect();
+            if !objects.is_empty() {
+                findings.push(format!("phase {name:?}: {}", objects.join(", ")));
+            }
+        }
+        (!findings.is_empty()).then(|| format!("revision {revision:?} ({number}): {}", findings.join(", ")))
     }
-    (!findings.is_empty()).then(|| format!("revision {revision:?} ({number}): {}", findings.join(", ")))
 }
 
 fn check(object: &Object) -> Vec<String> {
@@ -79,12 +102,19 @@ mod tests {
                 json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "n", "uid": "", "finalizers": []}}),
             )
         };
-        let phase = |name: &str, objects: Vec<Object>| Phase { name: name.into(), objects };
-        assert_eq!(validate("e-1", 1, &[phase("1a", vec![fine()])]), None);
+        let validate = |phases: &[(&str, Vec<Object>)]| {
+            let mut validation = Validation::default();
+            for (name, objects) in phases {
+                validation.begin_phase(name);
+                objects.iter().for_each(|object| validation.add(object));
+            }
+            validation.finish("e-1", 1)
+        };
+        assert_eq!(validate(&[("1a", vec![fine()])]), None);
         let bad =
             object(json!({"kind": "X", "metadata": {"name": "x", "uid": "1", "ownerReferences": [{}]}}));
         assert_eq!(
-            validate("e-1", 1, &[phase("a", vec![fine(), bad]), phase("b", vec![fine()])]).unwrap(),
+            validate(&[("a", vec![fine(), bad]), ("b", vec![fine()])]).unwrap(),
             "revision \"e-1\" (1): phase \"a\": object /v1, Kind=ConfigMap n/c: duplicate object found in phases: a, b, object /, Kind=X /x: \
              apiVersion: Required value: must not be empty, metadata.uid: Forbidden: must be empty, metadata.ownerReferences: Forbidden: \
              must be empty, phase \"b\": object /v1, Kind=ConfigMap n/c: duplicate object found in phases: a, b"

@@ -4,6 +4,7 @@
 //! Rule: operator-controller §7.1, catalogd §2.1, §2.2.
 
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Subcommand};
@@ -33,6 +34,9 @@ pub enum ArgsError {
     /// Not `<namespace>/<name>`.
     #[error("value of global-pull-secret should be of the format <namespace>/<name>")]
     PullSecret,
+    /// A name that no limit has.
+    #[error("--limit: there is no limit {name:?}; docs/internals/limits.md lists them")]
+    Limit { name: String },
     /// The TLS profile flags.
     #[error(transparent)]
     Tls(#[from] ProfileError),
@@ -287,6 +291,43 @@ impl PullArgs {
     }
 }
 
+/// Limits on foreign content.
+#[derive(Args, Clone, Debug, Default)]
+pub struct LimitArgs {
+    /// Another limit on foreign content, as bundle-bytes=67108864, or several with commas; the documentation lists their names
+    #[arg(long = "limit", value_name = "NAME=NUMBER", value_delimiter = ',')]
+    limits: Vec<LimitSetting>,
+}
+
+impl LimitArgs {
+    /// Passes each name and number to `set`, which returns whether there is such a limit.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn apply(&self, mut set: impl FnMut(&str, u64) -> bool) -> Result<(), ArgsError> {
+        match self.limits.iter().find(|setting| !set(&setting.name, setting.value)) {
+            Some(unknown) => Err(ArgsError::Limit { name: unknown.name.clone() }),
+            None => Ok(()),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct LimitSetting {
+    name: String,
+    value: u64,
+}
+
+impl FromStr for LimitSetting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let setting = text.split_once('=').and_then(|(name, value)| Some((name, value.parse().ok()?)));
+        let (name, value) = setting.ok_or("must be <name>=<number>")?;
+        Ok(Self { name: name.to_owned(), value })
+    }
+}
+
 /// Logging: two flags that matter, and those of klog, which are accepted.
 #[derive(Args, Clone, Debug)]
 pub struct LogArgs {
@@ -358,6 +399,8 @@ mod tests {
         run: RunArgs,
         #[command(flatten)]
         pull: PullArgs,
+        #[command(flatten)]
+        limits: LimitArgs,
     }
 
     fn parse(flags: &[&str]) -> Cli {
@@ -377,6 +420,26 @@ mod tests {
             assert_eq!(parse(flags).run.leader_elect, want, "{flags:?}");
         }
         assert!(Cli::try_parse_from(["test", "--leader-elect=maybe"]).is_err());
+    }
+
+    #[test]
+    fn args_limits_are_names_and_numbers() {
+        let applied = |flags: &[&str]| {
+            let mut found = Vec::new();
+            let is_known = |name: &str, value: u64| {
+                found.push((name.to_owned(), value));
+                name != "x"
+            };
+            parse(flags).limits.apply(is_known).map(|()| found).map_err(|error| error.to_string())
+        };
+        let both = vec![("a".to_owned(), 1), ("b".to_owned(), 2)];
+        assert_eq!(applied(&["--limit=a=1,b=2"]), Ok(both.clone()));
+        assert_eq!(applied(&["--limit", "a=1", "--limit", "b=2"]), Ok(both));
+        let unknown = "--limit: there is no limit \"x\"; docs/internals/limits.md lists them";
+        assert_eq!(applied(&["--limit=a=1,x=2"]), Err(unknown.to_owned()));
+        for text in ["a", "a=", "a=-1", "a=1k"] {
+            assert!(Cli::try_parse_from(["test", "--limit", text]).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use std::str::FromStr as _;
 
 use clap::{ArgAction, Args, Parser};
+use olm_bundle::BundleLimits;
 use olm_runtime::FeatureGates;
-use olm_runtime::args::{ArgsError, Command, PullArgs, RunArgs, switch};
+use olm_runtime::args::{ArgsError, Command, LimitArgs, PullArgs, RunArgs, switch};
 use olm_runtime::features::{Gate, Stage};
 
 use crate::accounts::Mode;
@@ -57,6 +58,10 @@ pub struct ServeArgs {
     /// Access to registries.
     #[command(flatten)]
     pub pull: PullArgs,
+
+    /// Limits on images and bundles.
+    #[command(flatten)]
+    pub limits: LimitArgs,
 
     /// Where unpacked bundles and packages of catalogs are kept; survives restarts
     #[arg(long, value_name = "DIR", default_value = "/var/cache/operator-controller")]
@@ -119,6 +124,18 @@ pub enum UsageError {
 }
 
 impl ServeArgs {
+    /// The limits on images of bundles, and on bundles.
+    ///
+    /// # Errors
+    /// For a limit that does not exist.
+    pub fn limits(&self) -> Result<(olm_oci::Limits, BundleLimits), UsageError> {
+        let (mut image, mut bundle) = (olm_oci::Limits::bundle(), BundleLimits::default());
+        self.limits.apply(|name, value| image.set(name, value) || bundle.set(name, value))?;
+        (image.selected_bytes, image.file_bytes) = (bundle.bytes, bundle.bytes);
+        image.selected_entries = bundle.files as u64;
+        Ok((image, bundle))
+    }
+
     /// `--catalogd-cas-dir`, if it is set.
     #[must_use]
     pub fn catalogd_cas_dir(&self) -> Option<PathBuf> {
@@ -183,6 +200,18 @@ mod tests {
         assert_eq!(cli.serve.dependency_check, DependencyCheck::Refuse);
         assert!(!cli.serve.validate_existing_custom_resources);
         assert!(parse(&["--dependency-check=maybe"]).is_err());
+    }
+
+    #[test]
+    fn args_set_limits_on_images_and_bundles() {
+        let limits = |flags: &[&str]| parse(flags).unwrap().serve.limits();
+        let (image, bundle) = limits(&[]).unwrap();
+        assert_eq!((image, bundle), (olm_oci::Limits::bundle(), BundleLimits::default()));
+        let (image, bundle) =
+            limits(&["--limit=image-layers=7,bundle-bytes=8,bundle-nodes=9,bundle-files=10"]).unwrap();
+        assert_eq!((image.layers, image.selected_bytes, image.selected_entries), (7, 8, 10));
+        assert_eq!((bundle.bytes, bundle.nodes, bundle.files), (8, 9, 10));
+        assert!(limits(&["--limit=catalog-objects=1"]).is_err());
     }
 
     /// rule: operator-controller §2, §7.1; what differs from the reference is decision 2 (gates)

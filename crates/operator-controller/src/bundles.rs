@@ -76,7 +76,8 @@ impl BundleSource for RegistryBundles {
             let pulled = pulled.map_err(|error| not_fetched(&error))?;
             // with a turn: so no more rendered bundles are in memory than passes work at the same time
             let read = pulled
-                .requested(request.requested_at.as_deref())
+                .requested(request.requested_at.as_deref(), request.quarantine.as_deref())
+                .map_err(|error| not_fetched(&error))?
                 .read()
                 .await
                 .map_err(|error| not_fetched(&error))?;

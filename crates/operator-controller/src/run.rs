@@ -144,7 +144,8 @@ async fn controllers(
         store: PackageStore::new(&args.cache_path.join("packages"), package_store::DEFAULT_BYTES),
     };
     let workers = Workers::new(extension::WORKERS, stop.clone());
-    let fetcher = BundleFetcher::new(puller, store).quarantining();
+    let (image_limits, bundle_limits) = args.limits()?;
+    let fetcher = BundleFetcher::new(puller, store).with_limits(image_limits, bundle_limits).quarantining();
     let bundles = RegistryBundles::new(client.clone(), fetcher, secrets, render, Arc::clone(&workers));
     let content =
         Content { bundles: Box::new(bundles), packages: Box::new(packages), trust: trust.boxed(), workers };

@@ -1,4 +1,4 @@
-//! The table of limits: each row's value is that of the constant or field that it names, and its tests exist.
+//! The table of limits: each row's value is that of the constant or field that it names, and its flag and its tests exist.
 
 use std::path::Path;
 
@@ -24,24 +24,32 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     let sources: Vec<String> =
         paths.iter().map(|path| std::fs::read_to_string(root.join(path))).collect::<Result<_, _>>()?;
     let is_test = |name: &str| sources.iter().any(|text| text.contains(&format!("fn {name}(")));
+    let is_flag = |name: &str| sources.iter().any(|text| text.contains(&format!("{name:?} => ")));
     let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_default();
     let faults: Vec<String> = table
         .lines()
         .filter(|line| line.contains('`'))
-        .flat_map(|row| faults(row, &read, &is_test))
+        .flat_map(|row| faults(row, &read, &is_flag, &is_test))
         .collect();
     ensure!(faults.is_empty(), "{PAGE} differs from the code:\n  {}", faults.join("\n  "));
     Ok(())
 }
 
-fn faults(row: &str, read: &dyn Fn(&str) -> String, is_test: &dyn Fn(&str) -> bool) -> Vec<String> {
+fn faults(
+    row: &str,
+    read: &dyn Fn(&str) -> String,
+    is_flag: &dyn Fn(&str) -> bool,
+    is_test: &dyn Fn(&str) -> bool,
+) -> Vec<String> {
     let cells: Vec<&str> = row.trim().trim_matches('|').split('|').map(str::trim).collect();
-    let [what, limit, _, _, place, tests] = cells[..] else { return vec![format!("not a row: {row}")] };
+    let [what, limit, _, _, flag, place, tests] = cells[..] else { return vec![format!("not a row: {row}")] };
     let [path, name] = quoted(place)[..] else { return vec![format!("{what}: names no constant")] };
     let mut found = Vec::new();
     if !read(path).lines().any(|line| sets(line, name, limit)) {
         found.push(format!("{what}: {name} of {path} is not {limit}"));
     }
+    let flags = quoted(flag).into_iter().filter(|flag| !is_flag(flag));
+    found.extend(flags.map(|flag| format!("{what}: --limit has no {flag}")));
     found.extend(
         quoted(tests)
             .into_iter()
@@ -81,7 +89,8 @@ mod tests {
         };
         let is_test = |name: &str| name == "t";
         let row = |limit: &str, name: &str, test: &str| {
-            faults(&format!("| x | {limit} | 1 | 2 | `a.rs` `{name}` | `{test}` |"), &read, &is_test)
+            let row = format!("| x | {limit} | 1 | 2 | `x-bytes` | `a.rs` `{name}` | `{test}` |");
+            faults(&row, &read, &|name| name == "x-bytes", &is_test)
         };
         for (limit, name) in [("4 << 20", "MAX_X"), ("500", "layers"), ("8 << 20", "document_bytes")] {
             assert!(row(limit, name, "t").is_empty(), "{name}");
@@ -89,5 +98,7 @@ mod tests {
         assert_eq!(row("5 << 20", "MAX_X", "t"), ["x: MAX_X of a.rs is not 5 << 20"]);
         assert_eq!(row("50", "layers", "t"), ["x: layers of a.rs is not 50"]);
         assert_eq!(row("500", "layers", "u"), ["x: there is no test u"]);
+        let unknown = "| x | 500 | 1 | 2 | `y` | `a.rs` `layers` | `t` |";
+        assert_eq!(faults(unknown, &read, &|_| false, &is_test), ["x: --limit has no y"]);
     }
 }

@@ -68,7 +68,7 @@ impl Program {
         let program = Self::new("operator-controller", cluster, ca, dir)?;
         let cache = program.dir.join("cache").display().to_string();
         Ok(program
-            .env("MALLOC_ARENA_MAX", "2")
+            .env("MALLOC_ARENA_MAX", "1")
             .flag("--cache-path", &cache)
             .flag("--catalogd-cas-dir", &ca.dir().display().to_string())
             .more("--feature-gates", "BoxcutterRuntime=true"))

@@ -204,5 +204,12 @@ fn rendered(package: &str, version: &str) -> Result<Rendered> {
     let rendered = render_with_report(&registry, &options)?;
     let digest = image(package, version).split_once('@').map(|(_, digest)| digest.parse());
     let digest = digest.context("no digest")?.map_err(|error| anyhow::anyhow!("{error}"))?;
-    Ok(Rendered { objects: rendered.objects, properties, warnings: rendered.warnings, issuer, digest })
+    Ok(Rendered {
+        objects: rendered.objects,
+        properties,
+        warnings: rendered.warnings,
+        issuer,
+        digest,
+        turn: None,
+    })
 }

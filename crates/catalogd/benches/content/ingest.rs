@@ -253,7 +253,7 @@ pub(crate) fn store_layer(
     // as a pull does: on a thread of its own
     let ingest = std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
-            let visitor = Ingest::new(staging)?;
+            let visitor = Ingest::new(staging, Default::default())?;
             let layers = [(digest.clone(), size, olm_oci::bench::pieces(file))];
             let visited = olm_oci::bench::visit_layers(layers, &["configs"], &Limits::default(), visitor);
             visited.map_err(|error| match error {

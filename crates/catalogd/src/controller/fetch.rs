@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use olm_api::annotations;
 use olm_core::{Digest, ImageRef};
+use olm_fbc::IngestLimits;
 use olm_oci::{Image, Limits, Puller, Selection, Verified, VisitError, parse_reference};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
@@ -75,6 +76,8 @@ pub struct Fetch {
     puller: Puller,
     credentials: Credentials,
     store: Store,
+    image_limits: Limits,
+    content_limits: IngestLimits,
     places: Semaphore,
     registries: Mutex<HashMap<String, Arc<Semaphore>>>,
     /// Images whose content was refused, so that a poll of the same digest does not pull it again.
@@ -89,10 +92,18 @@ impl Fetch {
             puller,
             credentials,
             store,
+            image_limits: Limits::default(),
+            content_limits: IngestLimits::default(),
             places: Semaphore::new(MAX_PULLS as usize),
             registries: Mutex::default(),
             refused: Mutex::default(),
         }
+    }
+
+    /// Reads within other limits.
+    #[must_use]
+    pub fn with_limits(self, image_limits: Limits, content_limits: IngestLimits) -> Self {
+        Self { image_limits, content_limits, ..self }
     }
 
     /// The content that a reference leads to now. If it is stored already, only the digest is asked for, and signatures if
@@ -216,11 +227,12 @@ impl Fetch {
         let selection = selection(&image, by_tag)?;
         let digest = lease.digest().clone();
         let attempt = store.attempt(&digest).map_err(|error| storing(&error.into()))?;
-        let staged = store.stage(lease).map_err(IngestError::Store).and_then(Ingest::new);
+        let staged = store.stage(lease).map_err(IngestError::Store);
+        let staged = staged.and_then(|staging| Ingest::new(staging, self.content_limits));
         let ingest = staged.map_err(|error| storing(&error))?;
         // threads cannot be dropped: they look at this
         let _cancel = ingest.cancellation().drop_guard();
-        let ingest = match image.visit(selection, &Limits::default(), ingest).await {
+        let ingest = match image.visit(selection, &self.image_limits, ingest).await {
             Ok(ingest) => ingest,
             Err(VisitError::Pull(error)) => return Err(pulling(&error)),
             Err(VisitError::Visitor(error)) => {

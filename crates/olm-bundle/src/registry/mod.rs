@@ -9,11 +9,11 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use olm_core::Object;
+use olm_core::{Cancellation, Object};
 use serde_json::Value;
 
 use crate::csv::{Csv, short, undeclared, warn};
-use crate::documents::{BUNDLE_BYTES, BUNDLE_NODES, DocumentError, NodeBudget};
+use crate::documents::{BundleLimits, DocumentError, NodeBudget};
 use crate::kinds;
 use crate::kube::{ShapeError, component, conform};
 use crate::properties;
@@ -24,8 +24,6 @@ pub(crate) const PROPERTIES: &str = "metadata/properties.yaml";
 const MANIFESTS: &str = "manifests";
 const PACKAGE_KEY: &str = "operators.operatorframework.io.bundle.package.v1";
 
-/// Files that one bundle may have below `manifests/` and `metadata/`.
-const BUNDLE_FILES: usize = 10_000;
 const LIST_DEPTH: usize = 16;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -78,13 +76,16 @@ pub enum ParseError {
     TooLarge { limit: u64, what: &'static str },
     /// The files have more values and keys than any bundle has.
     #[error(
-        "the bundle has more than {BUNDLE_NODES} nodes in its files (values and keys; an object counts as ten, a list as three), counted up to {path:?}; remove what \
+        "the bundle has more than {limit} nodes in its files (values and keys; an object counts as ten, a list as three), counted up to {path:?}; remove what \
          the operator does not need, or split the bundle"
     )]
     TooManyNodes {
         /// The file in which the limit was reached.
         path: String,
+        limit: u64,
     },
+    #[error("reading the bundle was cancelled")]
+    Cancelled,
     #[error("cannot read {path}")]
     Read {
         path: String,
@@ -117,6 +118,18 @@ impl RegistryV1 {
         P: Into<String>,
         B: AsRef<[u8]>,
     {
+        Self::from_files_until(files, BundleLimits::default(), &Cancellation::default())
+    }
+
+    fn from_files_until<P, B>(
+        files: impl IntoIterator<Item = (P, B)>,
+        limits: BundleLimits,
+        cancellation: &Cancellation,
+    ) -> Result<Self, ParseError>
+    where
+        P: Into<String>,
+        B: AsRef<[u8]>,
+    {
         let mut by_path = BTreeMap::new();
         let mut bytes = 0_u64;
         for (path, content) in files {
@@ -127,15 +140,15 @@ impl RegistryV1 {
                 by_path.insert(path, content);
             }
         }
-        if bytes > BUNDLE_BYTES {
-            return Err(ParseError::TooLarge { limit: BUNDLE_BYTES, what: "bytes (16 MiB)" });
+        if bytes > limits.bytes {
+            return Err(ParseError::TooLarge { limit: limits.bytes, what: "bytes" });
         }
-        if by_path.len() > BUNDLE_FILES {
-            return Err(ParseError::TooLarge { limit: BUNDLE_FILES as u64, what: "files" });
+        if by_path.len() > limits.files {
+            return Err(ParseError::TooLarge { limit: limits.files as u64, what: "files" });
         }
 
         let annotations = by_path.get(ANNOTATIONS).ok_or(ParseError::NoAnnotations)?;
-        let mut budget = NodeBudget::new();
+        let mut budget = NodeBudget::new(limits, cancellation);
         let package_name = package_name(annotations.as_ref(), &mut budget)?;
         let mut warnings = Vec::new();
         let manifests = manifests(&by_path, &mut budget, &mut warnings)?;
@@ -158,7 +171,19 @@ impl RegistryV1 {
     /// # Errors
     /// When a file cannot be read or the files are no registry+v1 bundle.
     pub fn load_dir(root: &Path) -> Result<Self, ParseError> {
-        let mut folder = Folder { root: root.to_owned(), left: BUNDLE_BYTES };
+        Self::load_dir_until(root, BundleLimits::default(), &Cancellation::default())
+    }
+
+    /// As [`Self::load_dir`], within other limits. It reads the cancellation before each document.
+    ///
+    /// # Errors
+    /// As [`Self::load_dir`], and [`ParseError::Cancelled`].
+    pub fn load_dir_until(
+        root: &Path,
+        limits: BundleLimits,
+        cancellation: &Cancellation,
+    ) -> Result<Self, ParseError> {
+        let mut folder = Folder { root: root.to_owned(), limit: limits.bytes, left: limits.bytes };
         let mut files = Vec::new();
         for path in [ANNOTATIONS, PROPERTIES] {
             files.extend(folder.read(path)?);
@@ -174,13 +199,14 @@ impl RegistryV1 {
             Err(source) if source.kind() == io::ErrorKind::NotFound => {}
             Err(source) => return Err(failed(source)),
         }
-        Self::from_files(files)
+        Self::from_files_until(files, limits, cancellation)
     }
 }
 
-/// A directory that files are read from, and how many bytes may still be.
+/// A directory that files are read from, how many bytes may be, and how many still may.
 struct Folder {
     root: PathBuf,
+    limit: u64,
     left: u64,
 }
 
@@ -205,15 +231,17 @@ impl Folder {
         file.take(self.left + 1).read_to_end(&mut content).map_err(failed)?;
         match self.left.checked_sub(content.len() as u64) {
             Some(left) => self.left = left,
-            None => return Err(ParseError::TooLarge { limit: BUNDLE_BYTES, what: "bytes (16 MiB)" }),
+            None => return Err(ParseError::TooLarge { limit: self.limit, what: "bytes" }),
         }
         Ok(Some((path.to_owned(), content)))
     }
 }
 
-fn package_name(annotations: &[u8], budget: &mut NodeBudget) -> Result<String, ParseError> {
+fn package_name(annotations: &[u8], budget: &mut NodeBudget<'_>) -> Result<String, ParseError> {
+    let limit = budget.limit();
     let value = budget.single_document(annotations).map_err(|error| match error {
-        DocumentError::Nodes => ParseError::TooManyNodes { path: ANNOTATIONS.to_owned() },
+        DocumentError::Nodes => ParseError::TooManyNodes { path: ANNOTATIONS.to_owned(), limit },
+        DocumentError::Cancelled => ParseError::Cancelled,
         DocumentError::Invalid(message) => ParseError::Annotations { message },
     })?;
     let package = value.get("annotations").and_then(|annotations| annotations.get(PACKAGE_KEY));
@@ -234,7 +262,7 @@ struct Manifest {
 
 fn manifests<B: AsRef<[u8]>>(
     files: &BTreeMap<String, B>,
-    budget: &mut NodeBudget,
+    budget: &mut NodeBudget<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<Vec<Manifest>, ParseError> {
     let mut read = Vec::new();
@@ -252,7 +280,10 @@ fn manifests<B: AsRef<[u8]>>(
         let documents = match budget.documents(content.as_ref()) {
             Ok(documents) => Ok(documents),
             Err(DocumentError::Invalid(message)) => Err(format!("error parsing {path}: {message}")),
-            Err(DocumentError::Nodes) => return Err(ParseError::TooManyNodes { path: path.clone() }),
+            Err(DocumentError::Nodes) => {
+                return Err(ParseError::TooManyNodes { path: path.clone(), limit: budget.limit() });
+            }
+            Err(DocumentError::Cancelled) => return Err(ParseError::Cancelled),
         };
         match documents.and_then(|documents| objects(path, documents)) {
             Ok(found) => read.extend(found.into_iter().map(|object| Manifest { path: path.clone(), object })),

@@ -209,7 +209,7 @@ fn registry_rejects_large_bundles() {
     for more in [0, 1] {
         let mut files = fixture::files(&none(), &[]);
         let used: usize = files.iter().map(|(_, content)| content.len()).sum();
-        let remaining = (16 << 20) - used;
+        let remaining = (28 << 20) - used;
         files.push(("manifests/comment.yaml".to_owned(), vec![b'#'; remaining + more]));
         for (path, content) in &files {
             fs::write(directory.path().join(path), content).unwrap();
@@ -217,25 +217,38 @@ fn registry_rejects_large_bundles() {
         for parsed in [RegistryV1::from_files(files), RegistryV1::load_dir(directory.path())] {
             let want = match more {
                 0 => None,
-                _ => Some(format!("the bundle has more than 16777216 bytes (16 MiB) {too_large}")),
+                _ => Some(format!("the bundle has more than 29360128 bytes {too_large}")),
             };
-            assert_eq!(parsed.err().map(|error| error.to_string()), want, "16 MiB and {more}");
+            assert_eq!(parsed.err().map(|error| error.to_string()), want, "28 MiB and {more}");
         }
     }
 
     let mut files = fixture::files(&none(), &[]);
-    files.extend((files.len()..=BUNDLE_FILES).map(|n| (format!("manifests/{n}.txt"), Vec::new())));
+    files.extend(
+        (files.len()..=BundleLimits::default().files).map(|n| (format!("manifests/{n}.txt"), Vec::new())),
+    );
     assert_eq!(
         RegistryV1::from_files(files).unwrap_err().to_string(),
         format!("the bundle has more than 10000 files {too_large}")
     );
 }
 
+#[test]
+fn registry_stops_when_cancelled() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/webhooks/bundle");
+    let cancellation = Cancellation::default();
+    assert!(RegistryV1::load_dir_until(&folder, BundleLimits::default(), &cancellation).is_ok());
+    drop(cancellation.drop_guard());
+    let error = RegistryV1::load_dir_until(&folder, BundleLimits::default(), &cancellation).unwrap_err();
+    assert!(matches!(error, ParseError::Cancelled), "{error}");
+}
+
 /// Counted over all files, in the order of their paths, and with what aliases expand to.
 #[test]
 fn nodes_are_limited_over_all_files() {
+    let cancellation = Cancellation::default();
     let nodes_left = |files: &[(String, Vec<u8>)]| {
-        let mut budget = NodeBudget::new();
+        let mut budget = NodeBudget::new(BundleLimits::default(), &cancellation);
         for (_, content) in files {
             assert!(budget.documents(content).is_ok());
         }
@@ -278,7 +291,7 @@ fn nodes_are_limited_over_all_files() {
         ["manifests/x.yaml", "manifests/README", "metadata/annotations.yaml", "metadata/properties.yaml"]
     {
         let error = parse_with(&[(path, &aliases)]).unwrap_err();
-        assert!(matches!(&error, ParseError::TooManyNodes { path: at } if at == path), "{path}: {error}");
+        assert!(matches!(&error, ParseError::TooManyNodes { path: at, .. } if at == path), "{path}: {error}");
     }
 }
 

@@ -7,22 +7,16 @@ use super::{Context, cert_volumes, certificates, overrides, unique_entries};
 use crate::csv::{CsvDeployment, warn};
 use olm_core::member_map as member;
 
-pub(super) fn deployments(context: &Context<'_>, warnings: &mut Vec<String>) -> Vec<Object> {
-    context
-        .bundle
-        .csv
-        .deployments
-        .iter()
-        .map(|deployment| render_deployment(context, deployment, warnings))
-        .collect()
+pub(super) fn deployments(
+    context: &Context<'_>,
+    deployments: Vec<CsvDeployment>,
+    warnings: &mut Vec<String>,
+) -> Vec<Object> {
+    deployments.into_iter().map(|deployment| render_deployment(context, deployment, warnings)).collect()
 }
 
-fn render_deployment(
-    context: &Context<'_>,
-    deployment: &CsvDeployment,
-    warnings: &mut Vec<String>,
-) -> Object {
-    let mut spec = deployment.spec.clone();
+fn render_deployment(context: &Context<'_>, deployment: CsvDeployment, warnings: &mut Vec<String>) -> Object {
+    let mut spec = deployment.spec;
     spec.insert("revisionHistoryLimit".to_owned(), 1.into());
     annotate_template(context, member(&mut spec, "template"));
     let mut metadata = json!({"name": deployment.name, "namespace": context.namespace()});

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use olm_core::{Object, ObjectKey};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::error::RenderError;
 
@@ -28,10 +28,10 @@ impl Objects {
                 continue;
             };
             let (first, known) = &mut self.made[at];
-            if contains(&known.to_value(), &object.to_value()) {
+            if contains_all(&known.0, &object.0) {
                 continue;
             }
-            if !contains(&object.to_value(), &known.to_value()) {
+            if !contains_all(&object.0, &known.0) {
                 return Err(RenderError::Duplicate { object: object.key().objref(), first, second: source });
             }
             *known = object;
@@ -44,12 +44,14 @@ impl Objects {
     }
 }
 
-/// Whether `whole` has every member of `part` with the same content.
+/// Whether `whole` has every member of `part` with the same content. Takes as long as the smaller of the two is large.
+fn contains_all(whole: &Map<String, Value>, part: &Map<String, Value>) -> bool {
+    part.iter().all(|(name, member)| whole.get(name).is_some_and(|known| contains(known, member)))
+}
+
 fn contains(whole: &Value, part: &Value) -> bool {
     match (whole, part) {
-        (Value::Object(whole), Value::Object(part)) => {
-            part.iter().all(|(name, member)| whole.get(name).is_some_and(|known| contains(known, member)))
-        }
+        (Value::Object(whole), Value::Object(part)) => contains_all(whole, part),
         (whole, part) => whole == part,
     }
 }

@@ -68,6 +68,13 @@ pub fn render_owned(mut bundle: RegistryV1, options: &RenderOptions) -> Result<R
     } else {
         Config::default()
     };
+    let objects = most_objects(&bundle);
+    if objects > MAX_OBJECTS {
+        return Err(RenderError::Generator(format!(
+            "the bundle renders to up to {objects} objects, at most {MAX_OBJECTS} are allowed; it must have fewer permissions, \
+             webhooks and manifests"
+        )));
+    }
     let findings = validate(&bundle);
     if !findings.is_empty() {
         return Err(RenderError::Invalid { findings });
@@ -77,6 +84,7 @@ pub fn render_owned(mut bundle: RegistryV1, options: &RenderOptions) -> Result<R
 
     let mut warnings: Vec<String> = bundle.warnings.iter().chain(&config.warnings).cloned().collect();
     let (crds, others) = (std::mem::take(&mut bundle.crds), std::mem::take(&mut bundle.others));
+    let deployments = std::mem::take(&mut bundle.csv.deployments);
     let context = Context { bundle: &bundle, options, targets: &targets, config: &config };
     let mut objects = distinct::Objects::default();
     objects.add("the service accounts of its permissions", rbac::service_accounts(&context))?;
@@ -84,14 +92,29 @@ pub fn render_owned(mut bundle: RegistryV1, options: &RenderOptions) -> Result<R
     objects.add("its cluster permissions", rbac::cluster_permissions(&context))?;
     objects.add("its custom resource definitions", crds::crds(&context, crds)?)?;
     objects.add("its own manifests", additional::additional(&context, others))?;
-    objects.add("its deployments", deployments::deployments(&context, &mut warnings))?;
+    let services = services::services(&context, &deployments);
+    objects.add("its deployments", deployments::deployments(&context, deployments, &mut warnings))?;
     objects.add("its validating webhooks", admission::validating(&context))?;
     objects.add("its mutating webhooks", admission::mutating(&context))?;
-    objects.add("the services of its webhooks", services::services(&context))?;
+    objects.add("the services of its webhooks", services)?;
     objects.add("the certificates of its webhooks", certificates::objects(&context))?;
 
     let certificates = certificates::certificates(&context);
     Ok(Rendered { objects: objects.into_vec(), targets, certificates, warnings })
+}
+
+/// Objects of one bundle, ten times what a revision can hold: a short entry of the CSV becomes kilobytes of objects.
+const MAX_OBJECTS: usize = 10_000;
+
+/// How many objects the bundle renders to at most: an account, a role and a binding for each permission, a configuration for each
+/// webhook.
+fn most_objects(bundle: &RegistryV1) -> usize {
+    let csv = &bundle.csv;
+    3 * (csv.permissions.len() + csv.cluster_permissions.len())
+        + csv.webhooks.len()
+        + csv.deployments.len()
+        + bundle.crds.len()
+        + bundle.others.len()
 }
 
 struct Context<'a> {

@@ -83,12 +83,13 @@ fn role_and_binding(
         None => json!({"name": name}),
     };
     let rules: Vec<_> = permission.rules.iter().flatten().map(rule_value).collect();
-    let role = json!({
+    let mut role = super::object(json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": role_kind,
         "metadata": metadata,
-        "rules": rules,
-    });
+    }));
+    // moved, not copied
+    role.0.insert("rules".to_owned(), Value::Array(rules));
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": binding_kind,
@@ -96,7 +97,7 @@ fn role_and_binding(
         "subjects": [{"kind": "ServiceAccount", "namespace": context.namespace(), "name": account}],
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role_kind, "name": name},
     });
-    [super::object(role), super::object(binding)]
+    [role, super::object(binding)]
 }
 
 fn rule_value(rule: &PolicyRule) -> Value {

@@ -9,14 +9,8 @@ use super::{Context, certificates};
 use crate::csv::CsvDeployment;
 use crate::names;
 
-pub(super) fn services(context: &Context<'_>) -> Vec<Object> {
-    context
-        .bundle
-        .csv
-        .deployments
-        .iter()
-        .filter_map(|deployment| render_service(context, deployment))
-        .collect()
+pub(super) fn services(context: &Context<'_>, deployments: &[CsvDeployment]) -> Vec<Object> {
+    deployments.iter().filter_map(|deployment| render_service(context, deployment)).collect()
 }
 
 fn render_service(context: &Context<'_>, deployment: &CsvDeployment) -> Option<Object> {

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::csv::Permission;
 use crate::fixture::{bundle, crd, patched};
 use crate::options::{CertProvider, Gates};
 
@@ -205,4 +206,18 @@ fn config_fields_are_accepted_read_and_applied() {
         let changed = deployment(Some(given));
         assert_ne!(changed, plain, "deploymentConfig.{name} changes nothing, render/overrides.rs");
     }
+}
+
+/// Before they are made: a short entry of the CSV becomes kilobytes of objects.
+#[test]
+fn render_limits_objects() {
+    let with = |accounts: usize| {
+        let mut bundle = bundle(&modes(&["AllNamespaces"]), &[]).unwrap();
+        let account = |at: usize| Permission { service_account: format!("a{at}"), rules: Some(Vec::new()) };
+        bundle.csv.cluster_permissions = (0..accounts).map(account).collect();
+        render(&bundle, &RenderOptions::new("i")).map(drop).map_err(|error| error.to_string())
+    };
+    assert_eq!(with(3_333), Ok(()));
+    let error = with(3_334).unwrap_err();
+    assert!(error.contains("at most 10000 are allowed"), "{error}");
 }

@@ -48,6 +48,26 @@ impl Default for IngestLimits {
     }
 }
 
+impl IngestLimits {
+    /// Sets the limit of this name, as the flag `--limit` has it; `false` when there is none.
+    pub fn set(&mut self, name: &str, value: u64) -> bool {
+        let count = usize::try_from(value).unwrap_or(usize::MAX);
+        match name {
+            "catalog-files" => self.files = count,
+            "catalog-bytes" => self.bytes = value,
+            "catalog-objects" => self.objects = count,
+            "catalog-name-bytes" => self.text_memory = value,
+            "catalog-object-bytes" => self.file.document_bytes = count,
+            "catalog-object-nodes" => self.file.document_nodes = value,
+            "catalog-ignore-bytes" => self.ignore_bytes = value,
+            "catalog-ignore-patterns" => self.ignore_patterns = count,
+            "catalog-match-steps" => self.match_steps = value,
+            _ => return false,
+        }
+        true
+    }
+}
+
 /// A file of the catalog that cannot be read, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{error}; in file {path:?}, line {line}, byte {offset}", error = error.message, line = error.line, offset = error.offset)]

@@ -41,6 +41,7 @@ fn rendered(data: &str) -> Rendered {
         warnings: vec!["w".to_owned()],
         issuer: Some(CertProvider::BuiltIn),
         digest: format!("sha256:{}", "a".repeat(64)).parse().unwrap(),
+        turn: None,
     }
 }
 

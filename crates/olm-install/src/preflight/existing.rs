@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams};
-use olm_core::Object;
+use olm_core::{Cancellation, Object};
 use olm_crd_safety::{ExistingObjects, Fit};
 
 use super::{Found, resource};
@@ -56,12 +56,15 @@ pub(super) async fn check(client: &Client, live: &Object, desired: &Object, foun
 async fn read(api: &Api<DynamicObject>, existing: &Arc<ExistingObjects>) -> Result<Checked, String> {
     let mut checked = Checked::default();
     let mut params = ListParams::default().limit(PAGE);
+    let cancellation = Cancellation::default();
+    // threads cannot be dropped: they look at this
+    let _cancel = cancellation.drop_guard();
     loop {
         let page = api.list(&params).await.map_err(|error| error.to_string())?;
         let next = page.metadata.continue_.filter(|token| !token.is_empty());
-        let judge = Arc::clone(existing);
+        let (judge, cancellation) = (Arc::clone(existing), cancellation.clone());
         checked = tokio::task::spawn_blocking(move || {
-            page.items.into_iter().for_each(|object| checked.add(&judge, &object));
+            checked.add_all(&judge, page.items, &cancellation);
             checked
         })
         .await
@@ -78,6 +81,17 @@ async fn read(api: &Api<DynamicObject>, existing: &Arc<ExistingObjects>) -> Resu
 }
 
 impl Checked {
+    /// Stops when it is cancelled.
+    fn add_all(
+        &mut self,
+        existing: &ExistingObjects,
+        objects: Vec<DynamicObject>,
+        cancellation: &Cancellation,
+    ) {
+        let objects = objects.into_iter().take_while(|_| !cancellation.is_cancelled());
+        objects.for_each(|object| self.add(existing, &object));
+    }
+
     fn add(&mut self, existing: &ExistingObjects, object: &DynamicObject) {
         self.objects += 1;
         let Ok(value) = serde_json::to_value(object) else { return };
@@ -129,6 +143,10 @@ mod tests {
     use serde_json::json;
 
     fn judged(specs: &[serde_json::Value]) -> Found {
+        judged_until(specs, &Cancellation::default())
+    }
+
+    fn judged_until(specs: &[serde_json::Value], cancellation: &Cancellation) -> Found {
         let crd = |fields: serde_json::Value| {
             Object::from_value(json!({"spec": {"group": "g.io", "versions": [{"name": "v1", "served": true, "storage": true,
                 "schema": {"openAPIV3Schema": {"type": "object", "required": ["spec"], "properties": {"spec": fields}}}}]}}))
@@ -137,13 +155,14 @@ mod tests {
         let (old, new) = (crd(json!({"type": "integer"})), crd(json!({"type": "integer", "maximum": 5})));
         let existing = ExistingObjects::new(&old, &new).unwrap().unwrap();
         let mut checked = Checked::default();
-        for (at, spec) in specs.iter().enumerate() {
+        let object = |(at, spec): (usize, &serde_json::Value)| {
             let mut object = json!({"metadata": {"name": format!("o{at}"), "namespace": "n"}});
             if !spec.is_null() {
                 object["spec"] = spec.clone();
             }
-            checked.add(&existing, &serde_json::from_value(object).unwrap());
-        }
+            serde_json::from_value(object).unwrap()
+        };
+        checked.add_all(&existing, specs.iter().enumerate().map(object).collect(), cancellation);
         let mut found = Found::default();
         checked.report("ws.g.io", &mut found);
         found
@@ -165,5 +184,8 @@ mod tests {
         assert!(found.blocking[0].ends_with("; and 3 more"), "{:?}", found.blocking);
         assert_eq!(found.blocking[0].matches("n/o").count(), MAX_EXAMPLES);
         assert!(judged(&[json!(1)]).blocking.is_empty());
+        let cancellation = Cancellation::default();
+        drop(cancellation.drop_guard());
+        assert!(judged_until(&[json!(9)], &cancellation).blocking.is_empty(), "checked after the timeout");
     }
 }

@@ -25,6 +25,8 @@ pub enum Cause {
     Dependencies,
     /// The signature policy does not accept the bundle's image.
     Signature,
+    /// The bundle is not read again, because reading it ended the process.
+    Quarantine,
 }
 
 /// A pass that stopped: the condition text and its class.

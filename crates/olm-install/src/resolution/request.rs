@@ -3,9 +3,8 @@
 //! Guarantees of admission are not checked a second time, except where an object of an older schema could lack
 //! them. Rule: operator-controller §4.1 (selector errors win over range errors).
 
-use olm_api::ClusterExtension;
-use olm_api::annotations;
 use olm_api::cluster_extension::{CrdUpgradeSafetyEnforcement, UpgradeConstraintPolicy};
+use olm_api::{ClusterExtension, ConditionStatus, annotations, condition};
 use olm_catalog::{Selector, parse_selector};
 use olm_core::{ChannelName, PackageName, Range};
 use serde_json::{Map, Value};
@@ -42,6 +41,8 @@ pub struct ExtensionRequest {
     pub progress_deadline_minutes: Option<i32>,
     /// The annotation `requested-at`.
     pub requested_at: Option<String>,
+    /// The message of the condition `Quarantined`, which names a bundle that is not read again.
+    pub quarantine: Option<String>,
     /// Whether the user paused the extension.
     pub paused: bool,
     /// Whether objects stay when the extension is deleted.
@@ -92,8 +93,15 @@ pub fn validate(extension: &ClusterExtension) -> Result<ExtensionRequest, PassEr
         progress_deadline_minutes: spec.progress_deadline_minutes.filter(|minutes| *minutes > 0),
         paused: paused.is_some_and(|value| value == "true"),
         requested_at: annotations.and_then(|all| all.get(annotations::REQUESTED_AT)).cloned(),
+        quarantine: quarantine(extension),
         keep_objects: annotations.is_some_and(annotations::keeps_objects),
     })
+}
+
+fn quarantine(extension: &ClusterExtension) -> Option<String> {
+    let conditions = &extension.status.as_ref()?.conditions;
+    let found = condition::find(conditions, condition::QUARANTINED)?;
+    (found.status == ConditionStatus::True).then(|| found.message.clone())
 }
 
 #[cfg(test)]

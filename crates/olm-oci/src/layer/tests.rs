@@ -402,19 +402,19 @@ fn zstd_window_is_limited() {
 }
 
 #[test]
-fn bundle_bytes_are_limited_to_16_mib() {
-    let half = vec![b'#'; 8 << 20];
+fn bundle_bytes_are_limited_to_28_mib() {
+    let half = vec![b'#'; 14 << 20];
     let layer = |last: usize| {
         TarOf::new()
             .file("manifests/a", &half)
-            .file("manifests/b", vec![b'#'; (8 << 20) - 10])
+            .file("manifests/b", vec![b'#'; (14 << 20) - 10])
             .file("metadata/c", vec![b'#'; last])
             .tar()
     };
     let content = ["manifests", "metadata"];
     assert_eq!(unpacked(&[layer(10)], &content, &Limits::bundle()).unwrap().len(), 3);
     let error = unpacked(&[layer(11)], &content, &Limits::bundle()).unwrap_err().to_string();
-    assert!(error.ends_with("wanted content of the image exceeds the limit of 16777216 bytes"), "{error}");
+    assert!(error.ends_with("wanted content of the image exceeds the limit of 29360128 bytes"), "{error}");
 }
 
 #[test]

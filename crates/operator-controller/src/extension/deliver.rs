@@ -60,11 +60,15 @@ pub async fn deliver(
     let mut observer = ClusterObserver { context, request, revisions, verified: verified.as_ref() };
     let (settings, system) = (context.settings.render, context.settings.system_namespace.as_str());
     let observed = observe(&mut observer, settings, system, request, target, revisions, recorded).await?;
-    let plan = plan(request, observed).map_err(|error| {
+    let mut plan = plan(request, observed).map_err(|error| {
         let inputs = settings.fingerprint(request, bundle, settings.settled(recorded));
         context.states.update(&request.name, &request.uid, |state| state.reject(bundle, &inputs, &error));
         about(bundle, error)
     })?;
+    if let Change::Create(new) = &mut plan.change {
+        // packed by now, and too large to be in memory while another controller reads them
+        new.phases.clear();
+    }
     let written = match &plan.change {
         Change::Keep => None,
         Change::Update(set) => match newest {

@@ -115,9 +115,11 @@ fn failed(failure: &PassError) -> Event {
         (Cause::CrdSafety, _) => Event::exact(note("UpgradeRefused")),
         (Cause::Dependencies, _) => Event::exact(note("DependencyMissing")),
         (Cause::Signature, _) => Event::exact(note("SignatureRefused")),
-        (Cause::Other, Class::NeedsChange) => Event::exact(note("NeedsChange")),
-        (Cause::Other, Class::Blocked) => Event::exact(note(reason::BLOCKED)),
-        (Cause::Other, Class::InvalidConfiguration) => Event::exact(note(reason::INVALID_CONFIGURATION)),
+        (Cause::Other | Cause::Quarantine, Class::NeedsChange) => Event::exact(note("NeedsChange")),
+        (Cause::Other | Cause::Quarantine, Class::Blocked) => Event::exact(note(reason::BLOCKED)),
+        (Cause::Other | Cause::Quarantine, Class::InvalidConfiguration) => {
+            Event::exact(note(reason::INVALID_CONFIGURATION))
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 use k8s_openapi::jiff::Timestamp;
 use olm_api::cluster_extension::{BundleMetadata, InstallStatus, RevisionStatus, WebhookCertificates};
 use olm_api::{ClusterExtensionStatus, Condition, ConditionStatus, condition, reason};
-use olm_install::resolution::{Class, PassError, RevisionFacts, RevisionStates};
+use olm_install::resolution::{Cause, Class, PassError, RevisionFacts, RevisionStates};
 
 use super::deprecation;
 use super::result::{PassResult, Progress};
@@ -47,6 +47,7 @@ pub fn derive(
     conditions.extend(progressing);
     conditions.extend(available.map(|found| make.mirror(found)));
     conditions.push(ready);
+    conditions.extend(quarantined(&result.progress, stored, &make));
     conditions.extend(reconciling);
     conditions.extend(stalled);
 
@@ -135,6 +136,24 @@ fn progressing(
         Progress::Uninstalling { message } => {
             Some(make.made(type_, ConditionStatus::True, reason::ROLLING_OUT, fit(message)))
         }
+    }
+}
+
+/// Present while a bundle is not read again. Errors of other steps that may pass by themselves have no effect on it.
+fn quarantined(progress: &Progress, stored: &[Condition], make: &ConditionBuilder) -> Option<Condition> {
+    let type_ = condition::QUARANTINED;
+    match progress {
+        Progress::Failed(failure) if failure.cause == Cause::Quarantine => {
+            let message = fit(&failure.message);
+            Some(make.made(type_, ConditionStatus::True, reason::READING_ENDED_THE_PROCESS, message))
+        }
+        Progress::Failed(PassError { class: Class::Transient, .. }) | Progress::Paused => {
+            condition::find(stored, type_).cloned()
+        }
+        Progress::Failed(_)
+        | Progress::Invalid(_)
+        | Progress::Applied { .. }
+        | Progress::Uninstalling { .. } => None,
     }
 }
 

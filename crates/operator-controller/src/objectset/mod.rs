@@ -16,6 +16,7 @@ mod live;
 mod memory;
 mod reconcile;
 mod removal;
+mod requests;
 mod rollout;
 mod search;
 mod secrets;

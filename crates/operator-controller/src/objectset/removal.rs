@@ -215,8 +215,8 @@ impl Removing<'_> {
         let live = match watch.get(key) {
             Some(live) => Some(live.object()),
             None => {
-                let found = watch.api(self.context.client.clone(), key).get_opt(&key.name).await;
-                found.map_err(|error| failed(&error))?.map(|found| watch.plain(found))
+                let found = watch.requests(self.context.client.clone(), key).get_opt().await;
+                found.map_err(|error| failed(&error))?
             }
         };
         let Some(live) = live else {
@@ -226,9 +226,9 @@ impl Removing<'_> {
         // an annotation in the manifest that keeps the object was applied with it
         let awaited = self.successors.iter().any(|uid| self.context.memories.has(uid, key));
         let removal = remove(ownership(&live, &live, &self.own, awaited), self.reason);
-        let api = async || {
+        let requests = async || {
             let client = self.context.identities.client(&self.owner, Purpose::Remove).await?;
-            Ok::<_, String>(watch.api(client, key))
+            Ok::<_, String>(watch.requests(client, key))
         };
         match removal {
             Removal::Gone => Ok(true),
@@ -241,10 +241,9 @@ impl Removing<'_> {
                 let same =
                     Preconditions { uid: text_of("uid"), resource_version: text_of("resourceVersion") };
                 let params = DeleteParams::default().preconditions(same);
-                match api().await?.delete(&key.name, &params).await {
-                    Ok(answer) => {
+                match requests().await?.delete(&params).await {
+                    Ok(gone) => {
                         info!(revision = %self.own.name, object = %key.objref(), "deleted");
-                        let gone = answer.is_right();
                         if gone {
                             watch.remove(key, resource_version(&live), &self.own.name);
                             memory.gone.insert(key.clone());
@@ -271,9 +270,9 @@ impl Removing<'_> {
                     return Ok(true);
                 };
                 let params = written_by(keys::FIELD_MANAGER);
-                match api().await?.patch(&key.name, &params, &Patch::Merge(&patch)).await {
+                match requests().await?.patch(&params, &Patch::Merge(&patch)).await {
                     Ok(answer) => {
-                        watch.put(key, Live::new(watch.plain(answer)), &self.own.name, listings);
+                        watch.put(key, Live::new(answer), &self.own.name, listings);
                         Ok(true)
                     }
                     Err(error) if is_code(&error, 404) => Ok(true),
@@ -290,10 +289,10 @@ impl Removing<'_> {
     /// Reads an object again that was another one than remembered, and wakes the revision.
     async fn refresh(&self, watch: &KindWatch, key: &ObjectKey) {
         let (listings, cached) = (watch.listings(), watch.get(key));
-        let found = watch.api(self.context.client.clone(), key).get_opt(&key.name).await;
+        let found = watch.requests(self.context.client.clone(), key).get_opt().await;
         match (found, cached) {
             (Ok(Some(found)), _) => {
-                watch.put(key, Live::new(watch.plain(found)), &self.own.name, listings);
+                watch.put(key, Live::new(found), &self.own.name, listings);
             }
             (Ok(None), Some(cached)) => watch.remove(key, &cached.version, &self.own.name),
             (Ok(None), None) | (Err(_), _) => {}
@@ -372,12 +371,10 @@ impl Removing<'_> {
     /// The resource that a CRD of ours serves, in its storage version; `None` when it is not there or not ours.
     async fn controlled_crd(&self, key: &ObjectKey) -> Result<Option<ApiResource>, String> {
         let Ok(watch) = self.context.world.ensure(&gvk(key), &self.own).await else { return Ok(None) };
-        let found = watch.api(self.context.client.clone(), key).get_opt(&key.name).await;
-        let Some(found) = found.map_err(|error| format!("getting {}: {}", key.objref(), text(&error)))?
-        else {
+        let found = watch.requests(self.context.client.clone(), key).get_opt().await;
+        let Some(crd) = found.map_err(|error| format!("getting {}: {}", key.objref(), text(&error)))? else {
             return Ok(None);
         };
-        let crd = watch.plain(found);
         let is_ours = ownership(&crd, &crd, &self.own, false).controlled;
         Ok(is_ours.then(|| served(&crd)).flatten())
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use kube::Client;
-use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use olm_api::ClusterObjectSet;
 use olm_core::{Object, ObjectKey};
@@ -18,7 +18,7 @@ use olm_install::resolution::revision::has_succeeded;
 use olm_rollout::probe::{Author, Probe, ProbeResult, Selector, builtin, evaluate};
 use olm_rollout::status::{ObjectState, Outcome, PhaseState};
 use olm_rollout::{
-    Revision, Sibling, Step, adopting, converted, decide_object, desired, enforcing, keys, report,
+    Revision, Sibling, Step, adopting, converted, decide_object, enforcing, keys, mark, report,
     resource_version,
 };
 use parking_lot::Mutex;
@@ -177,9 +177,9 @@ impl Rollout<'_> {
             return Ok(self.done(key, verdict, true, false));
         }
         let content = self.context.content(self.revision, memory).await?;
-        let Some(manifest) = content.object(at.0, at.1) else {
-            return Err(format!("reconciling {}: content is not known", key.objref()));
-        };
+        let read = content.object(at.0, at.1).await;
+        let mut body = read.map_err(|problem| format!("reconciling {}: {problem}", key.objref()))?;
+        let manifest = &mut body.object;
         // what the watch shows in full need not be digested again when it is as desired
         let whole = seen.as_ref().filter(|live| !live.partial && self.own.extension.is_some());
         let mut watched = whole.map(|live| live.fingerprint);
@@ -298,7 +298,7 @@ impl Rollout<'_> {
     async fn create(
         &self,
         watch: &KindWatch,
-        manifest: &Object,
+        manifest: &mut Object,
         key: &ObjectKey,
     ) -> Result<Option<Object>, String> {
         let failed = |error: kube::Error| {
@@ -312,17 +312,17 @@ impl Rollout<'_> {
             }
             write_failed(&key.objref(), "creating resource", &error)
         };
-        let object: DynamicObject = serde_json::from_value(desired(manifest, &self.own).into_value())
-            .map_err(|error| format!("validating: {}: {error}", key.objref()))?;
+        // in place: a copy of a large object may be more than the memory of the process
+        mark(manifest, &self.own);
         let params = PostParams { dry_run: false, field_manager: Some(keys::FIELD_MANAGER.to_owned()) };
-        match watch.api(self.client().await?, key).create(&params, &object).await {
+        match watch.requests(self.client().await?, key).create(&params, manifest).await {
             Ok(created) => {
                 info!(revision = %self.own.name, object = %key.objref(), "created");
                 if has_succeeded(self.revision) {
                     let note = format!("created {} again after somebody deleted it", key.objref());
                     self.context.record(self.revision, false, "Corrected", &note).await;
                 }
-                Ok(Some(watch.plain(created)))
+                Ok(Some(created))
             }
             Err(error) if already_exists(&error) => Ok(None),
             Err(error) => {
@@ -344,27 +344,27 @@ impl Rollout<'_> {
         force: bool,
         doing: &str,
     ) -> Result<Option<Object>, String> {
-        let api: Api<DynamicObject> = watch.api(self.client().await?, key);
+        let requests = watch.requests(self.client().await?, key);
         let failed = |error: &kube::Error| write_failed(&key.objref(), doing, error);
         let mut version = Value::from(resource_version(judged));
         if let Some(entries) = converted(judged) {
             let patch = json!({"metadata": {"managedFields": entries, "resourceVersion": version}});
-            match api.patch(&key.name, &written_by(keys::FIELD_MANAGER), &Patch::Merge(&patch)).await {
-                Ok(answer) => version = answer.metadata.resource_version.map_or(Value::Null, Value::String),
+            match requests.patch(&written_by(keys::FIELD_MANAGER), &Patch::Merge(&patch)).await {
+                Ok(answer) => version = Value::from(resource_version(&answer)),
                 Err(error) if is_code(&error, 409) || is_code(&error, 404) => return Ok(None),
                 Err(error) => return Err(failed(&error)),
             }
         }
         object.metadata_mut().insert("resourceVersion".into(), version);
         let params = PatchParams { force, ..PatchParams::apply(keys::FIELD_MANAGER) };
-        match api.patch(&key.name, &params, &Patch::Apply(&object)).await {
+        match requests.patch(&params, &Patch::Apply(&object)).await {
             Ok(applied) => {
                 debug!(revision = %self.own.name, object = %key.objref(), force, "applied");
                 if has_succeeded(self.revision) {
                     let note = format!("put {} right after somebody changed it", key.objref());
                     self.context.record(self.revision, false, "Corrected", &note).await;
                 }
-                Ok(Some(watch.plain(applied)))
+                Ok(Some(applied))
             }
             Err(error) if is_code(&error, 409) || is_code(&error, 404) => Ok(None),
             Err(error) => Err(failed(&error)),
@@ -374,12 +374,12 @@ impl Rollout<'_> {
     /// Reads the object past all caches; `None` when it does not exist.
     async fn read(&self, watch: &KindWatch, key: &ObjectKey) -> Result<Option<Object>, String> {
         let cached = watch.get(key);
-        match watch.api(self.context.client.clone(), key).get_opt(&key.name).await {
+        match watch.requests(self.context.client.clone(), key).get_opt().await {
             Ok(found) => {
                 if let (None, Some(cached)) = (&found, cached) {
                     watch.remove(key, &cached.version, &self.own.name);
                 }
-                Ok(found.map(|found| watch.plain(found)))
+                Ok(found)
             }
             Err(error) => Err(format!("reconciling {}: getting object: {}", key.objref(), text(&error))),
         }

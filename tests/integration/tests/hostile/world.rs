@@ -22,11 +22,8 @@ use crate::{bundles, catalogs};
 
 /// The memory limit of the manifests.
 const LIMIT: u64 = 512 << 20;
-/// What catalogd may have resident at its highest.
+/// What a process may have resident at its highest.
 const MAX_PEAK: u64 = 256 << 20;
-/// The same of operator-controller: it makes several copies of an object that it creates, so that a single object just below the limit
-/// of a bundle needs more than the 256 MiB that are the goal. What it has freed stays resident.
-const MAX_PEAK_OF_BUNDLES: u64 = 448 << 20;
 const MAX_CPU: Duration = Duration::from_secs(30);
 /// How long an input may take, on a busy machine.
 const SETTLE: Duration = Duration::from_secs(400);
@@ -228,7 +225,7 @@ impl World {
                     problems.push(format!("expected: {words:?}"));
                 }
                 Expect::Within
-                    if !served && ["limit", "more than"].iter().any(|word| message.contains(word)) =>
+                    if !served && ["the limit of", "more than"].iter().any(|word| message.contains(word)) =>
                 {
                     problems.push("a limit is in the way".to_owned());
                 }
@@ -249,10 +246,9 @@ impl World {
             self.process(reader).restart().await?;
         }
         let kills = self.kills() - kills;
-        let max_peak = if reader == Reader::Catalogd { MAX_PEAK } else { MAX_PEAK_OF_BUNDLES };
         let failed = self.requests.failed.load(Ordering::Relaxed) - failed;
         for (is_wrong, problem) in [
-            (row.peak > max_peak, "too much memory".to_owned()),
+            (row.peak > MAX_PEAK, "too much memory".to_owned()),
             (row.cpu > MAX_CPU, "too much processor time".to_owned()),
             (kills > 0, format!("{kills} kills because of the limit")),
             (failed > 0, format!("{failed} failed requests for the good catalog")),

@@ -345,9 +345,11 @@ fn ready_and_kstatus_in_every_state() {
 #[test]
 fn conditions_are_those_of_the_list() {
     let stuck = || revision(2, "1.1.0", &["Progressing=False/Blocked/secrets"]);
+    let quarantined = PassError { cause: Cause::Quarantine, ..PassError::new(Class::NeedsChange, TEXT) };
     let mut set: Vec<String> = Vec::new();
     for (revisions, progress) in [
         (vec![], failed(Class::Transient)),
+        (vec![], Progress::Failed(quarantined)),
         (vec![done(1, "1.0.0")], failed(Class::NeedsChange)),
         (vec![done(1, "1.0.0")], applied("1.0.0")),
         (vec![done(1, "1.0.0"), running(2, "1.1.0")], applied("1.1.0")),
@@ -366,5 +368,32 @@ fn conditions_are_those_of_the_list() {
             set.iter().any(|found| found == type_),
             "{type_} is never set, crates/operator-controller/src/extension/status.rs"
         );
+    }
+}
+
+/// Another replica that takes over does not read the bundle either.
+#[test]
+fn status_quarantine_stays_until_a_bundle_is_read() {
+    let quarantine = |progress, before: Option<&ClusterExtensionStatus>| {
+        let result = PassResult {
+            revisions: RevisionStates::split(Vec::new()),
+            deprecations: DeprecationUpdate::Unchanged,
+            progress,
+            unread: false,
+        };
+        let status = derive(&result, before, 1, true, at(2));
+        (condition::find(&status.conditions, condition::QUARANTINED).map(|it| it.message.clone()), status)
+    };
+    let error = PassError { cause: Cause::Quarantine, ..PassError::new(Class::NeedsChange, TEXT) };
+    let (set, before) = quarantine(Progress::Failed(error), None);
+    assert_eq!(set.as_deref(), Some(TEXT));
+    for (progress, stays) in [
+        (failed(Class::Transient), true),
+        (Progress::Paused, true),
+        (failed(Class::NeedsChange), false),
+        (applied("1.0.0"), false),
+    ] {
+        let case = format!("{progress:?}");
+        assert_eq!(quarantine(progress, Some(&before)).0.is_some(), stays, "{case}");
     }
 }

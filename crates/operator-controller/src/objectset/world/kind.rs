@@ -10,7 +10,7 @@ use kube::core::{ApiResource, DynamicResourceScope, GroupVersionKind};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, Resource, ResourceExt};
-use olm_core::{Object, ObjectKey};
+use olm_core::ObjectKey;
 use olm_runtime::controller::Waker;
 use olm_runtime::task;
 use olm_runtime::watched::{Change, Table, Watched};
@@ -22,6 +22,7 @@ use tracing::{debug, warn};
 use crate::kinds::Kind;
 use crate::objectset::errors::is_code;
 use crate::objectset::live::{Live, ObjectRef, plain};
+use crate::objectset::requests::ObjectRequests;
 
 /// Whether a kind is watched.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -199,9 +200,10 @@ impl KindWatch {
         }
     }
 
-    /// An object of this kind as plain JSON.
-    pub(in crate::objectset) fn plain(&self, object: DynamicObject) -> Object {
-        plain(object, &self.kind.resource.api_version, &self.kind.resource.kind)
+    /// Requests for the object of this kind.
+    pub(in crate::objectset) fn requests(&self, client: Client, key: &ObjectKey) -> ObjectRequests {
+        let api: Api<DynamicObject> = self.api(client.clone(), key);
+        ObjectRequests::new(client, api.resource_url(), &key.name)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-/// A flag that an [`crate::Ingest`] reads for each entry, each object and every few thousand matching steps. Clones share it.
+/// A flag that long work reads again and again. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Cancellation(Arc<AtomicBool>);
 
