@@ -109,6 +109,7 @@ async fn resolve_and_deliver(
             |set: &ClusterObjectSet| adopted.iter().any(|one| one.metadata.name == set.metadata.name);
         let mut all: Vec<_> = revisions.iter().filter(|set| !is_adopted(set)).cloned().collect();
         all.extend(adopted.into_iter().map(Arc::new));
+        all.sort_by_key(|set| set.spec.revision);
         with_adopted = all;
         (&*with_adopted, revision::states(with_adopted.iter().map(AsRef::as_ref)))
     };

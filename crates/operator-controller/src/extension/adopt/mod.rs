@@ -5,7 +5,7 @@
 //! adopts the objects as in any upgrade. No object is deleted or created again, and the release's Secrets stay until the
 //! extension is deleted.
 //!
-//! It runs before anything else is read, and only while the extension has no revision. Every step can be repeated: a
+//! It runs before anything else is read; a release only while the extension has no revision. Every step can be repeated: a
 //! revision 1 that was left without its `Succeeded` condition gets it in the next pass. A release that cannot be read stops
 //! the extension with an error message; nothing is written then. [`release`] reads releases, as values.
 //! Rule: revisions §4.6, decision 1.
@@ -59,12 +59,13 @@ pub async fn adopt(
         let set = succeed(context, (**first).clone(), SUCCEEDED).await?;
         return Ok((vec![set], None));
     }
+    let mut others = context.revisions.of_extension(&request.name);
+    others.retain(|set| !revision::is_owned_by(set, &request.uid));
+    if !others.is_empty() {
+        return restored::adopt(context, request, revisions, &others).await;
+    }
     if !revisions.is_empty() {
         return Ok((Vec::new(), None));
-    }
-    let others = context.revisions.of_extension(&request.name);
-    if !others.is_empty() {
-        return restored::adopt(context, request, &others).await;
     }
     let Some((index, release)) = installed(context, request).await? else { return Ok((Vec::new(), None)) };
     let invalid = |problem: String| broken(context, request, &index.secret, &problem);

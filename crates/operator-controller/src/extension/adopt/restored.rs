@@ -22,45 +22,47 @@ use crate::written_by;
 /// Message of the `Succeeded` condition.
 const SUCCEEDED: &str = "Revision succeeded - restored with its extension";
 
-/// Adopts those of `others`, revisions that carry the name of the extension, that no extension owns.
+/// Adopts those of `others`, revisions that carry the name of the extension, that no extension owns. `own` are the extension's, which has
+/// some if an earlier pass was interrupted here.
 ///
 /// # Errors
 /// With the text for the `Progressing` condition, or because the cluster has changed meanwhile.
 pub(super) async fn adopt(
     context: &Context,
     request: &ExtensionRequest,
+    own: &[Arc<ClusterObjectSet>],
     others: &[Arc<ClusterObjectSet>],
 ) -> Result<(Vec<ClusterObjectSet>, Option<Notice>), StepError> {
+    let mut adopted: Vec<ClusterObjectSet> = others
+        .iter()
+        .filter(|set| owners(set, &request.name, &request.uid).is_some())
+        .map(|set| ClusterObjectSet::clone(set))
+        .collect();
+    if adopted.is_empty() {
+        return Ok((adopted, None));
+    }
+    // an extension that is being deleted may have orphaned them just now
+    context.writer.ensure_present(&request.name, &request.uid).await?;
+    // before they have an owner: a pass that is interrupted afterwards leaves nothing to do but the owners
+    let in_force = in_force(own.iter().map(AsRef::as_ref).chain(&adopted)).map(ResourceExt::name_any);
+    if let Some(set) = adopted.iter_mut().find(|set| Some(set.name_any()) == in_force) {
+        *set = super::succeed(context, set.clone(), SUCCEEDED).await?;
+    }
     let api: Api<ClusterObjectSet> = Api::all(context.client.clone());
     let params = written_by(field_managers::CLUSTER_EXTENSION_CONTROLLER);
-    let mut adopted = Vec::new();
-    for set in others {
-        let Some(owners) = owners(set, &request.name, &request.uid) else { continue };
-        if adopted.is_empty() {
-            // an extension that is being deleted may have orphaned them just now
-            context.writer.ensure_present(&request.name, &request.uid).await?;
-        }
+    for set in &mut adopted {
+        let changed = || WriteError::Changed(format!("ClusterObjectSet {}", set.name_any()));
+        let owners = owners(set, &request.name, &request.uid).ok_or_else(changed)?;
         let patch = json!({"metadata": {"uid": set.uid(), "resourceVersion": set.resource_version(), "ownerReferences": owners}});
-        match api.patch(&set.name_any(), &params, &Patch::Merge(&patch)).await {
-            Ok(stored) => adopted.push(stored),
-            Err(error) if is_conflict(&error) => {
-                let changed = format!("ClusterObjectSet {}", set.name_any());
-                return Err(WriteError::Changed(changed).into());
-            }
+        *set = match api.patch(&set.name_any(), &params, &Patch::Merge(&patch)).await {
+            Ok(stored) => stored,
+            Err(error) if is_conflict(&error) => return Err(changed().into()),
             Err(error) => return Err(failed(set, &error).into()),
-        }
+        };
     }
-    let notice = (!adopted.is_empty()).then(|| {
-        let names: Vec<String> = adopted.iter().map(|set| set.name_any()).collect();
-        Notice::normal(
-            "Adopted",
-            format!("revisions were there before the extension; it takes them over: {}", names.join(", ")),
-        )
-    });
-    if let Some(at) = in_force(&adopted) {
-        adopted[at] = super::succeed(context, adopted[at].clone(), SUCCEEDED).await?;
-    }
-    Ok((adopted, notice))
+    let names: Vec<String> = adopted.iter().map(ResourceExt::name_any).collect();
+    let text = format!("revisions were there before the extension; it takes them over: {}", names.join(", "));
+    Ok((adopted, Some(Notice::normal("Adopted", text))))
 }
 
 /// The owners of the revision with the extension among them; `None` if it is not to be adopted.
@@ -82,12 +84,12 @@ fn owners(set: &ClusterObjectSet, name: &str, uid: &str) -> Option<Vec<Value>> {
 
 /// The revision that was in force: of the active ones the oldest, because it is archived when its successor has succeeded. `None` if
 /// one has succeeded.
-fn in_force(adopted: &[ClusterObjectSet]) -> Option<usize> {
-    if adopted.iter().any(|set| revision::is_active(set) && revision::has_succeeded(set)) {
+fn in_force<'a>(sets: impl Iterator<Item = &'a ClusterObjectSet>) -> Option<&'a ClusterObjectSet> {
+    let active: Vec<_> = sets.filter(|set| revision::is_active(set)).collect();
+    if active.iter().any(|set| revision::has_succeeded(set)) {
         return None;
     }
-    let active = adopted.iter().enumerate().filter(|(_, set)| revision::is_active(set));
-    active.min_by_key(|(_, set)| set.spec.revision).map(|(at, _)| at)
+    active.into_iter().min_by_key(|set| set.spec.revision)
 }
 
 fn failed(set: &ClusterObjectSet, problem: &dyn std::fmt::Display) -> PassError {
@@ -150,12 +152,12 @@ mod tests {
         let set = |number, state: &str, succeeded| set(number, state, json!({}), succeeded);
         for (case, sets, want) in [
             ("none", vec![], None),
-            ("one", vec![set(1, "Archived", false), set(2, "Active", false)], Some(1)),
-            ("in the middle of an upgrade", vec![set(3, "Active", false), set(2, "Active", false)], Some(1)),
+            ("one", vec![set(1, "Archived", false), set(2, "Active", false)], Some(2)),
+            ("in the middle of an upgrade", vec![set(3, "Active", false), set(2, "Active", false)], Some(2)),
             ("restored with its status", vec![set(2, "Active", true), set(3, "Active", false)], None),
             ("archived ones only", vec![set(1, "Archived", true)], None),
         ] {
-            assert_eq!(in_force(&sets), want, "{case}");
+            assert_eq!(in_force(sets.iter()).map(|set| set.spec.revision), want, "{case}");
         }
     }
 }
