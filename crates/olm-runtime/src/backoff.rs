@@ -32,9 +32,9 @@ pub fn after_panic(earlier_failures: u32) -> Duration {
 /// The longest wait for an event of an object that is not finished.
 pub const UNFINISHED: Duration = Duration::from_secs(60);
 
-/// The wait for an event of an object that is not finished, shortened by chance so that objects do not stay together.
-pub fn unfinished() -> Duration {
-    UNFINISHED.mul_f64(1.0 - rand::random::<f64>() / 4.0)
+/// The wait for an event of an object that is not finished: `longest`, shortened by chance so that objects do not stay together.
+pub fn unfinished(longest: Duration) -> Duration {
+    longest.mul_f64(1.0 - rand::random::<f64>() / 4.0)
 }
 
 /// The wait before a watch is begun again for the first time.
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn backoff_of_unfinished_objects_is_random_up_to_a_minute() {
-        let waits: std::collections::BTreeSet<Duration> = (0..20).map(|_| unfinished()).collect();
+        let waits: std::collections::BTreeSet<Duration> = (0..20).map(|_| unfinished(UNFINISHED)).collect();
         assert!(waits.len() > 1 && waits.iter().all(|wait| *wait <= UNFINISHED && *wait > UNFINISHED / 2));
     }
 

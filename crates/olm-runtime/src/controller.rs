@@ -119,6 +119,8 @@ pub struct Controller {
     pub backoff: fn(u32) -> Duration,
     /// The shortest time between two passes over an object.
     pub min_interval: Duration,
+    /// The longest wait for an event of an object that is not finished.
+    pub unfinished: Duration,
     /// What wakes it.
     pub sources: Vec<Source>,
     /// What is cached of an object and what it waits for, for the [`report`].
@@ -137,9 +139,17 @@ impl Controller {
         metrics: ControllerMetrics,
         sources: Vec<Source>,
     ) -> Self {
-        let (debounce, min_interval) = (Duration::ZERO, Duration::ZERO);
-        let describe = Box::new(|_: &str| String::new());
-        Self { name, workers, metrics, debounce, backoff: backoff::delay, min_interval, sources, describe }
+        Self {
+            name,
+            workers,
+            metrics,
+            debounce: Duration::ZERO,
+            backoff: backoff::delay,
+            min_interval: Duration::ZERO,
+            unfinished: backoff::UNFINISHED,
+            sources,
+            describe: Box::new(|_| String::new()),
+        }
     }
 }
 
@@ -174,8 +184,17 @@ pub async fn run<F>(controller: Controller, ready: impl Future<Output = ()>, pas
 where
     F: Future<Output = (Requeue, Outcome)> + Send + 'static,
 {
-    let Controller { name: controller, workers, metrics, debounce, backoff, min_interval, sources, describe } =
-        controller;
+    let Controller {
+        name: controller,
+        workers,
+        metrics,
+        debounce,
+        backoff,
+        min_interval,
+        unfinished,
+        sources,
+        describe,
+    } = controller;
     let sources = sources.into_iter().map(|source| source.names.map(move |name| (name, source.reason)));
     let mut woken = futures::stream::select_all(sources);
     let mut ready = std::pin::pin!(ready.fuse());
@@ -198,7 +217,7 @@ where
                 let requeue = result.map(|(requeue, _)| requeue);
                 let wait = match requeue {
                     Ok(Requeue::Gone | Requeue::OnChange) => None,
-                    Ok(Requeue::Unfinished) => Some(backoff::unfinished()),
+                    Ok(Requeue::Unfinished) => Some(backoff::unfinished(unfinished)),
                     Ok(Requeue::After(wait)) => Some(wait),
                     Ok(Requeue::Backoff) => Some(backoff(record.count_failure())),
                     Ok(Requeue::BackoffWithin(limit)) => Some(backoff(record.count_failure()).min(limit)),

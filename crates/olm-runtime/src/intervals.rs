@@ -5,6 +5,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::backoff;
 use crate::duration::GoDuration;
 
 /// The intervals; the default is that of the product.
@@ -16,12 +17,14 @@ pub struct Intervals {
     pub correction_window: Duration,
     /// The time between two evictions of what no extension needs from the caches.
     pub eviction: Duration,
+    /// The longest wait for an event of an object that is not finished; the flag does not set it.
+    pub unfinished: Duration,
 }
 
 impl Default for Intervals {
     fn default() -> Self {
         let minute = Duration::from_secs(60);
-        Self { minute, correction_window: minute, eviction: minute }
+        Self { minute, correction_window: minute, eviction: minute, unfinished: backoff::UNFINISHED }
     }
 }
 

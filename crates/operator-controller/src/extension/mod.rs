@@ -44,6 +44,7 @@ pub async fn run(context: Arc<Context>, feeds: Feeds, metrics: ControllerMetrics
     let sources = sources::sources(&context, feeds);
     let controller = Controller {
         debounce: DEBOUNCE,
+        unfinished: context.settings.intervals.unfinished,
         describe: {
             let extensions = context.extensions.clone();
             Box::new(move |name| extensions.describe(name))

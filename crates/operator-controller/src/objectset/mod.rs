@@ -130,6 +130,7 @@ pub async fn run(context: Context, metrics: ControllerMetrics, stop: Shutdown) {
     let workers = Workers::new(WORKERS, stop);
     let controller = Controller {
         debounce: DEBOUNCE,
+        unfinished: context.intervals.unfinished,
         backoff: |earlier| schedule::backoff(earlier.saturating_add(1)),
         describe: {
             let context = Arc::clone(&context);
