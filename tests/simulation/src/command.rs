@@ -32,6 +32,9 @@ struct Arguments {
     /// End after so many seeds that fail
     #[arg(long, default_value_t = 1)]
     failures: usize,
+    /// End after so many CPU seconds
+    #[arg(long)]
+    cpu_seconds: Option<u64>,
     /// Run this seed alone, in this process
     #[arg(long)]
     seed: Option<u64>,
@@ -101,6 +104,12 @@ fn child(seed: u64, without: &BTreeSet<usize>) -> Result<Value> {
     let without: Vec<String> = without.iter().map(usize::to_string).collect();
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("--seed").arg(seed.to_string());
+    // one thread allocates, and the process ends soon: from one arena, which grows in large steps and never shrinks
+    command.envs([
+        ("MALLOC_ARENA_MAX", "1"),
+        ("MALLOC_TOP_PAD_", "33554432"),
+        ("MALLOC_TRIM_THRESHOLD_", "1073741824"),
+    ]);
     if !without.is_empty() {
         command.arg("--without").arg(without.join(","));
     }
@@ -134,7 +143,8 @@ fn many(arguments: &Arguments) -> Result<bool> {
     let work = || -> Result<()> {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= end || failures.load(Ordering::Relaxed) >= arguments.failures {
+            let is_over = arguments.cpu_seconds.is_some_and(|most| cpu_of_children().as_secs() >= most);
+            if seed >= end || is_over || failures.load(Ordering::Relaxed) >= arguments.failures {
                 return Ok(());
             }
             let outcome = child(seed, &BTreeSet::new())?;

@@ -1,7 +1,7 @@
-//! The packages of the simulation, prepared: their catalog, their bundles, and what is rendered from them.
+//! The packages of the simulation: their catalog, their bundles, and what is rendered from them when it is first used.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -32,9 +32,26 @@ const PULL: Duration = Duration::from_millis(300);
 pub struct Content {
     graphs: BTreeMap<String, Arc<PackageGraph>>,
     /// By image reference.
-    bundles: BTreeMap<String, Rendered>,
+    bundles: BTreeMap<String, Bundle>,
     /// The registry and catalogd do not answer.
     outage: Mutex<bool>,
+}
+
+/// A version of a package. Most schedules use few of them.
+struct Bundle {
+    package: &'static str,
+    version: &'static str,
+    rendered: OnceLock<Rendered>,
+}
+
+impl Bundle {
+    #[expect(clippy::panic, reason = "the packages are written here")]
+    fn rendered(&self) -> &Rendered {
+        self.rendered.get_or_init(|| {
+            let Self { package, version, .. } = self;
+            rendered(package, version).unwrap_or_else(|error| panic!("{package} {version}: {error:#}"))
+        })
+    }
 }
 
 /// The image of a bundle.
@@ -45,10 +62,10 @@ fn image(package: &str, version: &str) -> String {
 }
 
 impl Content {
-    /// Prepares all packages.
+    /// All packages.
     ///
     /// # Errors
-    /// When a package does not render.
+    /// When the catalog cannot be read.
     pub fn new() -> Result<Arc<Self>> {
         let (mut graphs, mut bundles) = (BTreeMap::new(), BTreeMap::new());
         for package in PACKAGES {
@@ -56,9 +73,8 @@ impl Content {
             let content = PackageContent::from_lines(&name, catalog(package).as_bytes());
             graphs.insert(package.to_owned(), Arc::new(content.graph(ReleaseField::Counts)));
             for version in VERSIONS {
-                let reference = image(package, version);
-                let rendered = rendered(package, version).context(reference.clone())?;
-                bundles.insert(reference, rendered);
+                bundles
+                    .insert(image(package, version), Bundle { package, version, rendered: OnceLock::new() });
             }
         }
         Ok(Arc::new(Self { graphs, bundles, outage: Mutex::new(false) }))
@@ -66,7 +82,8 @@ impl Content {
 
     /// The objects of a bundle.
     pub fn objects(&self, package: &str, version: &str) -> &[Object] {
-        self.bundles.get(&image(package, version)).map(|bundle| bundle.objects.as_slice()).unwrap_or_default()
+        let bundle = self.bundles.get(&image(package, version));
+        bundle.map(|bundle| bundle.rendered().objects.as_slice()).unwrap_or_default()
     }
 
     /// Begins or ends an outage of the registry.
@@ -92,7 +109,7 @@ impl BundleSource for Source {
         Box::pin(async move {
             tokio::time::sleep(PULL).await;
             self.0.check().map_err(|why| PassError::new(Class::Transient, why))?;
-            let known = self.0.bundles.get(&bundle.reference).cloned();
+            let known = self.0.bundles.get(&bundle.reference).map(|bundle| bundle.rendered().clone());
             let rendered = known.ok_or_else(|| PassError::new(Class::NeedsChange, "no such image"))?;
             Ok(Rendered { issuer: rendered.issuer.or(settled), ..rendered })
         })
@@ -187,6 +204,8 @@ fn rendered(package: &str, version: &str) -> Result<Rendered> {
         },
     });
     let settings = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"version": version}});
+    let monitor = json!({"apiVersion": "monitoring.coreos.com/v1", "kind": "ServiceMonitor", "metadata": {"name": package},
+        "spec": {"selector": {"matchLabels": {"app": package}}, "endpoints": [{"port": version}]}});
     let only = format!("{package}-{}", version.replace('.', "-"));
     let annotations = json!({"annotations": {"operators.operatorframework.io.bundle.package.v1": package}});
     let files = [
@@ -195,6 +214,7 @@ fn rendered(package: &str, version: &str) -> Result<Rendered> {
         ("manifests/crd.yaml", crd),
         ("manifests/settings.yaml", settings(&format!("{package}-settings"))),
         ("manifests/only.yaml", settings(&only)),
+        ("manifests/monitor.yaml", monitor),
     ];
     let registry = RegistryV1::from_files(files.map(|(path, file)| (path, file.to_string())))?;
     let has_webhooks = !registry.csv.webhooks.is_empty();

@@ -2,13 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
-use http::Request as HttpRequest;
-use kube::Client;
-use kube::client::Body;
 use olm_api::condition;
 use olm_install::preflight;
 use olm_install::render::RenderSettings;
@@ -23,13 +19,15 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tower::BoxError;
 
 use crate::content::{Content, FINALIZER, PACKAGES, Source};
+use crate::schedule::relies_on_events;
 use crate::{ApiServer, Settings};
 
 /// The namespace of the controllers.
 pub const SYSTEM: &str = "olm";
+/// The definition of [`monitors`].
+pub const MONITORS: &str = "servicemonitors.monitoring.coreos.com";
 /// The lease of the controllers.
 pub const LEASE: &str = "operator-controller";
 /// The processes whose name begins like this are those of operator-controller.
@@ -38,6 +36,12 @@ pub const PROCESS: &str = "controller-";
 pub const PROCESSES: usize = 2;
 /// The time between the end of a process and the start of the next in its place.
 const RESTART: Duration = Duration::from_secs(2);
+/// The time that a process takes to end after it has lost the lease; its tasks continue meanwhile.
+const EXIT: Duration = Duration::from_secs(1);
+/// Longer than any simulation.
+const NEVER: Duration = Duration::from_secs(24 * 3_600);
+/// The name of the service account in the namespace of each package.
+pub const ACCOUNT: &str = "installer";
 /// How often operators finalize custom resources.
 const OPERATOR: Duration = Duration::from_secs(2);
 
@@ -57,8 +61,17 @@ pub struct Cluster {
 /// Where a process runs, one after another.
 struct ProcessRef {
     /// The process that runs now.
-    name: Arc<Mutex<String>>,
+    running: Arc<Mutex<Running>>,
     is_lost: watch::Sender<bool>,
+}
+
+/// A process of operator-controller.
+#[derive(Clone, Default)]
+struct Running {
+    name: String,
+    metrics: Metrics,
+    /// For how long its machine was suspended.
+    suspended: Arc<Mutex<Duration>>,
 }
 
 impl Cluster {
@@ -75,14 +88,57 @@ impl Cluster {
                 "data": {"of": "a user"}}))?;
         }
         server.put(catalog())?;
-        let places = (0..PROCESSES).map(|place| ProcessRef::start(place, &server, &content)).collect();
+        server.put(monitors())?;
+        for package in PACKAGES {
+            server.put(account(package))?;
+        }
+        for object in rights() {
+            server.put(object)?;
+        }
+        let mut intervals = Intervals::default();
+        if relies_on_events(seed) {
+            intervals.unfinished = NEVER;
+        }
+        let start = |place| ProcessRef::start(place, &server, &content, intervals);
+        let places = (0..PROCESSES).map(start).collect();
         tokio::spawn(operators(server.clone()));
         Ok(Self { server, content, places })
     }
 
     /// The process that runs in a place now.
     pub fn process(&self, place: usize) -> String {
-        self.places[place % PROCESSES].name.lock().clone()
+        self.places[place % PROCESSES].running.lock().name.clone()
+    }
+
+    /// Suspends the machine of the leader for a time, after which the other process leads. Nothing happens if none leads.
+    ///
+    /// # Errors
+    /// When the lease cannot be written.
+    pub fn suspend(&self, time: Duration) -> Result<()> {
+        let Some(lease) = self.server.get("leases", Some(SYSTEM), LEASE) else { return Ok(()) };
+        let names: Vec<String> = (0..PROCESSES).map(|place| self.process(place)).collect();
+        let Some(leader) = names.iter().position(|name| lease["spec"]["holderIdentity"] == name.as_str())
+        else {
+            return Ok(());
+        };
+        let next = (leader + 1) % PROCESSES;
+        if *self.places[next].is_lost.borrow() {
+            return Ok(());
+        }
+        *self.places[leader].running.lock().suspended.lock() += time;
+        self.server.break_connections(&names[leader]);
+        let patch = json!({"spec": {"holderIdentity": names[next]}});
+        self.server.patch("leases", Some(SYSTEM), LEASE, patch).map(drop)
+    }
+
+    /// How many passes over extensions and revisions the present processes have finished.
+    pub fn passes(&self) -> u64 {
+        let counted = |metrics: &Metrics| -> u64 {
+            let text = metrics.classic();
+            let rows = text.lines().filter(|row| row.starts_with("controller_runtime_reconcile_total{"));
+            rows.filter_map(|row| row.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
+        };
+        self.places.iter().map(|place| counted(&place.running.lock().metrics)).sum()
     }
 
     /// Kills the process in a place, or lets the next one start.
@@ -92,43 +148,45 @@ impl Cluster {
 }
 
 impl ProcessRef {
-    fn start(place: usize, server: &ApiServer, content: &Arc<Content>) -> Self {
+    fn start(place: usize, server: &ApiServer, content: &Arc<Content>, intervals: Intervals) -> Self {
         let (is_lost, mut lost) = watch::channel(false);
-        let name = Arc::new(Mutex::new(String::new()));
-        let (running, server, content) = (Arc::clone(&name), server.clone(), Arc::clone(content));
+        let running = Arc::new(Mutex::new(Running::default()));
+        let (present, server, content) = (Arc::clone(&running), server.clone(), Arc::clone(content));
         tokio::spawn(async move {
             for number in 1_u32.. {
                 if lost.wait_for(|is_lost| !is_lost).await.is_err() {
                     return;
                 }
-                let name = format!("{PROCESS}{place}-{number}");
-                running.lock().clone_from(&name);
-                let is_dead = Arc::new(AtomicBool::new(false));
-                tokio::select! {
+                let own = Running { name: format!("{PROCESS}{place}-{number}"), ..Running::default() };
+                present.lock().clone_from(&own);
+                let has_lost_lease = tokio::select! {
                     biased;
-                    _ = lost.wait_for(|is_lost| *is_lost) => {}
-                    () = process(&name, &server, &content, &is_dead) => {}
+                    _ = lost.wait_for(|is_lost| *is_lost) => false,
+                    () = process(&own, &server, &content, intervals) => true,
+                };
+                if has_lost_lease {
+                    tokio::time::sleep(EXIT).await;
                 }
                 // its tasks are still there, but reach nothing
-                is_dead.store(true, Ordering::Relaxed);
-                server.partition(&name, true);
+                server.end(&own.name);
                 tokio::time::sleep(RESTART).await;
             }
         });
-        Self { name, is_lost }
+        Self { running, is_lost }
     }
 }
 
 /// One process of operator-controller, until it loses the lease.
-async fn process(name: &str, server: &ApiServer, content: &Arc<Content>, is_dead: &Arc<AtomicBool>) {
-    let client = unless_dead(server.client(name), Arc::clone(is_dead));
-    let (metrics, stop, start) = (Metrics::new(), Shutdown::new(), Instant::now());
+async fn process(running: &Running, server: &ApiServer, content: &Arc<Content>, intervals: Intervals) {
+    let Running { name, metrics, suspended } = running.clone();
+    let client = server.client(&name);
+    let (stop, start) = (Shutdown::new(), Instant::now());
     let clock = move || {
-        let monotonic = Instant::now();
-        Moment { monotonic, boot: monotonic - start, wall: SystemTime::now() }
+        let (monotonic, suspended) = (Instant::now(), *suspended.lock());
+        Moment { monotonic, boot: monotonic - start + suspended, wall: SystemTime::now() + suspended }
     };
     let election =
-        Election::new(LEASE, SYSTEM.to_owned()).with_identity(name, Timing::default()).with_clock(clock);
+        Election::new(LEASE, SYSTEM.to_owned()).with_identity(&name, Timing::default()).with_clock(clock);
     let settings = ControllerSettings {
         system_namespace: SYSTEM.to_owned(),
         service_account_mode: Mode::Impersonate,
@@ -136,7 +194,7 @@ async fn process(name: &str, server: &ApiServer, content: &Arc<Content>, is_dead
         separate_release: true,
         dependency_check: DependencyCheck::Enforce,
         preflight: preflight::Settings { existing_objects: false },
-        intervals: Intervals::default(),
+        intervals,
     };
     let sources = controllers::Content {
         bundles: Box::new(Source(Arc::clone(content))),
@@ -147,21 +205,6 @@ async fn process(name: &str, server: &ApiServer, content: &Arc<Content>, is_dead
     let work = controllers::run(election.client(&client), sources, settings, &metrics, stop.clone());
     // the loss of the lease ends the process
     let _ = leader::lead(client, Some(election), &metrics, &stop, work).await;
-}
-
-/// Requests of a process that is dead are never answered.
-fn unless_dead(client: Client, is_dead: Arc<AtomicBool>) -> Client {
-    let namespace = client.default_namespace().to_owned();
-    let service = tower::service_fn(move |request: HttpRequest<Body>| {
-        let (client, is_dead) = (client.clone(), Arc::clone(&is_dead));
-        async move {
-            if is_dead.load(Ordering::Relaxed) {
-                std::future::pending::<()>().await;
-            }
-            Ok::<_, BoxError>(client.send(request).await?)
-        }
-    });
-    Client::new(service, namespace)
 }
 
 /// The operators of all packages: each removes its finalizer from custom resources that are being deleted, while it is there.
@@ -197,6 +240,40 @@ pub fn custom_resource(package: &str, number: usize) -> serde_json::Value {
         "apiVersion": format!("{package}.example.com/v1"), "kind": format!("{}{}", package[..1].to_uppercase(), &package[1..]),
         "metadata": {"name": format!("example-{number}"), "namespace": package, "finalizers": [FINALIZER]},
         "spec": {"number": number},
+    })
+}
+
+/// The service account of a package.
+#[must_use]
+pub fn account(package: &str) -> serde_json::Value {
+    json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT, "namespace": package}})
+}
+
+/// All rights for the service accounts.
+fn rights() -> [serde_json::Value; 2] {
+    let group = "rbac.authorization.k8s.io";
+    let subject = |package: &str| json!({"kind": "ServiceAccount", "name": ACCOUNT, "namespace": package});
+    [
+        json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRole", "metadata": {"name": ACCOUNT},
+            "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}),
+        json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": ACCOUNT},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": ACCOUNT},
+            "subjects": PACKAGES.map(subject)}),
+    ]
+}
+
+/// The definition of a custom resource that the bundles contain and that is of no package.
+#[must_use]
+pub fn monitors() -> serde_json::Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": MONITORS},
+        "spec": {
+            "group": "monitoring.coreos.com", "scope": "Namespaced",
+            "names": {"kind": "ServiceMonitor", "listKind": "ServiceMonitorList", "plural": "servicemonitors",
+                "singular": "servicemonitor"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object",
+                "x-kubernetes-preserve-unknown-fields": true}}}],
+        },
     })
 }
 

@@ -7,11 +7,13 @@ use olm_api::labels;
 use serde_json::Value;
 
 use crate::content::{Content, PACKAGES};
-use crate::harness::{LEASE, PROCESS};
-use crate::{ApiServer, Write};
+use crate::harness::{LEASE, MONITORS, PROCESS};
+use crate::{ApiServer, Verb, Write};
 
 /// How long a removal waits for custom resources before it continues without.
 const CUSTOM_RESOURCE_WAIT: Duration = operator_controller::objectset::CUSTOM_RESOURCE_WAIT;
+/// The field manager of the objects of revisions.
+const MANAGER: &str = olm_rollout::keys::FIELD_MANAGER;
 /// What is of the controllers whatever its labels are.
 const OWN: [&str; 4] = ["clusterextensions", "clusterobjectsets", "leases", "events"];
 
@@ -28,8 +30,15 @@ pub enum Expected {
     Removed {
         at: Duration,
     },
-    /// It goes, and its objects stay.
-    Left,
+    /// It goes, and its objects stay; those of an orphaned extension with their revisions.
+    Left {
+        version: &'static str,
+        is_orphaned: bool,
+    },
+    /// Objects that an earlier extension left are in its way.
+    Blocked {
+        version: &'static str,
+    },
 }
 
 /// Checks each change once.
@@ -39,12 +48,16 @@ pub struct Invariants {
     leader: Option<String>,
     /// The user's intent for each extension.
     pub expected: BTreeMap<&'static str, Expected>,
-    /// UIDs of objects that must stay.
-    pub protected: BTreeSet<String>,
+    /// UIDs of objects that must stay, with their extensions.
+    pub protected: BTreeMap<String, &'static str>,
     /// Extensions of which the user deleted a revision, which deletes custom resources too.
     pub torn_down: BTreeSet<&'static str>,
     /// Every change, as one number.
     pub digest: u64,
+    /// The users as whom the objects of each extension are written, by its UID; `None`: the controller itself.
+    users: BTreeMap<String, BTreeSet<Option<String>>>,
+    /// The UIDs of the extensions that have owned a revision, by the UID of the revision.
+    owners: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Invariants {
@@ -76,16 +89,18 @@ impl Invariants {
         if let Some(uid) = write.before.as_ref().and_then(|object| object["metadata"]["uid"].as_str())
             && goes
             && write.process != "user"
-            && self.protected.contains(uid)
+            && self.protected.contains_key(uid)
         {
             return Err("the user asked to keep it".to_owned());
         }
         if write.process != "user" && write.resource == "deployments" && goes {
             self.outlives_custom_resources(write, server)?;
         }
+        self.record(write);
         if !write.process.starts_with(PROCESS) {
             return Ok(());
         }
+        self.is_written_as_its_account(write)?;
         if let Some(leader) = self.leader.as_ref().filter(|leader| **leader != write.process) {
             return Err(format!("{} writes, and {leader} leads", write.process));
         }
@@ -100,6 +115,42 @@ impl Invariants {
             None if OWN.contains(&write.resource.as_str()) || is_owned(before) => Ok(()),
             None => Err("the controllers do not own it".to_owned()),
         }
+    }
+
+    /// Remembers accounts of extensions and owners of revisions.
+    fn record(&mut self, write: &Write) {
+        let Some(object) = &write.after else { return };
+        let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+        match write.resource.as_str() {
+            "clusterextensions" => {
+                let spec = &object["spec"];
+                let account = spec["serviceAccount"]["name"].as_str().zip(spec["namespace"].as_str());
+                let user =
+                    account.map(|(name, namespace)| format!("system:serviceaccount:{namespace}:{name}"));
+                self.users.entry(uid.to_owned()).or_default().insert(user);
+            }
+            "clusterobjectsets" => {
+                for owner in owners(object, "ClusterExtension") {
+                    self.owners.entry(uid.to_owned()).or_default().insert(owner.to_owned());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Objects of a revision are written as the account of an extension that owns the revision or has owned it.
+    fn is_written_as_its_account(&self, write: &Write) -> Result<(), String> {
+        let Some(object) = write.after.as_ref().filter(|_| write.manager == MANAGER) else { return Ok(()) };
+        if OWN.contains(&write.resource.as_str()) || write.verb == Verb::Delete {
+            return Ok(());
+        }
+        let extensions = owners(object, "ClusterObjectSet").filter_map(|revision| self.owners.get(revision));
+        let mut users = extensions.flatten().filter_map(|extension| self.users.get(extension)).flatten();
+        let mut any = users.clone();
+        if any.next().is_none() || users.any(|user| *user == write.impersonated) {
+            return Ok(());
+        }
+        Err(format!("written as {:?}, which is not its account", write.impersonated))
     }
 
     /// An operator goes after the custom resources that it has to finalize.
@@ -122,7 +173,8 @@ impl Invariants {
                 Expected::Nothing => {}
                 Expected::Installed { version } => installed(server, content, package, version)?,
                 Expected::Removed { .. } => removed(server, package)?,
-                Expected::Left => left(server, package)?,
+                Expected::Left { .. } => left(server, package)?,
+                Expected::Blocked { .. } => blocked(server, package)?,
             }
         }
         let mut uids = BTreeSet::new();
@@ -189,6 +241,12 @@ fn require(object: &Value, type_: &str, status: &str) -> Result<(), String> {
 fn installed(server: &ApiServer, content: &Content, package: &str, version: &str) -> Result<(), String> {
     let extension = server.get("clusterextensions", None, package);
     let extension = extension.ok_or_else(|| format!("extension {package} is not there"))?;
+    if server.get("customresourcedefinitions", None, MONITORS).is_none() {
+        return match require(&extension, "Ready", "True") {
+            Ok(()) => Err(format!("extension {package} is ready, and one of its kinds is not served")),
+            Err(_) => Ok(()),
+        };
+    }
     require(&extension, "Progressing", "True")?;
     require(&extension, "Installed", "True")?;
     require(&extension, "Ready", "True")?;
@@ -246,6 +304,20 @@ fn left(server: &ApiServer, package: &str) -> Result<(), String> {
         Some(_) => Err(format!("extension {package} is still there")),
         None => Ok(()),
     }
+}
+
+fn blocked(server: &ApiServer, package: &str) -> Result<(), String> {
+    match server.get("clusterextensions", None, package) {
+        Some(extension) if require(&extension, "Installed", "True").is_err() => Ok(()),
+        Some(_) => Err(format!("extension {package} is installed over the objects of another one")),
+        None => Err(format!("extension {package} is not there")),
+    }
+}
+
+/// UIDs of the owners of a kind.
+fn owners<'a>(object: &'a Value, kind: &'static str) -> impl Iterator<Item = &'a str> + Clone {
+    let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    owners.filter(move |owner| owner["kind"] == kind).filter_map(|owner| owner["uid"].as_str())
 }
 
 /// The plural name of a kind that bundles contain.

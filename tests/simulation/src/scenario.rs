@@ -9,14 +9,18 @@ use jiff::SignedDuration;
 use kube::Api;
 use kube::api::DeleteParams;
 use olm_api::{ClusterExtension, annotations, labels};
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::content::Content;
-use crate::harness::{Cluster, LEASE, PROCESS, PROCESSES, SYSTEM, custom_resource};
+use crate::harness::{
+    ACCOUNT, Cluster, LEASE, MONITORS, PROCESS, PROCESSES, SYSTEM, account, custom_resource, monitors,
+};
 use crate::invariants::{Expected, Invariants, describe, plural, revisions};
-use crate::schedule::{Action, Damage, KINDS, Outage, Policy, Step, schedule};
-use crate::{Faults, InjectedError, Match, Settings};
+use crate::schedule::{Action, Damage, KINDS, Outage, Policy, Step, relies_on_events, schedule};
+use crate::{Faults, InjectedError, Match, Settings, Verb};
 
 /// How long the cluster may take after the last fault.
 const CONVERGENCE: Duration = Duration::from_secs(600);
@@ -24,6 +28,8 @@ const CONVERGENCE: Duration = Duration::from_secs(600);
 const REST: Duration = Duration::from_secs(70);
 /// How long nothing was written when the cluster counts as converged.
 const SETTLE_TIME: Duration = Duration::from_secs(10);
+/// The most by which [`Action::Late`] delays events, milliseconds.
+const LATEST: u64 = 15_000;
 /// The time between two checks.
 const POLL: Duration = Duration::from_secs(2);
 
@@ -59,16 +65,14 @@ pub fn run(seed: u64, without: &BTreeSet<usize>) -> Result<Outcome> {
     runtime.block_on(async {
         olm_determinism::follow_tokio(Settings::default().epoch);
         let cluster = Cluster::start(seed, Content::new()?)?;
-        let mut simulation = Simulation { cluster, invariants: Invariants::default(), custom: 0 };
+        let has_requeue = !relies_on_events(seed);
+        let mut simulation =
+            Simulation { cluster, invariants: Invariants::default(), custom: 0, has_requeue };
         let violation = simulation.run(&steps).await.err();
         let server = &simulation.cluster.server;
-        Ok(Outcome {
-            violation,
-            digest: simulation.invariants.digest,
-            elapsed: server.elapsed(),
-            writes: server.history().len(),
-            requests: server.requests().len(),
-        })
+        let (writes, requests) = server.counts();
+        let digest = simulation.invariants.digest;
+        Ok(Outcome { violation, digest, elapsed: server.elapsed(), writes, requests })
     })
 }
 
@@ -77,6 +81,8 @@ struct Simulation {
     invariants: Invariants,
     /// Custom resources that were created.
     custom: usize,
+    /// What is not finished is reconciled every minute.
+    has_requeue: bool,
 }
 
 /// When an action begins or ends.
@@ -90,6 +96,10 @@ fn moments(steps: &[Step]) -> Vec<Moment<'_>> {
         match action {
             Action::Pause { time, .. }
             | Action::Delay { time, .. }
+            | Action::Late { time, .. }
+            | Action::DeleteAccount { time, .. }
+            | Action::Unserve { time: Some(time), .. }
+            | Action::Flap { time, .. }
             | Action::Noise { time }
             | Action::Lose { time, .. }
             | Action::Registry { time } => moments.push((*at + *time, false, action)),
@@ -132,29 +142,36 @@ impl Simulation {
                 Err(_) => {}
             }
         }
+        let passes = self.cluster.passes();
         tokio::time::sleep(REST).await;
         self.invariants.observe(&self.cluster.server)?;
         self.invariants.converged(&self.cluster.server, &self.cluster.content)?;
+        let is_blocked = |expected: &Expected| matches!(expected, Expected::Blocked { .. });
+        if self.has_requeue
+            && self.invariants.expected.values().any(is_blocked)
+            && self.cluster.passes() == passes
+        {
+            return Err(format!(
+                "an extension is blocked, and nothing was reconciled for {} s",
+                REST.as_secs()
+            ));
+        }
         self.unchanged_for(REST).map_err(|problem| format!("at rest: {problem}"))
     }
 
     /// Whether the controllers wrote nothing for this time.
     fn unchanged_for(&self, time: Duration) -> Result<(), String> {
-        let server = &self.cluster.server;
-        let since = server.elapsed().saturating_sub(time);
-        let history = server.history();
-        let recent = history.iter().rev().take_while(|write| write.at > since);
-        let writes = recent.filter(|write| write.process.starts_with(PROCESS) && write.resource != "leases");
-        match writes.last() {
-            None => Ok(()),
-            Some(write) => Err(format!("{} at {:.3} s", describe(write), write.at.as_secs_f64())),
-        }
+        let last = self.cluster.server.find_recent(time, |write| {
+            let counts = write.process.starts_with(PROCESS) && write.resource != "leases";
+            counts.then(|| format!("{} at {:.3} s", describe(write), write.at.as_secs_f64()))
+        });
+        last.map_or(Ok(()), Err)
     }
 
     async fn begin(&mut self, action: &Action) {
         let server = self.cluster.server.clone();
         match action {
-            Action::Install { extension, version } => self.install(extension, version),
+            Action::Install { extension, version, account } => self.install(extension, version, *account),
             Action::Uninstall { extension, policy } => self.uninstall(extension, *policy).await,
             Action::Pause { extension, .. } => self.pause(extension, true),
             Action::Damage { extension, object, damage } => self.damage(extension, *object, *damage),
@@ -178,7 +195,27 @@ impl Simulation {
                     log(server.put(custom_resource(extension, self.custom)).map(drop));
                 }
             }
+            Action::DeleteAccount { extension, .. } => {
+                log(server.delete("serviceaccounts", Some(extension), ACCOUNT));
+            }
+            Action::Unserve { is_hidden, .. } => {
+                if *is_hidden {
+                    server.drop_watches("servicemonitors");
+                }
+                log(server.delete("customresourcedefinitions", None, MONITORS));
+            }
+            Action::Flap { extension, .. } => {
+                server.fail(creation_of_settings(), InjectedError::Status(404));
+                self.delete_settings(|of| of == *extension);
+            }
             Action::Delay { resource, by, .. } => server.delay(resource, *by),
+            Action::Late { seed, .. } => {
+                let mut random = StdRng::seed_from_u64(*seed);
+                for resource in KINDS {
+                    server.delay(resource, Duration::from_millis(random.random_range(0..LATEST)));
+                }
+            }
+            Action::Suspend { time } => log(self.cluster.suspend(*time)),
             Action::Drop { resource } => server.drop_watches(resource),
             Action::Compact => {
                 server.compact();
@@ -197,6 +234,7 @@ impl Simulation {
                     InjectedError::ResetBefore,
                     InjectedError::ResetAfter,
                     InjectedError::Delay(Duration::from_secs(3)),
+                    InjectedError::DelayAnswer(Duration::from_secs(3)),
                 ];
                 server.fail_next(requests, faults[fault % faults.len()].clone(), *times);
             }
@@ -227,7 +265,14 @@ impl Simulation {
         let server = &self.cluster.server;
         match action {
             Action::Pause { extension, .. } => self.pause(extension, false),
+            Action::DeleteAccount { extension, .. } => log(server.put(account(extension)).map(drop)),
+            Action::Unserve { .. } => log(server.put(monitors()).map(drop)),
+            Action::Flap { extension, .. } => {
+                self.delete_settings(|of| of != *extension);
+                server.stop_failing(&creation_of_settings());
+            }
             Action::Delay { resource, .. } => server.delay(resource, Duration::ZERO),
+            Action::Late { .. } => KINDS.iter().for_each(|resource| server.delay(resource, Duration::ZERO)),
             Action::Noise { .. } => server.set_faults(Faults::default()),
             Action::Lose { process, outage: Outage::Kill, .. } => self.cluster.lose(*process, false),
             Action::Lose { process, outage: Outage::Partition, .. } => {
@@ -258,32 +303,51 @@ impl Simulation {
         self.cluster.server.get("clusterextensions", None, extension)
     }
 
-    fn install(&mut self, extension: &'static str, version: &'static str) {
+    fn install(&mut self, extension: &'static str, version: &'static str, account: bool) {
         let server = &self.cluster.server;
-        let is_left = self.invariants.expected.get(extension) == Some(&Expected::Left);
+        let before = self.invariants.expected.get(extension).cloned().unwrap_or_default();
+        let mut expected = match before {
+            Expected::Left { is_orphaned: false, .. } | Expected::Blocked { .. } => {
+                Expected::Blocked { version }
+            }
+            _ => Expected::Installed { version },
+        };
         match self.live(extension) {
-            // its orphans are in the way
-            None if is_left => return,
-            None => log(server
-                .put(json!({
-                    "apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": {"name": extension},
-                    "spec": {"namespace": extension, "source": {"sourceType": "Catalog", "catalog": {
-                        "packageName": extension, "version": version, "upgradeConstraintPolicy": "SelfCertified"}}},
-                }))
-                .map(drop)),
+            None => {
+                let mut spec = json!({"namespace": extension, "source": {"sourceType": "Catalog", "catalog": {
+                    "packageName": extension, "version": version, "upgradeConstraintPolicy": "SelfCertified"}}});
+                if account {
+                    spec["serviceAccount"] = json!({"name": ACCOUNT});
+                }
+                let object = json!({"apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension",
+                    "metadata": {"name": extension}, "spec": spec});
+                log(server.put(object).map(drop));
+                if let Expected::Left { is_orphaned: true, .. } = before {
+                    // they are its own now
+                    self.invariants.protected.retain(|_, of| *of != extension);
+                    expected = Expected::Installed { version };
+                }
+            }
             Some(found) if found["metadata"]["deletionTimestamp"].is_null() => {
                 let patch = json!({"spec": {"source": {"catalog": {"version": version}}}});
                 log(server.patch("clusterextensions", None, extension, patch).map(drop));
             }
             Some(_) => return,
         }
-        self.invariants.expected.insert(extension, Expected::Installed { version });
+        self.invariants.expected.insert(extension, expected);
     }
 
     async fn uninstall(&mut self, extension: &'static str, policy: Policy) {
         let server = self.cluster.server.clone();
-        let Some(Expected::Installed { version }) = self.invariants.expected.get(extension).cloned() else {
-            return;
+        let version = match self.invariants.expected.get(extension) {
+            Some(Expected::Installed { version }) => *version,
+            Some(Expected::Blocked { version }) => {
+                let expected = Expected::Left { version: *version, is_orphaned: false };
+                log(server.delete("clusterextensions", None, extension));
+                self.invariants.expected.insert(extension, expected);
+                return;
+            }
+            _ => return,
         };
         if policy != Policy::Background {
             self.protect(extension, version);
@@ -301,7 +365,8 @@ impl Simulation {
         }
         let expected = match policy {
             Policy::Background => Expected::Removed { at: server.elapsed() },
-            Policy::Orphan | Policy::Keep => Expected::Left,
+            Policy::Orphan => Expected::Left { version, is_orphaned: true },
+            Policy::Keep => Expected::Left { version, is_orphaned: false },
         };
         self.invariants.expected.insert(extension, expected);
     }
@@ -325,7 +390,18 @@ impl Simulation {
                 && resource != "secrets"
                 && owners.iter().any(|owner| owner["uid"] == metadata["uid"]);
             if is_operand || resource == format!("{extension}s") {
-                self.invariants.protected.extend(object["metadata"]["uid"].as_str().map(str::to_owned));
+                let uid = object["metadata"]["uid"].as_str();
+                self.invariants.protected.extend(uid.map(|uid| (uid.to_owned(), extension)));
+            }
+        }
+    }
+
+    /// Deletes the ConfigMap that each version of a package has.
+    fn delete_settings(&self, of: impl Fn(&str) -> bool) {
+        for (extension, expected) in &self.invariants.expected {
+            if of(extension) && matches!(expected, Expected::Installed { .. }) {
+                let name = format!("{extension}-settings");
+                log(self.cluster.server.delete("configmaps", Some(extension), &name));
             }
         }
     }
@@ -339,7 +415,10 @@ impl Simulation {
 
     fn damage(&self, extension: &str, object: usize, damage: Damage) {
         let server = &self.cluster.server;
-        let Some(Expected::Installed { version }) = self.invariants.expected.get(extension) else { return };
+        let version = match self.invariants.expected.get(extension) {
+            Some(Expected::Installed { version } | Expected::Left { version, is_orphaned: true }) => version,
+            _ => return,
+        };
         let objects = self.cluster.content.objects(extension, version);
         let Some(object) = objects.get(object % objects.len().max(1)) else { return };
         let key = object.key();
@@ -359,6 +438,10 @@ impl Simulation {
             log(server.patch(&resource, namespace, &key.name, patch).map(drop));
         }
     }
+}
+
+fn creation_of_settings() -> Match {
+    Match { resource: Some("configmaps".to_owned()), verbs: vec![Verb::Create], ..Match::default() }
 }
 
 /// The user gets the error and continues.

@@ -37,8 +37,8 @@ pub enum Outage {
 /// One step of a schedule.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Creates the extension, or changes its version.
-    Install { extension: &'static str, version: &'static str },
+    /// Creates the extension, with or without a service account, or changes its version.
+    Install { extension: &'static str, version: &'static str, account: bool },
     /// Deletes the extension.
     Uninstall { extension: &'static str, policy: Policy },
     /// Pauses the extension for a time.
@@ -49,8 +49,18 @@ pub enum Action {
     DeleteRevision { extension: &'static str },
     /// Creates a custom resource of the extension, which its operator must finalize.
     CustomResource { extension: &'static str },
+    /// The service account of the extension is gone, for a time.
+    DeleteAccount { extension: &'static str, time: Duration },
+    /// Custom resources that bundles contain are not served, for a time or until the end; before that their watches may break, so that
+    /// nothing shows how they go.
+    Unserve { is_hidden: bool, time: Option<Duration> },
+    /// ConfigMaps cannot be created, as if their kind was not served, for a time. The extension needs one at the start, the others
+    /// at the end.
+    Flap { extension: &'static str, time: Duration },
     /// Watch events of a kind come later, for a time.
     Delay { resource: &'static str, by: Duration, time: Duration },
+    /// Watch events of all kinds come later, for a time: each kind by a time of its own, which follows from `seed`.
+    Late { seed: u64, time: Duration },
     /// Watches of a kind break.
     Drop { resource: &'static str },
     /// The apiserver has only its present versions: watches are answered 410.
@@ -65,6 +75,8 @@ pub enum Action {
     Lose { process: usize, outage: Outage, time: Duration },
     /// The wall clock of the processes is wrong by so many seconds from now on.
     Clock { seconds: i64 },
+    /// The machine of the leader was suspended for so long that the other process leads now.
+    Suspend { time: Duration },
     /// Neither catalogs nor bundles can be read, for a time.
     Registry { time: Duration },
 }
@@ -77,7 +89,7 @@ pub struct Step {
 }
 
 /// Kinds whose watches and requests have faults.
-pub const KINDS: [&str; 11] = [
+pub const KINDS: [&str; 12] = [
     "clusterextensions",
     "clusterobjectsets",
     "secrets",
@@ -88,8 +100,15 @@ pub const KINDS: [&str; 11] = [
     "serviceaccounts",
     "customresourcedefinitions",
     "services",
+    "servicemonitors",
     "leases",
 ];
+
+/// Whether a seed runs without the requeue of what is not finished: then each change has to wake whom it concerns.
+#[must_use]
+pub fn relies_on_events(seed: u64) -> bool {
+    seed % 2 == 1
+}
 
 /// The schedule of a seed.
 #[must_use]
@@ -119,7 +138,8 @@ fn gap(random: &mut StdRng) -> Duration {
 }
 
 fn install(extension: &'static str, random: &mut StdRng) -> Action {
-    Action::Install { extension, version: VERSIONS.choose(random).copied().unwrap_or(VERSIONS[0]) }
+    let version = VERSIONS.choose(random).copied().unwrap_or(VERSIONS[0]);
+    Action::Install { extension, version, account: random.random_ratio(1, 3) }
 }
 
 fn seconds(random: &mut StdRng, most: u64) -> Duration {
@@ -144,10 +164,17 @@ fn action(extension: &'static str, random: &mut StdRng) -> Action {
         }
         44..47 => Action::DeleteRevision { extension },
         47..53 => Action::CustomResource { extension },
-        53..65 => Action::Delay { resource, by: seconds(random, 30), time: seconds(random, 60) },
-        65..73 => Action::Drop { resource },
-        73..77 => Action::Compact,
-        77..85 => Action::Fail {
+        53..58 => Action::Delay { resource, by: seconds(random, 30), time: seconds(random, 60) },
+        58..65 => Action::Late { seed: random.random(), time: seconds(random, 60) },
+        65..71 => Action::Drop { resource },
+        71..75 => Action::Compact,
+        75..79 => Action::DeleteAccount { extension, time: seconds(random, 30) },
+        79..81 => {
+            let time = seconds(random, 20) + Duration::from_secs(5);
+            Action::Unserve { is_hidden: random.random(), time: random.random_ratio(2, 3).then_some(time) }
+        }
+        81..82 => Action::Flap { extension, time: seconds(random, 20) },
+        82..85 => Action::Fail {
             resource,
             writes: random.random(),
             fault: random.random_range(0..FAULTS),
@@ -155,7 +182,8 @@ fn action(extension: &'static str, random: &mut StdRng) -> Action {
         },
         85..87 => Action::Noise { time: seconds(random, 30) },
         87..90 => Action::DeleteLease,
-        90..96 => {
+        90..92 => Action::Suspend { time: seconds(random, 300) + Duration::from_secs(30) },
+        92..96 => {
             let outage = if random.random() { Outage::Kill } else { Outage::Partition };
             Action::Lose { process: random.random_range(0..2), outage, time: seconds(random, 40) }
         }
@@ -165,7 +193,7 @@ fn action(extension: &'static str, random: &mut StdRng) -> Action {
 }
 
 /// The number of faults that [`Action::Fail`] chooses from.
-pub const FAULTS: usize = 6;
+pub const FAULTS: usize = 7;
 
 #[cfg(test)]
 mod tests {

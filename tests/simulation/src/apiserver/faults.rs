@@ -36,6 +36,9 @@ pub(crate) struct InjectionState {
     /// By process (empty: all) and resource (empty: all).
     delays: BTreeMap<(String, String), Duration>,
     partitions: BTreeSet<String>,
+    ended: BTreeSet<String>,
+    /// How often the connections of a process were broken.
+    breaks: BTreeMap<String, u64>,
     /// How often the watches of a resource were dropped; empty: of all.
     drops: BTreeMap<String, u64>,
     source: StdRng,
@@ -48,6 +51,8 @@ impl InjectionState {
             rules: Vec::new(),
             delays: BTreeMap::new(),
             partitions: BTreeSet::new(),
+            ended: BTreeSet::new(),
+            breaks: BTreeMap::new(),
             drops: BTreeMap::new(),
             source: StdRng::seed_from_u64(seed ^ 0x66_6175),
         }
@@ -55,6 +60,10 @@ impl InjectionState {
 
     pub(crate) fn add(&mut self, requests: Match, fault: InjectedError, left: Option<u32>) {
         self.rules.push(Rule { requests, fault, left });
+    }
+
+    pub(crate) fn remove(&mut self, requests: &Match) {
+        self.rules.retain(|rule| rule.requests != *requests);
     }
 
     pub(crate) fn set_delay(&mut self, process: &str, resource: &str, by: Duration) {
@@ -85,6 +94,22 @@ impl InjectionState {
 
     pub(crate) fn is_cut_off(&self, process: &str) -> bool {
         self.partitions.contains(process)
+    }
+
+    pub(crate) fn break_connections(&mut self, process: &str) {
+        *self.breaks.entry(process.to_owned()).or_default() += 1;
+    }
+
+    pub(crate) fn breaks(&self, process: &str) -> u64 {
+        self.breaks.get(process).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn end(&mut self, process: &str) {
+        self.ended.insert(process.to_owned());
+    }
+
+    pub(crate) fn has_ended(&self, process: &str) -> bool {
+        self.ended.contains(process)
     }
 
     pub(crate) fn drop_watches(&mut self, resource: &str) {

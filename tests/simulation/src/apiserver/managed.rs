@@ -135,8 +135,6 @@ fn is_reset(managed: &Value) -> bool {
 /// The managed fields of `new` after a request that is no apply. `live` is the empty object of the kind when it is created.
 pub(crate) fn update(live: &Value, new: &mut Value, by: &Attribution<'_>) {
     let is_creation = live.pointer("/metadata/uid").is_none();
-    let mut bare = live.clone();
-    take(&mut bare);
     let requested = take(new).unwrap_or_default();
     let mut entries = read(live);
     if by.manager.subresource.is_empty() {
@@ -154,7 +152,8 @@ pub(crate) fn update(live: &Value, new: &mut Value, by: &Attribution<'_>) {
         write(new, entries);
         return;
     }
-    track(&bare, new, &mut entries, by);
+    // that `new` has no managed fields now is no change: no manager owns them
+    track(live, new, &mut entries, by);
     write(new, entries);
 }
 

@@ -35,6 +35,7 @@ mod typed;
 mod watch;
 mod write;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,13 +43,14 @@ use jiff::Timestamp;
 use kube::Client;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
+use tokio::sync::watch as watch_channel;
 use tokio::time::Instant;
 
 pub use self::service::Endpoint;
 
 use self::faults::InjectionState;
 use self::request::Call;
-use self::store::{Reply, Store};
+use self::store::{Reply, ResourceKey, Store};
 
 /// The process of the test's own requests.
 pub const USER: &str = "user";
@@ -136,6 +138,8 @@ pub enum InjectedError {
     ResetAfter,
     /// Executed and answered after this time (it arrives that much later).
     Delay(Duration),
+    /// Executed, and answered after this time.
+    DelayAnswer(Duration),
 }
 
 /// What a request does, as RBAC calls it.
@@ -253,7 +257,10 @@ struct State {
 
 struct Shared {
     state: Mutex<State>,
-    changes: tokio::sync::watch::Sender<()>,
+    /// Wakes the stand-ins.
+    work: watch_channel::Sender<()>,
+    /// Wake the watches of a resource.
+    watches: Mutex<BTreeMap<ResourceKey, watch_channel::Sender<()>>>,
     start: Instant,
 }
 
@@ -274,8 +281,8 @@ impl ApiServer {
         let mut store = Store::new(seed, settings);
         store.settings.establishing = Duration::ZERO;
         let state = Mutex::new(State { store, faults, requests: Vec::new() });
-        let (changes, _) = tokio::sync::watch::channel(());
-        let server = Self(Arc::new(Shared { state, changes, start: Instant::now() }));
+        let (work, _) = watch_channel::channel(());
+        let server = Self(Arc::new(Shared { state, work, watches: Mutex::default(), start: Instant::now() }));
         let own = ["default", "kube-system"]
             .map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
         let given = manifests.iter().flat_map(|text| documents(text));
@@ -321,6 +328,20 @@ impl ApiServer {
     /// The changes after the first `n`.
     pub fn history_since(&self, n: usize) -> Vec<Write> {
         self.state().store.history.get(n..).unwrap_or_default().to_vec()
+    }
+
+    /// The changes in a time until now, the newest first, as long as `find` finds nothing in them.
+    pub fn find_recent<T>(&self, time: Duration, find: impl Fn(&Write) -> Option<T>) -> Option<T> {
+        let state = self.state();
+        let since = state.store.now.saturating_sub(time);
+        let mut recent = state.store.history.iter().rev().take_while(|write| write.at > since);
+        recent.find_map(find)
+    }
+
+    /// The numbers of changes, and of requests but those of the user.
+    pub fn counts(&self) -> (usize, usize) {
+        let state = self.state();
+        (state.store.history.len(), state.requests.len())
     }
 
     /// All requests but those of the user, the oldest first.
@@ -426,8 +447,7 @@ impl ApiServer {
                 state.store.commit(&request, name.clone(), None, &actor);
             }
         }
-        drop(state);
-        self.notify();
+        self.wake(&mut state);
     }
 
     /// Watch events of the resource arrive this much later from now on; zero ends the delay and releases what waits.
@@ -455,10 +475,25 @@ impl ApiServer {
         self.change(|state| state.faults.add(requests, fault, None));
     }
 
+    /// Ends the faults of [`ApiServer::fail`] and `fail_next` for exactly these requests.
+    pub fn stop_failing(&self, requests: &Match) {
+        self.change(|state| state.faults.remove(requests));
+    }
+
     /// Removes the history of versions: a watch that begins at an earlier one is answered 410. Open watches stay; see
     /// [`ApiServer::drop_watches`].
     pub fn compact(&self) {
         self.change(|state| state.store.compacted = state.store.version);
+    }
+
+    /// Breaks the connections of this process with the requests that have not arrived yet.
+    pub fn break_connections(&self, process: &str) {
+        self.change(|state| state.faults.break_connections(process));
+    }
+
+    /// The process has ended: its requests are never answered, and its watches are silent.
+    pub fn end(&self, process: &str) {
+        self.change(|state| state.faults.end(process));
     }
 
     /// Nothing of this process arrives and its watches are silent, until the partition is ended with `false`.
@@ -486,9 +521,10 @@ impl ApiServer {
         self.change(|state| state.store.denied.clear());
     }
 
+    /// Changes the faults; all watches may be concerned.
     fn change(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.state());
-        self.notify();
+        self.0.watches.lock().values().for_each(|watches| _ = watches.send_replace(()));
     }
 
     /// The state at the present time.
@@ -498,12 +534,26 @@ impl ApiServer {
         state
     }
 
-    fn notify(&self) {
-        self.0.changes.send_replace(());
+    /// Wakes the watches of what has changed, and the stand-ins.
+    fn wake(&self, state: &mut State) {
+        let changed = std::mem::take(&mut state.store.changed);
+        if changed.is_empty() {
+            return;
+        }
+        self.0.work.send_replace(());
+        let watches = self.0.watches.lock();
+        for watches in changed.iter().filter_map(|resource| watches.get(resource)) {
+            watches.send_replace(());
+        }
     }
 
-    fn changes(&self) -> tokio::sync::watch::Receiver<()> {
-        self.0.changes.subscribe()
+    /// Has a value when the resource, or a fault, has changed.
+    fn changes(&self, resource: &ResourceKey) -> watch_channel::Receiver<()> {
+        let mut watches = self.0.watches.lock();
+        match watches.get(resource) {
+            Some(sender) => sender.subscribe(),
+            None => watches.entry(resource.clone()).or_default().subscribe(),
+        }
     }
 
     fn instant(&self, at: Duration) -> Instant {
@@ -513,17 +563,15 @@ impl ApiServer {
 
     /// Runs the garbage collector and the stand-ins.
     async fn work(self) {
-        let mut changes = self.changes();
+        let mut changes = self.0.work.subscribe();
         loop {
             changes.mark_unchanged();
-            let (worked, next) = {
+            let next = {
                 let mut state = self.state();
-                (state.store.work(), state.store.next_task())
+                while state.store.work() {}
+                self.wake(&mut state);
+                state.store.next_task()
             };
-            if worked {
-                self.notify();
-                continue;
-            }
             match next.map(|at| self.instant(at)) {
                 Some(at) => tokio::select! {
                     biased;

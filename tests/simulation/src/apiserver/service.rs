@@ -53,10 +53,14 @@ impl Endpoint {
         let (head, body) = request.into_parts();
         let call = Call::new(&self.process, &head, body.collect_bytes().await?.to_vec());
         let Self { server, process } = self;
+        let breaks = server.state().faults.breaks(&process);
         server.pause(&process).await;
+        server.unless_ended(&process).await;
         let fault = {
             let mut state = server.state();
-            if state.faults.is_cut_off(&process) {
+            if state.faults.breaks(&process) != breaks {
+                Some(InjectedError::ResetBefore)
+            } else if state.faults.is_cut_off(&process) {
                 Some(InjectedError::Timeout)
             } else {
                 state.faults.meet(&call)
@@ -76,13 +80,16 @@ impl Endpoint {
                 return Err(server.time_out().await);
             }
             Some(InjectedError::Delay(by)) => sleep(*by).await,
-            Some(InjectedError::TimeoutAfter | InjectedError::ResetAfter) | None => {}
+            Some(InjectedError::TimeoutAfter | InjectedError::ResetAfter | InjectedError::DelayAnswer(_))
+            | None => {}
         }
         let reply = server.execute(&call);
         server.pause(&process).await;
+        server.unless_ended(&process).await;
         match fault {
             Some(InjectedError::TimeoutAfter) => return Err(server.time_out().await),
             Some(InjectedError::ResetAfter) => return Err(reset()),
+            Some(InjectedError::DelayAnswer(by)) => sleep(by).await,
             _ if server.state().faults.is_cut_off(&process) => return Err(server.time_out().await),
             _ => {}
         }
@@ -115,6 +122,7 @@ fn injected(code: u16) -> HttpResponse {
         }
         504 => Status::new(code, "Timeout", "the server was unable to return a response in time"),
         403 => Status::new(code, "Forbidden", "injected fault"),
+        404 => Status::no_route(),
         _ => Status::new(code, "InternalError", "injected fault"),
     };
     json(code, &status.body())
@@ -129,6 +137,14 @@ impl ApiServer {
                 state.faults.pause(most)
             };
             sleep(pause).await;
+        }
+    }
+
+    /// Never returns to a process that has ended.
+    async fn unless_ended(&self, process: &str) {
+        let has_ended = self.state().faults.has_ended(process);
+        if has_ended {
+            std::future::pending().await
         }
     }
 
@@ -154,7 +170,6 @@ impl ApiServer {
     pub(crate) fn execute(&self, call: &Call) -> Result<Reply, Status> {
         let reply = {
             let mut state = self.state();
-            let before = state.store.version;
             state.store.work();
             let mut reply = state.store.handle(call);
             if let Ok(Reply::Watch(watch)) = &mut reply {
@@ -163,9 +178,7 @@ impl ApiServer {
                     watch.expire(watch.version, state.store.version);
                 }
             }
-            if state.store.version != before || call.verb.writes() {
-                self.notify();
-            }
+            self.wake(&mut state);
             reply
         };
         let code = match &reply {
@@ -196,22 +209,20 @@ fn stream(server: ApiServer, watch: Watch) -> HttpResponse {
     let stream = Stream { server, watch, drops, bookmark, is_over: false };
     let lines = futures::stream::unfold(stream, |mut stream| async move {
         let line = stream.next().await?;
-        let mut bytes = serde_json::to_vec(&line).unwrap_or_default();
-        bytes.push(b'\n');
-        Some((Ok::<_, BoxError>(Frame::data(Bytes::from(bytes))), stream))
+        Some((Ok::<_, BoxError>(Frame::data(line)), stream))
     });
     Response::new(StreamBody::new(lines).boxed_unsync())
 }
 
 enum Step {
-    Show(Value, Option<Duration>),
+    Show(Bytes, Option<Duration>),
     Wait(Option<Duration>),
     End,
 }
 
 impl Stream {
-    async fn next(&mut self) -> Option<Value> {
-        let mut changes = self.server.changes();
+    async fn next(&mut self) -> Option<Bytes> {
+        let mut changes = self.server.changes(&self.watch.request.key);
         loop {
             changes.mark_unchanged();
             match self.step() {
@@ -242,7 +253,7 @@ impl Stream {
         if self.is_over || process != USER && state.faults.drops(resource) != self.drops {
             return Step::End;
         }
-        if state.faults.is_cut_off(process) {
+        if state.faults.is_cut_off(process) || state.faults.has_ended(process) {
             return Step::Wait(None);
         }
         let delay = state.faults.delay(process, resource);
@@ -258,7 +269,7 @@ impl Stream {
             }
             Next::Wait(_) if self.watch.has_bookmarks && self.bookmark <= state.store.now => {
                 self.bookmark = state.store.now + state.store.settings.bookmarks;
-                Step::Show(self.watch.bookmark(), None)
+                Step::Show(super::watch::line(&self.watch.bookmark()), None)
             }
             Next::Wait(until) if self.watch.has_bookmarks => {
                 Step::Wait(Some(until.map_or(self.bookmark, |until| until.min(self.bookmark))))

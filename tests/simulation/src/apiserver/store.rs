@@ -1,6 +1,7 @@
 //! The state of the server: resources, their objects and the versions of these. Without IO; the time and every random choice come from
 //! the caller.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +42,9 @@ pub(crate) struct Event {
     pub(crate) after: Option<Arc<Value>>,
     /// What watches show: the new state, of a deleted object its last with the version of the deletion.
     pub(crate) shown: Arc<Value>,
+    /// The same as text, and its metadata as text, once a watch has shown them.
+    pub(crate) text: OnceCell<Vec<u8>>,
+    pub(crate) partial_text: OnceCell<Vec<u8>>,
 }
 
 /// An answer.
@@ -88,6 +92,8 @@ pub(crate) struct Store {
     pub(crate) now: Duration,
     pub(crate) history: Vec<Write>,
     pub(crate) denied: Vec<Match>,
+    /// The resources that have changed since they were taken from here.
+    pub(crate) changed: BTreeSet<ResourceKey>,
     /// What the stand-ins do next, by time.
     pub(crate) tasks: BTreeMap<(Duration, u64), Task>,
     /// Objects by the uid of an owner.
@@ -108,6 +114,7 @@ impl Store {
             now: Duration::ZERO,
             history: Vec::new(),
             denied: Vec::new(),
+            changed: BTreeSet::new(),
             tasks: BTreeMap::new(),
             dependents: BTreeMap::new(),
             uids: BTreeMap::new(),
@@ -288,7 +295,12 @@ impl Store {
             before: before.clone(),
             after: after.clone(),
             shown: Arc::clone(&shown),
+            text: OnceCell::new(),
+            partial_text: OnceCell::new(),
         };
+        if !self.changed.contains(&request.key) {
+            self.changed.insert(request.key.clone());
+        }
         resource.log.push(event);
         self.history.push(Write {
             at: self.now,

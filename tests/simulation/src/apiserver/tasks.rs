@@ -317,6 +317,7 @@ impl Store {
             return;
         }
         self.resources.remove(&resource);
+        self.changed.insert(resource);
         let mut new = Value::clone(&crd);
         let left: Vec<&str> = finalizers(&crd)
             .into_iter()

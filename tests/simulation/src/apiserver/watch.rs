@@ -1,14 +1,16 @@
 //! Watches: a position in the log of a resource, and the events behind it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::request::Call;
 use super::selector::Selector;
 use super::status::Status;
-use super::store::{Requested, Store, rendered};
+use super::store::{Event, Requested, Store, rendered};
 
 /// An open watch.
 pub(crate) struct Watch {
@@ -19,7 +21,7 @@ pub(crate) struct Watch {
     /// The next entry of the resource's log.
     position: usize,
     /// The events at the start: objects of a watch that begins anywhere, or the error of one that begins too early.
-    initial: Vec<Value>,
+    initial: VecDeque<Bytes>,
     is_expired: bool,
     /// The version of the last event, for bookmarks.
     pub(crate) version: u64,
@@ -30,7 +32,7 @@ pub(crate) struct Watch {
 /// What a watch shows next.
 pub(crate) enum Next {
     /// An event (a line of the stream).
-    Event(Value),
+    Event(Bytes),
     /// Nothing before this time, unless something changes.
     Wait(Option<Duration>),
     /// The server ends the stream.
@@ -52,7 +54,7 @@ impl Store {
             selector: Selector::parse(call.option("labelSelector"), call.option("fieldSelector")),
             instance: resource.instance,
             position: resource.log.partition_point(|event| event.version <= from),
-            initial: Vec::new(),
+            initial: VecDeque::new(),
             is_expired: from > 0 && from < self.compacted,
             version: from,
             has_bookmarks: call.is_set("allowWatchBookmarks"),
@@ -70,12 +72,12 @@ impl Store {
                 .objects
                 .iter()
                 .filter(|((namespace, _), object)| watch.is_inside(namespace) && watch.selector.fits(object));
-            let events: Vec<Value> = fitting.map(|(_, object)| watch.event("ADDED", object)).collect();
+            let events: VecDeque<Bytes> = fitting.map(|(_, object)| watch.show("ADDED", object)).collect();
             watch.initial = events;
             if sends_initial {
                 let mut bookmark = watch.bookmark();
                 bookmark["object"]["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
-                watch.initial.push(bookmark);
+                watch.initial.push_back(line(&bookmark));
             }
         }
         Ok(watch)
@@ -86,7 +88,7 @@ impl Watch {
     /// Ends the watch with the error that its version is too old.
     pub(crate) fn expire(&mut self, from: u64, oldest: u64) {
         let status = Status::expired(format!("too old resource version: {from} ({oldest})"));
-        self.initial = vec![json!({"type": "ERROR", "object": status.body()})];
+        self.initial = VecDeque::from([line(&json!({"type": "ERROR", "object": status.body()}))]);
         self.is_expired = true;
     }
 
@@ -94,8 +96,18 @@ impl Watch {
         self.request.target.namespace.as_deref().is_none_or(|it| it == namespace)
     }
 
-    fn event(&self, kind: &str, object: &Arc<Value>) -> Value {
-        json!({"type": kind, "object": *rendered(object, &self.request, &self.call)})
+    fn show(&self, kind: &str, object: &Arc<Value>) -> Bytes {
+        event(kind, &bytes(&rendered(object, &self.request, &self.call)))
+    }
+
+    /// Shows the state of an event, whose text is made once for all watches.
+    fn show_event(&self, kind: &str, shown: &Event) -> Bytes {
+        let text = match self.call.is_partial {
+            true => &shown.partial_text,
+            false if shown.shown["apiVersion"] == self.request.api_version() => &shown.text,
+            false => return self.show(kind, &shown.shown),
+        };
+        event(kind, text.get_or_init(|| bytes(&rendered(&shown.shown, &self.request, &self.call))))
     }
 
     /// A bookmark at the version that the watch has reached.
@@ -110,8 +122,8 @@ impl Watch {
 
     /// The next event, if its time has come: an event is shown `delay` after its change.
     pub(crate) fn next(&mut self, store: &Store, delay: Duration) -> Next {
-        if !self.initial.is_empty() {
-            return Next::Event(self.initial.remove(0));
+        if let Some(line) = self.initial.pop_front() {
+            return Next::Event(line);
         }
         let Some(resource) = store.resources.get(&self.request.key) else { return Next::End };
         if self.is_expired || resource.instance != self.instance || store.now >= self.ends {
@@ -130,8 +142,8 @@ impl Watch {
             }
             let fits = |object: &Option<Arc<Value>>| object.as_ref().is_some_and(|it| self.selector.fits(it));
             match (fits(&event.before), fits(&event.after)) {
-                (false, true) => return Next::Event(self.event("ADDED", &event.shown)),
-                (true, true) => return Next::Event(self.event("MODIFIED", &event.shown)),
+                (false, true) => return Next::Event(self.show_event("ADDED", event)),
+                (true, true) => return Next::Event(self.show_event("MODIFIED", event)),
                 (true, false) => return Next::Event(self.deleted(event)),
                 (false, false) => {}
             }
@@ -141,9 +153,27 @@ impl Watch {
     }
 
     /// The last state that fitted, with the version of the change.
-    fn deleted(&self, event: &super::store::Event) -> Value {
+    fn deleted(&self, event: &Event) -> Bytes {
+        if event.after.is_none() {
+            return self.show_event("DELETED", event);
+        }
         let mut object = Value::clone(event.before.as_ref().unwrap_or(&event.shown));
         object["metadata"]["resourceVersion"] = event.version.to_string().into();
-        self.event("DELETED", &Arc::new(object))
+        self.show("DELETED", &Arc::new(object))
     }
+}
+
+fn bytes(value: &Value) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
+/// A line of a watch.
+pub(crate) fn line(value: &Value) -> Bytes {
+    let mut line = bytes(value);
+    line.push(b'\n');
+    line.into()
+}
+
+fn event(kind: &str, object: &[u8]) -> Bytes {
+    [format!(r#"{{"type":"{kind}","object":"#).as_bytes(), object, b"}\n".as_slice()].concat().into()
 }

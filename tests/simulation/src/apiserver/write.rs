@@ -360,17 +360,9 @@ impl Store {
             Generation::Spec => differs("/spec"),
             Generation::SpecOrAnnotations => differs("/spec") || differs("/metadata/annotations"),
             Generation::Content => {
-                let content = |object: &Value| {
-                    let mut object = object.clone();
-                    if let Some(map) = object.as_object_mut() {
-                        map.remove("metadata");
-                        if request.version.has_status {
-                            map.remove("status");
-                        }
-                    }
-                    object
-                };
-                content(live) != content(new)
+                let is_content =
+                    |name: &str| name != "metadata" && !(request.version.has_status && name == "status");
+                !are_equal(live, new, is_content)
             }
         };
         let generation = live["metadata"]["generation"].as_i64().unwrap_or_default();
@@ -488,23 +480,21 @@ fn set(object: &mut Value, field: &str, value: Option<Value>) {
 
 /// Nothing changed but times of field managers.
 fn is_same(live: &Value, new: &Value) -> bool {
-    let parts = |object: &Value| {
-        let mut object = object.clone();
-        let managed = object["metadata"]["managedFields"].take();
-        let mut entries: Vec<Value> = managed.as_array().cloned().unwrap_or_default();
-        for entry in &mut entries {
-            entry["time"] = Value::Null;
+    let managed =
+        |object: &Value| object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+    are_equal(live, new, |name| name != "metadata")
+        && are_equal(&live["metadata"], &new["metadata"], |name| name != "managedFields")
+        && {
+            let (old, new) = (managed(live), managed(new));
+            let same = |one: &Value, other: &Value| are_equal(one, other, |name| name != "time");
+            old.len() == new.len() && old.iter().all(|entry| new.iter().any(|other| same(entry, other)))
         }
-        if let Some(meta) = object["metadata"].as_object_mut() {
-            meta.remove("managedFields");
-        }
-        (object, entries)
-    };
-    let ((live, mut old), (new, entries)) = (parts(live), parts(new));
-    live == new && old.len() == entries.len() && {
-        old.retain(|entry| !entries.contains(entry));
-        old.is_empty()
-    }
+}
+
+/// Whether two maps are equal in the fields that count.
+fn are_equal(one: &Value, other: &Value, counts: impl Fn(&str) -> bool) -> bool {
+    let fields = |value| Value::as_object(value).into_iter().flatten().filter(|(name, _)| counts(name));
+    fields(one).eq(fields(other))
 }
 
 pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
