@@ -45,7 +45,7 @@ struct Bundle {
 }
 
 impl Bundle {
-    #[expect(clippy::panic, reason = "the packages are written here")]
+    #[expect(clippy::panic, reason = "a test renders all of them")]
     fn rendered(&self) -> &Rendered {
         self.rendered.get_or_init(|| {
             let Self { package, version, .. } = self;
@@ -232,4 +232,19 @@ fn rendered(package: &str, version: &str) -> Result<Rendered> {
         digest,
         turn: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_of_all_versions_renders() {
+        let content = Content::new().unwrap();
+        for package in PACKAGES {
+            for version in VERSIONS {
+                assert!(!content.objects(package, version).is_empty(), "{package} {version}");
+            }
+        }
+    }
 }

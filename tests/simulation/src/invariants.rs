@@ -356,6 +356,58 @@ mod tests {
 
     use super::*;
 
+    /// A creation by a process of the controllers.
+    fn creation(resource: &str, object: Value, user: Option<&str>) -> Write {
+        Write {
+            at: Duration::ZERO,
+            process: format!("{PROCESS}0-1"),
+            impersonated: user.map(str::to_owned),
+            manager: MANAGER.to_owned(),
+            verb: Verb::Create,
+            subresource: String::new(),
+            resource: resource.to_owned(),
+            api_version: String::new(),
+            kind: String::new(),
+            namespace: None,
+            name: String::new(),
+            before: None,
+            after: Some(object.into()),
+            version: 1,
+        }
+    }
+
+    #[test]
+    fn identity_follows_the_owners_of_a_revision() {
+        let owned = |uid: &str, kind: &str, owner: &str| json!({"metadata": {"uid": uid, "ownerReferences": [{"kind": kind, "uid": owner}]}});
+        let mut invariants = Invariants::default();
+        for (uid, account) in [("e1", json!({"name": "a"})), ("e2", Value::Null)] {
+            let spec = json!({"namespace": "n", "serviceAccount": account});
+            invariants.record(&creation(
+                "clusterextensions",
+                json!({"metadata": {"uid": uid}, "spec": spec}),
+                None,
+            ));
+        }
+        for (revision, extension) in [("r1", "e1"), ("r2", "e2"), ("r3", "e1"), ("r3", "e2")] {
+            let set = owned(revision, "ClusterExtension", extension);
+            invariants.record(&creation("clusterobjectsets", set, None));
+        }
+        let account = Some("system:serviceaccount:n:a");
+        for (revision, user, holds) in [
+            ("r1", account, true),
+            ("r1", None, false),
+            ("r1", Some("system:serviceaccount:n:b"), false),
+            ("r2", None, true),
+            ("r2", account, false),
+            ("r3", None, true),
+            ("r3", account, true),
+            ("unknown", None, true),
+        ] {
+            let write = creation("configmaps", owned("c", "ClusterObjectSet", revision), user);
+            assert_eq!(invariants.is_written_as_its_account(&write).is_ok(), holds, "{revision} {user:?}");
+        }
+    }
+
     #[test]
     fn contains_ignores_other_fields() {
         for (live, want, holds) in [

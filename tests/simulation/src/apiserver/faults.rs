@@ -159,3 +159,6 @@ impl InjectionState {
         faults.into_iter().find(|(probability, _)| self.chance(*probability)).map(|(_, fault)| fault)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -363,3 +363,6 @@ fn owner_uids(object: &Value) -> Vec<String> {
     let owners = object["metadata"]["ownerReferences"].as_array();
     owners.into_iter().flatten().filter_map(|owner| owner["uid"].as_str().map(str::to_owned)).collect()
 }
+
+#[cfg(test)]
+mod tests;
