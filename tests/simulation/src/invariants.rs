@@ -272,6 +272,9 @@ fn installed(server: &ApiServer, content: &Content, package: &str, version: &str
                 return Err(format!("{} {}: {field} is {}, not {want}", key.kind, key.name, live[field]));
             }
         }
+        if live["metadata"]["labels"][labels::OWNER_NAME] != package {
+            return Err(format!("{} {} lacks the label of its extension", key.kind, key.name));
+        }
     }
     let allowed =
         |name: &str| content.objects(package, version).iter().any(|object| object.key().name == name);

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use kube::api::Patch;
-use kube::{Api, ResourceExt as _};
+use kube::{Api, ResourceExt};
 use olm_api::{ClusterObjectSet, field_managers, labels};
 use olm_install::resolution::{Class, ExtensionRequest, PassError, revision};
 use serde_json::{Value, json};
