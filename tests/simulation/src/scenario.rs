@@ -342,7 +342,7 @@ impl Simulation {
         let version = match self.invariants.expected.get(extension) {
             Some(Expected::Installed { version }) => *version,
             Some(Expected::Blocked { version }) => {
-                let expected = Expected::Left { version: *version, is_orphaned: false };
+                let expected = Expected::Left { version, is_orphaned: false };
                 log(server.delete("clusterextensions", None, extension));
                 self.invariants.expected.insert(extension, expected);
                 return;

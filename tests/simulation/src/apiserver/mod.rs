@@ -524,7 +524,7 @@ impl ApiServer {
     /// Changes the faults; all watches may be concerned.
     fn change(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.state());
-        self.0.watches.lock().values().for_each(|watches| _ = watches.send_replace(()));
+        self.0.watches.lock().values().for_each(|watches| watches.send_replace(()));
     }
 
     /// The state at the present time.
