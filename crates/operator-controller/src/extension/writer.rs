@@ -63,7 +63,7 @@ pub enum WriteError {
 /// Why a step of a pass did not come to its end.
 #[derive(Debug)]
 pub enum StepError {
-    /// The user is told.
+    /// It becomes part of the status.
     Failed(PassError),
     /// What the pass was about has changed: another pass follows, and the status stays as it is.
     Changed(WriteError),
@@ -579,7 +579,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn revision_is_created_only_if_the_cluster_is_as_the_caches_have_it() {
+    async fn revision_is_not_created_from_late_caches() {
         let own = || json!([{"apiVersion": "v1", "kind": "ClusterExtension", "name": "demo", "uid": "u1"}]);
         let present = || json!({"name": "demo", "uid": "u1"});
         let changed = |object: &str| Err(format!("{object} has changed meanwhile"));

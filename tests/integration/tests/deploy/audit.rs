@@ -28,7 +28,7 @@ const TAIL: &str = "
 ## Bound to nobody, or to those who read
 
 The other ClusterRoles (`*-editor-role`, `*-viewer-role`, `*-metrics-reader`, `catalogd-proxy-role` and the like) are for people and for
-monitoring; no process has them unless its table above says so. What an attacker could do with the rights of a process:
+monitoring; no process has them unless its table above lists them. What an attacker could do with the rights of a process:
 [threat model](threat-model.md#a-compromised-process).
 ";
 

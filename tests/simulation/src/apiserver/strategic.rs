@@ -167,7 +167,7 @@ fn in_order(patched: Vec<Value>, rest: Vec<Value>, at: impl Fn(&Value) -> Option
     out
 }
 
-/// A new value: without what only says how it is merged.
+/// A new value, without the directives of how it is merged.
 fn without_directives(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn strategic_patch_rejects_items_without_key_and_unknown_directives() {
+    fn strategic_patch_rejects_unknown_directives() {
         for (patch, code) in [
             (json!({"ownerReferences": [{"name": "x"}]}), 500),
             (json!({"$retainKeys": ["a"]}), 400),

@@ -122,7 +122,7 @@ async fn denied_requests_are_forbidden_and_reviewed_so() {
 }
 
 /// Names, or codes of errors, that a watch shows within a time; then whether it has ended.
-async fn shown(client: &Client, query: &str, time: Duration) -> (Vec<String>, bool) {
+async fn watched_names(client: &Client, query: &str, time: Duration) -> (Vec<String>, bool) {
     let request = http::Request::get(format!("{PATH}?watch=true&{query}")).body(Vec::new()).unwrap();
     let mut lines = client.request_stream(request).await.unwrap().lines();
     let mut out = Vec::new();
@@ -148,13 +148,13 @@ async fn watch_events_of_a_kind_come_late() {
     server.delay_for("a", "configmaps", Duration::from_secs(30));
     server.put(config("x")).unwrap();
     let soon = Duration::from_secs(20);
-    assert_eq!(shown(&server.client("a"), &from, soon).await, (vec![], false));
-    assert_eq!(shown(&server.client("b"), &from, soon).await, (vec!["x".to_owned()], false));
-    assert_eq!(shown(&server.client("a"), &from, soon).await, (vec!["x".to_owned()], false));
+    assert_eq!(watched_names(&server.client("a"), &from, soon).await, (vec![], false));
+    assert_eq!(watched_names(&server.client("b"), &from, soon).await, (vec!["x".to_owned()], false));
+    assert_eq!(watched_names(&server.client("a"), &from, soon).await, (vec!["x".to_owned()], false));
     server.put(config("y")).unwrap();
     server.delay_for("a", "configmaps", Duration::ZERO);
     assert_eq!(
-        shown(&server.client("a"), &from, soon).await.0,
+        watched_names(&server.client("a"), &from, soon).await.0,
         ["x", "y"],
         "the end of the delay releases it"
     );
@@ -170,7 +170,7 @@ async fn watch_ends_when_watches_of_its_kind_are_dropped() {
             sleep(Duration::from_secs(1)).await;
             breaker.drop_watches(resource);
         });
-        let (_, ended) = shown(&server.client("a"), &from, Duration::from_secs(5)).await;
+        let (_, ended) = watched_names(&server.client("a"), &from, Duration::from_secs(5)).await;
         assert_eq!(ended, ends, "{resource}");
     }
 }
@@ -184,8 +184,8 @@ async fn watch_from_a_removed_version_is_expired() {
     let client = server.client("a");
     let query = |version: u64| format!("resourceVersion={version}");
     let soon = Duration::from_secs(1);
-    assert_eq!(shown(&client, &query(from), soon).await, (vec!["410".to_owned()], true));
-    assert_eq!(shown(&client, &query(server.version()), soon).await, (vec![], false));
+    assert_eq!(watched_names(&client, &query(from), soon).await, (vec!["410".to_owned()], true));
+    assert_eq!(watched_names(&client, &query(server.version()), soon).await, (vec![], false));
 }
 
 #[tokio::test(start_paused = true)]

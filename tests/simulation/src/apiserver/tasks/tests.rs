@@ -114,7 +114,7 @@ async fn collector_deletes_dependents_first_in_the_foreground() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn collector_is_off_if_the_settings_say_so() {
+async fn collector_is_off_by_setting() {
     let server = ApiServer::new(1, Settings { garbage_collector: false, ..Settings::default() });
     let owner = config(&server, "owner", &[]);
     config(&server, "child", &[&owner]);
