@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use olm_api::labels;
+use olm_api::{annotations, labels};
 use serde_json::Value;
 
 use crate::content::{Content, PACKAGES};
@@ -163,6 +163,14 @@ impl Invariants {
         Err(format!("{} custom resources wait for this operator", waiting.len()))
     }
 
+    /// Whether there are extensions of whose objects no state is expected.
+    #[must_use]
+    pub fn has_unjudged(&self) -> bool {
+        let is_judged =
+            |expected: &Expected| matches!(expected, Expected::Installed { .. } | Expected::Removed { .. });
+        !self.expected.values().all(is_judged)
+    }
+
     /// Whether the cluster is as the user wants it.
     ///
     /// # Errors
@@ -242,9 +250,15 @@ fn installed(server: &ApiServer, content: &Content, package: &str, version: &str
     let extension = server.get("clusterextensions", None, package);
     let extension = extension.ok_or_else(|| format!("extension {package} is not there"))?;
     if server.get("customresourcedefinitions", None, MONITORS).is_none() {
-        return match require(&extension, "Ready", "True") {
-            Ok(()) => Err(format!("extension {package} is ready, and one of its kinds is not served")),
-            Err(_) => Ok(()),
+        if require(&extension, "Ready", "True").is_ok() {
+            return Err(format!("extension {package} is ready, and one of its kinds is not served"));
+        }
+        let newest = revisions(server, package).pop();
+        return match newest
+            .filter(|set| set["metadata"]["annotations"][annotations::BUNDLE_VERSION] == version)
+        {
+            Some(_) => Ok(()),
+            None => Err(format!("extension {package} has no revision of {version}")),
         };
     }
     require(&extension, "Progressing", "True")?;

@@ -126,6 +126,10 @@ impl Simulation {
     /// Waits until the cluster is as the user wants it and stays so.
     async fn settle(&mut self) -> Result<(), String> {
         let deadline = Instant::now() + CONVERGENCE;
+        if self.invariants.has_unjudged() {
+            // what is left of an extension is repaired, too, at the latest by the next requeue
+            tokio::time::sleep(REST).await;
+        }
         loop {
             tokio::time::sleep(POLL).await;
             self.invariants.observe(&self.cluster.server)?;
@@ -201,6 +205,11 @@ impl Simulation {
             Action::Unserve { is_hidden, .. } => {
                 if *is_hidden {
                     server.drop_watches("servicemonitors");
+                }
+                // the user deletes the objects with their kind
+                for monitor in server.list("servicemonitors") {
+                    let uid = monitor["metadata"]["uid"].as_str();
+                    uid.map(|uid| self.invariants.protected.remove(uid));
                 }
                 log(server.delete("customresourcedefinitions", None, MONITORS));
             }
@@ -349,6 +358,7 @@ impl Simulation {
             }
             _ => return,
         };
+        let is_taken_over = self.is_owner_of_all(extension);
         if policy != Policy::Background {
             self.protect(extension, version);
         }
@@ -364,11 +374,22 @@ impl Simulation {
             log(server.delete("clusterextensions", None, extension));
         }
         let expected = match policy {
+            // revisions that were there before it may stay, as it may have gone before it took them over
+            Policy::Background if !is_taken_over => Expected::Nothing,
             Policy::Background => Expected::Removed { at: server.elapsed() },
             Policy::Orphan => Expected::Left { version, is_orphaned: true },
             Policy::Keep => Expected::Left { version, is_orphaned: false },
         };
         self.invariants.expected.insert(extension, expected);
+    }
+
+    /// Whether the extension owns all revisions that have its name.
+    fn is_owner_of_all(&self, extension: &str) -> bool {
+        let Some(live) = self.live(extension) else { return true };
+        let is_owner = |owner: &Value| owner["uid"] == live["metadata"]["uid"];
+        revisions(&self.cluster.server, extension).iter().all(|set| {
+            set["metadata"]["ownerReferences"].as_array().is_some_and(|owners| owners.iter().any(is_owner))
+        })
     }
 
     /// What the newest revision controls must stay, and so must custom resources.
