@@ -20,7 +20,7 @@ use crate::harness::{
 };
 use crate::invariants::{Expected, Invariants, describe, plural, revisions};
 use crate::schedule::{Action, Damage, KINDS, Outage, Policy, Step, relies_on_events, schedule};
-use crate::{Faults, InjectedError, Match, Settings, Verb};
+use crate::{ApiServer, Faults, InjectedError, Match, Settings, Verb};
 
 /// How long the cluster may take after the last fault.
 const CONVERGENCE: Duration = Duration::from_secs(600);
@@ -316,7 +316,10 @@ impl Simulation {
         let server = &self.cluster.server;
         let before = self.invariants.expected.get(extension).cloned().unwrap_or_default();
         let mut expected = match before {
-            Expected::Left { is_orphaned: false, .. } | Expected::Blocked { .. } => {
+            // it may have been deleted before it had any object
+            Expected::Left { is_orphaned: false, .. } | Expected::Blocked { .. }
+                if self.has_objects(extension, version) =>
+            {
                 Expected::Blocked { version }
             }
             _ => Expected::Installed { version },
@@ -383,6 +386,15 @@ impl Simulation {
         self.invariants.expected.insert(extension, expected);
     }
 
+    /// Whether an object that the version has is there.
+    fn has_objects(&self, extension: &str, version: &str) -> bool {
+        let Cluster { server, content, .. } = &self.cluster;
+        content.objects(extension, version).iter().any(|object| {
+            let key = object.key();
+            server.get(&plural(&key.kind), key.namespace.as_deref(), &key.name).is_some()
+        })
+    }
+
     /// Whether the extension owns all revisions that have its name.
     fn is_owner_of_all(&self, extension: &str) -> bool {
         let Some(live) = self.live(extension) else { return true };
@@ -410,6 +422,10 @@ impl Simulation {
             let is_operand = object["metadata"]["labels"][labels::OWNER_NAME] == extension
                 && resource != "secrets"
                 && owners.iter().any(|owner| owner["uid"] == metadata["uid"]);
+            // those of a kind that the user deletes go with it
+            if resource == "servicemonitors" && !is_served(server) {
+                continue;
+            }
             if is_operand || resource == format!("{extension}s") {
                 let uid = object["metadata"]["uid"].as_str();
                 self.invariants.protected.extend(uid.map(|uid| (uid.to_owned(), extension)));
@@ -445,6 +461,11 @@ impl Simulation {
         let key = object.key();
         let (resource, namespace) = (plural(&key.kind), key.namespace.as_deref());
         let Some(live) = server.get(&resource, namespace, &key.name) else { return };
+        // an operator that is gone cannot finalize the custom resources that a teardown waits for
+        let is_torn_down = |set: &Arc<Value>| !set["metadata"]["deletionTimestamp"].is_null();
+        if key.kind == "Deployment" && revisions(server, extension).iter().any(is_torn_down) {
+            return;
+        }
         let patch = match (key.kind.as_str(), damage) {
             // its deletion would delete custom resources
             ("CustomResourceDefinition", _) => json!({"metadata": {"labels": {(labels::OWNER_NAME): null}}}),
@@ -463,6 +484,12 @@ impl Simulation {
 
 fn creation_of_settings() -> Match {
     Match { resource: Some("configmaps".to_owned()), verbs: vec![Verb::Create], ..Match::default() }
+}
+
+/// Whether the kind that is unserved at times is there to stay.
+fn is_served(server: &ApiServer) -> bool {
+    let kind = server.get("customresourcedefinitions", None, MONITORS);
+    kind.is_some_and(|kind| kind["metadata"]["deletionTimestamp"].is_null())
 }
 
 /// The user gets the error and continues.

@@ -32,17 +32,22 @@ pub struct Feeds {
     pub apis: BoxStream<'static, ApiChange>,
 }
 
-/// The table. Own writes of the status wake no pass.
+/// The table. Own writes of the status wake no pass, except one that was executed though its answer was an error: only its event shows
+/// that the status is another one than the last pass saw.
 pub(super) fn sources(context: &Arc<Context>, feeds: Feeds) -> Vec<Source> {
     let [gone, packages, catalogs, apis, trust] = std::array::from_fn(|_| Arc::clone(context));
     let extensions = context.extensions.subscribe();
     vec![
-        Source::new("its spec or metadata changed, or it is gone", extensions, move |change| {
-            if let (Some(last), None) = (&change.before, &change.after) {
-                gone.evict(&change.key, &last.uid());
-            }
-            changed(&change)
-        }),
+        Source::new(
+            "it changed, other than by the answer to its own pass, or it is gone",
+            extensions,
+            move |change| {
+                if let (Some(last), None) = (&change.before, &change.after) {
+                    gone.evict(&change.key, &last.uid());
+                }
+                changed(&change)
+            },
+        ),
         Source::new("its status mirrors its revisions", context.revisions.subscribe(), |change| {
             owners(&change)
         }),
@@ -73,13 +78,18 @@ pub(super) fn sources(context: &Arc<Context>, feeds: Feeds) -> Vec<Source> {
     ]
 }
 
-/// An extension whose spec or metadata changed: what users, GitOps and the garbage collector write, not its status.
+/// An extension whose spec or metadata changed, which users, GitOps and the garbage collector write, or whose status is not what this
+/// process was answered.
 fn changed(change: &Changed<ClusterExtension>) -> Option<String> {
-    let concerns = change.concerns(|extension| {
-        let metadata = extension.meta();
-        let written = (metadata.generation, &metadata.annotations, &metadata.labels, &metadata.finalizers);
-        (&metadata.uid, written, metadata.deletion_timestamp.is_some())
-    });
+    let concerns_status =
+        !change.is_answer && change.concerns(|extension| extension.ok().map(|one| one.status.as_ref()));
+    let concerns = concerns_status
+        || change.concerns(|extension| {
+            let metadata = extension.meta();
+            let written =
+                (metadata.generation, &metadata.annotations, &metadata.labels, &metadata.finalizers);
+            (&metadata.uid, written, metadata.deletion_timestamp.is_some())
+        });
     concerns.then(|| change.key.clone())
 }
 
@@ -234,7 +244,6 @@ mod tests {
             "spec": {"namespace": "x", "source": {"sourceType": "Catalog", "catalog": {"packageName": "p"}}}});
         for (case, with, wakes) in [
             ("resourceVersion", json!({"/metadata/resourceVersion": "2"}), false),
-            ("status", json!({"/status": {"conditions": []}}), false),
             ("spec", json!({"/metadata/generation": 2}), true),
             ("requested-at", requested("now"), true),
             ("label", json!({"/metadata/labels": {"a": "b"}}), true),
@@ -242,6 +251,11 @@ mod tests {
             ("deletion", json!({"/metadata/deletionTimestamp": "2026-01-01T00:00:00Z"}), true),
         ] {
             assert_eq!(changed(&change(&extension, &with)).is_some(), wakes, "{case}");
+        }
+        // the answer to a write, or the event of one that seemed to have failed
+        for is_answer in [true, false] {
+            let status = change(&extension, &json!({"/status": {"conditions": []}}));
+            assert_eq!(changed(&Change { is_answer, ..status }).is_some(), !is_answer);
         }
         for (before, after) in [(true, false), (false, true)] {
             let Change { key, before: then, after: now, is_answer } = change(&extension, &json!({}));

@@ -210,10 +210,16 @@ impl Store {
         content_type: &str,
         actor: &Actor,
     ) -> Result<Arc<Value>, Status> {
+        const STRATEGIC: &str = "application/strategic-merge-patch+json";
+        let media_type = content_type.split(';').next().unwrap_or_default();
+        // before the object is looked for
+        if media_type == STRATEGIC && request.kind.is_custom {
+            return Err(Status::unsupported(true));
+        }
         let live = self.read(request)?;
         let mut new = Value::clone(&live);
         new["apiVersion"] = request.api_version().into();
-        match content_type.split(';').next().unwrap_or_default() {
+        match media_type {
             "application/merge-patch+json" => json_patch::merge(&mut new, patch),
             "application/json-patch+json" => {
                 let patch: json_patch::Patch = serde_json::from_value(patch.clone())
@@ -222,7 +228,7 @@ impl Store {
                 json_patch::patch(&mut new, &patch)
                     .map_err(|error| request.invalid(name, "patch", &error.to_string()))?;
             }
-            "application/strategic-merge-patch+json" if !request.kind.is_custom => {
+            STRATEGIC => {
                 strategic::merge(&mut new, patch, &request.kind.kind)?;
             }
             _ => return Err(Status::unsupported(request.kind.is_custom)),
