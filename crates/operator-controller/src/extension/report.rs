@@ -91,7 +91,11 @@ pub(super) async fn report(
     }
     let new_events = events::events(extension.status.as_ref(), &derived, result, trace);
     let api: Api<ClusterExtension> = Api::all(context.client.clone());
-    match olm_runtime::write_status(&api, extension, derived, FIELD_MANAGER).await {
+    let written = olm_runtime::write_status(&api, extension, derived, FIELD_MANAGER).await;
+    if !matches!(written, Ok(None)) {
+        context.states.update(&name, &uid, |state| state.is_status_unknown = written.is_err());
+    }
+    match written {
         Err(error) if !error.is_gone() => return Err(ReconcileError::Status(error)),
         Ok(Some(written)) => context.extensions.update(name, Object::new(written)),
         Ok(None) | Err(_) => {}

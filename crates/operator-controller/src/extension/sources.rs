@@ -32,22 +32,19 @@ pub struct Feeds {
     pub apis: BoxStream<'static, ApiChange>,
 }
 
-/// The table. Own writes of the status wake no pass, except one that was executed though its answer was an error: only its event shows
+/// The table. Own writes of the status wake no pass, unless the last one failed: if it was executed all the same, only its event shows
 /// that the status is another one than the last pass saw.
 pub(super) fn sources(context: &Arc<Context>, feeds: Feeds) -> Vec<Source> {
     let [gone, packages, catalogs, apis, trust] = std::array::from_fn(|_| Arc::clone(context));
     let extensions = context.extensions.subscribe();
     vec![
-        Source::new(
-            "it changed, other than by the answer to its own pass, or it is gone",
-            extensions,
-            move |change| {
-                if let (Some(last), None) = (&change.before, &change.after) {
-                    gone.evict(&change.key, &last.uid());
-                }
-                changed(&change)
-            },
-        ),
+        Source::new("its spec or metadata changed, or it is gone", extensions, move |change| {
+            if let (Some(last), None) = (&change.before, &change.after) {
+                gone.evict(&change.key, &last.uid());
+            }
+            let present = change.after.as_ref().map(Object::uid).unwrap_or_default();
+            changed(&change, gone.states.is_status_unknown(&present))
+        }),
         Source::new("its status mirrors its revisions", context.revisions.subscribe(), |change| {
             owners(&change)
         }),
@@ -78,11 +75,10 @@ pub(super) fn sources(context: &Arc<Context>, feeds: Feeds) -> Vec<Source> {
     ]
 }
 
-/// An extension whose spec or metadata changed, which users, GitOps and the garbage collector write, or whose status is not what this
-/// process was answered.
-fn changed(change: &Changed<ClusterExtension>) -> Option<String> {
+/// An extension whose spec or metadata changed: what users, GitOps and the garbage collector write; or its status, if it was unknown.
+fn changed(change: &Changed<ClusterExtension>, is_status_unknown: bool) -> Option<String> {
     let concerns_status =
-        !change.is_answer && change.concerns(|extension| extension.ok().map(|one| one.status.as_ref()));
+        is_status_unknown && change.concerns(|extension| extension.ok().map(|one| one.status.as_ref()));
     let concerns = concerns_status
         || change.concerns(|extension| {
             let metadata = extension.meta();
@@ -250,18 +246,18 @@ mod tests {
             ("finalizer", json!({"/metadata/finalizers": ["x/y"]}), true),
             ("deletion", json!({"/metadata/deletionTimestamp": "2026-01-01T00:00:00Z"}), true),
         ] {
-            assert_eq!(changed(&change(&extension, &with)).is_some(), wakes, "{case}");
+            assert_eq!(changed(&change(&extension, &with), false).is_some(), wakes, "{case}");
         }
-        // the answer to a write, or the event of one that seemed to have failed
-        for is_answer in [true, false] {
+        // the event of a write that seemed to have failed
+        for is_unknown in [false, true] {
             let status = change(&extension, &json!({"/status": {"conditions": []}}));
-            assert_eq!(changed(&Change { is_answer, ..status }).is_some(), !is_answer);
+            assert_eq!(changed(&status, is_unknown).is_some(), is_unknown);
         }
         for (before, after) in [(true, false), (false, true)] {
             let Change { key, before: then, after: now, is_answer } = change(&extension, &json!({}));
             let change =
                 Change { key, before: then.filter(|_| before), after: now.filter(|_| after), is_answer };
-            assert!(changed(&change).is_some());
+            assert!(changed(&change, false).is_some());
         }
     }
 

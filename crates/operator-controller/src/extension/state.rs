@@ -23,6 +23,8 @@ pub struct PerExtension {
     pub inputs: HashMap<String, String>,
     /// Since when its status is held back.
     pub(crate) debounce: Debounce,
+    /// The last write of its status failed, though it may have been executed.
+    pub(crate) is_status_unknown: bool,
     /// What its bundle depends on and the cluster lacks (decision 25).
     pub needs: Option<Needed>,
     /// CRDs that block its upgrade as they are.
@@ -98,6 +100,12 @@ impl States {
         let mut all = self.0.lock();
         let new = || PerExtension { name: name.to_owned(), ..PerExtension::default() };
         work(all.entry(uid.to_owned()).or_insert_with(new))
+    }
+
+    /// Whether the last write of the status failed.
+    #[must_use]
+    pub fn is_status_unknown(&self, uid: &str) -> bool {
+        self.0.lock().get(uid).is_some_and(|state| state.is_status_unknown)
     }
 
     /// The names of the extensions of which this is true, sorted.
