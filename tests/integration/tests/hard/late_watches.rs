@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
-use olm_kit::Wait;
+use olm_kit::{Request, Wait};
 use serde_json::json;
 
 use crate::package::{LIMIT, Package};
@@ -79,18 +79,18 @@ async fn fault_late_revision_watch_hides_no_revision_from_uninstall() -> Result<
     package.gone().await.map_err(|error| site.explain(error))?;
     case.converged(since);
 
-    let requests = site.about(&package.name, mark)?;
-    let deletion = requests.iter().position(|request| {
-        (request.verb.as_str(), request.resource.as_str(), request.name.as_str())
-            == ("delete", REVISIONS, revision.as_str())
-    });
-    let last_write = requests
-        .iter()
-        .rposition(|request| (request.verb.as_str(), request.resource.as_str()) == ("patch", EXTENSIONS));
-    let deletion =
-        deletion.with_context(|| format!("left to the garbage collector: {}", lines(&requests)))?;
-    ensure!(Some(deletion) < last_write, "the finalizers went first: {}", lines(&requests));
-    Ok(())
+    // a request is recorded after its answer: the last one may come later than the extension's end
+    olm_kit::eventually("the finalizers go after the revision", LIMIT, || async {
+        let requests = site.about(&package.name, mark)?;
+        let is = |request: &Request, verb, resource| request.verb == verb && request.resource == resource;
+        let deletion = requests.iter().position(|it| is(it, "delete", REVISIONS) && it.name == revision);
+        let deletion =
+            deletion.with_context(|| format!("left to the garbage collector: {}", lines(&requests)))?;
+        let last_write = requests.iter().rposition(|it| is(it, "patch", EXTENSIONS));
+        ensure!(Some(deletion) < last_write, "the finalizers went first: {}", lines(&requests));
+        Ok(())
+    })
+    .await
 }
 
 /// `keep` is set, and a revision is deleted before the controller sees that: it asks the apiserver.
