@@ -37,9 +37,9 @@ pub(crate) fn fbc(input: &[u8]) {
     }
     for package in catalog.packages() {
         summary(package, catalog.package_lines(package));
-        let (contents, findings) = catalog.package(package);
+        let Ok((contents, findings)) = catalog.package(package) else { continue };
         for release in [ReleaseField::Counts, ReleaseField::Ignored] {
-            let graph = PackageGraph::new(&contents, &findings, release);
+            let graph = PackageGraph::new(contents.clone(), findings.clone(), release);
             let found = |&bundle: &BundleIndex| graph.find_bundle(graph.bundle_name(bundle)) == Some(bundle);
             assert!(graph.bundles().all(|bundle| found(&bundle)), "a bundle is not found by its name");
         }
@@ -65,8 +65,8 @@ pub(crate) fn resolve(input: &[u8]) {
     let installed = Installed::parse(name.trim(), version.trim(), None).ok();
     for package in catalog.packages().into_iter().take(4) {
         let Ok(package_name) = package.parse::<PackageName>() else { continue };
-        let (contents, findings) = catalog.package(package);
-        let graph = Arc::new(PackageGraph::new(&contents, &findings, ReleaseField::Counts));
+        let Ok((contents, findings)) = catalog.package(package) else { continue };
+        let graph = Arc::new(PackageGraph::new(contents, findings, ReleaseField::Counts));
         for bundle in graph.bundles().take(8) {
             let _ = needed(&graph, bundle);
             let facts = DependencyFacts::default();

@@ -69,11 +69,11 @@ mod tests {
                 "properties": properties});
             lines = format!("{lines}\n{bundle}");
         }
-        let content = PackageContent::from_lines(&"p".parse().unwrap(), lines.as_bytes());
+        let content = PackageContent::from_lines(&"p".parse().unwrap(), lines.as_bytes()).unwrap();
         CatalogSource {
             name: name.parse().unwrap(),
             priority,
-            content: Ok(Arc::new(content.graph(ReleaseField::Counts))),
+            content: Ok(Arc::new(content.into_graph(ReleaseField::Counts))),
         }
     }
 

@@ -87,7 +87,7 @@ async fn measure(package: PackageName, lines: Vec<u8>) -> [Duration; 3] {
             served::package_lines(&route, None, &endpoint, &package, olm_catalog::catalogd::MAX_PACKAGE)
                 .await
                 .unwrap();
-        let built = PackageContent::from_lines(&package, &read).graph(ReleaseField::Counts);
+        let built = PackageContent::from_lines(&package, &read).unwrap().into_graph(ReleaseField::Counts);
         cold.push(start.elapsed());
         assert!(!built.is_empty());
 
@@ -104,12 +104,12 @@ async fn measure(package: PackageName, lines: Vec<u8>) -> [Duration; 3] {
         )
         .await
         .unwrap();
-        let built = PackageContent::from_lines(&package, &read).graph(ReleaseField::Counts);
+        let built = PackageContent::from_lines(&package, &read).unwrap().into_graph(ReleaseField::Counts);
         disk.push(start.elapsed());
         assert!(!built.is_empty());
 
         let start = Instant::now();
-        let built = PackageContent::from_lines(&package, &lines).graph(ReleaseField::Counts);
+        let built = PackageContent::from_lines(&package, &lines).unwrap().into_graph(ReleaseField::Counts);
         graph.push(start.elapsed());
         assert!(!built.is_empty());
     }

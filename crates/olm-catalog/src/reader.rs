@@ -11,7 +11,7 @@ use kube::Api;
 use kube::api::ListParams;
 use olm_api::ClusterCatalog;
 use olm_core::{CatalogName, PackageName};
-use olm_fbc::{Finding, IngestError, PackageContents, PackageSummary};
+use olm_fbc::{Finding, IngestError, PackageContents, PackageLimitError, PackageSummary};
 use olm_resolver::{CatalogReadError, CatalogSource, PackageGraph, ReleaseField};
 use olm_runtime::error_text::chain;
 
@@ -76,10 +76,12 @@ pub struct PackageContent {
 
 impl PackageContent {
     /// Decodes JSON lines.
-    #[must_use]
-    pub fn from_lines(package: &PackageName, lines: &[u8]) -> Self {
-        let (contents, findings) = PackageContents::from_jsonl(package.as_str(), lines);
-        Self { contents, findings }
+    ///
+    /// # Errors
+    /// As [`PackageContents::from_lines`].
+    pub fn from_lines(package: &PackageName, lines: &[u8]) -> Result<Self, PackageLimitError> {
+        let (contents, findings) = PackageContents::from_jsonl(package.as_str(), lines)?;
+        Ok(Self { contents, findings })
     }
 
     /// Whether the catalog has no content for the package.
@@ -90,11 +92,11 @@ impl PackageContent {
 
     /// The graph of the package for the resolver.
     #[must_use]
-    pub fn graph(&self, release: ReleaseField) -> PackageGraph {
+    pub fn into_graph(self, release: ReleaseField) -> PackageGraph {
         if self.is_empty() {
             return PackageGraph::empty();
         }
-        PackageGraph::new(&self.contents, &self.findings, release)
+        PackageGraph::new(self.contents, self.findings, release)
     }
 }
 
@@ -241,7 +243,9 @@ impl CatalogReader {
     ) -> Result<PackageContent, ReadError> {
         let lines = self.lines(catalog, package).await?;
         let package = package.clone();
-        Ok(tokio::task::spawn_blocking(move || PackageContent::from_lines(&package, &lines)).await?)
+        let content =
+            tokio::task::spawn_blocking(move || PackageContent::from_lines(&package, &lines)).await?;
+        content.map_err(|error| ReadError::new(catalog, &error))
     }
 
     /// The input of the resolver: the package of each catalog, or why it is not available.
@@ -256,7 +260,7 @@ impl CatalogReader {
             let content = match &facts.endpoint {
                 Err(unserved) => Err(unserved.problem(&facts.name)),
                 Ok(_) => match self.package(facts, package).await {
-                    Ok(content) => Ok(Arc::new(content.graph(release))),
+                    Ok(content) => Ok(Arc::new(content.into_graph(release))),
                     Err(ReadError::Catalog { why, .. }) => Err(CatalogReadError::Fetch(why)),
                     Err(error) => Err(CatalogReadError::Fetch(error.to_string())),
                 },

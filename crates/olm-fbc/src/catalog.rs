@@ -7,8 +7,8 @@ use std::{
 };
 
 use crate::{
-    FileError, FileWarning, Finding, Index, Ingest, IngestError, IngestLimits, Meta, PackageContents, Query,
-    Subject, ingest::Ingested,
+    FileError, FileWarning, Finding, Index, Ingest, IngestError, IngestLimits, Meta, PackageContents,
+    PackageLimitError, Query, Subject, ingest::Ingested,
 };
 
 /// Label of a catalog image with the folder of the catalog in the image.
@@ -172,7 +172,10 @@ impl Catalog {
     }
 
     /// One package, decoded.
-    pub fn package(&self, package: &str) -> (PackageContents, Vec<Finding>) {
+    ///
+    /// # Errors
+    /// As [`PackageContents::from_lines`].
+    pub fn package(&self, package: &str) -> Result<(PackageContents, Vec<Finding>), PackageLimitError> {
         PackageContents::from_lines(package, self.package_lines(package))
     }
 

@@ -3,6 +3,8 @@
 //! Lenient on purpose (decision 26): what does not decode is left out and reported, the rest stays usable.
 //! Graph rules are the business of `validate`.
 
+use std::collections::HashMap;
+
 use crate::{
     Meta,
     decode::read,
@@ -12,6 +14,23 @@ use crate::{
         Package,
     },
 };
+
+/// Objects of one package. The largest known package has 180.
+const MAX_PACKAGE_OBJECTS: usize = 50_000;
+/// Entries of the channels of one package, and names that these skip. The largest known package has about 11,000.
+const MAX_PACKAGE_ENTRIES: usize = 500_000;
+
+/// Findings of decoding one package; further ones are left out.
+const MAX_FINDINGS: usize = 1_000;
+
+/// A package is not read, because it would take too much memory.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("package {package:?} has more than the limit of {limit} {what}")]
+pub struct PackageLimitError {
+    package: String,
+    limit: usize,
+    what: &'static str,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PackageContents {
@@ -28,12 +47,15 @@ pub struct PackageContents {
 impl PackageContents {
     /// Decodes the objects of package `name` among `lines` (each one JSON object, as `catalog.jsonl` has
     /// them). Objects of other packages and of unknown schemas are passed over.
-    pub fn from_lines<I>(name: &str, lines: I) -> (Self, Vec<Finding>)
+    ///
+    /// # Errors
+    /// With more than 50,000 objects, or 500,000 entries of channels and names that these skip.
+    pub fn from_lines<I>(name: &str, lines: I) -> Result<(Self, Vec<Finding>), PackageLimitError>
     where
         I: IntoIterator,
         I::Item: AsRef<[u8]>,
     {
-        let mut found = Self::default();
+        let mut reader = Reader::default();
         let mut findings = Vec::new();
         for line in lines {
             let line = line.as_ref();
@@ -41,30 +63,70 @@ impl PackageContents {
                 continue;
             }
             match Meta::parse(line) {
-                Ok(meta) if meta.is_of(name) => found.add(&meta, &mut findings),
+                Ok(meta) if meta.is_of(name) => {
+                    reader.add(&meta, &mut findings);
+                    reader.check_limits(name)?;
+                }
                 Ok(_) => {}
                 Err(problem) => {
                     let subject = Subject { package: name.to_owned(), ..Subject::default() };
-                    findings.push(Finding::error("decode", subject, problem));
+                    push(&mut findings, || Finding::error("decode", subject, problem));
                 }
             }
         }
-        (found, findings)
+        Ok((reader.found, findings))
     }
 
     /// As [`Self::from_lines`], for the bytes of a `catalog.jsonl` or of a `metas` answer.
-    pub fn from_jsonl(name: &str, jsonl: &[u8]) -> (Self, Vec<Finding>) {
+    ///
+    /// # Errors
+    /// As [`Self::from_lines`].
+    pub fn from_jsonl(name: &str, jsonl: &[u8]) -> Result<(Self, Vec<Finding>), PackageLimitError> {
         Self::from_lines(name, jsonl.split(|&byte| byte == b'\n'))
     }
 
+    /// The content of one object that belongs to the package; nothing if it does not decode.
+    pub(crate) fn of_object(meta: &Meta) -> Self {
+        let mut reader = Reader::default();
+        reader.add(meta, &mut Vec::new());
+        reader.found
+    }
+}
+
+/// Decodes one object after the other.
+#[derive(Default)]
+struct Reader {
+    found: PackageContents,
+    objects: usize,
+    entries: usize,
+    channels: Positions,
+    bundles: Positions,
+}
+
+/// Where the item of a name is in its list.
+type Positions = HashMap<String, usize>;
+
+impl Reader {
+    fn check_limits(&self, package: &str) -> Result<(), PackageLimitError> {
+        let (limit, what) = if self.objects > MAX_PACKAGE_OBJECTS {
+            (MAX_PACKAGE_OBJECTS, "objects")
+        } else if self.entries > MAX_PACKAGE_ENTRIES {
+            (MAX_PACKAGE_ENTRIES, "entries and skipped names in its channels")
+        } else {
+            return Ok(());
+        };
+        Err(PackageLimitError { package: package.to_owned(), limit, what })
+    }
+
     /// Adds one object that belongs to the package.
-    pub fn add(&mut self, meta: &Meta, findings: &mut Vec<Finding>) {
+    fn add(&mut self, meta: &Meta, findings: &mut Vec<Finding>) {
+        self.objects += 1;
         let (rule, problem) = match self.decode(meta, findings) {
             Ok(None) => return,
             Ok(Some((rule, problem))) => (rule, problem),
             Err(problem) => ("decode", problem),
         };
-        findings.push(Finding::error(rule, Subject::from_meta(meta), problem));
+        push(findings, || Finding::error(rule, Subject::from_meta(meta), problem));
     }
 
     /// Decodes one object and puts it where it belongs. `Some` is the rule that it breaks beside another one.
@@ -75,11 +137,11 @@ impl PackageContents {
     ) -> Result<Option<(&'static str, String)>, String> {
         Ok(match meta.schema.as_str() {
             PACKAGE => match Package::from_json(&meta.blob) {
-                Ok(package) => (self.package.replace(package).is_some())
+                Ok(package) => (self.found.package.replace(package).is_some())
                     .then(|| ("A2", format!("duplicate package {:?}", meta.name))),
                 // the package object holds nothing that resolving needs but its presence
                 Err(problem) => {
-                    self.package.get_or_insert_with(|| Package {
+                    self.found.package.get_or_insert_with(|| Package {
                         schema: PACKAGE.to_owned(),
                         name: meta.name.clone(),
                         ..Package::default()
@@ -88,20 +150,24 @@ impl PackageContents {
                 }
             },
             CHANNEL => {
-                let replaced = place(&mut self.channels, channel(meta, findings)?, |channel| &channel.name);
+                let channel = channel(meta, findings)?;
+                self.entries += channel.entries.iter().map(|entry| 1 + entry.skips.len()).sum::<usize>();
+                let name = channel.name.clone();
+                let replaced = place(&mut self.found.channels, &mut self.channels, name, channel);
                 replaced.map(|old| {
                     ("A6", format!("package {:?} has duplicate channel {:?}", meta.package, old.name))
                 })
             }
             BUNDLE => {
-                let replaced =
-                    place(&mut self.bundles, Bundle::from_json(&meta.blob)?, |bundle| &bundle.name);
+                let bundle = Bundle::from_json(&meta.blob)?;
+                let name = bundle.name.clone();
+                let replaced = place(&mut self.found.bundles, &mut self.bundles, name, bundle);
                 replaced.map(|old| {
                     ("A10", format!("package {:?} has duplicate bundle {:?}", meta.package, old.name))
                 })
             }
             DEPRECATIONS => {
-                self.deprecations.push(Deprecations::from_json(&meta.blob)?);
+                self.found.deprecations.push(Deprecations::from_json(&meta.blob)?);
                 None
             }
             _ => None,
@@ -109,9 +175,17 @@ impl PackageContents {
     }
 }
 
+/// Adds a finding, unless there are too many.
+fn push(findings: &mut Vec<Finding>, finding: impl FnOnce() -> Finding) {
+    if findings.len() < MAX_FINDINGS {
+        findings.push(finding());
+    }
+}
+
 /// Puts `item` in place of one of the same name, which is returned, else at the end.
-fn place<T>(list: &mut Vec<T>, item: T, name: impl Fn(&T) -> &String) -> Option<T> {
-    match list.iter_mut().find(|other| name(other) == name(&item)) {
+fn place<T>(list: &mut Vec<T>, positions: &mut Positions, name: String, item: T) -> Option<T> {
+    let at = *positions.entry(name).or_insert(list.len());
+    match list.get_mut(at) {
         Some(other) => Some(std::mem::replace(other, item)),
         None => {
             list.push(item);
@@ -124,7 +198,7 @@ fn place<T>(list: &mut Vec<T>, item: T, name: impl Fn(&T) -> &String) -> Option<
 fn channel(meta: &Meta, findings: &mut Vec<Finding>) -> Result<Channel, String> {
     if let Ok(channel) = Channel::from_json(&meta.blob) {
         if channel.name.is_empty() {
-            findings.push(nameless_channel(meta));
+            push(findings, || nameless_channel(meta));
         }
         return Ok(channel);
     }
@@ -135,10 +209,10 @@ fn channel(meta: &Meta, findings: &mut Vec<Finding>) -> Result<Channel, String> 
             Ok(entry) => entries.push(entry),
             Err(problem) => {
                 let message = format!("parse channel: entries[{index}]: {problem}");
-                findings.push(
+                push(findings, || {
                     Finding::error("decode", Subject::from_meta(meta), message)
-                        .with_hint("the entry is left out"),
-                );
+                        .with_hint("the entry is left out")
+                });
             }
         }
     }
@@ -177,7 +251,7 @@ mod tests {
 {"entries":[{"message":"old","reference":{"schema":"olm.package"}}],"package":"foo","schema":"olm.deprecations"}
 {"broken
 "#;
-        let (found, findings) = PackageContents::from_jsonl("foo", jsonl);
+        let (found, findings) = PackageContents::from_jsonl("foo", jsonl).unwrap();
         assert_eq!(found.package.unwrap().default_channel, "stable");
         let names: Vec<_> = found.channels.iter().map(|c| (c.name.as_str(), c.entries.len())).collect();
         assert_eq!(names, [("stable", 2), ("", 0)]);
@@ -217,6 +291,33 @@ mod tests {
         assert_eq!(
             bundle(r#"[{"type":"olm.package","value":{"version":1.1}}]"#).unwrap_err(),
             "parse property[0] of type \"olm.package\": json: cannot unmarshal number into Go struct field Package.version of type string"
+        );
+    }
+
+    /// Channels of one entry each, and names that it skips.
+    fn channels(count: usize, skips: usize) -> impl Iterator<Item = String> {
+        let skips = vec!["\"s\""; skips].join(",");
+        (0..count).map(move |at| {
+            format!(
+                r#"{{"schema":"olm.channel","package":"p","name":"c{at}","entries":[{{"name":"e","skips":[{skips}]}}]}}"#
+            )
+        })
+    }
+
+    #[test]
+    fn package_objects_and_entries_are_limited() {
+        let problem = |lines: &mut dyn Iterator<Item = String>| {
+            PackageContents::from_lines("p", lines).err().map(|error| error.to_string())
+        };
+        assert_eq!(problem(&mut channels(MAX_PACKAGE_OBJECTS, 0)), None);
+        assert_eq!(
+            problem(&mut channels(MAX_PACKAGE_OBJECTS + 1, 0)).unwrap(),
+            "package \"p\" has more than the limit of 50000 objects"
+        );
+        assert_eq!(problem(&mut channels(500, 999)), None);
+        assert_eq!(
+            problem(&mut channels(500, 1_000)).unwrap(),
+            "package \"p\" has more than the limit of 500000 entries and skipped names in its channels"
         );
     }
 }

@@ -178,9 +178,7 @@ impl Summariser {
     /// Takes in one object. Those of other packages and of unknown schemas are passed over.
     pub fn add(&mut self, meta: &Meta) {
         if meta.is_of(&self.name) {
-            let mut one = PackageContents::default();
-            one.add(meta, &mut Vec::new());
-            self.absorb(&one);
+            self.absorb(&PackageContents::of_object(meta));
         }
     }
 

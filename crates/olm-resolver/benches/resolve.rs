@@ -152,8 +152,8 @@ fn published(loudly: bool) -> Vec<Sample> {
 
 impl Sample {
     fn graph(&self) -> PackageGraph {
-        let (contents, findings) = PackageContents::from_lines(&self.name, &self.lines);
-        PackageGraph::new(&contents, &findings, ReleaseField::Counts)
+        let (contents, findings) = PackageContents::from_lines(&self.name, &self.lines).unwrap();
+        PackageGraph::new(contents, findings, ReleaseField::Counts)
     }
 
     fn parse(&self) -> Vec<Value> {
@@ -187,8 +187,8 @@ fn figures(sample: &Sample) {
     let mut figures = Figures::new();
     let decode = measure(|| PackageContents::from_lines(&sample.name, &sample.lines));
     row(&mut figures, "decode the package", decode, parse);
-    let (contents, findings) = PackageContents::from_lines(&sample.name, &sample.lines);
-    let build = measure(|| PackageGraph::new(&contents, &findings, ReleaseField::Counts));
+    let (contents, findings) = PackageContents::from_lines(&sample.name, &sample.lines).unwrap();
+    let build = measure(|| PackageGraph::new(contents.clone(), findings.clone(), ReleaseField::Counts));
     row(&mut figures, "build the graph", build, parse);
 
     let source = |catalog: &str, priority| CatalogSource {

@@ -70,8 +70,8 @@ impl Content {
         let (mut graphs, mut bundles) = (BTreeMap::new(), BTreeMap::new());
         for package in PACKAGES {
             let name: PackageName = package.parse()?;
-            let content = PackageContent::from_lines(&name, catalog(package).as_bytes());
-            graphs.insert(package.to_owned(), Arc::new(content.graph(ReleaseField::Counts)));
+            let content = PackageContent::from_lines(&name, catalog(package).as_bytes())?;
+            graphs.insert(package.to_owned(), Arc::new(content.into_graph(ReleaseField::Counts)));
             for version in VERSIONS {
                 bundles
                     .insert(image(package, version), Bundle { package, version, rendered: OnceLock::new() });

@@ -70,18 +70,19 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
 /// standard error.
 pub(crate) async fn package(sources: &Sources, name: &str) -> Result<Arc<PackageGraph>, CommandError> {
     let found = sources.package(name).await?;
-    let [first, others @ ..] = found.as_slice() else {
+    let mut found = found.into_iter();
+    let Some(first) = found.next() else {
         return Err(CommandError::NotFound(format!("no catalog holds package {name:?}")));
     };
+    let others: Vec<String> = found.map(|found| found.catalog.name.to_string()).collect();
     if !others.is_empty() {
-        let others: Vec<&str> = others.iter().map(|found| found.catalog.name.as_str()).collect();
         print_note(&format!(
             "from catalog {}; the package is also in {}: choose with --catalog",
             first.catalog.name,
             others.join(", ")
         ));
     }
-    Ok(Arc::new(first.content.graph(ReleaseField::Counts)))
+    Ok(Arc::new(first.content.into_graph(ReleaseField::Counts)))
 }
 
 /// The given channels; all must exist.

@@ -27,8 +27,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<CommandOutput, CommandError> 
         let directory = beside.join(from);
         let catalog = load_dir(&directory, IngestLimits::default())
             .map_err(|error| format!("{}: {error}", directory.display()))?;
-        let (contents, findings) = catalog.package(package);
-        Ok(Arc::new(PackageGraph::new(&contents, &findings, ReleaseField::Counts)))
+        let (contents, findings) = catalog.package(package).map_err(|error| error.to_string())?;
+        Ok(Arc::new(PackageGraph::new(contents, findings, ReleaseField::Counts)))
     };
     let answers = scenario::run(&scenario, &loader).map_err(|error| CommandError::content(path, error))?;
     let mut text = String::new();

@@ -57,12 +57,12 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
     request.channels =
         arguments.channel.iter().map(|name| name.parse()).collect::<Result<_, _>>().map_err(channel)?;
     request.range = range;
+    let several = found.len() > 1;
     let listed: Vec<Row> = found
-        .iter()
-        .flat_map(|found| rows(&found.catalog, &found.content.graph(ReleaseField::Counts), &request))
+        .into_iter()
+        .flat_map(|found| rows(&found.catalog, &found.content.into_graph(ReleaseField::Counts), &request))
         .collect();
     let names = || listed.iter().map(|row| row.bundle.clone()).collect();
-    let several = found.len() > 1;
     let text = arguments.output.print(&listed, names, |wide| table(&listed, several, wide));
     if listed.is_empty() {
         return Err(CommandError::NotFound(format!(

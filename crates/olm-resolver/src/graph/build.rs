@@ -10,6 +10,9 @@ use super::{
     GvkRef, NameId, PackageGraph, Property, RangeId,
 };
 
+/// Findings of a package that are kept; of the others the number is.
+const MAX_FINDINGS: usize = 1_000;
+
 /// A package in plain values, before anything is parsed.
 #[derive(Debug, Clone, Default)]
 pub struct GraphDraft {
@@ -62,8 +65,9 @@ pub enum ReleaseField {
 
 impl GraphDraft {
     pub fn build(self, release: ReleaseField) -> PackageGraph {
-        let mut findings = self.findings;
-        let mut report = |place: String, message: String| findings.push(Finding { place, message });
+        let mut findings = Findings::default();
+        findings.extend(self.findings);
+        let mut report = |place: String, message: String| findings.extend([Finding { place, message }]);
 
         let mut bundles: BTreeMap<String, BundleDraft> = BTreeMap::new();
         for bundle in self.bundles {
@@ -182,8 +186,6 @@ impl GraphDraft {
                 .cmp(&b.deprecated)
                 .then_with(|| b.version.as_ref().ok().cmp(&a.version.as_ref().ok()))
         });
-        findings.sort();
-        findings.dedup();
         PackageGraph {
             package: self.package.into(),
             default_channel: (!self.default_channel.is_empty()).then(|| self.default_channel.into()),
@@ -200,6 +202,35 @@ impl GraphDraft {
                 .collect(),
             findings: findings.into(),
         }
+    }
+}
+
+/// What is wrong with one package: the first findings, and the number of the others.
+#[derive(Default)]
+struct Findings {
+    first: BTreeSet<Finding>,
+    others: usize,
+}
+
+impl Extend<Finding> for Findings {
+    fn extend<I: IntoIterator<Item = Finding>>(&mut self, more: I) {
+        for finding in more {
+            if self.first.len() < MAX_FINDINGS || self.first.contains(&finding) {
+                self.first.insert(finding);
+            } else {
+                self.others += 1;
+            }
+        }
+    }
+}
+
+impl From<Findings> for Box<[Finding]> {
+    fn from(findings: Findings) -> Self {
+        let others = (findings.others > 0).then(|| Finding {
+            place: "package".to_owned(),
+            message: format!("has {} more findings", findings.others),
+        });
+        findings.first.into_iter().chain(others).collect()
     }
 }
 

@@ -7,9 +7,9 @@ use super::{BundleDraft, ChannelDraft, DeprecatedScope, Finding, GraphDraft, Pac
 
 impl PackageGraph {
     /// The graph of one package of one catalog. `findings` are those of decoding; they join the graph's own.
-    pub fn new(contents: &PackageContents, findings: &[olm_fbc::Finding], release: ReleaseField) -> Self {
+    pub fn new(contents: PackageContents, findings: Vec<olm_fbc::Finding>, release: ReleaseField) -> Self {
         let mut draft = GraphDraft::from(contents);
-        draft.findings.extend(findings.iter().map(|finding| Finding {
+        draft.findings.extend(findings.into_iter().map(|finding| Finding {
             place: format!("{} {}", finding.subject.schema, go::quote(&finding.subject.name)),
             message: finding.to_string(),
         }));
@@ -17,18 +17,20 @@ impl PackageGraph {
     }
 }
 
-impl From<&PackageContents> for GraphDraft {
-    fn from(contents: &PackageContents) -> Self {
-        let package = contents.package.as_ref();
-        let name = package.map(|package| package.name.clone()).or_else(|| {
-            let of_channels = contents.channels.iter().map(|channel| &channel.package);
-            let of_bundles = contents.bundles.iter().map(|bundle| &bundle.package);
-            of_channels.chain(of_bundles).next().cloned()
-        });
+impl From<PackageContents> for GraphDraft {
+    fn from(mut contents: PackageContents) -> Self {
+        let (name, default_channel) = match contents.package {
+            Some(package) => (package.name, package.default_channel),
+            None => {
+                let of_channels = contents.channels.iter().map(|channel| &channel.package);
+                let of_bundles = contents.bundles.iter().map(|bundle| &bundle.package);
+                (of_channels.chain(of_bundles).next().cloned().unwrap_or_default(), String::new())
+            }
+        };
         let channels = contents
             .channels
-            .iter()
-            .map(|channel| ChannelDraft { name: channel.name.clone(), entries: channel.entries.clone() });
+            .into_iter()
+            .map(|channel| ChannelDraft { name: channel.name, entries: channel.entries });
         let mut findings = Vec::new();
         if contents.deprecations.len() > 1 {
             findings.push(Finding {
@@ -37,12 +39,12 @@ impl From<&PackageContents> for GraphDraft {
             });
         }
         // several blobs overwrite each other in the reference's cache, so only the last one is visible there
-        let deprecations = contents.deprecations.last().into_iter().flat_map(|blob| &blob.entries);
+        let deprecations = contents.deprecations.pop().into_iter().flat_map(|blob| blob.entries);
         Self {
-            package: name.unwrap_or_default(),
-            default_channel: package.map(|package| package.default_channel.clone()).unwrap_or_default(),
+            package: name,
+            default_channel,
             channels: channels.collect(),
-            bundles: contents.bundles.iter().map(bundle).collect(),
+            bundles: contents.bundles.into_iter().map(bundle).collect(),
             deprecations: deprecations
                 .filter_map(|entry| {
                     let name = entry.reference.name.as_str();
@@ -52,7 +54,7 @@ impl From<&PackageContents> for GraphDraft {
                         schema::BUNDLE => DeprecatedScope::Bundle(name.into()),
                         _ => return None,
                     };
-                    Some((scope, entry.message.clone()))
+                    Some((scope, entry.message))
                 })
                 .collect(),
             findings,
@@ -60,22 +62,23 @@ impl From<&PackageContents> for GraphDraft {
     }
 }
 
-fn bundle(bundle: &Bundle) -> BundleDraft {
+fn bundle(bundle: Bundle) -> BundleDraft {
     let version = if bundle.properties_of(property::PACKAGE).next().is_none() {
         Err(format!("no package property found in bundle {}", go::quote(&bundle.name)))
     } else {
         bundle.package_property().map(|package| (package.version, package.release))
     };
     BundleDraft {
-        name: bundle.name.clone(),
-        image: bundle.image.clone(),
+        name: bundle.name,
+        image: bundle.image,
         version,
         properties: bundle
             .properties
-            .iter()
+            .into_iter()
             .map(|property| {
-                let value = property.value.as_ref().map_or("null", |value| value.as_str());
-                (property.kind.clone(), value.to_owned())
+                let value =
+                    property.value.map_or_else(|| "null".to_owned(), |value| value.as_str().to_owned());
+                (property.kind, value)
             })
             .collect(),
     }

@@ -105,8 +105,9 @@ impl Pkg {
             );
         }
         let (contents, findings) =
-            PackageContents::from_lines(&self.name, lines.iter().map(|line| line.to_string().into_bytes()));
-        Arc::new(PackageGraph::new(&contents, &findings, release))
+            PackageContents::from_lines(&self.name, lines.iter().map(|line| line.to_string().into_bytes()))
+                .unwrap();
+        Arc::new(PackageGraph::new(contents, findings, release))
     }
 }
 

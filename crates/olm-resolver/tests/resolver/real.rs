@@ -64,8 +64,8 @@ struct Tally {
 
 impl Package {
     fn read(catalog: &Catalog, name: &str) -> Self {
-        let (contents, findings) = catalog.package(name);
-        let graph = Arc::new(PackageGraph::new(&contents, &findings, ReleaseField::Counts));
+        let (contents, findings) = catalog.package(name).unwrap();
+        let graph = Arc::new(PackageGraph::new(contents, findings, ReleaseField::Counts));
         let draft = draft(catalog, name);
         let names: BTreeSet<&str> = draft.bundles.iter().map(|bundle| bundle.name.as_str()).collect();
         assert_eq!(names.len(), draft.bundles.len(), "{name}: a bundle is there twice");

@@ -87,8 +87,9 @@ fn deprecation_last_of_several_blobs_counts() {
             [{"type": "olm.package", "value": {"packageName": "p", "version": version}}]})
     };
     let lines = [bundle("1.0.0"), bundle("2.0.0"), blob("1.0.0"), blob("2.0.0")];
-    let (contents, findings) = olm_fbc::PackageContents::from_lines("p", lines.map(|line| line.to_string()));
-    let graph = PackageGraph::new(&contents, &findings, ReleaseField::Counts);
+    let (contents, findings) =
+        olm_fbc::PackageContents::from_lines("p", lines.map(|line| line.to_string())).unwrap();
+    let graph = PackageGraph::new(contents, findings, ReleaseField::Counts);
     let deprecated: Vec<&str> = graph
         .bundles()
         .filter(|&bundle| graph.is_deprecated(bundle))

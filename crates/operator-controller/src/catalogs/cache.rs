@@ -230,8 +230,8 @@ mod tests {
                 (_, false) => Ok(String::new()),
             };
             let graph = answer.map(|lines| {
-                let content = PackageContent::from_lines(package, lines.as_bytes());
-                Arc::new(content.graph(ReleaseField::Ignored))
+                let content = PackageContent::from_lines(package, lines.as_bytes()).unwrap();
+                Arc::new(content.into_graph(ReleaseField::Ignored))
             });
             Box::pin(std::future::ready(graph))
         }

@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use olm_catalog::catalogd::{CatalogError, Endpoint, MAX_PACKAGE};
 use olm_catalog::{PackageContent, PackageStore, Route, served};
 use olm_core::PackageName;
-use olm_fbc::PackageSummary;
+use olm_fbc::{PackageLimitError, PackageSummary};
 use olm_resolver::{CatalogReadError, PackageGraph, ReleaseField};
 use tokio::sync::Semaphore;
 
@@ -72,7 +72,9 @@ impl PackageSource for Catalogd {
                 let _permit = permit;
                 read(&package, &lines, release)
             });
-            reading.await.map_err(|error| CatalogReadError::Content(error.to_string()))
+            let content = |error: String| CatalogReadError::Content(error);
+            let graph = reading.await.map_err(|error| content(error.to_string()))?;
+            graph.map_err(|error| content(error.to_string()))
         })
     }
 
@@ -89,12 +91,16 @@ impl PackageSource for Catalogd {
     }
 }
 
-fn read(package: &PackageName, lines: &[u8], release: ReleaseField) -> Arc<PackageGraph> {
-    let graph = PackageContent::from_lines(package, lines).graph(release);
+fn read(
+    package: &PackageName,
+    lines: &[u8],
+    release: ReleaseField,
+) -> Result<Arc<PackageGraph>, PackageLimitError> {
+    let graph = PackageContent::from_lines(package, lines)?.into_graph(release);
     for finding in graph.findings() {
         tracing::warn!(package = %package, place = finding.place, finding = finding.message, "catalog entry is not as it should be");
     }
-    Arc::new(graph)
+    Ok(Arc::new(graph))
 }
 
 #[cfg(test)]

@@ -360,7 +360,7 @@ pub(crate) const SHAPES: &[Shape] = &[
     Shape {
         name: "package: 100,000 entries that replace each other",
         short: false,
-        expect: Expect::Either,
+        expect: Expect::Refused("no bundles found for package"),
         make: |registry| {
             let name = |at: usize| format!("hostile.v{at}.0.0");
             let entries: Vec<Value> =
@@ -407,20 +407,51 @@ pub(crate) const SHAPES: &[Shape] = &[
     Shape {
         name: "package: 20,000 channels of 20 entries",
         short: false,
-        expect: Expect::Either,
-        make: |registry| {
-            let entries: Vec<Value> =
-                (0..20).map(|at| json!({"name": format!("hostile.v{at}.0.0")})).collect();
-            let mut text =
-                format!("{}\n", json!({"schema": "olm.package", "name": PACKAGE, "defaultChannel": "c0"}));
-            for at in 0..20_000 {
-                let channel = json!({"schema": "olm.channel", "package": PACKAGE, "name": format!("c{at}"), "entries": entries});
-                let _ = writeln!(text, "{channel}");
-            }
-            catalog(registry, &text)
-        },
+        expect: Expect::Refused("no bundles found for package"),
+        make: |registry| channels(registry, 20_000, 20),
+    },
+    Shape {
+        name: "package: 1,100 channels of 500 entries",
+        short: true,
+        expect: Expect::Refused("more than the limit of 500000 entries"),
+        make: |registry| channels(registry, 1_100, 500),
+    },
+    Shape {
+        name: "package: 45,000 bundles",
+        short: false,
+        expect: Expect::Refused("no bundles found for package"),
+        make: |registry| small_bundles(registry, 45_000),
+    },
+    Shape {
+        name: "package: 240,000 bundles",
+        short: false,
+        expect: Expect::Refused("more than the limit of 50000 objects"),
+        make: |registry| small_bundles(registry, 240_000),
     },
 ];
+
+/// A package of so many channels, each with the same entries.
+fn channels(registry: &Registry, count: usize, entries: usize) -> Result<String> {
+    let entries: Vec<Value> =
+        (0..entries).map(|at| json!({"name": format!("hostile.v{at}.0.0")})).collect();
+    let mut text =
+        format!("{}\n", json!({"schema": "olm.package", "name": PACKAGE, "defaultChannel": "c0"}));
+    for at in 0..count {
+        let channel = json!({"schema": "olm.channel", "package": PACKAGE, "name": format!("c{at}"), "entries": entries});
+        let _ = writeln!(text, "{channel}");
+    }
+    catalog(registry, &text)
+}
+
+/// A package of so many bundles without a version.
+fn small_bundles(registry: &Registry, count: usize) -> Result<String> {
+    let mut text = format!("{}\n", json!({"schema": "olm.package", "name": PACKAGE}));
+    for at in 0..count {
+        let bundle = json!({"schema": "olm.bundle", "package": PACKAGE, "name": format!("b{at}"), "image": "i"});
+        let _ = writeln!(text, "{bundle}");
+    }
+    catalog(registry, &text)
+}
 
 /// The package with a bundle of the default content, and as many megabytes of other bundles, of a metadata property each.
 pub(crate) fn large_package(registry: &Registry, megabytes: usize) -> Result<String> {
