@@ -7,6 +7,7 @@
 mod watch;
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,7 @@ use olm_runtime::watched::Objects;
 use parking_lot::Mutex;
 
 use crate::kinds::{Kind, KindError, Kinds};
-use crate::objectset::{Identities, Owner, Purpose};
+use crate::objectset::{Identities, IdentityError, Owner, Purpose};
 pub use watch::Rights;
 
 /// How long the answer to "does the account exist?" is used again.
@@ -141,37 +142,39 @@ impl Accounts {
     }
 
     /// The account of the extension with this UID. An error if it cannot be known: no other identity may stand in then.
-    async fn of_extension(&self, name: &str, uid: &str) -> Result<Option<Account>, String> {
+    async fn of_extension(&self, name: &str, uid: &str) -> Result<Option<Account>, IdentityError> {
+        let unreadable = |problem: &dyn Display| format!("ClusterExtension {name} cannot be read: {problem}");
         self.extensions.wait_until_listed().await;
         let cached = self.extensions.get(&name.to_owned()).filter(|cached| cached.uid() == uid);
         let found = match cached {
-            Some(cached) => cached.0.map_err(|unreadable| unreadable.error.to_string()),
+            Some(cached) => {
+                cached.0.map_err(|invalid| IdentityError::NoExtension(unreadable(&invalid.error)))?
+            }
             // the cache may be behind
             None => {
                 let api: Api<ClusterExtension> = Api::all(self.client.clone());
-                api.get_opt(name).await.map_err(|error| error.to_string()).and_then(|found| {
-                    let found = found.filter(|found| found.metadata.uid.as_deref() == Some(uid));
-                    found.map(Arc::new).ok_or_else(|| {
-                        format!("the one with the UID {uid}, which owns this revision, is gone")
-                    })
-                })
+                let found = api.get_opt(name).await.map_err(|error| match error {
+                    kube::Error::SerdeError(_) => IdentityError::NoExtension(unreadable(&error)),
+                    error => IdentityError::Failed(unreadable(&error)),
+                })?;
+                let found = found.filter(|found| found.metadata.uid.as_deref() == Some(uid)).map(Arc::new);
+                found.ok_or_else(|| {
+                    let problem = format!("the one with the UID {uid}, which owns this revision, is gone");
+                    IdentityError::NoExtension(unreadable(&problem))
+                })?
             }
         };
-        let found = found.map_err(|problem| format!("ClusterExtension {name} cannot be read: {problem}"))?;
         Ok(Account::from_extension(&found))
     }
 
-    async fn identity(&self, owner: &Owner, purpose: Purpose) -> Result<Client, String> {
+    async fn identity(&self, owner: &Owner, purpose: Purpose) -> Result<Client, IdentityError> {
         let own = || Ok(self.client.clone());
         if self.mode == Mode::Ignore {
             return own();
         }
-        let account = match (owner, purpose) {
-            (Owner::Extension { name, uid }, Purpose::Apply) => self.of_extension(name, uid).await?,
-            (Owner::Extension { name, uid }, Purpose::Remove) => {
-                self.of_extension(name, uid).await.unwrap_or_default()
-            }
-            (Owner::None(account), _) => account.clone(),
+        let account = match owner {
+            Owner::Extension { name, uid } => self.of_extension(name, uid).await?,
+            Owner::None(account) => account.clone(),
         };
         let Some(account) = account else {
             let who = match owner {
@@ -179,30 +182,33 @@ impl Accounts {
                 Owner::None(_) => "this revision is of no ClusterExtension and".to_owned(),
             };
             return match (self.mode, purpose) {
-                (Mode::Require, Purpose::Apply) => Err(format!(
+                (Mode::Require, Purpose::Apply) => Err(IdentityError::Failed(format!(
                     "{who} names no service account, and this cluster writes nothing without one; name an account in \
                      spec.serviceAccount.name of the extension"
-                )),
+                ))),
                 (Mode::Require | Mode::Impersonate | Mode::Ignore, _) => own(),
             };
         };
-        let exists = self
-            .exists(&account)
-            .await
-            .map_err(|error| format!("looking for service account {account}: {error}"))?;
+        let exists = self.exists(&account).await.map_err(|error| {
+            IdentityError::Failed(format!("looking for service account {account}: {error}"))
+        })?;
         match (exists, purpose) {
             (true, _) => Ok(olm_runtime::client::impersonating(&self.client, &account.user())),
             (false, Purpose::Remove) => own(),
-            (false, Purpose::Apply) => Err(format!(
+            (false, Purpose::Apply) => Err(IdentityError::Failed(format!(
                 "service account {account} does not exist; create it, or clear spec.serviceAccount of the extension"
-            )),
+            ))),
         }
     }
 }
 
 /// The seam of the revision controller.
 impl Identities for Arc<Accounts> {
-    fn client<'a>(&'a self, owner: &'a Owner, purpose: Purpose) -> BoxFuture<'a, Result<Client, String>> {
+    fn client<'a>(
+        &'a self,
+        owner: &'a Owner,
+        purpose: Purpose,
+    ) -> BoxFuture<'a, Result<Client, IdentityError>> {
         Box::pin(self.identity(owner, purpose))
     }
 }
@@ -231,7 +237,7 @@ mod tests {
         live: Option<Value>,
         owner: Owner,
         purpose: Purpose,
-    ) -> Result<String, String> {
+    ) -> Result<String, IdentityError> {
         let apiserver = Apiserver::new(move |_, uri| match &live {
             Some(live) if uri.contains("/clusterextensions/") => (200, live.clone()),
             _ if uri.contains("/serviceaccounts/") => (
@@ -268,7 +274,9 @@ mod tests {
             ("another one is cached", Some("u2"), Some("u1"), of("u1"), Purpose::Apply, user("b")),
             ("another one has the name", Some("u2"), Some("u2"), of("u1"), Purpose::Apply, gone.clone()),
             ("gone", None, None, of("u1"), Purpose::Apply, gone.clone()),
-            ("gone", None, None, of("u1"), Purpose::Remove, own.clone()),
+            ("gone", None, None, of("u1"), Purpose::Remove, gone.clone()),
+            ("another one has the name", Some("u2"), Some("u2"), of("u1"), Purpose::Remove, gone.clone()),
+            ("cached", Some("u1"), None, of("u1"), Purpose::Remove, user("a")),
             (
                 "orphaned",
                 Some("u2"),
@@ -281,8 +289,10 @@ mod tests {
         ] {
             let (cached, live) = (cached.map(|uid| extension(uid, "a")), live.map(|uid| extension(uid, "b")));
             let got = writes_as(cached, live, owner, purpose).await;
-            let got =
-                got.map_err(|problem| if problem.contains("is gone") { "gone" } else { "another error" });
+            let got = got.map_err(|error| match error {
+                IdentityError::NoExtension(_) => "gone",
+                IdentityError::Failed(_) => "another error",
+            });
             assert_eq!(got, want, "{case}");
         }
     }

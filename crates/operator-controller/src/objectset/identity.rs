@@ -24,17 +24,32 @@ pub enum Owner {
     None(Option<Account>),
 }
 
+/// Why there is no client. Its text goes into the revision's condition.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// The ClusterExtension is gone, or cannot be parsed; which account it had, its Secrets record.
+    #[error("{0}")]
+    NoExtension(String),
+    /// Anything else, which another pass may not find.
+    #[error("{0}")]
+    Failed(String),
+}
+
 /// Gives the client with which the objects of a revision are written.
 pub trait Identities: Send + Sync + 'static {
-    /// The client for the objects of a revision with this owner. An error's text goes into the revision's condition.
-    fn client<'a>(&'a self, owner: &'a Owner, purpose: Purpose) -> BoxFuture<'a, Result<Client, String>>;
+    /// The client for the objects of a revision with this owner.
+    fn client<'a>(
+        &'a self,
+        owner: &'a Owner,
+        purpose: Purpose,
+    ) -> BoxFuture<'a, Result<Client, IdentityError>>;
 }
 
 /// Everything is written as the controller.
 pub struct ControllerIdentity(pub Client);
 
 impl Identities for ControllerIdentity {
-    fn client<'a>(&'a self, _: &'a Owner, _: Purpose) -> BoxFuture<'a, Result<Client, String>> {
+    fn client<'a>(&'a self, _: &'a Owner, _: Purpose) -> BoxFuture<'a, Result<Client, IdentityError>> {
         Box::pin(std::future::ready(Ok(self.0.clone())))
     }
 }

@@ -54,7 +54,7 @@ use crate::recorded::Recorded;
 use crate::revisions::Revisions;
 use crate::secret_cache::SecretCache;
 
-pub use identity::{ControllerIdentity, Identities, Owner, Purpose};
+pub use identity::{ControllerIdentity, Identities, IdentityError, Owner, Purpose};
 
 /// Field manager of what is written to revisions themselves (finalizer, lifecycle, status).
 const FIELD_MANAGER: &str = "operator-controller";
@@ -223,6 +223,23 @@ impl Context {
             return Ok(Owner::Extension { name: name.to_owned(), uid: uid.to_owned() });
         }
         Ok(Owner::None(self.recorded(revision, memory).await?.account.clone()))
+    }
+
+    /// The client that removes objects of a revision. An extension that was orphaned or removed may still be named as its owner.
+    async fn removing_client(
+        &self,
+        revision: &ClusterObjectSet,
+        owner: &Owner,
+        memory: &mut Memory,
+    ) -> Result<Client, String> {
+        let found = match self.identities.client(owner, Purpose::Remove).await {
+            Err(IdentityError::NoExtension(_)) => {
+                let recorded = Owner::None(self.recorded(revision, memory).await?.account.clone());
+                self.identities.client(&recorded, Purpose::Remove).await
+            }
+            found => found,
+        };
+        found.map_err(|error| error.to_string())
     }
 
     /// What the Secrets of a revision without ClusterExtension record of the one that it had. Nothing changes it any more.

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, Preconditions};
 use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta};
+use kube::{Client, ResourceExt};
 use olm_api::ClusterObjectSet;
 use olm_core::{Object, ObjectKey};
 use olm_rollout::teardown::{Reason, Removal, ownership, remove};
@@ -20,7 +20,7 @@ use super::Context;
 use super::content::{Inventory, Item};
 use super::errors::{is_code, text};
 use super::extensions::Facts;
-use super::identity::{Owner, Purpose};
+use super::identity::Owner;
 use super::live::Live;
 use super::memory::Memory;
 use super::rollout::gvk;
@@ -226,10 +226,6 @@ impl Removing<'_> {
         // an annotation in the manifest that keeps the object was applied with it
         let awaited = self.successors.iter().any(|uid| self.context.memories.has(uid, key));
         let removal = remove(ownership(&live, &live, &self.own, awaited), self.reason);
-        let requests = async || {
-            let client = self.context.identities.client(&self.owner, Purpose::Remove).await?;
-            Ok::<_, String>(watch.requests(client, key))
-        };
         match removal {
             Removal::Gone => Ok(true),
             Removal::Wait => {
@@ -241,7 +237,8 @@ impl Removing<'_> {
                 let same =
                     Preconditions { uid: text_of("uid"), resource_version: text_of("resourceVersion") };
                 let params = DeleteParams::default().preconditions(same);
-                match requests().await?.delete(&params).await {
+                let client = self.client(memory).await?;
+                match watch.requests(client, key).delete(&params).await {
                     Ok(gone) => {
                         info!(revision = %self.own.name, object = %key.objref(), "deleted");
                         if gone {
@@ -270,7 +267,8 @@ impl Removing<'_> {
                     return Ok(true);
                 };
                 let params = written_by(keys::FIELD_MANAGER);
-                match requests().await?.patch(&params, &Patch::Merge(&patch)).await {
+                let client = self.client(memory).await?;
+                match watch.requests(client, key).patch(&params, &Patch::Merge(&patch)).await {
                     Ok(answer) => {
                         watch.put(key, Live::new(answer), &self.own.name, listings);
                         Ok(true)
@@ -284,6 +282,10 @@ impl Removing<'_> {
                 }
             }
         }
+    }
+
+    async fn client(&self, memory: &mut Memory) -> Result<Client, String> {
+        self.context.removing_client(self.revision, &self.owner, memory).await
     }
 
     /// Reads an object again that was another one than remembered, and wakes the revision.
@@ -329,7 +331,7 @@ impl Removing<'_> {
             if facts.protect {
                 continue;
             }
-            let client = self.context.identities.client(&self.owner, Purpose::Remove).await?;
+            let client = self.client(memory).await?;
             for item in list.items.iter().filter(|item| item.metadata.deletion_timestamp.is_none()) {
                 let api: Api<DynamicObject> = match item.namespace() {
                     Some(namespace) => Api::namespaced_with(client.clone(), &namespace, &resource),

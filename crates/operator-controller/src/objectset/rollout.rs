@@ -386,7 +386,7 @@ impl Rollout<'_> {
     }
 
     async fn client(&self) -> Result<Client, String> {
-        self.context.identities.client(&self.owner, Purpose::Apply).await
+        self.context.identities.client(&self.owner, Purpose::Apply).await.map_err(|error| error.to_string())
     }
 
     fn evaluate(&self, probes: &[Probe], object: &Object) -> ProbeResult {

@@ -1,8 +1,10 @@
 use serde_json::{Value, json};
 
 use super::*;
-use olm_api::labels;
+use kube::runtime::watcher::Event;
+use olm_api::{ClusterExtension, labels};
 
+use crate::accounts::{Accounts, Mode, Rights};
 use crate::revisions::Revisions;
 use crate::testing::Apiserver;
 use olm_runtime::watched::{Object, Objects};
@@ -165,4 +167,36 @@ async fn archiving_changes_exactly_what_was_judged() {
         assert!(patch.contains("/clusterobjectsets/e-1"), "{patch}");
         assert!(patch.contains(r#""metadata":{"resourceVersion":"7","uid":"u1"}"#), "{patch}");
     }
+}
+
+/// The cache of revisions may show an owner that orphaned the revision and is gone.
+#[tokio::test]
+async fn removal_uses_the_recorded_account_if_the_extension_is_gone() {
+    let secret =
+        json!({"metadata": {"name": "s", "annotations": {(annotations::SERVICE_ACCOUNT): "n/recorded"}}});
+    let list = json!({"kind": "PartialObjectMetadataList", "metadata": {}, "items": [secret]});
+    let account =
+        json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "x"}});
+    let missing = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
+    let apiserver = Apiserver::new(move |_, uri| match uri.split('?').next().unwrap_or_default() {
+        "/api/v1/namespaces/olm/secrets" => (200, list.clone()),
+        "/api/v1/namespaces/n/serviceaccounts/recorded" => (200, account.clone()),
+        _ => (404, missing.clone()),
+    });
+    let extensions = Objects::empty();
+    extensions.apply(Event::Init, |object: Object<ClusterExtension>| (object.name(), object));
+    extensions.apply(Event::InitDone, |object: Object<ClusterExtension>| (object.name(), object));
+    let (rights, _woken) = Rights::new(apiserver.client());
+    let accounts = Accounts::new(apiserver.client(), Mode::Impersonate, extensions.clone(), rights);
+    let mut context = Context::new(apiserver.client(), "olm", Revisions::default(), extensions);
+    context.identities = Arc::new(Arc::new(accounts));
+    let owners = json!([{"apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "name": "e", "uid": "x", "controller": true}]);
+    let phases = json!([{"name": "a", "objects": [{"ref": {"name": "s", "namespace": "olm", "key": "k"}}]}]);
+    let revision = revision(&json!({"ownerReferences": owners}), &json!({"phases": phases}), &json!({}));
+    let mut memory = Memory::default();
+    let owner = context.owner(&revision, &mut memory).await.unwrap();
+    let client = context.removing_client(&revision, &owner, &mut memory).await.unwrap();
+    let request = http::Request::get("/who").body(kube::client::Body::empty()).unwrap();
+    client.send(request).await.unwrap();
+    assert_eq!(apiserver.last_user(), "system:serviceaccount:n:recorded");
 }
