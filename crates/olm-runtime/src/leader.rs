@@ -2,8 +2,9 @@
 //!
 //! Times do not come from the lease but from our own clock since we last saw it change, so clocks need not agree. A process that
 //! cannot renew in time gives up *before* another may take over. On a clean stop the lease is released, and the next process,
-//! which watches it, starts immediately. A lease that was deleted is not released: its holder may still write, so a process that has
-//! seen it waits for a lease duration before it creates another.
+//! which watches it, starts immediately. A lease that is not there is not released: it may have been deleted, and its holder may still
+//! write. So a process waits before it creates one: for a lease duration if it has seen the lease, else for as long as a leader works
+//! without renewing, also at the first start of a cluster.
 //!
 //! Rule: operator-controller §7.2, decision 29 (15/10/2 s).
 
@@ -344,7 +345,7 @@ fn written(stored: Option<LeaseSpec>, election: &Election, ours: bool, now: Time
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// There is no lease, and no process can hold one that was deleted.
+    /// There is no lease, and if one was deleted, its holder has given up.
     Create,
     /// The lease is free or has run out.
     Take,
@@ -360,13 +361,13 @@ struct ObservedLease {
     spec: Option<LeaseSpec>,
     /// `None` until there was a lease.
     at: Option<Instant>,
-    /// Since when the lease that was seen is gone.
-    deleted: Option<Instant>,
+    /// Since when there is no lease.
+    missing: Option<Instant>,
 }
 
 impl ObservedLease {
     fn record(&mut self, spec: Option<&LeaseSpec>, now: Instant) {
-        self.deleted = None;
+        self.missing = None;
         if self.at.is_none() || self.spec.as_ref() != spec {
             self.spec = spec.cloned();
             self.at = Some(now);
@@ -379,30 +380,32 @@ impl ObservedLease {
             return false;
         };
         let Some(lease) = lease else {
-            self.record_deleted(now);
+            self.record_missing(now);
             return false;
         };
-        self.deleted = None;
+        self.missing = None;
         if self.at.is_none() {
             self.record(lease.spec.as_ref(), now);
         }
         lease.spec.unwrap_or_default().holder_identity.unwrap_or_default().is_empty()
     }
 
-    /// The lease is not there. Returns since when, if it ever was.
-    fn record_deleted(&mut self, now: Instant) -> Option<Instant> {
-        self.at?;
-        Some(*self.deleted.get_or_insert(now))
+    /// The lease is not there. Returns since when.
+    fn record_missing(&mut self, now: Instant) -> Instant {
+        *self.missing.get_or_insert(now)
     }
 
     /// `stored`: outer `None` if there is no lease, inner if it has no spec.
     #[expect(clippy::option_option, reason = "no lease and an empty lease lead to different requests")]
     fn decide(&mut self, stored: Option<Option<&LeaseSpec>>, election: &Election, now: Instant) -> Step {
         let Some(spec) = stored else {
-            // its holder may still write, and holds it on; a process that does not lead waits until that has run out
-            let lasts = self.lasts(election).max(election.timing.lease);
-            let waited = self.record_deleted(now).is_none_or(|since| now.duration_since(since) >= lasts);
-            return if waited || election.fence.is_open() { Step::Create } else { Step::Wait };
+            // its holder may still write, and creates it again; a process that does not lead waits until that is over
+            let lasts = match self.at {
+                Some(_) => self.lasts(election).max(election.timing.lease),
+                None => election.timing.renew,
+            };
+            let has_waited = now.duration_since(self.record_missing(now)) >= lasts;
+            return if has_waited || election.fence.is_open() { Step::Create } else { Step::Wait };
         };
         self.record(spec, now);
         let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
@@ -449,7 +452,9 @@ mod tests {
         let election = Election::new("l", "n".to_owned()).with_identity("me", Timing::default());
         let mut observed = ObservedLease::default();
         for (second, stored, want, case) in [
-            (0, None, Step::Create, "no lease"),
+            (0, None, Step::Wait, "no lease"),
+            (9, None, Step::Wait, "no lease for 9 s: there may be a leader"),
+            (10, None, Step::Create, "no lease for 10 s"),
             (1, Some(Some(spec("other", 15, 1))), Step::Wait, "held"),
             (15, Some(Some(spec("other", 15, 1))), Step::Wait, "held for 14 s since we saw it"),
             (15, Some(Some(spec("other", 15, 2))), Step::Wait, "renewed"),
@@ -488,7 +493,7 @@ mod tests {
         let mut observed = ObservedLease::default();
         let lease = |spec: LeaseSpec| Ok(Some(Lease { spec: Some(spec), ..Lease::default() }));
         assert!(!observed.is_released(Ok(None), at(0)), "no lease yet");
-        assert_eq!(observed.decide(None, &election, at(0)), Step::Create);
+        assert_eq!(observed.decide(None, &election, at(0)), Step::Wait);
         assert!(!observed.is_released(lease(held.clone()), at(0)));
         assert!(!observed.is_released(Ok(None), at(3)), "deleted");
         assert_eq!(observed.decide(None, &election, at(17)), Step::Wait);

@@ -330,3 +330,35 @@ async fn standby_waits_after_the_lease_was_deleted() {
     assert!(took >= TIMING.lease, "{took:?}: the holder may still write");
     assert!(took < TIMING.lease + TIMING.retry * 5, "{took:?}");
 }
+
+/// A process that starts after the deletion finds the cluster like one in which none has ever led.
+#[tokio::test(start_paused = true)]
+async fn process_waits_for_a_lease_that_it_has_not_seen() {
+    let start = async |server: &Server| {
+        let newcomer = election(TIMING).with_identity("newcomer", TIMING);
+        let (metrics, never) = (Metrics::new(), Shutdown::new());
+        let acquired = acquire(server.client(), newcomer, &metrics, &never);
+        tokio::time::timeout(TIMING.lease * 2, acquired).await.ok().flatten()
+    };
+    // the holder reaches the apiserver, and creates the lease again
+    let server = Server::new();
+    let work = leading(&server).await;
+    server.state().lease = None;
+    assert!(start(&server).await.is_none(), "two lead");
+    assert!(work.running.load(Ordering::SeqCst));
+    assert_eq!(server.holder(), "me");
+
+    // the holder does not reach it, and may write until it gives up
+    let (server, reached) = (Server::new(), Server::new());
+    let holder = election(TIMING);
+    let client = holder.client(&server.client());
+    let leadership = acquire(server.client(), holder, &Metrics::new(), &Shutdown::new()).await.unwrap();
+    server.state().mood = Mood::Refuses;
+    let since = Instant::now();
+    assert!(start(&reached).await.is_some(), "none leads");
+    let took = since.elapsed();
+    assert!(took < TIMING.renew + TIMING.retry * 5, "{took:?}");
+    server.state().mood = Mood::Well;
+    assert!(!Server::takes_write(&client).await, "two write");
+    drop(leadership);
+}

@@ -10,6 +10,10 @@ use tokio::sync::OnceCell;
 
 use crate::{Cluster, Options, Process, Program, Registry, process::SYSTEM_NAMESPACE};
 
+/// The leases of all processes.
+const LEASES: [&str; 3] =
+    ["catalogd-operator-lock", "9c4404e7.operatorframework.io", "cluster-operator.operatorframework.io"];
+
 /// A running system. Stopped when dropped.
 #[derive(Debug)]
 pub struct Stack {
@@ -64,11 +68,18 @@ impl Stack {
 }
 
 impl Cluster {
-    /// Installs what the two processes expect to find: the CRDs and the system namespace. Doing it twice is fine.
+    /// Installs what the two processes expect to find: the CRDs, the system namespace, and leases without a holder, for which no
+    /// process waits. Doing it twice is fine.
     pub async fn install_olm(&self) -> Result<()> {
         self.install_crds().await?;
         self.apply(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {SYSTEM_NAMESPACE}}}}}"))
             .await?;
+        for name in LEASES {
+            self.apply(&format!(
+                "{{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {{name: {name}, namespace: {SYSTEM_NAMESPACE}}}}}"
+            ))
+            .await?;
+        }
         Ok(())
     }
 }

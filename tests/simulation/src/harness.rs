@@ -87,6 +87,8 @@ impl Cluster {
             server.put(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "foreign", "namespace": namespace},
                 "data": {"of": "a user"}}))?;
         }
+        // as another process has left it, so that none waits
+        server.put(json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": LEASE, "namespace": SYSTEM}}))?;
         server.put(catalog())?;
         server.put(monitors())?;
         for package in PACKAGES {

@@ -49,6 +49,8 @@ async fn leader_election_has_one_leader_at_a_time() -> Result<()> {
     let kept = Timing { renew: LIMIT, ..QUICK };
     // a long lease: the second can only get it because the first gives it back
     let long = Timing { lease: Duration::from_secs(3600), ..kept };
+    let free = json!({"metadata": {"name": "lock"}});
+    leases.create(&PostParams::default(), &serde_json::from_value(free)?).await?;
     let first = leader::acquire(client.clone(), election("first", long), &metrics, &never)
         .await
         .context("stopped")?;

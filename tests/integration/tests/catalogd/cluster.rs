@@ -218,11 +218,7 @@ async fn catalog_errors_have_the_reference_messages() -> Result<()> {
 #[tokio::test]
 async fn replicas_serve_through_tag_changes_and_leader_loss() -> Result<()> {
     let world = World::new().await?;
-    let client = world.cluster.client().await?;
-    let namespace =
-        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": olm_kit::SYSTEM_NAMESPACE } });
-    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client);
-    namespaces.create(&PostParams::default(), &serde_json::from_value(namespace)?).await?;
+    world.cluster.install_olm().await?;
     let one = world.push("pair", "latest", "one").await?;
     let external = "catalogd.example.com";
     let replica = || {

@@ -8,9 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use olm_kit::{Request, repository};
 use serde_json::Value;
 
-use crate::install::{
-    CATALOGD, CATALOGD_UNUSED, CONTROLLER, CONTROLLER_UNUSED, EXTENSIONS_ONLY, REPORTER, REPORTER_UNUSED,
-};
+use crate::install::{CATALOGD, CATALOGD_UNUSED, CONTROLLER, CONTROLLER_UNUSED, EXTENSIONS_ONLY, REPORTER};
 use crate::manifests::{OVERLAYS, find, render};
 use crate::rights::{Right, granted};
 
@@ -60,7 +58,7 @@ const PARTS: &[Part<'_>] = &[
         title: "cluster-operator",
         overlay: "overlays/openshift",
         account: REPORTER,
-        unused: REPORTER_UNUSED,
+        unused: &[],
         test: "tests/integration/tests/deploy/install.rs::cluster_operator_reports_with_the_rights_of_its_manifests",
     },
 ];

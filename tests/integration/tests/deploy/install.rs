@@ -183,11 +183,6 @@ pub(crate) const CATALOGD_UNUSED: &[(&str, &str)] = &[
     ("get /serviceaccounts in olmv1-system", "only a process in a pod knows its own account"),
     ("list /serviceaccounts in olmv1-system", "as above"),
     ("watch /serviceaccounts in olmv1-system", "as above"),
-    (
-        "list coordination.k8s.io/leases catalogd-operator-lock in olmv1-system",
-        "only a replica that waits for another watches the lease",
-    ),
-    ("watch coordination.k8s.io/leases catalogd-operator-lock in olmv1-system", "as above"),
 ];
 
 #[tokio::test]
@@ -271,20 +266,6 @@ pub(crate) const CONTROLLER_UNUSED: &[(&str, &str)] = &[
         "create olm.operatorframework.io/clusterobjectsets",
         "an apply that creates is checked for it, but recorded as a patch",
     ),
-    (
-        "list coordination.k8s.io/leases 9c4404e7.operatorframework.io in olmv1-system",
-        "only a replica that waits for another watches the lease",
-    ),
-    ("watch coordination.k8s.io/leases 9c4404e7.operatorframework.io in olmv1-system", "as above"),
-];
-
-/// What cluster-operator may do and does not do here.
-pub(crate) const REPORTER_UNUSED: &[(&str, &str)] = &[
-    (
-        "list coordination.k8s.io/leases cluster-operator.operatorframework.io in olmv1-system",
-        "only a replica that waits for another watches the lease",
-    ),
-    ("watch coordination.k8s.io/leases cluster-operator.operatorframework.io in olmv1-system", "as above"),
 ];
 
 /// An object of each kind that a bundle may ship.
@@ -529,5 +510,5 @@ async fn cluster_operator_reports_with_the_rights_of_its_manifests() -> Result<(
     let requests = of_account(cluster.audit()?, REPORTER);
     named(&requests, "cluster-operator")?;
     none_refused(&requests)?;
-    least(&granted(&documents, REPORTER)?, &requests, REPORTER_UNUSED)
+    least(&granted(&documents, REPORTER)?, &requests, &[])
 }
