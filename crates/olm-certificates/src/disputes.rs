@@ -16,22 +16,23 @@ const MAX_WRITES: u32 = 6;
 pub(crate) struct Disputes(Mutex<HashMap<String, (u32, Instant)>>);
 
 impl Disputes {
-    /// Records a write and allows it (`None`), or returns how long to wait first.
-    pub(crate) fn write(&self, title: &str) -> Option<Duration> {
+    /// How long to wait before the object is written again; `None` if it may be written now.
+    pub(crate) fn wait(&self, title: &str) -> Option<Duration> {
+        let all = self.0.lock();
+        let (count, at) = all.get(title).filter(|(count, _)| *count >= MAX_WRITES)?;
+        // 5 ms doubled for each write before
+        let wait = backoff::delay(count.saturating_add(4)).saturating_sub(at.elapsed());
+        (!wait.is_zero()).then_some(wait)
+    }
+
+    /// Records a write that the apiserver has accepted: one that failed changed nothing that another program could change back.
+    pub(crate) fn written(&self, title: &str) {
         let mut all = self.0.lock();
         let now = Instant::now();
         all.retain(|_, (_, at)| now.duration_since(*at) < UNDISPUTED_AFTER.max(backoff::CAP));
         let (count, at) = all.entry(title.to_owned()).or_insert((0, now));
-        if *count >= MAX_WRITES {
-            // 5 ms doubled for each write before
-            let wait = backoff::delay(count.saturating_add(4)).saturating_sub(now.duration_since(*at));
-            if !wait.is_zero() {
-                return Some(wait);
-            }
-        }
         *count = count.saturating_add(1);
         *at = now;
-        None
     }
 
     /// Records that the object is as it should be.
@@ -51,11 +52,12 @@ mod tests {
     fn disputes_slow_down_writes() {
         let disputes = Disputes::default();
         for _ in 0..MAX_WRITES {
-            assert_eq!(disputes.write("a"), None);
+            assert_eq!(disputes.wait("a"), None);
+            disputes.written("a");
         }
-        assert!(disputes.write("a").is_some_and(|wait| wait > Duration::from_secs(1)));
-        assert_eq!(disputes.write("b"), None);
+        assert!(disputes.wait("a").is_some_and(|wait| wait > Duration::from_secs(1)));
+        assert_eq!(disputes.wait("b"), None);
         disputes.settled("a");
-        assert!(disputes.write("a").is_some(), "one check between two writes settles nothing");
+        assert!(disputes.wait("a").is_some(), "one check between two writes settles nothing");
     }
 }

@@ -176,7 +176,7 @@ impl Executor {
                 }
                 other => other,
             };
-            if let Some(wait) = self.begin_write(&title) {
+            if let Some(wait) = self.disputed_for(&title) {
                 return Err(ExecutorError::Disputed { title, wait });
             }
             let issued = match step {
@@ -196,6 +196,7 @@ impl Executor {
             let patch = live.as_ref().map(|live| secret::patch(live, marks.clone(), &desired));
             live = match self.write(&api, &secret::created(spec, marks, &desired), patch).await {
                 Ok(written) => {
+                    self.record_write(&title);
                     owner.written(spec, &step, &desired).await;
                     Some(written)
                 }
@@ -256,9 +257,16 @@ impl Executor {
         }
     }
 
-    /// Records a write of the object and allows it (`None`), or returns how long to wait first.
-    pub fn begin_write(&self, title: &str) -> Option<Duration> {
-        self.disputes.as_ref().and_then(|disputes| disputes.write(title))
+    /// How long to wait before the object is written again, because another program writes it too; `None` if it may be written now.
+    pub fn disputed_for(&self, title: &str) -> Option<Duration> {
+        self.disputes.as_ref().and_then(|disputes| disputes.wait(title))
+    }
+
+    /// Records a write of the object that the apiserver has accepted.
+    pub fn record_write(&self, title: &str) {
+        if let Some(disputes) = &self.disputes {
+            disputes.written(title);
+        }
     }
 
     /// Records that the object is as it should be.
@@ -346,5 +354,22 @@ mod tests {
         let (found, _) = executor.keep(&spec(), &AnyOwner, &[]).await.unwrap();
         assert_eq!(found, state);
         assert_eq!(*requests.lock(), [Method::GET, Method::POST, Method::GET]);
+    }
+
+    /// An outage, or a lease that is renewed late: no other program writes the Secret.
+    #[tokio::test]
+    async fn executor_takes_failed_writes_for_no_dispute() {
+        let service = tower::service_fn(|request: Request<Body>| async move {
+            let code = if request.method() == Method::GET { 404 } else { 500 };
+            let reason = if code == 404 { "NotFound" } else { "InternalError" };
+            let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": reason});
+            let answer = Response::builder().status(code).body(Body::from(status.to_string().into_bytes()));
+            Ok::<_, Infallible>(answer.unwrap())
+        });
+        let executor = Executor::new(Client::new(service, "default"), "test").slow_when_disputed();
+        for attempt in 0..2 * MAX_WRITES {
+            let error = executor.keep(&spec(), &AnyOwner, &[]).await.unwrap_err();
+            assert!(matches!(error, ExecutorError::Failed(_)), "{attempt}: {error}");
+        }
     }
 }

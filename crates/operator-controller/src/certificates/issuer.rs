@@ -166,11 +166,12 @@ impl Issuer {
             self.executor.record_settled(&title);
             return Ok(None);
         };
-        if let Some(wait) = self.executor.begin_write(&title) {
+        if let Some(wait) = self.executor.disputed_for(&title) {
             extension.report_dispute(&format!("the caBundle of {title}")).await;
             return Ok(Timestamp::now().checked_add(wait).ok());
         }
         self.apply(target, &body).await?;
+        self.executor.record_write(&title);
         tracing::info!(caller = title, "caBundle written");
         Ok(None)
     }

@@ -145,7 +145,12 @@ async fn pass(issuer: &Issuer, object: &Object<ClusterExtension>) -> (Requeue, O
         }
         Err(error) => {
             tracing::warn!(problem = %error, "pass failed");
-            (Requeue::Backoff, Outcome::Error)
+            let requeue = match error {
+                // nothing was tried, and passes that other events wake try nothing either
+                ExecutorError::Disputed { wait, .. } => Requeue::After(wait),
+                _ => Requeue::Backoff,
+            };
+            (requeue, Outcome::Error)
         }
     }
 }
