@@ -109,6 +109,8 @@ fn child(seed: u64, without: &BTreeSet<usize>) -> Result<Value> {
         ("MALLOC_ARENA_MAX", "1"),
         ("MALLOC_TOP_PAD_", "33554432"),
         ("MALLOC_TRIM_THRESHOLD_", "1073741824"),
+        // what is freed is used again as it is, and pages come 512 at a time: a fifth less time
+        ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=60000:glibc.malloc.hugetlb=1"),
     ]);
     if !without.is_empty() {
         command.arg("--without").arg(without.join(","));

@@ -55,9 +55,22 @@ impl FieldSet {
     }
 
     pub(crate) fn difference(&self, other: &Self) -> Self {
-        let mut out = self.zip(other, Self::difference, Self::clone);
-        out.is_member = self.is_member && !other.is_member;
+        let mut out = self.clone();
+        out.subtract(other);
         out
+    }
+
+    /// Removes the paths of `other`.
+    pub(crate) fn subtract(&mut self, other: &Self) {
+        self.is_member &= !other.is_member;
+        for (step, others) in &other.children {
+            if let Some(child) = self.children.get_mut(step) {
+                child.subtract(others);
+                if child.is_empty() {
+                    self.children.remove(step);
+                }
+            }
+        }
     }
 
     /// Without the paths of `other` and everything below them.
@@ -78,9 +91,11 @@ impl FieldSet {
 
     pub(crate) fn union(mut self, other: &Self) -> Self {
         self.is_member |= other.is_member;
-        for (step, child) in &other.children {
-            let joined = self.children.remove(step).unwrap_or_default().union(child);
-            self.insert_child(step.clone(), joined);
+        for (step, others) in &other.children {
+            match self.children.get_mut(step) {
+                Some(child) => *child = std::mem::take(child).union(others),
+                None => self.insert_child(step.clone(), others.clone()),
+            }
         }
         self
     }

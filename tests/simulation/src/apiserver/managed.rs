@@ -159,11 +159,12 @@ pub(crate) fn update(live: &Value, new: &mut Value, by: &Attribution<'_>) {
 
 fn track(live: &Value, new: &Value, entries: &mut Vec<Entry>, by: &Attribution<'_>) {
     let changes = typed::compare(Some(live), Some(new), by.node).without(by.reset);
-    let own = changes.added.union(&changes.modified);
+    let mut own = changes.added.union(&changes.modified);
     for entry in entries.iter_mut() {
-        entry.fields = entry.fields.difference(&own).difference(&changes.removed);
+        entry.fields.subtract(&own);
+        entry.fields.subtract(&changes.removed);
     }
-    let own = own.difference(&SYSTEM);
+    own.subtract(&SYSTEM);
     if !own.is_empty() {
         match entries.iter_mut().find(|entry| entry.manager.is(&by.manager)) {
             Some(entry) => {
@@ -226,14 +227,15 @@ pub(crate) fn apply(
         if !taken.is_empty() {
             conflicts.push(Conflict { manager: entry.manager.print(), paths: taken.paths() });
         }
-        entry.fields = entry.fields.difference(&taken).difference(&changes.removed);
+        entry.fields.subtract(&taken);
+        entry.fields.subtract(&changes.removed);
     }
     if !force && !conflicts.is_empty() {
         return Err(conflicts);
     }
     for entry in &mut entries {
         if entry.manager.is(&by.manager) {
-            entry.fields = entry.fields.difference(&SYSTEM);
+            entry.fields.subtract(&SYSTEM);
         }
     }
     entries.retain(|entry| !entry.fields.is_empty());

@@ -49,10 +49,16 @@ pub(crate) struct Comparison {
 }
 
 impl Comparison {
-    fn insert(&mut self, step: &str, child: Self) {
-        self.added.insert_child(step.to_owned(), child.added);
-        self.modified.insert_child(step.to_owned(), child.modified);
-        self.removed.insert_child(step.to_owned(), child.removed);
+    fn insert(&mut self, step: impl Fn() -> String, child: Self) {
+        for (set, child) in [
+            (&mut self.added, child.added),
+            (&mut self.modified, child.modified),
+            (&mut self.removed, child.removed),
+        ] {
+            if !child.is_empty() {
+                set.children.insert(step(), child);
+            }
+        }
     }
 
     /// Without the fields of a set and everything below them.
@@ -66,37 +72,39 @@ impl Comparison {
 }
 
 /// Compares two states; an absent one is no value at all.
-pub(crate) fn compare(before: Option<&Value>, after: Option<&Value>, node: &Node) -> Comparison {
+pub(crate) fn compare<'a>(before: Option<&'a Value>, after: Option<&'a Value>, node: &Node) -> Comparison {
     let mut out = Comparison::default();
     if before == after {
         return out;
     }
-    match (before.and_then(Value::as_object), after.and_then(Value::as_object)) {
-        (old, new) if (old.is_some() || new.is_some()) && !node.is_atomic() && !mixed(before, after) => {
-            let (old, new) = (entries(old), entries(new));
-            if !(old.is_empty() && new.is_empty()) {
-                for name in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
-                    let child = compare(old.get(name).copied(), new.get(name).copied(), node.field(name).0);
-                    out.insert(&format!("f:{name}"), child);
-                }
-                out.added.is_member = before.is_none();
-                out.removed.is_member = after.is_none();
-                return out;
+    if !node.is_atomic() && !mixed(before, after) {
+        let (old, new) = (fields(before), fields(after));
+        if old.clone().chain(new.clone()).next().is_some() {
+            for (name, value) in old {
+                let child = compare(Some(value), after.and_then(|after| after.get(name)), node.field(name).0);
+                out.insert(|| format!("f:{name}"), child);
             }
+            for (name, value) in new.filter(|(name, _)| before.and_then(|before| before.get(name)).is_none())
+            {
+                out.insert(|| format!("f:{name}"), compare(None, Some(value), node.field(name).0));
+            }
+            out.added.is_member = before.is_none();
+            out.removed.is_member = after.is_none();
+            return out;
         }
-        _ => {}
     }
     if let Some(items) = node.items()
         && !mixed(before, after)
     {
-        let index = |list: Option<&Value>| -> BTreeMap<String, Value> {
+        let index = |list: Option<&'a Value>| -> BTreeMap<String, &'a Value> {
             let list = list.and_then(Value::as_array).into_iter().flatten();
-            list.map(|item| (node.item_step(item), item.clone())).collect()
+            list.map(|item| (node.item_step(item), item)).collect()
         };
         let (old, new) = (index(before), index(after));
         if !(old.is_empty() && new.is_empty()) {
             for step in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
-                out.insert(step, compare(old.get(step), new.get(step), items));
+                let child = compare(old.get(step).copied(), new.get(step).copied(), items);
+                out.insert(|| step.clone(), child);
             }
             out.added.is_member = before.is_none();
             out.removed.is_member = after.is_none();
@@ -122,8 +130,9 @@ fn mixed(one: Option<&Value>, other: Option<&Value>) -> bool {
     shape(one).zip(shape(other)).is_some_and(|(one, other)| one != other)
 }
 
-fn entries(map: Option<&Map<String, Value>>) -> BTreeMap<&str, &Value> {
-    map.into_iter().flatten().map(|(name, value)| (name.as_str(), value)).collect()
+/// The fields of a map; none of any other value.
+fn fields(value: Option<&Value>) -> impl Iterator<Item = (&String, &Value)> + Clone {
+    value.and_then(Value::as_object).into_iter().flatten()
 }
 
 /// The applied configuration over the live object.

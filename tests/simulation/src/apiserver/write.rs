@@ -1,8 +1,9 @@
 //! Creation, update and patches of objects.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Verb;
 use super::defaults;
@@ -442,18 +443,14 @@ fn stored_version(request: &Requested) -> String {
 /// What a request of the object, or of its status, cannot change.
 fn keep_system_fields(request: &Requested, live: &Value, new: &mut Value) {
     if request.target.subresource == "status" {
-        let managed = new["metadata"].get("managedFields").cloned();
-        let status = new.get("status").cloned();
-        let metadata = (!request.kind.is_custom).then(|| new["metadata"].clone());
-        new.clone_from(live);
-        if let Some(metadata) = metadata {
-            new["metadata"] = metadata;
+        restore_all(live, new, &["metadata", "status"]);
+        if request.kind.is_custom {
+            restore_all(&live["metadata"], &mut new["metadata"], &["managedFields"]);
+        } else {
             restore(&live["metadata"], &mut new["metadata"], &["labels"]);
         }
-        set(&mut new["metadata"], "managedFields", managed);
-        set(new, "status", status);
     } else if request.version.has_status {
-        set(new, "status", live.get("status").cloned());
+        restore(live, new, &["status"]);
     }
     let system = [
         "uid",
@@ -470,18 +467,26 @@ fn keep_system_fields(request: &Requested, live: &Value, new: &mut Value) {
     restore(&live["metadata"], &mut new["metadata"], &system);
 }
 
+/// Makes these fields what they were.
 fn restore(live: &Value, new: &mut Value, fields: &[&str]) {
+    let Some(map) = new.as_object_mut() else { return };
     for field in fields {
-        set(new, field, live.get(field).cloned());
+        match live.get(field) {
+            None => drop(map.remove(*field)),
+            // most were not changed
+            before if before == map.get(*field) => {}
+            Some(before) => drop(map.insert((*field).to_owned(), before.clone())),
+        }
     }
 }
 
-fn set(object: &mut Value, field: &str, value: Option<Value>) {
-    let Some(map) = object.as_object_mut() else { return };
-    match value {
-        Some(value) => drop(map.insert(field.to_owned(), value)),
-        None => drop(map.remove(field)),
-    }
+/// Makes all fields what they were, but these.
+fn restore_all(live: &Value, new: &mut Value, without: &[&str]) {
+    let fields: BTreeSet<String> =
+        [live, &*new].into_iter().filter_map(Value::as_object).flat_map(Map::keys).cloned().collect();
+    let fields: Vec<&str> =
+        fields.iter().map(String::as_str).filter(|field| !without.contains(field)).collect();
+    restore(live, new, &fields);
 }
 
 /// Nothing changed but times of field managers.
