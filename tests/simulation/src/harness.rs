@@ -30,6 +30,8 @@ pub const SYSTEM: &str = "olm";
 pub const MONITORS: &str = "servicemonitors.monitoring.coreos.com";
 /// The lease of the controllers.
 pub const LEASE: &str = "operator-controller";
+/// Who takes the lease without leading.
+pub const THIEF: &str = "thief";
 /// The processes whose name begins like this are those of operator-controller.
 pub const PROCESS: &str = "controller-";
 /// Processes of operator-controller.

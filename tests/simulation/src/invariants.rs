@@ -4,14 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use olm_api::{annotations, labels};
+use olm_runtime::leader::Timing;
 use serde_json::Value;
 
 use crate::content::{Content, PACKAGES};
-use crate::harness::{LEASE, MONITORS, PROCESS};
+use crate::harness::{LEASE, MONITORS, PROCESS, THIEF};
 use crate::{ApiServer, Verb, Write};
 
 /// How long a removal waits for custom resources before it continues without.
 const CUSTOM_RESOURCE_WAIT: Duration = operator_controller::objectset::CUSTOM_RESOURCE_WAIT;
+/// How long after its creation an account may be taken for one that is gone.
+const ACCOUNT_CACHE: Duration = Duration::from_secs(10);
 /// The field manager of the objects of revisions.
 const MANAGER: &str = olm_rollout::keys::FIELD_MANAGER;
 /// What is of the controllers whatever its labels are.
@@ -46,6 +49,8 @@ pub enum Expected {
 pub struct Invariants {
     seen: usize,
     leader: Option<String>,
+    /// The process that the lease was taken from, and when.
+    deposed: Option<(String, Duration)>,
     /// The user's intent for each extension.
     pub expected: BTreeMap<&'static str, Expected>,
     /// UIDs of objects that must stay, with their extensions.
@@ -58,6 +63,8 @@ pub struct Invariants {
     users: BTreeMap<String, BTreeSet<Option<String>>>,
     /// The UIDs of the extensions that have owned a revision, by the UID of the revision.
     owners: BTreeMap<String, BTreeSet<String>>,
+    /// Service accounts that were deleted, as users, and since when each is there again.
+    deleted_accounts: BTreeMap<String, Option<Duration>>,
 }
 
 impl Invariants {
@@ -82,7 +89,15 @@ impl Invariants {
         }
         if write.resource == "leases" && write.name == LEASE {
             let holder = write.after.as_ref().and_then(|lease| lease["spec"]["holderIdentity"].as_str());
-            self.leader = holder.filter(|holder| !holder.is_empty()).map(str::to_owned);
+            let holder = holder.filter(|holder| !holder.is_empty()).map(str::to_owned);
+            let before = std::mem::replace(&mut self.leader, holder);
+            if self.leader.as_deref() == Some(THIEF) {
+                if before.as_deref() != Some(THIEF) {
+                    self.deposed = before.map(|before| (before, write.at));
+                }
+            } else {
+                self.deposed = None;
+            }
             return Ok(());
         }
         let goes = deletion_begins(write);
@@ -101,7 +116,9 @@ impl Invariants {
             return Ok(());
         }
         self.is_written_as_its_account(write)?;
-        if let Some(leader) = self.leader.as_ref().filter(|leader| **leader != write.process) {
+        if let Some(leader) = self.leader.as_ref().filter(|leader| **leader != write.process)
+            && !self.has_not_noticed(write, server)
+        {
             return Err(format!("{} writes, and {leader} leads", write.process));
         }
         let Some(before) = &write.before else { return Ok(()) };
@@ -117,9 +134,18 @@ impl Invariants {
         }
     }
 
+    /// Whether the lease was taken from the process that writes, and it could not know that when it sent the request.
+    fn has_not_noticed(&self, write: &Write, server: &ApiServer) -> bool {
+        let Some((_, at)) = self.deposed.as_ref().filter(|(process, _)| *process == write.process) else {
+            return false;
+        };
+        let noticed = server.first_answer(&write.process, Verb::Get, "leases", *at);
+        write.sent <= noticed.unwrap_or(Duration::MAX).min(*at + Timing::default().renew)
+    }
+
     /// Remembers accounts of extensions and owners of revisions.
     fn record(&mut self, write: &Write) {
-        let Some(object) = &write.after else { return };
+        let Some(object) = write.after.as_ref().or(write.before.as_ref()) else { return };
         let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
         match write.resource.as_str() {
             "clusterextensions" => {
@@ -128,6 +154,20 @@ impl Invariants {
                 let user =
                     account.map(|(name, namespace)| format!("system:serviceaccount:{namespace}:{name}"));
                 self.users.entry(uid.to_owned()).or_default().insert(user);
+            }
+            "serviceaccounts" => {
+                let metadata = &object["metadata"];
+                let account = metadata["namespace"].as_str().zip(metadata["name"].as_str());
+                let Some((namespace, name)) = account else { return };
+                let user = format!("system:serviceaccount:{namespace}:{name}");
+                match write.after {
+                    None => drop(self.deleted_accounts.insert(user, None)),
+                    Some(_) => {
+                        if let Some(since) = self.deleted_accounts.get_mut(&user) {
+                            since.get_or_insert(write.at);
+                        }
+                    }
+                }
             }
             "clusterobjectsets" => {
                 for owner in owners(object, "ClusterExtension") {
@@ -138,16 +178,30 @@ impl Invariants {
         }
     }
 
-    /// Objects of a revision are written as the account of an extension that owns the revision or has owned it.
+    /// Objects of a revision are written and deleted as the account of an extension that owns the revision or has owned it. Those of
+    /// an account that is gone are deleted as the controller.
     fn is_written_as_its_account(&self, write: &Write) -> Result<(), String> {
-        let Some(object) = write.after.as_ref().filter(|_| write.manager == MANAGER) else { return Ok(()) };
-        if OWN.contains(&write.resource.as_str()) || write.verb == Verb::Delete {
+        let is_deletion = write.verb == Verb::Delete;
+        let object = match (&write.before, &write.after) {
+            (Some(before), _) if is_deletion => before,
+            (_, Some(after)) if write.manager == MANAGER => after,
+            _ => return Ok(()),
+        };
+        // Secrets hold content and certificates
+        if OWN.contains(&write.resource.as_str()) || is_deletion && write.resource == "secrets" {
             return Ok(());
         }
         let extensions = owners(object, "ClusterObjectSet").filter_map(|revision| self.owners.get(revision));
-        let mut users = extensions.flatten().filter_map(|extension| self.users.get(extension)).flatten();
+        let users = extensions.flatten().filter_map(|extension| self.users.get(extension)).flatten();
         let mut any = users.clone();
-        if any.next().is_none() || users.any(|user| *user == write.impersonated) {
+        if any.next().is_none() || users.clone().any(|user| *user == write.impersonated) {
+            return Ok(());
+        }
+        let is_gone = |user: &String| {
+            let since = self.deleted_accounts.get(user);
+            since.is_some_and(|since| since.is_none_or(|since| write.at < since + ACCOUNT_CACHE))
+        };
+        if is_deletion && write.impersonated.is_none() && users.flatten().any(is_gone) {
             return Ok(());
         }
         Err(format!("written as {:?}, which is not its account", write.impersonated))
@@ -376,6 +430,7 @@ mod tests {
     /// A creation by a process of the controllers.
     fn creation(resource: &str, object: Value, user: Option<&str>) -> Write {
         Write {
+            sent: Duration::ZERO,
             at: Duration::ZERO,
             process: format!("{PROCESS}0-1"),
             impersonated: user.map(str::to_owned),
@@ -391,6 +446,12 @@ mod tests {
             after: Some(object.into()),
             version: 1,
         }
+    }
+
+    /// The deletion of what was created, by the same user.
+    fn deletion(creation: &Write) -> Write {
+        let (before, after) = (creation.after.clone(), None);
+        Write { verb: Verb::Delete, manager: String::new(), before, after, ..creation.clone() }
     }
 
     #[test]
@@ -421,7 +482,24 @@ mod tests {
             ("unknown", None, true),
         ] {
             let write = creation("configmaps", owned("c", "ClusterObjectSet", revision), user);
-            assert_eq!(invariants.is_written_as_its_account(&write).is_ok(), holds, "{revision} {user:?}");
+            for write in [deletion(&write), write] {
+                let found = invariants.is_written_as_its_account(&write).is_ok();
+                assert_eq!(found, holds, "{revision} {user:?} {:?}", write.verb);
+            }
+        }
+        // the account goes, and comes again
+        let account = creation("serviceaccounts", json!({"metadata": {"name": "a", "namespace": "n"}}), None);
+        let created = creation("configmaps", owned("c", "ClusterObjectSet", "r1"), None);
+        for (case, account, seconds, may_delete) in [
+            ("it was never deleted", account.clone(), 0, false),
+            ("it is gone", deletion(&account), 100, true),
+            ("it is there again, and was looked for before", account.clone(), 1, true),
+            ("it is there again", account, 100, false),
+        ] {
+            invariants.record(&account);
+            let later = |write: Write| Write { at: Duration::from_secs(seconds), ..write };
+            let holds = |write| invariants.is_written_as_its_account(&later(write)).is_ok();
+            assert_eq!((holds(created.clone()), holds(deletion(&created))), (false, may_delete), "{case}");
         }
     }
 

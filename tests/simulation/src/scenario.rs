@@ -9,6 +9,7 @@ use jiff::SignedDuration;
 use kube::Api;
 use kube::api::DeleteParams;
 use olm_api::{ClusterExtension, annotations, labels};
+use olm_core::{Object, ObjectKey};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::{Value, json};
@@ -16,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::content::Content;
 use crate::harness::{
-    ACCOUNT, Cluster, LEASE, MONITORS, PROCESS, PROCESSES, SYSTEM, account, custom_resource, monitors,
+    ACCOUNT, Cluster, LEASE, MONITORS, PROCESS, PROCESSES, SYSTEM, THIEF, account, custom_resource, monitors,
 };
 use crate::invariants::{Expected, Invariants, describe, plural, revisions};
 use crate::schedule::{Action, Damage, KINDS, Outage, Policy, Step, relies_on_events, schedule};
@@ -100,6 +101,7 @@ fn moments(steps: &[Step]) -> Vec<Moment<'_>> {
             Action::Pause { time, .. }
             | Action::Delay { time, .. }
             | Action::Late { time, .. }
+            | Action::Overtake { time, .. }
             | Action::DeleteAccount { time, .. }
             | Action::Unserve { time: Some(time), .. }
             | Action::Flap { time, .. }
@@ -182,6 +184,14 @@ impl Simulation {
             Action::Uninstall { extension, policy } => self.uninstall(extension, *policy).await,
             Action::Pause { extension, .. } => self.pause(extension, true),
             Action::Damage { extension, object, damage } => self.damage(extension, *object, *damage),
+            Action::Overtake { extension, object, .. } => {
+                self.damage(extension, *object, Damage::Edit);
+                if let Some(resource) = self.resource(extension, *object) {
+                    let requests =
+                        Match { resource: Some(resource), verbs: vec![Verb::Patch], ..Match::default() };
+                    server.fail_next(requests, InjectedError::DelayAnswer(Duration::from_secs(3)), 1);
+                }
+            }
             Action::DeleteRevision { extension } => {
                 let Some(Expected::Installed { .. }) = self.invariants.expected.get(extension) else {
                     return;
@@ -262,6 +272,10 @@ impl Simulation {
                 ..Faults::default()
             }),
             Action::DeleteLease => log(server.delete("leases", Some(SYSTEM), LEASE)),
+            Action::TakeLease => {
+                let patch = json!({"spec": {"holderIdentity": THIEF}});
+                log(server.patch("leases", Some(SYSTEM), LEASE, patch).map(drop));
+            }
             Action::Lose { process, outage: Outage::Kill, .. } => self.cluster.lose(*process, true),
             Action::Lose { process, outage: Outage::Partition, .. } => {
                 server.partition(&self.cluster.process(*process), true);
@@ -277,6 +291,13 @@ impl Simulation {
         let server = &self.cluster.server;
         match action {
             Action::Pause { extension, .. } => self.pause(extension, false),
+            Action::Overtake { extension, object, .. } => {
+                self.damage(extension, *object, Damage::Delete);
+                if let Some(resource) = self.resource(extension, *object) {
+                    server.compact();
+                    server.drop_watches(&resource);
+                }
+            }
             Action::DeleteAccount { extension, .. } => log(server.put(account(extension)).map(drop)),
             Action::Unserve { .. } => log(server.put(monitors()).map(drop)),
             Action::Flap { extension, .. } => {
@@ -453,15 +474,23 @@ impl Simulation {
         log(self.cluster.server.patch("clusterextensions", None, extension, patch).map(drop));
     }
 
-    fn damage(&self, extension: &str, object: usize, damage: Damage) {
-        let server = &self.cluster.server;
-        let version = match self.invariants.expected.get(extension) {
-            Some(Expected::Installed { version } | Expected::Left { version, is_orphaned: true }) => version,
-            _ => return,
+    /// The object of an extension with this index, counted round, if it has any.
+    fn operand(&self, extension: &str, object: usize) -> Option<ObjectKey> {
+        let version = match self.invariants.expected.get(extension)? {
+            Expected::Installed { version } | Expected::Left { version, is_orphaned: true } => version,
+            _ => return None,
         };
         let objects = self.cluster.content.objects(extension, version);
-        let Some(object) = objects.get(object % objects.len().max(1)) else { return };
-        let key = object.key();
+        objects.get(object % objects.len().max(1)).map(Object::key)
+    }
+
+    fn resource(&self, extension: &str, object: usize) -> Option<String> {
+        self.operand(extension, object).map(|key| plural(&key.kind))
+    }
+
+    fn damage(&self, extension: &str, object: usize, damage: Damage) {
+        let server = &self.cluster.server;
+        let Some(key) = self.operand(extension, object) else { return };
         let (resource, namespace) = (plural(&key.kind), key.namespace.as_deref());
         let Some(live) = server.get(&resource, namespace, &key.name) else { return };
         // an operator that is gone cannot finalize the custom resources that a teardown waits for

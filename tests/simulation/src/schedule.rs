@@ -45,6 +45,9 @@ pub enum Action {
     Pause { extension: &'static str, time: Duration },
     /// Edits or deletes the object of the extension with this index, counted round.
     Damage { extension: &'static str, object: usize, damage: Damage },
+    /// Edits an object of the extension, and deletes it after a time, unseen by watches; the answer to its correction comes later than
+    /// the next listing.
+    Overtake { extension: &'static str, object: usize, time: Duration },
     /// Deletes the newest revision of the extension.
     DeleteRevision { extension: &'static str },
     /// Creates a custom resource of the extension, which its operator must finalize.
@@ -71,6 +74,8 @@ pub enum Action {
     Noise { time: Duration },
     /// The lease is deleted.
     DeleteLease,
+    /// Another takes the lease, and does not renew it.
+    TakeLease,
     /// A process is lost for a time.
     Lose { process: usize, outage: Outage, time: Duration },
     /// The wall clock of the processes is wrong by so many seconds from now on.
@@ -148,7 +153,7 @@ fn seconds(random: &mut StdRng, most: u64) -> Duration {
 
 fn action(extension: &'static str, random: &mut StdRng) -> Action {
     let resource = KINDS.choose(random).copied().unwrap_or(KINDS[0]);
-    match random.random_range(0..100) {
+    match random.random_range(0..104) {
         0..16 => install(extension, random),
         16..28 => {
             let policies = [Policy::Background, Policy::Background, Policy::Orphan, Policy::Keep];
@@ -188,7 +193,9 @@ fn action(extension: &'static str, random: &mut StdRng) -> Action {
             Action::Lose { process: random.random_range(0..2), outage, time: seconds(random, 40) }
         }
         96..98 => Action::Clock { seconds: *[-3_600, -30, 400, 3_600].choose(random).unwrap_or(&0) },
-        _ => Action::Registry { time: seconds(random, 30) },
+        98..100 => Action::Registry { time: seconds(random, 30) },
+        100..102 => Action::TakeLease,
+        _ => Action::Overtake { extension, object: random.random_range(0..16), time: seconds(random, 2) },
     }
 }
 

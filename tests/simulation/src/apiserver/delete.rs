@@ -50,6 +50,7 @@ fn actor(request: &Requested, call: &Call) -> Result<Actor, Status> {
         subresource: String::new(),
     };
     Ok(Actor {
+        sent: Some(call.sent),
         process: call.process.clone(),
         impersonated: call.impersonated.clone(),
         verb: call.verb,

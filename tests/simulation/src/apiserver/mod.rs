@@ -201,6 +201,8 @@ impl Match {
 /// A change of one object.
 #[derive(Debug, Clone)]
 pub struct Write {
+    /// When the client sent the request, since the start.
+    pub sent: Duration,
     /// Since the start.
     pub at: Duration,
     /// The client's name, `user`, or `kubernetes` for the garbage collector and the stand-ins.
@@ -236,6 +238,8 @@ pub struct Write {
 pub struct Request {
     /// Since the start.
     pub at: Duration,
+    /// When the client had the answer, if it has one of the server.
+    pub answered: Option<Duration>,
     /// The client's name.
     pub process: String,
     /// What it does.
@@ -347,6 +351,20 @@ impl ApiServer {
     /// All requests but those of the user, the oldest first.
     pub fn requests(&self) -> Vec<Request> {
         self.state().requests.clone()
+    }
+
+    /// When a process first had the answer to a request for objects of a resource that was executed after this time.
+    pub fn first_answer(
+        &self,
+        process: &str,
+        verb: Verb,
+        resource: &str,
+        since: Duration,
+    ) -> Option<Duration> {
+        let state = self.state();
+        let later = state.requests.iter().rev().take_while(|request| request.at >= since);
+        let fitting = later.filter(|it| it.process == process && it.verb == verb && it.resource == resource);
+        fitting.filter(|request| request.code == 200).filter_map(|request| request.answered).min()
     }
 
     /// The newest resource version.
@@ -588,7 +606,7 @@ impl ApiServer {
         let request = http::Request::builder().method(method).uri(format!("{path}?fieldManager={USER}"));
         let (head, ()) = request.header(http::header::CONTENT_TYPE, content_type).body(())?.into_parts();
         let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(body)? };
-        match self.execute(&Call::new(USER, &head, body)) {
+        match self.execute(&Call::new(self.elapsed(), USER, &head, body)) {
             Ok(Reply::Object(_, object)) => Ok(Value::clone(&object)),
             Ok(Reply::Watch(_)) => anyhow::bail!("{path} is no watch"),
             Err(status) => anyhow::bail!("{}", status.message()),

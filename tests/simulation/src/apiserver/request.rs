@@ -1,6 +1,7 @@
 //! A request as the store takes it: what it is about, and with which options.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -21,6 +22,8 @@ pub(crate) struct Target {
 /// A request with its body.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
+    /// When the client sent it.
+    pub(crate) sent: Duration,
     pub(crate) process: String,
     pub(crate) impersonated: Option<String>,
     pub(crate) verb: Verb,
@@ -35,7 +38,7 @@ pub(crate) struct Call {
 
 impl Call {
     /// Reads the head of a request.
-    pub(crate) fn new(process: &str, head: &http::request::Parts, body: Vec<u8>) -> Self {
+    pub(crate) fn new(sent: Duration, process: &str, head: &http::request::Parts, body: Vec<u8>) -> Self {
         let header =
             |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let path = head.uri.path().to_owned();
@@ -44,6 +47,7 @@ impl Call {
         let target = target(&path);
         let verb = verb(&head.method, target.as_ref(), &query);
         Self {
+            sent,
             process: process.to_owned(),
             impersonated: head
                 .headers

@@ -51,7 +51,8 @@ fn reset() -> BoxError {
 impl Endpoint {
     async fn respond(self, request: Request<Body>) -> Result<HttpResponse, BoxError> {
         let (head, body) = request.into_parts();
-        let call = Call::new(&self.process, &head, body.collect_bytes().await?.to_vec());
+        let sent = self.server.elapsed();
+        let call = Call::new(sent, &self.process, &head, body.collect_bytes().await?.to_vec());
         let Self { server, process } = self;
         let breaks = server.state().faults.breaks(&process);
         server.pause(&process).await;
@@ -83,7 +84,7 @@ impl Endpoint {
             Some(InjectedError::TimeoutAfter | InjectedError::ResetAfter | InjectedError::DelayAnswer(_))
             | None => {}
         }
-        let reply = server.execute(&call);
+        let (reply, record) = server.execute_recorded(&call);
         server.pause(&process).await;
         server.unless_ended(&process).await;
         match fault {
@@ -92,6 +93,9 @@ impl Endpoint {
             Some(InjectedError::DelayAnswer(by)) => sleep(by).await,
             _ if server.state().faults.is_cut_off(&process) => return Err(server.time_out().await),
             _ => {}
+        }
+        if let Some(record) = server.state().requests.get_mut(record) {
+            record.answered = Some(server.elapsed());
         }
         match reply {
             Ok(Reply::Object(code, body)) => Ok(json(code, &body)),
@@ -155,19 +159,25 @@ impl ApiServer {
         format!("no answer from the apiserver within {} s", limit.as_secs()).into()
     }
 
-    fn record(&self, call: &Call, code: u16) {
+    /// Records a request that is not answered yet, and returns its place. Those of the user have none.
+    fn record(&self, call: &Call, code: u16) -> usize {
         if call.process == USER {
-            return;
+            return usize::MAX;
         }
         let resource = call.target.as_ref().map(|it| it.resource.clone()).unwrap_or_default();
         let mut state = self.state();
-        let at = state.store.now;
-        let process = call.process.clone();
-        state.requests.push(Record { at, process, verb: call.verb, resource, path: call.line(), code });
+        let (at, process, path) = (state.store.now, call.process.clone(), call.line());
+        state.requests.push(Record { at, answered: None, process, verb: call.verb, resource, path, code });
+        state.requests.len() - 1
     }
 
     /// Executes a request now.
     pub(crate) fn execute(&self, call: &Call) -> Result<Reply, Status> {
+        self.execute_recorded(call).0
+    }
+
+    /// The same, with the place of its record.
+    fn execute_recorded(&self, call: &Call) -> (Result<Reply, Status>, usize) {
         let reply = {
             let mut state = self.state();
             state.store.work();
@@ -186,8 +196,8 @@ impl ApiServer {
             Ok(Reply::Watch(_)) => 200,
             Err(status) => status.code,
         };
-        self.record(call, code);
-        reply
+        let record = self.record(call, code);
+        (reply, record)
     }
 }
 

@@ -62,6 +62,8 @@ impl Reply {
 /// On whose behalf an object changes.
 #[derive(Debug, Clone)]
 pub(crate) struct Actor {
+    /// When the client sent the request.
+    pub(crate) sent: Option<Duration>,
     pub(crate) process: String,
     pub(crate) impersonated: Option<String>,
     pub(crate) verb: Verb,
@@ -78,7 +80,14 @@ impl Actor {
             api_version: api_version.to_owned(),
             subresource: subresource.to_owned(),
         };
-        Self { process: "kubernetes".to_owned(), impersonated: None, verb, manager, is_dry_run: false }
+        Self {
+            sent: None,
+            process: "kubernetes".to_owned(),
+            impersonated: None,
+            verb,
+            manager,
+            is_dry_run: false,
+        }
     }
 }
 
@@ -303,6 +312,7 @@ impl Store {
         }
         resource.log.push(event);
         self.history.push(Write {
+            sent: actor.sent.unwrap_or(self.now),
             at: self.now,
             process: actor.process.clone(),
             impersonated: actor.impersonated.clone(),

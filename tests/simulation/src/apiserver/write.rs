@@ -30,6 +30,7 @@ impl Store {
             subresource: request.target.subresource.clone(),
         };
         let actor = Actor {
+            sent: Some(call.sent),
             process: call.process.clone(),
             impersonated: call.impersonated.clone(),
             verb: call.verb,
