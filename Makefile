@@ -105,6 +105,11 @@ simulate: ## Run the controllers on a simulated apiserver (SEEDS=1000, FIRST=1, 
 	@$(simulate) $(if $(SEED),--seed $(SEED) --trace $(if $(WITHOUT),--without $(WITHOUT)), \
 	    --seeds $(or $(SEEDS),1000) --first $(or $(FIRST),1) $(if $(JOBS),--jobs $(JOBS)))
 
+.PHONY: simulate-without-fixes
+simulate-without-fixes: ## Take out each fix of tests/simulation/without_fixes, and run schedules until the simulation finds it (ONLY=f3)
+	@$(call build,-p xtask)
+	@$(programs_dir)/xtask without-fixes $(ONLY)
+
 .PHONY: test-upgrade
 test-upgrade: ## Replace another commit's programs by today's on a live system, and go back (FROM=191c6fd, SECONDS=60 side by side)
 	@$(call build,$(everything))

@@ -31,10 +31,15 @@ struct Exercise {
 /// Whether every patch applies to the checkout.
 pub(crate) fn check(root: &Path) -> Result<()> {
     for name in names(root)? {
-        let patch = format!("tests/exercises/{name}/change.patch");
-        let output = Command::new("git").args(["apply", "--check", &patch]).current_dir(root).output()?;
-        ensure!(output.status.success(), "{patch}: {}", String::from_utf8_lossy(&output.stderr).trim());
+        check_patch(root, &format!("tests/exercises/{name}/change.patch"))?;
     }
+    Ok(())
+}
+
+/// Whether a patch applies to the checkout.
+pub(crate) fn check_patch(root: &Path, patch: &str) -> Result<()> {
+    let output = Command::new("git").args(["apply", "--check", patch]).current_dir(root).output()?;
+    ensure!(output.status.success(), "{patch}: {}", String::from_utf8_lossy(&output.stderr).trim());
     Ok(())
 }
 
@@ -101,7 +106,7 @@ fn touched(patch: &str) -> Vec<String> {
 }
 
 /// Makes `copy` hold the files that git tracks. Files that are equal are not written, so that little is compiled again.
-fn refresh(root: &Path, copy: &Path) -> Result<()> {
+pub(crate) fn refresh(root: &Path, copy: &Path) -> Result<()> {
     let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root).output()?;
     ensure!(listed.status.success(), "git ls-files: {}", String::from_utf8_lossy(&listed.stderr));
     for path in String::from_utf8(listed.stdout)?.split('\0').filter(|path| !path.is_empty()) {
@@ -121,7 +126,7 @@ fn refresh(root: &Path, copy: &Path) -> Result<()> {
     Ok(())
 }
 
-fn apply(copy: &Path, patch: &Path, without: Option<&str>) -> Result<()> {
+pub(crate) fn apply(copy: &Path, patch: &Path, without: Option<&str>) -> Result<()> {
     let mut git = Command::new("git");
     // the copy lies in a folder that git ignores; so it must not see that it is in a checkout
     git.env("GIT_CEILING_DIRECTORIES", copy.parent().unwrap_or(copy)).current_dir(copy).arg("apply");

@@ -20,6 +20,7 @@ mod reference;
 mod section;
 mod source;
 mod wire;
+mod without_fixes;
 mod yaml;
 
 use std::path::{Path, PathBuf};
@@ -42,6 +43,7 @@ const USAGE: &str = "usage: cargo run -p xtask -- COMMAND
   wire                  print what leaves a process or is stored
   figures [--checkout DIR] [-o json]   print sizes, watches, stores, words, citations, times of the last runs
   exercises [NAME…]     apply the patches of tests/exercises to a copy, and leave out one file at a time
+  without-fixes [NAME…]   take out each fix of tests/simulation/without_fixes, and run schedules until the simulation finds it
   benchmarks [--write] OUTPUT CRITERION   compare ratios of a run of the benches with what is written down, or take them over";
 
 fn main() -> ExitCode {
@@ -76,6 +78,7 @@ fn run() -> Result<()> {
         ["citations"] => citations::check(&root),
         ["figures", ref rest @ ..] => figures::print(&root, rest),
         ["exercises", ref only @ ..] => exercises::run(&root, only),
+        ["without-fixes", ref only @ ..] => without_fixes::run(&root, only),
         ["wire"] => {
             let text = wire::files(&root)?.into_iter().map(|(_, text)| text).collect::<String>();
             Ok(std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes())?)
@@ -141,6 +144,7 @@ fn verify(root: &Path) -> Result<()> {
     conformance::check(root)?;
     citations::check(root)?;
     exercises::check(root)?;
+    without_fixes::check(root)?;
     limits::check(root)?;
     findings::check(root)?;
     links::check(root)
