@@ -108,6 +108,11 @@ impl Apiserver {
         Self { answer: Arc::new(answer), requests: Arc::default(), user: Arc::default() }
     }
 
+    /// What it answers to a request.
+    pub(crate) fn answer(&self, method: &str, uri: &str) -> (u16, Value) {
+        (self.answer)(method, uri)
+    }
+
     pub(crate) fn client(&self) -> Client {
         let (answer, requests) = (Arc::clone(&self.answer), Arc::clone(&self.requests));
         let last = Arc::clone(&self.user);

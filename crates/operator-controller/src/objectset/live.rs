@@ -28,6 +28,8 @@ pub(super) struct Live {
     pub(super) outdated: bool,
     /// The body is not whole.
     pub(super) partial: bool,
+    /// It has the label by which watches select.
+    pub(super) is_labelled: bool,
     /// The revision that knows this state from an answer to itself; the others still have to be woken by the watch.
     pub(super) known_to: Option<String>,
     body: Arc<[u8]>,
@@ -44,6 +46,8 @@ impl Live {
         let number = |part: &str, member: &str| object.0.get(part)?.get(member)?.as_i64();
         let outdated = number("status", "observedGeneration")
             .is_some_and(|observed| observed != number("metadata", "generation").unwrap_or(0));
+        let labels = object.metadata().and_then(|metadata| metadata.get("labels"));
+        let is_labelled = labels.is_some_and(|labels| labels.get(olm_api::labels::OWNER_NAME).is_some());
         let (version, fingerprint) =
             (olm_rollout::resource_version(&object).to_owned(), fingerprint(&object));
         if let Some(Value::Array(entries)) = object.metadata_mut().get_mut("managedFields") {
@@ -56,7 +60,8 @@ impl Live {
             object.metadata_mut().remove("managedFields");
             body = serde_json::to_vec(&object).unwrap_or_default();
         }
-        Self { version, fingerprint, owners, outdated, partial, known_to: None, body: body.into() }
+        let body = body.into();
+        Self { version, fingerprint, owners, outdated, partial, is_labelled, known_to: None, body }
     }
 
     /// The object as far as it was kept.

@@ -372,7 +372,11 @@ impl Removing<'_> {
 
     /// The resource that a CRD of ours serves, in its storage version; `None` when it is not there or not ours.
     async fn controlled_crd(&self, key: &ObjectKey) -> Result<Option<ApiResource>, String> {
-        let Ok(watch) = self.context.world.ensure(&gvk(key), &self.own).await else { return Ok(None) };
+        let watch = match self.context.world.ensure(&gvk(key), &self.own).await {
+            Ok(watch) => watch,
+            Err(error) if error.is_no_match() => return Ok(None),
+            Err(error) => return Err(format!("getting {}: {error}", key.objref())),
+        };
         let found = watch.requests(self.context.client.clone(), key).get_opt().await;
         let Some(crd) = found.map_err(|error| format!("getting {}: {}", key.objref(), text(&error)))? else {
             return Ok(None);

@@ -92,6 +92,28 @@ async fn teardown_waits_for_custom_resources_whatever_the_clock() {
     assert!(writes.len() == 1 && writes[0].starts_with("DELETE "), "the wait is over: {writes:?}");
 }
 
+/// The definition cannot be read, so it is unknown whether there are custom resources.
+#[tokio::test]
+async fn teardown_waits_while_definitions_cannot_be_watched() {
+    let (usual, group) = (apiserver(), "/apis/apiextensions.k8s.io/v1");
+    let apiserver = Apiserver::new(move |method, uri| match uri.split('?').next().unwrap_or_default() {
+        path if path.starts_with(group) && path != group => {
+            (429, json!({"kind": "Status", "status": "Failure", "reason": "TooManyRequests", "code": 429}))
+        }
+        _ => usual.answer(method, uri),
+    });
+    let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "ks.g.io"}, "spec": {}});
+    let phases = json!([{"name": "crds", "objects": [{"object": crd}]}]);
+    let deleted = json!({"deletionTimestamp": "2000-01-01T00:00:00Z", "finalizers": [finalizers::TEARDOWN]});
+    let revision = Arc::new(revision(&deleted, &json!({"phases": phases}), &json!({})));
+    let context = Context::new(apiserver.client(), "olm", Revisions::default(), Objects::empty());
+    let mut memory = Memory::default();
+    let problem = tear_down(&revision, &context, &mut memory).await.unwrap_err();
+    assert!(problem.contains("ks.g.io"), "{problem}");
+    assert!(!memory.custom_resources_gone, "they go before the rest");
+}
+
 /// A cluster with a mutable Secret, that answers a creation like this.
 fn creation(code: u16, answer: Value) -> Apiserver {
     let missing = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});

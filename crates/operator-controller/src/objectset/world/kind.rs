@@ -59,14 +59,22 @@ impl Objects {
         self.progress.lock().listings
     }
 
-    /// Takes in the answer to a request that began after so many `listings`, unless the watch was faster.
-    pub(super) fn put(&self, place: ObjectRef, live: Live, listings: u64) {
+    /// Takes in the answer to a request that began after so many `listings`, unless the watch was faster. An object that watches do
+    /// not select is evicted: no event would show its changes, nor its deletion. Returns its last state.
+    pub(super) fn put(&self, place: ObjectRef, live: Live, listings: u64) -> Option<Live> {
         // locked while the table changes, so that no event comes between the check and the change
         let progress = self.progress.lock();
         let is_late = live.number().is_some_and(|number| number <= progress.version);
-        if !is_late && listings == progress.listings {
-            self.live.put(place, live);
+        if is_late || listings != progress.listings {
+            return None;
         }
+        if live.is_labelled {
+            self.live.put(place, live);
+            return None;
+        }
+        let last = self.live.get(&place)?;
+        self.live.remove(&place);
+        Some(last)
     }
 
     /// Evicts an object that a request found gone, if it is still as it was before that request.
@@ -173,17 +181,28 @@ impl KindWatch {
         self.objects.listings()
     }
 
-    /// Takes in what the apiserver answered to the revision `by`, unless a watch was faster.
+    /// Takes in what the apiserver answered to the revision `by`, unless a watch was faster. If a user has removed the label by which
+    /// watches select, they show that as a deletion at an older version, which counts for nothing after this answer; so the other
+    /// revisions are woken now.
     pub(in crate::objectset) fn put(&self, key: &ObjectKey, mut live: Live, by: &str, listings: u64) {
         live.known_to = Some(by.to_owned());
-        self.objects.put(self.place(key), live, listings);
+        let place = self.place(key);
+        if let Some(last) = self.objects.put(place.clone(), live, listings) {
+            self.wake_others(place, last, by);
+        }
     }
 
     /// Evicts an object that a request of the revision `by` found gone, if it is still the `version` of before the request. The
     /// watch need not show the deletion any more, so the other revisions that it concerns are woken now.
     pub(in crate::objectset) fn remove(&self, key: &ObjectKey, version: &str, by: &str) {
         let place = self.place(key);
-        let Some(last) = self.objects.remove(&place, version) else { return };
+        if let Some(last) = self.objects.remove(&place, version) {
+            self.wake_others(place, last, by);
+        }
+    }
+
+    /// Wakes the revisions that an eviction concerns, but the one that made the request.
+    fn wake_others(&self, place: ObjectRef, last: Live, by: &str) {
         let change = Change { key: place, before: Some(last), after: None, is_answer: true };
         let concerned = self.interest.of_change(&change).into_iter().filter(|name| name != by);
         concerned.for_each(|name| self.interest.waker.wake(&name));

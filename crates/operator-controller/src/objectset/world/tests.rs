@@ -116,7 +116,8 @@ fn place(name: &str) -> ObjectRef {
 }
 
 fn live(version: u64) -> Live {
-    let object = json!({"metadata": {"name": "a", "resourceVersion": version.to_string()}});
+    let labels = json!({(olm_api::labels::OWNER_NAME): "e"});
+    let object = json!({"metadata": {"name": "a", "resourceVersion": version.to_string(), "labels": labels}});
     Live::new(Object::from_value(object).unwrap())
 }
 
@@ -260,6 +261,20 @@ async fn eviction_wakes_the_others() {
     assert_eq!(world.woken(), ["e-2", "e-3"]);
     watch.remove(&key("a"), "5", "e-2");
     assert!(world.woken().is_empty(), "it was gone before");
+}
+
+/// A user removed the label, and the event that shows that as a deletion is late.
+#[tokio::test]
+async fn answer_without_the_label_wakes_the_others() {
+    let world = world();
+    let watch = world.start().await;
+    watch.put(&key("a"), owned(5, &["e-1", "e-2"]), "e-2", 0);
+    assert!(world.woken().is_empty());
+    let mut unlabelled = owned(7, &["e-2"]);
+    unlabelled.is_labelled = false;
+    watch.put(&key("a"), unlabelled, "e-1", 0);
+    assert!(watch.get(&key("a")).is_none());
+    assert_eq!(world.woken(), ["e-2"]);
 }
 
 fn error(code: u16) -> watcher::Error {
