@@ -357,6 +357,11 @@ pub const EVENTS: &[Event] = &[
     ),
     normal(EXTENSION, "Resolved", "A bundle was chosen, and a revision made for it."),
     normal(EXTENSION, "Installed", "The first bundle is installed."),
+    normal(
+        EXTENSION,
+        "Adopted",
+        "Revisions that an earlier extension or a backup left, or the objects of a Helm release, are its own from now on.",
+    ),
     normal(EXTENSION, "Upgraded", "Another bundle is installed in place of the former one."),
     normal(EXTENSION, "RolledBack", "A lower bundle is installed in place of the former one."),
     normal(EXTENSION, "Paused", "Reconciliation is paused by annotation."),
