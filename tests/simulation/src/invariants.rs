@@ -48,7 +48,10 @@ pub enum Expected {
 #[derive(Default)]
 pub struct Invariants {
     seen: usize,
-    leader: Option<String>,
+    /// The holder of the lease.
+    pub leader: Option<String>,
+    /// Since when it holds it.
+    pub leads_since: Duration,
     /// The process that the lease was taken from, and when.
     deposed: Option<(String, Duration)>,
     /// The user's intent for each extension.
@@ -91,6 +94,9 @@ impl Invariants {
             let holder = write.after.as_ref().and_then(|lease| lease["spec"]["holderIdentity"].as_str());
             let holder = holder.filter(|holder| !holder.is_empty()).map(str::to_owned);
             let before = std::mem::replace(&mut self.leader, holder);
+            if self.leader != before {
+                self.leads_since = write.at;
+            }
             if self.leader.as_deref() == Some(THIEF) {
                 if before.as_deref() != Some(THIEF) {
                     self.deposed = before.map(|before| (before, write.at));
@@ -182,16 +188,17 @@ impl Invariants {
     /// an account that is gone are deleted as the controller.
     fn is_written_as_its_account(&self, write: &Write) -> Result<(), String> {
         let is_deletion = write.verb == Verb::Delete;
-        let object = match (&write.before, &write.after) {
-            (Some(before), _) if is_deletion => before,
-            (_, Some(after)) if write.manager == MANAGER => after,
-            _ => return Ok(()),
-        };
+        if !is_deletion && write.manager != MANAGER {
+            return Ok(());
+        }
         // Secrets hold content and certificates
         if OWN.contains(&write.resource.as_str()) || is_deletion && write.resource == "secrets" {
             return Ok(());
         }
-        let extensions = owners(object, "ClusterObjectSet").filter_map(|revision| self.owners.get(revision));
+        // a revision that releases an object is no owner afterwards
+        let states = [&write.before, &write.after].into_iter().flatten();
+        let revisions = states.flat_map(|object| owners(object, "ClusterObjectSet"));
+        let extensions = revisions.filter_map(|revision| self.owners.get(revision));
         let users = extensions.flatten().filter_map(|extension| self.users.get(extension)).flatten();
         let mut any = users.clone();
         if any.next().is_none() || users.clone().any(|user| *user == write.impersonated) {
@@ -259,6 +266,39 @@ pub fn describe(write: &Write) -> String {
     format!("{process} {verb:?} {resource} {namespace}{name} {subresource}")
 }
 
+/// The fields that a change has changed, but those of the apiserver's own records.
+#[must_use]
+pub fn changed_fields(write: &Write) -> String {
+    let mut fields = Vec::new();
+    if let (Some(before), Some(after)) = (&write.before, &write.after) {
+        collect_changes("", before, after, &mut fields);
+    }
+    fields.join(", ")
+}
+
+fn collect_changes(path: &str, before: &Value, after: &Value, fields: &mut Vec<String>) {
+    if before == after || ["/metadata/managedFields", "/metadata/resourceVersion"].contains(&path) {
+        return;
+    }
+    let members = |value: &Value| -> BTreeMap<String, Value> {
+        match value {
+            Value::Object(map) => map.clone().into_iter().collect(),
+            Value::Array(list) => {
+                list.iter().enumerate().map(|(at, item)| (at.to_string(), item.clone())).collect()
+            }
+            _ => BTreeMap::new(),
+        }
+    };
+    let (old, new) = (members(before), members(after));
+    if old.is_empty() || new.is_empty() {
+        return fields.push(format!("{path} from {before} to {after}"));
+    }
+    for name in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
+        let (old, new) = (old.get(name).unwrap_or(&Value::Null), new.get(name).unwrap_or(&Value::Null));
+        collect_changes(&format!("{path}/{name}"), old, new, fields);
+    }
+}
+
 fn deletion_begins(write: &Write) -> bool {
     let is_going = |object: &Value| !object["metadata"]["deletionTimestamp"].is_null();
     match (&write.before, &write.after) {
@@ -307,6 +347,11 @@ fn installed(server: &ApiServer, content: &Content, package: &str, version: &str
         if require(&extension, "Ready", "True").is_ok() {
             return Err(format!("extension {package} is ready, and one of its kinds is not served"));
         }
+        let conditions = extension["status"]["conditions"].as_array().into_iter().flatten();
+        let mut messages = conditions.filter_map(|condition| condition["message"].as_str());
+        if !messages.any(|message| message.contains("no matches for kind \"ServiceMonitor\"")) {
+            return Err(format!("extension {package} does not report the kind that is not served"));
+        }
         let newest = revisions(server, package).pop();
         return match newest
             .filter(|set| set["metadata"]["annotations"][annotations::BUNDLE_VERSION] == version)
@@ -318,6 +363,11 @@ fn installed(server: &ApiServer, content: &Content, package: &str, version: &str
     require(&extension, "Progressing", "True")?;
     require(&extension, "Installed", "True")?;
     require(&extension, "Ready", "True")?;
+    // whether a package is deprecated is unknown until its catalog has been read again
+    let mut conditions = extension["status"]["conditions"].as_array().into_iter().flatten();
+    if let Some(unknown) = conditions.find(|condition| condition["status"] == "Unknown") {
+        return Err(format!("extension {package}: {} is Unknown", unknown["type"]));
+    }
     let found = &extension["status"]["install"]["bundle"]["version"];
     if found != version {
         return Err(format!("extension {package}: {found} is installed, not {version}"));

@@ -19,7 +19,7 @@ use crate::content::Content;
 use crate::harness::{
     ACCOUNT, Cluster, LEASE, MONITORS, PROCESS, PROCESSES, SYSTEM, THIEF, account, custom_resource, monitors,
 };
-use crate::invariants::{Expected, Invariants, describe, plural, revisions};
+use crate::invariants::{Expected, Invariants, changed_fields, describe, plural, revisions};
 use crate::schedule::{Action, Damage, KINDS, Outage, Policy, Step, relies_on_events, schedule};
 use crate::{ApiServer, Faults, InjectedError, Match, Settings, Verb};
 
@@ -139,7 +139,7 @@ impl Simulation {
             tokio::time::sleep(POLL).await;
             self.invariants.observe(&self.cluster.server)?;
             let state = self.invariants.converged(&self.cluster.server, &self.cluster.content);
-            let state = state.and_then(|()| self.unchanged_for(SETTLE_TIME));
+            let state = state.and_then(|()| self.has_leader()).and_then(|()| self.unchanged_for(SETTLE_TIME));
             match state {
                 Ok(()) => break,
                 Err(problem) if Instant::now() >= deadline => {
@@ -168,11 +168,23 @@ impl Simulation {
         self.unchanged_for(REST).map_err(|problem| format!("at rest: {problem}"))
     }
 
+    /// Whether a process that runs has led for so long that it has begun what it had to do.
+    fn has_leader(&self) -> Result<(), String> {
+        let Invariants { leader, leads_since, .. } = &self.invariants;
+        let mut running = (0..PROCESSES).map(|place| self.cluster.process(place));
+        let leads = running.any(|name| leader.as_ref() == Some(&name));
+        if leads && self.cluster.server.elapsed() >= *leads_since + SETTLE_TIME {
+            return Ok(());
+        }
+        Err(format!("{} leads", leader.as_deref().unwrap_or("no process")))
+    }
+
     /// Whether the controllers wrote nothing for this time.
     fn unchanged_for(&self, time: Duration) -> Result<(), String> {
         let last = self.cluster.server.find_recent(time, |write| {
             let counts = write.process.starts_with(PROCESS) && write.resource != "leases";
-            counts.then(|| format!("{} at {:.3} s", describe(write), write.at.as_secs_f64()))
+            let at = write.at.as_secs_f64();
+            counts.then(|| format!("{} at {at:.3} s: {}", describe(write), changed_fields(write)))
         });
         last.map_or(Ok(()), Err)
     }
