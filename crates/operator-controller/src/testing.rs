@@ -108,8 +108,8 @@ impl Apiserver {
         Self { answer: Arc::new(answer), requests: Arc::default(), user: Arc::default() }
     }
 
-    /// What it answers to a request.
-    pub(crate) fn answer(&self, method: &str, uri: &str) -> (u16, Value) {
+    /// The status code and the body for a request.
+    pub(crate) fn respond(&self, method: &str, uri: &str) -> (u16, Value) {
         (self.answer)(method, uri)
     }
 

@@ -184,8 +184,8 @@ impl Invariants {
         }
     }
 
-    /// Objects of a revision are written and deleted as the account of an extension that owns the revision or has owned it. Those of
-    /// an account that is gone are deleted as the controller.
+    /// Objects of a revision are written, released and deleted as the account of an extension that owns the revision or has owned it;
+    /// released and deleted as the controller while that account is gone.
     fn is_written_as_its_account(&self, write: &Write) -> Result<(), String> {
         let is_deletion = write.verb == Verb::Delete;
         if !is_deletion && write.manager != MANAGER {
@@ -208,7 +208,7 @@ impl Invariants {
             let since = self.deleted_accounts.get(user);
             since.is_some_and(|since| since.is_none_or(|since| write.at < since + ACCOUNT_CACHE))
         };
-        if is_deletion && write.impersonated.is_none() && users.flatten().any(is_gone) {
+        if (is_deletion || releases(write)) && write.impersonated.is_none() && users.flatten().any(is_gone) {
             return Ok(());
         }
         Err(format!("written as {:?}, which is not its account", write.impersonated))
@@ -264,6 +264,13 @@ pub fn describe(write: &Write) -> String {
     let Write { process, verb, resource, subresource, name, .. } = write;
     let namespace = write.namespace.as_deref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
     format!("{process} {verb:?} {resource} {namespace}{name} {subresource}")
+}
+
+/// Whether a revision owned the object before, and does not afterwards.
+fn releases(write: &Write) -> bool {
+    let (Some(before), Some(after)) = (&write.before, &write.after) else { return false };
+    let mut owners_before = owners(before, "ClusterObjectSet");
+    owners_before.any(|before| owners(after, "ClusterObjectSet").all(|after| after != before))
 }
 
 /// The fields that a change has changed, but those of the apiserver's own records.

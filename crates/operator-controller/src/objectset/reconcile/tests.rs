@@ -100,7 +100,7 @@ async fn teardown_waits_while_definitions_cannot_be_watched() {
         path if path.starts_with(group) && path != group => {
             (429, json!({"kind": "Status", "status": "Failure", "reason": "TooManyRequests", "code": 429}))
         }
-        _ => usual.answer(method, uri),
+        _ => usual.respond(method, uri),
     });
     let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "ks.g.io"}, "spec": {}});
