@@ -36,6 +36,8 @@ const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// Objects usually go immediately. The condition names those that remain after this time.
 const USUAL: Duration = Duration::from_secs(4);
 
+/// How long the garbage collector may take before the condition mentions it, as far as nothing holds an object.
+const USUAL_COLLECTION: Duration = Duration::from_secs(30);
 /// How long the garbage collector may take before its work is done for it.
 const COLLECTION: Duration = Duration::from_secs(60);
 
@@ -95,11 +97,11 @@ impl Removing<'_> {
 
     /// The state while these objects of a phase are not gone.
     async fn waiting(&self, memory: &mut Memory, phase: usize, objects: &[ObjectKey]) -> Removed {
-        let long = memory.waits_for(phase, Instant::now()) >= USUAL;
-        let detail = match (long, objects) {
-            (false, _) => None,
-            (true, []) => Some("waiting for the garbage collector".to_owned()),
-            (true, objects) => Some(self.holders(objects).await),
+        let waited = memory.waits_for(phase, Instant::now());
+        let detail = match objects {
+            [] if waited >= USUAL_COLLECTION => Some("waiting for the garbage collector".to_owned()),
+            [_, ..] if waited >= USUAL => Some(self.holders(objects).await),
+            _ => None,
         };
         Removed::Waiting { detail, after: olm_rollout::schedule::TEARDOWN_INTERVAL }
     }
@@ -114,10 +116,15 @@ impl Removing<'_> {
         }
         // it may be slow or stopped, or be refused what it does: then an error of our own request shows why
         let is_late = memory.collected && memory.waits_for(0, Instant::now()) >= COLLECTION;
-        let (mut remaining, mut waiting) = (vec![], vec![]);
+        let (mut is_left, mut waiting) = (false, vec![]);
         for key in objects {
             match self.collected(key).await {
-                Some(_) if !is_late => remaining.push(key.clone()),
+                Some(live) if !is_late => {
+                    is_left = true;
+                    if is_held(&live) {
+                        waiting.push(key.clone());
+                    }
+                }
                 None if memory.collected => {}
                 Some(_) | None => {
                     if !self.object(memory, key).await? {
@@ -126,7 +133,7 @@ impl Removing<'_> {
                 }
             }
         }
-        if remaining.is_empty() && !is_collecting {
+        if !is_left && !is_collecting {
             return Ok(if waiting.is_empty() {
                 Removed::All
             } else {
@@ -151,8 +158,7 @@ impl Removing<'_> {
                 Err(error) => return Err(format!("deleting the rest of its objects: {}", text(&error))),
             }
         }
-        remaining.extend(waiting);
-        Ok(self.waiting(memory, 0, &remaining).await)
+        Ok(self.waiting(memory, 0, &waiting).await)
     }
 
     /// An object that the garbage collector deletes with the revision, which is its only owner. `None` if it is not in the cache, or
@@ -386,6 +392,14 @@ impl Removing<'_> {
     }
 }
 
+/// Whether the object is being deleted, and finalizers that are not the garbage collector's delay that.
+fn is_held(live: &Object) -> bool {
+    let Some(metadata) = live.metadata() else { return false };
+    let finalizers = metadata.get("finalizers").and_then(Value::as_array);
+    metadata.contains_key("deletionTimestamp")
+        && finalizers.into_iter().flatten().any(|found| found.as_str() != Some(keys::FOREGROUND_FINALIZER))
+}
+
 /// The CRDs of a revision.
 fn crds(inventory: &Inventory) -> impl Iterator<Item = &ObjectKey> {
     let items = inventory.phases.iter().flat_map(|(_, items)| items);
@@ -413,6 +427,19 @@ fn served(crd: &Object) -> Option<ApiResource> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn removal_names_objects_that_finalizers_hold() {
+        let held = |metadata: Value| is_held(&Object::from_value(json!({"metadata": metadata})).unwrap());
+        let time = "2026-01-01T00:00:00Z";
+        assert!(held(json!({"deletionTimestamp": time, "finalizers": ["example.com/hold"]})));
+        assert!(
+            !held(json!({"finalizers": ["example.com/hold"]})),
+            "the garbage collector has not come to it"
+        );
+        assert!(!held(json!({"deletionTimestamp": time, "finalizers": [keys::FOREGROUND_FINALIZER]})));
+        assert!(!held(json!({"deletionTimestamp": time})));
+    }
 
     #[test]
     fn removal_lists_the_storage_version_if_served() {
