@@ -359,7 +359,8 @@ impl Bench {
             named || request.namespace == one || request.uri.contains(&format!("{one}-"))
         });
         for request in about {
-            println!("         {} {} {} {}", request.verb, request.resource, request.name, request.code);
+            let olm_kit::Request { received, verb, resource, name, code, .. } = request;
+            println!("         {received} {verb} {resource} {name} {code}");
         }
     }
 

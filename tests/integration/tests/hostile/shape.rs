@@ -22,6 +22,4 @@ pub(crate) enum Expect {
     Served,
     /// Accepted, or refused for another reason than a limit.
     Within,
-    /// Either is right: only its cost counts.
-    Either,
 }
