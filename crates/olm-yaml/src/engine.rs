@@ -4,12 +4,23 @@
 //! port met a case that it did not expect. Foreign bytes must not decide over a thread, so the panic ends here, as a syntax
 //! error; the engine is not used after it.
 
+use std::io::BufReader;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use libyaml_safer::{Encoding, Error, Event, Mark, Parser};
 
-pub(crate) struct Engine<'r> {
-    parser: Parser<&'r mut &'r [u8]>,
+/// Bytes that the engine takes at once. It keeps them as characters of four bytes each, so the whole input must not be one read.
+const READ: usize = 16 * 1024;
+
+/// UTF-8 that the engine reads part by part.
+pub(crate) type Source<'i> = BufReader<&'i [u8]>;
+
+pub(crate) fn source(input: &[u8]) -> Source<'_> {
+    BufReader::with_capacity(READ, input)
+}
+
+pub(crate) struct Engine<'r, 'i> {
+    parser: Parser<&'r mut Source<'i>>,
     last: Mark,
 }
 
@@ -19,11 +30,10 @@ pub(crate) enum EngineError {
     Panicked(Mark),
 }
 
-impl<'r> Engine<'r> {
-    /// Reads UTF-8.
-    pub(crate) fn new(source: &'r mut &'r [u8]) -> Self {
+impl<'r, 'i> Engine<'r, 'i> {
+    pub(crate) fn new(source: &'r mut Source<'i>) -> Self {
         let mut parser = Parser::new();
-        parser.set_input_string(source);
+        parser.set_input(source);
         // else the engine takes any 0xEF at the head for a byte order mark
         parser.set_encoding(Encoding::Utf8);
         Self { parser, last: Mark::default() }
@@ -45,7 +55,25 @@ impl<'r> Engine<'r> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::BufRead as _;
+
+    use super::{READ, source};
     use crate::{Limits, yaml_to_json};
+
+    /// It keeps what it read as characters: of a whole file that would be four times its size, and twice that while it grows.
+    #[test]
+    fn engine_reads_its_input_in_parts() {
+        let text = "é".repeat(READ);
+        // characters of two bytes, across the end of a part
+        for start in ["a: ", "aa: "] {
+            let input = format!("{start}{text}\n");
+            assert!(source(input.as_bytes()).fill_buf().unwrap().len() <= READ);
+            let mut out = Vec::new();
+            yaml_to_json(input.as_bytes(), &mut out, &Limits::default()).unwrap();
+            let key = start.trim_end_matches(": ");
+            assert_eq!(String::from_utf8(out).unwrap(), format!("{{\"{key}\":\"{text}\"}}"));
+        }
+    }
 
     #[test]
     fn engine_panic_becomes_a_syntax_error() {

@@ -11,7 +11,7 @@ use olm_core::go;
 
 use crate::{
     Limits, Normaliser, ParseError,
-    engine::{Engine, EngineError},
+    engine::{Engine, EngineError, source},
     members::{Member, sort_members},
     scalar::{Scalar, Tagged, tagged},
     syntax::{at, converting, from_utf16, is_utf16, parse_error},
@@ -161,7 +161,7 @@ struct Stop(ParseError);
 
 impl Sink<'_> {
     fn document(&mut self) -> Result<Converted, ParseError> {
-        let mut source = self.input;
+        let mut source = source(self.input);
         let mut engine = Engine::new(&mut source);
         loop {
             let event = engine.event().map_err(|error| parse_error(&error, self.input))?;
