@@ -264,7 +264,7 @@ endif
 
 # each as typed; all of them run, also after one failed
 NIGHTLY = tools lint build\ PROFILE=release test-images\ PROFILE=release test-apiserver test-hard test-hostile test-plan test-upgrade soak \
-    simulate\ SEEDS=20000 fuzz exercises bench scale deny acceptance-exact generate demo-down
+    simulate\ SEEDS=20000 simulate-without-fixes fuzz exercises bench scale deny acceptance-exact generate demo-down
 
 .PHONY: nightly
 nightly: ## Run what does not fit into .ci/run (hours), and name what failed

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use libyaml_safer::{Encoding, Error, Event, Mark, Parser};
 
-/// Bytes that the engine takes at once. It keeps them as characters of four bytes each, so the whole input must not be one read.
+/// Bytes of one read. The engine keeps them as characters of four bytes each, so the whole input must not be one read.
 const READ: usize = 16 * 1024;
 
 /// UTF-8 that the engine reads part by part.
