@@ -39,6 +39,16 @@ pub(super) struct Objects {
     progress: Arc<Mutex<Progress>>,
 }
 
+/// What became of the answer to a request.
+pub(super) enum PutOutcome {
+    /// The watch shows this state of the object or a later one, or the next event will.
+    Shown,
+    /// The object was evicted; its last state.
+    Evicted(Live),
+    /// The watch does not have the object, and may not show any more that it has gone.
+    Late,
+}
+
 /// How far the watch is.
 #[derive(Debug, Default)]
 struct Progress {
@@ -60,21 +70,22 @@ impl Objects {
     }
 
     /// Takes in the answer to a request that began after so many `listings`, unless the watch was faster. An object that watches do
-    /// not select is evicted: no event would show its changes, nor its deletion. Returns its last state.
-    pub(super) fn put(&self, place: ObjectRef, live: Live, listings: u64) -> Option<Live> {
+    /// not select is evicted: no event would show its changes, nor its deletion.
+    pub(super) fn put(&self, place: ObjectRef, live: Live, listings: u64) -> PutOutcome {
         // locked while the table changes, so that no event comes between the check and the change
         let progress = self.progress.lock();
         let is_late = live.number().is_some_and(|number| number <= progress.version);
+        let last = self.live.get(&place);
         if is_late || listings != progress.listings {
-            return None;
+            return if last.is_some() { PutOutcome::Shown } else { PutOutcome::Late };
         }
         if live.is_labelled {
             self.live.put(place, live);
-            return None;
+        } else if let Some(last) = last {
+            self.live.remove(&place);
+            return PutOutcome::Evicted(last);
         }
-        let last = self.live.get(&place)?;
-        self.live.remove(&place);
-        Some(last)
+        PutOutcome::Shown
     }
 
     /// Evicts an object that a request found gone, if it is still as it was before that request.
@@ -183,12 +194,14 @@ impl KindWatch {
 
     /// Takes in what the apiserver answered to the revision `by`, unless a watch was faster. If a user has removed the label by which
     /// watches select, they show that as a deletion at an older version, which counts for nothing after this answer; so the other
-    /// revisions are woken now.
+    /// revisions are woken now. If the object has gone since, `by` is woken to find out.
     pub(in crate::objectset) fn put(&self, key: &ObjectKey, mut live: Live, by: &str, listings: u64) {
         live.known_to = Some(by.to_owned());
         let place = self.place(key);
-        if let Some(last) = self.objects.put(place.clone(), live, listings) {
-            self.wake_others(place, last, by);
+        match self.objects.put(place.clone(), live, listings) {
+            PutOutcome::Shown => {}
+            PutOutcome::Evicted(last) => self.wake_others(place, last, by),
+            PutOutcome::Late => self.interest.waker.wake(by),
         }
     }
 

@@ -263,6 +263,20 @@ async fn eviction_wakes_the_others() {
     assert!(world.woken().is_empty(), "it was gone before");
 }
 
+/// The object was deleted while the request was on its way, unseen; no event about it comes any more.
+#[tokio::test]
+async fn late_answer_about_an_object_that_is_gone_wakes_its_revision() {
+    let world = world();
+    let watch = world.start().await;
+    let begun = watch.listings();
+    watch.put(&key("a"), owned(5, &["e-1"]), "e-1", begun + 1);
+    assert!(watch.get(&key("a")).is_none());
+    assert_eq!(world.woken(), ["e-1"]);
+    watch.put(&key("a"), owned(6, &["e-1"]), "e-1", begun);
+    watch.put(&key("a"), owned(5, &["e-1"]), "e-1", begun + 1);
+    assert!(world.woken().is_empty(), "the watch has it");
+}
+
 /// A user removed the label, and the event that shows that as a deletion is late.
 #[tokio::test]
 async fn answer_without_the_label_wakes_the_others() {
