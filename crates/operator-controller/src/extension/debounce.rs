@@ -8,22 +8,28 @@
 //! - that nothing is installed because the predecessor is archived: a moment later the new revision reports that it has succeeded
 //!   (revisions §10: the predecessor is archived first).
 //!
-//! So an install and an upgrade are two writes of the status each, instead of one for each step of each object.
+//! So an install and an upgrade are two writes of the status each, instead of one for each step of each object. Of an uninstall the first
+//! report is written immediately, and everything after it can wait.
 
 use olm_api::condition::{self, Debounce};
 use olm_api::{ClusterExtensionStatus, reason};
 
 /// Whether the write of `after` over `before` can wait.
-pub(super) fn can_wait(before: &ClusterExtensionStatus, after: &ClusterExtensionStatus) -> bool {
-    before != after && is_detail(before, after)
+pub(super) fn can_wait(
+    before: &ClusterExtensionStatus,
+    after: &ClusterExtensionStatus,
+    is_uninstalling: bool,
+) -> bool {
+    before != after && (is_uninstalling && is_rolling_out(before) || is_detail(before, after))
+}
+
+fn is_rolling_out(status: &ClusterExtensionStatus) -> bool {
+    condition::find(&status.conditions, condition::PROGRESSING)
+        .is_some_and(|found| found.status.as_str() == "True" && found.reason == reason::ROLLING_OUT)
 }
 
 /// Whether the two differ in no more than the details of a rollout that lasts.
 fn is_detail(before: &ClusterExtensionStatus, after: &ClusterExtensionStatus) -> bool {
-    let rolling = |status: &ClusterExtensionStatus| {
-        condition::find(&status.conditions, condition::PROGRESSING)
-            .is_some_and(|found| found.status.as_str() == "True" && found.reason == reason::ROLLING_OUT)
-    };
     // the predecessor is archived, and the newest revision is still the same
     let handed_over = before.install.is_some()
         && after.install.is_none()
@@ -43,8 +49,8 @@ fn is_detail(before: &ClusterExtensionStatus, after: &ClusterExtensionStatus) ->
     let revisions = |status: &ClusterExtensionStatus| -> Vec<String> {
         status.active_revisions.iter().map(|revision| revision.name.clone()).collect()
     };
-    rolling(before)
-        && rolling(after)
+    is_rolling_out(before)
+        && is_rolling_out(after)
         && before.webhook_certificates == after.webhook_certificates
         && stands(before) == stands(after)
         && (handed_over || before.install == after.install && revisions(before) == revisions(after))
@@ -107,6 +113,18 @@ mod tests {
         let mut blocked = before.clone();
         blocked.conditions[0] = condition(condition::PROGRESSING, False, reason::BLOCKED, "no");
         assert!(!is_detail(&before, &blocked));
+    }
+
+    #[test]
+    fn debounce_writes_the_first_report_of_an_uninstall() {
+        let (first, mut next) = (rolling("waiting for a-1, a-2", ""), rolling("waiting for a-2", ""));
+        next.active_revisions.clear();
+        let mut installed = first.clone();
+        installed.conditions[0] =
+            condition(condition::PROGRESSING, ConditionStatus::True, reason::SUCCEEDED, "done");
+        assert!(!can_wait(&installed, &first, true));
+        assert!(can_wait(&first, &next, true) && !can_wait(&first, &next, false));
+        assert!(!can_wait(&next, &next, true), "nothing to write");
     }
 
     #[test]

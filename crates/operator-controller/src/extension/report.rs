@@ -12,7 +12,7 @@ use olm_runtime::watched::Object;
 use serde_json::json;
 
 use super::context::Context;
-use super::result::{PassResult, Trace};
+use super::result::{PassResult, Progress, Trace};
 use super::writer::{FIELD_MANAGER, WriteError, is_conflict, is_not_found};
 use super::{debounce, events, status};
 use crate::written_by;
@@ -83,7 +83,11 @@ pub(super) async fn report(
     );
     let (name, uid) = (extension.name_any(), extension.uid().unwrap_or_default());
     if trace.notices.is_empty() {
-        let can_wait = extension.status.as_ref().is_some_and(|before| debounce::can_wait(before, &derived));
+        let is_uninstalling = matches!(result.progress, Progress::Uninstalling { .. });
+        let can_wait = extension
+            .status
+            .as_ref()
+            .is_some_and(|before| debounce::can_wait(before, &derived, is_uninstalling));
         let held = context.states.update(&name, &uid, |state| state.debounce.hold(can_wait, Instant::now()));
         if held.is_some() {
             return Ok(held);

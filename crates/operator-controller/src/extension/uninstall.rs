@@ -54,8 +54,8 @@ pub async fn uninstall(
                 progress: Progress::Uninstalling { message: waiting(left.owned, revisions) },
                 unread: false,
             };
-            report(extension, &result, Trace::default(), context).await?;
-            return Ok(Requeue::Unfinished);
+            let held = report(extension, &result, Trace::default(), context).await?;
+            return Ok(Requeue::Unfinished.within(held));
         }
         others = left.others;
     }
