@@ -52,59 +52,8 @@ pub(crate) fn our_entry(live: &Object) -> Option<Entry<'_>> {
     ours("Apply").or_else(|| ours("Update"))
 }
 
-/// Must the entry that the create left be converted before the next apply, or fields would have two owners: ours with both
-/// operations (decision 20), or ours and those of the Helm release that the object came from, and what a later version drops would
-/// stay (decision 1)?
-pub(crate) fn needs_conversion(live: &Object) -> bool {
-    entries(live).any(|entry| wrote_first(live, &entry))
-}
-
-/// Is it the entry of the create, ours or a Helm release's?
-pub(crate) fn wrote_first(live: &Object, entry: &Entry<'_>) -> bool {
-    let by_helm = || {
-        entry.manager == keys::HELM_FIELD_MANAGER && live.annotations().contains_key(keys::HELM_RELEASE_NAME)
-    };
-    entry.operation == "Update"
-        && entry.subresource.is_empty()
-        && (entry.manager == keys::FIELD_MANAGER || by_helm())
-}
-
-/// The managed fields with the create's entry turned into one of an apply (merged with such a one, if there is any).
-/// `None` when nothing is to be converted.
-pub fn converted(live: &Object) -> Option<Vec<Value>> {
-    if !needs_conversion(live) {
-        return None;
-    }
-    let list = live.metadata()?.get("managedFields")?.as_array()?;
-    let first = |entry: &Value| Entry::parse(entry).is_some_and(|entry| wrote_first(live, &entry));
-    let applied = |entry: &Value| {
-        Entry::parse(entry).is_some_and(|entry| {
-            entry.manager == keys::FIELD_MANAGER && entry.subresource.is_empty() && entry.operation == "Apply"
-        })
-    };
-    let mut kept: Vec<Value> = list.iter().filter(|entry| !first(entry)).cloned().collect();
-    for created in list.iter().filter(|entry| first(entry)) {
-        match kept.iter_mut().find(|entry| applied(entry)) {
-            Some(applied) => {
-                if let (Some(into), Some(from)) = (applied.get_mut("fieldsV1"), created.get("fieldsV1")) {
-                    merge(into, from);
-                }
-            }
-            None => {
-                let mut entry = created.clone();
-                if let Some(members) = entry.as_object_mut() {
-                    members.insert("manager".into(), keys::FIELD_MANAGER.into());
-                    members.insert("operation".into(), "Apply".into());
-                }
-                kept.push(entry);
-            }
-        }
-    }
-    Some(kept)
-}
-
 /// What of the live object is ours: our field sets and the values they name, in a fixed order. Whatever others do to
-/// fields of theirs leaves it as it is, and so does the conversion of the create's entry ([`converted`]), which a
+/// fields of theirs leaves it as it is, and so does the conversion of the create's entry ([`converted`](crate::converted)), which a
 /// predecessor would otherwise take for another manager's change. `None` when we have no field set.
 pub fn owned(live: &Object) -> Option<Vec<String>> {
     let mut owned = vec![];
@@ -140,19 +89,6 @@ fn collect_below(key: &str, below: &Value, found: Option<&Value>, out: &mut Vec<
     out.push(key.to_owned());
     if let (Some(below), false) = (below.as_object(), key == ".") {
         collect(below, found, out);
-    }
-}
-
-fn merge(into: &mut Value, from: &Value) {
-    if let (Some(into), Some(from)) = (into.as_object_mut(), from.as_object()) {
-        for (key, value) in from {
-            match into.get_mut(key) {
-                Some(member) => merge(member, value),
-                None => {
-                    into.insert(key.clone(), value.clone());
-                }
-            }
-        }
     }
 }
 
@@ -298,6 +234,7 @@ fn same(desired: &Value, live: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::conversion::{converted, needs_conversion};
     use serde_json::json;
 
     fn object(value: Value) -> Object {
@@ -496,20 +433,6 @@ mod tests {
     }
 
     #[test]
-    fn drift_converts_entries_of_a_helm_release() {
-        let entry = |manager: &str, operation: &str| json!({"manager": manager, "operation": operation, "fieldsV1": {"f:spec": {}}});
-        let object = |marked: bool| {
-            let annotations = if marked { json!({"meta.helm.sh/release-name": "e"}) } else { json!({}) };
-            object(json!({"metadata": {"annotations": annotations, "managedFields": [
-                entry("operator-controller", "Update"), entry("kubectl", "Update"),
-            ]}}))
-        };
-        let want = [entry("kubectl", "Update"), entry("olm.operatorframework.io", "Apply")];
-        assert_eq!(converted(&object(true)).unwrap(), want);
-        assert!(!needs_conversion(&object(false)), "another program of that name");
-    }
-
-    #[test]
     fn owned_changes_only_with_our_fields() {
         let was = owned(&object(live())).unwrap();
         for (case, live, same) in [
@@ -532,19 +455,6 @@ mod tests {
         let after = with_member(created.clone(), "/metadata/managedFields", json!(entries));
         assert_ne!(after, created);
         assert_eq!(owned(&object(after)), owned(&object(created)), "a conversion is no change");
-    }
-
-    #[test]
-    fn owned_merges_two_entries_of_ours() {
-        let entry = |operation: &str, fields: Value| json!({"manager": "olm.operatorframework.io", "operation": operation, "fieldsV1": fields});
-        let live = object(json!({"metadata": {"managedFields": [
-            entry("Apply", json!({"f:a": {"f:b": {}}})),
-            entry("Update", json!({"f:a": {"f:c": {}}, "f:d": {}})),
-        ]}}));
-        assert_eq!(
-            converted(&live).unwrap(),
-            [entry("Apply", json!({"f:a": {"f:b": {}, "f:c": {}}, "f:d": {}}))]
-        );
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! The result of an apply, for a dry run that writes nothing.
 //!
-//! A revision converts the entry that a create (or a Helm release) left in `managedFields` before it first applies; after
+//! A revision converts the entry that a create (or a Helm release) left in `managedFields` before it first drops a field; after
 //! that, fields which it no longer wants go. A dry run cannot convert, so its answer still has them, and they are taken out
 //! here. Rule: decision 20, revisions §7.5.
 
 use olm_core::Object;
 use serde_json::{Map, Value};
 
-use crate::applied::{needs_conversion, wrote_first};
+use crate::conversion::{needs_conversion, wrote_first};
 use crate::fields::{self, Step, entries, item_at, owns};
 use crate::keys;
 

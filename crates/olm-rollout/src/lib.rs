@@ -11,6 +11,7 @@
 
 mod applied;
 mod changes;
+mod conversion;
 mod desired;
 mod digest;
 mod fields;
@@ -30,8 +31,9 @@ pub mod status;
 pub mod teardown;
 mod validate;
 
-pub use applied::{converted, owned};
+pub use applied::owned;
 pub use changes::{FieldChange, changes};
+pub use conversion::{converted, field_names, keeps_items};
 pub use desired::{
     OwnerRef, Revision, adopting, controller_of, desired, enforcing, mark, owner_refs, release_patch,
     resource_version,

@@ -13,7 +13,9 @@ use olm_api::cluster_object_set::PhaseObject;
 use olm_core::{Object, ObjectKey, go};
 use olm_install::content::{object, secret_key};
 use olm_rollout::probe::Probe;
-use olm_rollout::{PhaseDigest, PhaseDigester, Protection, Validation, check_observed, is_packed};
+use olm_rollout::{
+    PhaseDigest, PhaseDigester, Protection, Validation, check_observed, field_names, is_packed,
+};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::convert;
@@ -27,6 +29,8 @@ use crate::secret_cache::SecretCache;
 pub(super) struct Item {
     pub(super) key: ObjectKey,
     pub(super) protection: Protection,
+    /// [`field_names`] of its manifest.
+    pub(super) field_names: u64,
 }
 
 /// What a revision consists of, without bodies: kept in memory as long as the revision is.
@@ -182,7 +186,7 @@ impl Content {
                     phase.collision_protection.map(convert::protection),
                     Some(convert::protection(revision.spec.collision_protection)),
                 );
-                items.push(Item { key: object.key(), protection });
+                items.push(Item { key: object.key(), protection, field_names: field_names(object) });
                 digester.add(object);
                 validation.add(object);
             }

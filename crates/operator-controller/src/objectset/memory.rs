@@ -220,13 +220,20 @@ impl Memories {
 
     /// Does the revision with this UID have the object in its content? `false` when its content is not known.
     pub(super) fn has(&self, uid: &str, key: &ObjectKey) -> bool {
-        self.inventory(uid).is_some_and(|inventory| {
-            inventory.phases.iter().flat_map(|(_, items)| items).any(|item| {
-                // a newer revision may use another version of the kind
-                let (a, b) = (&item.key, key);
-                (&a.group, &a.kind, &a.namespace, &a.name) == (&b.group, &b.kind, &b.namespace, &b.name)
-            })
-        })
+        self.field_names(uid, key).is_some()
+    }
+
+    /// The names of the fields that the revision with this UID gives the object. `None` when it does not have it, or its content is
+    /// not known.
+    pub(super) fn field_names(&self, uid: &str, key: &ObjectKey) -> Option<u64> {
+        let inventory = self.inventory(uid)?;
+        let mut items = inventory.phases.iter().flat_map(|(_, items)| items);
+        let found = items.find(|item| {
+            // a newer revision may use another version of the kind
+            let (a, b) = (&item.key, key);
+            (&a.group, &a.kind, &a.namespace, &a.name) == (&b.group, &b.kind, &b.namespace, &b.name)
+        });
+        found.map(|item| item.field_names)
     }
 }
 

@@ -11,7 +11,7 @@ use kube::core::PartialObjectMeta;
 use kube::discovery::{Discovery, Scope, verbs};
 use kube::{Client, ResourceExt};
 use olm_core::Object;
-use olm_rollout::{Protection, Revision, phases};
+use olm_rollout::{Protection, Revision, field_names, phases};
 use serde_json::json;
 
 use super::content::{Inventory, Item};
@@ -63,7 +63,11 @@ pub(super) async fn search(client: &Client, own: &Revision) -> Result<Arc<Invent
         }
     }
     let phases = phases(found).map_err(|error| error.to_string())?;
-    let item = |object: &Object| Item { key: object.key(), protection: Protection::Prevent };
+    let item = |object: &Object| Item {
+        key: object.key(),
+        protection: Protection::Prevent,
+        field_names: field_names(object),
+    };
     Ok(Arc::new(Inventory {
         phases: phases
             .iter()

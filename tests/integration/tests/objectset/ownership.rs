@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use kube::ResourceExt;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use olm_kit::{Wait, condition};
 use serde_json::json;
 
@@ -120,18 +120,43 @@ async fn revision_takes_over_and_archives_its_predecessor() -> Result<()> {
         let object = api.get(name).await?;
         assert_eq!(owners(&object), [format!("{}*", bench.name(2))], "{name}");
         assert_eq!(object.annotations()["olm.operatorframework.io/revision"], "2", "{name}");
-        let managers: Vec<_> = object
-            .managed_fields()
-            .iter()
-            .filter(|entry| {
-                entry.subresource.is_none() && entry.manager.as_deref() == Some("olm.operatorframework.io")
-            })
-            .collect();
-        assert_eq!(managers.len(), 1, "{name}: one entry of ours");
+        let last = if name == "comes" { "Update" } else { "Apply" };
+        assert_eq!(operations(&object).last().map(String::as_str), Some(last), "{name}");
     }
     let deployment = bench.api("apps/v1", "Deployment").get("operator").await?;
     assert_eq!(deployment.uid(), uid, "adopted, not created again");
     assert_eq!(deployment.data.pointer("/spec/template/spec/containers/0/image"), Some(&json!("i:2")));
+    Ok(())
+}
+
+/// The operations of our entries in `managedFields`, sorted in reverse.
+fn operations(object: &DynamicObject) -> Vec<String> {
+    let ours = object.managed_fields().iter().filter(|entry| {
+        entry.subresource.is_none() && entry.manager.as_deref() == Some("olm.operatorframework.io")
+    });
+    let mut operations: Vec<String> = ours.filter_map(|entry| entry.operation.clone()).collect();
+    operations.sort_by(|a, b| b.cmp(a));
+    operations
+}
+
+/// rule: decision 20
+#[tokio::test]
+async fn revision_drops_fields_that_the_create_wrote() -> Result<()> {
+    let bench = Bench::new("dropped").await?;
+    for (number, data, want) in [
+        (1, json!({"a": "1", "b": "1"}), vec!["Update"]),
+        (2, json!({"a": "2", "b": "2"}), vec!["Update", "Apply"]),
+        (3, json!({"a": "3"}), vec!["Apply"]),
+    ] {
+        bench
+            .revision(number)
+            .phase("configuration", [bench.config_map("config", data.clone())])
+            .roll_out()
+            .await?;
+        let config = bench.config_maps().get("config").await?;
+        assert_eq!(config.data["data"], data);
+        assert_eq!(operations(&config), want, "revision {number}: no conversion as long as no field goes");
+    }
     Ok(())
 }
 
