@@ -57,6 +57,15 @@ impl SecretCache {
         }
     }
 
+    /// Evicts the Secrets at these places.
+    pub fn remove<'a>(&self, places: impl IntoIterator<Item = &'a (String, String)>) {
+        let mut inner = self.0.lock();
+        for place in places {
+            let bytes = inner.all.remove(place).map_or(0, |entry| entry.bytes);
+            inner.bytes -= bytes;
+        }
+    }
+
     /// The Secret at this place. `edition` is what the watch shows: a UID, an empty text for a Secret that is gone, `None` when
     /// it has not seen it yet. One that contradicts it is evicted.
     #[must_use]
@@ -66,9 +75,8 @@ impl SecretCache {
         let used = inner.clock;
         let entry = inner.all.get_mut(place)?;
         if edition.is_some_and(|edition| entry.secret.metadata.uid.as_deref() != Some(edition)) {
-            let bytes = entry.bytes;
-            inner.all.remove(place);
-            inner.bytes -= bytes;
+            drop(inner);
+            self.remove([place]);
             return None;
         }
         entry.used = used;

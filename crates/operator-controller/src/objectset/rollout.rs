@@ -138,7 +138,7 @@ impl Rollout<'_> {
         let outcome = Outcome::Processed { phases, total: inventory.phases.len() };
         if outcome.is_complete() {
             if let Some(known) = &mut memory.known {
-                known.content = None;
+                known.free_bodies(&self.context.kept);
             }
             let used: HashSet<GroupVersionKind> =
                 inventory.phases.iter().flat_map(|(_, items)| items).map(|item| gvk(&item.key)).collect();
