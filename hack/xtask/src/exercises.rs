@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -84,12 +84,12 @@ fn exercise(root: &Path, copy: &Path, folder: &Path) -> Result<()> {
     eprintln!("{}: {} product files", exercise.task, product.len());
     refresh(root, copy)?;
     apply(copy, &patch, None)?;
-    let (passed, output) = tests(root, copy, &exercise)?;
+    let (passed, output) = tests(copy, &exercise)?;
     ensure!(passed, "the tests fail with the whole patch\n{output}");
     for (file, printed) in &exercise.files {
         refresh(root, copy)?;
         apply(copy, &patch, Some(file))?;
-        let (passed, output) = tests(root, copy, &exercise)?;
+        let (passed, output) = tests(copy, &exercise)?;
         ensure!(!passed, "nothing fails without {file}");
         ensure!(output.contains(printed), "without {file} the output has no {printed:?}\n{output}");
         eprintln!("  without {file}: {printed}");
@@ -137,10 +137,16 @@ pub(crate) fn apply(copy: &Path, patch: &Path, without: Option<&str>) -> Result<
     Ok(())
 }
 
+/// Where the copy is built. cargo takes packages of two checkouts for the same ones if they are built into one folder, and would later
+/// use what was built from the copy.
+pub(crate) fn build_folder(copy: &Path) -> PathBuf {
+    copy.join("target")
+}
+
 /// Whether the tests of an exercise pass, and what was printed.
-fn tests(root: &Path, copy: &Path, exercise: &Exercise) -> Result<(bool, String)> {
+fn tests(copy: &Path, exercise: &Exercise) -> Result<(bool, String)> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(copy).env("CARGO_TARGET_DIR", root.join("target")).args([
+    cargo.current_dir(copy).env("CARGO_TARGET_DIR", build_folder(copy)).args([
         "test",
         "--locked",
         "--no-fail-fast",

@@ -40,7 +40,7 @@ pub(crate) fn run(root: &Path, only: &[&str]) -> Result<()> {
     for name in &names {
         exercises::refresh(root, &copy)?;
         exercises::apply(&copy, &root.join(FOLDER).join(format!("{name}.patch")), None)?;
-        let printed = simulate(root, &copy).with_context(|| name.clone())?;
+        let printed = simulate(&copy).with_context(|| name.clone())?;
         match Found::read(&printed) {
             Some(Found { seed, violation, schedules, seconds }) => {
                 writeln!(std::io::stdout(), "| {name} | {seed} | {schedules} | {seconds} | {violation} |")?;
@@ -53,8 +53,8 @@ pub(crate) fn run(root: &Path, only: &[&str]) -> Result<()> {
 }
 
 /// Builds the simulation of the copy, and returns what it prints.
-fn simulate(root: &Path, copy: &Path) -> Result<String> {
-    let target = root.join("target");
+fn simulate(copy: &Path) -> Result<String> {
+    let target = exercises::build_folder(copy);
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(copy).env("CARGO_TARGET_DIR", &target);
     cargo.args(["build", "--locked", "--profile", "simulation", "-p", "olm-simulation", "--bin", "simulate"]);
