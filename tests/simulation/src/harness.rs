@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::content::{Content, FINALIZER, PACKAGES, Source};
+use crate::invariants::CUSTOM_RESOURCE_WAIT;
 use crate::schedule::relies_on_events;
 use crate::{ApiServer, Settings};
 
@@ -211,24 +212,27 @@ async fn process(running: &Running, server: &ApiServer, content: &Arc<Content>, 
     let _ = leader::lead(client, Some(election), &metrics, &stop, work).await;
 }
 
-/// The operators of all packages: each removes its finalizer from custom resources that are being deleted, while it is there.
+/// The operators of all packages: each removes its finalizer from custom resources that are being deleted, while it is there. Of one that
+/// is gone, the user removes it when no removal waits for it any more.
 async fn operators(server: ApiServer) {
+    let mut deleted = BTreeMap::new();
     loop {
         tokio::time::sleep(OPERATOR).await;
         for package in PACKAGES {
             let resource = format!("{package}s");
-            if server.get("deployments", Some(package), package).is_none() {
-                continue;
-            }
+            let is_there = server.get("deployments", Some(package), package).is_some();
             for found in server.list(&resource) {
                 let metadata = &found["metadata"];
-                let (Some(name), namespace) = (metadata["name"].as_str(), metadata["namespace"].as_str())
-                else {
+                let (Some(uid), Some(name)) = (metadata["uid"].as_str(), metadata["name"].as_str()) else {
                     continue;
                 };
-                if !metadata["deletionTimestamp"].is_null() && !metadata["finalizers"].is_null() {
+                if metadata["deletionTimestamp"].is_null() || metadata["finalizers"].is_null() {
+                    continue;
+                }
+                let since: &mut Duration = deleted.entry(uid.to_owned()).or_insert(server.elapsed());
+                if is_there || server.elapsed() >= *since + CUSTOM_RESOURCE_WAIT + OPERATOR * 2 {
                     let patch = json!({"metadata": {"finalizers": null}});
-                    if let Err(error) = server.patch(&resource, namespace, name, patch) {
+                    if let Err(error) = server.patch(&resource, metadata["namespace"].as_str(), name, patch) {
                         tracing::debug!(%error, "operator cannot finalize");
                     }
                 }

@@ -12,7 +12,7 @@ use crate::harness::{LEASE, MONITORS, PROCESS, THIEF};
 use crate::{ApiServer, Verb, Write};
 
 /// How long a removal waits for custom resources before it continues without.
-const CUSTOM_RESOURCE_WAIT: Duration = operator_controller::objectset::CUSTOM_RESOURCE_WAIT;
+pub(crate) const CUSTOM_RESOURCE_WAIT: Duration = operator_controller::objectset::CUSTOM_RESOURCE_WAIT;
 /// How long after its creation an account may be taken for one that is gone.
 const ACCOUNT_CACHE: Duration = Duration::from_secs(10);
 /// The field manager of the objects of revisions.

@@ -31,6 +31,8 @@ const REST: Duration = Duration::from_secs(70);
 const SETTLE_TIME: Duration = Duration::from_secs(10);
 /// The most by which [`Action::Late`] delays events, milliseconds.
 const LATEST: u64 = 15_000;
+/// By how much events are delayed that [`Action::Unlabel`] hides; it ends that.
+const UNSEEN: Duration = Duration::from_secs(60);
 /// The time between two checks.
 const POLL: Duration = Duration::from_secs(2);
 
@@ -100,6 +102,7 @@ fn moments(steps: &[Step]) -> Vec<Moment<'_>> {
             | Action::Delay { time, .. }
             | Action::Late { time, .. }
             | Action::Overtake { time, .. }
+            | Action::Unlabel { time, .. }
             | Action::DeleteAccount { time, .. }
             | Action::Unserve { time: Some(time), .. }
             | Action::Flap { time, .. }
@@ -202,6 +205,12 @@ impl Simulation {
                     server.fail_next(requests, InjectedError::DelayAnswer(Duration::from_secs(3)), 1);
                 }
             }
+            Action::Unlabel { extension, version, object, time } => {
+                self.install(extension, version, false);
+                if let Some(key) = self.operand(extension, *object) {
+                    tokio::spawn(tokio::time::timeout(*time, unlabel(server, extension, key)));
+                }
+            }
             Action::DeleteRevision { extension } => {
                 let Some(Expected::Installed { .. }) = self.invariants.expected.get(extension) else {
                     return;
@@ -286,7 +295,9 @@ impl Simulation {
                 let patch = json!({"spec": {"holderIdentity": THIEF}});
                 log(server.patch("leases", Some(SYSTEM), LEASE, patch).map(drop));
             }
-            Action::Lose { process, outage: Outage::Kill, .. } => self.cluster.lose(*process, true),
+            Action::Lose { process, outage: Outage::Kill | Outage::Replace, .. } => {
+                self.cluster.lose(*process, true);
+            }
             Action::Lose { process, outage: Outage::Partition, .. } => {
                 server.partition(&self.cluster.process(*process), true);
             }
@@ -308,6 +319,11 @@ impl Simulation {
                     server.drop_watches(&resource);
                 }
             }
+            Action::Unlabel { extension, object, .. } => {
+                if let Some(resource) = self.resource(extension, *object) {
+                    server.delay(&resource, Duration::ZERO);
+                }
+            }
             Action::DeleteAccount { extension, .. } => log(server.put(account(extension)).map(drop)),
             Action::Unserve { .. } => log(server.put(monitors()).map(drop)),
             Action::Flap { extension, .. } => {
@@ -318,6 +334,10 @@ impl Simulation {
             Action::Late { .. } => KINDS.iter().for_each(|resource| server.delay(resource, Duration::ZERO)),
             Action::Noise { .. } => server.set_faults(Faults::default()),
             Action::Lose { process, outage: Outage::Kill, .. } => self.cluster.lose(*process, false),
+            Action::Lose { process, outage: Outage::Replace, .. } => {
+                self.cluster.lose(*process, false);
+                log(server.delete("leases", Some(SYSTEM), LEASE));
+            }
             Action::Lose { process, outage: Outage::Partition, .. } => {
                 server.partition(&self.cluster.process(*process), false);
             }
@@ -522,6 +542,33 @@ impl Simulation {
             log(server.patch(&resource, namespace, &key.name, patch).map(drop));
         }
     }
+}
+
+/// Waits until a revision of the extension is to be archived, and then removes the owner label of an object, unseen.
+async fn unlabel(server: ApiServer, extension: &'static str, key: ObjectKey) {
+    let is_archiving = |set: &Arc<Value>| {
+        let conditions = set["status"]["conditions"].as_array().into_iter().flatten();
+        let reasons: Vec<&Value> = conditions.map(|condition| &condition["reason"]).collect();
+        set["spec"]["lifecycleState"] == "Archived" && !reasons.contains(&&json!("Archived"))
+    };
+    let mut changes = server.changes_of("clusterobjectsets", olm_api::GROUP);
+    while !revisions(&server, extension).iter().any(is_archiving) {
+        if changes.changed().await.is_err() {
+            return;
+        }
+    }
+    let resource = plural(&key.kind);
+    server.delay(&resource, UNSEEN);
+    // the release of it comes last, when the events of the others have been taken in
+    let release = Match {
+        resource: Some(resource.clone()),
+        verbs: vec![Verb::Patch],
+        name: Some(key.name.clone()),
+        ..Match::default()
+    };
+    server.fail_next(release, InjectedError::Delay(Duration::from_secs(2)), 1);
+    let patch = json!({"metadata": {"labels": {(labels::OWNER_NAME): null}}});
+    log(server.patch(&resource, key.namespace.as_deref(), &key.name, patch).map(drop));
 }
 
 fn creation_of_settings() -> Match {

@@ -30,6 +30,8 @@ pub enum Damage {
 pub enum Outage {
     /// It ends without a word, and is started again later.
     Kill,
+    /// The same, and the lease is deleted when it starts again.
+    Replace,
     /// The apiserver cannot be reached.
     Partition,
 }
@@ -48,6 +50,9 @@ pub enum Action {
     /// Edits an object of the extension, and deletes it after a time, unseen by watches; the answer to its correction comes later than
     /// the next listing.
     Overtake { extension: &'static str, object: usize, time: Duration },
+    /// Changes the version. If the old revision is archived within a time, removes the owner label of an object immediately after that, which
+    /// no watch shows until the time ends, and delays the request that takes the old owner off.
+    Unlabel { extension: &'static str, version: &'static str, object: usize, time: Duration },
     /// Deletes the newest revision of the extension.
     DeleteRevision { extension: &'static str },
     /// Creates a custom resource of the extension, which its operator must finalize.
@@ -143,8 +148,11 @@ fn gap(random: &mut StdRng) -> Duration {
 }
 
 fn install(extension: &'static str, random: &mut StdRng) -> Action {
-    let version = VERSIONS.choose(random).copied().unwrap_or(VERSIONS[0]);
-    Action::Install { extension, version, account: random.random_ratio(1, 3) }
+    Action::Install { extension, version: version(random), account: random.random_ratio(1, 3) }
+}
+
+fn version(random: &mut StdRng) -> &'static str {
+    VERSIONS.choose(random).copied().unwrap_or(VERSIONS[0])
 }
 
 fn seconds(random: &mut StdRng, most: u64) -> Duration {
@@ -154,7 +162,12 @@ fn seconds(random: &mut StdRng, most: u64) -> Duration {
 fn action(extension: &'static str, random: &mut StdRng) -> Action {
     let resource = KINDS.choose(random).copied().unwrap_or(KINDS[0]);
     match random.random_range(0..104) {
-        0..16 => install(extension, random),
+        0..13 => install(extension, random),
+        13..16 => {
+            let (version, object) = (version(random), random.random_range(0..16));
+            let time = seconds(random, 20) + Duration::from_secs(5);
+            Action::Unlabel { extension, version, object, time }
+        }
         16..28 => {
             let policies = [Policy::Background, Policy::Background, Policy::Orphan, Policy::Keep];
             Action::Uninstall {
@@ -186,10 +199,11 @@ fn action(extension: &'static str, random: &mut StdRng) -> Action {
             times: random.random_range(1..6),
         },
         85..87 => Action::Noise { time: seconds(random, 30) },
-        87..90 => Action::DeleteLease,
-        90..92 => Action::Suspend { time: seconds(random, 300) + Duration::from_secs(30) },
-        92..96 => {
-            let outage = if random.random() { Outage::Kill } else { Outage::Partition };
+        87..89 => Action::DeleteLease,
+        89..91 => Action::Suspend { time: seconds(random, 300) + Duration::from_secs(30) },
+        91..96 => {
+            let outages = [Outage::Kill, Outage::Replace, Outage::Partition];
+            let outage = outages.choose(random).copied().unwrap_or(Outage::Kill);
             Action::Lose { process: random.random_range(0..2), outage, time: seconds(random, 40) }
         }
         96..98 => Action::Clock { seconds: *[-3_600, -30, 400, 3_600].choose(random).unwrap_or(&0) },

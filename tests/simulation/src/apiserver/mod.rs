@@ -565,6 +565,11 @@ impl ApiServer {
         }
     }
 
+    /// Has a value when an object of the resource, or a fault, has changed.
+    pub fn changes_of(&self, plural: &str, group: &str) -> watch_channel::Receiver<()> {
+        self.changes(&(plural.to_owned(), group.to_owned()))
+    }
+
     /// Has a value when the resource, or a fault, has changed.
     fn changes(&self, resource: &ResourceKey) -> watch_channel::Receiver<()> {
         let mut watches = self.0.watches.lock();
