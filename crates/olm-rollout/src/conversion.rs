@@ -61,6 +61,27 @@ pub fn converted(live: &Object) -> Option<Vec<Value>> {
     Some(kept)
 }
 
+/// The managed fields without the entry of our create, if an apply of ours has an entry, too: that has all fields which are desired, and
+/// others of the create were dropped before it or defaulted. `None` when there is nothing to take out.
+pub(crate) fn without_created(live: &Object) -> Option<Vec<Value>> {
+    let ours = |operation: &str| {
+        entries(live).any(|entry| {
+            entry.manager == keys::FIELD_MANAGER
+                && entry.subresource.is_empty()
+                && entry.operation == operation
+        })
+    };
+    if !ours("Apply") || !ours("Update") {
+        return None;
+    }
+    let list = live.metadata()?.get("managedFields")?.as_array()?;
+    let is_created = |entry: &Value| {
+        Entry::parse(entry)
+            .is_some_and(|entry| entry.manager == keys::FIELD_MANAGER && wrote_first(live, &entry))
+    };
+    Some(list.iter().filter(|entry| !is_created(entry)).cloned().collect())
+}
+
 fn merge(into: &mut Value, from: &Value) {
     if let (Some(into), Some(from)) = (into.as_object_mut(), from.as_object()) {
         for (key, value) in from {
@@ -164,6 +185,20 @@ mod tests {
             converted(&live).unwrap(),
             [entry("Apply", json!({"f:a": {"f:b": {}, "f:c": {}}, "f:d": {}}))]
         );
+    }
+
+    #[test]
+    fn conversion_takes_out_what_an_apply_replaced() {
+        let entry = |operation: &str, subresource: &str| {
+            json!({"manager": "olm.operatorframework.io", "operation": operation,
+            "subresource": subresource, "fieldsV1": {"f:spec": {}}})
+        };
+        let live = |entries: Value| object(json!({"metadata": {"managedFields": entries}}));
+        let (created, applied, status) = (entry("Update", ""), entry("Apply", ""), entry("Update", "status"));
+        let both = live(json!([created, status, applied]));
+        assert_eq!(without_created(&both), Some(vec![status.clone(), applied.clone()]));
+        assert_eq!(without_created(&live(json!([created]))), None);
+        assert_eq!(without_created(&live(json!([applied, status]))), None);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use olm_core::Object;
 use serde_json::{Map, Value, json};
 
 use crate::applied::our_entry;
+use crate::conversion::without_created;
 use crate::fields::Step;
 use crate::keys;
 
@@ -156,7 +157,8 @@ fn with_owners(content: &Object, revision: &Revision, live: &Object, keep: impl 
 }
 
 /// A JSON merge patch that takes our owner reference out, and with `marks` also the labels and annotations that mark the
-/// object as managed by this controller. `None` when there is nothing to take out.
+/// object as managed by this controller; otherwise another revision has applied it, and the entry of our create goes, too. `None` when
+/// there is nothing to take out.
 pub fn release_patch(live: &Object, revision: &Revision, marks: bool) -> Option<Value> {
     let owners = owners(live);
     let left: Vec<Value> =
@@ -164,6 +166,8 @@ pub fn release_patch(live: &Object, revision: &Revision, marks: bool) -> Option<
     let mut metadata = Map::new();
     if left.len() < owners.len() {
         metadata.insert("ownerReferences".into(), Value::Array(left));
+        let entries = without_created(live).filter(|_| !marks);
+        metadata.extend(entries.map(|entries| ("managedFields".to_owned(), entries.into())));
     }
     if marks {
         let labels = live.labels();

@@ -374,12 +374,14 @@ impl Rollout<'_> {
         }
     }
 
-    /// Whether `object` has all fields of the manifest by which another revision controls the object that was judged. The entry of the
-    /// create then takes nothing away by staying, and one request less is made.
+    /// Whether `object` has all fields of the manifest of the revision that controls the object which was judged. The entry of the create
+    /// can then stay until the old revision lets go of the object, and one request less is made.
     fn drops_nothing(&self, item: &Item, object: &Object, judged: &Object) -> bool {
         let memories = &self.context.memories;
-        let controller = controller_of(judged).and_then(|owner| memories.field_names(&owner.uid, &item.key));
-        controller == Some(item.field_names) && keeps_items(object, judged)
+        let is_equal = controller_of(judged).is_some_and(|owner| {
+            owner.uid == self.own.uid || memories.field_names(&owner.uid, &item.key) == Some(item.field_names)
+        });
+        is_equal && keeps_items(object, judged)
     }
 
     /// Reads the object past all caches; `None` when it does not exist.
