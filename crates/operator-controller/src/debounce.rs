@@ -10,10 +10,10 @@ pub(crate) const STATUS_DEBOUNCE: Duration = Duration::from_secs(2);
 pub(crate) struct Debounce(Option<Instant>);
 
 impl Debounce {
-    /// How long the write is to wait; `None` when it is due.
-    pub(crate) fn hold(&mut self, can_wait: bool, now: Instant) -> Option<Duration> {
+    /// How long the write is to wait, `limit` at most since it could first wait; `None` when it is due.
+    pub(crate) fn hold(&mut self, can_wait: bool, limit: Duration, now: Instant) -> Option<Duration> {
         let since = self.0.take().unwrap_or(now);
-        let left = STATUS_DEBOUNCE.saturating_sub(now.duration_since(since));
+        let left = limit.saturating_sub(now.duration_since(since));
         let held = can_wait && !left.is_zero();
         self.0 = held.then_some(since);
         held.then_some(left)
@@ -37,7 +37,11 @@ mod tests {
             (4, true, Some(2)),
         ] {
             let now = start + Duration::from_secs(second);
-            assert_eq!(debounce.hold(can_wait, now), left.map(Duration::from_secs), "{second}");
+            assert_eq!(
+                debounce.hold(can_wait, STATUS_DEBOUNCE, now),
+                left.map(Duration::from_secs),
+                "{second}"
+            );
         }
     }
 }

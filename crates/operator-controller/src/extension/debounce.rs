@@ -11,8 +11,13 @@
 //! So an install and an upgrade are two writes of the status each, instead of one for each step of each object. Of an uninstall the first
 //! report is written immediately, and everything after it can wait.
 
+use std::time::Duration;
+
 use olm_api::condition::{self, Debounce};
 use olm_api::{ClusterExtensionStatus, reason};
+
+/// How long later reports of an uninstall may be held back: most are over by then.
+pub(super) const UNINSTALL: Duration = Duration::from_secs(10);
 
 /// Whether the write of `after` over `before` can wait.
 pub(super) fn can_wait(

@@ -15,6 +15,7 @@ use super::context::Context;
 use super::result::{PassResult, Progress, Trace};
 use super::writer::{FIELD_MANAGER, WriteError, is_conflict, is_not_found};
 use super::{debounce, events, status};
+use crate::debounce::STATUS_DEBOUNCE;
 use crate::written_by;
 
 /// An error that leaves no trace in the status because the status could not be written.
@@ -88,7 +89,9 @@ pub(super) async fn report(
             .status
             .as_ref()
             .is_some_and(|before| debounce::can_wait(before, &derived, is_uninstalling));
-        let held = context.states.update(&name, &uid, |state| state.debounce.hold(can_wait, Instant::now()));
+        let limit = if is_uninstalling { debounce::UNINSTALL } else { STATUS_DEBOUNCE };
+        let held =
+            context.states.update(&name, &uid, |state| state.debounce.hold(can_wait, limit, Instant::now()));
         if held.is_some() {
             return Ok(held);
         }

@@ -29,6 +29,7 @@ use super::memory::Memory;
 use super::removal::{Removed, Removing};
 use super::rollout::{Problems, Rollout};
 use super::{Context, FIELD_MANAGER, convert, debounce, extensions};
+use crate::debounce::STATUS_DEBOUNCE;
 use crate::written_by;
 
 /// How long the deletion of one revision may come after that of another of the same extension.
@@ -107,7 +108,7 @@ async fn pass(
         }
         _ => false,
     };
-    let held = memory.debounce.hold(can_wait, Instant::now());
+    let held = memory.debounce.hold(can_wait, STATUS_DEBOUNCE, Instant::now());
     if let Some(status) = status.filter(|_| held.is_none()) {
         let stored = write_status(&revision, context, status).await?;
         if archived && is_archived(&stored) {
