@@ -54,6 +54,18 @@ impl Bundle {
     }
 }
 
+/// The name of another extension of the package, in the same namespace.
+#[must_use]
+pub fn rival(package: &str) -> String {
+    format!("{package}-rival")
+}
+
+/// The ConfigMap that only this version has.
+#[must_use]
+pub fn only(package: &str, version: &str) -> String {
+    format!("{package}-{}", version.replace('.', "-"))
+}
+
 /// The image of a bundle.
 fn image(package: &str, version: &str) -> String {
     let at = VERSIONS.iter().position(|known| *known == version).unwrap_or_default();
@@ -206,14 +218,13 @@ fn rendered(package: &str, version: &str) -> Result<Rendered> {
     let settings = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"version": version}});
     let monitor = json!({"apiVersion": "monitoring.coreos.com/v1", "kind": "ServiceMonitor", "metadata": {"name": package},
         "spec": {"selector": {"matchLabels": {"app": package}}, "endpoints": [{"port": version}]}});
-    let only = format!("{package}-{}", version.replace('.', "-"));
     let annotations = json!({"annotations": {"operators.operatorframework.io.bundle.package.v1": package}});
     let files = [
         ("metadata/annotations.yaml", annotations),
         ("manifests/csv.yaml", csv),
         ("manifests/crd.yaml", crd),
         ("manifests/settings.yaml", settings(&format!("{package}-settings"))),
-        ("manifests/only.yaml", settings(&only)),
+        ("manifests/only.yaml", settings(&only(package, version))),
         ("manifests/monitor.yaml", monitor),
     ];
     let registry = RegistryV1::from_files(files.map(|(path, file)| (path, file.to_string())))?;

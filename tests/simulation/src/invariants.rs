@@ -7,7 +7,7 @@ use olm_api::{annotations, labels};
 use olm_runtime::leader::Timing;
 use serde_json::Value;
 
-use crate::content::{Content, PACKAGES};
+use crate::content::{Content, PACKAGES, rival};
 use crate::harness::{LEASE, MONITORS, PROCESS, THIEF};
 use crate::{ApiServer, Verb, Write};
 
@@ -240,10 +240,17 @@ impl Invariants {
         for (package, expected) in &self.expected {
             match expected {
                 Expected::Nothing => {}
-                Expected::Installed { version } => installed(server, content, package, version)?,
+                Expected::Installed { version } => installed(server, content, package, version)
+                    .map_err(|problem| format!("{problem}{}", newest_state(server, package)))?,
                 Expected::Removed { .. } => removed(server, package)?,
                 Expected::Left { .. } => left(server, package)?,
                 Expected::Blocked { .. } => blocked(server, package)?,
+            }
+        }
+        for rival in PACKAGES.map(rival) {
+            removed(server, &rival)?;
+            if server.get("clusterobjectsets", None, &rival).is_some() {
+                return Err(format!("ClusterObjectSet {rival} is still there"));
             }
         }
         let mut uids = BTreeSet::new();
@@ -345,6 +352,17 @@ fn require(object: &Value, type_: &str, status: &str) -> Result<(), String> {
     let text =
         found.map_or("absent".to_owned(), |found| format!("{}, {}", found["status"], found["message"]));
     Err(format!("{} {}: {type_} is {text}", object["kind"], object["metadata"]["name"]))
+}
+
+/// What the newest revision of an extension reports.
+fn newest_state(server: &ApiServer, package: &str) -> String {
+    let Some(newest) = revisions(server, package).pop() else { return String::new() };
+    let conditions = newest["status"]["conditions"].as_array().into_iter().flatten();
+    let text = |found: &Value| {
+        let message = found["message"].as_str().unwrap_or_default().lines().next().unwrap_or_default();
+        format!("; {} {}: {message}", newest["metadata"]["name"], found["type"])
+    };
+    conditions.map(text).collect()
 }
 
 fn installed(server: &ApiServer, content: &Content, package: &str, version: &str) -> Result<(), String> {

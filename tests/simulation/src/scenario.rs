@@ -15,7 +15,7 @@ use rand::{Rng as _, SeedableRng as _};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::content::Content;
+use crate::content::{Content, only, rival};
 use crate::harness::{
     ACCOUNT, Cluster, LEASE, MONITORS, PROCESS, PROCESSES, SYSTEM, THIEF, account, custom_resource, monitors,
 };
@@ -103,6 +103,8 @@ fn moments(steps: &[Step]) -> Vec<Moment<'_>> {
             | Action::Late { time, .. }
             | Action::Overtake { time, .. }
             | Action::Unlabel { time, .. }
+            | Action::Rival { time, .. }
+            | Action::Obstruct { time, .. }
             | Action::DeleteAccount { time, .. }
             | Action::Unserve { time: Some(time), .. }
             | Action::Flap { time, .. }
@@ -209,6 +211,12 @@ impl Simulation {
                 self.install(extension, version, false);
                 if let Some(key) = self.operand(extension, *object) {
                     tokio::spawn(tokio::time::timeout(*time, unlabel(server, extension, key)));
+                }
+            }
+            Action::Rival { extension, version, .. } => self.begin_rival(extension, version).await,
+            Action::Obstruct { extension, version, has_label, .. } => {
+                if !self.is_left(extension) {
+                    log(server.put(obstruction(extension, version, *has_label)).map(drop));
                 }
             }
             Action::DeleteRevision { extension } => {
@@ -324,6 +332,13 @@ impl Simulation {
                     server.delay(&resource, Duration::ZERO);
                 }
             }
+            Action::Rival { extension, version, .. } => {
+                if self.live(&rival(extension)).is_some() {
+                    tokio::spawn(displace(server.clone(), extension));
+                    self.install(extension, version, false);
+                }
+            }
+            Action::Obstruct { extension, .. } => drop(tokio::spawn(clear(server.clone(), extension))),
             Action::DeleteAccount { extension, .. } => log(server.put(account(extension)).map(drop)),
             Action::Unserve { .. } => log(server.put(monitors()).map(drop)),
             Action::Flap { extension, .. } => {
@@ -380,13 +395,10 @@ impl Simulation {
         };
         match self.live(extension) {
             None => {
-                let mut spec = json!({"namespace": extension, "source": {"sourceType": "Catalog", "catalog": {
-                    "packageName": extension, "version": version, "upgradeConstraintPolicy": "SelfCertified"}}});
+                let mut object = extension_of(extension, extension, version);
                 if account {
-                    spec["serviceAccount"] = json!({"name": ACCOUNT});
+                    object["spec"]["serviceAccount"] = json!({"name": ACCOUNT});
                 }
-                let object = json!({"apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension",
-                    "metadata": {"name": extension}, "spec": spec});
                 log(server.put(object).map(drop));
                 if let Expected::Left { is_orphaned: true, .. } = before {
                     // they are its own now
@@ -401,6 +413,18 @@ impl Simulation {
             Some(_) => return,
         }
         self.invariants.expected.insert(extension, expected);
+    }
+
+    /// Replaces the extension by another one of its package, if nothing of an earlier one is in the way.
+    async fn begin_rival(&mut self, extension: &'static str, version: &str) {
+        if self.is_left(extension) {
+            return;
+        }
+        // with the other extension go the custom resources of the package
+        self.invariants.torn_down.insert(extension);
+        self.uninstall(extension, Policy::Background).await;
+        let server = &self.cluster.server;
+        log(server.put(extension_of(&rival(extension), extension, version)).map(drop));
     }
 
     async fn uninstall(&mut self, extension: &'static str, policy: Policy) {
@@ -440,12 +464,21 @@ impl Simulation {
         self.invariants.expected.insert(extension, expected);
     }
 
-    /// Whether an object that the version has is there.
+    /// Whether objects of an earlier extension of this name may be there.
+    fn is_left(&self, extension: &str) -> bool {
+        let expected = self.invariants.expected.get(extension);
+        matches!(expected, Some(Expected::Left { .. } | Expected::Blocked { .. }))
+    }
+
+    /// Whether an object that the version has is there, and does not belong to a rival, which will go.
     fn has_objects(&self, extension: &str, version: &str) -> bool {
         let Cluster { server, content, .. } = &self.cluster;
         content.objects(extension, version).iter().any(|object| {
             let key = object.key();
-            server.get(&plural(&key.kind), key.namespace.as_deref(), &key.name).is_some()
+            let found = server.get(&plural(&key.kind), key.namespace.as_deref(), &key.name);
+            let owners = found.as_ref().map(|object| &object["metadata"]["ownerReferences"]);
+            let owner = owners.and_then(|owners| owners[0]["name"].as_str()).unwrap_or_default();
+            found.is_some() && !owner.starts_with(&rival(extension))
         })
     }
 
@@ -463,6 +496,10 @@ impl Simulation {
         let server = &self.cluster.server;
         let sets = revisions(server, extension);
         let Some(newest) = sets.last() else { return };
+        // what is there belongs to that one
+        if self.live(&rival(extension)).is_some() {
+            return;
+        }
         let metadata = &newest["metadata"];
         // an older one may be on its way out
         if metadata["annotations"][annotations::BUNDLE_VERSION] != version
@@ -551,12 +588,7 @@ async fn unlabel(server: ApiServer, extension: &'static str, key: ObjectKey) {
         let reasons: Vec<&Value> = conditions.map(|condition| &condition["reason"]).collect();
         set["spec"]["lifecycleState"] == "Archived" && !reasons.contains(&&json!("Archived"))
     };
-    let mut changes = server.changes_of("clusterobjectsets", olm_api::GROUP);
-    while !revisions(&server, extension).iter().any(is_archiving) {
-        if changes.changed().await.is_err() {
-            return;
-        }
-    }
+    wait_for_revisions(&server, || revisions(&server, extension).iter().any(is_archiving)).await;
     let resource = plural(&key.kind);
     server.delay(&resource, UNSEEN);
     // the release of it comes last, when the events of the others have been taken in
@@ -569,6 +601,55 @@ async fn unlabel(server: ApiServer, extension: &'static str, key: ObjectKey) {
     server.fail_next(release, InjectedError::Delay(Duration::from_secs(2)), 1);
     let patch = json!({"metadata": {"labels": {(labels::OWNER_NAME): null}}});
     log(server.patch(&resource, key.namespace.as_deref(), &key.name, patch).map(drop));
+}
+
+/// Waits until the extension has a revision, which collides with its rival, and then deletes that.
+async fn displace(server: ApiServer, extension: &'static str) {
+    let collides = wait_for_revisions(&server, || {
+        let has_conditions = |set: &Arc<Value>| set["status"]["conditions"].is_array();
+        revisions(&server, extension).iter().any(has_conditions)
+    });
+    drop(tokio::time::timeout(UNSEEN / 2, collides).await);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    log(server.delete("clusterextensions", None, &rival(extension)));
+}
+
+/// Deletes the ClusterObjectSet that is in the way of the extension, while no watch shows what becomes of its ConfigMap.
+async fn clear(server: ApiServer, extension: &'static str) {
+    let name = rival(extension);
+    server.delay("configmaps", UNSEEN);
+    log(server.delete("clusterobjectsets", None, &name));
+    let goes = wait_for_revisions(&server, || server.get("clusterobjectsets", None, &name).is_none());
+    drop(tokio::time::timeout(UNSEEN / 2, goes).await);
+    server.compact();
+    server.drop_watches("configmaps");
+    server.delay("configmaps", Duration::ZERO);
+}
+
+async fn wait_for_revisions(server: &ApiServer, holds: impl Fn() -> bool) {
+    let mut changes = server.changes_of("clusterobjectsets", olm_api::GROUP);
+    while !holds() && changes.changed().await.is_ok() {}
+}
+
+/// A ClusterObjectSet with the ConfigMap of this version, in a phase whose objects are not left to the garbage collector. With a
+/// label, the watch of all ConfigMaps shows it.
+fn obstruction(extension: &str, version: &str, has_label: bool) -> Value {
+    let mut config = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": only(extension, version), "namespace": extension}});
+    if has_label {
+        config["metadata"]["labels"] = json!({(labels::OWNER_NAME): rival(extension)});
+    }
+    json!({"apiVersion": olm_api::API_VERSION, "kind": "ClusterObjectSet", "metadata": {"name": rival(extension)}, "spec": {
+        "lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent",
+        "phases": [{"name": "deploy", "objects": [{"object": config}]}]}})
+}
+
+/// An extension that may go to any version.
+fn extension_of(name: &str, package: &str, version: &str) -> Value {
+    let catalog =
+        json!({"packageName": package, "version": version, "upgradeConstraintPolicy": "SelfCertified"});
+    json!({"apiVersion": olm_api::API_VERSION, "kind": "ClusterExtension", "metadata": {"name": name},
+        "spec": {"namespace": package, "source": {"sourceType": "Catalog", "catalog": catalog}}})
 }
 
 fn creation_of_settings() -> Match {

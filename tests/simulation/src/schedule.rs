@@ -53,6 +53,11 @@ pub enum Action {
     /// Changes the version. If the old revision is archived within a time, removes the owner label of an object immediately after that, which
     /// no watch shows until the time ends, and delays the request that takes the old owner off.
     Unlabel { extension: &'static str, version: &'static str, object: usize, time: Duration },
+    /// Another extension installs the package instead. After a time this one is created, and collides with its objects until the other
+    /// one is deleted.
+    Rival { extension: &'static str, version: &'static str, time: Duration },
+    /// A ClusterObjectSet of the user has the ConfigMap that only this version has, for a time. Its removal is shown by no watch.
+    Obstruct { extension: &'static str, version: &'static str, has_label: bool, time: Duration },
     /// Deletes the newest revision of the extension.
     DeleteRevision { extension: &'static str },
     /// Creates a custom resource of the extension, which its operator must finalize.
@@ -136,8 +141,13 @@ pub fn schedule(seed: u64) -> Vec<Step> {
         at += gap(&mut random);
         let extension = extensions.choose(&mut random).copied().unwrap_or(PACKAGES[0]);
         let action = action(extension, &mut random);
+        if let Action::Obstruct { version, .. } = action {
+            let install = Action::Install { extension, version, account: false };
+            steps.push(Step { at: at + Duration::from_secs(2), action: install });
+        }
         steps.push(Step { at, action });
     }
+    steps.sort_by_key(|step| step.at);
     steps
 }
 
@@ -161,7 +171,7 @@ fn seconds(random: &mut StdRng, most: u64) -> Duration {
 
 fn action(extension: &'static str, random: &mut StdRng) -> Action {
     let resource = KINDS.choose(random).copied().unwrap_or(KINDS[0]);
-    match random.random_range(0..104) {
+    match random.random_range(0..110) {
         0..13 => install(extension, random),
         13..16 => {
             let (version, object) = (version(random), random.random_range(0..16));
@@ -209,6 +219,14 @@ fn action(extension: &'static str, random: &mut StdRng) -> Action {
         96..98 => Action::Clock { seconds: *[-3_600, -30, 400, 3_600].choose(random).unwrap_or(&0) },
         98..100 => Action::Registry { time: seconds(random, 30) },
         100..102 => Action::TakeLease,
+        102..105 => {
+            let time = seconds(random, 10) + Duration::from_secs(10);
+            Action::Rival { extension, version: version(random), time }
+        }
+        105..108 => {
+            let time = seconds(random, 10) + Duration::from_secs(5);
+            Action::Obstruct { extension, version: version(random), has_label: random.random(), time }
+        }
         _ => Action::Overtake { extension, object: random.random_range(0..16), time: seconds(random, 2) },
     }
 }

@@ -116,7 +116,7 @@ impl Removing<'_> {
         }
         // it may be slow or stopped, or be refused what it does: then an error of our own request shows why
         let is_late = memory.collected && memory.waits_for(0, Instant::now()) >= COLLECTION;
-        let (mut is_left, mut waiting) = (false, vec![]);
+        let (mut is_left, mut is_ours_left, mut waiting) = (false, false, vec![]);
         for key in objects {
             match self.collected(key).await {
                 Some(live) if !is_late => {
@@ -128,17 +128,18 @@ impl Removing<'_> {
                 None if memory.collected => {}
                 Some(_) | None => {
                     if !self.object(memory, key).await? {
+                        is_ours_left = true;
                         waiting.push(key.clone());
                     }
                 }
             }
         }
+        // of an object with another owner it would only take out the reference, and the object would stay
+        if is_ours_left && !is_collecting {
+            return Ok(self.waiting(memory, 0, &waiting).await);
+        }
         if !is_left && !is_collecting {
-            return Ok(if waiting.is_empty() {
-                Removed::All
-            } else {
-                self.waiting(memory, 0, &waiting).await
-            });
+            return Ok(Removed::All);
         }
         if !is_collecting {
             let api: Api<ClusterObjectSet> = Api::all(self.context.client.clone());

@@ -114,7 +114,12 @@ impl Foreign {
                     // listed, and it is not there any more
                     Ok(Event::InitDone) => !seen,
                     Ok(Event::Apply(_) | Event::Delete(_)) => true,
-                    Ok(Event::Init) | Err(_) => false,
+                    // it may have gone while the watch was broken
+                    Ok(Event::Init) => {
+                        seen = unjudged;
+                        false
+                    }
+                    Err(_) => false,
                 };
                 if changed {
                     spent.store(true, Ordering::Release);
