@@ -123,6 +123,8 @@ impl Invariants {
         }
         self.is_written_as_its_account(write)?;
         if let Some(leader) = self.leader.as_ref().filter(|leader| **leader != write.process)
+            // a request that is under way when the lease changes hands is executed all the same
+            && write.sent >= self.leads_since
             && !self.has_not_noticed(write, server)
         {
             return Err(format!("{} writes, and {leader} leads", write.process));
@@ -405,6 +407,12 @@ fn installed(server: &ApiServer, content: &Content, package: &str, version: &str
     require(newest, "Available", "True")?;
     if let Some(active) = older.iter().find(|set| set["spec"]["lifecycleState"] != "Archived") {
         return Err(format!("revision {} is not archived", active["metadata"]["name"]));
+    }
+    let is_archiving = |set: &&std::sync::Arc<Value>| {
+        set["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty())
+    };
+    if let Some(archiving) = older.iter().find(is_archiving) {
+        return Err(format!("revision {} is still being archived", archiving["metadata"]["name"]));
     }
     for object in content.objects(package, version) {
         let key = object.key();

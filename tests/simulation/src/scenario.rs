@@ -332,11 +332,9 @@ impl Simulation {
                     server.delay(&resource, Duration::ZERO);
                 }
             }
-            Action::Rival { extension, version, .. } => {
-                if self.live(&rival(extension)).is_some() {
-                    tokio::spawn(displace(server.clone(), extension));
-                    self.install(extension, version, false);
-                }
+            Action::Rival { extension, version, .. } if self.live(&rival(extension)).is_some() => {
+                tokio::spawn(displace(server.clone(), extension));
+                self.install(extension, version, false);
             }
             Action::Obstruct { extension, .. } => drop(tokio::spawn(clear(server.clone(), extension))),
             Action::DeleteAccount { extension, .. } => log(server.put(account(extension)).map(drop)),
@@ -423,8 +421,9 @@ impl Simulation {
         // with the other extension go the custom resources of the package
         self.invariants.torn_down.insert(extension);
         self.uninstall(extension, Policy::Background).await;
-        let server = &self.cluster.server;
-        log(server.put(extension_of(&rival(extension), extension, version)).map(drop));
+        if self.live(&rival(extension)).is_none() {
+            log(self.cluster.server.put(extension_of(&rival(extension), extension, version)).map(drop));
+        }
     }
 
     async fn uninstall(&mut self, extension: &'static str, policy: Policy) {

@@ -15,7 +15,7 @@ use kube::core::GroupVersionKind;
 use olm_api::ClusterObjectSet;
 use olm_core::{Object, ObjectKey};
 use olm_install::resolution::revision::has_succeeded;
-use olm_rollout::probe::{Author, Probe, ProbeResult, Selector, builtin, evaluate};
+use olm_rollout::probe::{Author, Probe, ProbeResult, Ready, Selector, builtin, evaluate};
 use olm_rollout::status::{ObjectState, Outcome, PhaseState};
 use olm_rollout::{
     Revision, Sibling, Step, adopting, controller_of, converted, decide_object, enforcing, keeps_items, keys,
@@ -249,6 +249,10 @@ impl Rollout<'_> {
                 }
                 (Step::Leave, Some(found)) => {
                     let verdict = self.evaluate(probes, &found);
+                    // its watch wakes those that own it
+                    if verdict.ready != Ready::Yes {
+                        self.wait_for(watch, key, &found);
+                    }
                     return Ok(self.done(key, verdict, true, true));
                 }
                 (Step::Wait | Step::Refuse, Some(found)) => {

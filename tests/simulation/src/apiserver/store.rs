@@ -30,6 +30,8 @@ pub(crate) struct Resource {
     pub(crate) kind: Arc<Kind>,
     /// Differs after the resource was removed and served again.
     pub(crate) instance: u64,
+    /// The version since which it is served; earlier ones are gone with the former instance.
+    pub(crate) since: u64,
     pub(crate) objects: BTreeMap<ObjectName, Arc<Value>>,
     pub(crate) log: Vec<Event>,
 }
@@ -139,7 +141,9 @@ impl Store {
         let instance = self.next_number();
         let key = (kind.plural.clone(), kind.group.clone());
         let kind = Arc::new(kind);
-        let fresh = Resource { kind: Arc::clone(&kind), instance, objects: BTreeMap::new(), log: Vec::new() };
+        let since = self.version;
+        let fresh =
+            Resource { kind: Arc::clone(&kind), instance, since, objects: BTreeMap::new(), log: Vec::new() };
         self.resources.entry(key).or_insert(fresh).kind = kind;
     }
 

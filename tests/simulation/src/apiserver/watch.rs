@@ -46,6 +46,7 @@ impl Store {
         let Ok(from) = from.parse::<u64>() else {
             return Err(Status::bad_request(format!("Invalid value: {from:?}: must be a version")));
         };
+        let oldest = self.compacted.max(resource.since);
         let timeout =
             call.option("timeoutSeconds").and_then(|text| text.parse().ok()).map(Duration::from_secs);
         let mut watch = Watch {
@@ -55,13 +56,13 @@ impl Store {
             instance: resource.instance,
             position: resource.log.partition_point(|event| event.version <= from),
             initial: VecDeque::new(),
-            is_expired: from > 0 && from < self.compacted,
+            is_expired: from > 0 && from < oldest,
             version: from,
             has_bookmarks: call.is_set("allowWatchBookmarks"),
             ends: self.now + timeout.unwrap_or(self.settings.watch_timeout),
         };
         if watch.is_expired {
-            watch.expire(from, self.compacted);
+            watch.expire(from, oldest);
             return Ok(watch);
         }
         let sends_initial = call.is_set("sendInitialEvents");
