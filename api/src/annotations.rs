@@ -43,6 +43,9 @@ pub const PROTECT_CUSTOM_RESOURCES: &str = "olm.operatorframework.io/protect-cus
 pub const REQUESTED_AT: &str = "olm.operatorframework.io/requested-at";
 /// On a ClusterExtension: value `true` suspends it; nothing is resolved, applied or corrected until it goes away.
 pub const PAUSED: &str = "olm.operatorframework.io/paused";
+/// On a ClusterExtension: whether the next major version is installed without being asked for, `Hold` or `Automatic`. It wins over
+/// the flag `--major-updates` (decision 32).
+pub const MAJOR_UPDATES: &str = "olm.operatorframework.io/major-updates";
 /// On object-data Secrets: the account that the ClusterExtension names, as `namespace/name`. It counts when the revision has no
 /// ClusterExtension any more.
 pub const SERVICE_ACCOUNT: &str = "olm.operatorframework.io/service-account";

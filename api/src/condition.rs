@@ -34,6 +34,8 @@ pub const CHANNEL_DEPRECATED: &str = "ChannelDeprecated";
 pub const BUNDLE_DEPRECATED: &str = "BundleDeprecated";
 /// One word for people and GitOps tools: resolved bundle installed, available, nothing pending (decision 4).
 pub const READY: &str = "Ready";
+/// The catalog has an upgrade that is not made by itself (ClusterExtension). Present only while it is True.
+pub const UPGRADE_AVAILABLE: &str = "UpgradeAvailable";
 /// kstatus: work is under way (decision 4).
 pub const RECONCILING: &str = "Reconciling";
 /// kstatus: no progress without a change by the user (decision 4).
@@ -141,6 +143,12 @@ pub const CONDITIONS: &[ConditionSpec] = &[
         QUARANTINED,
         "The bundle that the message names is not read again, because reading it ended operator-controller twice. Present only while it is True.",
     ),
+    ConditionSpec::new(
+        EXTENSION,
+        UPGRADE_AVAILABLE,
+        "The catalog has an upgrade that is not made by itself; the message names the field to set. Present only while it is True.",
+    )
+    .verbosity(Verbosity::WhenTrue),
     ConditionSpec::new(
         EXTENSION,
         DEPRECATED,

@@ -107,6 +107,13 @@ pub const EXTENSION_INFO: Metric = gauge(
     &["bundle", "name", "namespace", "package", "version"],
     "1 for each ClusterExtension, with the bundle that is installed, if any",
 );
+/// Upgrades that are not made by themselves.
+pub const EXTENSION_UPGRADE_AVAILABLE: Metric = gauge(
+    OperatorController,
+    "olm_cluster_extension_upgrade_available",
+    &["name", "reason"],
+    "1 for each ClusterExtension with an upgrade that is not made by itself; reason MajorVersionHeld: set spec.source.catalog.version to take it",
+);
 /// Conditions of catalogs.
 pub const CATALOG_CONDITION: Metric = gauge(
     OperatorController,
@@ -133,6 +140,7 @@ pub const WEBHOOK_CERTIFICATE_EXPIRY: Metric = gauge(
 pub const METRICS: &[Metric] = &[
     EXTENSION_CONDITION,
     EXTENSION_INFO,
+    EXTENSION_UPGRADE_AVAILABLE,
     REVISIONS,
     CATALOG_CONDITION,
     WEBHOOK_CERTIFICATE_EXPIRY,
@@ -364,6 +372,11 @@ pub const EVENTS: &[Event] = &[
     ),
     normal(EXTENSION, "Upgraded", "Another bundle is installed in place of the former one."),
     normal(EXTENSION, "RolledBack", "A lower bundle is installed in place of the former one."),
+    normal(
+        EXTENSION,
+        "MajorVersionHeld",
+        "The catalog has the next major version of what is installed; the note names the field to set.",
+    ),
     normal(EXTENSION, "Paused", "Reconciliation is paused by annotation."),
     normal(EXTENSION, "Resumed", "It is not any more."),
     warning(EXTENSION, "Retrying", "A pass failed and is tried again."),

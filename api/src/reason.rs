@@ -47,5 +47,7 @@ pub const USER_SPECIFIED_UNAVAILABLE: &str = "UserSpecifiedUnavailable";
 
 /// Installed and available, but a newer resolved bundle is not installed yet (Ready).
 pub const UPGRADE_PENDING: &str = "UpgradePending";
+/// A bundle with a higher major version would follow the installed one (UpgradeAvailable).
+pub const MAJOR_VERSION_HELD: &str = "MajorVersionHeld";
 /// Reconciliation is suspended by the user (Ready).
 pub const PAUSED: &str = "Paused";

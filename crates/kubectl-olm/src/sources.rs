@@ -4,6 +4,7 @@
 //! cluster. Content of images and of catalogd is cached by digest in the user's cache directory.
 
 use std::path::PathBuf;
+use std::str::FromStr as _;
 
 use clap::Args;
 use olm_catalog::image::{Access, Step};
@@ -12,7 +13,9 @@ use olm_catalog::{
     PackageStore, ReadError, Selector, package_store,
 };
 use olm_core::PackageName;
+use olm_install::resolution;
 use olm_oci::Store;
+use olm_resolver::MajorUpdates;
 use olm_runtime::error_text::chain;
 use olm_runtime::tls::{CaPool, TlsSettings};
 
@@ -37,6 +40,22 @@ pub(crate) struct Sources {
     pub(crate) registry: Registry,
     #[command(flatten)]
     pub(crate) cache: Cache,
+}
+
+/// Flags of operator-controller that decide which bundle is chosen.
+#[derive(Debug, Clone, Copy, Default, Args)]
+#[command(next_help_heading = "Controller")]
+pub(crate) struct Controller {
+    /// What operator-controller is started with: Hold or Automatic
+    #[arg(long, value_name = "MODE", default_value_t, value_parser = MajorUpdates::from_str)]
+    pub(crate) major_updates: MajorUpdates,
+}
+
+impl Controller {
+    /// What a resolution depends on.
+    pub(crate) fn resolution(self) -> resolution::Settings {
+        resolution::Settings { separate_release: true, major_updates: self.major_updates }
+    }
 }
 
 /// Which cluster, and as whom: kubectl's flags.

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use olm_fbc::{IngestLimits, PackageContents, load_dir};
 use olm_resolver::{
-    CatalogSource, Installed, PackageGraph, PathQuery, Policy, ReleaseField, Request, RuleSet, Target,
-    parse_range, path, resolve,
+    CatalogSource, Installed, MajorUpdates, PackageGraph, PathQuery, Policy, ReleaseField, Request, RuleSet,
+    Target, parse_range, path, resolve,
 };
 use serde_json::{Value, json};
 
@@ -208,6 +208,7 @@ fn figures(sample: &Sample) {
         channels: channels.iter().map(|name| name.parse().unwrap()).collect(),
         range: parse_range(range).unwrap(),
         policy: Policy::CatalogProvided,
+        major_updates: MajorUpdates::default(),
         installed: installed.map(|text| Installed::find(&graph, text).unwrap()),
     };
     let mut slowest = Duration::ZERO;
@@ -229,6 +230,7 @@ fn figures(sample: &Sample) {
         channels: vec![],
         range: None,
         policy: Policy::CatalogProvided,
+        major_updates: MajorUpdates::Automatic,
     };
     row(&mut figures, "`paths` to the head, v1", measure(|| path(&query, RuleSet::V1)), parse);
 

@@ -37,7 +37,9 @@ pub use paths::{
 pub use report::{
     Candidate, CandidateView, CatalogOutcome, CatalogReport, CatalogView, NearMiss, Report, ReportView, Step,
 };
-pub use request::{CatalogSource, Policy, Request, parse_range};
-pub use resolve::{Outcome, Resolution, resolve};
+pub use request::{
+    CatalogSource, MAJOR_UPDATES, MajorUpdates, Policy, Request, UnknownMajorUpdates, parse_range,
+};
+pub use resolve::{Held, Outcome, Resolution, resolve};
 pub use rules::{Decision, Ineligible, Rules, Via};
 pub use shortest::reachable;

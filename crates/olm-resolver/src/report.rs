@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::error::CatalogReadError;
 use crate::graph::{BundleIndex, Edge, EdgeKind, PackageGraph};
-use crate::request::Request;
+use crate::request::{Request, range_from};
 use crate::rules::{Decision, Ineligible, Rules, Via};
 use crate::shortest::shortest;
 
@@ -90,6 +90,12 @@ pub struct Step {
 }
 
 impl Report {
+    /// Whether a bundle is not chosen because of its major version.
+    pub(crate) fn holds(&self) -> bool {
+        let held = Decision::Ineligible(Ineligible::MajorVersionHeld);
+        self.catalogs.iter().any(|catalog| catalog.candidates.iter().any(|one| one.decision == held))
+    }
+
     /// Bundles that failed only one rule, the most useful first, at most one for each rule and catalog.
     pub fn nearest_misses(&self) -> Vec<NearMiss> {
         let readable: Vec<(&CatalogReport, &PackageGraph)> =
@@ -145,7 +151,7 @@ impl Report {
             } else {
                 text.push_str("; upgradeConstraintPolicy: SelfCertified would allow it");
             }
-            found.push((0, miss(bundle, text)));
+            found.push((1, miss(bundle, text)));
         }
         if let (Some(bundle), Some(installed)) =
             (dropped(Decision::LowerThanInstalled).next(), &self.request.installed)
@@ -155,7 +161,7 @@ impl Report {
                 version(bundle),
                 installed.version
             );
-            found.push((1, miss(bundle, text)));
+            found.push((2, miss(bundle, text)));
         }
         let all_ineligible =
             catalog.candidates.iter().all(|candidate| matches!(candidate.decision, Decision::Ineligible(_)));
@@ -173,18 +179,28 @@ impl Report {
         for rule in broken {
             let (rank, nearest) = match rule {
                 Ineligible::NotInChannel => {
-                    (2, only(rule).map(|bundle| (bundle, self.not_in_channel(graph, bundle))))
+                    (3, only(rule).map(|bundle| (bundle, self.not_in_channel(graph, bundle))))
                 }
                 Ineligible::OutOfRange => {
                     let all = dropped(Decision::Ineligible(rule));
-                    (3, self.out_of_range(graph, all).filter(|_| all_ineligible))
+                    (4, self.out_of_range(graph, all).filter(|_| all_ineligible))
                 }
                 Ineligible::NoVersion => {
                     let text = |bundle| {
                         let why = graph.version(bundle).err().unwrap_or_default();
                         format!("bundle {} has no version: {why}", graph.bundle_name(bundle))
                     };
-                    (4, only(rule).map(|bundle| (bundle, text(bundle))))
+                    (5, only(rule).map(|bundle| (bundle, text(bundle))))
+                }
+                Ineligible::MajorVersionHeld => {
+                    let text = |bundle| {
+                        let range = graph.version(bundle).map(range_from).unwrap_or_default();
+                        format!(
+                            "{} follows but has a new major version; to take it, set spec.source.catalog.version: {range:?}",
+                            version(bundle)
+                        )
+                    };
+                    (0, only(rule).map(|bundle| (bundle, text(bundle))))
                 }
             };
             found.extend(nearest.map(|(bundle, text)| (rank, miss(bundle, text))));
@@ -331,6 +347,7 @@ impl Decision {
             Self::Ineligible(Ineligible::NotInChannel) => "channel",
             Self::Ineligible(Ineligible::NoVersion) => "version",
             Self::Ineligible(Ineligible::OutOfRange) => "range",
+            Self::Ineligible(Ineligible::MajorVersionHeld) => "major-version",
             Self::NoEdge => "no-edge",
             Self::LowerThanInstalled => "downgrade",
             Self::Deprecated => "deprecated",
@@ -361,6 +378,12 @@ impl Decision {
             }
             Self::Ineligible(Ineligible::OutOfRange) => {
                 format!("not in {}", request.range.as_ref().map(ToString::to_string).unwrap_or_default())
+            }
+            Self::Ineligible(Ineligible::MajorVersionHeld) => {
+                format!(
+                    "it has a higher major version than {}, which `version` does not ask for",
+                    installed()
+                )
             }
             Self::NoEdge => format!("no entry replaces, skips or covers {}", installed()),
             Self::LowerThanInstalled => {

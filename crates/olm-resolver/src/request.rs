@@ -1,9 +1,10 @@
 //! The request: the values that a ClusterExtension, its installed bundle and the selected catalogs come down to.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
-use olm_core::{CatalogName, ChannelName, PackageName, Range};
+use olm_core::{CatalogName, ChannelName, PackageName, Range, VersionRelease};
 
 use crate::error::{CatalogReadError, ResolveError};
 use crate::graph::PackageGraph;
@@ -19,6 +20,19 @@ pub enum Policy {
     SelfCertified,
 }
 
+/// The annotation of a ClusterExtension with a value of [`MajorUpdates`].
+pub const MAJOR_UPDATES: &str = "olm.operatorframework.io/major-updates";
+
+/// Whether the installed bundle may be followed by one of a higher major version without being asked (decision 32).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MajorUpdates {
+    /// Not along the catalog's edges while the request has no range.
+    #[default]
+    Hold,
+    /// Like any other, as the reference does.
+    Automatic,
+}
+
 #[derive(Debug, Clone)]
 pub struct Request {
     pub package: PackageName,
@@ -28,6 +42,7 @@ pub struct Request {
     pub range: Option<Range>,
     /// Whether edges are needed to move on from the installed bundle.
     pub policy: Policy,
+    pub major_updates: MajorUpdates,
     pub installed: Option<Installed>,
 }
 
@@ -35,7 +50,14 @@ impl Request {
     /// Any version from any channel, with nothing installed.
     #[must_use]
     pub fn new(package: PackageName) -> Self {
-        Self { package, channels: Vec::new(), range: None, policy: Policy::default(), installed: None }
+        Self {
+            package,
+            channels: Vec::new(),
+            range: None,
+            policy: Policy::default(),
+            major_updates: MajorUpdates::default(),
+            installed: None,
+        }
     }
 }
 
@@ -52,6 +74,13 @@ pub fn parse_range(text: &str) -> Result<Option<Range>, ResolveError> {
         .map_err(|error| ResolveError::Range { text: text.to_owned(), error: Box::new(error) })
 }
 
+/// The range of this version and all later ones of its major version.
+pub(crate) fn range_from(version: &VersionRelease) -> String {
+    let mut text = version.version.to_string();
+    text.truncate(text.find('+').unwrap_or(text.len()));
+    format!("^{text}")
+}
+
 /// One selected catalog whose `availabilityMode` is not `Unavailable`.
 #[derive(Debug, Clone)]
 pub struct CatalogSource {
@@ -62,6 +91,31 @@ pub struct CatalogSource {
     /// be read now, or why there is none.
     pub content: Result<Arc<PackageGraph>, CatalogReadError>,
 }
+
+impl fmt::Display for MajorUpdates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Hold => "Hold",
+            Self::Automatic => "Automatic",
+        })
+    }
+}
+
+impl FromStr for MajorUpdates {
+    type Err = UnknownMajorUpdates;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        [Self::Hold, Self::Automatic]
+            .into_iter()
+            .find(|value| value.to_string() == text)
+            .ok_or_else(|| UnknownMajorUpdates(text.to_owned()))
+    }
+}
+
+/// A text that is no value of [`MajorUpdates`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is neither Hold nor Automatic")]
+pub struct UnknownMajorUpdates(String);
 
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,6 +3,7 @@
 //! Each catalog puts forward its best bundle; between catalogs an undeprecated one beats a deprecated one, then the
 //! higher priority wins. Catalogs are visited in the order of their names, so that equal input gives equal output.
 
+use std::fmt;
 use std::sync::Arc;
 
 use olm_core::{BundleName, CatalogName, ChannelName, ImageRef, PackageName, VersionRelease};
@@ -10,7 +11,7 @@ use olm_core::{BundleName, CatalogName, ChannelName, ImageRef, PackageName, Vers
 use crate::error::{Asked, ResolveError};
 use crate::graph::{BundleIndex, PackageGraph};
 use crate::report::{Candidate, CatalogOutcome, CatalogReport, Report};
-use crate::request::{CatalogSource, Request};
+use crate::request::{CatalogSource, MAJOR_UPDATES, MajorUpdates, Request, range_from};
 use crate::rules::{Decision, Rules, Via};
 
 #[derive(Debug, Clone)]
@@ -52,15 +53,59 @@ pub struct Outcome {
     pub result: Result<Resolution, ResolveError>,
     /// What was considered and which rule decided.
     pub report: Report,
+    /// The bundle that would have been chosen if major versions were not held.
+    pub held: Option<Held>,
+}
+
+/// A bundle that is not chosen because of its major version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    pub catalog: CatalogName,
+    pub bundle: BundleName,
+    pub version: VersionRelease,
+}
+
+impl Held {
+    /// The shortest range of versions that admits the bundle and its updates, and no further major version.
+    #[must_use]
+    pub fn range(&self) -> String {
+        range_from(&self.version)
+    }
+}
+
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { catalog, bundle, version } = self;
+        write!(
+            f,
+            "bundle {bundle} of catalog {catalog} has the next major version {version}, which is not installed by itself; to \
+             install it, set spec.source.catalog.version to {:?}, or the annotation {MAJOR_UPDATES}: Automatic to follow to each \
+             major version",
+            self.range()
+        )
+    }
 }
 
 pub fn resolve(request: &Request, sources: &[CatalogSource]) -> Outcome {
     let mut sources: Vec<&CatalogSource> = sources.iter().collect();
     sources.sort_by(|a, b| a.name.cmp(&b.name));
-    let catalogs = sources.into_iter().map(|source| consider(request, source)).collect();
+    let (result, report) = decide(request, &sources);
+    let held = report.holds().then(|| held(request, &sources)).flatten();
+    Outcome { result, report, held }
+}
+
+fn decide(request: &Request, sources: &[&CatalogSource]) -> (Result<Resolution, ResolveError>, Report) {
+    let catalogs = sources.iter().map(|source| consider(request, source)).collect();
     let mut report = Report { request: request.clone(), catalogs };
-    let result = choose(&mut report);
-    Outcome { result, report }
+    (choose(&mut report), report)
+}
+
+/// What would be chosen if major versions were not held, if that has a higher one.
+fn held(request: &Request, sources: &[&CatalogSource]) -> Option<Held> {
+    let automatic = Request { major_updates: MajorUpdates::Automatic, ..request.clone() };
+    let Resolution { catalog, bundle, version, .. } = decide(&automatic, sources).0.ok()?;
+    let is_next = version.version.major() > request.installed.as_ref()?.version.version.major();
+    is_next.then_some(Held { catalog, bundle, version })
 }
 
 /// Applies the rules inside one catalog and finds its best bundle.

@@ -5,14 +5,14 @@
 use olm_core::VersionRelease;
 
 use crate::graph::{BundleIndex, ChannelIndex, Edge, EdgeKind, Leaving, PackageGraph};
-use crate::request::{Policy, Request};
+use crate::request::{MajorUpdates, Policy, Request};
 
 /// The first rule that dropped a bundle, or how it may be installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     /// It is the best of its catalog.
     Kept(Via),
-    /// The request does not admit it, whatever is installed.
+    /// The request does not admit it.
     Ineligible(Ineligible),
     /// No entry in the channels asked for replaces, skips or covers what is installed.
     NoEdge,
@@ -22,13 +22,15 @@ pub enum Decision {
     LowerVersion,
 }
 
-/// A condition of the request that a bundle does not meet. What is installed plays no part in it.
+/// A condition of the request that a bundle does not meet. What is installed plays a part in the last only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ineligible {
     NotInChannel,
     /// It has no readable version, and the request has a range.
     NoVersion,
     OutOfRange,
+    /// It follows the installed bundle, and has a higher major version that the request does not ask for (decision 32).
+    MajorVersionHeld,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +84,23 @@ impl<'a> Rules<'a> {
             }
             (None, _) => None,
         });
-        channel.into_iter().chain(version.flatten())
+        let held = std::iter::once_with(move || self.holds(bundle).then_some(Ineligible::MajorVersionHeld));
+        channel.into_iter().chain(version.flatten()).chain(held.flatten())
+    }
+
+    /// Whether an edge leads to the bundle, and it has a higher major version that the request does not ask for.
+    fn holds(&self, bundle: BundleIndex) -> bool {
+        let Request { policy, major_updates, range, installed, .. } = self.request;
+        let (Some(installed), Ok(version)) = (installed, self.graph.version(bundle)) else { return false };
+        (*policy, *major_updates) == (Policy::CatalogProvided, MajorUpdates::Hold)
+            && range.is_none()
+            && version.version.major() > installed.version.version.major()
+            && self.edge_to(bundle).is_some()
+    }
+
+    /// The edge to the bundle from what is installed, in the channels asked for.
+    fn edge_to(&self, bundle: BundleIndex) -> Option<Edge> {
+        self.leaving.as_ref()?.edge_to(bundle, |channel| self.asked(channel))
     }
 
     /// Whether the request admits the bundle. Resolution, upgrade paths and lists of versions all ask this.
@@ -103,9 +121,7 @@ impl<'a> Rules<'a> {
         if version == Some(&installed.version) {
             return Decision::Kept(Via::Installed);
         }
-        let edge =
-            self.leaving.as_ref().and_then(|leaving| leaving.edge_to(bundle, |channel| self.asked(channel)));
-        match (edge, self.request.policy) {
+        match (self.edge_to(bundle), self.request.policy) {
             (Some(edge), _) if edge_holds(edge, version, &installed.version) => {
                 Decision::Kept(Via::Edge(edge))
             }

@@ -8,6 +8,7 @@ use std::str::FromStr as _;
 
 use clap::{ArgAction, Args, Parser};
 use olm_bundle::BundleLimits;
+use olm_resolver::MajorUpdates;
 use olm_runtime::FeatureGates;
 use olm_runtime::args::{ArgsError, Command, LimitArgs, PullArgs, RunArgs, switch};
 use olm_runtime::features::{Gate, Stage};
@@ -79,6 +80,11 @@ pub struct ServeArgs {
     /// What spec.serviceAccount of an extension means
     #[arg(long, value_enum, value_name = "MODE", default_value_t)]
     pub service_account_mode: Mode,
+
+    /// Whether an extension without `version` follows its catalog to the next major version: Hold or Automatic. The annotation
+    /// olm.operatorframework.io/major-updates of an extension wins
+    #[arg(long, value_name = "MODE", default_value_t, value_parser = MajorUpdates::from_str)]
+    pub major_updates: MajorUpdates,
 
     /// What it leads to that something is missing which a bundle depends on
     #[arg(long, value_enum, value_name = "MODE", default_value_t, ignore_case = true)]

@@ -54,6 +54,15 @@ impl Collector for Inventory {
             ];
             gauge(&mut out, &labels, 1)?;
         }
+        let mut out = encode_row(&mut encoder, &observe::EXTENSION_UPGRADE_AVAILABLE)?;
+        for extension in &extensions {
+            let conditions = extension.status.as_ref().map(|status| status.conditions.as_slice());
+            if let Some(found) = condition::find(conditions.unwrap_or_default(), condition::UPGRADE_AVAILABLE)
+            {
+                let name = extension.name_any();
+                gauge(&mut out, &[("name", name.as_str()), ("reason", found.reason.as_str())], 1)?;
+            }
+        }
 
         let mut by_state: BTreeMap<String, i64> = BTreeMap::new();
         for revision in self.revisions.all() {
@@ -130,7 +139,11 @@ mod tests {
             json!({
                 "spec": {"namespace": "demo-system", "source": {"sourceType": "Catalog", "catalog": {"packageName": "pack"}}},
                 "status": {
-                    "conditions": [condition("Ready", "False", "Retrying"), condition("Reconciling", "True", "Retrying")],
+                    "conditions": [
+                        condition("Ready", "False", "Retrying"),
+                        condition("Reconciling", "True", "Retrying"),
+                        condition("UpgradeAvailable", "True", "MajorVersionHeld"),
+                    ],
                     "install": {"bundle": {"name": "pack.v1", "version": "1.0.0"}},
                 },
             }),
@@ -157,6 +170,7 @@ mod tests {
             [
                 r#"olm_cluster_extension_condition{condition="Ready",name="demo",reason="Retrying",status="False"} 1"#,
                 r#"olm_cluster_extension_info{bundle="pack.v1",name="demo",namespace="demo-system",package="pack",version="1.0.0"} 1"#,
+                r#"olm_cluster_extension_upgrade_available{name="demo",reason="MajorVersionHeld"} 1"#,
                 r#"olm_cluster_catalog_condition{condition="Serving",name="cat",reason="Available",status="True"} 1"#,
             ]
         );

@@ -12,6 +12,7 @@ use olm_certificates::{PublishedCa, Source};
 use olm_install::BundleFetcher;
 use olm_install::preflight;
 use olm_install::render::RenderSettings;
+use olm_install::resolution;
 use olm_oci::{CertificateDirs, Config, Credentials, Puller, SharedKeyring, Store};
 use olm_resolver::ReleaseField;
 use olm_runtime::args::service_names;
@@ -131,7 +132,10 @@ async fn controllers(
         system_namespace: args.run.system_namespace(),
         service_account_mode: args.service_account_mode,
         render,
-        separate_release: gates.enabled(RELEASE),
+        resolution: resolution::Settings {
+            separate_release: gates.enabled(RELEASE),
+            major_updates: args.major_updates,
+        },
         dependency_check: args.dependency_check,
         preflight: preflight::Settings { existing_objects: args.validate_existing_custom_resources },
         intervals: args.run.test_intervals,
@@ -140,7 +144,11 @@ async fn controllers(
     let trust = stream::iter(trust_changed).flatten().then(|()| tokio::time::sleep(FAILURE_CACHE_TIME));
     let packages = Catalogd {
         client: catalogs::client::factory(args.catalogd_cas_dir(), published, tls_settings),
-        release: if settings.separate_release { ReleaseField::Counts } else { ReleaseField::Ignored },
+        release: if settings.resolution.separate_release {
+            ReleaseField::Counts
+        } else {
+            ReleaseField::Ignored
+        },
         store: PackageStore::new(&args.cache_path.join("packages"), package_store::DEFAULT_BYTES),
     };
     let workers = Workers::new(extension::WORKERS, stop.clone());

@@ -8,6 +8,7 @@ use anyhow::Result;
 use olm_api::condition;
 use olm_install::preflight;
 use olm_install::render::RenderSettings;
+use olm_install::resolution;
 use olm_runtime::controller::Workers;
 use olm_runtime::leader::{self, Election, Moment, Timing};
 use olm_runtime::metrics::Metrics;
@@ -196,7 +197,7 @@ async fn process(running: &Running, server: &ApiServer, content: &Arc<Content>, 
         system_namespace: SYSTEM.to_owned(),
         service_account_mode: Mode::Impersonate,
         render: RenderSettings::default(),
-        separate_release: true,
+        resolution: resolution::Settings { separate_release: true, ..resolution::Settings::default() },
         dependency_check: DependencyCheck::Enforce,
         preflight: preflight::Settings { existing_objects: false },
         intervals,

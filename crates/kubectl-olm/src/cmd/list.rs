@@ -7,15 +7,15 @@ use kube::ResourceExt as _;
 use olm_api::{ClusterExtension, ClusterObjectSet, condition};
 use olm_catalog::{CatalogReader, Selector};
 use olm_core::{PackageName, VersionRelease};
-use olm_install::resolution::{self, ExtensionRequest, Target, revision, validate};
-use olm_resolver::{CatalogSource, ReleaseField};
+use olm_install::resolution::{self, ExtensionRequest, Target, UpgradeUpdate, revision, validate};
+use olm_resolver::{CatalogSource, MajorUpdates, ReleaseField};
 use serde::Serialize;
 
 use super::output::{Output, Table, bad, or_dash};
 use crate::CommandOutput;
 use crate::extensions;
 use crate::failure::{CommandError, print_note};
-use crate::sources::Sources;
+use crate::sources::{Controller, Sources};
 
 #[derive(Debug, Args)]
 #[command(
@@ -27,6 +27,8 @@ use crate::sources::Sources;
 pub(crate) struct Arguments {
     #[command(flatten)]
     output: Output,
+    #[command(flatten)]
+    controller: Controller,
     #[command(flatten)]
     sources: Sources,
 }
@@ -67,7 +69,7 @@ struct Row {
 struct Available {
     bundle: String,
     version: String,
-    /// Whether the extension's range allows it, so that it is installed automatically.
+    /// Whether the extension's range allows it, and it has no new major version that is held, so that it is installed automatically.
     allowed: bool,
 }
 
@@ -84,7 +86,12 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
             None
         }
     };
-    let mut content = Content { reader, local: sources.is_local(), packages: BTreeMap::new() };
+    let mut content = Content {
+        reader,
+        local: sources.is_local(),
+        settings: arguments.controller.resolution(),
+        packages: BTreeMap::new(),
+    };
     let mut listed = Vec::new();
     for extension in &all {
         listed.push(row(extension, &revisions, &mut content).await);
@@ -99,6 +106,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
 struct Content {
     reader: Option<CatalogReader>,
     local: bool,
+    settings: resolution::Settings,
     packages: BTreeMap<PackageName, Vec<CatalogSource>>,
 }
 
@@ -152,18 +160,24 @@ async fn row(extension: &ClusterExtension, revisions: &[ClusterObjectSet], conte
         };
         row.catalogs = sources.iter().filter(holds).map(|source| source.name.to_string()).collect();
     }
-    let any = ExtensionRequest { range: None, ..request.clone() };
+    let settings = content.settings;
+    let any =
+        ExtensionRequest { range: None, major_updates: Some(MajorUpdates::Automatic), ..request.clone() };
+    let is_held = || {
+        let upgrade = resolution::resolve(&request, &states, &sources, settings).upgrade;
+        matches!(upgrade, UpgradeUpdate::Found(Some(_)))
+    };
     let parsed = |version: &str, release: Option<&str>| VersionRelease::parse(version, release).ok();
     let now = states
         .installed
         .as_ref()
         .and_then(|revision| parsed(&revision.bundle.version, revision.bundle.release.as_deref()));
-    if let Ok(Target::Chosen(best)) = resolution::resolve(&any, &states, &sources, true).target {
+    if let Ok(Target::Chosen(best)) = resolution::resolve(&any, &states, &sources, settings).target {
         let version = parsed(&best.version, best.release.as_deref());
         if version > now {
             let allowed = match (&request.range, &version) {
                 (Some(range), Some(version)) => range.contains(&version.version),
-                (None, _) => true,
+                (None, _) => !is_held(),
                 (Some(_), None) => false,
             };
             row.available =
@@ -180,6 +194,7 @@ fn table(listed: &[Row], wide: bool) -> String {
     for row in listed {
         let available = match &row.available {
             Some(available) if available.allowed => available.version.clone(),
+            Some(available) if row.range.is_empty() => format!("{} (held)", available.version),
             Some(available) => format!("{} (not in range)", available.version),
             None if row.catalogs_read => "-".to_owned(),
             None => "?".to_owned(),

@@ -11,7 +11,7 @@ use super::plan::beyond_one;
 use super::why;
 use crate::CommandOutput;
 use crate::failure::CommandError;
-use crate::sources::Sources;
+use crate::sources::{Controller, Sources};
 
 /// Most candidates shown as not offered for a hop.
 const MAX_NOT_OFFERED: usize = 5;
@@ -59,6 +59,8 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
+    controller: Controller,
+    #[command(flatten)]
     sources: Sources,
 }
 
@@ -84,6 +86,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<CommandOutput, CommandE
             why::Policy::CatalogProvided => Policy::CatalogProvided,
             why::Policy::SelfCertified => Policy::SelfCertified,
         },
+        major_updates: arguments.controller.major_updates,
         to: target(arguments.to.as_deref())?,
         from: Some(from.clone()),
         graph,

@@ -20,7 +20,7 @@ use crate::bundle_source::BundleAccess;
 use crate::extensions;
 use crate::failure::{CommandError, print_note};
 use crate::kinds::Kinds;
-use crate::sources::Sources;
+use crate::sources::{Controller, Sources};
 
 #[derive(Debug, Args)]
 #[command(
@@ -87,7 +87,9 @@ async fn objects(
     if let Some(set) = set {
         return extensions::objects(client, set).await;
     }
-    let decided = decide(extension, Some(revision::states([])), None, &arguments.sources).await?;
+    let decided =
+        decide(extension, Some(revision::states([])), None, Controller::default(), &arguments.sources)
+            .await?;
     let (Some(chosen), Some(request)) = (decided.explained.chosen, decided.request) else {
         return Err(CommandError::NotFound(decided.explained.error.unwrap_or_default()));
     };

@@ -8,8 +8,8 @@ use clap::{Args, ValueEnum};
 use olm_api::{ClusterExtension, condition};
 use olm_catalog::Selector;
 use olm_install::resolution::{
-    self, BundleFacts, DeprecationUpdate, ExtensionRequest, RevisionFacts, RevisionStates, Target, revision,
-    validate,
+    self, BundleFacts, DeprecationUpdate, ExtensionRequest, RevisionFacts, RevisionStates, Target,
+    UpgradeUpdate, revision, validate,
 };
 use olm_resolver::{
     CatalogOutcome, CatalogSource, CatalogView, DeprecationState, PackageGraph, ReleaseField, ReportView,
@@ -21,7 +21,7 @@ use super::output::{Output, Table, bad, bold, or_dash};
 use crate::CommandOutput;
 use crate::extensions;
 use crate::failure::{CommandError, print_note};
-use crate::sources::Sources;
+use crate::sources::{Controller, Sources};
 
 /// Most candidates of a catalog in the default output.
 const MAX_CANDIDATES: usize = 12;
@@ -49,6 +49,8 @@ pub(crate) struct Resolve {
     installed: Option<String>,
     #[command(flatten)]
     output: Output,
+    #[command(flatten)]
+    controller: Controller,
     #[command(flatten)]
     sources: Sources,
 }
@@ -94,6 +96,8 @@ pub(crate) struct Explain {
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
+    controller: Controller,
+    #[command(flatten)]
     sources: Sources,
 }
 
@@ -116,6 +120,9 @@ pub(crate) struct Explained {
     /// directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) unmet: Option<String>,
+    /// A bundle with a higher major version that is not installed by itself, and how to take it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) held: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) deprecations: Vec<String>,
     /// The candidates and the rules that decided. Absent if the request is invalid.
@@ -154,19 +161,28 @@ pub(crate) struct Chosen {
 pub(crate) async fn resolve(arguments: &Resolve) -> Result<CommandOutput, CommandError> {
     let extension = asked(arguments)?;
     let installed = arguments.installed.as_deref();
-    let explained = decide(&extension, None, installed, &arguments.sources).await?.explained;
+    let explained =
+        decide(&extension, None, installed, arguments.controller, &arguments.sources).await?.explained;
     Ok(output_of(&explained, arguments.output, |wide| text(&explained, wide.then_some(usize::MAX))))
 }
 
 pub(crate) async fn explain(arguments: &Explain) -> Result<CommandOutput, CommandError> {
     let explained = if let Some(file) = &arguments.file {
         let extension = extensions::from_file(file)?;
-        decide(&extension, None, arguments.installed.as_deref(), &arguments.sources).await?.explained
+        decide(&extension, None, arguments.installed.as_deref(), arguments.controller, &arguments.sources)
+            .await?
+            .explained
     } else {
         let name = arguments.name.as_deref().unwrap_or_default();
         let (_, extension, revisions) = extensions::with_revisions(&arguments.sources.cluster, name).await?;
-        let decided =
-            decide(&extension, Some(revision::states(&revisions)), None, &arguments.sources).await?;
+        let decided = decide(
+            &extension,
+            Some(revision::states(&revisions)),
+            None,
+            arguments.controller,
+            &arguments.sources,
+        )
+        .await?;
         Explained { extension: Some(state_of(&extension)), ..decided.explained }
     };
     Ok(output_of(&explained, arguments.output, |wide| {
@@ -207,6 +223,7 @@ pub(crate) async fn decide(
     extension: &ClusterExtension,
     states: Option<RevisionStates>,
     installed: Option<&str>,
+    controller: Controller,
     sources: &Sources,
 ) -> Result<Decided, CommandError> {
     let mut request = match validate(extension) {
@@ -230,7 +247,7 @@ pub(crate) async fn decide(
         (None, None) => RevisionStates::default(),
         (None, Some(text)) => present(text, request.package.as_str(), &content)?,
     };
-    let resolved = resolution::resolve(&request, &states, &content, true);
+    let resolved = resolution::resolve(&request, &states, &content, controller.resolution());
     let dependencies = resolved.chosen.as_ref().map(dependencies).unwrap_or_default();
     let view = resolved.report.as_ref().map(olm_resolver::Report::view);
     let target = resolved.target.as_ref().ok().cloned();
@@ -262,6 +279,10 @@ pub(crate) async fn decide(
         error,
         dependencies,
         unmet,
+        held: match &resolved.upgrade {
+            UpgradeUpdate::Found(held) => held.as_ref().map(ToString::to_string),
+            UpgradeUpdate::Unchanged => None,
+        },
         deprecations: deprecations(&resolved.deprecations),
         report: view,
     };
@@ -410,6 +431,7 @@ fn text(explained: &Explained, candidates: Option<usize>) -> String {
     if let Some(unmet) = &explained.unmet {
         line("Missing", &bad(unmet));
     }
+    line("Held", explained.held.as_deref().unwrap_or_default());
     for deprecation in &explained.deprecations {
         line("Deprecated", deprecation);
     }

@@ -12,4 +12,4 @@ mod target;
 pub use error::{Cause, Class, PassError};
 pub use request::{ExtensionRequest, validate};
 pub use revision::{BundleFacts, RevisionFacts, RevisionStates};
-pub use target::{DeprecationUpdate, Resolved, Target, refused, resolve};
+pub use target::{DeprecationUpdate, Resolved, Settings, Target, UpgradeUpdate, refused, resolve};

@@ -7,6 +7,7 @@ use olm_api::cluster_extension::{CrdUpgradeSafetyEnforcement, UpgradeConstraintP
 use olm_api::{ClusterExtension, ConditionStatus, annotations, condition};
 use olm_catalog::{Selector, parse_selector};
 use olm_core::{ChannelName, PackageName, Range};
+use olm_resolver::{MajorUpdates, UnknownMajorUpdates};
 use serde_json::{Map, Value};
 
 use super::error::{Class, PassError};
@@ -33,6 +34,8 @@ pub struct ExtensionRequest {
     pub selector: Selector,
     /// Whether the catalog's upgrade edges bind.
     pub policy: UpgradeConstraintPolicy,
+    /// Whether the next major version is installed without being asked for; `None` is the controller's setting.
+    pub major_updates: Option<MajorUpdates>,
     /// The consequence of an unsafe CRD change.
     pub enforcement: CrdUpgradeSafetyEnforcement,
     /// `spec.config.inline`.
@@ -76,6 +79,11 @@ pub fn validate(extension: &ClusterExtension) -> Result<ExtensionRequest, PassEr
     let channels = catalog.channels.iter().filter_map(|channel| channel.parse().ok()).collect();
     let annotations = extension.metadata.annotations.as_ref();
     let paused = annotations.and_then(|all| all.get(annotations::PAUSED));
+    let major_updates = annotations.and_then(|all| all.get(annotations::MAJOR_UPDATES));
+    let major_updates =
+        major_updates.map(|value| value.parse()).transpose().map_err(|error: UnknownMajorUpdates| {
+            invalid(format!("metadata.annotations[{}]: {error}", annotations::MAJOR_UPDATES))
+        })?;
     let preflight = spec.install.as_ref().and_then(|install| install.preflight.as_ref());
     Ok(ExtensionRequest {
         name,
@@ -88,6 +96,7 @@ pub fn validate(extension: &ClusterExtension) -> Result<ExtensionRequest, PassEr
         range,
         selector,
         policy: catalog.upgrade_constraint_policy,
+        major_updates,
         enforcement: preflight.map(|checks| checks.crd_upgrade_safety.enforcement).unwrap_or_default(),
         config: spec.config.as_ref().and_then(|config| config.inline.clone()),
         progress_deadline_minutes: spec.progress_deadline_minutes.filter(|minutes| *minutes > 0),
@@ -145,6 +154,25 @@ mod tests {
             let annotations = serde_json::json!({"olm.operatorframework.io/paused": value});
             assert_eq!(named("x", annotations, Value::Null).unwrap().paused, paused, "{value}");
         }
+    }
+
+    #[test]
+    fn request_reads_major_updates_from_the_annotation() {
+        let read = |value: &str| {
+            let annotations = serde_json::json!({(annotations::MAJOR_UPDATES): value});
+            named("x", annotations, Value::Null).map(|request| request.major_updates)
+        };
+        assert_eq!(olm_resolver::MAJOR_UPDATES, annotations::MAJOR_UPDATES);
+        assert_eq!(read("Hold").unwrap(), Some(MajorUpdates::Hold));
+        assert_eq!(read("Automatic").unwrap(), Some(MajorUpdates::Automatic));
+        let failure = read("automatic").unwrap_err();
+        assert_eq!(
+            (failure.class, failure.message.as_str()),
+            (
+                Class::NeedsChange,
+                "metadata.annotations[olm.operatorframework.io/major-updates]: \"automatic\" is neither Hold nor Automatic"
+            )
+        );
     }
 
     #[test]

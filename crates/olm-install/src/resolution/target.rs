@@ -5,8 +5,8 @@
 use olm_api::cluster_extension::UpgradeConstraintPolicy;
 use olm_core::VersionRelease;
 use olm_resolver::{
-    CatalogSource, Deprecations, Fallback, FallbackFacts, Installed, Outcome, Policy, Report, Request,
-    Resolution, ResolveError, Retry, deprecation_source, deprecations, fallback,
+    CatalogSource, Deprecations, Fallback, FallbackFacts, Held, Installed, MajorUpdates, Outcome, Policy,
+    Report, Request, Resolution, ResolveError, Retry, deprecation_source, deprecations, fallback,
 };
 
 use super::error::{Class, PassError};
@@ -21,6 +21,7 @@ pub struct Resolved {
     /// The resolver's choice, for the check of its dependencies.
     pub chosen: Option<Resolution>,
     pub deprecations: DeprecationUpdate,
+    pub upgrade: UpgradeUpdate,
     /// Every candidate and the rule that accepted or rejected it.
     pub report: Option<Report>,
 }
@@ -34,6 +35,24 @@ pub enum DeprecationUpdate {
     Unchanged,
     /// No selected catalog exists any more: earlier values are removed.
     Removed,
+}
+
+/// The upgrade that is not made by itself, as one pass observed it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UpgradeUpdate {
+    /// There is this one, or none.
+    Found(Option<Held>),
+    /// Not all catalogs could be read, or none was asked: the earlier value stays.
+    Unchanged,
+}
+
+/// Settings of the controller that a resolution depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Settings {
+    /// Gate BundleReleaseSupport.
+    pub separate_release: bool,
+    /// `--major-updates`, for extensions without the annotation.
+    pub major_updates: MajorUpdates,
 }
 
 /// The target bundle.
@@ -60,7 +79,7 @@ pub fn resolve(
     request: &ExtensionRequest,
     states: &RevisionStates,
     sources: &[CatalogSource],
-    separate_release: bool,
+    settings: Settings,
 ) -> Resolved {
     let installed = match states.installed.as_ref().map(|revision| recorded(&revision.bundle)).transpose() {
         Ok(installed) => installed,
@@ -69,6 +88,7 @@ pub fn resolve(
                 target: Err(refused(&error)),
                 chosen: None,
                 deprecations: deprecation_update(request, sources, None, None),
+                upgrade: UpgradeUpdate::Unchanged,
                 report: None,
             };
         }
@@ -81,15 +101,19 @@ pub fn resolve(
             UpgradeConstraintPolicy::CatalogProvided => Policy::CatalogProvided,
             UpgradeConstraintPolicy::SelfCertified => Policy::SelfCertified,
         },
+        major_updates: request.major_updates.unwrap_or(settings.major_updates),
         installed: installed.clone(),
     };
-    let Outcome { result, report } = olm_resolver::resolve(&question, sources);
+    let Outcome { result, report, held } = olm_resolver::resolve(&question, sources);
+    let is_known =
+        question.range.is_some() || held.is_some() || sources.iter().all(|source| source.content.is_ok());
+    let upgrade = if is_known { UpgradeUpdate::Found(held) } else { UpgradeUpdate::Unchanged };
     let deprecations = deprecation_update(request, sources, result.as_ref().ok(), installed.as_ref());
     let target = match &result {
-        Ok(resolution) => Ok(Target::Chosen(facts(resolution, separate_release))),
+        Ok(resolution) => Ok(Target::Chosen(facts(resolution, settings.separate_release))),
         Err(error) => newest(request, states, sources).map(Target::Installed).ok_or_else(|| refused(error)),
     };
-    Resolved { target, chosen: result.ok(), deprecations, report: Some(report) }
+    Resolved { target, chosen: result.ok(), deprecations, upgrade, report: Some(report) }
 }
 
 /// The bundle of the newest revision, if no catalog can be read and the range still includes it (decision 6).

@@ -9,7 +9,7 @@ use super::classic::{ClassicRequest, ClassicStep, classic_step};
 use crate::graph::{BundleIndex, ChannelIndex, EdgeKind, PackageGraph};
 use crate::installed::Installed;
 use crate::report::{Step, describe_edge, some_of, step};
-use crate::request::{CatalogSource, Policy, Request};
+use crate::request::{CatalogSource, MajorUpdates, Policy, Request};
 use crate::resolve::resolve;
 use crate::rules::{Decision, Rules};
 use crate::shortest::shortest;
@@ -46,6 +46,8 @@ pub struct PathQuery {
     pub range: Option<Range>,
     /// Policy, v1 only.
     pub policy: Policy,
+    /// Whether a hop to a new major version happens by itself, v1 only.
+    pub major_updates: MajorUpdates,
 }
 
 /// Most candidates listed as not offered at one place of a way.
@@ -191,6 +193,7 @@ impl Walker<'_> {
         request.channels = self.query.channels.clone();
         request.range = range;
         request.policy = self.query.policy;
+        request.major_updates = self.query.major_updates;
         request.installed = at.cloned();
         Some((request, [source]))
     }
@@ -296,7 +299,9 @@ impl Walker<'_> {
     fn pinned(&self, target: BundleIndex) -> Option<Vec<Step>> {
         let graph = &self.query.graph;
         let version = graph.version(target).ok()?;
-        let (request, _) = self.request(self.query.from.as_ref(), self.query.range.clone())?;
+        let (mut request, _) = self.request(self.query.from.as_ref(), self.query.range.clone())?;
+        // `version` asks for what it names
+        request.major_updates = MajorUpdates::Automatic;
         let rules = Rules::new(&request, graph);
         rules.eligible(target).ok()?;
         let direct = |by: &'static str| {

@@ -13,10 +13,12 @@
 //!   1.0.3 replaces 1.0.1 skips 1.0.2 skipRange ">=1.0.0 <1.0.3"
 //! bundle 2.0.0 image quay.io/p:v2          # a bundle in no channel, or more about one
 //! deprecated bundle 1.0.0 "use 1.0.3"
+//! majorUpdates Automatic                   # of all questions below; else Hold
 //! catalog other unreadable "connection refused"
 //!
 //! v1 installed 1.0.0 channels stable version ">=1.0.0" => 1.0.3
 //! v1 installed 1.0.3 policy SelfCertified version 1.0.0 => 1.0.0
+//! v1 installed 1.0.3 majorUpdates Hold => stay
 //! classic installed none channel stable startingCSV 1.0.0 => 1.0.0
 //! both installed 1.0.1 => 1.0.3            # v1 and Classic
 //! v1 installed 9.0.0 => error "no bundles found"

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use olm_fbc::ChannelEntry;
 
 use crate::graph::{BundleDraft, ChannelDraft, DeprecatedScope, GraphDraft};
-use crate::request::Policy;
+use crate::request::{MajorUpdates, Policy, UnknownMajorUpdates};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {message}")]
@@ -57,6 +57,7 @@ pub struct Question {
     pub channels: Vec<String>,
     pub version: String,
     pub policy: Policy,
+    pub major_updates: MajorUpdates,
     pub starting: Option<String>,
     /// Version to reach, or `head`.
     pub to: Option<String>,
@@ -96,6 +97,10 @@ impl Scenario {
         }
         reader.finish().map_err(|message| ScenarioError { line: text.lines().count(), message })
     }
+}
+
+fn major_updates(rest: &mut Rest<'_>) -> Result<MajorUpdates, String> {
+    rest.value("majorUpdates")?.parse().map_err(|error: UnknownMajorUpdates| error.to_string())
 }
 
 /// A word, and whether it was quoted.
@@ -142,6 +147,7 @@ struct Reader {
     package: String,
     default_channel: String,
     catalogs: Vec<CatalogDraft>,
+    major_updates: MajorUpdates,
     questions: Vec<Question>,
 }
 
@@ -183,6 +189,10 @@ impl Reader {
             "channel" => self.channel(&mut rest),
             "bundle" => self.bundle(&mut rest),
             "deprecated" => self.deprecated(&mut rest),
+            "majorUpdates" => {
+                self.major_updates = major_updates(&mut rest)?;
+                Ok(())
+            }
             "v1" => self.question(Who::V1, &mut rest, line, text),
             "classic" => self.question(Who::Classic, &mut rest, line, text),
             "both" => self.question(Who::Both, &mut rest, line, text),
@@ -193,7 +203,7 @@ impl Reader {
                 _ => Err("walk needs v1 or classic".to_owned()),
             },
             other => Err(format!(
-                "unknown statement {other:?}: use title, package, catalog, channel, bundle, deprecated, v1, classic, both, \
+                "unknown statement {other:?}: use title, package, catalog, channel, bundle, deprecated, majorUpdates, v1, classic, both, \
                  walk or paths"
             )),
         }
@@ -341,6 +351,7 @@ impl Reader {
             channels: Vec::new(),
             version: String::new(),
             policy: Policy::CatalogProvided,
+            major_updates: self.major_updates,
             starting: None,
             to: None,
             expected: None,
@@ -367,6 +378,7 @@ impl Reader {
                         }
                     }
                 }
+                "majorUpdates" => made.major_updates = major_updates(rest)?,
                 "startingCSV" => made.starting = Some(full_name(&self.package, rest.value(word)?)),
                 "to" => made.to = Some(rest.value(word)?.to_owned()),
                 "=>" => {
@@ -375,7 +387,7 @@ impl Reader {
                 }
                 other => {
                     return Err(format!(
-                        "unknown word {other:?}: use installed, channels, version, policy, startingCSV, to or =>"
+                        "unknown word {other:?}: use installed, channels, version, policy, majorUpdates, startingCSV, to or =>"
                     ));
                 }
             }

@@ -121,6 +121,7 @@ fn v1(
     request.channels = channels(question)?;
     request.range = parse_range(&question.version).map_err(|error| error.to_string())?;
     request.policy = question.policy;
+    request.major_updates = question.major_updates;
     request.installed = installed(question, sources)?;
     let outcome = resolve(&request, sources);
     *report = Some(outcome.report);
@@ -178,6 +179,7 @@ fn query(
         channels: channels(question)?,
         range: parse_range(&question.version).map_err(|error| error.to_string())?,
         policy: question.policy,
+        major_updates: question.major_updates,
     })
 }
 

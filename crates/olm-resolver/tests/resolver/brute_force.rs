@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use olm_core::Range;
 use olm_resolver::{
-    BundleDraft, CatalogSource, ChannelDraft, ChannelEntry, DeprecatedScope, GraphDraft, Installed, Policy,
-    ReleaseField, Request, resolve,
+    BundleDraft, CatalogSource, ChannelDraft, ChannelEntry, DeprecatedScope, GraphDraft, Installed,
+    MajorUpdates, Policy, ReleaseField, Request, resolve,
 };
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -41,6 +41,7 @@ struct Ask {
     channels: Vec<&'static str>,
     range: &'static str,
     self_certified: bool,
+    major_updates: MajorUpdates,
     installed: Option<usize>,
 }
 
@@ -68,13 +69,17 @@ fn catalog() -> impl Strategy<Value = Catalog> {
 fn ask() -> impl Strategy<Value = Ask> {
     let channels = subsequence(vec!["alpha", "beta", "stable", "nosuch"], 0..=2);
     // the last version cannot be installed: it is none
-    (channels, select(&RANGES[..]), any::<bool>(), prop::option::weighted(0.7, 0..VERSIONS.len() - 1))
-        .prop_map(|(channels, range, self_certified, installed)| Ask {
+    let major_updates = select(vec![MajorUpdates::Hold, MajorUpdates::Automatic]);
+    let installed = prop::option::weighted(0.7, 0..VERSIONS.len() - 1);
+    (channels, select(&RANGES[..]), any::<bool>(), major_updates, installed).prop_map(
+        |(channels, range, self_certified, major_updates, installed)| Ask {
             channels,
             range,
             self_certified,
+            major_updates,
             installed,
-        })
+        },
+    )
 }
 
 fn name(version: usize) -> String {
@@ -144,6 +149,7 @@ fn request(ask: &Ask) -> Request {
         channels: ask.channels.iter().map(|name| name.parse().unwrap()).collect(),
         range: (!ask.range.is_empty()).then(|| Range::masterminds(ask.range).unwrap()),
         policy: if ask.self_certified { Policy::SelfCertified } else { Policy::CatalogProvided },
+        major_updates: ask.major_updates,
         installed: ask
             .installed
             .map(|version| Installed::parse(&name(version), VERSIONS[version], None).unwrap()),
@@ -165,6 +171,19 @@ proptest! {
             .collect();
         let want = slow(&offers, &request(&ask));
         prop_assert_eq!(&got, &want);
+
+        // what is held is what would be chosen otherwise
+        let automatic = Request { major_updates: MajorUpdates::Automatic, ..request(&ask) };
+        let unheld = resolve(&automatic, &sources);
+        prop_assert!(unheld.held.is_none());
+        if let Some(held) = &outcome.held {
+            prop_assert_eq!(unheld.result.map(|found| found.bundle).ok(), Some(held.bundle.clone()));
+            let asked = Request { range: Some(Range::masterminds(&held.range()).unwrap()), ..request(&ask) };
+            let taken = resolve(&asked, &sources).result;
+            prop_assert_eq!(taken.map(|found| found.version.version.major()).ok(), Some(held.version.version.major()));
+        } else {
+            prop_assert_eq!(short_answer(&unheld), got);
+        }
 
         // the order of catalogs does not matter, and asking twice gives the same report
         let view = serde_json::to_string(&outcome.report.view()).unwrap();

@@ -17,8 +17,8 @@ use olm_core::{Range, VersionRelease};
 use olm_fbc::{Catalog, IngestLimits, load_dir};
 use olm_resolver::{
     BundleDraft, BundleIndex, CatalogSource, ChannelDraft, ChannelEntry, DeprecatedScope, End, GraphDraft,
-    Installed, NearMiss, Outcome, PackageGraph, PathQuery, Policy, ReleaseField, Request, RuleSet, Target,
-    Via, path, resolve,
+    Installed, MajorUpdates, NearMiss, Outcome, PackageGraph, PathQuery, Policy, ReleaseField, Request,
+    RuleSet, Target, Via, path, resolve,
 };
 use serde_json::Value;
 
@@ -105,6 +105,7 @@ impl Package {
             channels: scope.iter().map(|name| name.parse().unwrap()).collect(),
             range: range.map(|text| Range::masterminds(text).unwrap()),
             policy,
+            major_updates: MajorUpdates::default(),
             installed: installed.cloned(),
         }
     }
@@ -182,6 +183,7 @@ impl Package {
         match first.text.as_str() {
             text if text.contains("replaces, skips or covers") => "no edge",
             text if text.contains("is lower") => "only downwards",
+            text if text.contains("new major version") => "only a new major version",
             text if text.contains("is in channel") => "another channel",
             text if text.contains("is in no channel") => "no channel",
             text => panic!("a reason without a name: {text}"),
@@ -210,7 +212,7 @@ impl Package {
             changed.policy = Policy::SelfCertified;
         } else if text.contains("SelfCertified") {
             changed.policy = Policy::SelfCertified;
-        } else {
+        } else if !text.contains("new major version") {
             return;
         }
         changed.range = Some(Range::masterminds(&exactly(&arrives_at)).unwrap());
@@ -251,6 +253,7 @@ impl Package {
             channels: scope.iter().map(|name| name.parse().unwrap()).collect(),
             range: None,
             policy: Policy::CatalogProvided,
+            major_updates: MajorUpdates::default(),
         };
         let walked = path(&query, RuleSet::V1);
         let names: Vec<&str> = walked.hops.iter().map(|hop| hop.bundle.as_str()).collect();

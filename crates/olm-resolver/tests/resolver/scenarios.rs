@@ -50,7 +50,7 @@ fn scenario_errors_name_line_and_fix() {
         ("package p\ncatalog a\ncatalog a", "line 3: catalog \"a\" is there twice"),
         (
             "nonsense",
-            "line 1: unknown statement \"nonsense\": use title, package, catalog, channel, bundle, deprecated, v1, classic, both, walk or paths",
+            "line 1: unknown statement \"nonsense\": use title, package, catalog, channel, bundle, deprecated, majorUpdates, v1, classic, both, walk or paths",
         ),
     ] {
         assert_eq!(Scenario::parse(text).unwrap_err().to_string(), want, "{text:?}");

@@ -4,7 +4,8 @@
 
 use olm_core::{Range, VersionRelease};
 use olm_resolver::{
-    ChannelEntry, DeprecatedScope, GraphDraft, Installed, Outcome, Policy, Request, ResolveError,
+    ChannelEntry, DeprecatedScope, GraphDraft, Installed, MajorUpdates, Outcome, Policy, Request,
+    ResolveError,
 };
 
 /// A package of one catalog.
@@ -82,6 +83,11 @@ impl Offer {
         let Some(installed) = &request.installed else { return true };
         if request.policy == Policy::SelfCertified || bundle.version.as_ref() == Some(&installed.version) {
             return true;
+        }
+        let is_next_major =
+            bundle.version.as_ref().is_some_and(|it| it.version.major() > installed.version.version.major());
+        if is_next_major && request.range.is_none() && request.major_updates == MajorUpdates::Hold {
+            return false;
         }
         self.considered(&bundle.name, request).any(|entry| entry.leads_from(installed, bundle))
     }

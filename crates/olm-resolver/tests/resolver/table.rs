@@ -3,7 +3,8 @@
 use crate::common::{Ask, Pkg, broken, catalog, resolve_short, without_package};
 use olm_core::{Range, VersionRelease};
 use olm_resolver::{
-    CatalogSource, Installed, PackageGraph, Policy, ReleaseField, Request, ResolveError, parse_range, resolve,
+    CatalogSource, Installed, MajorUpdates, PackageGraph, Policy, ReleaseField, Request, ResolveError,
+    parse_range, resolve,
 };
 use serde_json::json;
 
@@ -239,6 +240,7 @@ fn allowed(package: &str, graph: &Pkg, installed: Installed) -> Vec<String> {
         channels: vec![],
         range: None,
         policy: Policy::CatalogProvided,
+        major_updates: MajorUpdates::Automatic,
         installed: Some(installed),
     };
     // resolve repeatedly for something other than what was found

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use olm_resolver::{
-    BundleDraft, ChannelDraft, ChannelEntry, End, GraphDraft, Installed, PackageGraph, PathQuery, Policy,
-    ReleaseField, RuleSet, Target, path, reachable,
+    BundleDraft, ChannelDraft, ChannelEntry, End, GraphDraft, Installed, MajorUpdates, PackageGraph,
+    PathQuery, Policy, ReleaseField, RuleSet, Target, path, reachable,
 };
 
 use crate::common::Pkg;
@@ -17,6 +17,7 @@ fn query(graph: &Arc<PackageGraph>, from: &str, to: Target) -> PathQuery {
         channels: vec![],
         range: None,
         policy: Policy::CatalogProvided,
+        major_updates: MajorUpdates::Automatic,
     }
 }
 

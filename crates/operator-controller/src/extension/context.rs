@@ -7,7 +7,7 @@ use kube::Client;
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
 use olm_install::preflight;
 use olm_install::render::RenderSettings;
-use olm_install::resolution::{BundleFacts, ExtensionRequest, revision};
+use olm_install::resolution::{self, BundleFacts, ExtensionRequest, revision};
 use olm_resolver::Needed;
 use olm_runtime::Intervals;
 use olm_runtime::controller::Workers;
@@ -33,8 +33,8 @@ pub struct Settings {
     pub service_account_mode: Mode,
     /// Gates of rendering, and the certificate issuer that is preferred.
     pub render: RenderSettings,
-    /// Gate BundleReleaseSupport.
-    pub separate_release: bool,
+    /// What resolution depends on.
+    pub resolution: resolution::Settings,
     /// What a missing dependency leads to.
     pub dependency_check: DependencyCheck,
     /// What CRD upgrade safety checks.

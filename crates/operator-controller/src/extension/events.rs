@@ -67,6 +67,7 @@ pub fn events(
             changed(condition::AVAILABLE).and_then(|(then, now)| unavailable(then, now)).map(Event::rare),
         );
     }
+    events.extend(changed(condition::UPGRADE_AVAILABLE).map(|(_, now)| Event::exact(upgrade_available(now))));
     for spec in condition::of_kind(condition::EXTENSION) {
         let Some(reason) = spec.event else { continue };
         let deprecated = changed(spec.type_).filter(|(_, now)| now.status == ConditionStatus::True);
@@ -155,12 +156,18 @@ fn unavailable(then: Option<&Condition>, now: &Condition) -> Option<Notice> {
         .then(|| Notice::warning(reason::UNAVAILABLE, now.message.clone()))
 }
 
+fn upgrade_available(now: &Condition) -> Notice {
+    Notice::normal(reason::MAJOR_VERSION_HELD, now.message.clone())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::extension::status;
     use k8s_openapi::jiff::Timestamp;
-    use olm_install::resolution::{BundleFacts, DeprecationUpdate, RevisionFacts, RevisionStates};
+    use olm_install::resolution::{
+        BundleFacts, DeprecationUpdate, RevisionFacts, RevisionStates, UpgradeUpdate,
+    };
 
     fn bundle(version: &str) -> BundleFacts {
         BundleFacts {
@@ -200,6 +207,7 @@ mod tests {
         PassResult {
             revisions: RevisionStates::split(revisions),
             deprecations: DeprecationUpdate::Unchanged,
+            upgrade: UpgradeUpdate::Found(None),
             progress,
             unread: false,
         }

@@ -10,7 +10,8 @@ use olm_bundle::CertProvider;
 use olm_catalog::select;
 use olm_install::issuer;
 use olm_install::resolution::{
-    self, BundleFacts, Class, DeprecationUpdate, ExtensionRequest, PassError, revision, validate,
+    self, BundleFacts, Class, DeprecationUpdate, ExtensionRequest, PassError, UpgradeUpdate, revision,
+    validate,
 };
 use olm_runtime::backoff::UNFINISHED;
 use olm_runtime::controller::{Requeue, Stopping};
@@ -68,6 +69,7 @@ pub async fn reconcile(
         Err(error) => PassResult {
             revisions: revision::states(revisions.iter().map(AsRef::as_ref)),
             deprecations: DeprecationUpdate::Unchanged,
+            upgrade: UpgradeUpdate::Unchanged,
             progress: Progress::Invalid(error),
             unread: false,
         },
@@ -88,6 +90,7 @@ async fn resolve_and_deliver(
     let unresolved = |progress| PassResult {
         revisions: states.clone(),
         deprecations: DeprecationUpdate::Unchanged,
+        upgrade: UpgradeUpdate::Unchanged,
         progress,
         unread: false,
     };
@@ -120,7 +123,7 @@ async fn resolve_and_deliver(
         (sources, context.packages.unread(&selected, &request.package).await)
     };
     let (sources, unread) = context.workers.away(read).await?;
-    let resolved = resolution::resolve(request, &states, &sources, context.settings.separate_release);
+    let resolved = resolution::resolve(request, &states, &sources, context.settings.resolution);
     let delivered = match &resolved.target {
         Ok(target) => {
             deliver(context, request, target, resolved.chosen.as_ref(), revisions, &states, recorded)
@@ -147,7 +150,8 @@ async fn resolve_and_deliver(
         Err(StepError::Changed(error)) => return Err(error.into()),
         Err(StepError::Failed(error)) => (states, Progress::Failed(error)),
     };
-    Ok(PassResult { revisions: states, deprecations: resolved.deprecations, progress, unread })
+    let resolution::Resolved { deprecations, upgrade, .. } = resolved;
+    Ok(PassResult { revisions: states, deprecations, upgrade, progress, unread })
 }
 
 /// The bundle of the newest revision that has succeeded and that is not the installed one, archived ones included.
@@ -274,6 +278,7 @@ mod tests {
             let result = PassResult {
                 revisions,
                 deprecations: DeprecationUpdate::Unchanged,
+                upgrade: UpgradeUpdate::Unchanged,
                 progress,
                 unread: is_unread,
             };

@@ -79,7 +79,7 @@ pub(super) async fn report(
         result,
         extension.status.as_ref(),
         generation,
-        context.settings.separate_release,
+        context.settings.resolution.separate_release,
         Timestamp::now(),
     );
     let (name, uid) = (extension.name_any(), extension.uid().unwrap_or_default());

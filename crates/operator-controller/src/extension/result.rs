@@ -2,7 +2,7 @@
 
 use olm_bundle::CertProvider;
 pub use olm_install::plan::Notice;
-use olm_install::resolution::{BundleFacts, DeprecationUpdate, PassError, RevisionStates};
+use olm_install::resolution::{BundleFacts, DeprecationUpdate, PassError, RevisionStates, UpgradeUpdate};
 
 /// The last step that the pass reached.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +32,7 @@ pub struct PassResult {
     /// Revisions after the pass.
     pub revisions: RevisionStates,
     pub deprecations: DeprecationUpdate,
+    pub upgrade: UpgradeUpdate,
     /// The last step.
     pub progress: Progress,
     /// Whether a catalog that is served could not be read, so that its older content, or none, was used. Its status does not

@@ -1,12 +1,12 @@
 //! The status of a ClusterExtension, derived once from an [`PassResult`] and never patched along the way.
 //!
 //! Conditions and texts: rule operator-controller §5.1 to §5.3, revisions §9.6; `Ready`, `Reconciling`, `Stalled`: decision 4;
-//! deprecation values: decision 7. It knows no client and no clock.
+//! deprecation values: decision 7; `UpgradeAvailable`: decision 32. It knows no client and no clock.
 
 use k8s_openapi::jiff::Timestamp;
 use olm_api::cluster_extension::{BundleMetadata, InstallStatus, RevisionStatus, WebhookCertificates};
 use olm_api::{ClusterExtensionStatus, Condition, ConditionStatus, condition, reason};
-use olm_install::resolution::{Cause, Class, PassError, RevisionFacts, RevisionStates};
+use olm_install::resolution::{Cause, Class, PassError, RevisionFacts, RevisionStates, UpgradeUpdate};
 
 use super::deprecation;
 use super::result::{PassResult, Progress};
@@ -48,6 +48,7 @@ pub fn derive(
     conditions.extend(available.map(|found| make.mirror(found)));
     conditions.push(ready);
     conditions.extend(quarantined(&result.progress, stored, &make));
+    conditions.extend(upgrade_available(&result.upgrade, stored, &make));
     conditions.extend(reconciling);
     conditions.extend(stalled);
 
@@ -154,6 +155,21 @@ fn quarantined(progress: &Progress, stored: &[Condition], make: &ConditionBuilde
         | Progress::Invalid(_)
         | Progress::Applied { .. }
         | Progress::Uninstalling { .. } => None,
+    }
+}
+
+/// Present while the catalogs have an upgrade that is not made by itself (decision 32).
+fn upgrade_available(
+    update: &UpgradeUpdate,
+    stored: &[Condition],
+    make: &ConditionBuilder,
+) -> Option<Condition> {
+    let type_ = condition::UPGRADE_AVAILABLE;
+    match update {
+        UpgradeUpdate::Found(held) => held.as_ref().map(|held| {
+            make.made(type_, ConditionStatus::True, reason::MAJOR_VERSION_HELD, held.to_string())
+        }),
+        UpgradeUpdate::Unchanged => condition::find(stored, type_).map(|found| make.mirror(found)),
     }
 }
 

@@ -15,7 +15,7 @@ use kube::{Api, Client, ResourceExt as _};
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations, condition, finalizers, labels};
 use olm_bundle::CertProvider;
 use olm_install::issuer;
-use olm_install::resolution::{DeprecationUpdate, revision};
+use olm_install::resolution::{DeprecationUpdate, UpgradeUpdate, revision};
 use olm_runtime::controller::Requeue;
 
 use super::context::Context;
@@ -51,6 +51,7 @@ pub async fn uninstall(
             let result = PassResult {
                 revisions: revision::states(revisions.iter().map(AsRef::as_ref)),
                 deprecations: DeprecationUpdate::Unchanged,
+                upgrade: UpgradeUpdate::Found(None),
                 progress: Progress::Uninstalling { message: waiting(left.owned, revisions) },
                 unread: false,
             };

@@ -10,6 +10,7 @@ mod deputies;
 mod error_messages;
 mod events;
 mod helm;
+mod major_versions;
 mod many;
 mod signatures;
 mod status;

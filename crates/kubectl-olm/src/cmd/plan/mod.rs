@@ -35,7 +35,7 @@ use crate::dry_run::{DryRun, ObjectPreview, identity, sibling};
 use crate::extensions;
 use crate::failure::CommandError;
 use crate::kinds::Kinds;
-use crate::sources::Sources;
+use crate::sources::{Controller, Sources};
 
 pub(crate) use preview::objects as objects_text;
 
@@ -61,6 +61,8 @@ pub(crate) struct Arguments {
     changes: SpecChanges,
     #[command(flatten)]
     output: Output,
+    #[command(flatten)]
+    controller: Controller,
     #[command(flatten)]
     sources: Sources,
 }
@@ -171,7 +173,7 @@ async fn preview(arguments: &Arguments) -> Result<Preview, CommandError> {
     let client = arguments.sources.cluster.client().await?;
     let (extension, account) = planned(arguments, &client).await?;
     let Made { mut preview, plan, mut kinds, request, own } =
-        made(&client, &extension, account.as_ref(), &arguments.sources).await?;
+        made(&client, &extension, account.as_ref(), arguments.controller, &arguments.sources).await?;
     let (Some(Plan { change, digest, .. }), Some(request)) = (plan, request) else { return Ok(preview) };
     let action = match &change {
         // Secrets that the user may not read seem to be missing
@@ -210,6 +212,7 @@ pub(crate) async fn made(
     client: &Client,
     extension: &ClusterExtension,
     account: Option<&Account>,
+    controller: Controller,
     sources: &Sources,
 ) -> Result<Made, CommandError> {
     let all = extensions::revisions(client, Some(&extension.name_any())).await?;
@@ -217,7 +220,7 @@ pub(crate) async fn made(
         extensions::revisions_of(extension, &all).map(|set| Arc::new(set.clone())).collect();
     let active = own.iter().rfind(|set| revision::is_active(set));
     let states = revision::states(own.iter().map(AsRef::as_ref));
-    let decided = decide(extension, Some(states.clone()), None, sources).await?;
+    let decided = decide(extension, Some(states.clone()), None, controller, sources).await?;
     let mut preview = Preview {
         extension: extension.name_any(),
         from: active.map(|set| side(&revision::facts(set).bundle, set.spec.revision)),
@@ -318,7 +321,12 @@ fn resolution(explained: &Explained) -> Preview {
         because,
         path: steps.map(|step| format!("{} ({} in {})", step.version, step.by, step.channel)).collect(),
         refused: explained.error.iter().cloned().collect(),
-        warnings: explained.deprecations.iter().map(|text| format!("deprecated: {text}")).collect(),
+        warnings: explained
+            .deprecations
+            .iter()
+            .map(|text| format!("deprecated: {text}"))
+            .chain(explained.held.clone())
+            .collect(),
         ..Preview::default()
     }
 }

@@ -1,6 +1,8 @@
 //! Every row of the tables of rules operator-controller §3.5, §5.1 and §5.3, and of decision 4.
 
-use olm_install::resolution::{BundleFacts, DeprecationUpdate};
+use olm_install::resolution::{BundleFacts, DeprecationUpdate, UpgradeUpdate};
+
+use olm_resolver::Held;
 
 use super::*;
 
@@ -67,10 +69,31 @@ fn derived(
     let result = PassResult {
         revisions: RevisionStates::split(revisions),
         deprecations: DeprecationUpdate::Removed,
+        upgrade: UpgradeUpdate::Found(None),
         progress,
         unread: false,
     };
     derive(&result, before, 7, true, at(100))
+}
+
+/// The status while 1.0.0 is installed.
+fn derived_with(upgrade: UpgradeUpdate, before: Option<&ClusterExtensionStatus>) -> ClusterExtensionStatus {
+    let result = PassResult {
+        revisions: RevisionStates::split(vec![done(1, "1.0.0")]),
+        deprecations: DeprecationUpdate::Removed,
+        upgrade,
+        progress: applied("1.0.0"),
+        unread: false,
+    };
+    derive(&result, before, 7, true, at(100))
+}
+
+fn held(version: &str) -> UpgradeUpdate {
+    UpgradeUpdate::Found(Some(Held {
+        catalog: "main".parse().unwrap(),
+        bundle: format!("demo.v{version}").parse().unwrap(),
+        version: version.parse().unwrap(),
+    }))
 }
 
 /// `Status/Reason: message` of one condition.
@@ -192,6 +215,7 @@ fn status_reports_the_installed_bundle() {
     let result = PassResult {
         revisions: RevisionStates::split(vec![done(1, "1.0.0"), running(2, "1.1.0")]),
         deprecations: DeprecationUpdate::Removed,
+        upgrade: UpgradeUpdate::Found(None),
         progress: applied("1.1.0"),
         unread: false,
     };
@@ -358,6 +382,7 @@ fn conditions_are_those_of_the_list() {
     ] {
         set.extend(derived(revisions, progress, None).conditions.into_iter().map(|found| found.type_));
     }
+    set.extend(derived_with(held("2.0.0"), None).conditions.into_iter().map(|found| found.type_));
     for type_ in &set {
         let listed = condition::spec(condition::EXTENSION, type_).is_some();
         assert!(listed, "{type_} has no row in CONDITIONS, api/src/condition.rs");
@@ -371,6 +396,26 @@ fn conditions_are_those_of_the_list() {
     }
 }
 
+#[test]
+fn status_names_a_held_major_version_and_changes_nothing_else() {
+    let without = derived_with(UpgradeUpdate::Found(None), None);
+    let mut with = derived_with(held("2.0.0"), None);
+    assert_eq!(
+        text(&with, condition::UPGRADE_AVAILABLE),
+        "True/MajorVersionHeld: bundle demo.v2.0.0 of catalog main has the next major version 2.0.0, which is not installed by \
+         itself; to install it, set spec.source.catalog.version to \"^2.0.0\", or the annotation \
+         olm.operatorframework.io/major-updates: Automatic to follow to each major version"
+    );
+    assert!(text(&with, condition::UPGRADE_AVAILABLE).contains(olm_api::annotations::MAJOR_UPDATES));
+    // a pass that could not look for it
+    let unchanged = derived_with(UpgradeUpdate::Unchanged, Some(&with));
+    assert_eq!(text(&unchanged, condition::UPGRADE_AVAILABLE), text(&with, condition::UPGRADE_AVAILABLE));
+    let gone = derived_with(UpgradeUpdate::Found(None), Some(&with));
+    assert_eq!(text(&gone, condition::UPGRADE_AVAILABLE), "absent");
+    with.conditions.retain(|found| found.type_ != condition::UPGRADE_AVAILABLE);
+    assert_eq!(with, without);
+}
+
 /// Another replica that takes over does not read the bundle either.
 #[test]
 fn status_quarantine_stays_until_a_bundle_is_read() {
@@ -378,6 +423,7 @@ fn status_quarantine_stays_until_a_bundle_is_read() {
         let result = PassResult {
             revisions: RevisionStates::split(Vec::new()),
             deprecations: DeprecationUpdate::Unchanged,
+            upgrade: UpgradeUpdate::Found(None),
             progress,
             unread: false,
         };
