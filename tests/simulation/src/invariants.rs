@@ -234,6 +234,12 @@ impl Invariants {
         !self.expected.values().all(is_judged)
     }
 
+    /// Whether a service account was deleted at any time.
+    #[must_use]
+    pub fn has_deleted_accounts(&self) -> bool {
+        !self.deleted_accounts.is_empty()
+    }
+
     /// Whether the cluster is as the user wants it.
     ///
     /// # Errors

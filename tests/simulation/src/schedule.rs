@@ -141,9 +141,18 @@ pub fn schedule(seed: u64) -> Vec<Step> {
         at += gap(&mut random);
         let extension = extensions.choose(&mut random).copied().unwrap_or(PACKAGES[0]);
         let action = action(extension, &mut random);
-        if let Action::Obstruct { version, .. } = action {
-            let install = Action::Install { extension, version, account: false };
-            steps.push(Step { at: at + Duration::from_secs(2), action: install });
+        let install = |version| Action::Install { extension, version, account: false };
+        match action {
+            Action::Obstruct { version, .. } => {
+                steps.push(Step { at: at + Duration::from_secs(2), action: install(version) });
+            }
+            // in the middle of an upgrade
+            Action::Uninstall { policy: Policy::Orphan, .. } => {
+                let before = Duration::from_millis(random.random_range(0..2_000));
+                let action = install(version(&mut random));
+                steps.push(Step { at: at.saturating_sub(before), action });
+            }
+            _ => {}
         }
         steps.push(Step { at, action });
     }
@@ -158,7 +167,7 @@ fn gap(random: &mut StdRng) -> Duration {
 }
 
 fn install(extension: &'static str, random: &mut StdRng) -> Action {
-    Action::Install { extension, version: version(random), account: random.random_ratio(1, 3) }
+    Action::Install { extension, version: version(random), account: random.random_ratio(1, 2) }
 }
 
 fn version(random: &mut StdRng) -> &'static str {
@@ -171,7 +180,7 @@ fn seconds(random: &mut StdRng, most: u64) -> Duration {
 
 fn action(extension: &'static str, random: &mut StdRng) -> Action {
     let resource = KINDS.choose(random).copied().unwrap_or(KINDS[0]);
-    match random.random_range(0..110) {
+    match random.random_range(0..113) {
         0..13 => install(extension, random),
         13..16 => {
             let (version, object) = (version(random), random.random_range(0..16));
@@ -227,6 +236,7 @@ fn action(extension: &'static str, random: &mut StdRng) -> Action {
             let time = seconds(random, 10) + Duration::from_secs(5);
             Action::Obstruct { extension, version: version(random), has_label: random.random(), time }
         }
+        108..111 => Action::Flap { extension, time: seconds(random, 20) },
         _ => Action::Overtake { extension, object: random.random_range(0..16), time: seconds(random, 2) },
     }
 }
