@@ -214,9 +214,10 @@ pub enum ConfigType {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterExtensionStatus {
-    /// Observations: `Installed`, `Progressing`, `Available`, `Ready`, `Reconciling`, `Stalled` and `Quarantined` (a bundle is not
-    /// read again, because reading it ended the process twice) while they hold, and whether catalogs deprecate what is installed
-    /// (`Deprecated`, `PackageDeprecated`, `ChannelDeprecated`, `BundleDeprecated`).
+    /// Observations: `Installed`, `Progressing`, `Available`, `Ready`; `Reconciling`, `Stalled`, `Quarantined` (a bundle is not read
+    /// again, because reading it ended the process twice) and `UpgradeAvailable` (the catalog has an upgrade that is not made by
+    /// itself) while they hold; and whether catalogs deprecate what is installed (`Deprecated`, `PackageDeprecated`,
+    /// `ChannelDeprecated`, `BundleDeprecated`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,

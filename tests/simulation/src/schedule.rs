@@ -146,8 +146,11 @@ pub fn schedule(seed: u64) -> Vec<Step> {
             Action::Obstruct { version, .. } => {
                 steps.push(Step { at: at + Duration::from_secs(2), action: install(version) });
             }
+            // when rollouts have ended, so that only one watch shows what it does
+            Action::Flap { .. } => at += SETTLED,
             // in the middle of an upgrade
             Action::Uninstall { policy: Policy::Orphan, .. } => {
+                at += SETTLED;
                 let before = Duration::from_millis(random.random_range(0..2_000));
                 let action = install(version(&mut random));
                 steps.push(Step { at: at.saturating_sub(before), action });
@@ -159,6 +162,9 @@ pub fn schedule(seed: u64) -> Vec<Step> {
     steps.sort_by_key(|step| step.at);
     steps
 }
+
+/// After this time most rollouts have ended.
+const SETTLED: Duration = Duration::from_secs(30);
 
 /// Mostly close together, so that one action meets what another has begun.
 fn gap(random: &mut StdRng) -> Duration {

@@ -344,7 +344,7 @@ fn present(text: &str, package: &str, sources: &[CatalogSource]) -> Result<Revis
         ))
     })?;
     let revision = RevisionFacts { name: String::new(), number: 1, bundle, conditions: Vec::new() };
-    Ok(RevisionStates { installed: Some(revision), rolling: Vec::new() })
+    Ok(RevisionStates { installed: Some(revision), ..RevisionStates::default() })
 }
 
 fn dependencies(chosen: &Resolution) -> Vec<String> {

@@ -54,6 +54,9 @@ pub struct RevisionStates {
     pub installed: Option<RevisionFacts>,
     /// All others, ascending by number.
     pub rolling: Vec<RevisionFacts>,
+    /// The newest archived revision that has succeeded, while its successor has not: for a moment of an upgrade nothing else shows what
+    /// is upgraded.
+    pub replaced: Option<RevisionFacts>,
 }
 
 impl RevisionStates {
@@ -77,6 +80,12 @@ impl RevisionStates {
     pub fn successor(&self) -> Option<&RevisionFacts> {
         let number = self.installed.as_ref().map_or(i64::MIN, |installed| installed.number);
         self.rolling.last().filter(|rolling| rolling.number > number)
+    }
+
+    /// What an upgrade starts from.
+    #[must_use]
+    pub fn upgraded(&self) -> Option<&RevisionFacts> {
+        self.installed.as_ref().or(self.replaced.as_ref())
     }
 
     /// The newest revision of all.
@@ -136,7 +145,14 @@ pub fn history(revisions: &[Arc<ClusterObjectSet>]) -> Vec<olm_rollout::Revision
 /// Installed and rolling revisions among all revisions of one extension.
 #[must_use]
 pub fn states<'a>(revisions: impl IntoIterator<Item = &'a ClusterObjectSet>) -> RevisionStates {
-    RevisionStates::split(revisions.into_iter().filter(|revision| is_active(revision)).map(facts).collect())
+    let (active, others): (Vec<_>, Vec<_>) = revisions.into_iter().partition(|revision| is_active(revision));
+    let mut states = RevisionStates::split(active.into_iter().map(facts).collect());
+    if states.installed.is_none() && !states.rolling.is_empty() {
+        let stays = |set: &&ClusterObjectSet| set.metadata.deletion_timestamp.is_none() && has_succeeded(set);
+        let newest = others.into_iter().filter(stays).max_by_key(|set| set.spec.revision);
+        states.replaced = newest.map(facts);
+    }
+    states
 }
 
 fn bundle(found: Option<&BTreeMap<String, String>>) -> BundleFacts {
@@ -162,6 +178,36 @@ mod tests {
             .into_iter()
             .collect();
         RevisionFacts { name: format!("x-{number}"), number, bundle: BundleFacts::default(), conditions }
+    }
+
+    /// Else the upgrade would be a first install for a moment, and skip what the catalog's edges ask for.
+    #[test]
+    fn revision_states_have_the_replaced_one_during_an_upgrade() {
+        let set = |number: i64, state: &str, succeeded: bool| -> ClusterObjectSet {
+            let status = if succeeded { "True" } else { "False" };
+            serde_json::from_value(serde_json::json!({
+                "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet", "metadata": {"name": format!("x-{number}")},
+                "spec": {"lifecycleState": state, "revision": number, "collisionProtection": "Prevent"},
+                "status": {"conditions": [{"type": "Succeeded", "status": status, "reason": "Succeeded", "message": "",
+                    "lastTransitionTime": "2030-01-01T00:00:00Z"}]},
+            }))
+            .unwrap()
+        };
+        for (sets, installed, upgraded) in [
+            (vec![set(1, "Archived", true), set(2, "Active", false)], None, Some(1)),
+            (
+                vec![set(1, "Archived", true), set(2, "Archived", true), set(3, "Active", false)],
+                None,
+                Some(2),
+            ),
+            (vec![set(1, "Archived", false), set(2, "Active", false)], None, None),
+            (vec![set(1, "Archived", true), set(2, "Active", true)], Some(2), Some(2)),
+            (vec![set(1, "Archived", true)], None, None),
+        ] {
+            let states = states(&sets);
+            assert_eq!(states.installed.as_ref().map(|it| it.number), installed);
+            assert_eq!(states.upgraded().map(|it| it.number), upgraded);
+        }
     }
 
     #[test]

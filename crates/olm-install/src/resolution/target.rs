@@ -81,7 +81,7 @@ pub fn resolve(
     sources: &[CatalogSource],
     settings: Settings,
 ) -> Resolved {
-    let installed = match states.installed.as_ref().map(|revision| recorded(&revision.bundle)).transpose() {
+    let installed = match states.upgraded().map(|revision| recorded(&revision.bundle)).transpose() {
         Ok(installed) => installed,
         Err(error) => {
             return Resolved {

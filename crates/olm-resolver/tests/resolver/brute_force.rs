@@ -5,7 +5,7 @@ use std::sync::Arc;
 use olm_core::Range;
 use olm_resolver::{
     BundleDraft, CatalogSource, ChannelDraft, ChannelEntry, DeprecatedScope, GraphDraft, Installed,
-    MajorUpdates, Policy, ReleaseField, Request, resolve,
+    MajorUpdates, Policy, ReleaseField, Request, ResolveError, resolve,
 };
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -181,7 +181,8 @@ proptest! {
             let asked = Request { range: Some(Range::masterminds(&held.range()).unwrap()), ..request(&ask) };
             let taken = resolve(&asked, &sources).result;
             prop_assert_eq!(taken.map(|found| found.version.version.major()).ok(), Some(held.version.version.major()));
-        } else {
+        } else if !matches!(unheld.result, Err(ResolveError::Ambiguous { .. })) {
+            // a hold can also leave one catalog of two that tie
             prop_assert_eq!(short_answer(&unheld), got);
         }
 

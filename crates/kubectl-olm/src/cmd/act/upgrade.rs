@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     /// Versions to stay within, such as '>=2.0.0 <3.0.0'
     #[arg(long, value_name = "RANGE")]
     version: Option<String>,
-    /// Any version: the newest that can be reached
+    /// Any version: the newest that can be reached; a new major version is held
     #[arg(long, conflicts_with = "version")]
     any_version: bool,
     /// Only bundles and edges of this channel; may be repeated, replaces the present ones
