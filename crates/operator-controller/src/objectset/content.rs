@@ -111,6 +111,12 @@ pub(super) enum ContentError {
     Failed(String),
 }
 
+/// The Secrets that a revision refers to.
+pub(super) fn references(revision: &ClusterObjectSet, system_namespace: &str) -> BTreeSet<ObjectRef> {
+    let entries = revision.spec.phases.iter().flat_map(|phase| &phase.objects);
+    entries.filter_map(|entry| secret_key(entry, system_namespace)).collect()
+}
+
 impl Content {
     /// Reads and checks the content.
     pub(super) async fn load(
@@ -120,16 +126,9 @@ impl Content {
         watched: &Secrets,
         kept: &SecretCache,
     ) -> Result<Self, ContentError> {
-        let references: BTreeSet<ObjectRef> = revision
-            .spec
-            .phases
-            .iter()
-            .flat_map(|phase| &phase.objects)
-            .filter_map(|entry| secret_key(entry, system_namespace))
-            .collect();
         let mut secrets: BTreeMap<ObjectRef, Result<Arc<Secret>, String>> = BTreeMap::new();
         let mut editions = BTreeMap::new();
-        for at in references {
+        for at in references(revision, system_namespace) {
             let (namespace, name) = &at;
             let found = match kept.get(&at, watched.edition(&at).as_deref()) {
                 Some(secret) => Ok(secret),

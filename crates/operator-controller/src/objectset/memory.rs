@@ -21,7 +21,6 @@ use super::live::ObjectRef;
 use super::secrets::{Edition, Secrets};
 use crate::debounce::Debounce;
 use crate::recorded::Recorded;
-use crate::secret_cache::SecretCache;
 
 /// What is remembered of one revision.
 #[derive(Default)]
@@ -128,12 +127,6 @@ impl LoadedContent {
             touched: touch(revision),
             content: Some(Arc::new(content)),
         }
-    }
-
-    /// Frees the bodies, which are read again when there is something to apply.
-    pub(super) fn free_bodies(&mut self, kept: &SecretCache) {
-        self.content = None;
-        kept.remove(self.secrets.keys());
     }
 
     /// Is it still what the cluster has, as far as the caches show?

@@ -217,6 +217,13 @@ impl Context {
         all
     }
 
+    /// Evicts the content Secrets of revisions from the cache.
+    fn evict_secrets<'a>(&self, revisions: impl IntoIterator<Item = &'a ClusterObjectSet>) {
+        for revision in revisions {
+            self.kept.remove(&content::references(revision, &self.system_namespace));
+        }
+    }
+
     /// The owner of a revision, on which the identity that writes its objects depends.
     async fn owner(&self, revision: &ClusterObjectSet, memory: &mut Memory) -> Result<Owner, String> {
         if let Some((name, uid)) = convert::owner(revision) {

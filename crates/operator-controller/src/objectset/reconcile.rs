@@ -124,6 +124,9 @@ fn release(revision: &ClusterObjectSet, context: &Context, memory: &mut Memory) 
     let uid = revision.uid().unwrap_or_default();
     context.world.release(&uid, &HashSet::new());
     context.memories.evict_inventory(&uid);
+    // until now its successor may have had to read its own again, because objects change hands
+    context
+        .evict_secrets(std::iter::once(revision).chain(context.siblings(revision).iter().map(AsRef::as_ref)));
     *memory = Memory { gone: std::mem::take(&mut memory.gone), ..Memory::default() };
 }
 
@@ -160,6 +163,9 @@ async fn roll_out(revision: &Arc<ClusterObjectSet>, context: &Context, memory: &
         problems: Problems::default(),
     };
     let outcome = rollout.run(memory).await;
+    if outcome.is_complete() && siblings.iter().all(|sibling| is_archived(sibling)) {
+        context.evict_secrets([&**revision]);
+    }
     if outcome.is_complete() && !paused {
         let history: Vec<_> = siblings.iter().map(|sibling| convert::facts(sibling)).collect();
         for name in outdated_by(revision.spec.revision, &history) {

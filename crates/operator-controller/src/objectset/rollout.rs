@@ -138,7 +138,8 @@ impl Rollout<'_> {
         let outcome = Outcome::Processed { phases, total: inventory.phases.len() };
         if outcome.is_complete() {
             if let Some(known) = &mut memory.known {
-                known.free_bodies(&self.context.kept);
+                // read again when there is something to apply
+                known.content = None;
             }
             let used: HashSet<GroupVersionKind> =
                 inventory.phases.iter().flat_map(|(_, items)| items).map(|item| gvk(&item.key)).collect();
